@@ -1,0 +1,46 @@
+# Two commands do everything on a fresh machine with Python 3.11+ and make:
+#   make demo [ONCE=1]   the daily flow, live, on this machine alone
+#   make test            formatting, types, import rules and the test suite
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+JOBS ?= 2
+
+.PHONY: demo test proof lint lock clean
+
+demo: .venv/.run
+	$(BIN)/lab-sandbox demo $(if $(ONCE),--once)
+
+test: lint
+	$(BIN)/python -m pytest -n $(JOBS) -m "not proof"
+
+# The long forms. SHORT=1 runs a twentieth of each.
+proof: .venv/.dev
+	LAB_PROOF_SHARE=$(if $(SHORT),0.05,1) $(BIN)/python -m pytest -n $(JOBS) -m proof --timeout 3600
+
+lint: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+# New versions of the dependencies. The lock files hold hashes and name no registry.
+LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --no-header --quiet --upgrade
+lock: .venv/.dev
+	$(LOCK) --group build -o requirements/run.txt
+	$(LOCK) --group build --group test -c requirements/run.txt -o requirements/dev.txt
+
+.venv/.run: requirements/run.txt pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "lab-agent needs Python 3.11 or newer; set PYTHON=")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) install --quiet --require-hashes -r requirements/run.txt
+	$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	touch $@
+
+.venv/.dev: .venv/.run requirements/dev.txt
+	$(PIP) install --quiet --require-hashes -r requirements/dev.txt
+	touch $@
+
+clean:
+	rm -rf .venv

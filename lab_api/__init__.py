@@ -1,0 +1,1 @@
+"""The laboratory's public face: nomenclature, eta, questionnaire and pre-analytics."""
