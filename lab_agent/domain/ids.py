@@ -1,0 +1,51 @@
+"""Our own keys.
+
+A key is derived from the address of the exchange service and the Task's id there, so that the same order has the same key on
+every worker and after a restored backup: the LIS can recognise a repeat even when our own memory of it is gone. Keys are short
+and plain (16 characters of A–Z and 2–7), since they travel in HL7 v2 fields of 20 characters and in barcodes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import secrets
+from typing import NewType
+
+OrderKey = NewType("OrderKey", str)
+"""Our key of an order: `R` and 15 characters."""
+LineKey = NewType("LineKey", str)
+"""Our key of an order line (a ProcedureRequest and its Task): `L` and 15 characters."""
+ReportKey = NewType("ReportKey", str)
+"""Our key of one version of one report, as it came in: `P` and 15 characters."""
+EffectId = NewType("EffectId", int)
+"""Number of a row of the outbox; a larger number was decided later."""
+ResourceId = NewType("ResourceId", str)
+"""Id of a resource on the exchange service."""
+
+_LENGTH = 15
+
+
+def order_key(service: str, task_id: str) -> OrderKey:
+    """Key of the order whose order-level Task is `task_id` on `service` (its base address)."""
+    return OrderKey("R" + _digest(service, task_id))
+
+
+def line_key(service: str, task_id: str) -> LineKey:
+    """Key of the line whose Task is `task_id` on `service` (its base address)."""
+    return LineKey("L" + _digest(service, task_id))
+
+
+def report_key(adapter: str, message: str, part: int = 0) -> ReportKey:
+    """Key of a report that arrived in `message` (its stable name) from `adapter`, the `part`-th in it."""
+    return ReportKey("P" + _digest(adapter, f"{message}#{part}"))
+
+
+def worker_name(host: str) -> str:
+    """Name of a running worker, unique for each start, so that a claim of a dead process is never taken for ours."""
+    return f"{host}-{secrets.token_hex(4)}"
+
+
+def _digest(*parts: str) -> str:
+    raw = hashlib.sha256("\n".join(part.rstrip("/") for part in parts).encode()).digest()
+    return base64.b32encode(raw).decode("ascii")[:_LENGTH]

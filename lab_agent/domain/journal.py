@@ -1,0 +1,296 @@
+"""What is remembered about an order, a line, a report and an effect. Frozen; a change makes a new value.
+
+These are the words in which steps and store speak to each other; the store's rows are its own affair. Nothing here
+identifies a patient: identification data is kept apart, encrypted (law 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from lab_agent.domain.ids import EffectId, LineKey, OrderKey, ReportKey, ResourceId
+from lab_agent.domain.lifecycle import (
+    EFFECT_MOVES,
+    LINE_MOVES,
+    ORDER_MOVES,
+    REPORT_MOVES,
+    EffectState,
+    LineState,
+    OrderState,
+    ReportState,
+    move,
+)
+from lab_agent.domain.values import Identifier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderRecord:
+    """An order in the journal.
+
+    `seen_lines` are the line Task ids of the last part-of answer (an order is judged after two equal ones). `received` is the
+    order as fetched, without identification data; `lab_order` the part of `LabOrder` that identifies nobody; both are JSON.
+    `adapter` names the LIS adapter that the order goes to. `reason` says why it is where it is.
+    """
+
+    key: OrderKey
+    task_id: ResourceId
+    state: OrderState = OrderState.SEEN
+    seen_at: datetime
+    changed_at: datetime
+    contract: str | None = None
+    requisition: Identifier | None = None
+    counterparty: str | None = None
+    patient_reference: str | None = None
+    adapter: str | None = None
+    accession: str | None = None
+    expected_at: datetime | None = None
+    reason: str | None = None
+    seen_lines: tuple[str, ...] | None = None
+    received: bytes | None = None
+    lab_order: bytes | None = None
+    sent_status: str | None = None
+
+    def become(self, state: OrderState, now: datetime, reason: str | None = None) -> OrderRecord:
+        """Move to `state`. Raises `IllegalMoveError`."""
+        return replace(self, state=move(ORDER_MOVES, self.state, state), changed_at=now, reason=reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineRecord:
+    """A line in the journal: one ProcedureRequest and its Task.
+
+    `outputs` are the sentences that its Task carries (or will carry) in `output[].valueString`; `sent_statuses` every status that
+    we ever *sent* for its Task, answered or not: those are ours, any other is somebody else's.
+    """
+
+    key: LineKey
+    order: OrderKey
+    task_id: ResourceId
+    procedure_request_id: ResourceId | None = None
+    item: str | None = None
+    state: LineState = LineState.REQUESTED
+    changed_at: datetime
+    accession: str | None = None
+    outputs: tuple[str, ...] = ()
+    sent_statuses: tuple[str, ...] = ()
+
+    def become(self, state: LineState, now: datetime, outputs: tuple[str, ...] | None = None) -> LineRecord:
+        """Move to `state`. Raises `IllegalMoveError`."""
+        return replace(
+            self,
+            state=move(LINE_MOVES, self.state, state),
+            changed_at=now,
+            outputs=self.outputs if outputs is None else outputs,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelUse:
+    """A barcode as an order uses it: whose it is, in which line; found again when a result names only the barcode."""
+
+    barcode: str
+    order: OrderKey
+    line: LineKey
+    specimen_id: str
+    patient_reference: str
+
+
+class EffectKind(StrEnum):
+    """What an effect does. `look` and `match` change nothing outside; the others do."""
+
+    LOOK = "look"
+    HANDOVER = "handover"
+    LIS_CANCEL = "lis_cancel"
+    MATCH = "match"
+    DELIVER = "deliver"
+    LINE_TASK = "line_task"
+    ORDER_TASK = "order_task"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEffect:
+    """An effect to be written in the transaction that decides it.
+
+    `once` names it uniquely: a second one with the same name is not written (law 5). Effects of one `lane` are done one after
+    the other, in the order in which they were decided. `subject` is what it is about (a line key, a report key, an order key).
+    """
+
+    kind: EffectKind
+    once: str
+    lane: str
+    subject: str
+    order: OrderKey | None = None
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    due_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """A row of the outbox.
+
+    `begun` is true from the commit just before the effect may first be felt outside; until then a lost claim needs no look.
+    `fence` grows with every claim; a write with an older one is refused (`LeaseLostError`).
+    """
+
+    id: EffectId
+    kind: EffectKind
+    once: str
+    lane: str
+    subject: str
+    order: OrderKey | None
+    payload: Mapping[str, Any]
+    state: EffectState
+    begun: bool = False
+    attempts: int = 0
+    due_at: datetime
+    created_at: datetime
+    changed_at: datetime
+    reason: str | None = None
+    owner: str | None = None
+    fence: int = 0
+    lease_until: datetime | None = None
+
+    def _become(self, state: EffectState, now: datetime, reason: str | None, due_at: datetime | None = None) -> Effect:
+        return replace(
+            self,
+            state=move(EFFECT_MOVES, self.state, state),
+            changed_at=now,
+            reason=reason,
+            due_at=due_at or self.due_at,
+            owner=None,
+            lease_until=None,
+        )
+
+    def claimed(self, owner: str, now: datetime, lease: timedelta) -> Effect:
+        """Take it for `owner`: a due one becomes in flight, an unknown one stays so, for its owner looks first."""
+        state = self.state if self.state is EffectState.UNKNOWN else move(EFFECT_MOVES, self.state, EffectState.IN_FLIGHT)
+        return replace(
+            self,
+            state=state,
+            owner=owner,
+            fence=self.fence + 1,
+            attempts=self.attempts + 1,
+            lease_until=now + lease,
+            changed_at=now,
+        )
+
+    def lapsed(self, now: datetime) -> Effect:
+        """Take it away from an owner that was silent for too long: what it did is unknown."""
+        return replace(
+            self._become(EffectState.UNKNOWN, now, "its worker stopped in the middle; looking first", now), fence=self.fence + 1
+        )
+
+    def beginning(self, now: datetime) -> Effect:
+        """Say, before it is done, that it may be felt outside from now on."""
+        return replace(self, begun=True, changed_at=now)
+
+    def done(self, now: datetime, reason: str | None = None) -> Effect:
+        """It has happened."""
+        return self._become(EffectState.DONE, now, reason)
+
+    def again(self, now: datetime, at: datetime, reason: str) -> Effect:
+        """It has not happened; again at `at`."""
+        return self._become(EffectState.DUE, now, reason, at)
+
+    def unknown(self, now: datetime, at: datetime, reason: str) -> Effect:
+        """It may have happened; look at `at`."""
+        return self._become(EffectState.UNKNOWN, now, reason, at)
+
+    def parked(self, now: datetime, reason: str) -> Effect:
+        """It will not work by itself."""
+        return self._become(EffectState.PARKED, now, reason)
+
+    def for_review(self, now: datetime, reason: str) -> Effect:
+        """Nobody here can tell whether it has happened: a person decides."""
+        return self._become(EffectState.REVIEW, now, reason)
+
+    def obsolete(self, now: datetime, reason: str) -> Effect:
+        """It is not needed any more."""
+        return self._become(EffectState.OBSOLETE, now, reason)
+
+    def dismissed(self, now: datetime, reason: str) -> Effect:
+        """A person decided that it shall not be done."""
+        return self._become(EffectState.DISMISSED, now, reason)
+
+    @property
+    def last_lane_of_defence(self) -> bool:
+        """Whether nothing needs a look: it was never begun, or changes nothing outside."""
+        return not self.begun or self.kind in {EffectKind.LOOK, EffectKind.MATCH}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportRecord:
+    """One message of a LIS in the journal: one version of a report, or a refusal.
+
+    `source` is the adapter and `message` its own stable name for the message; `body` the `LabMessage` as JSON, its documents taken
+    out into the document store and named there by `documents` (place in the message → document id). `sequence` is the order of
+    arrival.
+    """
+
+    key: ReportKey
+    source: str
+    message: str
+    sequence: int = 0
+    report_id: str | None = None
+    version: int | None = None
+    issued: datetime | None = None
+    state: ReportState = ReportState.RECEIVED
+    order: OrderKey | None = None
+    lines: tuple[LineKey, ...] = ()
+    reason: str | None = None
+    received_at: datetime
+    changed_at: datetime
+    body: bytes
+    documents: Mapping[str, str] = field(default_factory=dict)
+
+    def become(self, state: ReportState, now: datetime, reason: str | None = None) -> ReportRecord:
+        """Move to `state`. Raises `IllegalMoveError`."""
+        return replace(self, state=move(REPORT_MOVES, self.state, state), changed_at=now, reason=reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadRecord:
+    """A resource that we created on the service: found by our `identifier`, changed by its `resource_id` and `version`."""
+
+    identifier: str
+    resource_type: str
+    resource_id: ResourceId
+    version: str
+    digest: str
+    order: OrderKey
+    report: ReportKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """Something worth waking somebody for, from its start to its end. `key` names it; `text` identifies no patient."""
+
+    key: str
+    text: str
+    opened_at: datetime
+    closed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One line of an order's timeline."""
+
+    order: OrderKey
+    at: datetime
+    action: str
+    text: str
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredToken:
+    """The tokens of our sign-in at the service, and which generation they are."""
+
+    generation: int
+    access_token: str
+    refresh_token: str | None
+    expires_at: datetime | None

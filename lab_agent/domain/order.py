@@ -1,0 +1,114 @@
+"""`LabOrder`: the order as the laboratory system sees it, in the laboratory's words, made only after judgement.
+
+Adapter authors build against this module; its JSON Schema is printed by `lab-agent schema order`. Fields are added, never
+renamed, within one `schema_version`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+
+from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.values import Coding, Identifier
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telecom:
+    """A way to reach the patient: `system` is phone or email."""
+
+    system: str
+    value: str
+    use: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderPatient:
+    """Who the specimens are from.
+
+    `anonymous` is the interface's anonymous form (family of exactly ten digits, given names `-`): `family` then holds the ten
+    digits. A global patient identifier without a Patient resource comes as `global_identifier`, all else empty.
+    """
+
+    anonymous: bool = False
+    family: str | None = None
+    given: tuple[str, ...] = ()
+    gender: str | None = None
+    birth_date: date | None = None
+    telecom: tuple[Telecom, ...] = ()
+    identifiers: tuple[Identifier, ...] = ()
+    global_identifier: Identifier | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderLine:
+    """One ordered test. `item` is the nomenclature code; `lab_code` the laboratory's own; `specimens` are `OrderSpecimen.id`s."""
+
+    key: LineKey
+    item: str
+    text: str | None = None
+    lab_code: str | None = None
+    ordered_at: datetime
+    specimens: tuple[str, ...] = ()
+    identifiers: tuple[Identifier, ...] = ()
+    notes: tuple[str, ...] = ()
+    old_order_number: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderContainer:
+    """One tube. `barcode` is the partner's label; `second_barcode` that of the two-barcode studies; `quantity` as received."""
+
+    barcode: str | None = None
+    second_barcode: str | None = None
+    type: str | None = None
+    quantity: Decimal | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderSpecimen:
+    """Biomaterial of one type taken at one time. `id` is its id on the exchange service."""
+
+    id: str
+    type: str | None = None
+    body_site: str | None = None
+    collected_at: datetime | None = None
+    method: str | None = None
+    containers: tuple[OrderContainer, ...] = ()
+    supporting_info: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderAnswer:
+    """One answer of the questionnaire, with the path of its question; `false` and `0` are answers."""
+
+    link_id: str
+    text: str | None = None
+    values: tuple[bool | int | Decimal | str | Coding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotificationOption:
+    """Whether the client wants to be told of status changes by `channel` (sms or email)."""
+
+    channel: str
+    wanted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabOrder:
+    """An order, checked. `key` is stable: the same order has the same key for ever, and a LIS may tell repeats by it."""
+
+    key: OrderKey
+    requisition: Identifier
+    contract: str
+    ordered_at: datetime
+    patient: OrderPatient
+    lines: tuple[OrderLine, ...]
+    specimens: tuple[OrderSpecimen, ...] = ()
+    answers: tuple[OrderAnswer, ...] = ()
+    notifications: tuple[NotificationOption, ...] = ()
+    schema_version: int = field(default=SCHEMA_VERSION)

@@ -1,0 +1,135 @@
+"""`LabReport` and `LabRefusal`: what a laboratory system hands us.
+
+Their JSON Schemas are printed by `lab-agent schema result`. A report is one version of one laboratory report; corrections
+are new versions of the same `report_id`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, time
+from enum import StrEnum
+
+from lab_agent.domain.values import CodeableConcept, Coding, Period, Quantity, Range, Ratio, SampledData
+
+
+class ReportStatus(StrEnum):
+    """DiagnosticReport.status (interface: DiagnosticReport)."""
+
+    REGISTERED = "registered"
+    PARTIAL = "partial"
+    PRELIMINARY = "preliminary"
+    FINAL = "final"
+
+
+class ObservationStatus(StrEnum):
+    """Observation.status (interface: Observation)."""
+
+    REGISTERED = "registered"
+    PRELIMINARY = "preliminary"
+    FINAL = "final"
+    AMENDED = "amended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A result document: exactly one of `content` (bytes; Base64 in JSON), `file` (a name beside the report) and `url`."""
+
+    content: bytes | None = None
+    file: str | None = None
+    url: str | None = None
+    content_type: str = "application/pdf"
+    language: str | None = None
+    title: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceRange:
+    """Normal values (interface: Observation.referenceRange); `age` in a unit of time."""
+
+    low: Quantity | None = None
+    high: Quantity | None = None
+    meaning: CodeableConcept | None = None
+    age: Range | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedObservation:
+    """One observed value; exactly one of the `value_…` fields is set.
+
+    `id` names the observation within its report from version to version; without one, its code and its place among the
+    observations of that code do. `specimen` is a barcode or the `id` of an `OrderSpecimen`.
+    """
+
+    id: str | None = None
+    code: Coding
+    status: ObservationStatus = ObservationStatus.FINAL
+    value_quantity: Quantity | None = None
+    value_codeable_concept: CodeableConcept | None = None
+    value_string: str | None = None
+    value_range: Range | None = None
+    value_ratio: Ratio | None = None
+    value_sampled_data: SampledData | None = None
+    value_attachment: Document | None = None
+    value_time: time | None = None
+    value_date_time: datetime | None = None
+    value_period: Period | None = None
+    method: CodeableConcept | None = None
+    specimen: str | None = None
+    reference_ranges: tuple[ReferenceRange, ...] = ()
+    issued: datetime | None = None
+    flags: tuple[str, ...] = ()
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotPerformed:
+    """A line, by its key or its item code, that was not or cannot be performed, with the reason that the clinic will read."""
+
+    line: str | None = None
+    item: str | None = None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabReport:
+    """One version of one report.
+
+    It names its order by at least one of `order` (our order key), `lines` (our line keys), `accession` and `barcode`; and
+    what it covers by `lines` or `items` (nomenclature or laboratory codes), else the whole order. `completes` lists line keys or
+    item codes that it completes; None means the default: a final report completes what it covers. Versions are ordered by
+    `version`, else by `issued`, else by arrival.
+    """
+
+    report_id: str
+    version: int | None = None
+    status: ReportStatus
+    order: str | None = None
+    lines: tuple[str, ...] = ()
+    accession: str | None = None
+    barcode: str | None = None
+    items: tuple[str, ...] = ()
+    completes: tuple[str, ...] | None = None
+    effective: datetime
+    issued: datetime
+    observations: tuple[ReportedObservation, ...] = ()
+    documents: tuple[Document, ...] = ()
+    not_performed: tuple[NotPerformed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabRefusal:
+    """Lines or specimens that the laboratory refuses after it took the order, with nothing to report.
+
+    It names its order as a report does. `collect_again` asks the clinic for new biomaterial; the Task's output says so.
+    """
+
+    order: str | None = None
+    accession: str | None = None
+    barcode: str | None = None
+    not_performed: tuple[NotPerformed, ...]
+    collect_again: bool = False
+
+
+LabMessage = LabReport | LabRefusal

@@ -1,0 +1,72 @@
+"""The exchange service, as the steps see it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from lab_agent.domain.ids import ResourceId
+from lab_agent.domain.values import Identifier
+
+Json = Mapping[str, Any]
+"""A resource as read: fractional numbers are `Decimal`, nothing is dropped (law 4)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """A resource as the service holds it now. `created` is false where a conditional create found it there already."""
+
+    resource_type: str
+    id: ResourceId
+    version: str
+    body: Json
+    created: bool = False
+
+
+class Exchange(Protocol):
+    """The service's FHIR endpoints (interface: Endpoints).
+
+    Every call may raise `ServiceUnavailable` (nothing happened; again later), `SignInNeeded`, `OutcomeUnknown` or
+    `AnswerUnreadable` (a write may have happened), `ForeignOrigin`, or a `ServiceRefusal`.
+    """
+
+    async def requested_order_tasks(self) -> tuple[Json, ...]:
+        """All order-level Tasks in status requested (GET fhir/task?status=requested&code=OrderProcessingTask), pages followed."""
+        ...
+
+    async def line_tasks(self, order_task: ResourceId) -> tuple[Json, ...]:
+        """The ProcedureRequest-level Tasks of an order (GET fhir/task?part-of=task/<id>), pages followed."""
+        ...
+
+    async def questionnaire_responses(self, procedure_requests: Collection[ResourceId]) -> tuple[Json, ...] | None:
+        """The QuestionnaireResponses whose subject is one of the ProcedureRequests; None where the service offers no such search."""
+        ...
+
+    async def contract_ids(self, code: str) -> tuple[ResourceId, ...]:
+        """Ids of the Contract with this code (GET fhir/Contract?identifier=…), kept after the first answer."""
+        ...
+
+    async def read(self, resource_type: str, resource_id: ResourceId) -> Saved:
+        """Read one resource. Raises `NotReadable` where it does not exist or we have no right."""
+        ...
+
+    async def create(self, resource_type: str, body: Json, *, if_none_exist: Identifier | None = None) -> Saved:
+        """Create a resource, or find the one that exists. Raises `SeveralMatches` where several match (412)."""
+        ...
+
+    async def update(self, resource_type: str, resource_id: ResourceId, body: Json, *, version: str) -> Saved:
+        """Replace the whole resource with If-Match. Raises `StaleVersion` where it was changed since `version`."""
+        ...
+
+    async def find(self, resource_type: str, identifier: Identifier) -> tuple[Saved, ...]:
+        """The resources that carry our identifier: the look after a lost answer."""
+        ...
+
+    async def upload_document(self, content: bytes, content_type: str, *, readers: tuple[str, ...]) -> Saved:
+        """Create a Binary that the `readers` (counterparty guids) may read; `Saved.id` makes its relative url."""
+        ...
+
+    async def check(self) -> None:
+        """Sign in and ask one harmless question; raises what is wrong."""
+        ...

@@ -1,0 +1,82 @@
+"""The laboratory system: what an adapter is, and the inbox that it hands results to.
+
+Adapter authors import these names from `lab_agent.lis.contract`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+from pydantic import BaseModel
+
+from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.order import LabOrder
+from lab_agent.domain.results import LabMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What the LIS said on taking an order: its own numbers, where it gives them at once."""
+
+    accession: str | None = None
+    line_accessions: Mapping[LineKey, str] = field(default_factory=dict)
+
+
+class Inbox(Protocol):
+    """Where an adapter puts what the LIS reports. When a call returns, the message is committed; only then acknowledge it."""
+
+    async def accept(self, message: str, content: LabMessage) -> bool:
+        """Keep a report or a refusal; `message` is the adapter's stable name for it. False: it was kept before (a success)."""
+        ...
+
+    async def was_accepted(self, message: str) -> bool:
+        """Whether a message of that name was kept before."""
+        ...
+
+
+class LisAdapter(Protocol):
+    """One laboratory system (entry-point group `lab_agent.adapters`).
+
+    Constructed with its own settings: `AdapterClass(settings: AdapterClass.Settings, name: str)`, without I/O. The only failures that matter
+    are `LisUnavailable` (temporary, with the wait it asks for), `LisRefusal` (permanent) and `LisOutcomeUnknown`.
+    """
+
+    Settings: ClassVar[type[BaseModel]]
+    """Model of the `[lis.<name>]` group; unknown keys are forbidden."""
+
+    idempotent: ClassVar[bool]
+    """Whether `submit` may be repeated for the same key without a second order in the LIS."""
+
+    async def start(self, inbox: Inbox) -> None:
+        """Begin: open what must be open. Raises `LisUnavailable` where the LIS is away; it is tried again."""
+        ...
+
+    async def stop(self) -> None:
+        """End, and leave nothing half-done."""
+        ...
+
+    async def check(self) -> None:
+        """Ask the LIS for a sign of life; raises what is wrong."""
+        ...
+
+    async def prepare(self, order: LabOrder) -> None:
+        """Do what the LIS cannot see yet. Harmless when repeated. The agent commits *prepared* after it, then calls `submit`."""
+        ...
+
+    async def submit(self, order: LabOrder) -> Receipt:
+        """Hand the order over. Called after `prepare` and the commit; after a crash, only once `was_received` has said no."""
+        ...
+
+    async def was_received(self, key: OrderKey) -> bool | None:
+        """Whether the LIS has the order of that key; None where nobody can tell (a person will decide)."""
+        ...
+
+    async def cancel(self, order: OrderKey, lines: tuple[LineKey, ...], reason: str) -> None:
+        """Tell the LIS that the partner withdrew the lines. Harmless when repeated."""
+        ...
+
+    async def collect(self) -> int:
+        """Take what the LIS has put out for us into the inbox; the number of new messages. Pushing adapters return 0."""
+        ...

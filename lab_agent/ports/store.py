@@ -1,0 +1,287 @@
+"""The store, as the steps see it: a unit of work that rolls back unless `commit` was said, and the books within it.
+
+A unit of work is synchronous and runs in one thread hop; nothing inside it waits for a neighbour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from datetime import datetime, timedelta
+from typing import Protocol, TypeVar
+
+from lab_agent.domain.ids import EffectId, LineKey, OrderKey, ReportKey
+from lab_agent.domain.journal import (
+    Alert,
+    Effect,
+    EffectKind,
+    Event,
+    LabelUse,
+    LineRecord,
+    NewEffect,
+    OrderRecord,
+    ReportRecord,
+    StoredToken,
+    UploadRecord,
+)
+
+T = TypeVar("T")
+
+
+class Orders(Protocol):
+    """Orders, their lines and their labels."""
+
+    def known(self, task_ids: Collection[str]) -> frozenset[str]:
+        """Which of these order-level Tasks are in the journal."""
+        ...
+
+    def add(self, order: OrderRecord) -> None:
+        """Write a new order. Raises `AlreadyKnownError`."""
+        ...
+
+    def take(self, key: OrderKey) -> OrderRecord:
+        """Read an order and hold it until the unit of work ends: other writers of this order wait. Raises `StoreError` if unknown."""
+        ...
+
+    def save(self, order: OrderRecord) -> None:
+        """Write a changed order."""
+        ...
+
+    def lines(self, key: OrderKey) -> tuple[LineRecord, ...]:
+        """The order's lines, in the order in which they were added."""
+        ...
+
+    def add_line(self, line: LineRecord) -> None:
+        """Write a new line. Raises `AlreadyKnownError`."""
+        ...
+
+    def save_line(self, line: LineRecord) -> None:
+        """Write a changed line."""
+        ...
+
+    def line(self, key: LineKey) -> LineRecord | None:
+        """One line."""
+        ...
+
+    def set_labels(self, key: OrderKey, labels: Collection[LabelUse]) -> None:
+        """Replace the labels of an order."""
+        ...
+
+    def labels_in_use(self, barcodes: Collection[str], *, except_order: OrderKey) -> tuple[LabelUse, ...]:
+        """Uses of these barcodes by lines of other orders that are not refused or withdrawn."""
+        ...
+
+    def by_accession(self, accession: str) -> tuple[OrderKey, ...]:
+        """Orders that carry this accession, themselves or on a line."""
+        ...
+
+    def by_barcode(self, barcode: str) -> tuple[OrderKey, ...]:
+        """Orders whose accepted lines use this label, newest first."""
+        ...
+
+    def open_orders(self, *, limit: int, after: OrderKey | None = None) -> tuple[OrderRecord, ...]:
+        """Orders that are not closed, by key, for going round them all at a gentle pace."""
+        ...
+
+
+class Effects(Protocol):
+    """The outbox."""
+
+    def add(self, effect: NewEffect) -> bool:
+        """Write an effect. False if one of the same `once` is there already (nothing is written)."""
+        ...
+
+    def claim(
+        self, kinds: Collection[EffectKind], *, owner: str, now: datetime, lease: timedelta, limit: int
+    ) -> tuple[Effect, ...]:
+        """Take up to `limit` effects that are due: due and unknown ones, the first open one of each lane, oldest first.
+
+        Before that, effects in flight whose lease has lapsed become unknown (and are due at once). Concurrent claims never
+        give the same effect.
+        """
+        ...
+
+    def prolong(self, effect: Effect, *, now: datetime, lease: timedelta) -> None:
+        """Heartbeat of the owner. Raises `LeaseLostError` if the fence has moved on."""
+        ...
+
+    def save(self, effect: Effect) -> None:
+        """Write a changed effect where its fence is still ours. Raises `LeaseLostError` otherwise."""
+        ...
+
+    def get(self, effect: EffectId) -> Effect | None:
+        """One effect."""
+        ...
+
+    def of_order(self, order: OrderKey, *, open_only: bool = True) -> tuple[Effect, ...]:
+        """The effects of an order, oldest first."""
+        ...
+
+    def wake(self, kind: EffectKind, *, now: datetime) -> int:
+        """Make waiting (due in the future) effects of a kind due now; their number. A sign of life ends the waiting."""
+        ...
+
+
+class Reports(Protocol):
+    """What laboratory systems have reported."""
+
+    def add(self, report: ReportRecord) -> bool:
+        """Write a message, giving it the next sequence. False if its key is there already."""
+        ...
+
+    def take(self, key: ReportKey) -> ReportRecord:
+        """Read a report and hold it until the unit of work ends. Raises `StoreError` if unknown."""
+        ...
+
+    def known(self, source: str, message: str) -> bool:
+        """Whether a message of that adapter was kept."""
+        ...
+
+    def save(self, report: ReportRecord) -> None:
+        """Write a changed report."""
+        ...
+
+    def versions(self, order: OrderKey, report_id: str) -> tuple[ReportRecord, ...]:
+        """All messages of one report of one order, by sequence."""
+        ...
+
+    def waiting(self) -> tuple[ReportRecord, ...]:
+        """Reports that are unmatched, unmapped or held, by sequence."""
+        ...
+
+
+class Uploads(Protocol):
+    """Which resources of ours are on the service."""
+
+    def get(self, identifier: str) -> UploadRecord | None:
+        """What is known of the resource with this identifier value."""
+        ...
+
+    def put(self, upload: UploadRecord) -> None:
+        """Write or replace what is known."""
+        ...
+
+
+class Vault(Protocol):
+    """Identification data and documents, encrypted at rest, apart from everything else."""
+
+    def put_identity(self, order: OrderKey, identity: bytes, *, at: datetime) -> None:
+        """Keep (or replace) the identification data of an order."""
+        ...
+
+    def identity(self, order: OrderKey) -> bytes | None:
+        """The identification data of an order; None once it was purged."""
+        ...
+
+    def put_document(self, content: bytes, content_type: str, *, at: datetime) -> str:
+        """Keep a document; gives its id (the same content has the same id)."""
+        ...
+
+    def document(self, document: str) -> tuple[bytes, str] | None:
+        """A document and its content type; None once it was purged."""
+        ...
+
+
+class Book(Protocol):
+    """Alerts, timelines, what refused what, and small facts."""
+
+    def open_alert(self, alert: Alert) -> bool:
+        """Open an alert. False if one of that key is open already."""
+        ...
+
+    def close_alert(self, key: str, *, now: datetime) -> bool:
+        """Close an alert. False if none of that key is open."""
+        ...
+
+    def tell(self, event: Event) -> None:
+        """Add a line to an order's timeline."""
+        ...
+
+    def add_refusal(self, rule: str, order: OrderKey, *, at: datetime) -> None:
+        """Remember that a rule refused a line of an order."""
+        ...
+
+    def refusals_since(self, rule: str, since: datetime) -> int:
+        """Number of orders that a rule refused since then."""
+        ...
+
+    def note(self, key: str, value: str) -> None:
+        """Keep a small fact under a key (a contract's ids, when the last poll succeeded)."""
+        ...
+
+    def noted(self, key: str) -> str | None:
+        """A small fact."""
+        ...
+
+
+class Tokens(Protocol):
+    """Our sign-in at the service, encrypted at rest."""
+
+    def current(self) -> StoredToken | None:
+        """The newest generation."""
+        ...
+
+    def put(self, token: StoredToken) -> None:
+        """Store the next generation. Raises `LeaseLostError` if that generation (or a newer one) is there already."""
+        ...
+
+    def take_refresh_lease(self, owner: str, *, now: datetime, lease: timedelta) -> bool:
+        """Take the right to refresh, for one process at a time. False while another holds it."""
+        ...
+
+    def drop_refresh_lease(self, owner: str) -> None:
+        """Give the right to refresh back."""
+        ...
+
+
+class UnitOfWork(Protocol):
+    """One transaction. What is not committed is rolled back."""
+
+    @property
+    def orders(self) -> Orders:
+        """Orders."""
+        ...
+
+    @property
+    def effects(self) -> Effects:
+        """The outbox."""
+        ...
+
+    @property
+    def reports(self) -> Reports:
+        """Reports."""
+        ...
+
+    @property
+    def uploads(self) -> Uploads:
+        """Uploads."""
+        ...
+
+    @property
+    def vault(self) -> Vault:
+        """Identification data and documents."""
+        ...
+
+    @property
+    def book(self) -> Book:
+        """Alerts, timelines and notes."""
+        ...
+
+    @property
+    def tokens(self) -> Tokens:
+        """Our sign-in."""
+        ...
+
+    def commit(self) -> None:
+        """Make it so."""
+        ...
+
+
+class Store(Protocol):
+    """Opens units of work."""
+
+    async def run(self, work: Callable[[UnitOfWork], T]) -> T:
+        """Run `work` in a unit of work, in one thread hop. What it did not commit is rolled back.
+
+        Raises `StoreUnreachableError` (nothing was written; again later) and what `work` raises.
+        """
+        ...
