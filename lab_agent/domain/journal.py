@@ -217,7 +217,7 @@ class Effect:
         return self._become(EffectState.DISMISSED, now, reason)
 
     @property
-    def last_lane_of_defence(self) -> bool:
+    def needs_no_look(self) -> bool:
         """Whether nothing needs a look: it was never begun, or changes nothing outside."""
         return not self.begun or self.kind in {EffectKind.LOOK, EffectKind.MATCH}
 
@@ -226,8 +226,8 @@ class Effect:
 class ReportRecord:
     """One message of a LIS in the journal: one version of a report, or a refusal.
 
-    `source` is the adapter and `message` its own stable name for the message; `body` the `LabMessage` as JSON, its documents taken
-    out into the document store and named there by `documents` (place in the message → document id). `sequence` is the order of
+    `source` is the adapter and `message` its own stable name for the message; `body` the `LabMessage` as JSON, its documents
+    taken out into the document store and named there by `documents` (place in the message → document id). `sequence` is the order of
     arrival.
     """
 

@@ -65,73 +65,82 @@ class EffectState(StrEnum):
     DISMISSED = "dismissed"
 
 
-ORDER_MOVES: Mapping[OrderState, frozenset[OrderState]] = {
-    OrderState.SEEN: frozenset(
-        {OrderState.FETCHED, OrderState.HELD, OrderState.REFUSED, OrderState.WITHDRAWN, OrderState.CLOSED}
-    ),
-    OrderState.HELD: frozenset({OrderState.FETCHED, OrderState.REFUSED, OrderState.WITHDRAWN}),
-    OrderState.FETCHED: frozenset({OrderState.HELD, OrderState.HANDED_OVER, OrderState.REFUSED, OrderState.WITHDRAWN}),
-    OrderState.HANDED_OVER: frozenset({OrderState.REPORTED, OrderState.WITHDRAWN}),
-    OrderState.REPORTED: frozenset({OrderState.CLOSED, OrderState.WITHDRAWN}),
-    OrderState.REFUSED: frozenset({OrderState.CLOSED, OrderState.WITHDRAWN}),
-    OrderState.WITHDRAWN: frozenset({OrderState.CLOSED}),
-    OrderState.CLOSED: frozenset(),
-}
+S = TypeVar("S", bound=StrEnum)
+Moves = Mapping[S, frozenset[S]]
 
-LINE_MOVES: Mapping[LineState, frozenset[LineState]] = {
-    LineState.REQUESTED: frozenset({LineState.HELD, LineState.REFUSED, LineState.ACCEPTED, LineState.WITHDRAWN}),
-    LineState.HELD: frozenset({LineState.REFUSED, LineState.ACCEPTED, LineState.WITHDRAWN}),
-    LineState.ACCEPTED: frozenset({LineState.RESULTED, LineState.COMPLETED, LineState.CANCELLED, LineState.WITHDRAWN}),
-    LineState.RESULTED: frozenset({LineState.COMPLETED, LineState.CANCELLED, LineState.WITHDRAWN}),
-    LineState.REFUSED: frozenset(),
-    LineState.COMPLETED: frozenset(),
-    LineState.CANCELLED: frozenset(),
-    LineState.WITHDRAWN: frozenset(),
-}
 
-REPORT_MOVES: Mapping[ReportState, frozenset[ReportState]] = {
-    ReportState.RECEIVED: frozenset(
-        {ReportState.MATCHED, ReportState.UNMATCHED, ReportState.UNMAPPED, ReportState.HELD, ReportState.SUPERSEDED}
-    ),
-    ReportState.UNMATCHED: frozenset(
-        {ReportState.MATCHED, ReportState.UNMAPPED, ReportState.HELD, ReportState.SUPERSEDED, ReportState.DISMISSED}
-    ),
-    ReportState.UNMAPPED: frozenset(
-        {ReportState.MATCHED, ReportState.UNMATCHED, ReportState.HELD, ReportState.SUPERSEDED, ReportState.DISMISSED}
-    ),
-    ReportState.HELD: frozenset(
-        {ReportState.MATCHED, ReportState.UNMATCHED, ReportState.UNMAPPED, ReportState.SUPERSEDED, ReportState.DISMISSED}
-    ),
-    ReportState.MATCHED: frozenset({ReportState.DELIVERED, ReportState.SUPERSEDED, ReportState.HELD}),
-    ReportState.DELIVERED: frozenset({ReportState.SUPERSEDED}),
-    ReportState.SUPERSEDED: frozenset(),
-    ReportState.DISMISSED: frozenset(),
-}
+def _moves(states: type[S], table: str) -> Moves[S]:
+    """Read lines of the form `from -> to to to`; every state has a line."""
+    rows = (line.split("->") for line in table.strip().splitlines())
+    moves = {states(before.strip()): frozenset(states(word) for word in after.split()) for before, after in rows}
+    return {state: moves[state] for state in states}
 
-EFFECT_MOVES: Mapping[EffectState, frozenset[EffectState]] = {
-    EffectState.DUE: frozenset({EffectState.IN_FLIGHT, EffectState.OBSOLETE}),
-    EffectState.IN_FLIGHT: frozenset(
-        {EffectState.DONE, EffectState.DUE, EffectState.UNKNOWN, EffectState.PARKED, EffectState.REVIEW, EffectState.OBSOLETE}
-    ),
-    EffectState.UNKNOWN: frozenset({EffectState.DONE, EffectState.DUE, EffectState.REVIEW, EffectState.PARKED}),
-    EffectState.REVIEW: frozenset({EffectState.DUE, EffectState.DONE, EffectState.DISMISSED}),
-    EffectState.PARKED: frozenset({EffectState.DUE, EffectState.DONE, EffectState.DISMISSED}),
-    EffectState.DONE: frozenset(),
-    EffectState.OBSOLETE: frozenset(),
-    EffectState.DISMISSED: frozenset(),
-}
 
-OPEN_ORDERS = frozenset(O) - {OrderState.CLOSED}
+ORDER_MOVES = _moves(
+    OrderState,
+    """
+    seen        -> fetched held refused withdrawn closed
+    held        -> fetched refused withdrawn closed
+    fetched     -> held handed_over refused withdrawn
+    handed_over -> reported withdrawn
+    reported    -> closed withdrawn
+    refused     -> closed withdrawn
+    withdrawn   -> closed
+    closed      ->
+    """,
+)
+
+LINE_MOVES = _moves(
+    LineState,
+    """
+    requested -> held refused accepted withdrawn
+    held      -> refused accepted withdrawn
+    accepted  -> resulted completed cancelled withdrawn
+    resulted  -> completed cancelled withdrawn
+    refused   ->
+    completed ->
+    cancelled ->
+    withdrawn ->
+    """,
+)
+
+REPORT_MOVES = _moves(
+    ReportState,
+    """
+    received   -> matched unmatched unmapped held superseded
+    unmatched  -> matched unmapped held superseded dismissed
+    unmapped   -> matched unmatched held superseded dismissed
+    held       -> matched unmatched unmapped superseded dismissed
+    matched    -> delivered superseded held
+    delivered  -> superseded
+    superseded ->
+    dismissed  ->
+    """,
+)
+
+EFFECT_MOVES = _moves(
+    EffectState,
+    """
+    due       -> in_flight obsolete
+    in_flight -> done due unknown parked review obsolete
+    unknown   -> done due review parked obsolete
+    review    -> due done dismissed
+    parked    -> due done dismissed
+    done      ->
+    obsolete  ->
+    dismissed ->
+    """,
+)
+
+OPEN_ORDERS = frozenset(OrderState) - {OrderState.CLOSED}
 ENDED_LINES = frozenset({LineState.REFUSED, LineState.COMPLETED, LineState.CANCELLED, LineState.WITHDRAWN})
 OPEN_EFFECTS = frozenset({EffectState.DUE, EffectState.IN_FLIGHT, EffectState.UNKNOWN, EffectState.REVIEW, EffectState.PARKED})
 LANE_BLOCKING = frozenset({EffectState.DUE, EffectState.IN_FLIGHT, EffectState.UNKNOWN, EffectState.REVIEW})
 """A parked effect is settled as far as the machine goes: what comes after it in its lane goes on (law 9)."""
 WAITING_REPORTS = frozenset({ReportState.UNMATCHED, ReportState.UNMAPPED, ReportState.HELD})
 
-S = TypeVar("S", bound=StrEnum)
 
-
-def move(table: Mapping[S, frozenset[S]], now: S, to: S) -> S:
+def move(table: Moves[S], now: S, to: S) -> S:
     """Give `to` if the table allows the move from `now`; staying is no move. Raises `IllegalMoveError`."""
     if to == now or to in table[now]:
         return to

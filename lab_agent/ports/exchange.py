@@ -40,7 +40,7 @@ class Exchange(Protocol):
         ...
 
     async def questionnaire_responses(self, procedure_requests: Collection[ResourceId]) -> tuple[Json, ...] | None:
-        """The QuestionnaireResponses whose subject is one of the ProcedureRequests; None where the service offers no such search."""
+        """The QuestionnaireResponses about one of the ProcedureRequests; None where the service offers no such search."""
         ...
 
     async def contract_ids(self, code: str) -> tuple[ResourceId, ...]:

@@ -39,8 +39,8 @@ class Inbox(Protocol):
 class LisAdapter(Protocol):
     """One laboratory system (entry-point group `lab_agent.adapters`).
 
-    Constructed with its own settings: `AdapterClass(settings: AdapterClass.Settings, name: str)`, without I/O. The only failures that matter
-    are `LisUnavailable` (temporary, with the wait it asks for), `LisRefusal` (permanent) and `LisOutcomeUnknown`.
+    Constructed as `AdapterClass(settings, name)` with its own `Settings`, without I/O. The only failures that matter are
+    `LisUnavailable` (temporary, with the wait it asks for), `LisRefusal` (permanent) and `LisOutcomeUnknown`.
     """
 
     Settings: ClassVar[type[BaseModel]]

@@ -39,7 +39,7 @@ class Orders(Protocol):
         ...
 
     def take(self, key: OrderKey) -> OrderRecord:
-        """Read an order and hold it until the unit of work ends: other writers of this order wait. Raises `StoreError` if unknown."""
+        """Read an order and hold it until the unit of work ends, other writers wait. Raises `StoreError` if unknown."""
         ...
 
     def save(self, order: OrderRecord) -> None:
