@@ -1,0 +1,1 @@
+"""What the laboratory offers, and the arithmetic of a basket. Pure, but for `load`."""

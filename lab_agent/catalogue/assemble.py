@@ -1,0 +1,137 @@
+"""Sheets into a catalogue: items with their parts, contracts with their items, turnaround and notices.
+
+Everything is checked here, so that a request never meets a contradiction: codes that no sheet defines, keys given twice,
+items that no contract offers a price for, conflicting questions. All problems are raised together.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+
+from lab_agent.catalogue import parts
+from lab_agent.catalogue.cells import Cells, Problems, check_filled
+from lab_agent.catalogue.items import Catalogue, Container, Contract, Item
+from lab_agent.catalogue.shapes import Shape
+from lab_agent.catalogue.sheets import SHEETS, Table
+from lab_agent.catalogue.turnaround import Delayed, Notice, Period, Stopped, Turnaround
+from lab_agent.errors import CatalogueError
+
+_Times = Mapping[tuple[str, str | None], Turnaround]
+
+
+def assemble(tables: Mapping[str, Table], version: str) -> Catalogue:
+    """Make the catalogue of these tables (one for each sheet). Raises `CatalogueError` with every problem."""
+    problems = Problems()
+    check_filled(((sheet, tables[sheet.name]) for sheet in SHEETS), problems)
+    vessels = parts.containers(tables["containers"], problems)
+    questions = parts.questions(tables["questions"], tables["options"], problems)
+    codes = dict(parts.by_key(tables["contracts"], "contract", problems))
+    items = _items(tables, vessels, problems)
+    asked = parts.asked(tables["item_questions"], set(items), questions, problems)
+    items = {key: replace(item, asked=asked.get(key, ())) for key, item in items.items()}
+    times = _times(tables["turnaround"], items, codes, problems)
+    offers = _offers(tables["contract_items"], items, codes, times, problems)
+    contracts = {code: _contract(code, cells, offers.get(code, {})) for code, cells in codes.items()}
+    notices = _notices(tables["notices"], items, codes, problems)
+    if problems.found:
+        raise CatalogueError(tuple(problems.found))
+    return Catalogue(version, contracts, vessels, questions, notices)
+
+
+def _items(tables: Mapping[str, Table], vessels: Mapping[str, Container], problems: Problems) -> dict[str, Item]:
+    rows = dict(parts.by_key(tables["items"], "item", problems))
+    types = parts.specimen_types(tables["specimen_types"], problems)
+    options, required = parts.requirements(tables["requirements"], set(rows), types, vessels, problems)
+    items = {key: _item(key, cells) for key, cells in rows.items()}
+    return {
+        key: replace(item, options=tuple(options.get(key, ())), required=tuple(required.get(key, ())))
+        for key, item in items.items()
+    }
+
+
+def _item(key: str, cells: Cells) -> Item:
+    return Item(
+        id=key,
+        caption=cells.text("caption"),
+        price=Decimal(0),
+        turnaround=Turnaround(Decimal(0)),
+        allow_multiple_items=cells.yes("allow_multiple_items"),
+        lab_id=cells.text("lab_id"),
+        lab_caption=cells.text("lab_caption"),
+        group=cells.text("group"),
+        description=cells.text("description"),
+        patient_preparation=cells.lines("patient_preparation"),
+        multiple_specimen=cells.yes("multiple_specimen"),
+        second_label=Shape(cells.text("second_label")) if cells.text("second_label") else None,
+        old_order=Shape(cells.text("old_order")) if cells.text("old_order") else None,
+    )
+
+
+def _times(table: Table, items: Mapping[str, Item], codes: Mapping[str, Cells], problems: Problems) -> _Times:
+    times: dict[tuple[str, str | None], Turnaround] = {}
+    for row in table.rows:
+        cells = Cells(row, problems)
+        item, contract = cells.known("item", items.keys(), "items"), cells.known("contract", codes.keys(), "contracts")
+        if item is None:
+            continue
+        if (item, contract) in times:
+            problems.add(row, "item", f"{item!r} has a time already", "keep one of the two")
+        times[item, contract] = Turnaround(cells.number("hours"), cells.text("caption"))
+    return times
+
+
+def _offers(
+    table: Table, items: Mapping[str, Item], codes: Mapping[str, Cells], times: _Times, problems: Problems
+) -> dict[str, dict[str, Item]]:
+    offers: dict[str, dict[str, Item]] = defaultdict(dict)
+    for row in table.rows:
+        cells = Cells(row, problems)
+        contract, key = cells.known("contract", codes.keys(), "contracts"), cells.known("item", items.keys(), "items")
+        if contract is None or key is None:
+            continue
+        if key in offers[contract]:
+            problems.add(row, "item", f"{key!r} is in contract {contract!r} already", "keep one of the two")
+        time = times.get((key, contract)) or times.get((key, None))
+        if time is None:
+            problems.add(row, "item", f"{key!r} has no row in the sheet turnaround", "add its time")
+        offers[contract][key] = replace(
+            items[key],
+            price=cells.number("price"),
+            caption=cells.text("caption") or items[key].caption,
+            turnaround=time or items[key].turnaround,
+        )
+    return offers
+
+
+def _contract(code: str, cells: Cells, items: dict[str, Item]) -> Contract:
+    if not items:
+        cells.problems.add(cells.row, "contract", f"{code!r} offers nothing", "add its rows to the sheet contract_items")
+    hours = cells.number("cache_hours") if cells.text("cache_hours") else None
+    return Contract(code, cells.text("name"), items, None if hours is None else int(hours * 3600))
+
+
+def _notices(table: Table, items: Mapping[str, Item], codes: Mapping[str, Cells], problems: Problems) -> tuple[Notice, ...]:
+    notices = []
+    for row in table.rows:
+        cells = Cells(row, problems)
+        item, contract = cells.known("item", items.keys(), "items"), cells.known("contract", codes.keys(), "contracts")
+        status = _status(cells)
+        if item is not None:
+            notices.append(Notice(item, status, contract, cells.text("caption")))
+    return tuple(notices)
+
+
+def _status(cells: Cells) -> Stopped | Delayed:
+    period = Period(cells.moment("start"), cells.moment("end"))
+    if cells.text("start") and cells.text("end") and period.end - period.start <= timedelta(0):
+        cells.problems.add(cells.row, "end", "is not after the start", "write a later moment")
+    hours = cells.number("delay_hours")
+    if cells.one_of("status", ("stopped", "delayed")) == "stopped":
+        return Stopped(period)
+    if not hours:
+        cells.problems.add(cells.row, "delay_hours", "is empty or 0, and the status is delayed", "write the hours of the delay")
+    return Delayed(period, hours)

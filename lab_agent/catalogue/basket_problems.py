@@ -1,0 +1,74 @@
+"""Collecting what is wrong with a basket, and reading its fields leniently."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from lab_agent.errors import BasketError, Problem
+
+_LONGEST = 200
+
+
+@dataclass(frozen=True, slots=True)
+class BasketProblem(Problem):
+    """A problem of a basket; `code` is the FHIR issue type that fits it."""
+
+    code: str = "invalid"
+
+
+@dataclass(slots=True)
+class Findings:
+    """The problems found so far."""
+
+    problems: list[BasketProblem] = field(default_factory=list)
+
+    def add(self, where: str, what: str, mend: str, code: str) -> None:
+        """Note one problem."""
+        self.problems.append(BasketProblem(where, what, mend, code))
+
+    def alone(self, where: str, what: str, mend: str, code: str) -> BasketError:
+        """Make an error of one problem that hides all others."""
+        return BasketError((BasketProblem(where, what, mend, code),))
+
+    def error(self) -> BasketError:
+        """Make the error that lists every problem."""
+        return BasketError(tuple(self.problems))
+
+    def close(self) -> None:
+        """Raise `BasketError` if anything was found."""
+        if self.problems:
+            raise self.error()
+
+    def text(self, raw: Mapping[str, Any], name: str, where: str) -> str | None:
+        """A code as text; None if it is missing, null or empty."""
+        return self._text(raw.get(name), where)
+
+    def codes(self, raw: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]:
+        """One code, or an array of them (for items that take several biomaterial types)."""
+        value = raw.get(name)
+        many = value if isinstance(value, list) else [value]
+        texts = [text for each in many if (text := self._text(each, where)) is not None]
+        return tuple(dict.fromkeys(texts))
+
+    def flag(self, raw: Mapping[str, Any], name: str) -> bool:
+        """A boolean; missing and null are false."""
+        value = raw.get(name)
+        if value is None or isinstance(value, bool):
+            return bool(value)
+        self.add(name, "is not a boolean", "send true or false", "value")
+        return False
+
+    def _text(self, value: Any, where: str) -> str | None:
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, str | int | Decimal):
+            self.add(where, "is neither a string nor a number", "send the code as a string", "value")
+            return None
+        text = str(value).strip()
+        if len(text) > _LONGEST:
+            self.add(where, f"is longer than {_LONGEST} characters", "send the code of the nomenclature", "too-long")
+            return None
+        return text or None

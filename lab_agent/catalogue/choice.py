@@ -1,0 +1,101 @@
+"""Which biomaterial a basket item means: its choice among the item's specimen options (interface: order rule 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from lab_agent.catalogue.basket_problems import Findings
+from lab_agent.catalogue.items import Item, Requirement, SpecimenOption
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the request says about the biomaterial; empty and None mean that it says nothing."""
+
+    specimen_codes: tuple[str, ...] = ()
+    bodysite_code: str | None = None
+    container_type: str | None = None
+
+
+def choose(item: Item, wish: Wish, where: str, findings: Findings) -> tuple[Requirement, ...] | None:
+    """Find the options that are meant; None, with the problem noted, if that cannot be said.
+
+    An item with one option needs no choice. A body site or container is looked at only where the options name one.
+    """
+    if not item.options:
+        return _no_choice(item, wish, where, findings)
+    if len(wish.specimen_codes) > 1 and not item.multiple_specimen:
+        what = f"names {len(wish.specimen_codes)} types, and item {item.id!r} takes exactly one"
+        findings.add(f"{where}.specimen_code", what, "send one basket item for each type", "value")
+        return None
+    codes = wish.specimen_codes or tuple(sorted(item.option_types))
+    if not wish.specimen_codes and len(codes) > 1:
+        what = f"is missing, and item {item.id!r} has a choice"
+        findings.add(f"{where}.specimen_code", what, f"choose {_types(item.options)}", "required")
+        return None
+    chosen = [_one(item, code, wish, where, findings) for code in codes]
+    return tuple(each for each in chosen if each is not None) if all(chosen) else None
+
+
+def _no_choice(item: Item, wish: Wish, where: str, findings: Findings) -> tuple[Requirement, ...] | None:
+    foreign = [code for code in wish.specimen_codes if code not in item.required_types]
+    if not foreign:
+        return ()
+    what = f"type {foreign[0][:50]!r} is not offered: item {item.id!r} has no choice"
+    findings.add(f"{where}.specimen_code", what, "leave specimen_code out", "value")
+    return None
+
+
+def _one(item: Item, code: str, wish: Wish, where: str, findings: Findings) -> Requirement | None:
+    fitting = tuple(each for each in item.options if each.specimen_code == code)
+    if not fitting:
+        mandatory = " (it is mandatory and is added by itself)" if code in item.required_types else ""
+        what = f"type {code[:50]!r} is not offered for item {item.id!r}{mandatory}"
+        findings.add(f"{where}.specimen_code", what, f"choose {_types(item.options)}", "value")
+        return None
+    for name, wanted, part in (
+        ("bodysite_code", wish.bodysite_code, _site),
+        ("container_type", wish.container_type, _container),
+    ):
+        narrowed = _narrow(fitting, wanted, part)
+        if narrowed is None:
+            said = "is missing" if wanted is None else f"{wanted[:50]!r} is not offered"
+            mend = f"choose {_names(fitting, part)}"
+            findings.add(
+                f"{where}.{name}", f"{said} for type {code} of item {item.id!r}", mend, "value" if wanted else "required"
+            )
+            return None
+        fitting = narrowed
+    return fitting[0]
+
+
+def _narrow(
+    fitting: tuple[Requirement, ...], wanted: str | None, part: Callable[[SpecimenOption], tuple[str | None, str]]
+) -> tuple[Requirement, ...] | None:
+    """The options with the wanted code; None if none has it, or if nothing is wanted where there are several."""
+    offered = {part(each.option)[0] for each in fitting}
+    if offered == {None} or (wanted is None and len(offered) == 1):
+        return fitting
+    return tuple(each for each in fitting if part(each.option)[0] == wanted) or None
+
+
+def _site(option: SpecimenOption) -> tuple[str | None, str]:
+    return option.bodysite_code, option.bodysite_name
+
+
+def _container(option: SpecimenOption) -> tuple[str | None, str]:
+    return option.container_type, option.container_name
+
+
+def _types(options: Iterable[Requirement]) -> str:
+    return _listed({each.specimen_code: each.option.specimen_name for each in options})
+
+
+def _names(options: Iterable[Requirement], part: Callable[[SpecimenOption], tuple[str | None, str]]) -> str:
+    return _listed({code: name for each in options for code, name in [part(each.option)] if code is not None})
+
+
+def _listed(names: dict[str, str]) -> str:
+    shown = [f"{code} ({name})" if name else code for code, name in sorted(names.items())]
+    return " or ".join(shown[:8]) + (" …" if len(shown) > 8 else "")

@@ -1,0 +1,111 @@
+"""Read the catalogue from a folder of CSV files, one for each sheet.
+
+The files are what spreadsheet programs save: UTF-8 with or without a mark, separated by commas or semicolons.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+from lab_agent.catalogue.assemble import assemble
+from lab_agent.catalogue.cells import did_you_mean
+from lab_agent.catalogue.items import Catalogue
+from lab_agent.catalogue.sheets import SHEETS, Row, Sheet, Table
+from lab_agent.errors import CatalogueError, Problem
+
+
+def load(folder: Path) -> Catalogue:
+    """Load a catalogue. Raises `CatalogueError` with every problem, each with file, row and column."""
+    if not folder.is_dir():
+        raise CatalogueError((Problem(str(folder), "is not a folder", "name the folder that holds items.csv and the others"),))
+    broken = _strangers(folder)
+    tables = {sheet.name: _table(folder, sheet, broken) for sheet in SHEETS}
+    if broken:
+        raise CatalogueError(tuple(broken))
+    return assemble(tables, version(tables))
+
+
+def version(tables: Mapping[str, Table]) -> str:
+    """A short digest of every cell; blanks around cells and the way a file is saved do not count."""
+    digest = hashlib.sha256()
+    for sheet in SHEETS:
+        for row in tables[sheet.name].rows:
+            cells = (row.cells.get(column.name, "") for column in sheet.columns)
+            digest.update("\x1f".join((sheet.name, *cells)).encode() + b"\x1e")
+    return digest.hexdigest()[:16]
+
+
+def _strangers(folder: Path) -> list[Problem]:
+    names = {f"{sheet.name}.csv" for sheet in SHEETS}
+    found = sorted(path.name for path in folder.glob("*.csv") if path.name not in names)
+    return [Problem(name, "is not a sheet of the catalogue", did_you_mean(name, names) or "remove it") for name in found]
+
+
+def _table(folder: Path, sheet: Sheet, problems: list[Problem]) -> Table:
+    source = f"{sheet.name}.csv"
+    path = folder / source
+    if not path.exists():
+        if not sheet.optional:
+            problems.append(Problem(source, "is missing", f"add it; its columns are {_names(sheet)}"))
+        return Table(source)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        problems.append(Problem(source, "is not UTF-8", "save it as CSV UTF-8"))
+        return Table(source)
+    except OSError as exc:
+        problems.append(Problem(source, f"cannot be read: {exc.strerror}", "mend the rights of the file"))
+        return Table(source)
+    return Table(source, _rows(source, text, sheet, problems))
+
+
+def _rows(source: str, text: str, sheet: Sheet, problems: list[Problem]) -> tuple[Row, ...]:
+    first = text.split("\n", 1)[0]
+    separator = ";" if first.count(";") > first.count(",") else ","
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    try:
+        lines = list(reader)
+    except csv.Error as exc:
+        problems.append(Problem(f"{source} line {reader.line_num}", f"is not CSV: {exc}", "close the quotation marks"))
+        return ()
+    header = [name.strip() for name in lines[0]] if lines else []
+    if not _header_is_right(source, header, sheet, problems):
+        return ()
+    rows = (Row(source, number, _cells(header, line)) for number, line in enumerate(lines[1:], start=2))
+    return tuple(row for row in rows if any(row.cells.values()))
+
+
+def _cells(header: list[str], line: list[str]) -> dict[str, str]:
+    cells = {name: cell.strip() for name, cell in zip(header, line, strict=False)}
+    return {**cells, **({"": "surplus"} if any(cell.strip() for cell in line[len(header) :]) else {})}
+
+
+def _header_is_right(source: str, header: list[str], sheet: Sheet, problems: list[Problem]) -> bool:
+    names = [column.name for column in sheet.columns]
+    wrong = [
+        Problem(
+            f"{source} row 1, column {name or '(empty)'}",
+            "is not a column of this sheet",
+            did_you_mean(name, names) or "remove it",
+        )
+        for name in header
+        if name not in names
+    ]
+    wrong += [
+        Problem(f"{source} row 1", f"the column {column.name} is missing", f"add it: {column.about}")
+        for column in sheet.columns
+        if column.filled and column.name not in header
+    ]
+    wrong += [
+        Problem(f"{source} row 1, column {name}", "is there twice", "remove one") for name in names if header.count(name) > 1
+    ]
+    problems += wrong
+    return not wrong
+
+
+def _names(sheet: Sheet) -> str:
+    return ", ".join(column.name for column in sheet.columns)

@@ -1,0 +1,227 @@
+"""Containers, biomaterial requirements and questions out of their sheets."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+
+from lab_agent.catalogue.cells import Cells, Problems
+from lab_agent.catalogue.items import (
+    Answer,
+    Asked,
+    Container,
+    Question,
+    QuestionType,
+    Requirement,
+    SpecimenOption,
+    Stability,
+    TimePoint,
+)
+from lab_agent.catalogue.sheets import Table
+
+_MOST_TUBES = 50
+
+
+def by_key(table: Table, column: str, problems: Problems) -> Iterator[tuple[str, Cells]]:
+    """The rows by their key; a key that is there already is noted and left out."""
+    first: dict[str, int] = {}
+    for row in table.rows:
+        cells = Cells(row, problems)
+        key = cells.text(column)
+        if key in first:
+            problems.add(row, column, f"{key!r} is in row {first[key]} already", "keep one of the two")
+        elif key:
+            first[key] = row.number
+            yield key, cells
+
+
+def specimen_types(table: Table, problems: Problems) -> dict[str, str]:
+    """Names of the biomaterial types by code."""
+    return {
+        str(cells.whole("specimen_code")): cells.text("specimen_name") for _, cells in by_key(table, "specimen_code", problems)
+    }
+
+
+def containers(table: Table, problems: Problems) -> dict[str, Container]:
+    """Containers by type."""
+    types = {row.cells.get("container_type", "") for row in table.rows}
+    return {key: _container(key, cells, types) for key, cells in by_key(table, "container_type", problems)}
+
+
+def _container(key: str, cells: Cells, types: set[str]) -> Container:
+    capacity = cells.number("capacity") if cells.text("capacity") else None
+    dead = cells.number("dead_volume")
+    if capacity is not None and dead >= capacity:
+        cells.problems.add(cells.row, "dead_volume", "leaves no room", "write a dead volume below the capacity")
+        dead, capacity = Decimal(0), None
+    return Container(
+        type=key,
+        name=cells.text("container_name"),
+        description=cells.text("description"),
+        capacity=capacity,
+        dead_volume=dead,
+        unit=cells.text("unit"),
+        transport=cells.known("transport", types, "containers"),
+    )
+
+
+def requirements(
+    table: Table, items: set[str], types: Mapping[str, str], vessels: Mapping[str, Container], problems: Problems
+) -> tuple[dict[str, list[Requirement]], dict[str, list[Requirement]]]:
+    """Options, and required types, by item."""
+    held: dict[str, dict[str, list[Requirement]]] = {"option": defaultdict(list), "required": defaultdict(list)}
+    seen: dict[tuple[object, ...], int] = {}
+    for row in table.rows:
+        cells = Cells(row, problems)
+        item, code = cells.known("item", items, "items"), cells.known("specimen_code", types, "specimen_types")
+        if item is None or code is None:
+            continue
+        need = _requirement(item, code, types[code], cells, vessels, items)
+        same = (item, code, need.option.bodysite_code, need.option.container_type)
+        if (before := seen.setdefault(same, row.number)) != row.number:
+            problems.add(row, None, f"says the same item, type, body site and container as row {before}", "keep one of the two")
+        held[cells.one_of("role", ("option", "required"))][item].append(need)
+    return held["option"], held["required"]
+
+
+def _requirement(item: str, code: str, name: str, cells: Cells, vessels: Mapping[str, Container], items: set[str]) -> Requirement:
+    vessel = vessels.get(cells.known("container_type", vessels, "containers") or "")
+    hours = cells.whole("stability_hours")
+    if bool(hours) != bool(cells.text("stability")):
+        cells.problems.add(cells.row, "stability", "goes with stability_hours", "fill both, or none")
+    return Requirement(
+        item_id=item,
+        option=_option(code, name, cells, vessel),
+        container=vessel,
+        volume=_volume(cells, vessel),
+        method=cells.text("method"),
+        processing=cells.lines("processing"),
+        stability=Stability(hours, cells.text("stability")) if hours else None,
+        own_tube=cells.yes("own_tube"),
+        incompatible=_incompatible(cells, items),
+        time_points=_time_points(cells),
+        supporting_info=_supporting_info(cells),
+    )
+
+
+def _option(code: str, name: str, cells: Cells, vessel: Container | None) -> SpecimenOption:
+    return SpecimenOption(
+        description=cells.text("description"),
+        specimen_code=int(code),
+        specimen_name=name,
+        bodysite_code=cells.maybe("bodysite_code"),
+        bodysite_name=cells.text("bodysite_name"),
+        container_type=vessel.type if vessel else None,
+        container_name=vessel.name if vessel else "",
+    )
+
+
+def _volume(cells: Cells, vessel: Container | None) -> Decimal:
+    volume = cells.number("volume")
+    if vessel and vessel.usable is not None and volume > vessel.usable * _MOST_TUBES:
+        what = f"would fill more than {_MOST_TUBES} tubes of {vessel.type!r}"
+        cells.problems.add(cells.row, "volume", what, f"write it in the container's unit {vessel.unit}".rstrip())
+        return Decimal(0)
+    if cells.text("volume") and volume == 0:
+        cells.problems.add(cells.row, "volume", "is 0", "write the volume, or the number of pieces")
+    return volume
+
+
+def _incompatible(cells: Cells, items: set[str]) -> frozenset[str]:
+    codes = cells.codes("incompatible_with")
+    for code in codes:
+        if code not in items:
+            cells.problems.add(cells.row, "incompatible_with", f"{code!r} is not in the sheet items", "correct the code")
+    return frozenset(codes)
+
+
+def _time_points(cells: Cells) -> tuple[TimePoint, ...]:
+    points: dict[int, TimePoint] = {}
+    for line in cells.lines("time_points"):
+        minutes, _, method = (part.strip() for part in line.partition("="))
+        if not minutes.isdecimal() or not method or int(minutes) in points:
+            cells.problems.add(
+                cells.row, "time_points", f"{line!r} is not a new time point", "write minutes = collection protocol"
+            )
+            continue
+        points[int(minutes)] = TimePoint(int(minutes), method)
+    return tuple(points[minutes] for minutes in sorted(points))
+
+
+def _supporting_info(cells: Cells) -> tuple[str, ...]:
+    values = cells.codes("supporting_info")
+    for value in values:
+        if "," in value or value.startswith(("specimen=", "site=", "time=")):
+            cells.problems.add(
+                cells.row, "supporting_info", f"{value!r} cannot be sent", "use no commas, and not specimen=, site=, time="
+            )
+    return values
+
+
+def questions(table: Table, options: Table, problems: Problems) -> dict[str, Question]:
+    """Questions by linkId, in the order of the sheet."""
+    rows = dict(by_key(table, "link_id", problems))
+    groups = {key for key, cells in rows.items() if cells.text("type").lower() == QuestionType.GROUP}
+    answers = _answers(options, rows, problems)
+    found = {key: _question(key, cells, groups, answers.get(key, ())) for key, cells in rows.items()}
+    _check_tree(found, rows, problems)
+    return found
+
+
+def _answers(table: Table, rows: Mapping[str, Cells], problems: Problems) -> dict[str, tuple[Answer, ...]]:
+    held: dict[str, tuple[Answer, ...]] = defaultdict(tuple)
+    for row in table.rows:
+        cells = Cells(row, problems)
+        key = cells.known("link_id", rows.keys(), "questions")
+        answer = Answer(cells.text("system"), cells.text("code"))
+        if key and rows[key].text("type").lower() != QuestionType.CHOICE:
+            problems.add(row, "link_id", f"question {key!r} is not of type choice", "make it a choice, or remove the answer")
+        elif key and answer in held[key]:
+            problems.add(row, "code", f"{answer.code!r} is an answer of {key!r} already", "keep one of the two")
+        elif key:
+            held[key] += (answer,)
+    return held
+
+
+def _question(key: str, cells: Cells, groups: set[str], options: tuple[Answer, ...]) -> Question:
+    kind = QuestionType(cells.one_of("type", (each.value for each in QuestionType)))
+    if kind is QuestionType.CHOICE and not options:
+        cells.problems.add(cells.row, "type", "is choice, and the sheet options has no answer for it", "add its answers")
+    parent = cells.known("parent", groups, "questions as a group")
+    return Question(key, cells.text("text"), kind, cells.yes("repeats"), parent, options)
+
+
+def _check_tree(found: Mapping[str, Question], rows: Mapping[str, Cells], problems: Problems) -> None:
+    """One top group; every chain of parents ends there."""
+    tops = [key for key, each in found.items() if each.parent is None and not rows[key].text("parent")]
+    for key in tops[1:]:
+        problems.add(
+            rows[key].row, "parent", f"is empty, as for {tops[0]!r}", "put the question into a group: there is one top group"
+        )
+    if tops and found[tops[0]].type is not QuestionType.GROUP:
+        problems.add(rows[tops[0]].row, "type", "of the top question is not group", "put the questions into one group")
+    for key in found:
+        seen, at = {key}, found[key].parent
+        while at is not None and at not in seen:
+            seen.add(at)
+            at = found[at].parent
+        if at is not None:
+            problems.add(rows[key].row, "parent", "goes round in a circle", "let one group have no parent")
+
+
+def asked(table: Table, items: set[str], known: Mapping[str, Question], problems: Problems) -> dict[str, tuple[Asked, ...]]:
+    """What each item asks."""
+    held: dict[str, dict[str, Asked]] = defaultdict(dict)
+    for row in table.rows:
+        cells = Cells(row, problems)
+        item, link_id = cells.known("item", items, "items"), cells.known("link_id", known.keys(), "questions")
+        if not item or not link_id:
+            continue
+        if known[link_id].type is QuestionType.GROUP:
+            problems.add(row, "link_id", f"{link_id!r} is a group", "name the questions of the group")
+        elif link_id in held[item]:
+            problems.add(row, "link_id", f"{link_id!r} is asked by {item!r} already", "keep one of the two")
+        else:
+            held[item][link_id] = Asked(link_id, cells.yes("required"))
+    return {item: tuple(each.values()) for item, each in held.items()}

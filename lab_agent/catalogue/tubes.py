@@ -1,0 +1,143 @@
+"""The values of pre-analytics: what is needed, which tube it goes in, and the answer on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from lab_agent.catalogue.items import Container, Requirement
+from lab_agent.catalogue.supporting_info import SupportingInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One requirement of one test of the basket, with the guids of the basket items that it serves."""
+
+    requirement: Requirement
+    guids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a need puts into one tube; `volume` in the container's unit."""
+
+    need: Need
+    volume: Decimal
+
+    def goes_with(self, other: Piece) -> bool:
+        """Whether the two may share a tube."""
+        mine, theirs = self.need.requirement, other.need.requirement
+        return mine.item_id not in theirs.incompatible and theirs.item_id not in mine.incompatible
+
+    def rank(self) -> tuple[Decimal, str, tuple[str, ...]]:
+        """The order among pieces, which does not depend on the order of the basket."""
+        return -self.volume, self.need.requirement.item_id, self.need.guids
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What must be the same for items to share a tube. `minutes` is the time point of a tolerance test."""
+
+    specimen_code: int
+    bodysite_code: str | None
+    container: Container | None
+    method: str
+    processing: tuple[str, ...]
+    minutes: int | None
+
+    @classmethod
+    def of(cls, need: Requirement) -> Iterator[Kind]:
+        """The kinds that a requirement asks for: one, or one for each time point."""
+        option = need.option
+        points: list[tuple[int | None, str]] = [(point.minutes, point.method) for point in need.time_points]
+        for minutes, method in points or [(None, need.method)]:
+            yield cls(option.specimen_code, option.bodysite_code, need.container, method, need.processing, minutes)
+
+    def rank(self) -> tuple[int, str, str, int, str, tuple[str, ...]]:
+        """The order of kinds in the answer."""
+        container = self.container.type if self.container else ""
+        minutes = -1 if self.minutes is None else self.minutes
+        return self.specimen_code, self.bodysite_code or "", container, minutes, self.method, self.processing
+
+
+@dataclass(frozen=True, slots=True)
+class Tube:
+    """One tube of the answer."""
+
+    kind: Kind
+    pieces: tuple[Piece, ...]
+    transport: Container | None
+
+    @property
+    def quantity(self) -> Decimal:
+        """The required quantity: what the items need, and the container's dead volume."""
+        dead = self.kind.container.dead_volume if self.kind.container else Decimal(0)
+        return sum((piece.volume for piece in self.pieces), dead)
+
+    @property
+    def guids(self) -> tuple[str, ...]:
+        """The guids of every basket item that uses this tube."""
+        return tuple(sorted({guid for piece in self.pieces for guid in piece.need.guids}))
+
+    @property
+    def item_ids(self) -> tuple[str, ...]:
+        """The items that use this tube."""
+        return tuple(sorted({piece.need.requirement.item_id for piece in self.pieces}))
+
+    @property
+    def processing(self) -> tuple[str, ...]:
+        """Storage and transport instructions, with the shortest stability of the items last."""
+        kept = [each for piece in self.pieces if (each := piece.need.requirement.stability)]
+        shortest = min(kept, key=lambda each: (each.hours, each.text), default=None)
+        return (*self.kind.processing, shortest.text) if shortest else self.kind.processing
+
+    @property
+    def supporting_info(self) -> SupportingInfo:
+        """What must come back with the Specimen."""
+        values = sorted({value for piece in self.pieces for value in piece.need.requirement.supporting_info})
+        return SupportingInfo(str(self.kind.specimen_code), self.kind.bodysite_code, self.kind.minutes, tuple(values))
+
+    def rank(self) -> tuple[tuple[str, ...], tuple[str, ...], Decimal]:
+        """The order among tubes of one kind."""
+        return self.item_ids, self.guids, -self.quantity
+
+    def as_json(self, label: str | None, *, transport: bool) -> dict[str, Any]:
+        """Give the element of `specimens` (interface: Pre-analytics response)."""
+        containers = (self.kind.container, self.transport if transport else None)
+        return {
+            "label": label,
+            "code": self.kind.specimen_code,
+            "collection": {"quantity": self.quantity, "method": self.kind.method},
+            "processing": [{"description": text} for text in self.processing],
+            "container": [{"description": each.description, "type": each.type} for each in containers if each],
+            "guids": list(self.guids),
+            "supportingInfo": str(self.supporting_info),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The tubes of one kind. `lower_bound` is a number below which it cannot be done; equal means proven fewest."""
+
+    kind: Kind
+    tubes: tuple[Tube, ...]
+    lower_bound: int
+
+
+@dataclass(frozen=True, slots=True)
+class Preanalytics:
+    """The answer for a whole basket."""
+
+    groups: tuple[Group, ...]
+
+    @property
+    def tubes(self) -> tuple[Tube, ...]:
+        """Every tube, in the order of the answer."""
+        return tuple(tube for group in self.groups for tube in group.tubes)
+
+    def as_json(self, labels: Sequence[str | None], *, transport: bool = False) -> dict[str, Any]:
+        """Give the response; `labels` has one entry for each tube, `transport` adds transport containers."""
+        pairs = zip(self.tubes, labels, strict=True)
+        return {"specimens": [tube.as_json(label, transport=transport) for tube, label in pairs]}

@@ -1,0 +1,119 @@
+"""How long a test takes now: the normal time, and what staff have announced (interface: Turnaround item).
+
+Which fields are filled holds by construction: `Available` has no period, `Stopped` has one and no delay, `Delayed` has both.
+`time` stays the normal time; the extra hours of a delay are in delayDuration, as the interface keeps them apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Turnaround:
+    """The normal time in hours, and a sentence for people."""
+
+    hours: Decimal
+    caption: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """From `start` up to, not including, `end`; both with offset."""
+
+    start: datetime
+    end: datetime
+
+    def holds(self, now: datetime) -> bool:
+        """Whether `now` lies within."""
+        return self.start <= now < self.end
+
+
+@dataclass(frozen=True, slots=True)
+class Available:
+    """The item can be ordered as usual."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The item is not performed in this period."""
+
+    period: Period
+
+
+@dataclass(frozen=True, slots=True)
+class Delayed:
+    """The item is performed with so many hours of delay in this period."""
+
+    period: Period
+    hours: Decimal
+
+
+Status = Available | Stopped | Delayed
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What staff announced about an item; for one contract, or for all where `contract` is None."""
+
+    item_id: str
+    status: Stopped | Delayed
+    contract: str | None = None
+    caption: str = ""
+
+    def concerns(self, contract: str, item_id: str) -> bool:
+        """Whether this notice is about that item of that contract."""
+        return self.item_id == item_id and self.contract in (None, contract)
+
+
+@dataclass(frozen=True, slots=True)
+class Eta:
+    """An item's turnaround at one moment."""
+
+    item_id: str
+    turnaround: Turnaround
+    status: Status
+    caption: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the element of the eta response (interface: Turnaround item)."""
+        period = None if isinstance(self.status, Available) else self.status.period
+        delay = {"value": plain(self.status.hours), "unit": "h"} if isinstance(self.status, Delayed) else None
+        return {
+            "id": self.item_id,
+            "status": type(self.status).__name__.lower(),
+            "time": self.turnaround.hours,
+            "caption": self.caption,
+            "effectivePeriod": period and {"start": period.start.isoformat(), "end": period.end.isoformat()},
+            "delayDuration": delay,
+        }
+
+
+def eta(contract: str, item_id: str, normal: Turnaround, notices: Iterable[Notice], now: datetime) -> Eta:
+    """Decide an item's turnaround at `now`: a stop outweighs a delay, a longer delay a shorter one."""
+    held = [each for each in notices if each.concerns(contract, item_id) and each.status.period.holds(now)]
+    if not held:
+        return Eta(item_id, normal, Available(), normal.caption)
+    worst = max(held, key=_weight)
+    return Eta(item_id, normal, worst.status, worst.caption or normal.caption)
+
+
+def next_change(notices: Iterable[Notice], now: datetime) -> datetime | None:
+    """The next moment at which any answer can differ from that at `now`; None if never."""
+    edges = (edge for each in notices for edge in (each.status.period.start, each.status.period.end))
+    return min((edge for edge in edges if edge > now), default=None)
+
+
+def plain(number: Decimal) -> str:
+    """A decimal as text, without an exponent."""
+    return format(number, "f")
+
+
+def _weight(notice: Notice) -> tuple[bool, Decimal, datetime]:
+    status = notice.status
+    hours = status.hours if isinstance(status, Delayed) else Decimal(0)
+    return isinstance(status, Stopped), hours, status.period.end
