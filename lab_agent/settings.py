@@ -1,0 +1,118 @@
+"""The settings of the whole house, read once, checked at once, frozen.
+
+Sources, the later ones winning: the TOML file, the environment (`LAB_AGENT_EXCHANGE__BASE_URL`), and the credentials folder of
+systemd (a file named `exchange.oauth.password`). Relative paths in the settings are relative to the working directory. A room
+gets its own group, never the root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from lab_agent.errors import Problem, SettingsError
+from lab_agent.settings_api import ApiSettings
+from lab_agent.settings_checks import contradictions
+from lab_agent.settings_exchange import ExchangeSettings
+from lab_agent.settings_keys import is_list
+from lab_agent.settings_lis import LisSettings
+from lab_agent.settings_logging import LoggingSettings
+from lab_agent.settings_problems import problems_of
+from lab_agent.settings_results import ResultsSettings
+from lab_agent.settings_retention import RetentionSettings
+from lab_agent.settings_rules import RulesSettings
+from lab_agent.settings_sources import (
+    Source,
+    credentials_folder,
+    process_environment,
+    read_credentials,
+    read_environment,
+    read_file,
+)
+from lab_agent.settings_status import StatusSettings
+from lab_agent.settings_store import StoreSettings
+from lab_agent.settings_worker import WorkerSettings
+
+
+class Settings(BaseSettings):
+    """All groups. Made by `load_settings`; made directly, it takes what it is given and looks nowhere else."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    exchange: ExchangeSettings
+    store: StoreSettings
+    worker: WorkerSettings = Field(default_factory=WorkerSettings)
+    lis: LisSettings = Field(default_factory=LisSettings)
+    results: ResultsSettings = Field(default_factory=ResultsSettings)
+    api: ApiSettings = Field(default_factory=ApiSettings)
+    status: StatusSettings = Field(default_factory=StatusSettings)
+    rules: RulesSettings = Field(default_factory=RulesSettings)
+    retention: RetentionSettings = Field(default_factory=RetentionSettings)
+    logging: LoggingSettings = Field(default_factory=LoggingSettings)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 — the library's own signature
+        init_settings: PydanticBaseSettingsSource,
+        *_others: PydanticBaseSettingsSource,
+        **_more: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take the values given, and nothing from the environment: `load_settings` lines up the sources."""
+        return (init_settings,)
+
+    @property
+    def report_system(self) -> str:
+        """Identifier system of our DiagnosticReports."""
+        return self.results.report_system or f"{str(self.exchange.lab_codes_url).rstrip('/')}/report"
+
+    @property
+    def observation_system(self) -> str:
+        """Identifier system of our Observations."""
+        return self.results.observation_system or f"{str(self.exchange.lab_codes_url).rstrip('/')}/observation"
+
+
+def load_settings(path: Path | None, environ: Mapping[str, str] | None = None) -> Settings:
+    """Read and check everything. Raises `SettingsError` with all problems at once."""
+    environ = process_environment() if environ is None else environ
+    groups = Settings.model_fields.keys()
+    file = read_file(path) if path else Source()
+    if file.problems:
+        raise SettingsError(file.problems)
+    given = [
+        file,
+        _with_lists(read_environment(environ, groups)),
+        _with_lists(read_credentials(credentials_folder(environ), groups)),
+    ]
+    problems = tuple(problem for source in given for problem in source.problems)
+    origins = {key: origin for source in given for key, origin in source.origins.items()}
+    layers = tuple(InitSettingsSource(Settings, source.table) for source in reversed(given))
+    try:
+        settings = Settings(_build_sources=(layers, {}))  # type: ignore[call-arg]
+    except ValidationError as exc:
+        raise SettingsError(problems + problems_of(exc, Settings, origins)) from None
+    if problems := problems + contradictions(settings):
+        raise SettingsError(problems)
+    return settings
+
+
+def missing_file_hint(path: Path | None) -> Problem:
+    """Say what to do where no settings file was named at all."""
+    return Problem(str(path or "--config"), "no settings file was named", "use --config PATH or LAB_AGENT_CONFIG")
+
+
+def _with_lists(source: Source) -> Source:
+    """Where the environment or a credential sets a list, its text is the list's words."""
+    table = {name: _words(Settings.model_fields[name].annotation, value) for name, value in source.table.items()}
+    return Source(table, source.problems, source.origins)
+
+
+def _words(annotation: Any, value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace(",", " ").split() if is_list(annotation) else value
+    fields = getattr(annotation, "model_fields", {})
+    return {name: _words(fields[name].annotation, item) if name in fields else item for name, item in value.items()}

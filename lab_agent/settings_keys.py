@@ -1,0 +1,93 @@
+"""Which keys there are: the settings models walked as a tree, for errors, for the documentation and for masking."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+ANY_NAME = "<name>"
+"""Stands for the name of a table that the operator chooses, as in `exchange.contracts.<name>`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key: its table (`exchange.oauth`), its name in it, and the field that describes it."""
+
+    table: str
+    name: str
+    field: FieldInfo
+
+    @property
+    def path(self) -> str:
+        """The dotted key."""
+        return f"{self.table}.{self.name}" if self.table else self.name
+
+
+def walk(model: type[BaseModel], table: str = "") -> Iterator[Key]:
+    """Give every key below `model`, a table's own keys before its sub-tables."""
+    keys = [Key(table, name, field) for name, field in model.model_fields.items()]
+    yield from (key for key in keys if not _inner_tables(key))
+    for key in keys:
+        for path, inner in _inner_tables(key):
+            yield from walk(inner, path)
+
+
+def tables(model: type[BaseModel], table: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
+    """Give every table below `model` with its path, in the order of `walk`."""
+    for name, field in model.model_fields.items():
+        for path, inner in _inner_tables(Key(table, name, field)):
+            yield path, inner
+            yield from tables(inner, path)
+
+
+def find(model: type[BaseModel], location: Sequence[str | int]) -> type[BaseModel] | FieldInfo | None:
+    """Give what stands at a location of the tree: a table's model, a key's field, or None."""
+    found: type[BaseModel] | FieldInfo | None = model
+    rest = list(location)
+    while rest:
+        if not isinstance(found, type):
+            return found
+        field = found.model_fields.get(str(rest.pop(0)))
+        if field is None:
+            return None
+        inner = _models_in(field.annotation)
+        found = inner[0] if inner else field
+        if inner and is_mapping(field.annotation) and rest:
+            rest.pop(0)
+    return found
+
+
+def is_mapping(annotation: Any) -> bool:
+    """Whether a key holds tables with names of the operator's choice."""
+    return any(get_origin(part) in {dict, Mapping} or part is dict for part in _plain(annotation))
+
+
+def is_list(annotation: Any) -> bool:
+    """Whether a key holds a list."""
+    return any(get_origin(part) in {list, tuple, set, frozenset} for part in _plain(annotation))
+
+
+def _inner_tables(key: Key) -> list[tuple[str, type[BaseModel]]]:
+    models = [] if is_list(key.field.annotation) else _models_in(key.field.annotation)
+    path = f"{key.path}.{ANY_NAME}" if is_mapping(key.field.annotation) else key.path
+    return [(path, model) for model in models]
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models_in(part)]
+
+
+def _plain(annotation: Any) -> list[Any]:
+    """The members of a union, `Annotated` taken off."""
+    if get_origin(annotation) is Annotated:
+        return _plain(get_args(annotation)[0])
+    if get_origin(annotation) in {Union, types.UnionType}:
+        return [plain for part in get_args(annotation) for plain in _plain(part)]
+    return [annotation]

@@ -1,0 +1,24 @@
+"""How long what is finished is kept. What is unfinished is kept until it ends."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from lab_agent.settings_base import Group
+
+Days = Annotated[int, Field(ge=1, le=36500)]
+
+
+class RetentionSettings(Group):
+    """Days after which finished work is removed. Unfinished work is never removed."""
+
+    identity_days: Days = 30
+    """Days that names, birth dates and contacts are kept after an order was closed."""
+    document_days: Days = 30
+    """Days that documents are kept after they were delivered."""
+    journal_days: Days = 730
+    """Days that a closed order and its timeline are kept."""
+    failure_days: Annotated[Days, Field(ge=90)] = 180
+    """Days that failures (refused, parked, dismissed) stay visible; at least 90."""

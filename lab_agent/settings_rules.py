@@ -1,0 +1,26 @@
+"""How strictly orders are judged."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from lab_agent.settings_base import Group, Seconds
+
+Severity = Literal["refuse", "warn", "off"]
+
+
+class RulesSettings(Group):
+    """The judgement of orders. `[rules.severities]` overrides the severity of single rules."""
+
+    severities: dict[str, Severity] = {}
+    """Rule id to `refuse`, `warn` or `off`; a rule that is not named keeps its own severity."""
+    refusal_limit: Annotated[int, Field(ge=1)] = 20
+    """So many refusals by one rule within `refusal_window` stop that rule from refusing; orders are held instead, with an alert."""
+    refusal_window: Seconds = 3600.0
+    """Seconds over which `refusal_limit` counts."""
+    future_tolerance: Seconds = 300.0
+    """Seconds that a clinic's clock may be ahead of ours."""
+    messages: Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")] = "en"
+    """Language of the reasons that a clinic reads."""

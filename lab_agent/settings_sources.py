@@ -1,0 +1,125 @@
+"""Where settings come from: a TOML file, the environment, the credentials folder of systemd. Each gives a nested table.
+
+A source never stops at the first thing that it cannot read: it gives what it could read, and the problems.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lab_agent.errors import Problem
+
+PREFIX = "LAB_AGENT_"
+CONFIG_VARIABLE = "LAB_AGENT_CONFIG"
+CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What one source gave; `origins` says for a dotted key where its value came from."""
+
+    table: dict[str, Any] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_file(path: Path) -> Source:
+    """Read a TOML file."""
+    try:
+        return Source(tomllib.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return _broken(str(path), "there is no such file", "give the right one with --config, or make one with `lab-agent init`")
+    except IsADirectoryError:
+        return _broken(str(path), "is a folder", "name the settings file in it")
+    except OSError as exc:
+        return _broken(str(path), f"cannot be read: {exc.strerror}", "let the user that the agent runs as read it")
+    except UnicodeDecodeError as exc:
+        return _broken(str(path), f"is not UTF-8 at byte {exc.start}", "save it as UTF-8")
+    except tomllib.TOMLDecodeError as exc:
+        return _broken(str(path), f"is not TOML: {exc}", "text values stand in quotes, tables in [brackets]")
+
+
+def read_environment(environ: Mapping[str, str], groups: Collection[str]) -> Source:
+    """Read `LAB_AGENT_<GROUP>__<KEY>` variables, further levels joined by `__` too."""
+    values, origins, problems = {}, {}, []
+    for name in sorted(environ):
+        if not name.startswith(PREFIX) or name == CONFIG_VARIABLE:
+            continue
+        path = name.removeprefix(PREFIX).lower().split("__")
+        if path[0] not in groups:
+            problems.append(Problem(name, "names no table of the settings", _nearest(path[0], groups)))
+        else:
+            values[tuple(path)] = environ[name]
+            origins[".".join(path)] = name
+    return Source(_nested(values), tuple(problems), origins)
+
+
+def read_credentials(folder: Path | None, groups: Collection[str]) -> Source:
+    """Read files named like `exchange.oauth.password`; a final line end is no part of the value.
+
+    Files that do not begin with a table's name are left alone: a unit may load other things, such as certificates.
+    """
+    if folder is None:
+        return Source()
+    try:
+        files = sorted(path for path in folder.iterdir() if not path.is_dir())
+    except OSError as exc:
+        return _broken(str(folder), f"the credentials folder cannot be read: {exc.strerror}", f"mend ${CREDENTIALS_VARIABLE}")
+    values, origins, problems = {}, {}, []
+    for file in files:
+        path = file.name.split(".")
+        if path[0] not in groups or len(path) == 1:
+            problems += _misspelt(file, groups)
+            continue
+        try:
+            values[tuple(path)] = file.read_text(encoding="utf-8").rstrip("\r\n")
+            origins[file.name] = f"credential {file.name}"
+        except OSError as exc:
+            problems.append(Problem(str(file), f"cannot be read: {exc.strerror}", "let the user that the agent runs as read it"))
+        except UnicodeDecodeError:
+            problems.append(Problem(str(file), "is not UTF-8", "save it as UTF-8"))
+    return Source(_nested(values), tuple(problems), origins)
+
+
+def credentials_folder(environ: Mapping[str, str]) -> Path | None:
+    """The folder that systemd hands to the unit, if it does."""
+    return Path(environ[CREDENTIALS_VARIABLE]) if environ.get(CREDENTIALS_VARIABLE) else None
+
+
+def _broken(where: str, what: str, mend: str) -> Source:
+    return Source(problems=(Problem(where, what, mend),))
+
+
+def _misspelt(file: Path, groups: Collection[str]) -> list[Problem]:
+    """A file that nearly names a table was meant to."""
+    near = difflib.get_close_matches(file.name.split(".")[0], groups, n=1, cutoff=0.75)
+    return [Problem(str(file), "names no table of the settings", f"did you mean {near[0]}?")] if near and "." in file.name else []
+
+
+def _nearest(word: str, groups: Collection[str]) -> str:
+    near = difflib.get_close_matches(word, groups, n=1)
+    return f"did you mean {PREFIX}{near[0].upper()}__…?" if near else f"the tables are {', '.join(sorted(groups))}"
+
+
+def _nested(values: Mapping[tuple[str, ...], str]) -> dict[str, Any]:
+    """Make a tree of paths; where one path is the beginning of another, the longer one wins."""
+    tree: dict[str, Any] = {}
+    for path, value in sorted(values.items()):
+        table = tree
+        for name in path[:-1]:
+            inner = table.get(name)
+            table[name] = inner if isinstance(inner, dict) else {}
+            table = table[name]
+        table[path[-1]] = value
+    return tree
+
+
+def process_environment() -> Mapping[str, str]:
+    """The environment of this process."""
+    return os.environ
