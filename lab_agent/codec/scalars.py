@@ -1,0 +1,137 @@
+"""How single values are read: no guess is made of what was meant.
+
+Pydantic alone would take `20240101` for seconds since 1970, `"yes"` for true and text for bytes. A laboratory's file says what
+it means, or it is sent back with the field's name.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from datetime import date, datetime, time, tzinfo
+from decimal import Decimal, InvalidOperation
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Discriminator, StrictBool, StrictStr, Tag, ValidationInfo, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from lab_agent.codec.problems import TAG
+
+MAX_EXPONENT = 400
+"""No laboratory value is that large or small; what is makes later arithmetic take for ever."""
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+_WHEN = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d+)?)?([Zz]|[+-]\d\d:?\d\d)?", re.ASCII)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_TIME = re.compile(r"\d\d:\d\d(:\d\d(\.\d+)?)?", re.ASCII)
+
+
+def wrong(what: str, mend: str) -> PydanticCustomError:
+    """Make the error of a value that cannot be read, with its mend."""
+    return PydanticCustomError("value", "{what}", {"what": what, "mend": mend})
+
+
+def _decimal(value: Any) -> Decimal:
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        try:
+            value = Decimal(value)
+        except InvalidOperation:
+            value = None
+    elif isinstance(value, int) and not isinstance(value, bool):
+        value = Decimal(value)
+    if not isinstance(value, Decimal) or not value.is_finite():
+        raise wrong("is not a decimal number", "write a number such as 1.20, with a point and no spaces")
+    exponent = int(value.as_tuple().exponent)
+    if max(abs(value.adjusted()), abs(exponent)) > MAX_EXPONENT:
+        raise wrong("is a number out of all measure", f"write a number with an exponent within ±{MAX_EXPONENT}")
+    return value
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, Decimal) and value == value.to_integral_value() and value.as_tuple().exponent == 0:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise wrong("is not a whole number", "write a whole number, without quotes and without a point")
+    return value
+
+
+def _when(value: Any, info: ValidationInfo) -> datetime:
+    mend = "write it as 2024-05-17T08:30:00+03:00"
+    moment: datetime = _iso(value, _WHEN, datetime.fromisoformat, "is not a date and time", mend)
+    zone: tzinfo | None = (info.context or {}).get("time_zone")
+    if moment.tzinfo is None and zone is None:
+        raise wrong("is a time without a zone", f"add the offset from UTC: {mend}")
+    return moment if moment.tzinfo else moment.replace(tzinfo=zone)
+
+
+def _iso(value: Any, shape: re.Pattern[str], parse: Any, what: str, mend: str) -> Any:
+    if not isinstance(value, str) or not shape.fullmatch(value):
+        raise wrong(what, mend)
+    try:
+        return parse(value)
+    except ValueError:
+        raise wrong(what, mend) from None
+
+
+def _date(value: Any) -> date:
+    return _iso(value, _DATE, date.fromisoformat, "is not a date", "write it as 2024-05-17")  # type: ignore[no-any-return]
+
+
+def _time(value: Any) -> time:
+    return _iso(value, _TIME, time.fromisoformat, "is not a time of day", "write it as 08:30:00")  # type: ignore[no-any-return]
+
+
+def _bytes(value: Any) -> bytes:
+    try:
+        if isinstance(value, str):
+            return base64.b64decode("".join(value.split()), validate=True)
+    except (binascii.Error, ValueError):
+        pass
+    raise wrong("is not Base64", "write the document's bytes in Base64 (RFC 4648, section 4)")
+
+
+def _branch(value: Any) -> str | None:
+    for kind, tag in ((bool, "bool"), (int | Decimal, "number"), (str, "text"), (Mapping, "coding")):
+        if isinstance(value, kind):
+            return TAG + tag
+    return None
+
+
+def _number(value: Any) -> int | Decimal:
+    return value if isinstance(value, int) else _decimal(value)
+
+
+SCALARS: Mapping[Any, Any] = {
+    str: StrictStr,
+    bool: StrictBool,
+    int: Annotated[int, BeforeValidator(_integer)],
+    Decimal: Annotated[
+        Decimal, BeforeValidator(_decimal), WithJsonSchema({"type": ["number", "string"], "pattern": f"^{_NUMBER.pattern}$"})
+    ],
+    datetime: Annotated[datetime, BeforeValidator(_when)],
+    date: Annotated[date, BeforeValidator(_date)],
+    time: Annotated[time, BeforeValidator(_time)],
+    bytes: Annotated[bytes, BeforeValidator(_bytes), WithJsonSchema({"type": "string", "contentEncoding": "base64"})],
+}
+"""The reader of each type of single value."""
+
+
+def reader(kind: Any) -> Any:
+    """Give the annotation that reads a single value of this type; None where there is none."""
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return kind
+    return SCALARS.get(kind)
+
+
+def answer(coding: Any) -> Any:
+    """Give the annotation that reads one answer, told apart by how it is written; `coding` reads a Coding."""
+    number = Annotated[Any, BeforeValidator(_number), WithJsonSchema({"type": "number"})]
+    return Annotated[
+        Annotated[StrictBool, Tag(TAG + "bool")]
+        | Annotated[number, Tag(TAG + "number")]
+        | Annotated[StrictStr, Tag(TAG + "text")]
+        | Annotated[coding, Tag(TAG + "coding")],
+        Discriminator(_branch),
+    ]

@@ -1,0 +1,54 @@
+"""The JSON Schema of what adapters exchange, for the people who write the other side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from lab_agent.codec.wire import model
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def schema_of(kinds: Mapping[str, Any], title: str) -> dict[str, Any]:
+    """Give the schema of a value that is one of `kinds`, told apart by `kind` (nothing tells them apart where there is one)."""
+    models: dict[str, type[BaseModel]] = {kind: model(target) for kind, target in kinds.items()}
+    references, schema = models_json_schema([(one, "validation") for one in models.values()], title=title)
+    definitions = schema["$defs"]
+    for kind, one in models.items():
+        if kind:
+            _add_kind(definitions[one.__name__], kind)
+    choices = [references[one, "validation"] for one in models.values()]
+    top = choices[0] if len(choices) == 1 else {"oneOf": choices}
+    return {"$schema": _DIALECT, "title": title, **top, "$defs": _bounded(_tidy(definitions))}
+
+
+def _add_kind(definition: dict[str, Any], kind: str) -> None:
+    definition["properties"] = {"kind": {"const": kind}, **definition["properties"]}
+    if kind != "report":
+        definition["required"] = ["kind", *definition["required"]]
+
+
+def _bounded(definitions: dict[str, Any]) -> dict[str, Any]:
+    """Say in the schema, too, what must be there exactly once."""
+    for name, prefix in (("ReportedObservation", "value_"), ("Document", "")):
+        if name in definitions:
+            names = [one for one in definitions[name]["properties"] if one.startswith(prefix)]
+            sources = names if prefix else ["content", "file", "url"]
+            definitions[name]["oneOf"] = [{"required": [one]} for one in sources]
+    return definitions
+
+
+def _tidy(schema: Any) -> Any:
+    """Say of an optional field only what it is when it is there: nothing is ever written as null."""
+    if isinstance(schema, list):
+        return [_tidy(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    match schema:
+        case {"anyOf": [kind, {"type": "null"}], **rest}:
+            schema = {**kind, **rest}
+    return {key: _tidy(item) for key, item in schema.items() if (key, item) != ("default", None)}

@@ -1,0 +1,210 @@
+"""What is wrong is said all at once, by path, with a mend; and no value is ever repeated."""
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from lab_agent import codec
+from lab_agent.domain.order import LabOrder
+from lab_agent.domain.results import Document, LabRefusal, LabReport, ReportedObservation, ReportStatus
+from lab_agent.domain.values import Coding, Quantity
+from lab_agent.errors import DataInvalidError
+
+MOMENT = "2024-05-17T08:30:00+03:00"
+
+
+def observation(**changes: Any) -> dict[str, Any]:
+    return {"code": {"code": "718-7"}, "value_quantity": {"value": "1.20", "unit": "g/L"}, **changes}
+
+
+def report(**changes: Any) -> dict[str, Any]:
+    base = {"report_id": "B1", "status": "final", "order": "RABC", "effective": MOMENT, "issued": MOMENT}
+    return {**base, "observations": [observation()], **changes}
+
+
+def problems(tree: Any) -> dict[str, str]:
+    with pytest.raises(DataInvalidError) as caught:
+        codec.load_message(tree if isinstance(tree, bytes) else json.dumps(tree).encode())
+    return {problem.where: f"{problem.what} — {problem.mend}" for problem in caught.value.problems}
+
+
+def test_a_decimal_may_come_as_text() -> None:
+    read = codec.load_message(json.dumps(report()).encode())
+    assert isinstance(read, LabReport)
+    assert str(read.observations[0].value_quantity.value) == "1.20"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("value", ["1,20", "", "NaN", "Infinity", " 1.2", "1_000", "0x10", True, None, [], {}, "1e999999", "٣"])
+def test_what_is_no_decimal_is_named(value: Any) -> None:
+    found = problems(report(observations=[observation(), observation(value_quantity={"value": value})]))
+    assert list(found) == ["observations[1].value_quantity.value"]
+
+
+def test_a_bare_nan_is_not_json() -> None:
+    body = json.dumps(report()).replace('"1.20"', "NaN").encode()
+    assert "not JSON" in problems(body)["document"]
+
+
+def test_all_errors_are_told_at_once() -> None:
+    bad = report(
+        status="done",
+        issued="2024-05-17T08:30:00",
+        efective=MOMENT,
+        observations=[observation(value_string="x"), observation(value_quantity=None), observation(status=3)],
+        documents=[{"content": "!!"}, {"file": "a.pdf", "url": "https://lab/x"}, {}],
+    )
+    found = problems(bad)
+    assert set(found) == {
+        "status",
+        "issued",
+        "efective",
+        "observations[0]",
+        "observations[1]",
+        "observations[2].status",
+        "documents[0].content",
+        "documents[1]",
+        "documents[2]",
+    }
+    assert "did you mean effective?" in found["efective"]
+    assert "'final'" in found["status"]
+    assert "zone" in found["issued"]
+    assert "value_quantity, value_string" in found["observations[0]"]
+    assert "no value" in found["observations[1]"]
+
+
+@pytest.mark.parametrize("moment", [20240517, "20240517", "2024-05-17", "17.05.2024 08:30", 1715931000.5, "2024-02-30T08:00:00Z"])
+def test_a_time_is_never_guessed(moment: Any) -> None:
+    assert list(problems(report(issued=moment))) == ["issued"]
+
+
+def test_the_adapter_may_say_what_zone_is_meant() -> None:
+    body = json.dumps(report(issued="2024-05-17T08:30:00")).encode()
+    read = codec.load_message(body, time_zone=ZoneInfo("Europe/Moscow"))
+    assert isinstance(read, LabReport)
+    assert read.issued == datetime(2024, 5, 17, 5, 30, tzinfo=UTC)
+    assert read.effective.isoformat() == MOMENT
+
+
+@pytest.mark.parametrize("named", [{"order": None}, {"order": ""}, {"order": None, "lines": []}])
+def test_a_report_names_its_order(named: dict[str, Any]) -> None:
+    assert "names no order" in problems(report(**named))["document"]
+
+
+@pytest.mark.parametrize("named", [{"lines": ["L1"]}, {"accession": "77"}, {"barcode": "0042"}])
+def test_any_name_of_the_order_is_enough(named: dict[str, Any]) -> None:
+    codec.load_message(json.dumps({**report(), "order": None, **named}).encode())
+
+
+def test_an_age_range_has_no_negative_ages_and_stands_upright() -> None:
+    ranges = [{"age": {"low": {"value": -1}}}, {"age": {"low": {"value": "9"}, "high": {"value": 2}}}]
+    found = problems(report(observations=[observation(reference_ranges=ranges)]))
+    assert set(found) == {"observations[0].reference_ranges[0].age.low.value", "observations[0].reference_ranges[1].age"}
+
+
+def test_a_comparator_is_one_of_four() -> None:
+    found = problems(report(observations=[observation(value_quantity={"value": 1, "comparator": "~"})]))
+    assert list(found) == ["observations[0].value_quantity.comparator"]
+
+
+def test_a_refusal_is_told_by_its_kind() -> None:
+    body = {"kind": "refusal", "order": "RABC", "not_performed": [{"line": "L1", "reason": "haemolysed"}], "collect_again": True}
+    assert isinstance(codec.load_message(json.dumps(body).encode()), LabRefusal)
+    assert set(problems({**body, "kind": "denial"})) == {"kind"}
+    assert set(problems({**body, "not_performed": []})) == {"not_performed"}
+    assert set(problems({**body, "not_performed": [{"reason": " "}]})) == {"not_performed[0].reason"}
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"7", b"{", b"[" * 100_000, b"\xff\xfe{}", b'{"a": 1' + b"0" * 6000 + b"}"])
+def test_what_is_no_json_object_is_one_problem(body: bytes) -> None:
+    assert "document" in problems(body)
+
+
+def test_a_byte_order_mark_is_no_fault() -> None:
+    codec.load_message(b"\xef\xbb\xbf" + json.dumps(report()).encode())
+
+
+def test_values_are_not_repeated_in_the_sentences() -> None:
+    secret = "Ivanova"
+    found = problems(report(issued=secret, status=secret, lines=secret, observations=[observation(value_quantity=secret)]))
+    assert len(found) == 4
+    assert secret not in str(found)
+
+
+def test_null_says_the_same_as_left_out() -> None:
+    body = json.dumps(report(lines=None, documents=None, version=None)).encode()
+    assert codec.load_message(body) == codec.load_message(json.dumps(report()).encode())
+
+
+def test_completing_nothing_is_not_the_default() -> None:
+    nothing = codec.load_message(json.dumps(report(completes=[])).encode())
+    assert isinstance(nothing, LabReport)
+    assert nothing.completes == ()
+    assert codec.load_message(codec.dump_message(nothing)) == nothing
+
+
+def in_python(value: Any, issued: datetime) -> LabReport:
+    quantity = Quantity(value=value)
+    seen = ReportedObservation(code=Coding(code="718-7"), value_quantity=quantity)
+    return LabReport(report_id="B1", status=ReportStatus.FINAL, order="R", effective=issued, issued=issued, observations=(seen,))
+
+
+def test_a_float_is_refused_by_name() -> None:
+    with pytest.raises(DataInvalidError, match=r"observations\[0\]\.value_quantity\.value: is a float — give a Decimal"):
+        codec.dump_message(in_python(1.2, datetime.now(UTC)))
+
+
+def test_a_number_that_is_none_is_refused_by_name() -> None:
+    with pytest.raises(DataInvalidError, match=r"observations\[0\]\.value_quantity\.value: is not a finite number"):
+        codec.dump_message(in_python(Decimal("NaN"), datetime.now(UTC)))
+
+
+def test_a_time_without_a_zone_is_not_written() -> None:
+    with pytest.raises(DataInvalidError, match="effective: is a time without a zone"):
+        codec.dump_message(in_python(Decimal(1), datetime(2024, 5, 17)))  # noqa: DTZ001
+
+
+def test_what_was_made_in_python_is_held_against_the_same_rules() -> None:
+    moment = datetime.now(UTC)
+    codec.check_message(in_python(Decimal("1.20"), moment))
+    bad = LabReport(report_id="B1", status=ReportStatus.FINAL, effective=moment, issued=moment, documents=(Document(),))
+    with pytest.raises(DataInvalidError) as caught:
+        codec.check_message(bad)
+    assert {problem.where for problem in caught.value.problems} == {"document", "documents[0]"}
+
+
+def test_an_order_of_a_newer_form_is_told_as_such() -> None:
+    with pytest.raises(DataInvalidError, match="schema_version: is a newer form") as caught:
+        codec.load_order(b'{"schema_version": 2, "patient": {"birth_date": 19800101}}')
+    assert "patient.birth_date" in str(caught.value)
+
+
+def test_the_medical_part_holds_nothing_of_the_patient() -> None:
+    tree = {
+        "key": "R",
+        "requisition": {"value": "77"},
+        "contract": "C",
+        "ordered_at": MOMENT,
+        "patient": {"anonymous": False, "family": "Ivanova", "birth_date": "1980-01-31"},
+        "lines": [],
+    }
+    order = codec.load_order(json.dumps(tree).encode())
+    medical, identity = codec.split_identity(order)
+    assert b"Ivanova" not in medical
+    assert b"1980" not in medical
+    assert json.loads(identity) == tree["patient"]
+    purged = codec.join_identity(medical, b"{}")
+    assert isinstance(purged, LabOrder)
+    assert purged.patient.family is None
+
+
+def test_the_schemas_say_what_is_read() -> None:
+    schema = codec.message_schema()
+    assert schema["$defs"]["LabRefusal"]["properties"]["kind"] == {"const": "refusal"}
+    assert {"required": ["value_quantity"]} in schema["$defs"]["ReportedObservation"]["oneOf"]
+    assert schema["$defs"]["LabReport"]["additionalProperties"] is False
+    assert codec.order_schema()["$defs"]["OrderPatient"]["properties"]["birth_date"]
+    json.dumps([schema, codec.order_schema()])
