@@ -1,0 +1,188 @@
+"""The only room that knows the HTTP library (httpx, on the pool of aiohttp), so that a successor is one file.
+
+Requests go to the transport directly, not through httpx's client: that one keeps cookies, reads proxies and passwords from
+the environment, and logs whole addresses with their query strings. Every call is pinned to the origin of its `base`.
+What is thrown says what may have happened: `ServiceUnavailable` only where nothing was sent, or nothing could be changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+import httpx
+from httpx_aiohttp import AiohttpTransport
+
+from lab_agent.errors import AnswerUnreadable, Failure, ForeignOrigin, OutcomeUnknown, ServiceUnavailable
+from lab_agent.origin import join, origin_of
+
+_SAFE = frozenset({"GET", "HEAD"})
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_MOST_REDIRECTS = 3
+_NOTHING_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
+_MAYBE_SENT = (httpx.HTTPError, aiohttp.ClientError, OSError)
+_HEADERS = {"Accept-Encoding": "gzip, deflate", "User-Agent": "lab-agent"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpOptions:
+    """Limits of a client. Times in seconds (`timeout` is for the whole call, redirects included), `max_response` in bytes."""
+
+    timeout: float = 60.0
+    connect_timeout: float = 10.0
+    read_timeout: float = 30.0
+    max_response: int = 32 * 1024 * 1024
+    max_connections: int = 16
+    ca_file: Path | None = None
+    proxy: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came back: `headers` are found in either case, `body` is decompressed, `url` is where it came from."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    url: str
+
+
+class HttpClient:
+    """A pooled HTTP client. `transport` takes the place of the network, in tests: `httpx.MockTransport(router.async_handler)`."""
+
+    def __init__(self, options: HttpOptions, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self._options = options
+        self._transport = transport or _network(options)
+
+    @property
+    def longest_call(self) -> float:
+        """Seconds after which a call has ended in any case; a lease that covers a call must be longer."""
+        return self._options.timeout
+
+    async def send(
+        self, method: str, target: str, *, base: str, headers: Mapping[str, str] | None = None, content: bytes = b""
+    ) -> Answer:
+        """Send one request to `target`, joined onto `base` and of the same origin; a GET follows redirects within it.
+
+        Raises `ForeignOrigin` (nothing was sent there), `ServiceUnavailable` (nothing was sent, or it was a GET),
+        `OutcomeUnknown` (a write was sent, and no answer came) or `AnswerUnreadable` (a write, and the answer is too large).
+        """
+        url = join(base, target)
+        try:
+            async with asyncio.timeout(self._options.timeout):
+                return await self._follow(method, url, base, headers or {}, content)
+        except _NOTHING_SENT as exc:
+            raise ServiceUnavailable(f"{origin_of(url)} cannot be reached: {_why(exc)}") from exc
+        except _MAYBE_SENT as exc:
+            what = f"{origin_of(url)} did not answer {method}: {type(exc).__name__}"
+            raise (ServiceUnavailable(what) if method in _SAFE else OutcomeUnknown(what)) from exc
+
+    async def aclose(self) -> None:
+        """Close the pool."""
+        await self._transport.aclose()
+
+    async def __aenter__(self) -> Self:
+        """Give the client."""
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        """Close the pool."""
+        await self.aclose()
+
+    async def _follow(self, method: str, url: str, base: str, headers: Mapping[str, str], content: bytes) -> Answer:
+        for _ in range(_MOST_REDIRECTS + 1):
+            answer = await self._once(method, url, base, headers, content)
+            onward = answer.headers.get("location") if answer.status in _REDIRECTS and method in _SAFE else None
+            if onward is None:
+                return answer
+            url = join(url, onward)
+        raise ServiceUnavailable(f"{origin_of(url)} redirects without end")
+
+    async def _once(self, method: str, url: str, base: str, headers: Mapping[str, str], content: bytes) -> Answer:
+        request = httpx.Request(
+            method, _as_sent(url, base), headers={**_HEADERS, **headers}, content=content or None, extensions=self._times()
+        )
+        response = await self._transport.handle_async_request(request)
+        try:
+            body = await self._read(response, method)
+        finally:
+            await response.aclose()
+        return Answer(status=response.status_code, headers=response.headers, body=body, url=url)
+
+    async def _read(self, response: httpx.Response, method: str) -> bytes:
+        body = bytearray()
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > self._options.max_response:
+                raise _too_large(method, self._options.max_response)
+        return bytes(body)
+
+    def _times(self) -> dict[str, object]:
+        connect, read = self._options.connect_timeout, self._options.read_timeout
+        return {"timeout": {"connect": connect, "pool": connect, "read": read, "write": read}}
+
+
+def _as_sent(url: str, base: str) -> httpx.URL:
+    """Read the address once more with the parser that sends it: the pin holds for what goes out, not for what was meant."""
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as exc:
+        raise ForeignOrigin("an address cannot be read") from exc
+    pin = origin_of(base)
+    port = parsed.port or {"http": 80, "https": 443}.get(parsed.scheme)
+    if (parsed.scheme, parsed.host.strip("[]"), port) != pin or parsed.userinfo:
+        raise ForeignOrigin(f"an address leads elsewhere than {pin}; nothing was sent there")
+    return parsed
+
+
+def _too_large(method: str, limit: int) -> Failure:
+    what = f"the answer is larger than the {limit} bytes that `max_response` allows"
+    return ServiceUnavailable(what) if method in _SAFE else AnswerUnreadable(what)
+
+
+def _why(exc: Exception) -> str:
+    if isinstance(exc.__cause__, aiohttp.ClientConnectorCertificateError):
+        return "its certificate is not trusted; name the authority that issued it in `ca_file`"
+    return str(exc) or type(exc).__name__
+
+
+def _network(options: HttpOptions) -> AiohttpTransport:
+    tls = ssl.create_default_context(cafile=options.ca_file) if options.ca_file else httpx.create_ssl_context(trust_env=False)
+    return AiohttpTransport(verify=tls, trust_env=False, proxy=_proxy(options.proxy), client=lambda: _session(options, tls))
+
+
+def _session(options: HttpOptions, tls: ssl.SSLContext) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=options.max_connections, ssl=tls),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        middlewares=(_never_resend,),
+        trust_env=False,
+    )
+
+
+async def _never_resend(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Keep aiohttp from repeating a PUT whose connection broke after sending, and its error from reading as "not connected"."""
+    try:
+        return await handler(request)
+    except (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError):
+        raise
+    except aiohttp.ClientConnectionError as exc:
+        raise aiohttp.ClientPayloadError("the connection broke after the request was sent") from exc
+
+
+def _proxy(address: str | None) -> httpx.Proxy | None:
+    """Make the proxy, its password as a header: aiohttp deprecates the other way."""
+    if address is None:
+        return None
+    url = httpx.URL(address)
+    if not url.userinfo:
+        return httpx.Proxy(url)
+    basic = base64.b64encode(f"{url.username}:{url.password}".encode()).decode("ascii")
+    return httpx.Proxy(url.copy_with(username=None, password=None), headers={"Proxy-Authorization": f"Basic {basic}"})

@@ -1,0 +1,71 @@
+"""The origin pin (law 6): an address is joined first, then its scheme, host and port are compared, and only then used.
+
+Strict on purpose: whatever two parsers could read differently (a user part, a backslash, a control character, a host that
+is not plain ASCII) is refused rather than understood.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import SplitResult, quote, urljoin, urlsplit
+
+from lab_agent.errors import ForeignOrigin
+
+_PORTS = {"http": 80, "https": 443}
+_HOST_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-._:[]")
+_ASCII = "".join(map(chr, range(0x21, 0x7F)))
+
+
+class Origin(NamedTuple):
+    """Scheme, host (lower case) and port of an address."""
+
+    scheme: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """Give it as an address without a path."""
+        return f"{self.scheme}://{self.host}:{self.port}"
+
+
+def origin_of(address: str) -> Origin:
+    """Origin of an absolute http or https address. Raises `ForeignOrigin` for anything else."""
+    parts = _split(address)
+    host = (parts.hostname or "").lower()
+    if parts.scheme not in _PORTS or not host or "@" in parts.netloc or not _HOST_LETTERS.issuperset(parts.netloc.lower()):
+        raise ForeignOrigin("an address is not a plain http or https address")
+    try:
+        port = parts.port
+    except ValueError as exc:
+        raise ForeignOrigin("an address has no valid port") from exc
+    return Origin(parts.scheme, host, _PORTS[parts.scheme] if port is None else port)
+
+
+def join(base: str, target: str) -> str:
+    """Join `target` (absolute or relative) onto `base`; the result has the origin of `base`. Raises `ForeignOrigin`."""
+    pin = origin_of(base)
+    address = urljoin(base, _plain(target))
+    found = origin_of(address)
+    if found != pin:
+        raise ForeignOrigin(f"an address leads to {found} instead of {pin}; nothing was sent there")
+    return address.partition("#")[0]
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address is on this machine."""
+    host = origin_of(address).host
+    return host in {"localhost", "::1"} or host.startswith("127.")
+
+
+def _plain(target: str) -> str:
+    if any(ch == "\\" or ord(ch) < 0x21 or ord(ch) == 0x7F for ch in target):
+        raise ForeignOrigin("an address holds a backslash, a blank or a control character")
+    return quote(target, safe=_ASCII)
+
+
+def _split(address: str) -> SplitResult:
+    _plain(address)
+    try:
+        return urlsplit(address)
+    except ValueError as exc:
+        raise ForeignOrigin("an address cannot be read") from exc

@@ -1,0 +1,183 @@
+"""How we reach the exchange service and sign in there: the group [exchange] and the groups within it."""
+
+from __future__ import annotations
+
+import string
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, FilePath, SecretStr, model_validator
+
+from lab_agent.errors import ForeignOrigin
+from lab_agent.origin import is_loopback, origin_of
+from lab_agent.settings_base import Group, Seconds
+
+Grant = Literal["password", "authorization_code", "client_credentials", "basic"]
+
+_NEEDED: dict[str, tuple[str, ...]] = {
+    "password": ("auth_url", "client_id", "username", "password"),
+    "authorization_code": ("auth_url", "client_id", "redirect_uri"),
+    "client_credentials": ("auth_url", "client_id", "client_secret"),
+    "basic": ("username", "password"),
+}
+_PLACEHOLDERS = {
+    "order_tasks": set[str](),
+    "line_tasks": {"id"},
+    "questionnaires": {"id"},
+    "by_identifier": {"identifier"},
+    "read": {"id"},
+    "create": set[str](),
+    "update": {"id"},
+}
+
+
+def _absolute(value: str) -> str:
+    try:
+        origin_of(value)
+    except ForeignOrigin as exc:
+        raise ValueError("is not an http or https address; write it as https://host/path, without a user name") from exc
+    return value
+
+
+Address = Annotated[str, AfterValidator(lambda value: _absolute(value).rstrip("/"))]
+"""An absolute http or https address, kept without a slash at its end."""
+BaseAddress = Annotated[str, AfterValidator(lambda value: _absolute(value).rstrip("/") + "/")]
+"""An absolute http or https address, kept with one slash at its end."""
+
+
+class OAuthSettings(Group):
+    """How the laboratory signs in at the exchange service (interface: Authentication)."""
+
+    grant: Grant
+    """`password`, `client_credentials`, `basic` (no tokens), or `authorization_code` (a person signs in once: `lab-agent login`)."""
+    auth_url: Address | None = None
+    """Address of the authorization site. Needed by every grant but `basic`."""
+    client_id: str | None = None
+    """Client id that the service issued. Needed by every grant but `basic`."""
+    client_secret: SecretStr | None = None
+    """Client secret that the service issued."""
+    username: str | None = None
+    """Login, for the grants `password` and `basic`."""
+    password: SecretStr | None = None
+    """Password, for the grants `password` and `basic`."""
+    redirect_uri: Annotated[str, AfterValidator(_absolute)] | None = None
+    """Registered callback address, for the grant `authorization_code`; `login` listens there if it is on this machine."""
+    scope: str = "offline_access"
+    """Scope to ask for; empty asks for none. `offline_access` is what gives a refresh token at many services."""
+    pkce: bool = True
+    """Whether the code flow proves itself with PKCE S256."""
+    refresh_ahead: Seconds = 60.0
+    """Seconds before the end of its life at which the access token is refreshed."""
+    authorize_path: str = "connect/authorize"
+    """Path of the sign-in page, relative to `auth_url`."""
+    token_path: str = "connect/token"  # noqa: S105 - an address, no secret
+    """Path of the token endpoint, relative to `auth_url`."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        missing = [name for name in _NEEDED[self.grant] if not getattr(self, name)]
+        if missing:
+            raise ValueError(f"grant {self.grant!r} needs {', '.join(missing)}; set {'it' if len(missing) == 1 else 'them'} too")
+        return self
+
+
+class ContractSettings(Group):
+    """What is agreed about one contract; its code is the name of the group."""
+
+    counterparty: str | None = None
+    """Guid of the counterparty that may read our uploads. Without it the owner of the order's ProcedureRequest is taken."""
+    adapter: str | None = None
+    """LIS adapter that takes this contract's orders, by its name in [lis]. Without it the default adapter does."""
+
+
+class PathSettings(Group):
+    """Addresses relative to `base_url`. `{Resource}` is the resource type as spelled, `{resource}` the same in small letters."""
+
+    order_tasks: str = "fhir/task?status=requested&code=OrderProcessingTask"
+    """New order-level Tasks."""
+    line_tasks: str = "fhir/task?part-of=task/{id}"
+    """Line Tasks of the order-level Task `{id}`."""
+    questionnaires: str = "fhir/questionnaireresponse?subject=procedurerequest/{id}"
+    """QuestionnaireResponses about the ProcedureRequest `{id}`."""
+    by_identifier: str = "fhir/{Resource}?identifier={identifier}"
+    """Search by `{identifier}`, which is `system|value`; the Contract is found this way too."""
+    read: str = "fhir/{resource}/{id}"
+    """Read one resource."""
+    create: str = "fhir/{Resource}"
+    """Create a resource (Observation, DiagnosticReport, Binary)."""
+    update: str = "fhir/{Resource}/{id}"
+    """Replace a resource."""
+
+    @model_validator(mode="after")
+    def _placeholders(self) -> Self:
+        for name, needed in _PLACEHOLDERS.items():
+            found = _fields(name, getattr(self, name))
+            if missing := needed - found:
+                raise ValueError(f"{name} must hold {{{missing.pop()}}}")
+            if extra := found - needed - {"Resource", "resource"}:
+                raise ValueError(f"{name} holds {{{extra.pop()}}}, which has no meaning here; remove it")
+        return self
+
+
+class ExchangeSettings(Group):
+    """The exchange service, as this laboratory uses it."""
+
+    base_url: BaseAddress
+    """API address of the service ({base_url} in the interface document), of stage or of production."""
+    lab_codes_url: Address
+    """Address that the laboratory-side code systems begin with ({lab_codes_url} in the interface document)."""
+    second_labels_system: str | None = None
+    """System of the second barcode of the studies that need two ({second_labels_system} in the interface document)."""
+    laboratory: str
+    """The laboratory's own counterparty guid."""
+    allow_plain_http: bool = False
+    """Whether tokens may travel unencrypted to another machine. Only for a closed test network; https is the rule."""
+    ca_file: FilePath | None = None
+    """PEM file of the authorities to trust, instead of the public ones."""
+    proxy: str | None = None
+    """Address of an HTTP proxy. None is taken from the environment."""
+    timeout: Seconds = 60.0
+    """Seconds that one call may take in all."""
+    connect_timeout: Seconds = 10.0
+    """Seconds that connecting may take."""
+    read_timeout: Seconds = 30.0
+    """Seconds that the service may be silent while we wait for its answer."""
+    max_concurrency: Annotated[int, Field(ge=1, le=256)] = 8
+    """How many calls run side by side."""
+    page_size: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """How many resources to ask for on one page of a search. Without it the service decides."""
+    max_response: Annotated[int, Field(ge=64 * 1024)] = 32 * 1024 * 1024
+    """Size in bytes of the largest answer that is read."""
+    put_security: Literal["as_read", "short", "omit"] = "as_read"
+    """Rights in a PUT of what we read: returned as read, with short names of the rights, or left out."""
+    questionnaire_search: Literal["auto", "off"] = "auto"
+    """Whether to search for QuestionnaireResponses; `auto` stops once the service has refused that search."""
+    paths: PathSettings = PathSettings()
+    """Addresses at the service, where an installation differs from the interface document."""
+    oauth: OAuthSettings
+    """How to sign in."""
+    contracts: dict[str, ContractSettings] = Field(default_factory=dict)
+    """The contracts that orders may come under, by their codes."""
+
+    @model_validator(mode="after")
+    def _encrypted(self) -> Self:
+        plain = [
+            name
+            for name, address in (("base_url", self.base_url), ("oauth.auth_url", self.oauth.auth_url))
+            if address and address.startswith("http:") and not is_loopback(address)
+        ]
+        if plain and not self.allow_plain_http:
+            raise ValueError(f"{' and '.join(plain)} would send tokens unencrypted; use https, or set allow_plain_http = true")
+        return self
+
+    @model_validator(mode="after")
+    def _patient_enough(self) -> Self:
+        if self.connect_timeout > self.timeout or self.read_timeout > self.timeout:
+            raise ValueError("connect_timeout and read_timeout must not be longer than timeout; lower them, or raise timeout")
+        return self
+
+
+def _fields(name: str, template: str) -> set[str]:
+    try:
+        return {field for _, field, _, _ in string.Formatter().parse(template) if field is not None}
+    except ValueError as exc:
+        raise ValueError(f"{name} has braces that do not match") from exc
