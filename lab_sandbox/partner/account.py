@@ -1,0 +1,51 @@
+"""Who the partner is: its registration with the service, and the addresses that its resources are written with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from lab_sandbox.partner.plain_json import Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """A partner's registration (interface: What the service does, point 2; Authentication, points 1 to 3).
+
+    `base_url` ends in a slash, `auth_url` and `lab_codes_url` do not. `guid` is the partner's own counterparty guid,
+    `laboratory` that of the laboratory, `contract` the code of the contract between them.
+    """
+
+    base_url: str
+    auth_url: str
+    login: str
+    password: str = field(repr=False)
+    client_id: str
+    client_secret: str = field(repr=False)
+    redirect_uri: str
+    guid: str
+    laboratory: str
+    contract: str
+    lab_codes_url: str
+    second_labels_system: str
+    own_systems: str = "http://clinic.example"
+
+    def service_system(self, name: str) -> str:
+        """A code system of the service: `{base_url}terminology/<name>`."""
+        return f"{self.base_url}terminology/{name}"
+
+    def lab_system(self, name: str) -> str:
+        """A laboratory-side code system: `{lab_codes_url}/<name>`."""
+        return f"{self.lab_codes_url}/{name}"
+
+    def own_system(self, name: str) -> str:
+        """A system of the partner's own numbers (requisitions, lines, cards)."""
+        return f"{self.own_systems}/{name}"
+
+    def rights(self, *for_laboratory: str) -> Json:
+        """`meta` that grants the laboratory these rights, and ourselves read (interface: Authentication, point 8)."""
+        return {"security": [*_grants(for_laboratory, self.laboratory), *_grants(("read", "readhistory"), self.guid)]}
+
+
+def _grants(rights: Iterable[str], guid: str) -> list[Json]:
+    return [{"system": right, "code": guid} for right in rights]

@@ -1,0 +1,70 @@
+"""The basket: chosen tests, each with its chosen biomaterial, as the questionnaire and pre-analytics calls want them.
+
+Both calls get the whole basket at once, since many tests may share one tube (interface: What the service does, rule 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from random import Random
+
+from lab_sandbox.partner.plain_json import Json
+from lab_sandbox.partner.seeded import guid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BasketItem:
+    """One chosen test with at most one chosen specimen type. `several` says that its types make one test together."""
+
+    id: str
+    caption: str
+    guid: str
+    specimen_code: str | None = None
+    bodysite_code: str | None = None
+    container_type: str | None = None
+    several: bool = False
+
+    def as_json(self) -> Json:
+        """The item of `analyticsrequests`; insignificant fields are left out."""
+        given = {"specimen_code": self.specimen_code, "bodysite_code": self.bodysite_code, "container_type": self.container_type}
+        return {"id": self.id, "guid": self.guid, **{name: value for name, value in given.items() if value is not None}}
+
+
+@dataclass(frozen=True, slots=True)
+class Basket:
+    """Everything that is ordered together under one contract."""
+
+    contract: str
+    items: tuple[BasketItem, ...]
+
+    def as_json(self, *, transport: bool | None = None) -> Json:
+        """The request body; `transport` asks for transport containers (pre-analytics only)."""
+        body: Json = {"contract": self.contract, "analyticsrequests": [item.as_json() for item in self.items]}
+        return body if transport is None else {**body, "includetransportcontainer": transport}
+
+
+def chosen(item: Json, luck: Random, *, option: Json | None = None) -> BasketItem:
+    """A nomenclature item with one of its specimen options (a drawn one unless `option` is given)."""
+    options = item.get("specimen") or []
+    picked = option or (luck.choice(options) if options else {})
+    return BasketItem(
+        id=item["id"],
+        caption=item["caption"],
+        guid=guid(luck),
+        specimen_code=_text(picked.get("specimen_code")),
+        bodysite_code=_text(picked.get("bodysite_code")),
+        container_type=_text(picked.get("container_type")),
+        several=bool(item.get("multiple_specimen")),
+    )
+
+
+def orderable(nomenclature: Iterable[Json], eta: Iterable[Json], *, delayed: bool = False) -> list[Json]:
+    """The items that may be ordered now: not stopped, and not delayed unless `delayed` is wanted too."""
+    wanted = {"available", "delayed"} if delayed else {"available"}
+    status = {one["id"]: one["status"] for one in eta}
+    return [item for item in nomenclature if status.get(item["id"], "available") in wanted]
+
+
+def _text(code: object) -> str | None:
+    return None if code is None else str(code)

@@ -1,0 +1,159 @@
+"""The partner's HTTP: one pooled client with a bearer token, and the calls of the endpoint table that a partner makes.
+
+The token goes to the service's own origin only: a result document may lie on the laboratory's own address, and is fetched
+from there without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import httpx
+from httpx_aiohttp import HttpxAiohttpClient
+
+from lab_sandbox.partner.account import Account
+from lab_sandbox.partner.failures import PartnerError, ServiceUnreachableError, checked
+from lab_sandbox.partner.plain_json import Json, NotJsonError, decode, encode
+from lab_sandbox.partner.sign_in import SignIn, Tokens
+
+TIMEOUT = httpx.Timeout(30.0)
+_PAGES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A downloaded result document."""
+
+    content: bytes
+    content_type: str
+
+
+class PartnerClient:
+    """Calls of one partner. Every call raises `ServiceRefusedError` or `ServiceUnreachableError`."""
+
+    def __init__(self, account: Account, http: httpx.AsyncClient, tokens: Tokens) -> None:
+        self.account = account
+        self._http = http
+        self._tokens = tokens
+
+    async def nomenclature(self) -> list[Json]:
+        """The contract's nomenclature array."""
+        return _array(await self._get("nomenclature", {"contract": self.account.contract}))
+
+    async def eta(self) -> list[Json]:
+        """The contract's turnaround array."""
+        return _array(await self._get("eta", {"contract": self.account.contract}))
+
+    async def questionnaire(self, basket: Json) -> Json:
+        """The questionnaire for the whole basket."""
+        return _object(await self._post("questionnaire", basket))
+
+    async def preanalytics(self, basket: Json) -> Json:
+        """Pre-analytics for the whole basket."""
+        return _object(await self._post("preanalytics", basket))
+
+    async def create_patient(self, patient: Json) -> Json:
+        """POST fhir/Patient: the created Patient."""
+        return _object(await self._post("fhir/Patient", patient))
+
+    async def create_order(self, bundle: Json) -> Json:
+        """POST fhir/$CreateDiagnosticRequest: the Bundle with the server's ids."""
+        return _object(await self._post("fhir/$CreateDiagnosticRequest", bundle))
+
+    async def contract_id(self) -> str:
+        """The id of the contract, found by its code (interface: Search of a contract)."""
+        wanted = f"{self.account.lab_system('contract')}|{self.account.contract}"
+        found = await self.search("Contract", {"identifier": wanted})
+        if len(found) != 1:
+            raise PartnerError(f"contract {self.account.contract}: {len(found)} found, one expected")
+        return str(found[0]["id"])
+
+    async def read(self, reference: str) -> Json:
+        """A resource by its reference, `task/<id>` or in any other spelling."""
+        return _object(await self._get(f"fhir/{reference.removeprefix(self.account.base_url).removeprefix('fhir/')}"))
+
+    async def search(self, kind: str, criteria: Mapping[str, str]) -> list[Json]:
+        """Every resource that matches, over all pages, each once."""
+        page = _object(await self._get(f"fhir/{kind}", criteria))
+        found: dict[str, Json] = {}
+        for _ in range(_PAGES):
+            found.update({entry["resource"]["id"]: entry["resource"] for entry in page.get("entry", ())})
+            follow = next((link["url"] for link in page.get("link", ()) if link.get("relation") == "next"), None)
+            if follow is None:
+                return list(found.values())
+            page = _object(await self._get(follow))
+        raise PartnerError(f"{kind}: more than {_PAGES} pages")
+
+    async def update(self, resource: Json, etag: str) -> Json:
+        """PUT the whole resource with If-Match (interface: Update)."""
+        response = await self._send(
+            "PUT", f"fhir/{resource['resourceType']}/{resource['id']}", content=encode(resource), headers={"If-Match": etag}
+        )
+        return _object(_read(response))
+
+    async def document(self, url: str, accept: str = "application/pdf") -> Document:
+        """A result document by its `presentedForm[].url`; a relative one is appended to the service's base address."""
+        response = await self._send("GET", url, headers={"Accept": accept})
+        return Document(response.content, response.headers.get("content-type", ""))
+
+    async def _get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
+        return _read(await self._send("GET", path, params=params))
+
+    async def _post(self, path: str, body: Json) -> Any:
+        return _read(await self._send("POST", path, content=encode(body), headers={"Content-Type": "application/json"}))
+
+    async def _send(self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **more: Any) -> httpx.Response:
+        address = path if "://" in path else self.account.base_url + path.lstrip("/")
+        response = await self._once(method, address, headers or {}, more)
+        if response.status_code == 401 and self._is_ours(address):
+            self._tokens = await SignIn(self.account, self._http).again(self._tokens)
+            response = await self._once(method, address, headers or {}, more)
+        return checked(response)
+
+    async def _once(self, method: str, address: str, headers: Mapping[str, str], more: Mapping[str, Any]) -> httpx.Response:
+        token = {"Authorization": f"Bearer {self._tokens.access}"} if self._is_ours(address) else {}
+        try:
+            return await self._http.request(method, address, headers={**headers, **token}, **more)
+        except httpx.TransportError as exc:
+            raise ServiceUnreachableError(f"{method} {urlsplit(address).path}: {type(exc).__name__}") from exc
+
+    def _is_ours(self, address: str) -> bool:
+        here, there = urlsplit(self.account.base_url), urlsplit(address)
+        return (here.scheme, here.netloc) == (there.scheme, there.netloc)
+
+
+@asynccontextmanager
+async def partner_client(
+    account: Account, *, grant: Literal["password", "code"] = "password", transport: httpx.AsyncBaseTransport | None = None
+) -> AsyncIterator[PartnerClient]:
+    """A signed-in client, closed at the end. `transport` replaces the aiohttp one (an ASGI app in a test, for example)."""
+    async with HttpxAiohttpClient(transport=transport, timeout=TIMEOUT, trust_env=False) as http:
+        sign_in = SignIn(account, http)
+        try:
+            tokens = await (sign_in.by_code() if grant == "code" else sign_in.by_password())
+        except httpx.TransportError as exc:
+            raise ServiceUnreachableError(f"sign-in at {account.auth_url}: {type(exc).__name__}") from exc
+        yield PartnerClient(account, http, tokens)
+
+
+def _read(response: httpx.Response) -> Any:
+    try:
+        return decode(response.content)
+    except NotJsonError as exc:
+        raise PartnerError(f"{response.request.method} {response.request.url.path}: the answer is not JSON") from exc
+
+
+def _array(answer: Any) -> list[Json]:
+    if not isinstance(answer, list):
+        raise PartnerError("an array was expected as the answer")
+    return answer
+
+
+def _object(answer: Any) -> Json:
+    if not isinstance(answer, dict):
+        raise PartnerError("an object was expected as the answer")
+    return answer

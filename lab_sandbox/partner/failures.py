@@ -1,0 +1,51 @@
+"""What can go wrong on the partner's side, with the service's own words kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+from lab_sandbox.partner.plain_json import NotJsonError, decode
+
+
+class PartnerError(Exception):
+    """The partner's flow cannot go on."""
+
+
+class ServiceRefusedError(PartnerError):
+    """The service answered with a status of 400 or above (interface: Errors); `issues` are its diagnostics."""
+
+    def __init__(self, request: str, status: int, issues: tuple[str, ...]) -> None:
+        super().__init__(f"{request}: {status}: {'; '.join(issues) or 'no reason given'}")
+        self.status = status
+        self.issues = issues
+
+
+class ServiceUnreachableError(PartnerError):
+    """The request got no answer; it may or may not have been carried out."""
+
+
+def checked(response: httpx.Response) -> httpx.Response:
+    """The response itself, unless it is a refusal: then `ServiceRefusedError` with its OperationOutcome."""
+    if response.status_code < 400:
+        return response
+    request = f"{response.request.method} {response.request.url.path}"
+    raise ServiceRefusedError(request, response.status_code, diagnostics(response.content))
+
+
+def diagnostics(body: bytes) -> tuple[str, ...]:
+    """`issue[].diagnostics` of an OperationOutcome; the OAuth error of a token answer; else nothing."""
+    try:
+        outcome = decode(body)
+    except NotJsonError:
+        return ()
+    if not isinstance(outcome, dict):
+        return ()
+    if "error" in outcome:
+        return tuple(str(outcome[key]) for key in ("error", "error_description") if key in outcome)
+    return tuple(_sentence(issue) for issue in outcome.get("issue", []) if isinstance(issue, dict))
+
+
+def _sentence(issue: dict[str, Any]) -> str:
+    return str(issue.get("diagnostics") or issue.get("code") or "")

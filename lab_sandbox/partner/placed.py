@@ -1,0 +1,66 @@
+"""An order as the service keeps it: which server ids belong to which of our lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lab_sandbox.partner.failures import PartnerError
+from lab_sandbox.partner.plain_json import Json
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedLine:
+    """One test: its nomenclature code and the ids of its ProcedureRequest and Task."""
+
+    item: str
+    procedure_request: str
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedOrder:
+    """An accepted order: the requisition, the id of its order-level Task, its lines, the patient, the barcodes of its tubes."""
+
+    requisition: str
+    order_task: str
+    lines: tuple[PlacedLine, ...]
+    patient: str
+    barcodes: tuple[str, ...]
+
+
+def placed_order(bundle: Json, labels_system: str) -> PlacedOrder:
+    """Reads the service's answer; entries are told apart by what they are, not by their place in it."""
+    resources = [entry["resource"] for entry in bundle.get("entry", ())]
+    requests = {one["id"]: one for one in resources if one["resourceType"] == "ProcedureRequest"}
+    tasks = [one for one in resources if one["resourceType"] == "Task"]
+    order = [one["id"] for one in tasks if not one.get("partOf")]
+    if len(order) != 1 or not requests:
+        raise PartnerError(f"the created order has {len(order)} order-level Tasks and {len(requests)} ProcedureRequests")
+    first = next(iter(requests.values()))
+    return PlacedOrder(
+        requisition=first["requisition"]["value"],
+        order_task=order[0],
+        lines=tuple(_lines(tasks, requests)),
+        patient=first["subject"].get("reference", ""),
+        barcodes=tuple(_barcodes(resources, labels_system)),
+    )
+
+
+def id_of(reference: str) -> str:
+    """The id in a reference of any spelling, with or without a history suffix."""
+    return reference.split("/_history/", maxsplit=1)[0].rstrip("/").rsplit("/", 1)[-1]
+
+
+def _lines(tasks: Iterable[Json], requests: dict[str, Json]) -> Iterable[PlacedLine]:
+    for task in tasks:
+        for based_on in task.get("basedOn", ()):
+            request = requests[id_of(based_on["reference"])]
+            yield PlacedLine(request["code"]["coding"][0]["code"], request["id"], task["id"])
+
+
+def _barcodes(resources: Iterable[Json], labels_system: str) -> Iterable[str]:
+    for one in resources:
+        if one["resourceType"] == "Specimen":
+            for container in one.get("container", ()):
+                yield from (each["value"] for each in container["identifier"] if each["system"] == labels_system)

@@ -1,0 +1,103 @@
+"""The partner's world in one process: the service as an ASGI app, and behind it a laboratory that answers from the sample catalogue."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from lab_agent import exact_json
+from lab_agent.catalogue import basket, preanalytics, questionnaire
+from lab_agent.catalogue.load import load
+from lab_agent.catalogue.nomenclature import nomenclature, turnarounds
+from lab_sandbox.app import create_app
+from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID, SandboxConfig
+from lab_sandbox.partner.account import Account
+from lab_sandbox.partner.client import PartnerClient, partner_client
+from lab_sandbox.partner.clinic import Clinic
+from lab_sandbox.partner.labels import Labels
+
+CATALOGUE = Path(__file__).parents[2] / "config" / "catalogue"
+BASE = "http://service.test:8480/"
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def laboratory_app() -> Starlette:
+    catalogue = load(CATALOGUE)
+
+    def json(value: object) -> Response:
+        return Response(exact_json.dumps(value), media_type="application/json")
+
+    async def names(request: Request) -> Response:
+        return json(nomenclature(catalogue.contract(request.query_params["contract"])))
+
+    async def eta(request: Request) -> Response:
+        return json(turnarounds(catalogue.contract(request.query_params["contract"]), catalogue.notices, now()))
+
+    async def questions(request: Request) -> Response:
+        asked = basket.read(exact_json.loads(await request.body()), catalogue.contracts, 100)
+        return json(questionnaire.fold(catalogue, [line.item for line in asked.lines]).as_json())
+
+    async def tubes(request: Request) -> Response:
+        asked = basket.read(exact_json.loads(await request.body()), catalogue.contracts, 100)
+        answer = preanalytics.calculate(catalogue, asked.lines)
+        return json(answer.as_json([None] * len(answer.tubes)))
+
+    return Starlette(
+        routes=[
+            Route("/nomenclature", names),
+            Route("/eta", eta),
+            Route("/questionnaire", questions, methods=["POST"]),
+            Route("/preanalytics", tubes, methods=["POST"]),
+        ]
+    )
+
+
+@pytest.fixture
+def service_config() -> SandboxConfig:
+    return SandboxConfig(base_url=BASE)
+
+
+@pytest.fixture
+def transport(service_config: SandboxConfig) -> httpx.ASGITransport:
+    return httpx.ASGITransport(create_app(service_config, transport=httpx.ASGITransport(laboratory_app())))
+
+
+@pytest.fixture
+def account() -> Account:
+    return Account(
+        base_url=BASE,
+        auth_url=BASE.rstrip("/"),
+        login="clinic",
+        password="demo-clinic-password",
+        client_id="clinic-app",
+        client_secret="demo-clinic-secret",
+        redirect_uri="http://127.0.0.1:8484/callback",
+        guid=CLINIC_GUID,
+        laboratory=LABORATORY_GUID,
+        contract="C-100",
+        lab_codes_url="http://codes.lab.example",
+        second_labels_system="http://codes.lab.example/second-labels",
+    )
+
+
+@pytest.fixture
+async def client(account: Account, transport: httpx.ASGITransport) -> AsyncIterator[PartnerClient]:
+    async with partner_client(account, transport=transport) as signed_in:
+        yield signed_in
+
+
+@pytest.fixture
+def clinic(client: PartnerClient) -> Clinic:
+    return Clinic(client, Labels(), now, uuid.uuid4().hex[:8])
