@@ -1,0 +1,62 @@
+"""Who is calling: counterparties by login, by client id and secret, by bearer token."""
+
+import base64
+import binascii
+import secrets
+from urllib.parse import unquote_plus
+
+from lab_sandbox.config import Counterparty, SandboxConfig
+from lab_sandbox.outcome import Refusal
+from lab_sandbox.tokens import TokenOffice
+
+CHALLENGE = {"WWW-Authenticate": 'Bearer realm="exchange"'}
+
+
+class Accounts:
+    """The registered organisations and their secrets."""
+
+    def __init__(self, config: SandboxConfig, tokens: TokenOffice) -> None:
+        self._config = config
+        self._tokens = tokens
+
+    def by_login(self, login: str, password: str) -> Counterparty | None:
+        """The organisation with this login, when the password is right."""
+        found = next((one for one in self._config.counterparties if one.login == login), None)
+        return found if found and _same(found.password, password) else None
+
+    def by_client_id(self, client_id: str) -> Counterparty | None:
+        """The organisation that a client was registered for."""
+        return next((one for one in self._config.counterparties if one.client_id == client_id), None)
+
+    def by_secret(self, client_id: str, client_secret: str) -> Counterparty | None:
+        """The organisation of a client, when its secret is right."""
+        found = self.by_client_id(client_id)
+        return found if found and _same(found.client_secret, client_secret) else None
+
+    def caller(self, authorization: str | None) -> Counterparty:
+        """The counterparty behind an Authorization header; a `Refusal` (401) when there is none."""
+        scheme, _, rest = (authorization or "").partition(" ")
+        if scheme.lower() == "bearer":
+            found = self._config.counterparty(self._tokens.holder(rest.strip()) or "")
+            reason = "the access token is unknown, revoked or expired"
+        elif scheme.lower() == "basic" and self._config.tokens.allow_basic:
+            found = self.by_login(*basic_credentials(rest.strip()))
+            reason = "login or password is wrong"
+        else:
+            found, reason = None, "the header Authorization: Bearer <ACCESS_TOKEN> is required"
+        if found is None:
+            raise Refusal.of(401, "login", f"Authorization: {reason}", CHALLENGE)
+        return found
+
+
+def basic_credentials(encoded: str, *, form_encoded: bool = False) -> tuple[str, str]:
+    """The user and password of HTTP Basic (form-encoded parts for clients, RFC 6749 2.3.1); empty when malformed."""
+    try:
+        user, _, password = base64.b64decode(encoded, validate=True).decode("utf-8").partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return "", ""
+    return (unquote_plus(user), unquote_plus(password)) if form_encoded else (user, password)
+
+
+def _same(known: str | None, given: str) -> bool:
+    return known is not None and secrets.compare_digest(known.encode(), given.encode())

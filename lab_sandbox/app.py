@@ -1,0 +1,45 @@
+"""The app: routes, failure handlers and the spelling of paths, around one service."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+from fastapi import FastAPI
+
+from lab_sandbox.auth_routes import auth_routes
+from lab_sandbox.basket_routes import basket_routes
+from lab_sandbox.config import SandboxConfig
+from lab_sandbox.failures import add_failure_handlers
+from lab_sandbox.fhir_routes import fhir_routes
+from lab_sandbox.resources import Clock
+from lab_sandbox.service import Service, build_service, utc_now
+from lab_sandbox.spelling import SpellingMiddleware
+
+
+def create_app(config: SandboxConfig, *, clock: Clock = utc_now, transport: httpx.AsyncBaseTransport | None = None) -> FastAPI:
+    """The exchange service as an ASGI app, for a server or for tests in-process.
+
+    `transport` carries the forwarded basket requests (default: the network). The parts are at `app.state.service`.
+    """
+    settled = config if config.listening else config.settled()
+    service = build_service(settled, clock, transport)
+    app = FastAPI(title="Laboratory order exchange service, in a box", version="1", lifespan=_lifespan, redirect_slashes=False)
+    app.state.service = service
+    for router in (auth_routes(service), basket_routes(service), fhir_routes(service)):
+        app.include_router(router)
+    add_failure_handlers(app)
+
+    @app.get("/healthz", tags=["service"], summary="Whether the service answers, and how much it keeps")
+    async def healthz() -> dict[str, dict[str, int]]:
+        return {"resources": service.shelf.counts()}
+
+    app.add_middleware(SpellingMiddleware, addresses=(settled.base_url, settled.auth_url))
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    service: Service = app.state.service
+    yield
+    await service.forwarder.close()
+    service.shelf.close()

@@ -1,0 +1,69 @@
+"""The authorization address: the sign-in page, the token endpoint, and revocation."""
+
+from collections.abc import Mapping
+from urllib.parse import parse_qsl
+
+from fastapi import APIRouter, Request, Response
+from starlette.responses import HTMLResponse, RedirectResponse
+
+from lab_sandbox.exchange import content_type, json_answer, raw_body
+from lab_sandbox.grants import TokenRefusal
+from lab_sandbox.service import Service
+from lab_sandbox.signin import SentBack, read_request
+
+_NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
+FORM = "application/x-www-form-urlencoded"
+
+
+def auth_routes(service: Service) -> APIRouter:
+    """All routes under `/connect`."""
+    router = APIRouter(prefix="/connect", tags=["authorization"])
+
+    @router.get("/authorize", summary="The site where the user authorizes", response_class=HTMLResponse)
+    async def show_form(request: Request) -> Response:
+        try:
+            asked = read_request(dict(request.query_params), service.accounts, service.config.tokens)
+        except SentBack as back:
+            return RedirectResponse(back.address, 302)
+        return HTMLResponse(asked.page(request.url.path), headers=_NO_STORE)
+
+    @router.post("/authorize", summary="Sign in; calls the callback address with a code", response_class=RedirectResponse)
+    async def sign_in(request: Request) -> Response:
+        fields = await _form(request, service)
+        try:
+            asked = read_request(fields, service.accounts, service.config.tokens)
+        except SentBack as back:
+            return RedirectResponse(back.address, 302)
+        party = service.accounts.by_login(fields.get("login", ""), fields.get("password", ""))
+        if party is None:
+            return HTMLResponse(asked.page(request.url.path, "Login or password is wrong."), 401, _NO_STORE)
+        code = service.tokens.issue_code(party, asked.client_id, asked.redirect_uri, asked.scope, asked.challenge)
+        return RedirectResponse(asked.back(code=code), 302)
+
+    @router.post("/token", summary="Exchange a code, a password, a refresh token or a client's secret for tokens")
+    async def token(request: Request) -> Response:
+        form = await _form(request, service)
+        return json_answer(service.grants.answer(form, request.headers.get("authorization")), headers=_NO_STORE)
+
+    @router.post("/revocation", summary="End a token (RFC 7009)")
+    async def revoke(request: Request) -> Response:
+        form = await _form(request, service)
+        service.grants.client(form, request.headers.get("authorization"))
+        service.tokens.revoke(form.get("token", ""))
+        return Response(status_code=200)
+
+    return router
+
+
+async def _form(request: Request, service: Service) -> Mapping[str, str]:
+    """A form-encoded body; each field once (RFC 6749, 3.2)."""
+    if content_type(request) != FORM:
+        raise TokenRefusal("invalid_request", f"Content-Type: {FORM} is expected", 400)
+    try:
+        pairs = parse_qsl((await raw_body(request, service)).decode("utf-8"), keep_blank_values=True, max_num_fields=100)
+    except ValueError as exc:
+        raise TokenRefusal("invalid_request", "body: not a form") from exc
+    form = dict(pairs)
+    if len(form) != len(pairs):
+        raise TokenRefusal("invalid_request", "body: a field is given twice")
+    return form

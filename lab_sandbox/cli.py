@@ -1,0 +1,50 @@
+"""`lab-sandbox …`: parses, calls, prints."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lab_sandbox.config import ConfigError, SandboxConfig, load_config
+from lab_sandbox.server import AddressInUse, serve
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="The exchange service in a box.")
+
+
+@app.callback()
+def sandbox() -> None:
+    """The exchange service in a box, for laboratories, partners and tests."""
+
+
+@app.command()
+def run(
+    config: Annotated[Path | None, typer.Option(help="A TOML file; without it, a built-in demo world.")] = None,
+    host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")] = None,
+    base_url: Annotated[str | None, typer.Option(help="The base address in code systems; `auto` follows the port.")] = None,
+    faults: Annotated[Path | None, typer.Option(help="A TOML file of faults to play.")] = None,
+    fault_admin: Annotated[bool | None, typer.Option(help="Whether faults can be set over HTTP at /sandbox/faults.")] = None,
+) -> None:
+    """Run the service until it is stopped; prints one line with its address when it listens."""
+    try:
+        given = {
+            "host": host,
+            "port": port,
+            "base_url": base_url,
+            "faults": str(faults) if faults else None,
+            "fault_admin": fault_admin,
+        }
+        settings = _with(load_config(config), {key: value for key, value in given.items() if value is not None})
+        serve(settings, lambda address: typer.echo(f"listening on {address}"))
+    except (ConfigError, AddressInUse) as exc:
+        typer.echo(str(exc), err=True)
+        raise typer.Exit(2) from exc
+
+
+def _with(settings: SandboxConfig, given: dict[str, object]) -> SandboxConfig:
+    return settings.model_copy(update=given)
+
+
+def main() -> None:
+    """The entry point of the console script."""
+    app()

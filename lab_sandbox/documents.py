@@ -1,0 +1,60 @@
+"""Result documents: uploaded as Binary, downloaded in the format that Accept selects ("Result documents")."""
+
+import base64
+import binascii
+from collections.abc import Iterable
+
+from lab_sandbox.outcome import Problems, Refusal
+from lab_sandbox.shapes import is_text
+from lab_sandbox.wire import Json
+
+DEFAULT_TYPE = "application/pdf"
+_RESOURCE_TYPES = ("application/fhir+json", "application/json", "application/json+fhir")
+
+
+def check_binary(binary: Json, problems: Problems) -> None:
+    """contentType, and content in base64."""
+    if not is_text(binary.get("contentType")):
+        problems.add("Binary.contentType", "binary-required", "the mime type of the document is required", "required")
+    try:
+        content_of(binary)
+    except Refusal:
+        problems.add("Binary.content", "binary-required", "the document in base64 is required", "required")
+
+
+def raw_binary(content: bytes, content_type: str) -> Json:
+    """A document that was sent as it is, as a Binary resource."""
+    return {"resourceType": "Binary", "contentType": content_type or DEFAULT_TYPE, "content": base64.b64encode(content).decode()}
+
+
+def content_of(binary: Json) -> bytes:
+    """The document's bytes (`content` in STU3, `data` in later releases)."""
+    text = binary.get("content", binary.get("data"))
+    try:
+        if isinstance(text, str) and text:
+            return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        pass
+    raise Refusal.of(422, "invalid", "Binary.content: base64 is expected")
+
+
+def chosen_type(accept: str | None, stored: str) -> str | None:
+    """The media type to answer with: the resource as JSON when asked for, else the document's own; None when neither will do."""
+    wanted = list(_by_preference(accept))
+    for kind in wanted:
+        if kind in _RESOURCE_TYPES:
+            return "application/json"
+        if kind in {"*/*", stored.partition(";")[0].strip().lower(), f"{stored.partition('/')[0].lower()}/*"}:
+            return stored
+    return None if wanted else stored
+
+
+def _by_preference(accept: str | None) -> Iterable[str]:
+    ranked = []
+    for position, part in enumerate((accept or "").split(",")):
+        kind, *options = (one.strip().lower() for one in part.split(";"))
+        quality = next((one[2:] for one in options if one.startswith("q=")), "1")
+        weight = float(quality) if quality.replace(".", "", 1).isdigit() else 0.0
+        if kind and weight > 0:
+            ranked.append((-weight, position, kind))
+    return [kind for _, _, kind in sorted(ranked)]

@@ -1,0 +1,91 @@
+"""An order bundle as it came, taken apart: which entry is what, and under which local address."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lab_sandbox.index import codes
+from lab_sandbox.names import CREATE_ORDER, ORDER_TASK, ORDER_TYPES, canonical_type
+from lab_sandbox.outcome import Problems
+from lab_sandbox.references import LOCAL
+from lab_sandbox.wire import Json
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of the bundle."""
+
+    element: str
+    """Where it stands: `Bundle.entry[2].resource`."""
+    local: str
+    """Its fullUrl in lower case."""
+    type: str
+    resource: Json
+
+
+@dataclass(frozen=True)
+class Draft:
+    """All usable entries of the bundle, in its order."""
+
+    by_local: Mapping[str, Entry]
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """All entries."""
+        return tuple(self.by_local.values())
+
+    def of(self, kind: str) -> list[Entry]:
+        """The entries of one resource type."""
+        return [entry for entry in self.by_local.values() if entry.type == kind]
+
+    def at(self, local: Any, kind: str | None = None) -> Entry | None:
+        """The entry under a local address (and of a type), or None."""
+        found = self.by_local.get(local.lower()) if isinstance(local, str) else None
+        return found if found and kind in (None, found.type) else None
+
+    def order_tasks(self) -> list[Entry]:
+        """Order-level Tasks: those with code OrderProcessingTask."""
+        return [task for task in self.of("Task") if ORDER_TASK in set(codes(task.resource.get("code")))]
+
+    def line_tasks(self) -> list[Entry]:
+        """ProcedureRequest-level Tasks: all others."""
+        order_level = {task.local for task in self.order_tasks()}
+        return [task for task in self.of("Task") if task.local not in order_level]
+
+
+def read_draft(bundle: Json, problems: Problems) -> Draft:
+    """Bundle -> Draft ("Resources", Bundle); what is no usable entry is a problem and left out."""
+    if bundle.get("type") != "collection":
+        problems.add("Bundle.type", "bundle-type", "collection is expected", "value")
+    entries = bundle.get("entry")
+    if not isinstance(entries, list) or not entries:
+        problems.add("Bundle.entry", "bundle-entry", f"{CREATE_ORDER} needs the order's resources", "required")
+        return Draft({})
+    read: dict[str, Entry] = {}
+    for position, raw in enumerate(entries):
+        entry = _read_entry(raw, f"Bundle.entry[{position}]", problems)
+        if entry is not None and entry.local in read:
+            problems.add(f"Bundle.entry[{position}].fullUrl", "bundle-full-url", "each entry has its own", "duplicate")
+        elif entry is not None:
+            read[entry.local] = entry
+    return Draft(read)
+
+
+def _read_entry(raw: Any, element: str, problems: Problems) -> Entry | None:
+    resource = raw.get("resource") if isinstance(raw, dict) else None
+    if not isinstance(raw, dict) or not isinstance(resource, dict):
+        problems.add(f"{element}.resource", "bundle-entry", "each entry has fullUrl and resource", "required")
+        return None
+    local, kind = raw.get("fullUrl"), canonical_type(str(resource.get("resourceType")))
+    if not isinstance(local, str) or not LOCAL.fullmatch(local):
+        problems.add(f"{element}.fullUrl", "bundle-full-url", "urn:uuid:<uuid> is expected")
+        return None
+    if kind not in ORDER_TYPES or kind != resource.get("resourceType"):
+        allowed = ", ".join(sorted(ORDER_TYPES))
+        problems.add(
+            f"{element}.resource.resourceType",
+            "bundle-types",
+            f"an order is made of {allowed}; came: {resource.get('resourceType')!r}",
+        )
+        return None
+    return Entry(f"{element}.resource", local.lower(), kind, resource)

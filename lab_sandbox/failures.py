@@ -1,0 +1,46 @@
+"""Every failure leaves as an OperationOutcome with a status of 400 or above, never as a stack trace."""
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from lab_sandbox.grants import TokenRefusal
+from lab_sandbox.outcome import Issue, Refusal, operation_outcome
+from lab_sandbox.wire import encode
+
+
+def add_failure_handlers(app: FastAPI) -> None:
+    """Our refusals, the framework's, and what nobody foresaw."""
+    app.add_exception_handler(Refusal, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _unforeseen)
+
+
+async def _refused(_request: Request, exc: Exception) -> Response:
+    if not isinstance(exc, Refusal):
+        raise exc
+    body = operation_outcome(exc.issues)
+    if isinstance(exc, TokenRefusal):
+        body |= {"error": exc.error, "error_description": exc.description}
+    return Response(encode(body), exc.status, exc.headers, "application/json")
+
+
+async def _invalid(_request: Request, exc: Exception) -> Response:
+    errors = exc.errors() if isinstance(exc, RequestValidationError) else []
+    issues = [Issue("invalid", f"{'.'.join(map(str, one['loc']))}: {one['msg']}") for one in errors]
+    return Response(encode(operation_outcome(issues or [Issue("invalid", "request: invalid")])), 400, None, "application/json")
+
+
+async def _http(request: Request, exc: Exception) -> Response:
+    status = exc.status_code if isinstance(exc, HTTPException) else 500
+    headers = dict(exc.headers or {}) if isinstance(exc, HTTPException) else {}
+    code = "not-found" if status == 404 else "not-supported"
+    issue = Issue(code, f"{request.method} {request.url.path}: no such row in the endpoint table")
+    return Response(encode(operation_outcome([issue])), status, headers, "application/json")
+
+
+async def _unforeseen(_request: Request, _exc: Exception) -> Response:
+    """The server's log gets the exception itself; the client gets no inner matter."""
+    issue = Issue("exception", "service: an internal failure, nothing was changed", "fatal")
+    return Response(encode(operation_outcome([issue])), 500, None, "application/json")

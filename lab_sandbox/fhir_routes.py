@@ -1,0 +1,173 @@
+"""The FHIR rows of the endpoint table. Paths arrive in one spelling (see `spelling`); here they meet their meaning."""
+
+from urllib.parse import parse_qsl
+
+from fastapi import APIRouter, Request, Response
+
+from lab_sandbox import updates
+from lab_sandbox.documents import chosen_type, content_of, raw_binary
+from lab_sandbox.exchange import (
+    JSON_TYPES,
+    address_of,
+    caller_of,
+    content_type,
+    json_answer,
+    json_body,
+    raw_body,
+    resource_answer,
+)
+from lab_sandbox.names import CREATE_ORDER, META_ADD, canonical_type
+from lab_sandbox.outcome import Problems, Refusal
+from lab_sandbox.references import Ref
+from lab_sandbox.rights import read_grants
+from lab_sandbox.search import entries, read_query, search_bundle
+from lab_sandbox.service import Service
+from lab_sandbox.shelf import Kept
+from lab_sandbox.wire import Json, decode_object, decode_stored
+
+
+def fhir_routes(service: Service) -> APIRouter:
+    """All routes under `/fhir`."""
+    router = APIRouter(prefix="/fhir", tags=["fhir"])
+    _add_order(router, service)
+    _add_search_and_create(router, service)
+    _add_instance(router, service)
+    _add_history(router, service)
+    return router
+
+
+def _add_order(router: APIRouter, service: Service) -> None:
+    @router.post(f"/{CREATE_ORDER}", summary="Create order from bundle")
+    async def create_order(request: Request) -> Response:
+        caller = caller_of(request, service)
+        bundle = decode_object(await json_body(request, service), "Bundle")
+        condition = request.headers.get("if-none-exist")
+        existing = updates.existing_for(service, "ProcedureRequest", condition, caller)
+        kept = service.orders.of_line(existing) if existing else service.orders.create(bundle, caller)
+        return json_answer({"resourceType": "Bundle", "type": "collection", "entry": entries(kept, address_of(request, service))})
+
+
+def _add_search_and_create(router: APIRouter, service: Service) -> None:
+    @router.get("/{resource}", summary="Search: Tasks, contracts, questionnaire responses and what else was uploaded")
+    async def search(resource: str, request: Request) -> Response:
+        caller, kind = caller_of(request, service), _type(resource)
+        if kind == "QuestionnaireResponse" and not service.config.rules.questionnaire_search:
+            raise Refusal.of(501, "not-supported", "QuestionnaireResponse: this service does not offer the search")
+        pairs = parse_qsl(request.url.query, keep_blank_values=True)
+        query = read_query(kind, pairs, service.config)
+        found = service.shelf.find(
+            kind, query.criteria, lambda access: access.may("read", caller.guid), after=query.after, limit=query.count + 1
+        )
+        address = address_of(request, service)
+        page, here = found[: query.count], f"{address}fhir/{kind}"
+        following = f"{here}?{query.next_page(page[-1])}" if len(found) > query.count else None
+        return json_answer(search_bundle(page, address, f"{here}?{request.url.query}", following))
+
+    @router.post("/{resource}", summary="Create: Patient, Observation, DiagnosticReport, Binary")
+    async def create(resource: str, request: Request) -> Response:
+        caller, kind = caller_of(request, service), _type(resource)
+        body = await _resource_body(kind, request, service)
+        existing = updates.existing_for(service, kind, request.headers.get("if-none-exist"), caller)
+        if existing is not None:
+            return resource_answer(existing)
+        return _created(updates.create(service, kind, body, caller), request, service)
+
+
+def _add_instance(router: APIRouter, service: Service) -> None:
+    @router.get("/{resource}/{id_}", summary="Read; the response carries the ETag header")
+    async def read(resource: str, id_: str, request: Request) -> Response:
+        kept = service.resources.get(Ref(_type(resource), id_), caller_of(request, service))
+        if kept.ref.type == "Binary":
+            return _document(kept, request.headers.get("accept"))
+        if kept.etag() in {one.strip() for one in request.headers.get("if-none-match", "").split(",")}:
+            return Response(status_code=304, headers={"ETag": kept.etag()})
+        return resource_answer(kept)
+
+    @router.put("/{resource}/{id_}", summary="Update the whole resource, with If-Match")
+    async def replace(resource: str, id_: str, request: Request) -> Response:
+        caller, ref = caller_of(request, service), Ref(_type(resource), id_)
+        body = await _resource_body(ref.type, request, service)
+        return resource_answer(updates.update(service, ref, body, caller, request.headers.get("if-match")))
+
+    @router.post("/{resource}/{id_}", summary="The alternative form: create with a client-chosen id")
+    async def create_with_id(resource: str, id_: str, request: Request) -> Response:
+        caller, ref = caller_of(request, service), Ref(_type(resource), id_)
+        body = await _resource_body(ref.type, request, service)
+        if service.resources.peek(ref):
+            raise Refusal.of(409, "duplicate", f"{ref.type}/{id_}: this id is taken; updates use PUT")
+        if body.get("id", id_) != id_:
+            raise Refusal.of(400, "invalid", f"{ref.type}.id: {body['id']!r} is not the id in the address, {id_}")
+        return _created(updates.create(service, ref.type, body, caller, id_), request, service)
+
+    @router.post(f"/{{resource}}/{{id_}}/{META_ADD}", summary="Grant rights on an existing resource")
+    async def meta_add(resource: str, id_: str, request: Request) -> Response:
+        kept = service.resources.get(Ref(_type(resource), id_), caller_of(request, service), "owner")
+        parameters = decode_object(await json_body(request, service), "Parameters")
+        grants = _granted(parameters, service)
+        stored = decode_stored(service.resources.add_rights(kept, grants).body)
+        return json_answer({"resourceType": "Parameters", "parameter": [{"name": "return", "valueMeta": stored["meta"]}]})
+
+
+def _add_history(router: APIRouter, service: Service) -> None:
+    @router.get("/{resource}/{id_}/_history", summary="Versions that are still kept, with the right readhistory")
+    async def history(resource: str, id_: str, request: Request) -> Response:
+        kept = service.resources.get(Ref(_type(resource), id_), caller_of(request, service), "readhistory")
+        listed = [{"resource": decode_stored(body)} for body in service.shelf.versions(kept)]
+        return json_answer({"resourceType": "Bundle", "type": "history", "entry": listed})
+
+    @router.get("/{resource}/{id_}/_history/{version}", summary="One version, with the right readhistory")
+    async def one_version(resource: str, id_: str, version: str, request: Request) -> Response:
+        kept = service.resources.get(Ref(_type(resource), id_), caller_of(request, service), "readhistory")
+        known = version.isascii() and version.isdigit() and len(version) < 10
+        body = service.shelf.old_version(kept, int(version)) if known else None
+        if body is None:
+            raise Refusal.of(404, "not-found", f"{kept.ref.type}/{id_}/_history/{version}: this version is not kept")
+        return Response(body, 200, {"ETag": f'W/"{version}"'}, "application/json")
+
+
+def _type(resource: str) -> str:
+    kind = canonical_type(resource)
+    if kind is None:
+        raise Refusal.of(404, "not-supported", f"{resource}: no resource type of this service")
+    return kind
+
+
+async def _resource_body(kind: str, request: Request, service: Service) -> Json:
+    """The resource in the body; documents may come as they are, under their own media type."""
+    if kind == "Binary" and content_type(request) not in JSON_TYPES:
+        return raw_binary(await raw_body(request, service), content_type(request))
+    return decode_object(await json_body(request, service), kind)
+
+
+def _created(kept: Kept, request: Request, service: Service) -> Response:
+    """200 for patients ("Errors": success of patient creation), 201 for what the laboratory uploads."""
+    location = f"{address_of(request, service)}fhir/{kept.ref.type}/{kept.ref.id}"
+    return resource_answer(kept, 200 if kept.ref.type == "Patient" else 201, {"Location": location})
+
+
+def _document(kept: Kept, accept: str | None) -> Response:
+    """A document in the format that Accept selects; 406 when there is no such format of it."""
+    binary = decode_stored(kept.body)
+    stored = str(binary.get("contentType"))
+    chosen = chosen_type(accept, stored)
+    if chosen is None:
+        raise Refusal.of(406, "not-supported", f"Accept: the document is to be had as {stored}, not as {accept}")
+    if chosen == "application/json":
+        return resource_answer(kept)
+    return Response(content_of(binary), 200, {"ETag": kept.etag()}, chosen)
+
+
+def _granted(parameters: Json, service: Service) -> set[tuple[str, str]]:
+    problems = Problems(frozenset(service.config.rules.off))
+    listed = parameters.get("parameter")
+    metas = [one.get("valueMeta") for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    known = {party.guid: party for party in service.config.counterparties}
+    grants = {
+        pair
+        for meta in metas
+        for pair in read_grants(meta, service.config.base_url, known, problems, "Parameters.parameter.valueMeta")
+    }
+    if not grants:
+        problems.add("Parameters.parameter", "meta-add", "valueMeta.security with system and code is required", "required")
+    problems.refuse_if_any()
+    return grants

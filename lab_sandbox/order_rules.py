@@ -1,0 +1,155 @@
+"""The rules of an order as a whole: counts, one requisition, one contract, one patient, Tasks that fit their lines.
+
+Source: "Create order", order rules 1 and 4, and the Task and ProcedureRequest tables of "Resources".
+"""
+
+import re
+from collections.abc import Iterable
+
+from lab_sandbox.config import Contract, Counterparty, SandboxConfig
+from lab_sandbox.contract_link import ContractLink, contract_links
+from lab_sandbox.draft import Draft, Entry
+from lab_sandbox.index import identifier_value, listed
+from lab_sandbox.outcome import Problems
+from lab_sandbox.shapes import code_in, reference_of
+from lab_sandbox.wire import Json
+
+FOLLOW_UP_STUDY = "190.1558"
+FOLLOW_UP_NUMBER = re.compile(r"[0-9]{5}-[A-Za-z0-9]{5}-[0-9]{8}")
+
+
+def check_order(draft: Draft, config: SandboxConfig, caller: Counterparty, problems: Problems) -> Contract | None:
+    """Judges the order as a whole; returns its contract when there is exactly one and it is the caller's."""
+    _check_counts(draft, problems)
+    _check_requisition(draft, problems)
+    _check_tasks(draft, config, problems)
+    _check_patient(draft, problems)
+    _check_follow_up(draft, config, problems)
+    return _check_contract(draft, config, caller, problems)
+
+
+def _check_counts(draft: Draft, problems: Problems) -> None:
+    for kind in ("ProcedureRequest", "Specimen"):
+        if not draft.of(kind):
+            problems.add("Bundle.entry", "order-counts", f"at least one {kind} is required", "required")
+    if len(draft.order_tasks()) != 1:
+        problems.add(
+            "Bundle.entry", "order-counts", f"one order-level Task is required, {len(draft.order_tasks())} came", "required"
+        )
+
+
+def _check_requisition(draft: Draft, problems: Problems) -> None:
+    """Order rule 1: all ProcedureRequests of one order share the same requisition."""
+    lines = draft.of("ProcedureRequest")
+    values = [identifier_value(line.resource.get("requisition")) for line in lines]
+    for line, value in zip(lines, values, strict=True):
+        if value is None or value.startswith("|") or value.endswith("|"):
+            problems.add(f"{line.element}.requisition", "requisition", "system and value are required", "required")
+        elif value != values[0]:
+            problems.add(f"{line.element}.requisition", "one-requisition", "all ProcedureRequests of one order share the same")
+
+
+def _check_contract(draft: Draft, config: SandboxConfig, caller: Counterparty, problems: Problems) -> Contract | None:
+    """Order rule 1: the same contract and the same contract-link type in all ProcedureRequests."""
+    links: list[ContractLink] = []
+    for line in draft.of("ProcedureRequest"):
+        element = f"{line.element}.supportingInfo"
+        found = contract_links(line.resource, config)
+        if len(found) != 1:
+            problems.add(element, "contract-link", f"one contract link is required, {len(found)} came", "required")
+        links += found[:1]
+        for link in found[:1]:
+            _check_link(link, links[0], element, caller, problems)
+    contracts = {link.contract for link in links}
+    contract = contracts.pop() if len(contracts) == 1 else None
+    return contract if contract is not None and contract.partner == caller.guid else None
+
+
+def _check_link(link: ContractLink, first: ContractLink, element: str, caller: Counterparty, problems: Problems) -> None:
+    if link.contract is None:
+        problems.add(element, "contract-known", f"there is no contract {link.named}", "not-found")
+    elif link.contract.partner != caller.guid:
+        problems.add(element, "contract-party", f"contract {link.named} is not yours", "forbidden")
+    if link.form != first.form:
+        problems.add(element, "one-contract-link-type", "all ProcedureRequests of one order use the same link type")
+    elif link.named != first.named:
+        problems.add(element, "one-contract", "all ProcedureRequests of one order reference the same contract")
+
+
+def _check_tasks(draft: Draft, config: SandboxConfig, problems: Problems) -> None:
+    lines = {line.local: 0 for line in draft.of("ProcedureRequest")}
+    order_tasks = draft.order_tasks()
+    for task in draft.of("Task"):
+        if task.resource.get("status") != "requested":
+            problems.add(f"{task.element}.status", "task-requested", "requested on creation", "value")
+    for task in order_tasks:
+        _check_order_task(task, config, problems)
+    for task in draft.line_tasks():
+        based_on = list(_locals(task.resource, "basedOn"))
+        if len(based_on) != 1 or based_on[0] not in lines:
+            problems.add(
+                f"{task.element}.basedOn",
+                "task-based-on",
+                "a reference to one ProcedureRequest of the order is required",
+                "required",
+            )
+        else:
+            lines[based_on[0]] += 1
+        if list(_locals(task.resource, "partOf")) != [one.local for one in order_tasks[:1]]:
+            problems.add(f"{task.element}.partOf", "task-part-of", "a reference to the order-level Task is required", "required")
+    for line in draft.of("ProcedureRequest"):
+        if lines[line.local] != 1:
+            problems.add(
+                line.element,
+                "one-task-per-line",
+                f"one Task per ProcedureRequest is required, {lines[line.local]} came",
+                "required",
+            )
+
+
+def _check_order_task(task: Entry, config: SandboxConfig, problems: Problems) -> None:
+    if code_in(task.resource.get("code"), config.system("task_type")) is None:
+        problems.add(f"{task.element}.code", "task-type-system", f"system {config.system('task_type')} is expected")
+    for position, option in enumerate(listed(task.resource.get("input"))):
+        element = f"{task.element}.input[{position}]"
+        code = code_in(option.get("type"), config.lab_system("notification")) if isinstance(option, dict) else None
+        if code is not None and (code not in {"sms", "email"} or not isinstance(option.get("valueBoolean"), bool)):
+            problems.add(element, "task-notification", "code sms or email, with valueBoolean")
+
+
+def _check_patient(draft: Draft, problems: Problems) -> None:
+    """Laboratory-side counts per order: Patient 1..1."""
+    subjects = [
+        (entry, reference_of(entry.resource.get("subject")) or identifier_value(_identifier(entry.resource.get("subject"))))
+        for entry in [*draft.of("ProcedureRequest"), *draft.of("Specimen")]
+    ]
+    for entry, subject in subjects:
+        if subject is None:
+            problems.add(f"{entry.element}.subject", "subject", "a reference patient/<patient_id> is required", "required")
+        elif subject.lower() != str(subjects[0][1]).lower():
+            problems.add(f"{entry.element}.subject", "one-patient", "all resources of one order have the same patient")
+
+
+def _check_follow_up(draft: Draft, config: SandboxConfig, problems: Problems) -> None:
+    """Order rule 4: when only study 190.1558 is ordered, basedOn carries the old order number."""
+    lines = draft.of("ProcedureRequest")
+    studies = {code_in(line.resource.get("code"), config.system("nomenclature")) for line in lines}
+    if studies != {FOLLOW_UP_STUDY}:
+        return
+    system = config.lab_system("mis")
+    for line in lines:
+        numbers = [
+            str(one.get("value")) for one in map(_identifier, listed(line.resource.get("basedOn"))) if one.get("system") == system
+        ]
+        if not any(FOLLOW_UP_NUMBER.fullmatch(number) for number in numbers):
+            text = f"the old order number (system {system}, shape 00000-XXXXX-00000000) is required"
+            problems.add(f"{line.element}.basedOn", "follow-up-number", text, "required")
+
+
+def _identifier(node: object) -> Json:
+    identifier = node.get("identifier") if isinstance(node, dict) else None
+    return identifier if isinstance(identifier, dict) else {}
+
+
+def _locals(resource: Json, name: str) -> Iterable[str]:
+    return (str(reference_of(one)).lower() for one in listed(resource.get(name)))

@@ -1,0 +1,74 @@
+"""What a refusal looks like: a status of 400 or above and an OperationOutcome that names the element and the rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong: where, which rule, and what to do about it."""
+
+    element: str
+    rule: str
+    text: str
+    code: str = "invalid"
+
+    def diagnostics(self) -> str:
+        """One sentence for OperationOutcome.issue.diagnostics: `element: text (rule)`."""
+        return f"{self.element}: {self.text} (rule {self.rule})"
+
+
+@dataclass(frozen=True)
+class Issue:
+    """One entry of OperationOutcome.issue ("Errors")."""
+
+    code: str
+    diagnostics: str
+    severity: str = "error"
+
+
+class Refusal(Exception):
+    """The request is refused with this status (400 or above) and these issues."""
+
+    def __init__(self, status: int, issues: Sequence[Issue], headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(issues[0].diagnostics)
+        self.status = status
+        self.issues = tuple(issues)
+        self.headers = dict(headers or {})
+
+    @classmethod
+    def of(cls, status: int, code: str, diagnostics: str, headers: Mapping[str, str] | None = None) -> Refusal:
+        """A refusal with one issue."""
+        return cls(status, [Issue(code, diagnostics)], headers)
+
+    @classmethod
+    def for_problems(cls, problems: Sequence[Problem], status: int = 422) -> Refusal:
+        """A refusal that lists every problem found, so that the caller mends them in one go."""
+        return cls(status, [Issue(problem.code, problem.diagnostics()) for problem in problems])
+
+
+@dataclass
+class Problems:
+    """Collects what is wrong; rules that are switched off are not heard."""
+
+    off: frozenset[str] = frozenset()
+    found: list[Problem] = field(default_factory=list)
+
+    def add(self, element: str, rule: str, text: str, code: str = "invalid") -> None:
+        """Notes one problem unless its rule is switched off."""
+        if rule not in self.off:
+            self.found.append(Problem(element, rule, text, code))
+
+    def refuse_if_any(self) -> None:
+        """Raises one `Refusal` (422) for all that was found."""
+        if self.found:
+            raise Refusal.for_problems(self.found)
+
+
+def operation_outcome(issues: Sequence[Issue]) -> dict[str, Any]:
+    """The body of every failed request ("Errors")."""
+    listed = [{"severity": one.severity, "code": one.code, "diagnostics": one.diagnostics} for one in issues]
+    return {"resourceType": "OperationOutcome", "issue": listed}

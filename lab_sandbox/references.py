@@ -1,0 +1,78 @@
+"""References: read in every spelling, resolved to (type, id), and replaced where they were local to a bundle."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lab_sandbox.names import canonical_type
+
+LOCAL = re.compile(r"urn:uuid:[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A resource of this service."""
+
+    type: str
+    id: str
+
+    def key(self) -> str:
+        """The form that the index keeps: `task/<id>`."""
+        return f"{self.type.lower()}/{self.id}"
+
+    def written(self, style: str) -> str:
+        """As it stands in a resource: `task/<id>` (the document's spelling) or `Task/<id>`."""
+        return self.key() if style == "lower" else f"{self.type}/{self.id}"
+
+
+def parse(text: Any, own: Iterable[str] = ()) -> Ref | None:
+    """`task/1`, `fhir/Task/1`, `{base_url}Task/1/_history/2` -> Ref; None for a foreign, local or malformed reference."""
+    if not isinstance(text, str):
+        return None
+    for address in own:
+        base = address.rstrip("/") + "/"
+        if text.startswith(base):
+            text = text[len(base) :]
+            break
+    if "://" in text or text.startswith("urn:"):
+        return None
+    parts = [part for part in text.split("/") if part]
+    if parts and parts[0].lower() == "fhir":
+        parts = parts[1:]
+    if len(parts) == 4 and parts[2] == "_history":
+        parts = parts[:2]
+    if len(parts) != 2:
+        return None
+    kind = canonical_type(parts[0])
+    return Ref(kind, parts[1]) if kind else None
+
+
+def is_local(text: Any) -> bool:
+    """Whether this is a reference inside a bundle (`urn:uuid:<uuid>`)."""
+    return isinstance(text, str) and text.startswith("urn:")
+
+
+def each_reference(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Every (element path, value) of a `reference` in a resource, at any depth."""
+    if isinstance(node, dict):
+        for key, child in node.items():
+            here = f"{path}.{key}" if path else key
+            if key == "reference" and isinstance(child, str):
+                yield here, child
+            else:
+                yield from each_reference(child, here)
+    elif isinstance(node, list):
+        for position, child in enumerate(node):
+            yield from each_reference(child, f"{path}[{position}]")
+
+
+def replaced(node: Any, by_local: Mapping[str, str]) -> Any:
+    """The same tree with every string that is a local address of the bundle replaced, wherever it stands."""
+    if isinstance(node, dict):
+        return {key: replaced(child, by_local) for key, child in node.items()}
+    if isinstance(node, list):
+        return [replaced(child, by_local) for child in node]
+    if isinstance(node, str) and node.startswith("urn:"):
+        return by_local.get(node.lower(), node)
+    return node

@@ -1,0 +1,48 @@
+"""Runs the app on a port, and says on which one as soon as it can be reached."""
+
+import socket
+from collections.abc import Callable
+
+import uvicorn
+
+from lab_sandbox.app import create_app
+from lab_sandbox.config import SandboxConfig
+
+
+class AddressInUse(Exception):
+    """The port cannot be had; the text says which and why."""
+
+
+class _AnnouncingServer(uvicorn.Server):
+    """Tells its address after it has started to listen, not before."""
+
+    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._announce = announce
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._announce()
+
+
+def serve(config: SandboxConfig, announce: Callable[[str], None]) -> None:
+    """Serves until a signal; `announce` gets `http://host:port`, with the chosen port when port 0 was asked for."""
+    listener = _bound(config.host, config.port)
+    port = int(listener.getsockname()[1])
+    settled = config.at(config.host, port)
+    app = create_app(settled)
+    options = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, proxy_headers=False, http="h11")
+    server = _AnnouncingServer(options, lambda: announce(settled.listening.rstrip("/")))
+    server.run(sockets=[listener])
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, proto)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as exc:
+        raise AddressInUse(f"{host}:{port} cannot be listened on ({exc.strerror}); choose another with --port") from exc
+    return listener

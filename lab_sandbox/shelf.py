@@ -1,0 +1,227 @@
+"""Where resources lie: serialised bytes with an index in SQLite, so that a hundred thousand orders fit in memory.
+
+A transaction covers a whole bundle: it is kept whole or not at all. Everything is synchronous and runs on the event loop's
+thread, which makes each call atomic without locks; one call is some tens of microseconds.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab_sandbox.index import Term
+from lab_sandbox.packing import pack, unpack
+from lab_sandbox.references import Ref
+from lab_sandbox.rights import Access
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS word (n INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
+CREATE TABLE IF NOT EXISTS resource (
+    pk INTEGER PRIMARY KEY, type INTEGER NOT NULL, id TEXT NOT NULL, version INTEGER NOT NULL, access TEXT NOT NULL,
+    body BLOB NOT NULL
+);
+CREATE UNIQUE INDEX IF NOT EXISTS resource_id ON resource (id, type);
+CREATE INDEX IF NOT EXISTS resource_type ON resource (type, pk);
+CREATE TABLE IF NOT EXISTS history (
+    pk INTEGER NOT NULL, version INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (pk, version)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS term (
+    param INTEGER NOT NULL, value TEXT NOT NULL, pk INTEGER NOT NULL, PRIMARY KEY (param, value, pk)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS notice (
+    n INTEGER PRIMARY KEY, receiver INTEGER NOT NULL, body BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS notice_receiver ON notice (receiver, n);
+"""
+
+_RIGHTS = {"read": "r", "readhistory": "h", "updatebody": "u"}
+_RIGHT_OF = {letter: right for right, letter in _RIGHTS.items()}
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One resource as it lies on the shelf, in its newest version."""
+
+    pk: int
+    ref: Ref
+    version: int
+    access: Access
+    body: bytes
+
+    def etag(self) -> str:
+        """The ETag header: `W/"<version>"`."""
+        return f'W/"{self.version}"'
+
+
+_Row = tuple[int, int, str, int, str, bytes]
+
+Criterion = tuple[str, Sequence[str]]
+"""A search parameter and the values of which one must match."""
+
+
+class Shelf:
+    """The store of resources, their histories, their index and the partners' notices."""
+
+    def __init__(self, path: Path | None = None, history_limit: int = 5) -> None:
+        self._db = sqlite3.connect(":memory:" if path is None else str(path), isolation_level=None, check_same_thread=False)
+        self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" + _SCHEMA)
+        self._history_limit = history_limit
+        self._numbers = {str(text): int(n) for n, text in self._db.execute("SELECT n, text FROM word")}
+        self._words = {n: text for text, n in self._numbers.items()}
+        self._depth = 0
+
+    def close(self) -> None:
+        """Closes the store; a store in memory is gone then."""
+        self._db.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All of it or nothing; transactions inside one another are one."""
+        if self._depth:
+            yield
+            return
+        self._db.execute("BEGIN IMMEDIATE")
+        self._depth = 1
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            self._reload_words()
+            raise
+        else:
+            self._db.execute("COMMIT")
+        finally:
+            self._depth = 0
+
+    def insert(self, ref: Ref, access: Access, body: bytes, terms: Iterable[Term]) -> Kept:
+        """A new resource in version 1."""
+        with self.transaction():
+            cursor = self._db.execute(
+                "INSERT INTO resource (type, id, version, access, body) VALUES (?, ?, 1, ?, ?)",
+                (self._number(ref.type), ref.id, self._access_text(access), pack(body)),
+            )
+            pk = int(cursor.lastrowid or 0)
+            self._add_terms(pk, ref.type, terms)
+        return Kept(pk, ref, 1, access, body)
+
+    def replace(
+        self, old: Kept, version: int, access: Access, body: bytes, *, gone: Iterable[Term] = (), fresh: Iterable[Term] = ()
+    ) -> Kept:
+        """The next version of a resource, or the same version with other rights; the old one goes to the bounded history."""
+        with self.transaction():
+            if version != old.version and self._history_limit:
+                self._db.execute("INSERT INTO history SELECT pk, version, body FROM resource WHERE pk = ?", (old.pk,))
+                self._db.execute("DELETE FROM history WHERE pk = ? AND version < ?", (old.pk, version - self._history_limit))
+            self._db.execute(
+                "UPDATE resource SET version = ?, access = ?, body = ? WHERE pk = ?",
+                (version, self._access_text(access), pack(body), old.pk),
+            )
+            self._db.executemany(
+                "DELETE FROM term WHERE param = ? AND value = ? AND pk = ?",
+                [(self._param(old.ref.type, term.param), term.value, old.pk) for term in gone],
+            )
+            self._add_terms(old.pk, old.ref.type, fresh)
+        return Kept(old.pk, old.ref, version, access, body)
+
+    def get(self, ref: Ref) -> Kept | None:
+        """The newest version, or None."""
+        row = self._db.execute(
+            "SELECT pk, type, id, version, access, body FROM resource WHERE id = ? AND type = ?",
+            (ref.id, self._numbers.get(ref.type, 0)),
+        ).fetchone()
+        return self._kept(row) if row else None
+
+    def old_version(self, kept: Kept, version: int) -> bytes | None:
+        """An earlier version while the history still has it; the newest when its number is asked for."""
+        if version == kept.version:
+            return kept.body
+        row = self._db.execute("SELECT body FROM history WHERE pk = ? AND version = ?", (kept.pk, version)).fetchone()
+        return unpack(row[0]) if row else None
+
+    def versions(self, kept: Kept) -> list[bytes]:
+        """All versions that are still kept, the newest first."""
+        rows = self._db.execute("SELECT body FROM history WHERE pk = ? ORDER BY version DESC", (kept.pk,))
+        return [kept.body, *(unpack(row[0]) for row in rows)]
+
+    def find(
+        self, kind: str, criteria: Sequence[Criterion], visible: Callable[[Access], bool], *, after: int = 0, limit: int = 50
+    ) -> list[Kept]:
+        """Resources that meet all criteria and may be seen, in the order of their creation, after a position."""
+        found: list[Kept] = []
+        while len(found) < limit:
+            rows = self._candidates(kind, criteria, after, limit + 1)
+            found += [kept for kept in map(self._kept, rows) if visible(kept.access)]
+            if len(rows) < limit + 1:
+                break
+            after = rows[-1][0]
+        return found[:limit]
+
+    def counts(self) -> dict[str, int]:
+        """How many resources of each type there are."""
+        rows = self._db.execute("SELECT type, count(*) FROM resource GROUP BY type")
+        return {self._words[kind]: count for kind, count in rows}
+
+    def add_notice(self, receiver: str, body: bytes) -> int:
+        """Notes something for a partner; returns its number, which only grows."""
+        with self.transaction():
+            cursor = self._db.execute("INSERT INTO notice (receiver, body) VALUES (?, ?)", (self._number(receiver), pack(body)))
+            return int(cursor.lastrowid or 0)
+
+    def notices(self, receiver: str, after: int, limit: int) -> list[tuple[int, bytes]]:
+        """A partner's notices with a number above the given one, oldest first."""
+        rows = self._db.execute(
+            "SELECT n, body FROM notice WHERE receiver = ? AND n > ? ORDER BY n LIMIT ?",
+            (self._numbers.get(receiver, 0), after, limit),
+        )
+        return [(int(n), unpack(body)) for n, body in rows]
+
+    def _candidates(self, kind: str, criteria: Sequence[Criterion], after: int, limit: int) -> list[_Row]:
+        """Each criterion is a range of the index, read in the order of creation; the first one drives, the others look up."""
+        tables, wheres, values = [], [], list[int | str]()
+        for position, (param, options) in enumerate(criteria):
+            name = f"t{position}"
+            tables.append(f"term AS {name}")
+            joined = f" AND {name}.pk = t0.pk" if position else ""
+            wheres.append(f"{name}.param = ? AND {name}.value IN ({', '.join('?' * len(options))}) AND {name}.pk > ?{joined}")
+            values += [self._param(kind, param), *options, after]
+        order = "t0.pk" if criteria else "r.pk"
+        wheres.append("r.pk = t0.pk" if criteria else "r.type = ? AND r.pk > ?")
+        values += [] if criteria else [self._numbers.get(kind, 0), after]
+        distinct = "DISTINCT" if any(len(options) > 1 for _, options in criteria) else ""
+        sql = (
+            f"SELECT {distinct} r.pk, r.type, r.id, r.version, r.access, r.body "  # noqa: S608 - every name in it is ours
+            f"FROM {' CROSS JOIN '.join([*tables, 'resource AS r'])} WHERE {' AND '.join(wheres)} ORDER BY {order} LIMIT ?"
+        )
+        return self._db.execute(sql, [*values, limit]).fetchall()
+
+    def _kept(self, row: _Row) -> Kept:
+        pk, kind, id_, version, access, body = row
+        return Kept(pk, Ref(self._words[kind], id_), version, self._access(access), unpack(body))
+
+    def _add_terms(self, pk: int, kind: str, terms: Iterable[Term]) -> None:
+        rows = [(self._param(kind, term.param), term.value, pk) for term in terms]
+        self._db.executemany("INSERT OR IGNORE INTO term (param, value, pk) VALUES (?, ?, ?)", rows)
+
+    def _param(self, kind: str, param: str) -> int:
+        return self._number(f"{kind}.{param}")
+
+    def _number(self, word: str) -> int:
+        if word not in self._numbers:
+            number = int(self._db.execute("INSERT INTO word (text) VALUES (?)", (word,)).lastrowid or 0)
+            self._numbers[word], self._words[number] = number, word
+        return self._numbers[word]
+
+    def _reload_words(self) -> None:
+        self._numbers = {str(text): int(n) for n, text in self._db.execute("SELECT n, text FROM word")}
+        self._words = {n: text for text, n in self._numbers.items()}
+
+    def _access_text(self, access: Access) -> str:
+        grants = sorted((_RIGHTS[right], self._number(guid)) for right, guid in access.grants)
+        return ",".join([str(self._number(access.owner)), *(f"{letter}{n}" for letter, n in grants)])
+
+    def _access(self, text: str) -> Access:
+        owner, *grants = text.split(",")
+        return Access(self._words[int(owner)], frozenset((_RIGHT_OF[one[0]], self._words[int(one[1:])]) for one in grants))

@@ -1,0 +1,52 @@
+"""Every spelling of a path leads to one: any case of the resource name, with and without `fhir/`, with the address's prefix.
+
+The endpoint table spells `fhir/task`, `fhir/Patient`, and generic rows without `fhir/`; the service in a box serves them all.
+"""
+
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from lab_sandbox.names import OPERATIONS, canonical_type
+
+PLAIN = frozenset({"nomenclature", "eta", "questionnaire", "preanalytics", "connect", "notifications", "sandbox", "healthz"})
+
+
+def canonical_path(path: str, prefixes: Iterable[str]) -> str:
+    """`/fhir/task/1`, `/Task/1`, `/api/fhir/TASK/1` (prefix `/api`) -> `/fhir/Task/1`; other paths as they are."""
+    segments = [segment for segment in _without_prefix(path, prefixes).split("/") if segment]
+    if not segments:
+        return "/"
+    first = segments[0].lower()
+    if first in PLAIN:
+        return "/" + "/".join([first, *segments[1:]])
+    rest = segments[1:] if first == "fhir" else segments
+    if rest and (first == "fhir" or canonical_type(rest[0]) or rest[0].startswith("$")):
+        return "/fhir/" + "/".join([_canonical_name(rest[0]), *rest[1:]])
+    return "/" + "/".join(segments)
+
+
+def _canonical_name(segment: str) -> str:
+    return canonical_type(segment) or OPERATIONS.get(segment.lower()) or segment
+
+
+def _without_prefix(path: str, prefixes: Iterable[str]) -> str:
+    for prefix in sorted((one.rstrip("/") for one in prefixes), key=len, reverse=True):
+        if prefix and (path == prefix or path.startswith(prefix + "/")):
+            return path[len(prefix) :] or "/"
+    return path
+
+
+class SpellingMiddleware:
+    """Rewrites the path before routing; what the client wrote stays in `scope["raw_path"]`."""
+
+    def __init__(self, app: ASGIApp, addresses: Iterable[str]) -> None:
+        self._app = app
+        self._prefixes = tuple(urlsplit(address).path for address in addresses)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes the request on under its canonical path."""
+        if scope["type"] == "http":
+            scope = {**scope, "path": canonical_path(scope["path"], self._prefixes)}
+        await self._app(scope, receive, send)

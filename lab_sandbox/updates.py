@@ -1,0 +1,128 @@
+"""Creates and updates as the interface wants them: If-None-Exist, If-Match, whole-resource replacement, checked first."""
+
+import re
+from collections.abc import Iterable
+
+from lab_sandbox.config import Counterparty, SandboxConfig
+from lab_sandbox.documents import check_binary
+from lab_sandbox.names import CREATED_BY_POST
+from lab_sandbox.outcome import Problems, Refusal
+from lab_sandbox.patient_rules import check_patient
+from lab_sandbox.references import Ref, each_reference, is_local, parse
+from lab_sandbox.rights import read_grants
+from lab_sandbox.search import read_condition
+from lab_sandbox.service import Service
+from lab_sandbox.shelf import Kept
+from lab_sandbox.upload_rules import check_observation, check_report
+from lab_sandbox.wire import Json, decode_stored
+
+_VERSION = re.compile(r'\s*(?:W/)?"([0-9]{1,15})"\s*')
+
+TASK_STATUSES = (
+    "draft",
+    "requested",
+    "received",
+    "accepted",
+    "rejected",
+    "ready",
+    "cancelled",
+    "in-progress",
+    "on-hold",
+    "failed",
+    "completed",
+    "entered-in-error",
+)
+
+
+def existing_for(service: Service, kind: str, header: str | None, caller: Counterparty) -> Kept | None:
+    """If-None-Exist: nothing matches -> None, one -> that one, more -> 412 ("Errors")."""
+    if header is None:
+        return None
+    criteria = read_condition(kind, header, service.config)
+    found = service.shelf.find(kind, criteria, lambda access: access.may("read", caller.guid), limit=2)
+    if len(found) > 1:
+        raise Refusal.of(412, "multiple-matches", f"If-None-Exist: more than one {kind} matches the criteria")
+    return found[0] if found else None
+
+
+def create(service: Service, kind: str, body: Json, caller: Counterparty, id_: str | None = None) -> Kept:
+    """A checked new resource, owned by the caller; a `Refusal` lists what is wrong with it."""
+    if kind not in CREATED_BY_POST:
+        raise Refusal.of(
+            405, "not-supported", f"{kind}: not created by itself; an order comes as one bundle", {"Allow": "GET, PUT"}
+        )
+    if id_ is None and "id" in body:
+        raise Refusal.of(400, "not-supported", f"{kind}.id: create with a client-chosen id through POST is not supported")
+    problems = Problems(frozenset(service.config.rules.off))
+    check_body(kind, body, service, problems)
+    _check_references(kind, each_reference(body), service, caller, problems)
+    grants = _grants(kind, body, service.config, problems)
+    problems.refuse_if_any()
+    return service.resources.create(kind, body, caller, grants, id_)
+
+
+def update(service: Service, ref: Ref, body: Json, caller: Counterparty, if_match: str | None) -> Kept:
+    """The whole resource replaced, when the version in If-Match is still the newest."""
+    old = service.resources.get(ref, caller)
+    if not old.access.may("updatebody", caller.guid):
+        raise Refusal.of(403, "forbidden", f"{ref.type}/{ref.id}: meta.security does not give you the right updatebody")
+    wanted = _version(if_match)
+    if wanted != old.version:
+        text = f"If-Match: version {wanted} is out of date, the newest is {old.version} (rule stale-version)"
+        raise Refusal.of(service.config.rules.stale_code, "conflict", text, {"ETag": old.etag()})
+    if "id" in body and body["id"] != ref.id:
+        raise Refusal.of(400, "invalid", f"{ref.type}.id: {body['id']!r} is not the id in the address, {ref.id}")
+    problems = Problems(frozenset(service.config.rules.off))
+    check_body(ref.type, body, service, problems)
+    known = {text for _, text in each_reference(decode_stored(old.body))}
+    fresh = [(path, text) for path, text in each_reference(body) if text not in known]
+    _check_references(ref.type, fresh, service, caller, problems)
+    owns = old.access.owner == caller.guid
+    grants = _grants(ref.type, body, service.config, problems) if owns else set()
+    problems.refuse_if_any()
+    return service.resources.replace(old, body, grants)
+
+
+def check_body(kind: str, body: Json, service: Service, problems: Problems) -> None:
+    """The rules of one resource that comes by itself."""
+    if kind == "Patient":
+        check_patient(body, problems)
+    elif kind == "Observation":
+        check_observation(body, problems)
+    elif kind == "DiagnosticReport":
+        check_report(body, service.config.system("nomenclature"), problems)
+    elif kind == "Binary":
+        check_binary(body, problems)
+    elif kind == "Task" and body.get("status") not in TASK_STATUSES:
+        problems.add("Task.status", "task-status", f"one of {', '.join(TASK_STATUSES)}", "value")
+
+
+def _check_references(
+    kind: str, found: Iterable[tuple[str, str]], service: Service, caller: Counterparty, problems: Problems
+) -> None:
+    for path, text in found:
+        if text.startswith("#"):
+            continue
+        if is_local(text):
+            problems.add(f"{kind}.{path}", "local-reference", f"{text} is local to a bundle, and this is none")
+            continue
+        ref = parse(text, service.config.own_addresses)
+        kept = service.resources.peek(ref) if ref else None
+        if kept is None:
+            problems.add(f"{kind}.{path}", "reference-known", f"{text} leads to no resource of this service", "not-found")
+        elif not kept.access.may("read", caller.guid):
+            problems.add(f"{kind}.{path}", "reference-right", f"no right to read {text}", "forbidden")
+
+
+def _grants(kind: str, body: Json, config: SandboxConfig, problems: Problems) -> set[tuple[str, str]]:
+    known = {party.guid: party for party in config.counterparties}
+    return read_grants(body.get("meta"), config.base_url, known, problems, f"{kind}.meta")
+
+
+def _version(header: str | None) -> int:
+    if header is None:
+        raise Refusal.of(428, "required", 'If-Match: required on PUT, W/"<version>" from the ETag header')
+    found = _VERSION.fullmatch(header)
+    if found is None:
+        raise Refusal.of(400, "invalid", f'If-Match: W/"<version>" is expected, came: {header}')
+    return int(found[1])

@@ -1,0 +1,75 @@
+"""What the laboratory's uploads must carry ("Resources", DiagnosticReport and Observation)."""
+
+from typing import Any
+
+from lab_sandbox.index import listed
+from lab_sandbox.outcome import Problems
+from lab_sandbox.shapes import code_in, is_date_time, is_text, reference_of
+from lab_sandbox.wire import Json
+
+REPORT_STATUSES = ("registered", "partial", "preliminary", "final")
+OBSERVATION_STATUSES = ("registered", "preliminary", "final", "amended")
+LOINC = "http://loinc.org"
+VALUES = (
+    "valueQuantity",
+    "valueCodeableConcept",
+    "valueString",
+    "valueRange",
+    "valueRatio",
+    "valueSampledData",
+    "valueAttachment",
+    "valueTime",
+    "valueDateTime",
+    "valuePeriod",
+)
+RANGE_PARTS = ("low", "high", "meaning", "age", "text")
+
+
+def check_report(report: Json, nomenclature: str, problems: Problems) -> None:
+    """Cardinality 1: status, code (nomenclature), subject, effectiveDateTime, issued; several basedOn and result."""
+    if report.get("status") not in REPORT_STATUSES:
+        problems.add("DiagnosticReport.status", "report-status", f"one of {', '.join(REPORT_STATUSES)}", "value")
+    if code_in(report.get("code"), nomenclature) is None:
+        problems.add("DiagnosticReport.code", "report-code", f"a code in {nomenclature} is required", "required")
+    if reference_of(report.get("subject")) is None and not _has_identifier(report.get("subject")):
+        problems.add("DiagnosticReport.subject", "report-required", "a reference to the patient is required", "required")
+    for name in ("effectiveDateTime", "issued"):
+        if not is_date_time(report.get(name)):
+            problems.add(f"DiagnosticReport.{name}", "report-required", "a date-time is required", "required")
+    for name in ("basedOn", "result"):
+        _check_references(report, "DiagnosticReport", name, problems)
+    for position, form in enumerate(listed(report.get("presentedForm"))):
+        if not isinstance(form, dict) or not is_text(form.get("url")):
+            problems.add(
+                f"DiagnosticReport.presentedForm[{position}].url", "report-document", "a relative or absolute url is expected"
+            )
+
+
+def check_observation(observation: Json, problems: Problems) -> None:
+    """Cardinality 1: status, code (LOINC), exactly one of the value[x] forms."""
+    if observation.get("status") not in OBSERVATION_STATUSES:
+        problems.add("Observation.status", "observation-status", f"one of {', '.join(OBSERVATION_STATUSES)}", "value")
+    if code_in(observation.get("code"), LOINC) is None:
+        problems.add("Observation.code", "observation-loinc", f"a code in {LOINC} is required", "required")
+    given = [name for name in observation if name.startswith("value")]
+    if len(given) != 1 or given[0] not in VALUES:
+        problems.add("Observation.value[x]", "observation-value", f"exactly one of {', '.join(VALUES)}; came: {given or 'none'}")
+    if "issued" in observation and not is_date_time(observation["issued"]):
+        problems.add("Observation.issued", "observation-issued", "a date-time is expected")
+    for position, part in enumerate(listed(observation.get("referenceRange"))):
+        if not isinstance(part, dict) or not any(name in part for name in RANGE_PARTS):
+            problems.add(f"Observation.referenceRange[{position}]", "observation-range", f"parts are {', '.join(RANGE_PARTS)}")
+
+
+def _check_references(report: Json, kind: str, name: str, problems: Problems) -> None:
+    value = report.get(name)
+    if value is not None and not isinstance(value, list):
+        problems.add(f"{kind}.{name}", "report-references", "an array of references is expected")
+        return
+    for position, one in enumerate(value or []):
+        if reference_of(one) is None:
+            problems.add(f"{kind}.{name}[{position}]", "report-references", "a reference is expected")
+
+
+def _has_identifier(node: Any) -> bool:
+    return isinstance(node, dict) and isinstance(node.get("identifier"), dict)

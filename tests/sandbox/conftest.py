@@ -1,0 +1,227 @@
+"""The world that the sandbox's tests live in: a clinic, a laboratory and a second clinic, in-process or on a port."""
+
+import copy
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from lab_sandbox.app import create_app
+from lab_sandbox.config import Contract, Counterparty, Rules, SandboxConfig, Tokens
+
+CLINIC, LABORATORY, STRANGER = "guid-clinic", "guid-laboratory", "guid-stranger"
+BASE = "http://exchange.test/"
+LAB = "http://codes.lab.example"
+
+
+def parties() -> tuple[Counterparty, ...]:
+    return (
+        Counterparty(
+            guid=CLINIC, name="clinic", kind="partner", login="clinic", password="pw-clinic", client_id="clinic-app",
+            client_secret="secret-clinic", redirect_uris=("http://127.0.0.1:9/callback",),
+        ),
+        Counterparty(
+            guid=LABORATORY, name="laboratory", kind="laboratory", login="laboratory", password="pw-lab", client_id="lab-agent",
+            client_secret="secret-lab", redirect_uris=("http://127.0.0.1:9/lab-callback",), address="http://lab.test/api",
+            authorization="Bearer for-the-lab",
+        ),
+        Counterparty(guid=STRANGER, name="stranger", kind="partner", login="stranger", password="pw-stranger"),
+    )
+
+
+def make_config(**changes: Any) -> SandboxConfig:
+    rules, tokens = changes.pop("rules", {}), changes.pop("tokens", {})
+    return SandboxConfig(
+        base_url=BASE, counterparties=parties(), rules=Rules(**rules), tokens=Tokens(**tokens),
+        contracts=(
+            Contract(code="C-100", partner=CLINIC, laboratory=LABORATORY, id="contract-100"),
+            Contract(code="C-200", partner=CLINIC, laboratory=LABORATORY, id="contract-200"),
+            Contract(code="C-900", partner=STRANGER, laboratory=LABORATORY, id="contract-900"),
+        ),
+        **changes,
+    )
+
+
+@dataclass
+class Clock:
+    now: datetime = datetime(2026, 1, 5, 8, 0, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def forward(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+@dataclass
+class Lab:
+    """A laboratory's web API: what it was asked, and what it will answer."""
+
+    asked: list[httpx.Request] = field(default_factory=list)
+    answers: dict[str, httpx.Response] = field(default_factory=dict)
+
+    def handle(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request)
+        answer = self.answers.get(request.url.path)
+        return answer or httpx.Response(200, json=[])
+
+
+@dataclass
+class World:
+    app: Any
+    client: httpx.AsyncClient
+    lab: Lab
+    clock: Clock
+
+    def basic(self, login: str, password: str) -> dict[str, str]:
+        return {"Authorization": httpx.BasicAuth(login, password)._auth_header}
+
+    @property
+    def clinic(self) -> dict[str, str]:
+        return self.basic("clinic", "pw-clinic")
+
+    @property
+    def laboratory(self) -> dict[str, str]:
+        return self.basic("laboratory", "pw-lab")
+
+    @property
+    def stranger(self) -> dict[str, str]:
+        return self.basic("stranger", "pw-stranger")
+
+    async def patient(self, **changes: Any) -> str:
+        answer = await self.client.post("/fhir/Patient", json=patient(**changes), headers=self.clinic)
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["id"])
+
+    async def order(self, lines: int = 2, change: Any = None, headers: dict[str, str] | None = None) -> httpx.Response:
+        bundle = order_bundle(await self.patient(), lines)
+        if change:
+            change(bundle)
+        return await self.client.post("/fhir/$CreateDiagnosticRequest", json=bundle, headers=self.clinic | (headers or {}))
+
+    async def created_order(self, lines: int = 2) -> dict[str, list[dict[str, Any]]]:
+        answer = await self.order(lines)
+        assert answer.status_code == 200, answer.text
+        kept: dict[str, list[dict[str, Any]]] = {}
+        for entry in answer.json()["entry"]:
+            kept.setdefault(entry["resource"]["resourceType"], []).append(entry["resource"])
+        return kept
+
+    async def upload(self, resource: dict[str, Any], **headers: str) -> httpx.Response:
+        return await self.client.post(f"/fhir/{resource['resourceType']}", json=resource, headers=self.laboratory | headers)
+
+
+def grant(*rights: str, guid: str = LABORATORY) -> dict[str, Any]:
+    return {"security": [{"system": right, "code": guid} for right in rights]}
+
+
+def patient(**changes: Any) -> dict[str, Any]:
+    return {
+        "resourceType": "Patient", "meta": grant("read"), "name": [{"family": "Sample", "given": ["Anna", "Maria"]}],
+        "telecom": [{"system": "phone", "value": "+10000000", "use": "mobile"}], "gender": "female", "birthDate": "1980-02-29",
+    } | changes
+
+
+def concept(system: str, code: str) -> dict[str, Any]:
+    return {"coding": [{"system": system, "code": code}]}
+
+
+def local() -> str:
+    return f"urn:uuid:{uuid4()}"
+
+
+def order_bundle(patient_id: str, lines: int = 2, study: str = "001.00{}") -> dict[str, Any]:
+    """A valid order: lines that share one tube, their Tasks, the order-level Task, the answers to the questionnaire."""
+    subject = {"reference": f"patient/{patient_id}"}
+    order_task, specimen, requests = local(), local(), [local() for _ in range(lines)]
+    requisition = {"system": "urn:clinic:orders", "value": str(uuid4())}
+    entries = [
+        (order_task, {
+            "resourceType": "Task", "meta": grant("read", "updatebody"), "status": "requested",
+            "code": concept(f"{BASE}terminology/task_type", "OrderProcessingTask"),
+            "input": [{"type": concept(f"{LAB}/notification", "sms"), "valueBoolean": True}],
+        }),
+        (specimen, {
+            "resourceType": "Specimen", "meta": grant("read"), "type": concept(f"{BASE}terminology/specimen-type", "108"),
+            "subject": subject,
+            "collection": {"collectedDateTime": "2026-01-05T07:30:00+00:00",
+                           "method": concept(f"{BASE}terminology/treatment_protocol", "fasting")},
+            "container": [{"identifier": [{"system": f"{LAB}/labels", "value": "1000000017"}],
+                           "type": concept(f"{BASE}terminology/specimen_type", "EDTA"), "specimenQuantity": {"value": 3}}],
+            "extension": [{"url": f"{BASE}extra/supportingInfo", "valueString": "a,b"}],
+        }),
+    ]
+    for number, request in enumerate(requests):
+        entries.append((request, {
+            "resourceType": "ProcedureRequest", "meta": grant("read"),
+            "identifier": [{"system": "urn:clinic:lines", "value": str(uuid4())}], "requisition": requisition,
+            "supportingInfo": [{"identifier": {"system": f"{LAB}/contract", "value": "C-100"}}], "status": "active",
+            "code": concept(f"{BASE}terminology/nomenclature", study.format(number)) | {"text": "a test"},
+            "subject": subject, "occurrenceDateTime": "2026-01-05T08:00:00+00:00", "specimen": [{"reference": specimen}],
+            "note": [{"text": "please"}],
+        }))
+        entries.append((local(), {
+            "resourceType": "Task", "meta": grant("read", "updatebody"), "status": "requested",
+            "basedOn": [{"reference": request}], "partOf": [{"reference": order_task}],
+        }))
+    entries.append((local(), {
+        "resourceType": "QuestionnaireResponse", "meta": grant("read"), "source": subject, "status": "completed",
+        "subject": {"reference": requests[0]},
+        "item": [{"linkId": "1", "text": "Week", "answer": [{"valueInteger": 12}]}],
+    }))
+    return {"resourceType": "Bundle", "type": "collection",
+            "entry": [{"fullUrl": url, "resource": copy.deepcopy(one)} for url, one in entries]}
+
+
+def of_type(bundle: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    return [one["resource"] for one in bundle["entry"] if one["resource"]["resourceType"] == kind]
+
+
+def diagnostics(answer: httpx.Response) -> str:
+    """The one text of an OperationOutcome, after checking its shape ("Errors")."""
+    body = json.loads(answer.content)
+    assert body["resourceType"] == "OperationOutcome"
+    for issue in body["issue"]:
+        assert issue["severity"] in {"fatal", "error", "warning", "information"}
+        assert isinstance(issue["code"], str)
+        assert isinstance(issue["diagnostics"], str)
+    return "\n".join(issue["diagnostics"] for issue in body["issue"])
+
+
+def make_world(**changes: Any) -> World:
+    clock, lab = Clock(), Lab()
+    app = create_app(make_config(**changes), clock=clock, transport=httpx.MockTransport(lab.handle))
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    return World(app, httpx.AsyncClient(transport=transport, base_url=BASE), lab, clock)
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    made = make_world()
+    yield made
+    await close(made)
+
+
+@pytest.fixture
+async def worlds() -> AsyncIterator[Any]:
+    """Makes worlds of other settings."""
+    made: list[World] = []
+
+    def make(**changes: Any) -> World:
+        made.append(make_world(**changes))
+        return made[-1]
+
+    yield make
+    for one in made:
+        await close(one)
+
+
+async def close(world: World) -> None:
+    await world.client.aclose()
+    await world.app.state.service.forwarder.close()
+    world.app.state.service.shelf.close()
