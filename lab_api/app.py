@@ -1,0 +1,86 @@
+"""The application: routes, errors, compression, one log line for each request."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any
+
+from fastapi import FastAPI, Response
+from fastapi.openapi.utils import get_openapi
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lab_agent import exact_json
+from lab_agent.catalogue.labels import LabelSource, NoLabels
+from lab_agent.logs import get_logger
+from lab_agent.settings_api import ApiSettings
+from lab_api import openapi
+from lab_api.auth import Clients
+from lab_api.basket import Endpoints
+from lab_api.problems import add_handlers
+from lab_api.served import Shelf
+
+_log = get_logger(__name__)
+
+
+def create_app(settings: ApiSettings, shelf: Shelf, labels: LabelSource | None = None) -> FastAPI:
+    """Make the application. `shelf` holds the catalogue; it may be reloaded while the application runs."""
+    docs = settings.prefix + "/docs" if settings.docs else None
+    app = FastAPI(title="Laboratory API", docs_url=docs, redoc_url=None, openapi_url=docs and settings.prefix + "/openapi.json")
+    endpoints = Endpoints(shelf, Clients(settings.tokens, settings.basic), labels or NoLabels(), settings)
+    app.include_router(endpoints.routes())
+    _add_health(app, shelf)
+    add_handlers(app)
+    app.add_middleware(GZipMiddleware, minimum_size=1024, compresslevel=5)
+    app.add_middleware(RequestLog)
+    app.openapi = lambda: _document(app)  # type: ignore[method-assign]
+    return app
+
+
+def _add_health(app: FastAPI, shelf: Shelf) -> None:
+    def healthz() -> Response:
+        """Say that the program runs."""
+        return Response(b'{"status":"ok"}', media_type="application/json")
+
+    def readyz() -> Response:
+        """Say which catalogue is served."""
+        body = exact_json.dumps({"status": "ready", "catalogue": shelf.served.catalogue.version})
+        return Response(body, media_type="application/json")
+
+    app.add_api_route("/healthz", healthz, include_in_schema=False)
+    app.add_api_route("/readyz", readyz, include_in_schema=False)
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    document = get_openapi(title=app.title, version="1", routes=app.routes)
+    document.setdefault("components", {})["securitySchemes"] = openapi.SCHEMES
+    return document
+
+
+class RequestLog:
+    """One line for each request: route, status, time and client; never a query string or a body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and log how it ended."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = perf_counter(), 500
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        finally:
+            path = getattr(scope.get("route"), "path", "unknown")
+            elapsed, source = round(perf_counter() - began, 4), scope.get("state", {}).get("client")
+            _log.info(
+                "request", action="api.request", method=scope["method"], path=path, status=status, elapsed=elapsed, source=source
+            )

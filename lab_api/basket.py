@@ -1,0 +1,90 @@
+"""The four endpoints that a laboratory publishes (interface: Laboratory-side endpoints)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fastapi import APIRouter, Request, Response
+
+from lab_agent import exact_json
+from lab_agent.catalogue import basket, preanalytics, questionnaire
+from lab_agent.catalogue.basket import Basket
+from lab_agent.catalogue.items import Catalogue, Contract, unknown_contract
+from lab_agent.catalogue.labels import LabelSource
+from lab_agent.settings_api import ApiSettings
+from lab_api import openapi
+from lab_api.auth import Client, Clients
+from lab_api.bodies import cached, read_json
+from lab_api.problems import Refused
+from lab_api.served import Shelf
+
+
+class Endpoints:
+    """Nomenclature, eta, questionnaire and preanalytics, each for a known client only."""
+
+    def __init__(self, shelf: Shelf, clients: Clients, labels: LabelSource, settings: ApiSettings) -> None:
+        self._shelf = shelf
+        self._clients = clients
+        self._labels = labels
+        self._settings = settings
+
+    def routes(self) -> APIRouter:
+        """The routes, under the prefix."""
+        routes = APIRouter(prefix=self._settings.prefix)
+        routes.add_api_route("/nomenclature", self.nomenclature, methods=["GET"], **openapi.NOMENCLATURE)
+        routes.add_api_route("/eta", self.eta, methods=["GET"], **openapi.ETA)
+        routes.add_api_route("/questionnaire", self.questionnaire, methods=["POST"], **openapi.QUESTIONNAIRE)
+        routes.add_api_route("/preanalytics", self.preanalytics, methods=["POST"], **openapi.PREANALYTICS)
+        return routes
+
+    async def nomenclature(self, request: Request) -> Response:
+        """Every item of a contract. It may be kept for as long as Cache-Control says."""
+        client = await self._client(request)
+        served = self._shelf.served
+        contract = _contract(request, client, served.catalogue.contracts)
+        lifetime = contract.cache_lifetime if contract.cache_lifetime is not None else int(self._settings.cache_lifetime)
+        return cached(request, served.nomenclature(contract), f"private, max-age={lifetime}")
+
+    async def eta(self, request: Request) -> Response:
+        """The turnaround of every item of a contract. It is asked for each time, and is cheap when nothing changed."""
+        client = await self._client(request)
+        served = self._shelf.served
+        contract = _contract(request, client, served.catalogue.contracts)
+        return cached(request, served.eta(contract, self._shelf.now()), "private, no-cache")
+
+    async def questionnaire(self, request: Request) -> Response:
+        """The questions of a whole basket."""
+        catalogue, asked = await self._basket(request)
+        return _answer(questionnaire.fold(catalogue, (line.item for line in asked.lines)).as_json())
+
+    async def preanalytics(self, request: Request) -> Response:
+        """The tubes of a whole basket."""
+        catalogue, asked = await self._basket(request)
+        plan = preanalytics.calculate(catalogue, asked.lines)
+        labels = self._labels.labels(asked, plan.tubes)
+        return _answer(plan.as_json(labels, transport=asked.transport))
+
+    async def _client(self, request: Request) -> Client:
+        client = await self._clients.authenticate(request.headers.get("authorization", ""))
+        request.state.client = client.name
+        return client
+
+    async def _basket(self, request: Request) -> tuple[Catalogue, Basket]:
+        client = await self._client(request)
+        body = await read_json(request, self._settings.max_body)
+        catalogue = self._shelf.served.catalogue
+        return catalogue, basket.read(body, client.visible(catalogue.contracts), self._settings.max_basket)
+
+
+def _contract(request: Request, client: Client, contracts: Mapping[str, Contract]) -> Contract:
+    code = request.query_params.get("contract", "").strip()
+    if not code:
+        raise Refused(400, "required", "contract: is missing — add ?contract=<contract code>")
+    found = client.visible(contracts).get(code)
+    if found is None:
+        raise unknown_contract(code)
+    return found
+
+
+def _answer(value: object) -> Response:
+    return Response(exact_json.dumps(value), 200, {"Cache-Control": "no-store"}, "application/json")

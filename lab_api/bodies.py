@@ -1,0 +1,68 @@
+"""Request bodies of bounded size and time, and responses that a client may have already."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fastapi import Request, Response
+from starlette.requests import ClientDisconnect
+
+from lab_agent import exact_json
+from lab_api.problems import Refused
+from lab_api.served import Body
+
+_PATIENCE = 30.0
+
+
+async def read_json(request: Request, limit: int) -> Any:
+    """Read a JSON body of at most `limit` bytes. Raises `Refused` (408, 413, 415), or `DataInvalidError`."""
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise Refused(415, "not-supported", "Content-Encoding: not understood — send the body as it is")
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length[:20]) > limit:
+        raise _too_large(limit)
+    return exact_json.loads(await _read(request, limit))
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    body = bytearray()
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > limit:
+                    raise _too_large(limit)
+    except TimeoutError as exc:
+        raise Refused(408, "timeout", "body: did not arrive in time — send it again") from exc
+    except ClientDisconnect as exc:
+        raise Refused(400, "incomplete", "body: ended early — send it again") from exc
+    return bytes(body)
+
+
+def _too_large(limit: int) -> Refused:
+    return Refused(413, "too-costly", f"body: is larger than {limit} bytes — send a smaller basket", {"Connection": "close"})
+
+
+def cached(request: Request, body: Body, cache_control: str) -> Response:
+    """Answer with a prepared body, or with 304 if the client has it; compressed if the client takes that."""
+    headers = {"ETag": body.etag, "Cache-Control": cache_control, "Vary": "Authorization, Accept-Encoding"}
+    if _has_it(request.headers.getlist("if-none-match"), body.etag):
+        return Response(status_code=304, headers=headers)
+    if _takes_gzip(request.headers.getlist("accept-encoding")):
+        return Response(body.packed, 200, {**headers, "Content-Encoding": "gzip"}, "application/json")
+    return Response(body.plain, 200, headers, "application/json")
+
+
+def _has_it(fields: list[str], etag: str) -> bool:
+    tags = [tag.strip().removeprefix("W/") for field in fields for tag in field.split(",")]
+    return "*" in tags or etag.removeprefix("W/") in tags
+
+
+def _takes_gzip(fields: list[str]) -> bool:
+    for part in ",".join(fields).lower().split(","):
+        name, _, rest = part.partition(";")
+        if name.strip() == "gzip":
+            weight = rest.replace(" ", "").removeprefix("q=")
+            return not weight or weight.strip("0.") != ""
+    return False

@@ -1,0 +1,231 @@
+"""What the OpenAPI document says about the four endpoints: the interface's tables as schemas, and its examples.
+
+The endpoints read and write JSON themselves, so that decimals keep their digits; these models describe and do not convert.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+Code = str | int
+
+
+class SpecimenOption(BaseModel):
+    """A biomaterial type to choose from."""
+
+    description: str
+    specimen_code: int
+    specimen_name: str
+    bodysite_code: str | None
+    bodysite_name: str
+    container_type: str | None
+    container_name: str
+
+
+class NomenclatureItem(BaseModel):
+    """An orderable test."""
+
+    id: str
+    caption: str
+    allow_multiple_items: bool
+    lab_id: str
+    lab_caption: str
+    group: str
+    description: str
+    patient_preparation: list[str]
+    multiple_specimen: bool
+    specimen: list[SpecimenOption]
+    required_specimen: list[SpecimenOption]
+    price: float
+
+
+class EffectivePeriod(BaseModel):
+    """When a status applies."""
+
+    start: str
+    end: str
+
+
+class DelayDuration(BaseModel):
+    """How much longer it takes."""
+
+    value: str
+    unit: Literal["h"]
+
+
+class TurnaroundItem(BaseModel):
+    """How long a test takes now."""
+
+    id: str
+    status: Literal["available", "delayed", "stopped"]
+    time: float
+    caption: str
+    effectivePeriod: EffectivePeriod | None  # noqa: N815 - the interface's name
+    delayDuration: DelayDuration | None  # noqa: N815 - the interface's name
+
+
+class Option(BaseModel):
+    """One answer of a choice."""
+
+    system: str
+    code: str
+
+
+class QuestionnaireItem(BaseModel):
+    """A question, or a group of them."""
+
+    linkId: str  # noqa: N815 - the interface's name
+    text: str
+    type: Literal["group", "string", "choice"]
+    required: bool
+    repeats: bool
+    item: list[QuestionnaireItem] = []
+    option: list[Option] = []
+
+
+class Questionnaire(BaseModel):
+    """The questions of a basket; `item` is left out when nothing is asked."""
+
+    resourceType: Literal["Questionnaire"]  # noqa: N815 - the interface's name
+    status: Literal["active"]
+    item: QuestionnaireItem = Field(default=None)  # type: ignore[assignment]
+
+
+class Collection(BaseModel):
+    """How much is taken, and how."""
+
+    quantity: float
+    method: str
+
+
+class Instruction(BaseModel):
+    """A storage or transport instruction."""
+
+    description: str
+
+
+class ContainerOut(BaseModel):
+    """A container."""
+
+    description: str
+    type: str
+
+
+class Tube(BaseModel):
+    """One tube."""
+
+    label: str | None
+    code: int
+    collection: Collection
+    processing: list[Instruction]
+    container: list[ContainerOut]
+    guids: list[str]
+    supportingInfo: str  # noqa: N815 - the interface's name
+
+
+class Preanalytics(BaseModel):
+    """The tubes of a basket."""
+
+    specimens: list[Tube]
+
+
+class QuestionnaireRequestItem(BaseModel):
+    """A chosen test."""
+
+    id: Code
+    specimen_code: Code | list[Code] | None = None
+    bodysite_code: Code | None = None
+    container_type: Code | None = None
+
+
+class QuestionnaireRequest(BaseModel):
+    """A whole basket."""
+
+    contract: Code
+    analyticsrequests: list[QuestionnaireRequestItem] = Field(min_length=1)
+
+
+class PreanalyticsRequestItem(QuestionnaireRequestItem):
+    """A chosen test."""
+
+    guid: str | None = None
+
+
+class PreanalyticsRequest(BaseModel):
+    """A whole basket."""
+
+    contract: Code
+    analyticsrequests: list[PreanalyticsRequestItem] = Field(min_length=1)
+    includetransportcontainer: bool | None = False
+
+
+class Issue(BaseModel):
+    """One thing that is wrong."""
+
+    severity: Literal["fatal", "error", "warning", "information"]
+    code: str
+    diagnostics: str
+
+
+class OperationOutcome(BaseModel):
+    """Why a request was refused."""
+
+    resourceType: Literal["OperationOutcome"]  # noqa: N815 - the interface's name
+    issue: list[Issue]
+
+
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    400: {"model": OperationOutcome, "description": "The request is not of the right shape"},
+    401: {"model": OperationOutcome, "description": "No valid credentials"},
+    404: {"model": OperationOutcome, "description": "No such contract"},
+}
+_BASKET_REFUSALS: dict[int | str, dict[str, Any]] = {
+    **_REFUSALS,
+    408: {"model": OperationOutcome, "description": "The body did not arrive in time"},
+    413: {"model": OperationOutcome, "description": "The body is too large"},
+    415: {"model": OperationOutcome, "description": "The body is compressed"},
+    422: {"model": OperationOutcome, "description": "The basket contradicts the catalogue; each issue names its position"},
+}
+_CONTRACT = {"name": "contract", "in": "query", "required": True, "schema": {"type": "string"}, "description": "Contract code"}
+_SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"basic": []}]
+_EXAMPLE = {
+    "contract": "C-100",
+    "analyticsrequests": [
+        {"id": "002.002", "guid": "8c5f3b0e-0a53-4a55-9a5c-2f9f0f1d0001"},
+        {"id": "002.001", "specimen_code": "13", "guid": "8c5f3b0e-0a53-4a55-9a5c-2f9f0f1d0002"},
+    ],
+}
+
+
+def _listing(model: Any) -> dict[str, Any]:
+    extra = {"parameters": [_CONTRACT], "security": _SECURITY}
+    unchanged: dict[int | str, dict[str, Any]] = {304: {"description": "The client has it already"}}
+    return {"responses": {200: {"model": model}, **unchanged, **_REFUSALS}, "openapi_extra": extra}
+
+
+def _basket(request: type[BaseModel], answer: type[BaseModel]) -> dict[str, Any]:
+    schema = request.model_json_schema(ref_template="#/components/schemas/{model}")
+    inner = schema.pop("$defs", {})
+    content = {"application/json": {"schema": _inlined(schema, inner), "example": _EXAMPLE}}
+    extra = {"requestBody": {"required": True, "content": content}, "security": _SECURITY}
+    return {"responses": {200: {"model": answer}, **_BASKET_REFUSALS}, "openapi_extra": extra}
+
+
+def _inlined(schema: Any, inner: dict[str, Any]) -> Any:
+    """The schema with its references replaced by what they name: a request body has no place for definitions of its own."""
+    if isinstance(schema, list):
+        return [_inlined(each, inner) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _inlined(inner[schema["$ref"].rsplit("/", 1)[1]], inner)
+    return {key: _inlined(each, inner) for key, each in schema.items()}
+
+
+NOMENCLATURE = _listing(list[NomenclatureItem])
+ETA = _listing(list[TurnaroundItem])
+QUESTIONNAIRE = _basket(QuestionnaireRequest, Questionnaire)
+PREANALYTICS = _basket(PreanalyticsRequest, Preanalytics)
+SCHEMES = {"bearer": {"type": "http", "scheme": "bearer"}, "basic": {"type": "http", "scheme": "basic"}}

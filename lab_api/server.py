@@ -1,0 +1,106 @@
+"""Run the application: a socket of our own, systemd told, a graceful stop, a reload upon SIGHUP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import time
+from collections.abc import Callable, Coroutine, Iterator
+
+import uvicorn
+from fastapi import FastAPI
+
+from lab_agent import sd_notify
+from lab_agent.errors import Problem, SettingsError
+from lab_agent.logs import get_logger
+from lab_agent.settings_api import ApiSettings
+from lab_api.served import Shelf
+
+_log = get_logger(__name__)
+
+
+def listen(settings: ApiSettings) -> socket.socket:
+    """Take the address. Raises `SettingsError` if it cannot be had."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
+        sock = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as exc:
+        raise _not_to_be_had(settings, exc) from exc
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind(address)
+        sock.listen(1024)
+    except OSError as exc:
+        sock.close()
+        raise _not_to_be_had(settings, exc) from exc
+    return sock
+
+
+def _not_to_be_had(settings: ApiSettings, exc: OSError) -> SettingsError:
+    mend = "stop the program that uses it, or set another port"
+    return SettingsError((Problem("api.port", f"cannot listen on {settings.host}:{settings.port}: {exc.strerror}", mend),))
+
+
+class Server(uvicorn.Server):
+    """uvicorn with our signals: SIGTERM and SIGINT drain and end with exit code 0, SIGHUP reads the catalogue again."""
+
+    def __init__(self, app: FastAPI, shelf: Shelf, settings: ApiSettings) -> None:
+        self._shelf = shelf
+        self._side_tasks: set[asyncio.Task[None]] = set()
+        config = uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=max(1, int(settings.drain)),
+        )
+        super().__init__(config)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to listen, and say so."""
+        await super().startup(sockets)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        loop.add_signal_handler(signal.SIGHUP, self._start, self._reload, "reload")
+        interval = sd_notify.watchdog_interval()
+        if interval is not None:
+            self._start(lambda: _signs_of_life(interval), "watchdog")
+        host, port = sockets[0].getsockname()[:2] if sockets else ("", 0)
+        version = self._shelf.served.catalogue.version
+        _log.info("the laboratory's API listens", action="api.started", host=host, port=port, version=version)
+        sd_notify.ready(f"catalogue {version}")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let open requests end, then stop."""
+        sd_notify.stopping()
+        for task in self._side_tasks:
+            task.cancel()
+        await super().shutdown(sockets)
+        _log.info("the laboratory's API has stopped", action="api.stopped")
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals to `startup`: uvicorn's own way ends the process by the signal, not by an exit code."""
+        yield
+
+    def _start(self, work: Callable[[], Coroutine[None, None, None]], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(work(), name=name)
+        self._side_tasks.add(task)
+        task.add_done_callback(self._side_tasks.discard)
+
+    async def _reload(self) -> None:
+        sd_notify.reloading(time.monotonic_ns() // 1000)
+        await asyncio.to_thread(self._shelf.reload)
+        sd_notify.ready(f"catalogue {self._shelf.served.catalogue.version}")
+
+
+async def _signs_of_life(interval: float) -> None:
+    while True:
+        sd_notify.watchdog()
+        await asyncio.sleep(interval)
