@@ -92,10 +92,10 @@ def load_settings(path: Path | None, environ: Mapping[str, str] | None = None) -
     origins = {key: origin for source in given for key, origin in source.origins.items()}
     layers = tuple(InitSettingsSource(Settings, source.table) for source in reversed(given))
     try:
-        settings = Settings(_build_sources=(layers, {}))  # type: ignore[call-arg]
+        settings = Settings(_build_sources=(layers, {}))
     except ValidationError as exc:
         raise SettingsError(problems + problems_of(exc, Settings, origins)) from None
-    if problems := problems + contradictions(settings):
+    if problems := problems + contradictions(settings.exchange, settings.worker, settings.lis):
         raise SettingsError(problems)
     return settings
 

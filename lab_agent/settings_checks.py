@@ -3,42 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from lab_agent.errors import Problem
+from lab_agent.settings_exchange import ExchangeSettings
+from lab_agent.settings_lis import LisSettings
 from lab_agent.settings_problems import nearest
-
-if TYPE_CHECKING:
-    from lab_agent.settings import Settings
+from lab_agent.settings_worker import WorkerSettings
 
 
-def contradictions(settings: Settings) -> tuple[Problem, ...]:
+def contradictions(exchange: ExchangeSettings, worker: WorkerSettings, lis: LisSettings) -> tuple[Problem, ...]:
     """Find what contradicts itself."""
-    return (*_worker(settings), *_lis(settings))
+    return (*_intervals(worker), *_lease(exchange, worker, lis), *_adapters(exchange, lis))
 
 
-def _worker(settings: Settings) -> Iterator[Problem]:
-    worker = settings.worker
+def _intervals(worker: WorkerSettings) -> Iterator[Problem]:
     if worker.poll_longest < worker.poll_interval:
         yield Problem("worker.poll_longest", "is shorter than worker.poll_interval", "make it at least as long")
     if worker.backoff_longest < worker.backoff_first:
         yield Problem("worker.backoff_longest", "is shorter than worker.backoff_first", "make it at least as long")
-    if worker.lease <= settings.lis.call_timeout:
-        yield Problem(
-            "worker.lease",
-            "does not outlast lis.call_timeout, so that two workers could hand over one order",
-            f"make it longer than {settings.lis.call_timeout:g} seconds",
-        )
 
 
-def _lis(settings: Settings) -> Iterator[Problem]:
-    names = [table.name for table in settings.lis.adapters()]
-    if not names:
-        yield Problem("lis", "names no laboratory system", f"add a table [lis.{settings.lis.default}]")
-    elif settings.lis.default not in names:
-        near = nearest(settings.lis.default, names)
-        yield Problem(
-            "lis.default",
-            f"there is no table [lis.{settings.lis.default}]",
-            f"did you mean {near}?" if near else f"the tables are {', '.join(names)}",
-        )
+def _lease(exchange: ExchangeSettings, worker: WorkerSettings, lis: LisSettings) -> Iterator[Problem]:
+    for name, timeout in (("exchange.timeout", exchange.timeout), ("lis.call_timeout", lis.call_timeout)):
+        if worker.lease <= timeout:
+            what = f"does not outlast {name}, so that two workers could do the same thing"
+            yield Problem("worker.lease", what, f"make it longer than {timeout:g} seconds")
+
+
+def _adapters(exchange: ExchangeSettings, lis: LisSettings) -> Iterator[Problem]:
+    names = [table.name for table in lis.adapters()]
+    wanted = {"lis.default": lis.default} | {
+        f"exchange.contracts.{code}.adapter": contract.adapter
+        for code, contract in exchange.contracts.items()
+        if contract.adapter
+    }
+    for where, name in wanted.items():
+        if name not in names:
+            near = nearest(name, names)
+            mend = f"did you mean {near}?" if near else f"add the table, or name one of: {', '.join(names) or 'none yet'}"
+            yield Problem(where, f"there is no table [lis.{name}]", mend)

@@ -12,6 +12,8 @@ from pydantic.fields import FieldInfo
 
 ANY_NAME = "<name>"
 """Stands for the name of a table that the operator chooses, as in `exchange.contracts.<name>`."""
+REPEATED = "[]"
+"""Ends the path of a table that may be there several times (`[[api.tokens]]`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ def find(model: type[BaseModel], location: Sequence[str | int]) -> type[BaseMode
             return None
         inner = _models_in(field.annotation)
         found = inner[0] if inner else field
-        if inner and is_mapping(field.annotation) and rest:
+        if inner and rest and (is_mapping(field.annotation) or is_list(field.annotation)):
             rest.pop(0)
     return found
 
@@ -73,9 +75,12 @@ def is_list(annotation: Any) -> bool:
 
 
 def _inner_tables(key: Key) -> list[tuple[str, type[BaseModel]]]:
-    models = [] if is_list(key.field.annotation) else _models_in(key.field.annotation)
-    path = f"{key.path}.{ANY_NAME}" if is_mapping(key.field.annotation) else key.path
-    return [(path, model) for model in models]
+    path = key.path
+    if is_mapping(key.field.annotation):
+        path += f".{ANY_NAME}"
+    elif is_list(key.field.annotation):
+        path += REPEATED
+    return [(path, model) for model in _models_in(key.field.annotation)]
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:

@@ -30,22 +30,24 @@ def _problem(error: ErrorDetails, root: type[BaseModel], origins: Mapping[str, s
     if error["type"] == "missing":
         return Problem(shown, "is missing", _description(location, root))
     what = error["msg"].removeprefix("Value error, ")
-    return Problem(shown, what[:1].lower() + what[1:], _choice(error) or _description(location, root))
+    mend = "" if error["type"] == "value_error" else _choice(error) or _description(location, root)
+    return Problem(shown, what[:1].lower() + what[1:], mend)
 
 
 def _meant(location: Sequence[str | int], root: type[BaseModel]) -> str:
-    """What an unknown key was probably meant to be: one of the same table, else the same name in another table."""
+    """What an unknown key was probably meant to be: the same name in another table, else a like one in this table."""
     name = str(location[-1])
-    table = find(root, location[:-1])
-    names = list(table.model_fields) if isinstance(table, type) else []
-    if near := nearest(name, names):
-        return f"did you mean {near}?"
-    elsewhere = [key.path for key in walk(root) if key.name == name] + [
-        path for path, _ in tables(root) if path.endswith(f".{name}")
-    ]
-    if elsewhere:
-        return f"did you mean {elsewhere[0]}?"
+    elsewhere = [key.path for key in walk(root) if key.name == name]
+    elsewhere += [path for path, _ in tables(root) if path.endswith(f".{name}")]
+    names = _names_beside(location, root)
+    if meant := next(iter(elsewhere), None) or nearest(name, names):
+        return f"did you mean {meant}?"
     return f"the keys here are {', '.join(sorted(names))}" if names else "remove it"
+
+
+def _names_beside(location: Sequence[str | int], root: type[BaseModel]) -> list[str]:
+    table = find(root, location[:-1])
+    return list(table.model_fields) if isinstance(table, type) else []
 
 
 def _choice(error: ErrorDetails) -> str:
@@ -60,6 +62,8 @@ def _choice(error: ErrorDetails) -> str:
 
 def _description(location: Sequence[str | int], root: type[BaseModel]) -> str:
     found = find(root, location)
+    if found is None and (near := nearest(str(location[-1]), _names_beside(location, root))):
+        return f"did you mean {near}?"
     text = found.description if isinstance(found, FieldInfo) else found.__doc__ if found else None
     return " ".join((text or "").split())
 

@@ -14,10 +14,10 @@ Severity = Literal["refuse", "warn", "off"]
 class RulesSettings(Group):
     """The judgement of orders. `[rules.severities]` overrides the severity of single rules."""
 
-    severities: dict[str, Severity] = {}
+    severities: dict[str, Severity] = Field(default_factory=dict)
     """Rule id to `refuse`, `warn` or `off`; a rule that is not named keeps its own severity."""
     refusal_limit: Annotated[int, Field(ge=1)] = 20
-    """So many refusals by one rule within `refusal_window` stop that rule from refusing; orders are held instead, with an alert."""
+    """So many refusals by one rule within `refusal_window` stop it from refusing: orders are held instead, with an alert."""
     refusal_window: Seconds = 3600.0
     """Seconds over which `refusal_limit` counts."""
     future_tolerance: Seconds = 300.0

@@ -15,7 +15,8 @@ class WorkerSettings(Group):
     mode: Literal["normal", "observe"] = "normal"
     """`observe` fetches and judges orders, and writes nothing to the service or the LIS."""
     ignore_before: AwareDatetime | None = None
-    """Orders created before this time are left alone: the backlog at a first start. With an offset, as in 2026-01-31T00:00:00+01:00."""
+    """Orders created before this time are left alone: the backlog at a first start.
+    With an offset, as in 2026-01-31T00:00:00+01:00."""
     poll_interval: Seconds = 15.0
     """Seconds between two looks for new orders while orders come in."""
     poll_longest: Seconds = 120.0

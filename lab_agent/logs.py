@@ -1,0 +1,156 @@
+"""The log: structlog for us and for the libraries, one redaction point for both.
+
+The redaction point works by allow-list: a field that is not listed here, or is not of a harmless type, is dropped and its name
+shown under `dropped`, so that the gap is seen and nothing leaks (law 7). Of an exception only its type and, for our own
+errors, whose messages are written for it, its message are kept. What a library says of its own accord is cut to its name,
+its level and the template of its message, for the arguments may hold addresses and payloads.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Callable, Iterator, MutableMapping
+from datetime import datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
+from typing import Any, TextIO
+
+import structlog
+
+from lab_agent.errors import LabAgentError
+from lab_agent.settings_logging import LoggingSettings
+from lab_agent.settings_masked import mask_address
+
+FIELDS = frozenset(
+    """
+    action adapter address age alert answered attempt attempts by cause changed code component contract count counterparty
+    delay document documents due dropped effect elapsed endpoint error event expires fence field file found generation grant
+    held host id interval item items job kept key kind lane lease level limit line lines listening logger message method
+    metric mode next number of operation order orders origin outcome owner page pages part path paths phase pid pool port
+    procedure_request problem problems purged reason refused released report reports resource resource_type rule rules
+    schema seconds sequence severity signal size source state states status step stopped task template timestamp tries until
+    url_path version versions waited waiting warning why worker written
+    """.split()  # noqa: SIM905 — a page of quotes would hide the words
+)
+"""Names that a field of a log line may have."""
+_LONGEST = 500
+_QUERY = re.compile(r"(https?://[^\s?#]*)\?[^\s\"']*")
+_BEARER = re.compile(r"\b(Bearer|Basic)\s+[A-Za-z0-9+/._~=-]{8,}", re.IGNORECASE)
+_HARMLESS = (bool, int, float, Decimal, datetime, timedelta, Enum, PurePath)
+_QUIET = ("aiohttp", "apscheduler", "asyncio", "httpx", "httpcore", "alembic", "sqlalchemy", "uvicorn.access")
+
+
+def configure(settings: LoggingSettings, stream: TextIO | None = None) -> None:
+    """Set the log up for this process; called once by a program, never upon import. Lines go to standard error."""
+    chain = _chain()
+    structlog.configure(
+        processors=[*chain, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[_foreign, *chain],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, redact, _renderer(settings, handler.stream)],
+        )
+    )
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(settings.level.upper())
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+
+
+def get_logger(name: str) -> structlog.stdlib.BoundLogger:
+    """Give a logger; its lines carry `action=` and fields of `FIELDS`."""
+    logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
+    return logger
+
+
+def redact(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """The redaction point: keep what the allow-list knows, name what was dropped."""
+    kept: dict[str, Any] = {}
+    dropped = []
+    for name, value in line.items():
+        safe = _safe(value) if name in FIELDS else None
+        if name == "exc_info":
+            kept |= _exception(value)
+        elif safe is None and value is not None:
+            dropped.append(name)
+        else:
+            kept[name] = safe
+    return kept | ({"dropped": sorted(dropped)} if dropped else {})
+
+
+def say(error: BaseException) -> str:
+    """An exception in one safe sentence: type and message for our own, the type alone for others'."""
+    name = type(error).__name__
+    return f"{name}: {error}" if isinstance(error, LabAgentError) else name
+
+
+def _chain() -> list[Callable[[Any, str, MutableMapping[str, Any]], Any]]:
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+
+
+def _renderer(settings: LoggingSettings, stream: TextIO) -> Callable[..., str | bytes]:
+    if settings.format == "json":
+        return structlog.processors.JSONRenderer(default=str, ensure_ascii=False)
+    return structlog.dev.ConsoleRenderer(colors=stream.isatty(), sort_keys=False)
+
+
+def _foreign(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """A library's own line: the template of its message, without the arguments."""
+    record: logging.LogRecord = line["_record"]
+    line["event"] = str(record.msg) if isinstance(record.msg, str) and not _reads_like_data(record) else "(not shown)"
+    line.pop("positional_args", None)
+    return line
+
+
+def _reads_like_data(record: logging.LogRecord) -> bool:
+    """A message without arguments may have been formatted by the library: shown only if it is short and plain."""
+    message = str(record.msg)
+    return not record.args and (len(message) > 200 or "://" in message or "{" in message or "?" in message)
+
+
+def _safe(value: Any) -> Any:
+    """The value if it is of a harmless type, else None."""
+    if value is None or isinstance(value, _HARMLESS):
+        return str(value) if isinstance(value, PurePath | timedelta | Enum | Decimal) else _dated(value)
+    if isinstance(value, str):
+        return _plain(value)
+    if isinstance(value, BaseException):
+        return say(value)
+    if isinstance(value, list | tuple | set | frozenset):
+        return list(_all_safe(value))
+    return None
+
+
+def _plain(text: str) -> str:
+    """Text without what addresses and headers may carry along."""
+    text = _QUERY.sub(r"\1?…", _BEARER.sub(r"\1 …", mask_address(text)))
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _dated(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def _all_safe(values: Any) -> Iterator[Any]:
+    return (safe for value in values if (safe := _safe(value)) is not None)
+
+
+def _exception(value: Any) -> dict[str, str]:
+    error = sys.exc_info()[1] if value is True else value[1] if isinstance(value, tuple) else value
+    return {"error": say(error)} if isinstance(error, BaseException) else {}

@@ -1,0 +1,92 @@
+"""The numbers of the worker, for Prometheus: names and labels in one place, and no patient in any of them.
+
+Counters and histograms are moved by hooks as things happen; gauges about the store are set by `show` just before the numbers
+are read, so that they are true after a restart and for every worker on one store. `Metrics` holds its own registry: no globals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from platform import python_version
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stock:
+    """What the store holds now: numbers by state, and the age in seconds of the oldest open order and the oldest due effect."""
+
+    orders: Mapping[str, int] = field(default_factory=dict)
+    reports: Mapping[str, int] = field(default_factory=dict)
+    effects: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """By kind and state."""
+    oldest_order: float = 0.0
+    oldest_effect: float = 0.0
+    alerts_open: int = 0
+
+
+class Metrics:
+    """The registry and its metrics."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._orders = self._gauge("orders", "Orders in the journal by state", "state")
+        self._reports = self._gauge("reports", "Reports of laboratory systems by state", "state")
+        self._effects = self._gauge("effects", "Effects in the outbox by kind and state", "kind", "state")
+        self._oldest = self._gauge("oldest_age_seconds", "Age of the oldest open order and the oldest waiting effect", "what")
+        self._alerts = self._gauge("alerts_open", "Open alerts")
+        self._last_poll = self._gauge("last_poll_timestamp_seconds", "When the last poll succeeded")
+        self._polls = Counter("lab_agent_polls", "Polls for new orders by outcome", ["outcome"], registry=self.registry)
+        self._new = Counter("lab_agent_orders_seen", "Orders seen for the first time", registry=self.registry)
+        self._done = Counter("lab_agent_effects_tried", "Tries of effects", ["kind", "outcome"], registry=self.registry)
+        self._calls = self._histogram("exchange_call_seconds", "Calls to the exchange service", "operation", "outcome")
+        self._lis = self._histogram("lis_call_seconds", "Calls to laboratory systems", "adapter", "operation", "outcome")
+        build = self._gauge("build_info", "Version of the program", "version", "python")
+        build.labels(version("lab-agent"), python_version()).set(1)
+
+    def polled(self, outcome: str, *, new: int, at: float) -> None:
+        """Count a poll; `outcome` is `ok` or the kind of failure, `at` its time in seconds since 1970."""
+        self._polls.labels(outcome).inc()
+        self._new.inc(new)
+        if outcome == "ok":
+            self._last_poll.set(at)
+
+    def called(self, operation: str, outcome: str, seconds: float) -> None:
+        """Count a call to the exchange service; `operation` is a name of ours, never an address."""
+        self._calls.labels(operation, outcome).observe(seconds)
+
+    def called_lis(self, adapter: str, operation: str, outcome: str, seconds: float) -> None:
+        """Count a call to a laboratory system."""
+        self._lis.labels(adapter, operation, outcome).observe(seconds)
+
+    def tried(self, kind: str, outcome: str) -> None:
+        """Count a try of an effect; `outcome` is the state that it ended in."""
+        self._done.labels(kind, outcome).inc()
+
+    def show(self, stock: Stock) -> None:
+        """Set what the store holds; states that are empty by now disappear."""
+        for gauge, numbers in ((self._orders, stock.orders), (self._reports, stock.reports)):
+            gauge.clear()
+            for state, number in numbers.items():
+                gauge.labels(state).set(number)
+        self._effects.clear()
+        for (kind, state), number in stock.effects.items():
+            self._effects.labels(kind, state).set(number)
+        self._oldest.labels("order").set(stock.oldest_order)
+        self._oldest.labels("effect").set(stock.oldest_effect)
+        self._alerts.set(stock.alerts_open)
+
+    def text(self) -> bytes:
+        """Give all numbers in the text form of Prometheus (`CONTENT_TYPE`)."""
+        return generate_latest(self.registry)
+
+    def _gauge(self, name: str, help_text: str, *labels: str) -> Gauge:
+        return Gauge(f"lab_agent_{name}", help_text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, help_text: str, *labels: str) -> Histogram:
+        return Histogram(f"lab_agent_{name}", help_text, labels, buckets=_SECONDS, registry=self.registry)

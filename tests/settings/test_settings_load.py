@@ -1,0 +1,206 @@
+"""Sources, their order, and errors that come all at once."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lab_agent.errors import SettingsError
+from lab_agent.settings import Settings, load_settings
+from lab_agent.settings_masked import MASK, lines, mask_address, masked
+
+KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+VALID = f"""
+[exchange]
+base_url = "https://exchange.example/api/"
+lab_codes_url = "https://codes.example/"
+laboratory = "our-guid"
+[exchange.oauth]
+grant = "password"
+auth_url = "https://auth.example"
+client_id = "client"
+username = "login"
+password = "from-file"
+[exchange.contracts.C-1]
+[store]
+encryption_keys = ["{KEY}"]
+[lis.folder]
+orders = "orders"
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "settings.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def problems(path: Path | None, environ: dict[str, str] | None = None) -> dict[str, str]:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(path, environ or {})
+    return {problem.where: f"{problem.what} — {problem.mend}" for problem in caught.value.problems}
+
+
+def credentials(folder: Path, **files: str) -> dict[str, str]:
+    place = folder / "credentials"
+    place.mkdir()
+    for name, content in files.items():
+        (place / name.replace("__", ".")).write_text(content, encoding="utf-8")
+    return {"CREDENTIALS_DIRECTORY": str(place)}
+
+
+def password(settings: Settings) -> str:
+    assert settings.exchange.oauth.password is not None
+    return settings.exchange.oauth.password.get_secret_value()
+
+
+def test_a_file_alone_is_enough(tmp_path):
+    settings = load_settings(written(tmp_path, VALID), {})
+    assert password(settings) == "from-file"
+    assert settings.worker.mode == "normal"
+    assert settings.lis.adapters()[0].settings == {"orders": "orders"}
+    assert settings.report_system == "https://codes.example/report"
+    assert settings.observation_system == "https://codes.example/observation"
+
+
+def test_the_environment_wins_over_the_file(tmp_path):
+    environ = {"LAB_AGENT_EXCHANGE__OAUTH__PASSWORD": "from-environment", "LAB_AGENT_WORKER__CONCURRENCY": "3"}
+    settings = load_settings(written(tmp_path, VALID), environ)
+    assert password(settings) == "from-environment"
+    assert settings.worker.concurrency == 3
+    assert settings.exchange.oauth.username == "login", "other keys of the table stay"
+
+
+def test_a_credential_wins_over_the_environment_and_loses_its_line_end(tmp_path):
+    environ = credentials(tmp_path, exchange__oauth__password=" from credential \n")
+    environ["LAB_AGENT_EXCHANGE__OAUTH__PASSWORD"] = "from-environment"
+    assert password(load_settings(written(tmp_path, VALID), environ)) == " from credential "
+
+
+def test_a_list_is_given_as_words_by_environment_and_credential(tmp_path):
+    environ = credentials(tmp_path, store__encryption_keys=f"{KEY}\nolder\n")
+    keys = load_settings(written(tmp_path, VALID), environ).store.encryption_keys
+    assert [key.get_secret_value() for key in keys] == [KEY, "older"]
+    environ = {"LAB_AGENT_STORE__ENCRYPTION_KEYS": f"{KEY}, older"}
+    assert len(load_settings(written(tmp_path, VALID), environ).store.encryption_keys) == 2
+
+
+def test_adapter_tables_can_be_completed_from_outside(tmp_path):
+    settings = load_settings(written(tmp_path, VALID), {"LAB_AGENT_LIS__FOLDER__RESULTS": "results"})
+    assert settings.lis.adapters()[0].settings == {"orders": "orders", "results": "results"}
+
+
+def test_other_credentials_of_the_unit_are_left_alone(tmp_path):
+    environ = credentials(tmp_path, tls="x", ca__pem="x")
+    assert load_settings(written(tmp_path, VALID), environ)
+
+
+def test_all_problems_come_at_once_each_with_its_mend(tmp_path):
+    text = VALID.replace('laboratory = "our-guid"\n', "").replace('auth_url = "https://auth.example"\n', "")
+    text += "[worker]\nmode = 'observ'\npol_interval = 3\nlease = -1\n[retention]\nfailure_days = 30\n[wroker]\nmode = 1\n"
+    found = problems(written(tmp_path, text), {"LAB_AGENT_EXCHNGE__BASE_URL": "x"})
+    assert found["exchange.laboratory"].startswith("is missing — The laboratory's own")
+    assert found["worker.mode"].endswith("did you mean observe?")
+    assert found["worker.pol_interval"] == "there is no such key — did you mean poll_interval?"
+    assert found["wroker"] == "there is no such key — did you mean worker?"
+    assert "greater than or equal to 90" in found["retention.failure_days"]
+    assert found["LAB_AGENT_EXCHNGE__BASE_URL"].endswith("did you mean LAB_AGENT_EXCHANGE__…?")
+    assert "worker.lease" in found
+    assert "auth_url" in found["exchange.oauth"]
+
+
+def test_a_key_in_the_wrong_table_is_shown_its_place(tmp_path):
+    found = problems(written(tmp_path, VALID + "[worker]\ncall_timeout = 5\n"))
+    assert found["worker.call_timeout"] == "there is no such key — did you mean lis.call_timeout?"
+
+
+def test_what_a_variable_set_wrongly_is_named_by_the_variable(tmp_path):
+    found = problems(written(tmp_path, VALID), {"LAB_AGENT_WORKER__CONCURRENCY": "many"})
+    assert list(found) == ["worker.concurrency (LAB_AGENT_WORKER__CONCURRENCY)"]
+
+
+def test_settings_that_contradict_each_other_are_found(tmp_path):
+    text = VALID.replace("[exchange.contracts.C-1]", '[exchange.contracts.C-1]\nadapter = "foldr"')
+    text += "[worker]\npoll_longest = 1\nlease = 20\nbackoff_first = 9\nbackoff_longest = 1\n"
+    found = problems(written(tmp_path, text))
+    assert {"worker.poll_longest", "worker.lease", "worker.backoff_longest", "exchange.contracts.C-1.adapter"} == found.keys()
+    assert found["exchange.contracts.C-1.adapter"].endswith("did you mean folder?")
+
+
+def test_a_default_adapter_without_a_table_is_found(tmp_path):
+    assert "lis.default" in problems(written(tmp_path, VALID.replace('[lis.folder]\norders = "orders"', "")))
+
+
+def test_an_adapter_that_is_no_table_is_an_error(tmp_path):
+    text = VALID.replace("[lis.folder]", "[lis]\ncolect_interval = 3\n[lis.folder]")
+    assert problems(written(tmp_path, text))["lis.colect_interval"].endswith("did you mean collect_interval?")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(b"[exchange\n", "line 1"), (b"a = 1\nb = \n", "line 2"), (b"\xff\xfe", "UTF-8 at byte 0")],
+)
+def test_a_file_that_is_not_toml_names_the_place(tmp_path, content, says):
+    path = tmp_path / "broken.toml"
+    path.write_bytes(content)
+    assert says in problems(path)[str(path)]
+
+
+def test_a_missing_file_and_a_folder_are_told_apart(tmp_path):
+    assert "no such file" in problems(tmp_path / "none.toml")[str(tmp_path / "none.toml")]
+    assert "is a folder" in problems(tmp_path)[str(tmp_path)]
+
+
+def test_credentials_that_cannot_be_read_are_named(tmp_path):
+    path = written(tmp_path, VALID)
+    assert "credentials folder cannot be read" in next(
+        iter(problems(path, {"CREDENTIALS_DIRECTORY": str(tmp_path / "no")}).values())
+    )
+    environ = credentials(tmp_path)
+    bad = tmp_path / "credentials" / "exchange.oauth.password"
+    bad.write_bytes(b"\xff")
+    assert problems(path, environ)[str(bad)] == "is not UTF-8 — save it as UTF-8"
+    if os.geteuid():
+        bad.chmod(0)
+        assert "cannot be read" in problems(path, environ)[str(bad)]
+
+
+def test_a_misspelt_credential_is_named(tmp_path):
+    environ = credentials(tmp_path, exchnage__oauth__password="x")
+    found = problems(written(tmp_path, VALID), environ)
+    assert [what for where, what in found.items() if where.endswith("exchnage.oauth.password")] == [
+        "names no table of the settings — did you mean exchange?"
+    ]
+
+
+def test_errors_never_repeat_a_value(tmp_path):
+    text = VALID.replace('password = "from-file"', 'password = ["hunter2"]').replace(f'["{KEY}"]', '"hunter3"')
+    path = written(tmp_path, text)
+    with pytest.raises(SettingsError) as caught:
+        load_settings(path, {"LAB_AGENT_STORE__URL": "mysql://user:hunter4@host/x"})
+    assert "hunter" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_secrets_are_masked_wherever_they_stand(tmp_path):
+    text = VALID.replace("[store]", '[store]\nurl = "postgresql+psycopg://user:hunter2@host/db"')
+    text = text.replace('orders = "orders"', 'orders = "orders"\npassword = "hunter3"\napi_key = "hunter4"')
+    settings = load_settings(written(tmp_path, text), {"LAB_AGENT_EXCHANGE__PROXY": "http://user:hunter5@proxy:3128"})
+    shown = "\n".join(f"{key} = {value}" for key, value in lines(settings))
+    assert "hunter" not in shown
+    assert KEY not in shown
+    assert f"postgresql+psycopg://user:{MASK}@host/db" in shown
+    assert masked(settings)["lis"]["folder"] == {"orders": "orders", "password": MASK, "api_key": MASK}
+    assert "hunter2" not in repr(settings)
+    assert KEY not in repr(settings)
+
+
+def test_an_address_without_a_password_stays_as_it_is():
+    assert mask_address("https://host:8080/path") == "https://host:8080/path"
+    assert mask_address("http://user@host/") == "http://user@host/"
+
+
+def test_settings_do_not_change(tmp_path):
+    settings = load_settings(written(tmp_path, VALID), {})
+    with pytest.raises(ValueError, match="frozen"):
+        settings.worker.mode = "observe"
