@@ -67,16 +67,25 @@ class HttpClient:
         return self._options.timeout
 
     async def send(
-        self, method: str, target: str, *, base: str, headers: Mapping[str, str] | None = None, content: bytes = b""
+        self,
+        method: str,
+        target: str,
+        *,
+        base: str,
+        headers: Mapping[str, str] | None = None,
+        content: bytes = b"",
+        timeout: float | None = None,  # noqa: ASYNC109 - the whole call's, and translated into our errors
     ) -> Answer:
         """Send one request to `target`, joined onto `base` and of the same origin; a GET follows redirects within it.
+
+        `timeout` (seconds, for the whole call) may be shorter than that of the options.
 
         Raises `ForeignOrigin` (nothing was sent there), `ServiceUnavailable` (nothing was sent, or it was a GET),
         `OutcomeUnknown` (a write was sent, and no answer came) or `AnswerUnreadable` (a write, and the answer is too large).
         """
         url = join(base, target)
         try:
-            async with asyncio.timeout(self._options.timeout):
+            async with asyncio.timeout(min(timeout or self._options.timeout, self._options.timeout)):
                 return await self._follow(method, url, base, headers or {}, content)
         except _NOTHING_SENT as exc:
             raise ServiceUnavailable(f"{origin_of(url)} cannot be reached: {_why(exc)}") from exc

@@ -48,7 +48,7 @@ class OAuthSettings(Group):
     """How the laboratory signs in at the exchange service (interface: Authentication)."""
 
     grant: Grant
-    """`password`, `client_credentials`, `basic` (no tokens), or `authorization_code` (a person signs in once: `lab-agent login`)."""
+    """`password`, `client_credentials`, `basic` (no tokens), or `authorization_code` (a person runs `lab-agent login` once)."""
     auth_url: Address | None = None
     """Address of the authorization site. Needed by every grant but `basic`."""
     client_id: str | None = None
@@ -151,7 +151,7 @@ class ExchangeSettings(Group):
     """Rights in a PUT of what we read: returned as read, with short names of the rights, or left out."""
     questionnaire_search: Literal["auto", "off"] = "auto"
     """Whether to search for QuestionnaireResponses; `auto` stops once the service has refused that search."""
-    paths: PathSettings = PathSettings()
+    paths: PathSettings = Field(default_factory=PathSettings)
     """Addresses at the service, where an installation differs from the interface document."""
     oauth: OAuthSettings
     """How to sign in."""

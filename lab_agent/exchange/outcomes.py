@@ -1,0 +1,132 @@
+"""Status codes and OperationOutcomes into our errors (interface: Errors). Pure.
+
+A status code is judged with the request that caused it: 412 to If-Match is a stale version, 412 to If-None-Exist several
+matches; a 500 to a GET may be tried again, a 500 to a write may have happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from enum import Enum, auto
+from typing import Any
+
+from lab_agent import exact_json
+from lab_agent.errors import (
+    AnswerUnreadable,
+    DataInvalidError,
+    Failure,
+    Issue,
+    NotOffered,
+    NotReadable,
+    OutcomeUnknown,
+    ServiceRefusal,
+    ServiceUnavailable,
+    SeveralMatches,
+    SignInNeeded,
+    StaleVersion,
+)
+
+_LONGEST_TEXT = 500
+
+
+class Kind(Enum):
+    """What sort of request it was."""
+
+    READ = auto()
+    SEARCH = auto()
+    WRITE = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request, as far as its answer is judged by it; `what` names it for people (a method and a resource type, no ids)."""
+
+    kind: Kind
+    what: str
+    if_match: bool = False
+    if_none_exist: bool = False
+
+
+def failure(asked: Asked, status: int, headers: Mapping[str, str], body: bytes, *, now: datetime) -> Failure | None:
+    """Give what is wrong with an answer; None for a success (2xx)."""
+    if 200 <= status < 300:
+        return None
+    told = _told(asked, status, issues := read_issues(body))
+    wait = retry_after(headers.get("retry-after"), now)
+    if status in {425, 429} or (status == 503 and wait is not None):
+        return ServiceUnavailable(told, retry_after=wait)
+    if status == 401:
+        return SignInNeeded(f"{told}; run `lab-agent login`, or mend [exchange.oauth]")
+    if status == 408 or (status >= 500 and status not in {501, 505}):
+        return OutcomeUnknown(told) if asked.kind is Kind.WRITE else ServiceUnavailable(told, retry_after=wait)
+    return _refusal(asked, status)(told, status=status, issues=issues)
+
+
+def content(asked: Asked, body: bytes) -> Mapping[str, Any]:
+    """Read the JSON object of a success. Raises `AnswerUnreadable` for a write, `ServiceUnavailable` otherwise."""
+    try:
+        found = exact_json.loads(body.removeprefix(b"\xef\xbb\xbf"))
+    except DataInvalidError as exc:
+        raise unreadable(asked, "something that is not JSON") from exc
+    if not isinstance(found, dict):
+        raise unreadable(asked, "JSON that is no object")
+    return found
+
+
+def unreadable(asked: Asked, found: str) -> Failure:
+    """Make the failure for a success whose body is not what the interface promises."""
+    told = f"{asked.what} was answered by {found}"
+    return AnswerUnreadable(told) if asked.kind is Kind.WRITE else ServiceUnavailable(told)
+
+
+def read_issues(body: bytes) -> tuple[Issue, ...]:
+    """Read the issues of an OperationOutcome; none where the body is something else."""
+    try:
+        found = exact_json.loads(body)
+    except DataInvalidError:
+        return ()
+    if not isinstance(found, dict) or found.get("resourceType") != "OperationOutcome":
+        return ()
+    listed = found.get("issue")
+    return tuple(_issue(entry) for entry in listed if isinstance(entry, dict)) if isinstance(listed, list) else ()
+
+
+def retry_after(value: str | None, now: datetime) -> float | None:
+    """Seconds to wait, from either form of Retry-After (seconds, or an HTTP-date); None where there is none to understand."""
+    if value is None:
+        return None
+    text = value.strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    try:
+        until = parsedate_to_datetime(text)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    until = until if until.tzinfo else until.replace(tzinfo=UTC)
+    return max(0.0, (until - now).total_seconds())
+
+
+def _refusal(asked: Asked, status: int) -> type[ServiceRefusal]:
+    if asked.kind is Kind.READ:
+        return NotReadable if status in {403, 404, 410} else ServiceRefusal
+    if asked.kind is Kind.SEARCH:
+        return NotOffered if status in {400, 404, 405, 501} else ServiceRefusal
+    if asked.if_match and status in {409, 412}:
+        return StaleVersion
+    if asked.if_none_exist and status == 412:
+        return SeveralMatches
+    return ServiceRefusal
+
+
+def _issue(entry: Mapping[str, Any]) -> Issue:
+    severity, code, diagnostics = (entry.get(name) for name in ("severity", "code", "diagnostics"))
+    return Issue(str(severity or "error"), str(code or ""), str(diagnostics or ""))
+
+
+def _told(asked: Asked, status: int, issues: tuple[Issue, ...]) -> str:
+    """Say it without the diagnostics: those may repeat what was sent. They stay in `ServiceRefusal.issues`."""
+    codes = ", ".join(dict.fromkeys(issue.code for issue in issues if issue.code))
+    return f"{asked.what} was answered with {status}" + (f" ({codes[:_LONGEST_TEXT]})" if codes else "")

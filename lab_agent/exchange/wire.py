@@ -1,0 +1,98 @@
+"""What travels in bodies and headers beside resources: versions, pages, rights. Pure."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from lab_agent.domain.ids import ResourceId
+from lab_agent.ports.exchange import Json
+
+_ETAG = re.compile(r'(?:W/)?"([^"]+)"')
+_LOCATION = re.compile(r"/([A-Za-z]+)/([^/?#]+)(?:/_history/([^/?#]+))?/?$")
+
+
+def etag_version(etag: str | None) -> str | None:
+    """Version in an ETag header of shape `W/"<version>"`, or of the strong shape."""
+    found = _ETAG.fullmatch((etag or "").strip())
+    return found.group(1) if found else None
+
+
+def if_match(version: str) -> str:
+    """Value of the header If-Match (interface: Update)."""
+    return f'W/"{version}"'
+
+
+def body_version(body: Json) -> str | None:
+    """`meta.versionId` of a resource."""
+    meta = body.get("meta")
+    version = meta.get("versionId") if isinstance(meta, dict) else None
+    return None if version is None else str(version)
+
+
+def body_id(body: Json) -> ResourceId | None:
+    """`id` of a resource."""
+    found = body.get("id")
+    return None if found in {None, ""} else ResourceId(str(found))
+
+
+def located(location: str | None) -> tuple[ResourceId, str | None] | None:
+    """Id and version in a Location header, for services that answer a create without a body."""
+    found = _LOCATION.search(location or "")
+    return (ResourceId(found.group(2)), found.group(3)) if found else None
+
+
+def matches(bundle: Json, resource_type: str) -> list[Json]:
+    """Resources of one type in a page of a search; `entry` may be missing, and others (an OperationOutcome) may be among them."""
+    entries = bundle.get("entry") or []
+    resources = (entry.get("resource") for entry in entries if isinstance(entry, dict))
+    return [found for found in resources if isinstance(found, dict) and is_a(found, resource_type)]
+
+
+def next_link(bundle: Json) -> str | None:
+    """Address of the next page."""
+    for link in bundle.get("link") or []:
+        if isinstance(link, dict) and link.get("relation") == "next" and isinstance(link.get("url"), str):
+            return str(link["url"])
+    return None
+
+
+def is_a(body: Json, resource_type: str) -> bool:
+    """Whether a resource is of a type, spelled in either case."""
+    return str(body.get("resourceType", "")).lower() == resource_type.lower()
+
+
+def once_each(resources: Iterable[Json]) -> tuple[Json, ...]:
+    """Count a resource that was seen twice once, as it was seen last: pages shift while they are read."""
+    kept: dict[object, Json] = {}
+    for number, resource in enumerate(resources):
+        kept[body_id(resource) or number] = resource
+    return tuple(kept.values())
+
+
+def with_security(body: Json, how: Literal["as_read", "short", "omit"]) -> Json:
+    """Give the body as `exchange.put_security` wants its rights in a PUT."""
+    meta = body.get("meta")
+    if how == "as_read" or not isinstance(meta, dict) or "security" not in meta:
+        return body
+    if how == "omit":
+        return {**body, "meta": {key: value for key, value in meta.items() if key != "security"}}
+    return {**body, "meta": {**meta, "security": [_short(entry) for entry in meta["security"]]}}
+
+
+def _short(entry: Any) -> Any:
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("system"), str):
+        return entry
+    return {**entry, "system": entry["system"].rstrip("/").rpartition("/")[2]}
+
+
+def binary(content: bytes, content_type: str, readers: Iterable[str]) -> Json:
+    """Make a Binary (FHIR STU3) that the `readers` (counterparty guids) may read; short names, as in requests."""
+    return {
+        "resourceType": "Binary",
+        "meta": {"security": [{"system": "read", "code": reader} for reader in readers]},
+        "contentType": content_type,
+        "content": base64.b64encode(content).decode("ascii"),
+    }
