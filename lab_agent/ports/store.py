@@ -6,7 +6,9 @@ A unit of work is synchronous and runs in one thread hop; nothing inside it wait
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Protocol, TypeVar
 
 from lab_agent.domain.ids import EffectId, LineKey, OrderKey, ReportKey
@@ -25,6 +27,25 @@ from lab_agent.domain.journal import (
 )
 
 T = TypeVar("T")
+
+
+class Role(StrEnum):
+    """What a user of the status page may do: look; also retry, release and dismiss; also manage users."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserRecord:
+    """A user of the status page. `name` is in lower case; the password is kept as its argon2 hash alone."""
+
+    name: str
+    role: Role
+    password_hash: str
+    created_at: datetime
+    changed_at: datetime
 
 
 class Orders(Protocol):
@@ -233,6 +254,49 @@ class Tokens(Protocol):
         ...
 
 
+class Users(Protocol):
+    """Users of the status page."""
+
+    def add(self, user: UserRecord) -> None:
+        """Write a new user. Raises `AlreadyKnownError`."""
+        ...
+
+    def get(self, name: str) -> UserRecord | None:
+        """One user."""
+        ...
+
+    def save(self, user: UserRecord) -> None:
+        """Write a changed user. Raises `StoreError` if unknown."""
+        ...
+
+    def remove(self, name: str) -> bool:
+        """Remove a user. False if there is none of that name."""
+        ...
+
+    def all(self) -> tuple[UserRecord, ...]:
+        """Every user, by name."""
+        ...
+
+
+class Purge(Protocol):
+    """Forgetting on time. Unfinished work is never forgotten: each call takes up to `limit`, and gives how many it took."""
+
+    def identities(self, *, before: datetime, limit: int = 500) -> int:
+        """Forget the identification data of orders that closed before then and have no open effect."""
+        ...
+
+    def documents(self, *, before: datetime, limit: int = 500) -> int:
+        """Forget documents kept since before then that no unfinished report names."""
+        ...
+
+    def journal(self, *, before: datetime, limit: int = 500) -> int:
+        """Forget all about orders that closed before then, with no open effect and no waiting report; gives the number of orders.
+
+        Closed alerts, refusals, and reports and effects that belong to no order, if finished before then, go with them.
+        """
+        ...
+
+
 class UnitOfWork(Protocol):
     """One transaction. What is not committed is rolled back."""
 
@@ -269,6 +333,16 @@ class UnitOfWork(Protocol):
     @property
     def tokens(self) -> Tokens:
         """Our sign-in."""
+        ...
+
+    @property
+    def users(self) -> Users:
+        """Users of the status page."""
+        ...
+
+    @property
+    def purge(self) -> Purge:
+        """Forgetting on time."""
         ...
 
     def commit(self) -> None:

@@ -1,0 +1,49 @@
+"""Alerts, timelines, refusals and small facts (`ports.store.Book`)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import Connection, distinct, func, insert, select, update
+
+from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.journal import Alert, Event
+from lab_agent.store.rows import insert_new, put, to_values
+from lab_agent.store.tables import alerts, events, notes, refusals
+
+
+class SqlBook:
+    """Alerts, events, refusals and notes, in the tables of those names."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def open_alert(self, alert: Alert) -> bool:
+        """Open an alert. False if one of that key is open already."""
+        return insert_new(self._connection, alerts, to_values(alert))
+
+    def close_alert(self, key: str, *, now: datetime) -> bool:
+        """Close an alert. False if none of that key is open."""
+        is_open = (alerts.c.key == key) & alerts.c.closed_at.is_(None)
+        return self._connection.execute(update(alerts).where(is_open).values(closed_at=now)).rowcount > 0
+
+    def tell(self, event: Event) -> None:
+        """Add a line to an order's timeline."""
+        self._connection.execute(insert(events).values(**to_values(event)))
+
+    def add_refusal(self, rule: str, order: OrderKey, *, at: datetime) -> None:
+        """Remember that a rule refused a line of an order."""
+        self._connection.execute(insert(refusals).values(rule=rule, order_key=order, at=at))
+
+    def refusals_since(self, rule: str, since: datetime) -> int:
+        """Number of orders that a rule refused since then."""
+        counted = select(func.count(distinct(refusals.c.order_key))).where(refusals.c.rule == rule, refusals.c.at >= since)
+        return self._connection.scalar(counted) or 0
+
+    def note(self, key: str, value: str) -> None:
+        """Keep a small fact under a key."""
+        put(self._connection, notes, {"key": key, "value": value}, "key")
+
+    def noted(self, key: str) -> str | None:
+        """A small fact."""
+        return self._connection.scalar(select(notes.c.value).where(notes.c.key == key))

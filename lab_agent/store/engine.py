@@ -1,0 +1,93 @@
+"""Opening the database: SQLite for one machine, PostgreSQL for several workers.
+
+SQLite: write-ahead log, synchronous=FULL (a commit is on the disk when it returns), foreign keys, a busy timeout, and BEGIN
+IMMEDIATE for everything that may write: a transaction that begins by reading cannot be upgraded while another writes.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from urllib.parse import quote
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from lab_agent.errors import StoreError, StoreUnreachableError
+
+READ_ONLY = "lab_read_only"
+"""Execution option of a connection that only reads: on SQLite it begins without the write lock."""
+_BUSY_SECONDS = 15
+_FORMS = "write it as sqlite:///path/to/file.db or postgresql://user@host/database"
+
+
+def parse(url: str) -> URL:
+    """Read a database address; every spelling of PostgreSQL is taken to psycopg. Raises `StoreError`."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError as exc:
+        raise StoreError(f"The address of the database cannot be read; {_FORMS}.") from exc
+    scheme = parsed.drivername.partition("+")[0]
+    if scheme in {"postgres", "postgresql"}:
+        return parsed.set(drivername="postgresql+psycopg")
+    if scheme == "sqlite" and parsed.database and parsed.database != ":memory:":
+        return parsed.set(drivername="sqlite")
+    raise StoreError(f"The address of the database does not name a SQLite file or a PostgreSQL database; {_FORMS}.")
+
+
+def open_engine(url: str, *, connections: int) -> Engine:
+    """Make an engine for up to `connections` at a time; nothing is opened yet. Raises `StoreError` for a wrong address."""
+    parsed = parse(url)
+    return _sqlite(parsed, connections) if parsed.drivername == "sqlite" else _postgresql(parsed, connections)
+
+
+def sqlite_file(url: str) -> Path | None:
+    """Give the file of a SQLite address; None for PostgreSQL."""
+    parsed = parse(url)
+    return Path(parsed.database) if parsed.drivername == "sqlite" and parsed.database else None
+
+
+def create_file(path: Path) -> None:
+    """Make an empty database file that its owner alone may read, if there is none. Raises `StoreUnreachableError`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    except OSError as exc:
+        raise StoreUnreachableError(f"The database file {path} cannot be made: {exc.strerror}.") from exc
+
+
+def _sqlite(url: URL, connections: int) -> Engine:
+    address = f"file:{quote(url.database or '')}?mode=rw"
+
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(address, uri=True, check_same_thread=False, timeout=_BUSY_SECONDS, isolation_level=None)
+
+    engine = create_engine(url, creator=connect, pool_size=connections, max_overflow=0, hide_parameters=True)
+    event.listen(engine, "connect", _set_up_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _set_up_sqlite(connection: sqlite3.Connection, entry: ConnectionPoolEntry) -> None:
+    del entry
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={_BUSY_SECONDS * 1000}"):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    reads = connection.get_execution_options().get(READ_ONLY, False)
+    connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+
+
+def _postgresql(url: URL, connections: int) -> Engine:
+    return create_engine(
+        url,
+        pool_size=connections,
+        max_overflow=0,
+        pool_pre_ping=True,
+        hide_parameters=True,
+        isolation_level="READ COMMITTED",
+        connect_args={"connect_timeout": 5, "application_name": "lab-agent", "options": f"-c lock_timeout={_BUSY_SECONDS}s"},
+    )

@@ -1,0 +1,14 @@
+"""What Alembic runs: the migrations, on the connection that `lab_agent.store.migrate` opened."""
+
+from alembic import context
+
+from lab_agent.store.tables import METADATA
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=METADATA,
+    transactional_ddl=True,
+    render_as_batch=True,
+)
+with context.begin_transaction():
+    context.run_migrations()

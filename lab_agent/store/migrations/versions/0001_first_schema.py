@@ -1,0 +1,237 @@
+"""The first schema: journal, outbox, identification data, documents, sign-in, accounts."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import op
+
+revision: str = "0001"
+down_revision: str | None = None
+branch_labels: str | Sequence[str] | None = None
+depends_on: str | Sequence[str] | None = None
+
+_NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+
+def _where(condition: str) -> dict[str, Any]:
+    return {"sqlite_where": sa.text(condition), "postgresql_where": sa.text(condition)}
+
+
+def upgrade() -> None:
+    op.create_table(
+        "alerts",
+        sa.Column("number", _NUMBER, nullable=False),
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("text", sa.Text(), nullable=False),
+        sa.Column("opened_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("closed_at", sa.DateTime(timezone=True), nullable=True),
+        sa.PrimaryKeyConstraint("number", name="pk_alerts"),
+    )
+    op.create_index("ix_alerts_opened_at", "alerts", ["opened_at"])
+    op.create_index("uq_alerts_open", "alerts", ["key"], unique=True, **_where("closed_at IS NULL"))
+
+    op.create_table(
+        "documents",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("sealed", sa.LargeBinary(), nullable=False),
+        sa.Column("content_type", sa.Text(), nullable=False),
+        sa.Column("kept_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_documents"),
+    )
+    op.create_index("ix_documents_kept_at", "documents", ["kept_at"])
+
+    op.create_table(
+        "effects",
+        sa.Column("id", _NUMBER, nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("once", sa.Text(), nullable=False),
+        sa.Column("lane", sa.Text(), nullable=False),
+        sa.Column("subject", sa.Text(), nullable=False),
+        sa.Column("order_key", sa.Text(), nullable=True),
+        sa.Column("payload", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("begun", sa.Boolean(), nullable=False),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("due_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("changed_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=True),
+        sa.Column("owner", sa.Text(), nullable=True),
+        sa.Column("fence", sa.BigInteger(), nullable=False),
+        sa.Column("lease_until", sa.DateTime(timezone=True), nullable=True),
+        sa.PrimaryKeyConstraint("id", name="pk_effects"),
+        sa.UniqueConstraint("once", name="uq_effects_once"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_effects_asking", "effects", ["changed_at"], **_where("state IN ('parked', 'review')"))
+    op.create_index("ix_effects_claimable", "effects", ["due_at", "id"], **_where("state IN ('due', 'unknown')"))
+    op.create_index("ix_effects_lane", "effects", ["lane", "id"], **_where("state IN ('due', 'in_flight', 'review', 'unknown')"))
+    op.create_index("ix_effects_leased", "effects", ["lease_until"], **_where("state IN ('in_flight')"))
+    op.create_index("ix_effects_order_key_id", "effects", ["order_key", "id"])
+    op.create_index("ix_effects_state_kind_id", "effects", ["state", "kind", "id"])
+    op.create_index("ix_effects_subject", "effects", ["subject"])
+
+    op.create_table(
+        "events",
+        sa.Column("number", _NUMBER, nullable=False),
+        sa.Column("order_key", sa.Text(), nullable=False),
+        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("action", sa.Text(), nullable=False),
+        sa.Column("text", sa.Text(), nullable=False),
+        sa.Column("actor", sa.Text(), nullable=True),
+        sa.PrimaryKeyConstraint("number", name="pk_events"),
+    )
+    op.create_index("ix_events_order_key", "events", ["order_key"])
+
+    op.create_table(
+        "identities",
+        sa.Column("order_key", sa.Text(), nullable=False),
+        sa.Column("sealed", sa.LargeBinary(), nullable=False),
+        sa.Column("kept_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("order_key", name="pk_identities"),
+    )
+    op.create_table(
+        "leases",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("owner", sa.Text(), nullable=False),
+        sa.Column("until", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("name", name="pk_leases"),
+    )
+    op.create_table(
+        "notes",
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("value", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("key", name="pk_notes"),
+    )
+    op.create_table(
+        "orders",
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("task_id", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("seen_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("changed_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("contract", sa.Text(), nullable=True),
+        sa.Column("requisition", sa.Text(), nullable=True),
+        sa.Column("requisition_value", sa.Text(), nullable=True),
+        sa.Column("counterparty", sa.Text(), nullable=True),
+        sa.Column("patient_reference", sa.Text(), nullable=True),
+        sa.Column("adapter", sa.Text(), nullable=True),
+        sa.Column("accession", sa.Text(), nullable=True),
+        sa.Column("expected_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("reason", sa.Text(), nullable=True),
+        sa.Column("seen_lines", sa.Text(), nullable=True),
+        sa.Column("received", sa.LargeBinary(), nullable=True),
+        sa.Column("lab_order", sa.LargeBinary(), nullable=True),
+        sa.Column("sent_statuses", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("key", name="pk_orders"),
+        sa.UniqueConstraint("task_id", name="uq_orders_task_id"),
+    )
+    op.create_index("ix_orders_accession", "orders", ["accession"])
+    op.create_index("ix_orders_open", "orders", ["key"], **_where("state <> 'closed'"))
+    op.create_index("ix_orders_requisition_value", "orders", ["requisition_value"])
+    op.create_index("ix_orders_seen_at_key", "orders", ["seen_at", "key"])
+    op.create_index("ix_orders_state_changed_at", "orders", ["state", "changed_at"])
+
+    op.create_table(
+        "refusals",
+        sa.Column("number", _NUMBER, nullable=False),
+        sa.Column("rule", sa.Text(), nullable=False),
+        sa.Column("order_key", sa.Text(), nullable=False),
+        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("number", name="pk_refusals"),
+    )
+    op.create_index("ix_refusals_order_key", "refusals", ["order_key"])
+    op.create_index("ix_refusals_rule_at", "refusals", ["rule", "at"])
+
+    op.create_table(
+        "reports",
+        sa.Column("sequence", _NUMBER, nullable=False),
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("source", sa.Text(), nullable=False),
+        sa.Column("message", sa.Text(), nullable=False),
+        sa.Column("report_id", sa.Text(), nullable=True),
+        sa.Column("version", sa.BigInteger(), nullable=True),
+        sa.Column("issued", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("order_key", sa.Text(), nullable=True),
+        sa.Column("lines", sa.Text(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=True),
+        sa.Column("received_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("changed_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("body", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("sequence", name="pk_reports"),
+        sa.UniqueConstraint("key", name="uq_reports_key"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_reports_order_key_report_id", "reports", ["order_key", "report_id"])
+    op.create_index("ix_reports_source_message", "reports", ["source", "message"])
+    op.create_index("ix_reports_state", "reports", ["state", "sequence"])
+    op.create_index("ix_reports_waiting", "reports", ["sequence"], **_where("state IN ('held', 'unmapped', 'unmatched')"))
+
+    op.create_table(
+        "tokens",
+        sa.Column("generation", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("access", sa.LargeBinary(), nullable=False),
+        sa.Column("refresh", sa.LargeBinary(), nullable=True),
+        sa.Column("expires_at", sa.DateTime(timezone=True), nullable=True),
+        sa.PrimaryKeyConstraint("generation", name="pk_tokens"),
+    )
+    op.create_table(
+        "uploads",
+        sa.Column("identifier", sa.Text(), nullable=False),
+        sa.Column("resource_type", sa.Text(), nullable=False),
+        sa.Column("resource_id", sa.Text(), nullable=False),
+        sa.Column("version", sa.Text(), nullable=False),
+        sa.Column("digest", sa.Text(), nullable=False),
+        sa.Column("order_key", sa.Text(), nullable=False),
+        sa.Column("report", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("identifier", name="pk_uploads"),
+    )
+    op.create_index("ix_uploads_order_key", "uploads", ["order_key"])
+
+    op.create_table(
+        "users",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("role", sa.Text(), nullable=False),
+        sa.Column("password_hash", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("changed_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("name", name="pk_users"),
+    )
+    op.create_table(
+        "labels",
+        sa.Column("number", _NUMBER, nullable=False),
+        sa.Column("barcode", sa.Text(), nullable=False),
+        sa.Column("order_key", sa.Text(), nullable=False),
+        sa.Column("line", sa.Text(), nullable=False),
+        sa.Column("specimen_id", sa.Text(), nullable=False),
+        sa.Column("patient_reference", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(["order_key"], ["orders.key"], name="fk_labels_order_key", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("number", name="pk_labels"),
+    )
+    op.create_index("ix_labels_barcode", "labels", ["barcode"])
+    op.create_index("ix_labels_line", "labels", ["line"])
+    op.create_index("ix_labels_order_key", "labels", ["order_key"])
+
+    op.create_table(
+        "lines",
+        sa.Column("number", _NUMBER, nullable=False),
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("order_key", sa.Text(), nullable=False),
+        sa.Column("task_id", sa.Text(), nullable=False),
+        sa.Column("procedure_request_id", sa.Text(), nullable=True),
+        sa.Column("item", sa.Text(), nullable=True),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("changed_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("accession", sa.Text(), nullable=True),
+        sa.Column("outputs", sa.Text(), nullable=False),
+        sa.Column("sent_statuses", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(["order_key"], ["orders.key"], name="fk_lines_order_key", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("number", name="pk_lines"),
+        sa.UniqueConstraint("key", name="uq_lines_key"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_lines_accession", "lines", ["accession"])
+    op.create_index("ix_lines_order_key", "lines", ["order_key"])
+    op.create_index("ix_lines_task_id", "lines", ["task_id"])

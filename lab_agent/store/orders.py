@@ -1,0 +1,126 @@
+"""Orders, their lines and their labels (`ports.store.Orders`)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from sqlalchemy import Connection, delete, insert, literal_column, select, update
+
+from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.journal import LabelUse, LineRecord, OrderRecord
+from lab_agent.domain.lifecycle import LineState
+from lab_agent.errors import AlreadyKnownError, StoreError
+from lab_agent.store.rows import among, batches, insert_new, to_record, to_values
+from lab_agent.store.tables import labels, lines, orders
+
+LETS_GO = frozenset({LineState.REFUSED, LineState.WITHDRAWN})
+"""States in which a line does not use its labels any more."""
+TAKEN = frozenset({LineState.ACCEPTED, LineState.RESULTED, LineState.COMPLETED, LineState.CANCELLED})
+"""States of a line that the laboratory was to perform."""
+
+
+class SqlOrders:
+    """Orders, their lines and their labels, in the tables of those names."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def known(self, task_ids: Collection[str]) -> frozenset[str]:
+        """Which of these order-level Tasks are in the journal."""
+        found: set[str] = set()
+        for batch in batches(set(task_ids)):
+            found.update(self._connection.scalars(select(orders.c.task_id).where(orders.c.task_id.in_(batch))))
+        return frozenset(found)
+
+    def add(self, order: OrderRecord) -> None:
+        """Write a new order. Raises `AlreadyKnownError`."""
+        if not insert_new(self._connection, orders, _columns(order)):
+            raise AlreadyKnownError("The order is in the journal already; nothing was written.")
+
+    def take(self, key: OrderKey) -> OrderRecord:
+        """Read an order and hold it until the unit of work ends. Raises `StoreError` if unknown."""
+        row = self._connection.execute(select(orders).where(orders.c.key == key).with_for_update()).mappings().one_or_none()
+        if row is None:
+            raise _unknown(key)
+        return to_record(OrderRecord, row)
+
+    def save(self, order: OrderRecord) -> None:
+        """Write a changed order. Raises `StoreError` if unknown."""
+        if not self._connection.execute(update(orders).where(orders.c.key == order.key).values(**_columns(order))).rowcount:
+            raise _unknown(order.key)
+
+    def lines(self, key: OrderKey) -> tuple[LineRecord, ...]:
+        """The order's lines, in the order in which they were added."""
+        rows = self._connection.execute(select(lines).where(lines.c.order_key == key).order_by(lines.c.number)).mappings()
+        return tuple(to_record(LineRecord, row) for row in rows)
+
+    def add_line(self, line: LineRecord) -> None:
+        """Write a new line. Raises `AlreadyKnownError`, and `StoreError` if its order is unknown."""
+        if not insert_new(self._connection, lines, to_values(line)):
+            raise AlreadyKnownError("The line is in the journal already; nothing was written.")
+
+    def save_line(self, line: LineRecord) -> None:
+        """Write a changed line. Raises `StoreError` if unknown."""
+        if not self._connection.execute(update(lines).where(lines.c.key == line.key).values(**to_values(line))).rowcount:
+            raise StoreError(f"No line {line.key} is in the journal.")
+
+    def line(self, key: LineKey) -> LineRecord | None:
+        """One line."""
+        row = self._connection.execute(select(lines).where(lines.c.key == key)).mappings().one_or_none()
+        return None if row is None else to_record(LineRecord, row)
+
+    def set_labels(self, key: OrderKey, labels: Collection[LabelUse]) -> None:
+        """Replace the labels of an order. Raises `StoreError` if it is unknown."""
+        self._connection.execute(delete(_labels).where(_labels.c.order_key == key))
+        if labels:
+            self._connection.execute(insert(_labels), [to_values(label) for label in dict.fromkeys(labels)])
+
+    def labels_in_use(self, barcodes: Collection[str], *, except_order: OrderKey) -> tuple[LabelUse, ...]:
+        """Uses of these barcodes by lines of other orders that are not refused or withdrawn."""
+        found: list[LabelUse] = []
+        for batch in batches(sorted(set(barcodes))):
+            used = (
+                select(_labels)
+                .join(lines, lines.c.key == _labels.c.line)
+                .where(_labels.c.barcode.in_(batch), _labels.c.order_key != except_order, ~among(lines.c.state, LETS_GO))
+                .order_by(_labels.c.barcode, _labels.c.number)
+            )
+            found.extend(to_record(LabelUse, row) for row in self._connection.execute(used).mappings())
+        return tuple(found)
+
+    def by_accession(self, accession: str) -> tuple[OrderKey, ...]:
+        """Orders that carry this accession, themselves or on a line; newest first."""
+        on_lines = select(lines.c.order_key).where(lines.c.accession == accession)
+        return self._newest_first((orders.c.accession == accession) | orders.c.key.in_(on_lines))
+
+    def by_barcode(self, barcode: str) -> tuple[OrderKey, ...]:
+        """Orders whose accepted lines use this label, newest first."""
+        uses = (
+            select(_labels.c.order_key)
+            .join(lines, lines.c.key == _labels.c.line)
+            .where(_labels.c.barcode == barcode, among(lines.c.state, TAKEN))
+        )
+        return self._newest_first(orders.c.key.in_(uses))
+
+    def open_orders(self, *, limit: int, after: OrderKey | None = None) -> tuple[OrderRecord, ...]:
+        """Orders that are not closed, by key."""
+        found = select(orders).where(orders.c.state != literal_column("'closed'")).order_by(orders.c.key).limit(limit)
+        if after is not None:
+            found = found.where(orders.c.key > after)
+        return tuple(to_record(OrderRecord, row) for row in self._connection.execute(found).mappings())
+
+    def _newest_first(self, which: Any) -> tuple[OrderKey, ...]:
+        found = select(orders.c.key).where(which).order_by(orders.c.seen_at.desc(), orders.c.key)
+        return tuple(OrderKey(key) for key in self._connection.scalars(found))
+
+
+_labels = labels
+
+
+def _columns(order: OrderRecord) -> dict[str, Any]:
+    return {**to_values(order), "requisition_value": order.requisition and order.requisition.value}
+
+
+def _unknown(key: OrderKey) -> StoreError:
+    return StoreError(f"No order {key} is in the journal.")

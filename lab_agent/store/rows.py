@@ -1,0 +1,60 @@
+"""Between the frozen records of the domain and the rows of our tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
+from enum import StrEnum
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sqlalchemy import Table, literal_column
+from sqlalchemy.dialects import postgresql, sqlite
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+    from sqlalchemy import ColumnElement, Connection, RowMapping
+
+R = TypeVar("R", bound="DataclassInstance")
+T = TypeVar("T")
+
+_COLUMNS = {"order": "order_key", "by": "actor"}
+"""Names of fields that are words of SQL, and the columns that hold them."""
+_AT_ONCE = 500
+
+
+def to_record(kind: type[R], row: RowMapping) -> R:
+    """Make a record of a row that has a column for each of its fields."""
+    return kind(**{field.name: row[_COLUMNS.get(field.name, field.name)] for field in fields(kind)})
+
+
+def to_values(record: DataclassInstance) -> dict[str, Any]:
+    """Give the columns of a record."""
+    return {_COLUMNS.get(field.name, field.name): getattr(record, field.name) for field in fields(record)}
+
+
+def insert_new(connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
+    """Insert a row. False, and nothing is written, where a row of the same unique key is there already."""
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    return connection.execute(insert(table).values(**values).on_conflict_do_nothing()).rowcount > 0
+
+
+def put(
+    connection: Connection, table: Table, values: Mapping[str, Any], key: str, where: ColumnElement[bool] | None = None
+) -> bool:
+    """Insert a row, or replace the one of the same `key` (only if `where`, about the row that is there). False: not replaced."""
+    insert = (postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert)(table).values(**values)
+    changed = {name: insert.excluded[name] for name in values if name != key}
+    return connection.execute(insert.on_conflict_do_update(index_elements=[key], set_=changed, where=where)).rowcount > 0
+
+
+def among(column: ColumnElement[Any], states: Iterable[StrEnum]) -> ColumnElement[bool]:
+    """Say that a state column holds one of `states`, in literals, so that partial indexes are used."""
+    return column.in_([literal_column(f"'{state.value}'") for state in sorted(states)])
+
+
+def batches(values: Iterable[T]) -> Iterator[list[T]]:
+    """Cut many values into lists that a database takes as parameters of one statement."""
+    rest = iter(values)
+    while batch := list(islice(rest, _AT_ONCE)):
+        yield batch

@@ -1,0 +1,104 @@
+"""`SqlStore`: units of work on SQLite or PostgreSQL, in a bounded pool of threads.
+
+SQLite lets one write at a time, so one thread writes: waiting in our own line is fair and costs nothing, waiting for SQLite's
+lock is neither. Reading (pages, commands, metrics) has threads of its own and never holds up the work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from lab_agent.crypto import Cipher
+from lab_agent.ports.store import UnitOfWork
+from lab_agent.store.book import SqlBook
+from lab_agent.store.effects import SqlEffects
+from lab_agent.store.engine import READ_ONLY, open_engine, parse
+from lab_agent.store.orders import SqlOrders
+from lab_agent.store.purge import SqlPurge
+from lab_agent.store.reports import SqlReports
+from lab_agent.store.rim import translated
+from lab_agent.store.tokens import SqlTokens
+from lab_agent.store.uploads import SqlUploads
+from lab_agent.store.users import SqlUsers
+from lab_agent.store.vault import SqlVault
+
+T = TypeVar("T")
+
+_READERS = 2
+_WRITERS = {"sqlite": 1, "postgresql": 6}
+
+
+class SqlUnitOfWork:
+    """One transaction on one connection, and the books on it."""
+
+    def __init__(self, connection: Connection, cipher: Cipher) -> None:
+        self._connection = connection
+        self.orders = SqlOrders(connection)
+        self.effects = SqlEffects(connection)
+        self.reports = SqlReports(connection)
+        self.uploads = SqlUploads(connection)
+        self.vault = SqlVault(connection, cipher)
+        self.book = SqlBook(connection)
+        self.tokens = SqlTokens(connection, cipher)
+        self.users = SqlUsers(connection)
+        self.purge = SqlPurge(connection)
+
+    def commit(self) -> None:
+        """Make it so."""
+        self._connection.commit()
+
+
+class SqlStore:
+    """The store on the database at `url`; `cipher` seals identification data, documents and tokens.
+
+    Nothing is opened before the first unit of work. Raises `StoreError` for an address that names no database of ours.
+    """
+
+    def __init__(self, url: str, cipher: Cipher) -> None:
+        writers = _WRITERS[parse(url).drivername.partition("+")[0]]
+        self._engine = open_engine(url, connections=writers + _READERS)
+        self._cipher = cipher
+        self._writers = ThreadPoolExecutor(writers, thread_name_prefix="store")
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-read")
+
+    async def run(self, work: Callable[[UnitOfWork], T]) -> T:
+        """Run `work` in a unit of work, in one thread hop. What it did not commit is rolled back.
+
+        Raises `StoreUnreachableError` (nothing was written; again later), `SchemaMismatchError`, and what `work` raises. A caller
+        that is cancelled does not stop the thread: what `work` committed is committed.
+        """
+        return await _hop(self._writers, lambda: self._unit(work))
+
+    async def read(self, look: Callable[[Connection], T]) -> T:
+        """Run `look` on one consistent picture of the data; it cannot write. For the views in this room."""
+        return await _hop(self._readers, lambda: self._look(look))
+
+    async def close(self) -> None:
+        """Let running units of work end, and close the connections."""
+        await asyncio.to_thread(self._close)
+
+    def _unit(self, work: Callable[[UnitOfWork], T]) -> T:
+        with translated(), self._engine.connect() as connection:
+            return work(SqlUnitOfWork(connection, self._cipher))
+
+    def _look(self, look: Callable[[Connection], T]) -> T:
+        options = {READ_ONLY: True, "postgresql_readonly": True, "isolation_level": "REPEATABLE READ"}
+        if self._engine.dialect.name == "sqlite":
+            options = {READ_ONLY: True}
+        with translated(), self._engine.connect().execution_options(**options) as connection:
+            return look(connection)
+
+    def _close(self) -> None:
+        self._writers.shutdown()
+        self._readers.shutdown()
+        self._engine.dispose()
+
+
+async def _hop(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(pool, copy_context().run, call)

@@ -1,0 +1,49 @@
+"""Identification data and documents, encrypted (`ports.store.Vault`)."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+
+from sqlalchemy import Connection, select
+
+from lab_agent.crypto import Cipher
+from lab_agent.domain.ids import OrderKey
+from lab_agent.store.rows import put
+from lab_agent.store.tables import documents, identities
+
+
+def document_id(content: bytes) -> str:
+    """Give the id of a document: the SHA-256 of its content, in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
+class SqlVault:
+    """Identification data and documents, in tables of their own, sealed with the cipher."""
+
+    def __init__(self, connection: Connection, cipher: Cipher) -> None:
+        self._connection = connection
+        self._cipher = cipher
+
+    def put_identity(self, order: OrderKey, identity: bytes, *, at: datetime) -> None:
+        """Keep (or replace) the identification data of an order."""
+        values = {"order_key": order, "sealed": self._cipher.encrypt(identity), "kept_at": at}
+        put(self._connection, identities, values, "order_key")
+
+    def identity(self, order: OrderKey) -> bytes | None:
+        """The identification data of an order; None once it was purged. Raises `CryptoError`."""
+        sealed = self._connection.scalar(select(identities.c.sealed).where(identities.c.order_key == order))
+        return None if sealed is None else self._cipher.decrypt(sealed)
+
+    def put_document(self, content: bytes, content_type: str, *, at: datetime) -> str:
+        """Keep a document, or keep it for longer; gives its id (the same content has the same id)."""
+        name = document_id(content)
+        values = {"id": name, "sealed": self._cipher.encrypt(content), "content_type": content_type, "kept_at": at}
+        put(self._connection, documents, values, "id")
+        return name
+
+    def document(self, document: str) -> tuple[bytes, str] | None:
+        """A document and its content type; None once it was purged. Raises `CryptoError`."""
+        found = select(documents.c.sealed, documents.c.content_type).where(documents.c.id == document)
+        row = self._connection.execute(found).one_or_none()
+        return None if row is None else (self._cipher.decrypt(row.sealed), row.content_type)
