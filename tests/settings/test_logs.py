@@ -1,0 +1,158 @@
+"""The log: one redaction point for our lines and the libraries'."""
+
+import io
+import json
+import logging
+
+import pytest
+import structlog
+
+from lab_agent import logs
+from lab_agent.errors import ServiceUnavailable
+from lab_agent.settings_logging import LoggingSettings
+
+
+@pytest.fixture
+def log():
+    """A configured log in a buffer; what was set up before is put back afterwards."""
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    stream = io.StringIO()
+
+    def configure(**settings) -> io.StringIO:
+        logs.configure(LoggingSettings(**{"format": "json", **settings}), stream)
+        return stream
+
+    yield configure
+    root.handlers[:] = before
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def read(stream: io.StringIO) -> list[dict]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_a_line_carries_what_the_allow_list_knows(log):
+    stream = log()
+    logs.get_logger("lab_agent.steps").info("polled", action="poll.done", orders=3, state="seen")
+    (line,) = read(stream)
+    assert line["event"] == "polled"
+    assert (line["action"], line["orders"], line["state"], line["level"]) == ("poll.done", 3, "seen", "info")
+    assert line["logger"] == "lab_agent.steps"
+    assert line["timestamp"].endswith("Z")
+
+
+def test_a_field_that_is_not_listed_is_dropped_and_named(log):
+    stream = log()
+    logs.get_logger("x").info("fetched", action="fetch", patient="Ivanova", birth_date="1980-01-01", payload={"a": 1})
+    (line,) = read(stream)
+    assert line["dropped"] == ["birth_date", "patient", "payload"]
+    assert "Ivanova" not in stream.getvalue()
+    assert "1980" not in stream.getvalue()
+
+
+def test_a_listed_field_of_a_type_that_may_hide_things_is_dropped(log):
+    stream = log()
+    logs.get_logger("x").info("x", action="x", reason={"name": "Ivanova"}, order=object(), items=["L1", {"name": "Ivanova"}])
+    (line,) = read(stream)
+    assert line["dropped"] == ["order", "reason"]
+    assert line["items"] == ["L1"]
+    assert "Ivanova" not in stream.getvalue()
+
+
+def test_an_exception_is_its_type_and_our_own_message_only(log):
+    stream = log()
+    logger = logs.get_logger("x")
+    for error in (ServiceUnavailable("the service is away"), ValueError("Ivanova 1980-01-01")):
+        try:
+            raise error
+        except (ServiceUnavailable, ValueError):
+            logger.exception("failed", action="fetch")
+    ours, other = read(stream)
+    assert ours["error"] == "ServiceUnavailable: the service is away"
+    assert other["error"] == "ValueError"
+    assert "Ivanova" not in stream.getvalue()
+    assert "Traceback" not in stream.getvalue()
+
+
+def test_an_exception_given_as_a_field_is_treated_alike(log):
+    stream = log()
+    logs.get_logger("x").warning("failed", action="x", error=KeyError("Ivanova"))
+    assert read(stream)[0]["error"] == "KeyError"
+
+
+def test_addresses_lose_their_query_and_password_and_headers_their_token(log):
+    stream = log()
+    logs.get_logger("x").warning(
+        "x", action="x", reason="GET https://host/fhir/patient?name=Ivanova failed", path="postgresql://u:hunter2@h/db"
+    )
+    logs.get_logger("x").warning("x", action="x", reason="sent Authorization: Bearer abcdefghijklmnop")
+    assert "Ivanova" not in stream.getvalue()
+    assert "hunter2" not in stream.getvalue()
+    assert "abcdefghijklmnop" not in stream.getvalue()
+    assert "https://host/fhir/patient?…" in stream.getvalue()
+
+
+def test_a_library_says_the_template_of_its_message_and_no_argument(log):
+    stream = log()
+    logging.getLogger("some.library").warning("request to %s failed", "https://host/?name=Ivanova")
+    logging.getLogger("some.library").warning("got {'family': 'Ivanova'}")
+    first, second = read(stream)
+    assert first["event"] == "request to %s failed"
+    assert first["logger"] == "some.library"
+    assert second["event"] == "(not shown)"
+    assert "Ivanova" not in stream.getvalue()
+
+
+def test_a_library_s_exception_shows_its_type_only(log):
+    stream = log()
+    try:
+        int("Ivanova")
+    except ValueError:
+        logging.getLogger("some.library").exception("job failed")
+    (line,) = read(stream)
+    assert line["error"] == "ValueError"
+    assert "Ivanova" not in stream.getvalue()
+
+
+def test_extra_fields_of_a_library_do_not_get_through(log):
+    stream = log()
+    logging.getLogger("some.library").warning("x", extra={"patient_name": "Ivanova"})
+    assert "Ivanova" not in stream.getvalue()
+
+
+def test_a_warning_of_the_quiet_libraries_is_kept_and_their_chatter_is_not(log):
+    stream = log(level="debug")
+    logging.getLogger("apscheduler").info("tick")
+    logging.getLogger("apscheduler").warning("missed")
+    assert [line["event"] for line in read(stream)] == ["missed"]
+
+
+def test_a_long_text_is_cut(log):
+    stream = log()
+    logs.get_logger("x").warning("x", action="x", reason="r" * 5000)
+    assert len(read(stream)[0]["reason"]) == 501
+
+
+def test_the_console_form_is_readable_and_plain_where_it_is_no_terminal(log):
+    stream = log(format="console")
+    logs.get_logger("x").info("polled", action="poll.done", orders=3)
+    text = stream.getvalue()
+    assert "polled" in text
+    assert "orders=3" in text
+    assert "\x1b" not in text
+
+
+def test_the_level_is_kept(log):
+    stream = log(level="warning")
+    logs.get_logger("x").info("x", action="x")
+    logs.get_logger("x").warning("y", action="y")
+    assert [line["event"] for line in read(stream)] == ["y"]
+
+
+def test_setting_it_up_twice_does_not_double_the_lines(log):
+    log()
+    stream = log()
+    logs.get_logger("x").info("once", action="x")
+    assert len(read(stream)) == 1

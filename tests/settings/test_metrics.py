@@ -1,0 +1,43 @@
+"""The numbers: their names, and that what is gone disappears."""
+
+from lab_agent.metrics import Metrics, Stock
+
+
+def text(metrics: Metrics) -> str:
+    return metrics.text().decode()
+
+
+def test_the_stock_is_shown_by_state_and_what_is_gone_disappears():
+    metrics = Metrics()
+    metrics.show(Stock(orders={"seen": 2}, effects={("handover", "due"): 4}, oldest_order=61.0, alerts_open=1))
+    assert 'lab_agent_orders{state="seen"} 2.0' in text(metrics)
+    assert 'lab_agent_effects{kind="handover",state="due"} 4.0' in text(metrics)
+    assert 'lab_agent_oldest_age_seconds{what="order"} 61.0' in text(metrics)
+    assert "lab_agent_alerts_open 1.0" in text(metrics)
+    metrics.show(Stock(orders={"closed": 2}, reports={"held": 1}))
+    assert 'state="seen"' not in text(metrics)
+    assert 'lab_agent_reports{state="held"} 1.0' in text(metrics)
+
+
+def test_polls_calls_and_tries_are_counted():
+    metrics = Metrics()
+    metrics.polled("ok", new=3, at=1000.0)
+    metrics.polled("ServiceUnavailable", new=0, at=2000.0)
+    metrics.called("read", "ok", 0.2)
+    metrics.called_lis("folder", "submit", "ok", 0.1)
+    metrics.tried("deliver", "done")
+    shown = text(metrics)
+    assert 'lab_agent_polls_total{outcome="ok"} 1.0' in shown
+    assert 'lab_agent_polls_total{outcome="ServiceUnavailable"} 1.0' in shown
+    assert "lab_agent_orders_seen_total 3.0" in shown
+    assert "lab_agent_last_poll_timestamp_seconds 1000.0" in shown
+    assert 'lab_agent_exchange_call_seconds_count{operation="read",outcome="ok"} 1.0' in shown
+    assert 'lab_agent_lis_call_seconds_count{adapter="folder",operation="submit",outcome="ok"} 1.0' in shown
+    assert 'lab_agent_effects_tried_total{kind="deliver",outcome="done"} 1.0' in shown
+    assert "lab_agent_build_info{" in shown
+
+
+def test_two_registries_do_not_meet():
+    first, second = Metrics(), Metrics()
+    first.polled("ok", new=1, at=1.0)
+    assert "lab_agent_orders_seen_total 0.0" in text(second)
