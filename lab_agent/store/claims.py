@@ -18,7 +18,8 @@ from lab_agent.domain.journal import Effect, EffectKind
 from lab_agent.domain.lifecycle import LANE_BLOCKING
 from lab_agent.errors import LeaseLostError
 from lab_agent.store.rows import among, to_record, to_values
-from lab_agent.store.tables import CLAIMABLE, IN_FLIGHT, effects
+from lab_agent.store.states import CLAIMABLE, IN_FLIGHT
+from lab_agent.store.tables import effects
 
 _LANES = 0x1AB
 """Our part of PostgreSQL's advisory locks."""

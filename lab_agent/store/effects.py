@@ -13,7 +13,8 @@ from lab_agent.domain.journal import Effect, EffectKind, NewEffect
 from lab_agent.domain.lifecycle import OPEN_EFFECTS, EffectState
 from lab_agent.store import claims
 from lab_agent.store.rows import among, insert_new, to_record, to_values
-from lab_agent.store.tables import CLAIMABLE, effects
+from lab_agent.store.states import CLAIMABLE
+from lab_agent.store.tables import effects
 
 
 class SqlEffects:

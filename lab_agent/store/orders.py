@@ -9,15 +9,10 @@ from sqlalchemy import Connection, delete, insert, literal_column, select, updat
 
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.journal import LabelUse, LineRecord, OrderRecord
-from lab_agent.domain.lifecycle import LineState
 from lab_agent.errors import AlreadyKnownError, StoreError
 from lab_agent.store.rows import among, batches, insert_new, to_record, to_values
+from lab_agent.store.states import LETS_GO, TAKEN
 from lab_agent.store.tables import labels, lines, orders
-
-LETS_GO = frozenset({LineState.REFUSED, LineState.WITHDRAWN})
-"""States in which a line does not use its labels any more."""
-TAKEN = frozenset({LineState.ACCEPTED, LineState.RESULTED, LineState.COMPLETED, LineState.CANCELLED})
-"""States of a line that the laboratory was to perform."""
 
 
 class SqlOrders:

@@ -8,8 +8,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, Table, delete, literal_column, select
 
-from lab_agent.domain.lifecycle import OPEN_EFFECTS, EffectState, ReportState
+from lab_agent.domain.lifecycle import OPEN_EFFECTS, EffectState
 from lab_agent.store.rows import among, batches
+from lab_agent.store.states import FINISHED_REPORTS
 from lab_agent.store.tables import (
     alerts,
     documents,
@@ -24,8 +25,6 @@ from lab_agent.store.tables import (
     uploads,
 )
 
-FINISHED_REPORTS = frozenset({ReportState.DELIVERED, ReportState.SUPERSEDED, ReportState.DISMISSED})
-"""States of a report that need nothing more of its documents."""
 _SETTLED = frozenset(EffectState) - OPEN_EFFECTS
 _DOCUMENT_ID = re.compile(rb'"([0-9a-f]{64})"')
 _OF_AN_ORDER = (labels, lines, effects, events, refusals, uploads, reports, identities)

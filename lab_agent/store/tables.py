@@ -19,12 +19,8 @@ from lab_agent.domain.journal import EffectKind
 from lab_agent.domain.lifecycle import LANE_BLOCKING, WAITING_REPORTS, EffectState, LineState, OrderState, ReportState
 from lab_agent.domain.values import Identifier
 from lab_agent.ports.store import Role
+from lab_agent.store.states import ASKING, CLAIMABLE, IN_FLIGHT
 from lab_agent.store.types import Binary, EnumText, ExactJson, IdentifierText, PlainText, TextTuple, UtcDateTime
-
-CLAIMABLE = frozenset({EffectState.DUE, EffectState.UNKNOWN})
-IN_FLIGHT = frozenset({EffectState.IN_FLIGHT})
-ASKING = frozenset({EffectState.PARKED, EffectState.REVIEW})
-"""Effects that wait for a person."""
 
 METADATA = MetaData(
     naming_convention={

@@ -1,0 +1,18 @@
+"""Sets of states that several of our modules ask about."""
+
+from __future__ import annotations
+
+from lab_agent.domain.lifecycle import EffectState, LineState, ReportState
+
+LETS_GO = frozenset({LineState.REFUSED, LineState.WITHDRAWN})
+"""States in which a line does not use its labels any more."""
+TAKEN = frozenset({LineState.ACCEPTED, LineState.RESULTED, LineState.COMPLETED, LineState.CANCELLED})
+"""States of a line that the laboratory was to perform."""
+CLAIMABLE = frozenset({EffectState.DUE, EffectState.UNKNOWN})
+"""Effects that an owner can be found for."""
+IN_FLIGHT = frozenset({EffectState.IN_FLIGHT})
+"""Effects that may lapse."""
+ASKING = frozenset({EffectState.PARKED, EffectState.REVIEW})
+"""Effects that wait for a person."""
+FINISHED_REPORTS = frozenset({ReportState.DELIVERED, ReportState.SUPERSEDED, ReportState.DISMISSED})
+"""States of a report that need nothing more of its documents."""
