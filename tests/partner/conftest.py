@@ -1,4 +1,4 @@
-"""The partner's world in one process: the service as an ASGI app, and behind it a laboratory that answers from the sample catalogue."""
+"""The partner's world in one process: the service as an ASGI app, and a laboratory that answers from the sample catalogue."""
 
 from __future__ import annotations
 

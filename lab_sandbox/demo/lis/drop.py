@@ -1,0 +1,28 @@
+"""Writing into the results folder so that nobody ever reads half a file: a temporary name, fsync, rename, fsync of the folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+TEMPORARY = ".part"
+
+
+def drop(folder: Path, name: str, content: bytes) -> Path:
+    """Puts a file into the folder, whole or not at all."""
+    temporary, final = folder / f".{name}{TEMPORARY}", folder / name
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(final)
+    _sync(folder)
+    return final
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,58 @@
+"""The printed form: one page with the results as a table. It names nobody: the requisition is enough to find the patient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from io import BytesIO
+
+from reportlab.lib import colors
+from reportlab.lib.pagesizes import A4
+from reportlab.lib.styles import getSampleStyleSheet
+from reportlab.platypus import Flowable, Paragraph, SimpleDocTemplate, Spacer, Table, TableStyle
+
+from lab_sandbox.partner.plain_json import Json
+
+_GRID = TableStyle([("GRID", (0, 0), (-1, -1), 0.4, colors.grey), ("BACKGROUND", (0, 0), (-1, 0), colors.whitesmoke)])
+
+
+def printed(title: str, requisition: str, observations: Iterable[Json]) -> bytes:
+    """A PDF with one row for each observation."""
+    styles = getSampleStyleSheet()
+    rows: list[tuple[str, str, str]] = [("Observation", "Result", "Reference")]
+    rows += [(one["code"]["display"][:52], shown(one), _range(one)) for one in observations]
+    story: list[Flowable] = [
+        Paragraph(title, styles["Title"]),
+        Paragraph(f"Requisition {requisition}", styles["Normal"]),
+        Spacer(1, 12),
+        Table(rows, style=_GRID, repeatRows=1),
+    ]
+    page = BytesIO()
+    SimpleDocTemplate(page, pagesize=A4, title=title, invariant=1).build(story)
+    return page.getvalue()
+
+
+def shown(observation: Json) -> str:
+    """The value as a person reads it; forms that do not fit a cell are left to the other systems."""
+    if "value_quantity" in observation:
+        return _amount(observation["value_quantity"])
+    if "value_codeable_concept" in observation:
+        return str(observation["value_codeable_concept"]["text"])
+    if "value_range" in observation:
+        return f"{observation['value_range']['low']['value']}-{_amount(observation['value_range']['high'])}"
+    if "value_ratio" in observation:
+        ratio = observation["value_ratio"]
+        return f"{_amount(ratio['numerator'])} / {_amount(ratio['denominator'])}"
+    plain = (observation.get(f"value_{form}") for form in ("string", "time", "date_time"))
+    return next((str(value) for value in plain if value is not None), "see the electronic report")
+
+
+def _amount(quantity: Json) -> str:
+    return f"{quantity.get('comparator', '')}{quantity['value']} {quantity.get('unit', '')}".strip()
+
+
+def _range(observation: Json) -> str:
+    ranges = observation.get("reference_ranges", ())
+    if not ranges:
+        return ""
+    ends = (ranges[0].get("low"), ranges[0].get("high"))
+    return " - ".join(str(end["value"]) if end else "" for end in ends)

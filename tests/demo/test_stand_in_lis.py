@@ -1,0 +1,145 @@
+"""The stand-in laboratory system on its two folders; what it writes must be what the agent's reader understands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from lab_agent.codec import load_message
+from lab_agent.domain.results import LabRefusal, LabReport, ObservationStatus, ReportedObservation, ReportStatus
+from lab_sandbox.demo.lis.culture import STAGES
+from lab_sandbox.demo.lis.messages import Habits, messages
+from lab_sandbox.demo.lis.panels import PANELS
+from lab_sandbox.demo.lis.stand_in import Folders, StandIn
+from lab_sandbox.partner.plain_json import Json, decode, encode
+
+NOW = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
+HABITS = Habits(staged=frozenset({"050.002"}), refused=frozenset({"002.003"}))
+
+
+def order(*items: str, key: str = "RAAAAAAAAAAAAAAA") -> Json:
+    return {
+        "schema_version": 1,
+        "key": key,
+        "requisition": {"system": "http://clinic.example/requisitions", "value": "R-1"},
+        "contract": "C-100",
+        "ordered_at": "2026-03-04T10:00:00+03:00",
+        "patient": {"gender": "female", "birth_date": "1980-01-02"},
+        "lines": [
+            {
+                "key": f"L{place}",
+                "item": item,
+                "text": f"Test {item}",
+                "ordered_at": "2026-03-04T10:00:00+03:00",
+                "specimens": ["s1"],
+            }
+            for place, item in enumerate(items, 1)
+        ],
+        "specimens": [{"id": "s1", "type": "10", "collected_at": "2026-03-04T09:30:00+03:00"}],
+    }
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Folders:
+    made = Folders(tmp_path / "orders", tmp_path / "results", tmp_path / "own")
+    made.make()
+    return made
+
+
+def stand_in(folders: Folders, patience: float = 3600) -> StandIn:
+    return StandIn(folders, HABITS, patience, lambda: NOW)
+
+
+def give(folders: Folders, taken: Json) -> None:
+    (folders.orders / f"{taken['key']}.json").write_bytes(encode(taken))
+
+
+def results(folders: Folders) -> Iterator[LabReport | LabRefusal]:
+    for file in sorted(folders.results.glob("*.json")):
+        yield load_message(file.read_bytes())
+
+
+def test_every_test_gets_a_final_report_with_a_pdf(folders: Folders):
+    give(folders, order("001.001", "002.001"))
+    stand_in(folders).turn()
+    reports = [one for one in results(folders) if isinstance(one, LabReport) and one.lines]
+    assert {one.lines for one in reports} == {("L1",), ("L2",)}
+    assert {one.status for one in reports} == {ReportStatus.FINAL}
+    assert all(one.documents[0].content and one.documents[0].content.startswith(b"%PDF-") for one in reports)
+
+
+def test_the_order_wide_document_lies_beside_its_message_and_completes_nothing(folders: Folders):
+    give(folders, order("001.001"))
+    stand_in(folders).turn()
+    (wide,) = [one for one in results(folders) if isinstance(one, LabReport) and not one.lines]
+    assert wide.completes == ()
+    assert (folders.results / str(wide.documents[0].file)).read_bytes().startswith(b"%PDF-")
+
+
+def test_all_value_forms_but_the_attachment_are_measured():
+    everything = messages(order(*PANELS), HABITS, NOW)
+    reports = [load_message(encode(one.body)) for one in everything]
+    forms = {one.name for one in fields(ReportedObservation) if one.name.startswith("value_")}
+    seen = {
+        form
+        for report in reports
+        if isinstance(report, LabReport)
+        for observation in report.observations
+        for form in forms
+        if getattr(observation, form) is not None
+    }
+    assert seen == forms - {"value_attachment"}
+
+
+def test_a_culture_comes_in_three_versions_each_when_the_bench_lets_it_go(folders: Folders):
+    give(folders, order("050.002"))
+    lis = stand_in(folders)
+    for version in range(1, len(STAGES) + 1):
+        lis.turn()
+        reports = [one for one in results(folders) if isinstance(one, LabReport) and one.lines]
+        assert [one.version for one in reports] == list(range(1, version + 1))
+        if version < 3:
+            (folders.bench / f"R-1.{STAGES[version]}").touch()
+    assert [one.status for one in reports] == [ReportStatus.PRELIMINARY, ReportStatus.FINAL, ReportStatus.FINAL]
+    assert {one.report_id for one in reports} == {"L1"}
+    assert reports[2].observations[0].status is ObservationStatus.AMENDED
+    assert reports[1].observations[1] == reports[2].observations[1]
+
+
+def test_without_a_hand_on_the_bench_stages_go_on_after_a_while(folders: Folders):
+    give(folders, order("050.002"))
+    lis = stand_in(folders, patience=0)
+    lis.turn()
+    assert [one.version for one in results(folders) if isinstance(one, LabReport) and one.lines] == [1, 2, 3]
+
+
+def test_a_haemolysed_sample_is_refused_with_a_reason_and_the_others_are_reported(folders: Folders):
+    give(folders, order("002.003", "002.002"))
+    stand_in(folders).turn()
+    (refusal,) = [one for one in results(folders) if isinstance(one, LabRefusal)]
+    assert refusal.collect_again
+    assert "haemolysed" in refusal.not_performed[0].reason
+    assert {one.lines for one in results(folders) if isinstance(one, LabReport)} == {(), ("L2",)}
+
+
+def test_a_restart_says_nothing_twice(folders: Folders):
+    give(folders, order("001.001"))
+    stand_in(folders).turn()
+    for file in folders.results.iterdir():
+        file.unlink()
+    assert stand_in(folders).turn() == []
+    assert list(folders.results.iterdir()) == []
+
+
+def test_what_was_written_is_what_was_kept(folders: Folders):
+    give(folders, order("001.001"))
+    stand_in(folders).turn()
+    for file in folders.written.iterdir():
+        assert (folders.results / file.name).read_bytes() == file.read_bytes()
+    assert not [file for file in folders.results.iterdir() if file.name.startswith(".")]
+    assert not list(folders.orders.iterdir())
+    assert decode((folders.taken / "RAAAAAAAAAAAAAAA.json").read_bytes())["contract"] == "C-100"
