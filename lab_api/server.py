@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from lab_agent import sd_notify
-from lab_agent.errors import Problem, SettingsError
+from lab_agent.errors import LabAgentError
 from lab_agent.logs import get_logger
 from lab_agent.settings_api import ApiSettings
 from lab_api.served import Shelf
@@ -21,8 +21,12 @@ from lab_api.served import Shelf
 _log = get_logger(__name__)
 
 
+class CannotListen(LabAgentError):
+    """The address cannot be listened on."""
+
+
 def listen(settings: ApiSettings) -> socket.socket:
-    """Take the address. Raises `SettingsError` if it cannot be had."""
+    """Take the address. Raises `CannotListen` if it cannot be had."""
     try:
         family, _, _, _, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -38,9 +42,10 @@ def listen(settings: ApiSettings) -> socket.socket:
     return sock
 
 
-def _not_to_be_had(settings: ApiSettings, exc: OSError) -> SettingsError:
-    mend = "stop the program that uses it, or set another port"
-    return SettingsError((Problem("api.port", f"cannot listen on {settings.host}:{settings.port}: {exc.strerror}", mend),))
+def _not_to_be_had(settings: ApiSettings, exc: OSError) -> CannotListen:
+    reason = (exc.strerror or "no such address").lower()
+    mend = "stop the program that uses it, or set another api.host or api.port"
+    return CannotListen(f"Cannot listen on {settings.host}:{settings.port}: {reason} — {mend}.")
 
 
 class Server(uvicorn.Server):
@@ -55,6 +60,7 @@ class Server(uvicorn.Server):
             ws="none",
             lifespan="off",
             log_config=None,
+            log_level="warning",
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=max(1, int(settings.drain)),

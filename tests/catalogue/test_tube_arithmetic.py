@@ -1,0 +1,269 @@
+"""Pre-analytics: sharing, volumes, splits, conflicts, time points, required types, and the fewest tubes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from decimal import Decimal
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab_agent import exact_json
+from lab_agent.catalogue import basket, preanalytics, supporting_info
+from lab_agent.catalogue.basket import Line
+from lab_agent.catalogue.items import Catalogue, Container, Item, Requirement, SpecimenOption, TimePoint
+from lab_agent.catalogue.packing import EXACT, pack
+from lab_agent.catalogue.tubes import Preanalytics, Tube
+from lab_agent.catalogue.turnaround import Turnaround
+
+TUBE = Container("T5", "T5", "tube", Decimal("5.0"), Decimal("0.5"), "ml", "BAG")
+CATALOGUE = Catalogue("1", {}, {"T5": TUBE, "BAG": Container("BAG", "Bag", "a bag")}, {})
+
+
+def need(item: str, volume: str = "1.0", code: int = 10, **more: object) -> Requirement:
+    option = SpecimenOption("", code, "Serum", container_type="T5", container_name="T5")
+    return replace(Requirement(item, option, TUBE, Decimal(volume), "draw"), **more)  # type: ignore[arg-type]
+
+
+def item(*options: Requirement, required: tuple[Requirement, ...] = (), several: bool = False) -> Item:
+    name = (*options, *required)[0].item_id
+    return Item(name, name, Decimal(1), Turnaround(Decimal(1)), options=options, required=required, multiple_specimen=several)
+
+
+def lines(*items: Item) -> list[Line]:
+    return [Line(i, each, each.options[:1], f"g{i}") for i, each in enumerate(items)]
+
+
+def plan(asked: Iterable[Line]) -> Preanalytics:
+    return preanalytics.calculate(CATALOGUE, asked)
+
+
+def test_items_share_a_tube_and_dead_volume_counts_once() -> None:
+    (tube,) = plan(lines(item(need("a", "1.0")), item(need("b", "2.5")))).tubes
+    assert tube.quantity == Decimal("4.0")
+    assert tube.guids == ("g0", "g1")
+
+
+def test_capacity_splits_into_several_tubes() -> None:
+    tubes = plan(lines(item(need("a", "3.0")), item(need("b", "3.0")))).tubes
+    assert [tube.quantity for tube in tubes] == [Decimal("3.5"), Decimal("3.5")]
+
+
+def test_an_item_above_capacity_fills_tubes_and_shares_the_rest() -> None:
+    tubes = plan(lines(item(need("a", "10.0")), item(need("b", "1.0")))).tubes
+    assert sorted(tube.quantity for tube in tubes) == [Decimal("2.5"), Decimal("5.0"), Decimal("5.0")]
+    assert [tube.guids for tube in tubes if tube.quantity == Decimal("2.5")] == [("g0", "g1")]
+
+
+def test_an_exact_multiple_leaves_no_rest() -> None:
+    assert [tube.quantity for tube in plan(lines(item(need("a", "9.0")))).tubes] == [Decimal("5.0")] * 2
+
+
+@pytest.mark.parametrize(
+    "apart",
+    [
+        {"own_tube": True},
+        {"incompatible": frozenset({"a"})},
+        {"method": "another way"},
+        {"processing": ("freeze",)},
+        {"option": SpecimenOption("", 11, "Plasma")},
+        {"option": SpecimenOption("", 10, "Serum", "ARM", "Arm")},
+        {"container": replace(TUBE, type="T6")},
+        {"time_points": (TimePoint(0, "draw"),)},
+    ],
+)
+def test_what_does_not_go_together_is_kept_apart(apart: dict[str, object]) -> None:
+    other = replace(need("b"), **apart)  # type: ignore[arg-type]
+    assert len(plan(lines(item(need("a")), item(other))).tubes) == 2
+    assert len(plan(lines(item(other), item(need("a")))).tubes) == 2
+
+
+def test_time_points_have_their_own_tubes_methods_and_supporting_info(sample: Catalogue) -> None:
+    asked = basket.read({"contract": "C-100", "analyticsrequests": [{"id": "006.001", "guid": "g"}]}, sample.contracts, 9)
+    tubes = preanalytics.calculate(sample, asked.lines).tubes
+    assert [supporting_info.read(str(tube.supporting_info)).minutes for tube in tubes] == [0, 60, 120]
+    assert len({tube.kind.method for tube in tubes}) == 3
+    assert {tube.guids for tube in tubes} == {("g",)}
+
+
+def test_required_types_are_added(sample: Catalogue) -> None:
+    asked = basket.read({"contract": "C-100", "analyticsrequests": [{"id": "002.015", "guid": "g"}]}, sample.contracts, 9)
+    tubes = preanalytics.calculate(sample, asked.lines).tubes
+    assert [(tube.kind.specimen_code, tube.guids) for tube in tubes] == [(10, ("g",)), (21, ("g",))]
+
+
+def test_several_types_of_one_test_need_its_required_type_once() -> None:
+    serum, plasma, urine = need("a", code=10), need("a", code=11), need("a", code=20)
+    both = item(serum, plasma, required=(urine,), several=True)
+    split = [Line(0, both, (serum,), "g0"), Line(1, both, (plasma,), "g1")]
+    assert [(t.kind.specimen_code, t.guids) for t in plan(split).tubes] == [(10, ("g0",)), (11, ("g1",)), (20, ("g0", "g1"))]
+    assert [t.kind.specimen_code for t in plan([Line(0, both, (serum, plasma), "g0")]).tubes] == [10, 11, 20]
+    twice = [*split, Line(2, both, (serum,), "g2")]
+    assert next(t.quantity for t in plan(twice).tubes if t.kind.specimen_code == 20) == Decimal("2.5")
+
+
+def test_a_missing_guid_is_answered() -> None:
+    (tube,) = plan([Line(0, item(need("a")), (need("a"),), None), Line(1, item(need("b")), (need("b"),), "g")]).tubes
+    assert tube.guids == ("g",)
+    assert tube.item_ids == ("a", "b")
+
+
+def test_the_wire_has_the_fields_of_the_table_in_their_types() -> None:
+    answer = plan(lines(item(need("a", "1.50", processing=("spin", "cool"), supporting_info=("x", "y")))))
+    (with_bag,) = exact_json.loads(exact_json.dumps(answer.as_json([None], transport=True)))["specimens"]
+    assert with_bag == {
+        "label": None,
+        "code": 10,
+        "collection": {"quantity": Decimal("2.00"), "method": "draw"},
+        "processing": [{"description": "spin"}, {"description": "cool"}],
+        "container": [{"description": "tube", "type": "T5"}, {"description": "a bag", "type": "BAG"}],
+        "guids": ["g0"],
+        "supportingInfo": "specimen=10,x,y",
+    }
+    assert answer.as_json(["0001"])["specimens"][0]["container"] == [{"description": "tube", "type": "T5"}]
+    assert answer.as_json(["0001"])["specimens"][0]["label"] == "0001"
+
+
+def test_the_shortest_stability_is_said(sample: Catalogue) -> None:
+    items = [{"id": "001.001", "guid": "a"}, {"id": "001.002", "guid": "b"}]
+    asked = basket.read({"contract": "C-100", "analyticsrequests": items}, sample.contracts, 9)
+    (tube,) = preanalytics.calculate(sample, asked.lines).tubes
+    assert tube.processing == ("Keep at 2–8 °C", "Keeps for 12 hours")
+
+
+def test_supporting_info_round_trips_and_keeps_what_is_not_ours() -> None:
+    info = supporting_info.SupportingInfo("10", "ARM", 60, ("x", "y=1"))
+    assert supporting_info.read(str(info)) == info
+    assert supporting_info.read(" time=soon, ,z").values == ("time=soon", "z")
+
+
+# --- properties -------------------------------------------------------------------------------------------------------
+
+VOLUMES = st.integers(1, 60).map(lambda tenths: Decimal(tenths) / 10)
+CODES = st.sampled_from([10, 11])
+
+
+@st.composite
+def baskets(draw: st.DrawFn, most: int = 6) -> list[Line]:
+    size = draw(st.integers(1, most))
+    names = [f"i{n}" for n in range(size)]
+    made = []
+    for name in names:
+        requirement = need(
+            name,
+            str(draw(VOLUMES)),
+            draw(CODES),
+            own_tube=draw(st.integers(0, 4)) == 0,
+            incompatible=frozenset(draw(st.sets(st.sampled_from(names), max_size=2))) - {name},
+            time_points=(TimePoint(0, "draw"), TimePoint(60, "draw again")) if draw(st.integers(0, 5)) == 0 else (),
+        )
+        extra = (need(name, str(draw(VOLUMES)), 20),) if draw(st.integers(0, 3)) == 0 else ()
+        made.append(item(requirement, required=extra))
+    return [Line(n, each, each.options, f"g{n}" if draw(st.integers(0, 9)) else None) for n, each in enumerate(made)]
+
+
+def wire(asked: Iterable[Line]) -> bytes:
+    answer = plan(asked)
+    return exact_json.dumps(answer.as_json([None] * len(answer.tubes)))
+
+
+@given(baskets(most=16), st.randoms())
+def test_permuting_the_basket_changes_nothing(asked: list[Line], random: object) -> None:
+    shuffled = list(asked)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert wire(shuffled) == wire(asked)
+
+
+@given(baskets(most=16))
+def test_volumes_never_exceed_capacity_and_nothing_is_lost(asked: list[Line]) -> None:
+    tubes = plan(asked).tubes
+    assert all(tube.quantity <= Decimal("5.0") for tube in tubes)
+    wanted = sum(
+        (each.volume * max(1, len(each.time_points)) for line in asked for each in (*line.chosen, *line.item.required)),
+        Decimal(0),
+    )
+    assert sum(((tube.quantity - Decimal("0.5")) for tube in tubes), Decimal(0)) == wanted
+
+
+@given(baskets(most=16))
+def test_each_guid_is_covered_and_no_other_appears(asked: list[Line]) -> None:
+    given_guids = {line.guid for line in asked if line.guid}
+    assert {guid for tube in plan(asked).tubes for guid in tube.guids} == given_guids
+
+
+@given(baskets(most=16))
+def test_nobody_shares_a_tube_who_may_not(asked: list[Line]) -> None:
+    for tube in plan(asked).tubes:
+        needs = [piece.need.requirement for piece in tube.pieces]
+        assert len(needs) == 1 or not any(each.own_tube for each in needs)
+        assert not any(one.item_id in other.incompatible for one in needs for other in needs if one is not other)
+
+
+@given(baskets(most=8), st.data())
+def test_splitting_a_basket_never_needs_fewer_tubes_than_the_whole(asked: list[Line], data: st.DataObject) -> None:
+    first = data.draw(st.sets(st.sampled_from(range(len(asked)))))
+    one = [line for n, line in enumerate(asked) if n in first]
+    two = [line for n, line in enumerate(asked) if n not in first]
+    assert len(plan(asked).tubes) <= len(plan(one).tubes) + len(plan(two).tubes)
+
+
+@given(st.lists(st.integers(1, 45), min_size=1, max_size=6), st.sets(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=5))
+def test_brute_force_agrees_on_small_baskets(sizes: list[int], apart: set[tuple[int, int]]) -> None:
+    def together(i: int, j: int) -> bool:
+        return (i, j) not in apart and (j, i) not in apart
+
+    fewest = min(
+        len(parts) for parts in partitions(list(range(len(sizes)))) if all(fits(part, sizes, together) for part in parts)
+    )
+    packing = pack(sizes, 45, together)
+    assert len(packing.tubes) == fewest
+    assert packing.lower_bound <= fewest
+    assert sorted(i for tube in packing.tubes for i in tube) == list(range(len(sizes)))
+    assert all(fits(tube, sizes, together) for tube in packing.tubes)
+
+
+def partitions(pieces: list[int]) -> Iterator[list[list[int]]]:
+    if not pieces:
+        yield []
+        return
+    for rest in partitions(pieces[1:]):
+        yield [[pieces[0]], *rest]
+        for n in range(len(rest)):
+            yield [*rest[:n], [pieces[0], *rest[n]], *rest[n + 1 :]]
+
+
+def fits(part: Iterable[int], sizes: list[int], together: object) -> bool:
+    held = list(part)
+    return sum(sizes[i] for i in held) <= 45 and all(together(i, j) for i in held for j in held if i < j)  # type: ignore[operator]
+
+
+@given(st.lists(st.integers(1, 45), min_size=EXACT + 1, max_size=40))
+def test_large_baskets_stay_within_the_known_bound(sizes: list[int]) -> None:
+    packing = pack(sizes, 45, lambda _i, _j: True)
+    assert packing.lower_bound <= len(packing.tubes) <= packing.lower_bound * 3 / 2 + 1
+    assert all(sum(sizes[i] for i in tube) <= 45 for tube in packing.tubes)
+
+
+def test_no_limit_and_no_pieces() -> None:
+    assert pack([], 10, lambda _i, _j: True).tubes == ()
+    assert pack([5, 5, 5], None, lambda _i, _j: True).tubes == ((0, 1, 2),)
+    assert len(pack([5, 5, 5], None, lambda _i, _j: False).tubes) == 3
+
+
+def test_first_fit_alone_would_need_a_tube_more() -> None:
+    sizes = [4, 4, 5, 5, 6, 6, 2, 3, 5]  # 40 in all: four tubes of ten, which first-fit decreasing misses
+    assert len(pack(sizes, 10, lambda _i, _j: True).tubes) == 4
+
+
+def test_a_tube_lists_items_in_one_order(sample: Catalogue) -> None:
+    ids = [each for each in sample.contract("C-100").items if len(sample.contract("C-100").items[each].options) == 1]
+    numbers = count()
+    raw = [{"id": each, "guid": f"g{next(numbers)}"} for each in ids]
+    asked = basket.read({"contract": "C-100", "analyticsrequests": raw}, sample.contracts, 99)
+    groups = preanalytics.calculate(sample, asked.lines).groups
+    assert all(len(group.tubes) == group.lower_bound for group in groups)
+    tubes: list[Tube] = [tube for group in groups for tube in group.tubes]
+    assert tubes == sorted(tubes, key=lambda tube: (tube.kind.rank(), tube.rank()))
