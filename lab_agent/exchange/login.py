@@ -123,7 +123,7 @@ async def _answer(
         async with asyncio.timeout(_PATIENCE):
             target = await _target(reader)
             ours = target is not None and _is_ours(target, sign_in)
-            writer.write(_page("Signed in. You can close this window." if ours else "Nothing to see here.", found=ours))
+            writer.write(_page("The sign-in has arrived. You can close this window." if ours else "Nothing to see here.", found=ours))
             await writer.drain()
         if ours and not received.done():
             received.set_result(str(target))

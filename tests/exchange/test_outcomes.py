@@ -1,0 +1,114 @@
+from datetime import UTC, datetime
+
+import pytest
+
+from lab_agent import errors
+from lab_agent.errors import Issue
+from lab_agent.exchange.outcomes import Asked, Kind, content, failure, read_issues, retry_after
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+READ = Asked(kind=Kind.READ, what="GET Task")
+SEARCH = Asked(kind=Kind.SEARCH, what="searching Task")
+WRITE = Asked(kind=Kind.WRITE, what="POST Task")
+PUT = Asked(kind=Kind.WRITE, what="PUT Task", if_match=True)
+CONDITIONAL = Asked(kind=Kind.WRITE, what="POST Observation", if_none_exist=True)
+OUTCOME = b'{"resourceType":"OperationOutcome","issue":[{"severity":"error","code":"invalid","diagnostics":"Smith"},7]}'
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "headers", "expected"),
+    [
+        (READ, 403, {}, errors.NotReadable),
+        (READ, 404, {}, errors.NotReadable),
+        (READ, 410, {}, errors.NotReadable),
+        (READ, 400, {}, errors.ServiceRefusal),
+        (READ, 501, {}, errors.ServiceRefusal),
+        (READ, 500, {}, errors.ServiceUnavailable),
+        (READ, 503, {}, errors.ServiceUnavailable),
+        (READ, 408, {}, errors.ServiceUnavailable),
+        (READ, 302, {}, errors.ServiceRefusal),
+        (SEARCH, 400, {}, errors.NotOffered),
+        (SEARCH, 404, {}, errors.NotOffered),
+        (SEARCH, 405, {}, errors.NotOffered),
+        (SEARCH, 501, {}, errors.NotOffered),
+        (SEARCH, 403, {}, errors.ServiceRefusal),
+        (SEARCH, 502, {}, errors.ServiceUnavailable),
+        (PUT, 409, {}, errors.StaleVersion),
+        (PUT, 412, {}, errors.StaleVersion),
+        (CONDITIONAL, 412, {}, errors.SeveralMatches),
+        (CONDITIONAL, 409, {}, errors.ServiceRefusal),
+        (WRITE, 412, {}, errors.ServiceRefusal),
+        (WRITE, 409, {}, errors.ServiceRefusal),
+        (WRITE, 404, {}, errors.ServiceRefusal),
+        (WRITE, 500, {}, errors.OutcomeUnknown),
+        (WRITE, 502, {}, errors.OutcomeUnknown),
+        (WRITE, 503, {}, errors.OutcomeUnknown),
+        (WRITE, 504, {}, errors.OutcomeUnknown),
+        (WRITE, 408, {}, errors.OutcomeUnknown),
+        (WRITE, 503, {"retry-after": "7"}, errors.ServiceUnavailable),
+        (WRITE, 429, {}, errors.ServiceUnavailable),
+        (WRITE, 501, {}, errors.ServiceRefusal),
+        (WRITE, 307, {}, errors.ServiceRefusal),
+        (WRITE, 401, {}, errors.SignInNeeded),
+        (READ, 401, {}, errors.SignInNeeded),
+    ],
+)
+def test_a_status_is_judged_with_its_request(asked: Asked, status: int, headers: dict[str, str], expected: type) -> None:
+    assert type(failure(asked, status, headers, b"<html>", now=NOW)) is expected
+
+
+@pytest.mark.parametrize("status", [200, 201, 204])
+def test_success_is_no_failure(status: int) -> None:
+    assert failure(WRITE, status, {}, b"", now=NOW) is None
+
+
+def test_issues_are_kept_and_diagnostics_stay_out_of_the_sentence() -> None:
+    found = failure(WRITE, 422, {}, OUTCOME, now=NOW)
+    assert isinstance(found, errors.ServiceRefusal)
+    assert found.status == 422
+    assert found.issues == (Issue("error", "invalid", "Smith"),)
+    assert str(found) == "POST Task was answered with 422 (invalid)"
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("120", 120.0),
+        (" 3 ", 3.0),
+        ("Sun, 01 Mar 2026 12:00:30 GMT", 30.0),
+        ("Sun, 01 Mar 2026 11:00:00 GMT", 0.0),
+        ("Sun, 01 Mar 2026 12:00:30 -0000", 30.0),
+        ("soon", None),
+        ("-5", None),
+        ("", None),
+        ("٣", None),
+        (None, None),
+    ],
+)
+def test_retry_after_in_both_forms(value: str | None, seconds: float | None) -> None:
+    assert retry_after(value, NOW) == seconds
+
+
+def test_retry_after_travels_with_the_failure() -> None:
+    found = failure(READ, 503, {"retry-after": "Sun, 01 Mar 2026 12:01:00 GMT"}, b"", now=NOW)
+    assert isinstance(found, errors.ServiceUnavailable)
+    assert found.retry_after == 60.0
+
+
+@pytest.mark.parametrize("body", [b"<html>please sign in</html>", b'{"cut": ', b"", b"[]", b"\xff\xfe"])
+def test_a_success_that_is_no_json_object(body: bytes) -> None:
+    with pytest.raises(errors.AnswerUnreadable):
+        content(WRITE, body)
+    with pytest.raises(errors.ServiceUnavailable):
+        content(READ, body)
+
+
+def test_a_byte_order_mark_is_no_fault() -> None:
+    assert content(READ, b"\xef\xbb\xbf{}") == {}
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"nonsense", b"[]", b'{"resourceType":"Task"}', b'{"resourceType":"OperationOutcome","issue":"x"}']
+)
+def test_no_issues_where_there_is_no_outcome(body: bytes) -> None:
+    assert read_issues(body) == ()
