@@ -1,0 +1,137 @@
+"""Users of the status page: who may sign in, and what they may do.
+
+A wrong name costs as much time as a wrong password, so that nobody learns which names exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from lab_agent.crypto import Passwords
+from lab_agent.errors import DataInvalidError, Problem, StoreError
+from lab_agent.ports.store import Role, Store, UnitOfWork, UserRecord
+
+__all__ = ["Account", "Accounts", "Role"]
+
+MIN_PASSWORD = 12
+MAX_PASSWORD = 256
+_NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
+_LEVELS = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """A user as others may see it: no hash. `changed_at` moves with role and password, and ends older sessions."""
+
+    name: str
+    role: Role
+    created_at: datetime
+    changed_at: datetime
+
+    def may(self, role: Role) -> bool:
+        """Whether the user may do what `role` may: an admin what an operator may, an operator what a viewer may."""
+        return _LEVELS.index(self.role) >= _LEVELS.index(role)
+
+
+class Accounts:
+    """The users in the store. Names are compared in lower case."""
+
+    def __init__(self, store: Store, passwords: Passwords) -> None:
+        self._store = store
+        self._passwords = passwords
+
+    async def add(self, name: str, password: str, role: Role, *, now: datetime) -> Account:
+        """Add a user. Raises `DataInvalidError` for a name or password that will not do, `AlreadyKnownError` for a taken name."""
+        problems = (*_name_problems(name), *_password_problems(password))
+        if problems:
+            raise DataInvalidError(problems)
+        user = UserRecord(name=_plain(name), role=role, password_hash=await self._hash(password), created_at=now, changed_at=now)
+
+        def work(uow: UnitOfWork) -> None:
+            uow.users.add(user)
+            uow.commit()
+
+        await self._store.run(work)
+        return _account(user)
+
+    async def list(self) -> tuple[Account, ...]:
+        """Every user, by name."""
+        return await self._store.run(lambda uow: tuple(_account(user) for user in uow.users.all()))
+
+    async def get(self, name: str) -> Account | None:
+        """One user; None if there is none of that name (any more)."""
+        user = await self._user(name)
+        return None if user is None else _account(user)
+
+    async def remove(self, name: str) -> bool:
+        """Remove a user. False if there is none of that name."""
+
+        def work(uow: UnitOfWork) -> bool:
+            removed = uow.users.remove(_plain(name))
+            uow.commit()
+            return removed
+
+        return await self._store.run(work)
+
+    async def set_password(self, name: str, password: str, *, now: datetime) -> None:
+        """Give a user a new password. Raises `DataInvalidError`, and `StoreError` if there is none of that name."""
+        if problems := _password_problems(password):
+            raise DataInvalidError(problems)
+        hashed = await self._hash(password)
+        await self._change(name, lambda user: replace(user, password_hash=hashed, changed_at=now))
+
+    async def set_role(self, name: str, role: Role, *, now: datetime) -> None:
+        """Give a user another role. Raises `StoreError` if there is none of that name."""
+        await self._change(name, lambda user: replace(user, role=role, changed_at=now))
+
+    async def verify(self, name: str, password: str) -> Account | None:
+        """Give the user if name and password are right, else None, after the same time for an unknown name."""
+        user = await self._user(name)
+        tried = password[:MAX_PASSWORD]
+        right = await asyncio.to_thread(self._passwords.matches, tried, None if user is None else user.password_hash)
+        if user is None or not right or len(password) > MAX_PASSWORD:
+            return None
+        if self._passwords.outdated(user.password_hash):
+            hashed = await self._hash(password)
+            await self._change(name, lambda user: replace(user, password_hash=hashed))
+        return _account(user)
+
+    async def _user(self, name: str) -> UserRecord | None:
+        return await self._store.run(lambda uow: uow.users.get(_plain(name)))
+
+    async def _hash(self, password: str) -> str:
+        return await asyncio.to_thread(self._passwords.hash, password)
+
+    async def _change(self, name: str, change: Callable[[UserRecord], UserRecord]) -> None:
+        def work(uow: UnitOfWork) -> None:
+            user = uow.users.get(_plain(name))
+            if user is None:
+                raise StoreError(f"There is no user {_plain(name)}.")
+            uow.users.save(change(user))
+            uow.commit()
+
+        await self._store.run(work)
+
+
+def _account(user: UserRecord) -> Account:
+    return Account(name=user.name, role=user.role, created_at=user.created_at, changed_at=user.changed_at)
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower()
+
+
+def _name_problems(name: str) -> tuple[Problem, ...]:
+    if _NAME.fullmatch(_plain(name)):
+        return ()
+    return (Problem("name", "not a user name", "use 1 to 64 letters a-z, digits and . _ @ -, beginning with a letter or digit"),)
+
+
+def _password_problems(password: str) -> tuple[Problem, ...]:
+    if MIN_PASSWORD <= len(password) <= MAX_PASSWORD:
+        return ()
+    return (Problem("password", "too short or too long", f"use {MIN_PASSWORD} to {MAX_PASSWORD} characters"),)

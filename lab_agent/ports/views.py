@@ -1,0 +1,206 @@
+"""What pages, commands and metrics see of the store: frozen pictures, nothing that identifies a patient.
+
+Looking never holds up the work, and changes nothing. Times are aware and in UTC; an age is `now` minus such a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Generic, Protocol, TypeVar
+
+from lab_agent.domain.ids import EffectId, LineKey, OrderKey, ReportKey
+from lab_agent.domain.journal import Alert, Effect, EffectKind, Event, LabelUse, LineRecord, OrderRecord, ReportRecord
+from lab_agent.domain.lifecycle import EffectState, LineState, OrderState, ReportState
+from lab_agent.domain.values import Identifier
+
+T = TypeVar("T")
+
+POLL_SUCCEEDED = "poll.succeeded"
+"""Note that holds when the service was last polled with success, as an ISO 8601 time with offset."""
+PAGE = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page(Generic[T]):
+    """Part of a list: `total` is the length of the whole, `offset` the number of items before these."""
+
+    items: tuple[T, ...]
+    total: int
+    offset: int
+
+    @property
+    def more(self) -> bool:
+        """Whether items follow."""
+        return self.offset + len(self.items) < self.total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """How things stand. States of which there is none are missing from the counts.
+
+    `oldest_…` say since when the oldest one has been in its state (the change that brought it there). `due_since` is when the
+    longest waiting effect that could be done now became due, as of `now`; None while nothing waits.
+    """
+
+    orders: Mapping[OrderState, int]
+    lines: Mapping[LineState, int]
+    effects: Mapping[EffectState, int]
+    reports: Mapping[ReportState, int]
+    oldest_orders: Mapping[OrderState, datetime]
+    oldest_effects: Mapping[EffectState, datetime]
+    oldest_reports: Mapping[ReportState, datetime]
+    due_since: datetime | None
+    overdue_orders: int
+    alerts: tuple[Alert, ...]
+    last_poll: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderSummary:
+    """An order in a list.
+
+    `ended_lines` of its `lines` have ended; `troubles` are effects and reports of it that wait for a person.
+    """
+
+    key: OrderKey
+    task_id: str
+    state: OrderState
+    contract: str | None
+    requisition: Identifier | None
+    accession: str | None
+    adapter: str | None
+    reason: str | None
+    seen_at: datetime
+    changed_at: datetime
+    expected_at: datetime | None
+    lines: int
+    ended_lines: int
+    open_effects: int
+    troubles: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportSummary:
+    """A report in a list: all but its content."""
+
+    key: ReportKey
+    source: str
+    message: str
+    sequence: int
+    report_id: str | None
+    version: int | None
+    issued: datetime | None
+    state: ReportState
+    order: OrderKey | None
+    lines: tuple[LineKey, ...]
+    reason: str | None
+    received_at: datetime
+    changed_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderDetail:
+    """All about one order: effects and events oldest first, reports by their arrival."""
+
+    order: OrderRecord
+    lines: tuple[LineRecord, ...]
+    labels: tuple[LabelUse, ...]
+    effects: tuple[Effect, ...]
+    reports: tuple[ReportSummary, ...]
+    events: tuple[Event, ...]
+
+
+class Sort(StrEnum):
+    """What a failure is about."""
+
+    ORDER = "order"
+    EFFECT = "effect"
+    REPORT = "report"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """Something that waits for a person.
+
+    A held order, a parked or doubtful effect, or a report that fits nothing. `ref` is its key or number; `kind` is the kind
+    of an effect, the adapter of a report, or the contract of an order.
+    """
+
+    sort: Sort
+    ref: str
+    state: str
+    kind: str | None
+    order: OrderKey | None
+    subject: str | None
+    reason: str | None
+    since: datetime
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Numbers for metrics."""
+
+    orders: Mapping[OrderState, int]
+    lines: Mapping[LineState, int]
+    effects: Mapping[tuple[EffectKind, EffectState], int]
+    reports: Mapping[ReportState, int]
+    alerts: int
+    due_since: datetime | None
+    last_poll: datetime | None
+
+
+class Views(Protocol):
+    """Reads. Each call may raise `StoreUnreachableError` and `SchemaMismatchError`."""
+
+    async def overview(self, *, now: datetime) -> Overview:
+        """How things stand."""
+        ...
+
+    async def counts(self, *, now: datetime) -> Counts:
+        """Numbers for metrics."""
+        ...
+
+    async def failures(self, *, offset: int = 0, limit: int = PAGE) -> Page[Trouble]:
+        """What waits for a person, longest first."""
+        ...
+
+    async def orders(
+        self, *, search: str | None = None, states: Collection[OrderState] = (), offset: int = 0, limit: int = PAGE
+    ) -> Page[OrderSummary]:
+        """Orders, newest first; `search` is an order or line key, Task id, requisition, accession or barcode, whole."""
+        ...
+
+    async def order(self, key: OrderKey) -> OrderDetail | None:
+        """All about one order; None if it is unknown."""
+        ...
+
+    async def effects(
+        self,
+        *,
+        states: Collection[EffectState] = (),
+        kinds: Collection[EffectKind] = (),
+        offset: int = 0,
+        limit: int = PAGE,
+    ) -> Page[Effect]:
+        """Effects, oldest first."""
+        ...
+
+    async def effect(self, effect: EffectId) -> Effect | None:
+        """One effect; None if it is unknown."""
+        ...
+
+    async def reports(self, *, states: Collection[ReportState] = (), offset: int = 0, limit: int = PAGE) -> Page[ReportSummary]:
+        """Reports, newest first."""
+        ...
+
+    async def report(self, key: ReportKey) -> ReportRecord | None:
+        """One report with its content; None if it is unknown."""
+        ...
+
+    async def alerts(self, *, offset: int = 0, limit: int = PAGE) -> Page[Alert]:
+        """Alerts, open and closed, newest first."""
+        ...

