@@ -37,6 +37,10 @@ from lab_agent.settings_status import StatusSettings
 from lab_agent.settings_store import StoreSettings
 from lab_agent.settings_worker import WorkerSettings
 
+_NO_FILE = (
+    Problem("--config", "no settings file was named", "name one with --config or LAB_AGENT_CONFIG; `lab-agent init` makes one"),
+)
+
 
 class Settings(BaseSettings):
     """All groups. Made by `load_settings`; made directly, it takes what it is given and looks nowhere else."""
@@ -94,15 +98,10 @@ def load_settings(path: Path | None, environ: Mapping[str, str] | None = None) -
     try:
         settings = Settings(_build_sources=(layers, {}))
     except ValidationError as exc:
-        raise SettingsError(problems + problems_of(exc, Settings, origins)) from None
+        raise SettingsError(_NO_FILE[: path is None] + problems + problems_of(exc, Settings, origins)) from None
     if problems := problems + contradictions(settings.exchange, settings.worker, settings.lis):
         raise SettingsError(problems)
     return settings
-
-
-def missing_file_hint(path: Path | None) -> Problem:
-    """Say what to do where no settings file was named at all."""
-    return Problem(str(path or "--config"), "no settings file was named", "use --config PATH or LAB_AGENT_CONFIG")
 
 
 def _with_lists(source: Source) -> Source:

@@ -31,7 +31,7 @@ def _lease(exchange: ExchangeSettings, worker: WorkerSettings, lis: LisSettings)
 
 
 def _adapters(exchange: ExchangeSettings, lis: LisSettings) -> Iterator[Problem]:
-    names = [table.name for table in lis.adapters()]
+    names = list(lis.tables)
     wanted = {"lis.default": lis.default} | {
         f"exchange.contracts.{code}.adapter": contract.adapter
         for code, contract in exchange.contracts.items()

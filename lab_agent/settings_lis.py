@@ -6,21 +6,11 @@ The agent knows only the names of the adapter tables: what is inside belongs to 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ConfigDict
 
 from lab_agent.settings_base import Group, Seconds
-
-
-@dataclass(frozen=True, slots=True)
-class AdapterTable:
-    """One `[lis.<name>]` table: `adapter` is the entry point's name, `settings` everything else in it."""
-
-    name: str
-    adapter: str
-    settings: Mapping[str, Any]
 
 
 class LisSettings(Group):
@@ -39,11 +29,7 @@ class LisSettings(Group):
     collect_interval: Seconds = 10.0
     """Seconds between two looks for results."""
 
-    def adapters(self) -> tuple[AdapterTable, ...]:
-        """The adapter tables, by name."""
-        return tuple(_adapter(name, table) for name, table in sorted((self.__pydantic_extra__ or {}).items()))
-
-
-def _adapter(name: str, table: Mapping[str, Any]) -> AdapterTable:
-    own = {key: value for key, value in table.items() if key != "adapter"}
-    return AdapterTable(name, str(table.get("adapter", name)), own)
+    @property
+    def tables(self) -> Mapping[str, Mapping[str, Any]]:
+        """The adapter tables by name, each with everything that stands in it."""
+        return self.__pydantic_extra__ or {}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab_agent.errors import SettingsError
+from lab_agent.lis.folder.settings import FolderSettings
 from lab_agent.settings import Settings, load_settings
 from lab_agent.settings_keys import ANY_NAME, REPEATED, walk
 
@@ -55,6 +56,7 @@ def test_the_example_names_every_key_and_no_other():
     known -= {path for path in known if any(other.startswith((f"{path}.", f"{path}{REPEATED}.")) for other in known)}
     adapters = {path for path in named if path.startswith("lis.") and path.count(".") > 1}
     assert named - adapters == known
+    assert adapters == {f"lis.folder.{name}" for name in ("adapter", *FolderSettings.model_fields)}
 
 
 def test_the_example_shows_the_defaults():
@@ -65,6 +67,8 @@ def test_the_example_shows_the_defaults():
         for key in walk(Settings)
         if not key.field.is_required() and ANY_NAME not in key.path and REPEATED not in key.path
     }
+    folder = FolderSettings.model_validate({k: v for k, v in settings.lis.tables["folder"].items() if k != "adapter"})
+    assert folder == FolderSettings(orders=folder.orders, results=folder.results)
     wrong = {}
     for path, default in defaults.items():
         value = settings

@@ -58,7 +58,7 @@ def test_a_file_alone_is_enough(tmp_path):
     settings = load_settings(written(tmp_path, VALID), {})
     assert password(settings) == "from-file"
     assert settings.worker.mode == "normal"
-    assert settings.lis.adapters()[0].settings == {"orders": "orders"}
+    assert settings.lis.tables["folder"] == {"orders": "orders"}
     assert settings.report_system == "https://codes.example/report"
     assert settings.observation_system == "https://codes.example/observation"
 
@@ -87,7 +87,7 @@ def test_a_list_is_given_as_words_by_environment_and_credential(tmp_path):
 
 def test_adapter_tables_can_be_completed_from_outside(tmp_path):
     settings = load_settings(written(tmp_path, VALID), {"LAB_AGENT_LIS__FOLDER__RESULTS": "results"})
-    assert settings.lis.adapters()[0].settings == {"orders": "orders", "results": "results"}
+    assert settings.lis.tables["folder"] == {"orders": "orders", "results": "results"}
 
 
 def test_other_credentials_of_the_unit_are_left_alone(tmp_path):
