@@ -1,0 +1,315 @@
+"""The order as received: what the partner sent, in frozen values, before anybody has judged it.
+
+Nothing is required here. Whatever is missing or of the wrong type is None or empty, and what was of the wrong type is kept as a
+`Flaw`, so that the rules can say all that is wrong at once. Every part knows its place (`where`, such as
+`Specimen[2].container[0]`), since a refusal must name it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Protocol
+
+from lab_agent.domain.values import CodeableConcept, Coding, Identifier
+
+NOTHING = CodeableConcept()
+"""What stands where no concept was sent."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ResourceRef:
+    """A resource on the service; `type` in canonical spelling, such as `ProcedureRequest`."""
+
+    type: str
+    id: str
+
+    def __str__(self) -> str:
+        """Give it as the interface writes references: `procedurerequest/<id>`."""
+        return f"{self.type.lower()}/{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Why a resource could not be read: HTTP `status` (0 where there was none) and the service's words."""
+
+    reason: str
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """Something of the wrong type, which was left out: where, and what it should have been."""
+
+    where: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A reference as received. `target` is None where it leads nowhere that we know; `foreign` where it leaves the service."""
+
+    where: str
+    text: str | None = None
+    target: ResourceRef | None = None
+    foreign: bool = False
+    identifier: Identifier | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A date-time as received; `at` is None unless the text is a full date-time with offset."""
+
+    text: str
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One entry of meta.security: `system` as received (full address or short name), `code` the counterparty's guid."""
+
+    system: str
+    code: str
+
+    @property
+    def name(self) -> str:
+        """The short name of the right: read, readhistory, updatebody, owner."""
+        return self.system.rstrip("/").rsplit("/", 1)[-1].casefold()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskInput:
+    """One option of the order-level Task (interface: Task.input)."""
+
+    where: str
+    type: CodeableConcept
+    value: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedTask:
+    """A Task of either level."""
+
+    ref: ResourceRef | None
+    where: str
+    status: str | None = None
+    code: CodeableConcept = NOTHING
+    based_on: tuple[Link, ...] = ()
+    part_of: tuple[Link, ...] = ()
+    inputs: tuple[TaskInput, ...] = ()
+    rights: tuple[Right, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """Its id; empty where the resource carried none."""
+        return self.ref.id if self.ref else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedRequest:
+    """A ProcedureRequest. `supporting` are all links of supportingInfo, contract and others; `old_orders` basedOn identifiers."""
+
+    ref: ResourceRef
+    where: str
+    status: str | None = None
+    identifiers: tuple[Identifier, ...] = ()
+    requisition: Identifier | None = None
+    supporting: tuple[Link, ...] = ()
+    code: CodeableConcept = NOTHING
+    subject: Link | None = None
+    occurrence: Moment | None = None
+    specimens: tuple[Link, ...] = ()
+    notes: tuple[str, ...] = ()
+    old_orders: tuple[Identifier, ...] = ()
+    rights: tuple[Right, ...] = ()
+
+    @property
+    def owner(self) -> str | None:
+        """The guid of the counterparty that owns it, by its rights."""
+        return next((right.code for right in self.rights if right.name == "owner"), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedLine:
+    """An order line: its Task, and the ProcedureRequest that the Task is based on (None if unread, missing or not one)."""
+
+    task: ReceivedTask
+    request: ReceivedRequest | None = None
+
+    @property
+    def id(self) -> str:
+        """The line's name: the id of its Task."""
+        return self.task.id
+
+    @property
+    def where(self) -> str:
+        """The place to name for it."""
+        return self.request.where if self.request else self.task.where
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedContainer:
+    """A container of a Specimen. `quantity` keeps its digits."""
+
+    where: str
+    identifiers: tuple[Identifier, ...] = ()
+    type: CodeableConcept = NOTHING
+    quantity: Decimal | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extension:
+    """An extension with a string in it."""
+
+    url: str | None
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedSpecimen:
+    """A Specimen."""
+
+    ref: ResourceRef
+    where: str
+    type: CodeableConcept = NOTHING
+    subject: Link | None = None
+    collected: Moment | None = None
+    method: CodeableConcept = NOTHING
+    body_site: CodeableConcept = NOTHING
+    containers: tuple[ReceivedContainer, ...] = ()
+    extensions: tuple[Extension, ...] = ()
+    rights: tuple[Right, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedTelecom:
+    """A way to reach the patient."""
+
+    system: str | None
+    value: str | None
+    use: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedPatient:
+    """A Patient. `birth_date` is None unless the text is a whole date. `birth_text` is what was sent."""
+
+    ref: ResourceRef
+    where: str = "Patient"
+    family: str | None = None
+    given: tuple[str, ...] = ()
+    gender: str | None = None
+    birth_date: date | None = None
+    birth_text: str | None = None
+    telecom: tuple[ReceivedTelecom, ...] = ()
+    identifiers: tuple[Identifier, ...] = ()
+    rights: tuple[Right, ...] = ()
+
+    @property
+    def anonymous(self) -> bool:
+        """Whether this is the anonymous form: family of exactly ten digits, both given names `-` (interface: Patient)."""
+        digits = self.family is not None and len(self.family) == 10 and self.family.isascii() and self.family.isdigit()
+        return digits and self.given == ("-", "-")
+
+
+AnswerValue = bool | int | Decimal | str | Coding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedAnswer:
+    """The answers to one question, wherever it was nested; `values` is empty for a group and for no answer."""
+
+    where: str
+    link_id: str | None
+    text: str | None = None
+    values: tuple[AnswerValue, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedResponse:
+    """A QuestionnaireResponse, its nested answers in one row."""
+
+    ref: ResourceRef | None
+    where: str
+    status: str | None = None
+    source: Link | None = None
+    subject: Link | None = None
+    answers: tuple[ReceivedAnswer, ...] = ()
+    rights: tuple[Right, ...] = ()
+
+
+class Placed(Protocol):
+    """A resource of the order: what it is, where it stands, and who has which right to it."""
+
+    @property
+    def ref(self) -> ResourceRef | None:
+        """Its id on the service."""
+        ...
+
+    @property
+    def where(self) -> str:
+        """Its place in the order."""
+        ...
+
+    @property
+    def rights(self) -> tuple[Right, ...]:
+        """Its meta.security."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedOrder:
+    """A whole order. `responses` is None where it is not known whether there are answers."""
+
+    task: ReceivedTask
+    lines: tuple[ReceivedLine, ...] = ()
+    specimens: tuple[ReceivedSpecimen, ...] = ()
+    patients: tuple[ReceivedPatient, ...] = ()
+    responses: tuple[ReceivedResponse, ...] | None = None
+    unreadable: tuple[tuple[ResourceRef, Unreadable], ...] = ()
+    unread: tuple[ResourceRef, ...] = ()
+    flaws: tuple[Flaw, ...] = ()
+
+    @property
+    def requests(self) -> tuple[ReceivedRequest, ...]:
+        """The ProcedureRequests that could be read, each once."""
+        found = {line.request.ref: line.request for line in self.lines if line.request}
+        return tuple(found.values())
+
+    @property
+    def counterparty(self) -> str | None:
+        """The guid of the partner: the one owner of the ProcedureRequests; None where there is none, or more than one."""
+        owners = {request.owner for request in self.requests if request.owner}
+        return owners.pop() if len(owners) == 1 else None
+
+    @property
+    def patient(self) -> ReceivedPatient | None:
+        """The Patient of the order, if exactly one was read."""
+        return self.patients[0] if len(self.patients) == 1 else None
+
+    @property
+    def patient_reference(self) -> str | None:
+        """The one patient of the order, as `patient/<id>`, or `<system>|<value>` of a global identifier; None where not one."""
+        subjects = {subject_key(request.subject) for request in self.requests if request.subject} - {None}
+        return subjects.pop() if len(subjects) == 1 else None
+
+    def specimens_of(self, request: ReceivedRequest) -> tuple[ReceivedSpecimen, ...]:
+        """The Specimens that a ProcedureRequest names and that could be read."""
+        wanted = [link.target for link in request.specimens]
+        return tuple(specimen for specimen in self.specimens if specimen.ref in wanted)
+
+    def lines_of(self, specimen: ReceivedSpecimen) -> tuple[ReceivedLine, ...]:
+        """The lines that are made from a Specimen."""
+        return tuple(
+            line for line in self.lines if line.request and any(link.target == specimen.ref for link in line.request.specimens)
+        )
+
+
+def subject_key(link: Link | None) -> str | None:
+    """A text that is the same for the same patient: the reference in one form, or the global identifier."""
+    if link is None or (link.target is None and link.identifier is None):
+        return None
+    if link.target is not None:
+        return str(link.target)
+    return f"{link.identifier.system or ''}|{link.identifier.value}" if link.identifier else None

@@ -1,0 +1,144 @@
+"""An order's graph while it is fetched: what was read, what cannot be read, and what is still wanted.
+
+A step loops: it reads what is `wanted`, tells the graph, and stops when nothing is wanted any more. Which resources belong to
+an order is decided here and nowhere else (interface: Laboratory-side endpoints; References).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lab_agent import exact_json
+from lab_agent.domain.received import ResourceRef, Unreadable
+from lab_agent.errors import DataInvalidError, ForeignOrigin, Problem
+from lab_agent.fhir.identification import without_identification
+from lab_agent.fhir.references import parse
+
+Json = Mapping[str, Any]
+_FORMAT = 1
+PURGED = Unreadable("its identification data was purged here", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphJson:
+    """A graph as bytes, in two parts that are kept apart (law 7)."""
+
+    medical: bytes
+    identification: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OrderGraph:
+    """The resources of one order. `questionnaire_responses` is None where it is not known whether there are any."""
+
+    base_url: str
+    order_task: Json
+    line_tasks: tuple[Json, ...] = ()
+    resources: Mapping[ResourceRef, Json] = field(default_factory=dict)
+    unreadable: Mapping[ResourceRef, Unreadable] = field(default_factory=dict)
+    questionnaire_responses: tuple[Json, ...] | None = None
+
+    def wanted(self) -> frozenset[ResourceRef]:
+        """References of this order that are neither read nor known to be unreadable."""
+        return frozenset(self._belonging()) - self.resources.keys() - self.unreadable.keys()
+
+    def with_read(self, ref: ResourceRef, body: Json) -> OrderGraph:
+        """The graph with one more resource read; it is not unreadable any more."""
+        left = {each: why for each, why in self.unreadable.items() if each != ref}
+        return replace(self, resources={**self.resources, ref: body}, unreadable=left)
+
+    def with_unreadable(self, ref: ResourceRef, reason: str, status: int = 0) -> OrderGraph:
+        """The graph that knows of one more resource which cannot be read."""
+        return replace(self, unreadable={**self.unreadable, ref: Unreadable(reason, status)})
+
+    def with_questionnaire_responses(self, responses: Iterable[Json] | None) -> OrderGraph:
+        """The graph with the answer of the search; None where the service offers none."""
+        return replace(self, questionnaire_responses=None if responses is None else tuple(responses))
+
+    def forget_unreadable(self) -> OrderGraph:
+        """The graph that wants everything again that could not be read: a right may have been granted since."""
+        return replace(self, unreadable={})
+
+    def procedure_request_ids(self) -> tuple[str, ...]:
+        """Ids of the ProcedureRequests of the lines, each once, in the order of the lines."""
+        return tuple(dict.fromkeys(ref.id for ref in self._requests()))
+
+    def to_json(self) -> GraphJson:
+        """Give it as bytes. The medical part holds no name, birth date, narrative or display of a reference."""
+        patients = {ref: body for ref, body in self.resources.items() if ref.type == "Patient"}
+        others = {ref: without_identification(body) for ref, body in self.resources.items() if ref.type != "Patient"}
+        responses = self.questionnaire_responses
+        medical = {
+            "format": _FORMAT,
+            "base_url": self.base_url,
+            "order_task": without_identification(self.order_task),
+            "line_tasks": [without_identification(task) for task in self.line_tasks],
+            "resources": _listed(others),
+            "unreadable": [[ref.type, ref.id, why.reason, why.status] for ref, why in self.unreadable.items()],
+            "patients": [ref.id for ref in patients],
+            "questionnaire_responses": None if responses is None else [without_identification(each) for each in responses],
+        }
+        return GraphJson(exact_json.dumps(medical), exact_json.dumps({"format": _FORMAT, "resources": _listed(patients)}))
+
+    @classmethod
+    def from_json(cls, medical: bytes, identification: bytes | None) -> OrderGraph:
+        """Read it back; a Patient whose identification part is gone is unreadable. Raises `DataInvalidError`."""
+        kept = exact_json.loads(medical)
+        guests = exact_json.loads(identification) if identification else {"resources": []}
+        try:
+            return cls._restored(kept, _unlisted(guests["resources"]))
+        except (KeyError, TypeError, ValueError) as exc:
+            raise DataInvalidError((Problem("order", "is not a stored order graph", "fetch the order again"),)) from exc
+
+    @classmethod
+    def _restored(cls, kept: Json, patients: Mapping[ResourceRef, Json]) -> OrderGraph:
+        unreadable = {ResourceRef(kind, each): Unreadable(reason, status) for kind, each, reason, status in kept["unreadable"]}
+        purged = {ref: PURGED for each in kept["patients"] if (ref := ResourceRef("Patient", each)) not in patients}
+        responses = kept["questionnaire_responses"]
+        return cls(
+            base_url=kept["base_url"],
+            order_task=kept["order_task"],
+            line_tasks=tuple(kept["line_tasks"]),
+            resources={**_unlisted(kept["resources"]), **patients},
+            unreadable={**unreadable, **purged},
+            questionnaire_responses=None if responses is None else tuple(responses),
+        )
+
+    def _requests(self) -> Iterator[ResourceRef]:
+        for task in self.line_tasks:
+            yield from self._refs(_each(task, "basedOn"), {"ProcedureRequest"})
+
+    def _belonging(self) -> Iterator[ResourceRef]:
+        for task in (self.order_task, *self.line_tasks):
+            values = (each.get("valueReference") for each in _each(task, "input"))
+            yield from self._refs(values, {"QuestionnaireResponse"})
+        for ref in self._requests():
+            yield ref
+            body = self.resources.get(ref, {})
+            yield from self._refs((body.get("subject"),), {"Patient"})
+            yield from self._refs(_each(body, "specimen"), {"Specimen"})
+            yield from self._refs(_each(body, "supportingInfo"), {"QuestionnaireResponse"})
+
+    def _refs(self, links: Iterable[Any], types: set[str]) -> Iterator[ResourceRef]:
+        for link in links:
+            try:
+                ref = parse(link.get("reference"), self.base_url) if isinstance(link, Mapping) else None
+            except ForeignOrigin:
+                continue
+            if ref is not None and ref.type in types:
+                yield ref
+
+
+def _each(body: Json, key: str) -> Iterator[Json]:
+    values = body.get(key)
+    yield from (each for each in (values if isinstance(values, list | tuple) else [values]) if isinstance(each, Mapping))
+
+
+def _listed(resources: Mapping[ResourceRef, Json]) -> list[Any]:
+    return [[ref.type, ref.id, body] for ref, body in resources.items()]
+
+
+def _unlisted(rows: list[Any]) -> dict[ResourceRef, Json]:
+    return {ResourceRef(kind, resource_id): body for kind, resource_id, body in rows}

@@ -1,0 +1,77 @@
+"""References on the wire, in any of their forms, into one form.
+
+Read are relative and absolute references, in either case, with and without `fhir/`, with and without `/_history/<v>`. An
+absolute one to another origin raises `ForeignOrigin`: the token never goes there (law 6). Anything else that names no
+resource of the service is None, never an exception.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from lab_agent.domain.received import ResourceRef
+from lab_agent.errors import ForeignOrigin
+
+_NAMES = (
+    *("Binary", "Bundle", "Contract", "DiagnosticReport", "DocumentReference", "Encounter", "Observation", "Organization"),
+    *("Patient", "Practitioner", "ProcedureRequest", "Questionnaire", "QuestionnaireResponse", "Specimen", "Task"),
+)
+_TYPES = {name.lower(): name for name in _NAMES}
+_TYPE = re.compile(r"[A-Za-z]{2,40}")
+_ID = re.compile(r"[A-Za-z0-9._\-]{1,128}")
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def canonical_type(name: str) -> str:
+    """Give a resource type as FHIR spells it; one that the interface does not use stays as it came."""
+    return _TYPES.get(name.lower(), name)
+
+
+def parse(reference: Any, base_url: str) -> ResourceRef | None:
+    """Read a reference. None for what names no resource of the service. Raises `ForeignOrigin` for another origin's."""
+    if not isinstance(reference, str):
+        return None
+    try:
+        parts, base = urlsplit(reference.strip()), urlsplit(base_url)
+        if parts.netloc and _origin(parts, base) != _origin(base, base):
+            raise ForeignOrigin("a reference leads to another origin than the service's; it was not followed")
+    except ValueError:
+        return None
+    if parts.query or parts.fragment or (parts.scheme and not parts.netloc):
+        return None
+    return _resource(parts.path, base.path)
+
+
+def same_origin(address: str, base_url: str) -> bool:
+    """Whether an absolute address has the service's scheme, host and port."""
+    try:
+        parts, base = urlsplit(address.strip()), urlsplit(base_url)
+        return bool(parts.netloc) and _origin(parts, base) == _origin(base, base)
+    except ValueError:
+        return False
+
+
+def _origin(parts: SplitResult, base: SplitResult) -> tuple[str, str, int | None]:
+    scheme = (parts.scheme or base.scheme).lower()
+    return scheme, (parts.hostname or "").lower(), parts.port or _DEFAULT_PORTS.get(scheme)
+
+
+def _resource(path: str, base_path: str) -> ResourceRef | None:
+    segments = [segment for segment in path.split("/") if segment]
+    if len(segments) >= 4 and segments[-2].lower() == "_history":
+        segments = segments[:-2]
+    if len(segments) < 2 or not _is_prefix(segments[:-2], base_path):
+        return None
+    kind, resource_id = segments[-2:]
+    if not _TYPE.fullmatch(kind) or not _ID.fullmatch(resource_id) or not resource_id.strip("."):
+        return None
+    return ResourceRef(canonical_type(kind), resource_id)
+
+
+def _is_prefix(segments: list[str], base_path: str) -> bool:
+    """Whether these segments are nothing, the base path, `fhir`, or the base path and `fhir`."""
+    lowered = [segment.lower() for segment in segments]
+    base = [segment.lower() for segment in base_path.split("/") if segment]
+    return lowered in ([], base, ["fhir"], [*base, "fhir"])

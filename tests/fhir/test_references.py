@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab_agent.domain.received import ResourceRef
+from lab_agent.errors import ForeignOrigin
+from lab_agent.fhir.references import parse, same_origin
+
+BASE = "https://exchange.example/api/"
+
+
+@pytest.mark.parametrize(
+    ("reference", "kind", "resource_id"),
+    [
+        ("patient/1", "Patient", "1"),
+        ("Patient/1", "Patient", "1"),
+        ("PATIENT/1", "Patient", "1"),
+        ("fhir/patient/1", "Patient", "1"),
+        ("/fhir/patient/1", "Patient", "1"),
+        ("/api/fhir/patient/1", "Patient", "1"),
+        ("procedurerequest/a-B.7/_history/3", "ProcedureRequest", "a-B.7"),
+        (" specimen/9 ", "Specimen", "9"),
+        ("https://exchange.example/api/fhir/Questionnaireresponse/q/_HISTORY/2", "QuestionnaireResponse", "q"),
+        ("https://exchange.example/api/Task/t", "Task", "t"),
+        ("HTTPS://Exchange.Example:443/api/FHIR/task/t", "Task", "t"),
+        ("//exchange.example/api/task/t", "Task", "t"),
+        ("contract/5f0c", "Contract", "5f0c"),
+        ("goal/5", "goal", "5"),
+    ],
+)
+def test_every_form_is_read(reference: str, kind: str, resource_id: str) -> None:
+    assert parse(reference, BASE) == ResourceRef(kind, resource_id)
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "https://evil.example/api/Patient/1",
+        "http://exchange.example/api/Patient/1",
+        "https://exchange.example:8443/api/Patient/1",
+        "//evil.example/Patient/1",
+        "https://exchange.example@evil.example/api/Patient/1",
+    ],
+)
+def test_another_origin_is_refused(reference: str) -> None:
+    with pytest.raises(ForeignOrigin):
+        parse(reference, BASE)
+    assert not same_origin(reference, BASE)
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "",
+        "1",
+        "patient",
+        "patient/",
+        "patient/..",
+        "patient/../task/1",
+        "#contained",
+        "urn:uuid:0",
+        "patient/1?x=1",
+        "patient/1#f",
+        None,
+        5,
+        {},
+        ["patient/1"],
+        "http://[",
+        "javascript:alert(1)/Patient/1",
+        "other/fhir/patient/1",
+        "patient/a b",
+        "\x00/\x01",
+    ],
+)
+def test_junk_is_nothing(reference: object) -> None:
+    assert parse(reference, BASE) is None
+
+
+@given(st.one_of(st.text(), st.from_regex(r"(https?:)?/{0,3}[\w.@:\[\]]{0,9}/(fhir/)?\w{0,9}/[\w.%\-]{0,5}(/_history/\w?)?")))
+def test_nothing_crashes_it(reference: str) -> None:
+    try:
+        found = parse(reference, BASE)
+    except ForeignOrigin:
+        return
+    assert found is None or parse(str(found), BASE) is not None
+
+
+@given(
+    st.from_regex(r"[A-Za-z0-9\-]{1,64}", fullmatch=True), st.sampled_from(["Patient", "Specimen", "ProcedureRequest", "Task"])
+)
+def test_what_is_written_is_read_back(resource_id: str, kind: str) -> None:
+    ref = ResourceRef(kind, resource_id)
+    assert parse(str(ref), BASE) == ref
