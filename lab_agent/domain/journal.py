@@ -33,7 +33,8 @@ class OrderRecord:
 
     `seen_lines` are the line Task ids of the last part-of answer (an order is judged after two equal ones). `received` is the
     order as fetched, without identification data; `lab_order` the part of `LabOrder` that identifies nobody; both are JSON.
-    `adapter` names the LIS adapter that the order goes to. `reason` says why it is where it is.
+    `adapter` names the LIS adapter that the order goes to. `reason` says why it is where it is. `sent_statuses` are the
+    statuses that we ever *sent* for the order-level Task, as with lines.
     """
 
     key: OrderKey
@@ -52,7 +53,7 @@ class OrderRecord:
     seen_lines: tuple[str, ...] | None = None
     received: bytes | None = None
     lab_order: bytes | None = None
-    sent_status: str | None = None
+    sent_statuses: tuple[str, ...] = ()
 
     def become(self, state: OrderState, now: datetime, reason: str | None = None) -> OrderRecord:
         """Move to `state`. Raises `IllegalMoveError`."""
@@ -227,8 +228,7 @@ class ReportRecord:
     """One message of a LIS in the journal: one version of a report, or a refusal.
 
     `source` is the adapter and `message` its own stable name for the message; `body` the `LabMessage` as JSON, its documents
-    taken out into the document store and named there by `documents` (place in the message → document id). `sequence` is the order of
-    arrival.
+    taken out into the vault, where their `file` names them. `sequence` is the order of arrival.
     """
 
     key: ReportKey
@@ -245,7 +245,6 @@ class ReportRecord:
     received_at: datetime
     changed_at: datetime
     body: bytes
-    documents: Mapping[str, str] = field(default_factory=dict)
 
     def become(self, state: ReportState, now: datetime, reason: str | None = None) -> ReportRecord:
         """Move to `state`. Raises `IllegalMoveError`."""

@@ -36,18 +36,12 @@ class Inbox(Protocol):
         ...
 
 
-class LisAdapter(Protocol):
-    """One laboratory system (entry-point group `lab_agent.adapters`).
+class LisCalls(Protocol):
+    """What a laboratory system can be asked.
 
-    Constructed as `AdapterClass(settings, name)` with its own `Settings`, without I/O. The only failures that matter are
-    `LisUnavailable` (temporary, with the wait it asks for), `LisRefusal` (permanent) and `LisOutcomeUnknown`.
+    The only failures that matter are `LisUnavailable` (temporary, with the wait it asks for), `LisRefusal` (permanent) and
+    `LisOutcomeUnknown`.
     """
-
-    Settings: ClassVar[type[BaseModel]]
-    """Model of the `[lis.<name>]` group; unknown keys are forbidden."""
-
-    idempotent: ClassVar[bool]
-    """Whether `submit` may be repeated for the same key without a second order in the LIS."""
 
     async def start(self, inbox: Inbox) -> None:
         """Begin: open what must be open. Raises `LisUnavailable` where the LIS is away; it is tried again."""
@@ -80,3 +74,25 @@ class LisAdapter(Protocol):
     async def collect(self) -> int:
         """Take what the LIS has put out for us into the inbox; the number of new messages. Pushing adapters return 0."""
         ...
+
+
+class Lis(LisCalls, Protocol):
+    """A laboratory system as the steps see it: an adapter behind its guard."""
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether `submit` may be repeated for the same key without a second order in the LIS."""
+        ...
+
+
+class LisAdapter(LisCalls, Protocol):
+    """One laboratory system (entry-point group `lab_agent.adapters`).
+
+    Constructed as `AdapterClass(settings, name)` with its own `Settings`, without I/O.
+    """
+
+    Settings: ClassVar[type[BaseModel]]
+    """Model of the `[lis.<name>]` group; unknown keys are forbidden."""
+
+    idempotent: ClassVar[bool]
+    """Whether `submit` may be repeated for the same key without a second order in the LIS."""

@@ -1,0 +1,77 @@
+"""Which lines of an order a message of the LIS is about. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lab_agent.domain.ids import LineKey
+from lab_agent.domain.journal import LineRecord
+from lab_agent.domain.lifecycle import LineState
+from lab_agent.domain.results import LabMessage, LabReport, ReportStatus
+
+Codes = Mapping[str, Sequence[LineKey]]
+"""Nomenclature codes and laboratory codes of an order → its lines."""
+
+_NOT_SERVED = frozenset({LineState.REQUESTED, LineState.HELD, LineState.REFUSED, LineState.WITHDRAWN})
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """The `lines` that a message is about, those that it `completes`, those not performed with the reason; or a `problem`."""
+
+    lines: tuple[LineKey, ...] = ()
+    completes: tuple[LineKey, ...] = ()
+    not_performed: Mapping[LineKey, str] = field(default_factory=dict)
+    problem: str | None = None
+
+
+class _UnknownName(LookupError):
+    """A name that is no line and no item of the order."""
+
+
+def cover(message: LabMessage, lines: Sequence[LineRecord], codes: Codes) -> Coverage:
+    """Say what `message` covers.
+
+    Lines are named by key or by item code; where none is named, all served lines are meant. A final report completes what it
+    covers, unless it says otherwise or says that a line was not performed.
+    """
+    served = {line.key for line in lines if line.state not in _NOT_SERVED}
+    everything = tuple(line.key for line in lines if line.key in served)
+    try:
+        named = _named((*message.lines, *message.items), lines, codes) if isinstance(message, LabReport) else ()
+        covered = named or everything
+        absent = {
+            key: entry.reason
+            for entry in message.not_performed
+            for key in (_named(filter(None, (entry.line, entry.item)), lines, codes) or covered)
+        }
+        completes = _completes(message, covered, lines, codes)
+    except _UnknownName as unknown:
+        return Coverage(problem=f"{unknown} is no line and no item of this order")
+    if gone := [key for key in (*named, *absent) if key not in served]:
+        return Coverage(problem=f"line {gone[0]} did not go to the laboratory, or was withdrawn; nothing is expected for it")
+    if not covered:
+        return Coverage(problem="no line of this order is served; nothing is expected for it")
+    return Coverage(covered, tuple(key for key in completes if key not in absent and key in served), absent)
+
+
+def _completes(
+    message: LabMessage, covered: tuple[LineKey, ...], lines: Sequence[LineRecord], codes: Codes
+) -> tuple[LineKey, ...]:
+    if not isinstance(message, LabReport) or message.status is not ReportStatus.FINAL:
+        return ()
+    return covered if message.completes is None else _named(message.completes, lines, codes)
+
+
+def _named(names: Iterable[str], lines: Sequence[LineRecord], codes: Codes) -> tuple[LineKey, ...]:
+    keys = {line.key for line in lines}
+    found: dict[LineKey, None] = {}
+    for name in names:
+        if name in keys:
+            found[LineKey(name)] = None
+        elif name in codes:
+            found.update(dict.fromkeys(codes[name]))
+        else:
+            raise _UnknownName(name)
+    return tuple(found)

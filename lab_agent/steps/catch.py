@@ -1,0 +1,63 @@
+"""The safety catch (law 10): a rule that refuses many orders in a short time stops refusing until a person has looked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.journal import Alert
+from lab_agent.ports.store import Book
+
+
+@dataclass(frozen=True, slots=True)
+class Catch:
+    """At most `limit` orders are refused by one rule within `window`."""
+
+    limit: int
+    window: timedelta
+
+    def stopped(self, book: Book, rules: Iterable[str], now: datetime) -> str | None:
+        """The first of the rules that must not refuse now; its alert is opened when it just came to that."""
+        return next((rule for rule in sorted(set(rules)) if self._is_stopped(book, rule, now)), None)
+
+    def remember(self, book: Book, rules: Iterable[str], order: OrderKey, now: datetime) -> None:
+        """Count a refusal."""
+        for rule in set(rules):
+            book.add_refusal(rule, order, at=now)
+
+    def _is_stopped(self, book: Book, rule: str, now: datetime) -> bool:
+        if book.noted(_stopped(rule)):
+            return True
+        released = book.noted(_released(rule))
+        since = max(now - self.window, datetime.fromisoformat(released)) if released else now - self.window
+        if book.refusals_since(rule, since) < self.limit:
+            return False
+        book.note(_stopped(rule), now.isoformat())
+        text = f"rule {rule} refused {self.limit} orders in a short time; what it would refuse is held until somebody releases it"
+        book.open_alert(Alert(key=alert_key(rule), text=text, opened_at=now))
+        return True
+
+
+def release_rule(book: Book, rule: str, now: datetime) -> bool:
+    """Let a stopped rule refuse again, counting from now. False if it was not stopped."""
+    if not book.noted(_stopped(rule)):
+        return False
+    book.note(_stopped(rule), "")
+    book.note(_released(rule), now.isoformat())
+    book.close_alert(alert_key(rule), now=now)
+    return True
+
+
+def alert_key(rule: str) -> str:
+    """Name of the alert that a stopped rule opens."""
+    return f"rule.{rule}.stopped"
+
+
+def _stopped(rule: str) -> str:
+    return f"rule.{rule}.stopped"
+
+
+def _released(rule: str) -> str:
+    return f"rule.{rule}.released"

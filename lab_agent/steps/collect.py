@@ -1,0 +1,35 @@
+"""Collection, first half: every laboratory system puts its results into the inbox; one that is away stops no other."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from lab_agent.errors import Failure
+from lab_agent.steps.adapters import AdapterSource
+
+Told = Callable[[str, Failure | None], Awaitable[None]]
+"""Hears, for each laboratory system, what went wrong; None for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collect:
+    """Asks each running adapter in turn for what the LIS has put out."""
+
+    adapters: AdapterSource
+    told: Told
+
+    async def run(self) -> int:
+        """Ask once round; the number of new messages."""
+        return sum([await self._collect(name) for name, _ in self.adapters.running()])
+
+    async def _collect(self, name: str) -> int:
+        adapter = self.adapters.get(name)
+        try:
+            await adapter.check()
+            new = await adapter.collect()
+        except Failure as failure:
+            await self.told(name, failure)
+            return 0
+        await self.told(name, None)
+        return new

@@ -1,0 +1,133 @@
+"""The desk: what a person decides about what waits, from the command line or the status page.
+
+Every decision is told in the order's timeline, with who took it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from lab_agent.domain.ids import EffectId, OrderKey
+from lab_agent.domain.journal import Effect, EffectKind, Event
+from lab_agent.domain.lifecycle import EffectState, OrderState
+from lab_agent.errors import IllegalMoveError, StoreError
+from lab_agent.ports.store import Store, UnitOfWork
+from lab_agent.steps.catch import release_rule
+from lab_agent.steps.follow import close, follow
+from lab_agent.steps.handover import hand_over_by_hand
+
+_TOLD_BY_A_PERSON = frozenset({EffectKind.HANDOVER, EffectKind.LIS_CANCEL, EffectKind.LINE_TASK, EffectKind.ORDER_TASK})
+WAITS_FOR_A_PERSON = frozenset({EffectState.PARKED, EffectState.REVIEW})
+
+
+_RETRY_DOES = {
+    EffectKind.LOOK: "fetches and judges the order now",
+    EffectKind.HANDOVER: "hands the order to the laboratory system",
+    EffectKind.LIS_CANCEL: "tells the laboratory system of the withdrawal",
+    EffectKind.MATCH: "looks for the order of this result again",
+    EffectKind.DELIVER: "uploads the report; what is on the service already is found and not written twice",
+    EffectKind.LINE_TASK: "reads the Task and sets its status, unless somebody else has ended it",
+    EffectKind.ORDER_TASK: "reads the Task and sets its status, unless somebody else has ended it",
+}
+
+
+def what_retry_does(kind: EffectKind, state: EffectState) -> str:
+    """Say, before anybody presses the button, what a retry will do."""
+    if kind is EffectKind.HANDOVER and state is EffectState.REVIEW:
+        return "hands the order to the laboratory system AGAIN: only if it is certain that it is not there"
+    return _RETRY_DOES[kind]
+
+
+async def retry_effect(store: Store, effect: EffectId, *, by: str, now: datetime) -> Effect:
+    """Do it (again) now. Raises `StoreError` if there is none, `IllegalMoveError` if it is done or under way."""
+
+    def change(_: UnitOfWork, current: Effect) -> Effect:
+        if current.state is EffectState.DUE:
+            return replace(current, due_at=now, changed_at=now)
+        if current.state in WAITS_FOR_A_PERSON:
+            # The person has looked: the next try starts afresh.
+            return replace(current.again(now, now, f"retried by {by}"), begun=False, attempts=0)
+        raise IllegalMoveError(f"effect {effect} is {current.state.value}; only waiting, parked and doubtful ones can be retried")
+
+    return await _decide(store, effect, "retried", by=by, now=now, change=change)
+
+
+async def dismiss_effect(store: Store, effect: EffectId, *, by: str, note: str, now: datetime) -> Effect:
+    """Leave it undone for good. Raises as `retry_effect` does."""
+    return await _decide(store, effect, f"dismissed ({note})", by=by, now=now, change=lambda _, e: e.dismissed(now, note))
+
+
+async def mark_effect_done(store: Store, effect: EffectId, *, by: str, note: str, now: datetime) -> Effect:
+    """Say that it has happened, as a person found out elsewhere. Raises as `retry_effect` does."""
+
+    def change(uow: UnitOfWork, current: Effect) -> Effect:
+        if current.kind not in _TOLD_BY_A_PERSON:
+            raise IllegalMoveError(f"{current.kind.value} cannot be marked done; retry it: what has happened already is found")
+        if current.kind is EffectKind.HANDOVER:
+            hand_over_by_hand(uow, OrderKey(current.subject), now)
+        return current.done(now, note)
+
+    return await _decide(store, effect, f"marked done ({note})", by=by, now=now, change=change)
+
+
+async def retry_order(store: Store, order: OrderKey, *, by: str, now: datetime) -> tuple[Effect, ...]:
+    """Do now whatever of an order waits. Raises `StoreError` if there is no such order, or nothing of it waits."""
+
+    def waiting(uow: UnitOfWork) -> tuple[Effect, ...]:
+        uow.orders.take(order)
+        return tuple(e for e in uow.effects.of_order(order) if e.state in {EffectState.DUE, *WAITS_FOR_A_PERSON})
+
+    found = await store.run(waiting)
+    if not found:
+        raise StoreError(f"nothing of order {order} waits; there is nothing to retry")
+    return tuple([await retry_effect(store, effect.id, by=by, now=now) for effect in found])
+
+
+async def release(store: Store, rule: str, *, now: datetime) -> bool:
+    """Let a rule refuse again that the safety catch had stopped. False if it was not stopped."""
+
+    def write(uow: UnitOfWork) -> bool:
+        released = release_rule(uow.book, rule, now)
+        if released:
+            uow.effects.wake(EffectKind.LOOK, now=now)
+        uow.commit()
+        return released
+
+    return await store.run(write)
+
+
+async def _decide(
+    store: Store,
+    effect: EffectId,
+    what: str,
+    *,
+    by: str,
+    now: datetime,
+    change: Callable[[UnitOfWork, Effect], Effect],
+) -> Effect:
+    def write(uow: UnitOfWork) -> Effect:
+        current = uow.effects.get(effect)
+        if current is None:
+            raise StoreError(f"there is no effect {effect}; `lab-agent outbox list` shows them")
+        changed = change(uow, current)
+        uow.effects.save(changed)
+        if changed.order is not None:
+            text = f"{current.kind.value} (effect {effect}) {what}"
+            uow.book.tell(Event(order=changed.order, at=now, action="desk", text=text, by=by))
+            _follow(uow, changed, changed.order, now)
+        uow.commit()
+        return changed
+
+    return await store.run(write)
+
+
+def _follow(uow: UnitOfWork, effect: Effect, order: OrderKey, now: datetime) -> None:
+    """Let the order go on, now that the effect does not stand in its way any more."""
+    if uow.orders.take(order).state is OrderState.CLOSED:
+        return
+    if effect.kind is EffectKind.ORDER_TASK and effect.state in {EffectState.DONE, EffectState.DISMISSED}:
+        close(uow, order, now, "a person settled the order-level Task")
+    else:
+        follow(uow, order, now, ending=effect if effect.state in {EffectState.DONE, EffectState.DISMISSED} else None)

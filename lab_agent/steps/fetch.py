@@ -1,0 +1,40 @@
+"""Fetch an order's graph: everything that is linked, concurrently, each resource once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from lab_agent.domain.ids import ResourceId
+from lab_agent.domain.received import ResourceRef
+from lab_agent.errors import NotReadable
+from lab_agent.fhir.graph import OrderGraph
+from lab_agent.ports.exchange import Exchange, Json
+
+
+async def fetch_graph(exchange: Exchange, base_url: str, order_task: Json, line_tasks: Sequence[Json]) -> OrderGraph:
+    """Read what the Tasks lead to until nothing is wanted any more; what may not be read is told in the graph.
+
+    Raises what the exchange port raises, but for `NotReadable`. The port bounds how many reads run at once.
+    """
+    graph = OrderGraph(base_url=base_url, order_task=order_task, line_tasks=tuple(line_tasks))
+    graph = await _read_all(exchange, graph)
+    responses = await exchange.questionnaire_responses([ResourceId(each) for each in graph.procedure_request_ids()])
+    return await _read_all(exchange, graph.with_questionnaire_responses(responses))
+
+
+async def _read_all(exchange: Exchange, graph: OrderGraph) -> OrderGraph:
+    while wanted := sorted(graph.wanted()):
+        for ref, answer in zip(wanted, await asyncio.gather(*(_read(exchange, ref) for ref in wanted)), strict=True):
+            if isinstance(answer, NotReadable):
+                graph = graph.with_unreadable(ref, str(answer), answer.status)
+            else:
+                graph = graph.with_read(ref, answer)
+    return graph
+
+
+async def _read(exchange: Exchange, ref: ResourceRef) -> Json | NotReadable:
+    try:
+        return (await exchange.read(ref.type, ResourceId(ref.id))).body
+    except NotReadable as refusal:
+        return refusal

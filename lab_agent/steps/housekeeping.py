@@ -1,0 +1,53 @@
+"""Housekeeping: remove what has been kept long enough. Unfinished work is never removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import structlog
+
+from lab_agent.ports.clock import Clock
+from lab_agent.ports.store import Store, UnitOfWork
+from lab_agent.settings_retention import RetentionSettings
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Housekeeping:
+    """Purges identification data, documents and closed orders, a few at a time so that the work goes on beside it."""
+
+    store: Store
+    clock: Clock
+    settings: RetentionSettings
+
+    async def run(self) -> int:
+        """Purge all that is old enough; the number of things removed."""
+        now = self.clock.now()
+        before = {
+            "identities": now - timedelta(days=self.settings.identity_days),
+            "documents": now - timedelta(days=self.settings.document_days),
+            "journal": now - timedelta(days=max(self.settings.journal_days, self.settings.failure_days)),
+        }
+        removed = {
+            "identities": await self._all(lambda uow: uow.purge.identities(before=before["identities"])),
+            "documents": await self._all(lambda uow: uow.purge.documents(before=before["documents"])),
+            "journal": await self._all(lambda uow: uow.purge.journal(before=before["journal"])),
+        }
+        total = sum(removed.values())
+        if total:
+            log.info("purged", action="purged", **removed)
+        return total
+
+    async def _all(self, purge: Callable[[UnitOfWork], int]) -> int:
+        def some(uow: UnitOfWork) -> int:
+            removed = purge(uow)
+            uow.commit()
+            return removed
+
+        total = 0
+        while removed := await self.store.run(some):
+            total += removed
+        return total

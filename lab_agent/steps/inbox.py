@@ -1,0 +1,89 @@
+"""The inbox: what a laboratory system reports is committed here before it is acknowledged (law 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import structlog
+
+from lab_agent.codec import dump_message
+from lab_agent.domain import effects
+from lab_agent.domain.ids import report_key
+from lab_agent.domain.journal import ReportRecord
+from lab_agent.domain.results import Document, LabMessage, LabReport, ReportedObservation
+from lab_agent.ports.clock import Clock
+from lab_agent.ports.store import Store, UnitOfWork
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreInbox:
+    """The inbox of one adapter (`source`); `nudge` is called when there is something new to match."""
+
+    store: Store
+    clock: Clock
+    source: str
+    nudge: Callable[[], None]
+
+    async def accept(self, message: str, content: LabMessage) -> bool:
+        """Keep a report or refusal and the duty to match it, in one commit. False: it was kept before."""
+        new = await self.store.run(lambda uow: self._keep(uow, message, content))
+        if new:
+            log.info("result received", action="result_received", adapter=self.source)
+            self.nudge()
+        return new
+
+    async def was_accepted(self, message: str) -> bool:
+        """Whether a message of that name was kept before."""
+        return await self.store.run(lambda uow: uow.reports.known(self.source, message))
+
+    def _keep(self, uow: UnitOfWork, message: str, content: LabMessage) -> bool:
+        if uow.reports.known(self.source, message):
+            return False
+        now = self.clock.now()
+        lean = self._documents_apart(uow, content)
+        record = ReportRecord(
+            key=report_key(self.source, message),
+            source=self.source,
+            message=message,
+            report_id=content.report_id if isinstance(content, LabReport) else None,
+            version=content.version if isinstance(content, LabReport) else None,
+            issued=content.issued if isinstance(content, LabReport) else None,
+            received_at=now,
+            changed_at=now,
+            body=dump_message(lean),
+        )
+        if not uow.reports.add(record):
+            return False
+        uow.effects.add(effects.match(record, _target(content), now))
+        uow.commit()
+        return True
+
+    def _documents_apart(self, uow: UnitOfWork, content: LabMessage) -> LabMessage:
+        """Put the documents' bytes into the vault, where `file` then names them: they may name the patient (law 7)."""
+        if not isinstance(content, LabReport):
+            return content
+
+        def apart(document: Document) -> Document:
+            if document.content is None:
+                return document
+            kept = uow.vault.put_document(document.content, document.content_type, at=self.clock.now())
+            return replace(document, content=None, file=kept)
+
+        def lean(observation: ReportedObservation) -> ReportedObservation:
+            if observation.value_attachment is None:
+                return observation
+            return replace(observation, value_attachment=apart(observation.value_attachment))
+
+        return replace(
+            content,
+            documents=tuple(map(apart, content.documents)),
+            observations=tuple(map(lean, content.observations)),
+        )
+
+
+def _target(content: LabMessage) -> str:
+    lines = content.lines if isinstance(content, LabReport) else ()
+    return content.order or content.accession or content.barcode or next(iter(lines), "")

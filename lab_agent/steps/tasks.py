@@ -1,0 +1,137 @@
+"""Task statuses: read, change only our fields, replace the whole resource; never over somebody else's decision (law 4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import structlog
+
+from lab_agent.domain.effects import REQUESTED, TERMINAL_TASK_STATUSES
+from lab_agent.domain.ids import LineKey, OrderKey, ResourceId
+from lab_agent.domain.journal import Effect, EffectKind, Event
+from lab_agent.errors import PermanentFailure, StaleVersion, StoreError, TemporaryFailure
+from lab_agent.fhir.write import task_is, task_status, task_update
+from lab_agent.ports.clock import Clock
+from lab_agent.ports.exchange import Exchange
+from lab_agent.ports.store import Store, UnitOfWork
+from lab_agent.steps.follow import close, follow
+from lab_agent.steps.handler import Claim, Conclusion
+from lab_agent.steps.withdrawal import withdraw_line, withdraw_order
+
+log = structlog.get_logger(__name__)
+
+CONFLICTS = 3
+"""How often a conflict is answered by reading again before the effect waits its turn."""
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a Task shall become: `status`, with `outputs` (None: leave them), where only `ours` may be overwritten."""
+
+    task_id: ResourceId
+    status: str
+    outputs: tuple[str, ...] | None
+    ours: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskUpdates:
+    """Brings the Tasks of lines and orders to their ends."""
+
+    exchange: Exchange
+    store: Store
+    clock: Clock
+
+    kinds: ClassVar[frozenset[EffectKind]] = frozenset({EffectKind.LINE_TASK, EffectKind.ORDER_TASK})
+
+    async def do(self, claim: Claim) -> Conclusion:
+        """Read the Task; where it is not so yet and nobody else has decided otherwise, make it so."""
+        for _ in range(CONFLICTS):
+            wish = await self.store.run(lambda uow: _wish(uow, claim.effect))
+            saved = await self.exchange.read("Task", wish.task_id)
+            if task_is(saved.body, wish.status, wish.outputs):
+                return self._settled(wish.status)
+            current = task_status(saved.body)
+            if current in TERMINAL_TASK_STATUSES and current not in wish.ours:
+                return self._withdrawn(current)
+            if current not in wish.ours:
+                raise PermanentFailure(
+                    f"Task {wish.task_id} is in status {current!r}, which we did not set; it is not overwritten. "
+                    "Ask the partner, then retry or dismiss this"
+                )
+            await self._remember(claim, wish.status)
+            body = task_update(saved.body, status=wish.status, outputs=wish.outputs)
+            try:
+                await self.exchange.update("Task", wish.task_id, body, version=saved.version)
+            except StaleVersion:
+                continue
+            log.info("Task set", action="task_set", order=claim.effect.order, status=wish.status)
+            return self._settled(wish.status)
+        raise TemporaryFailure(f"the Task was changed by somebody else {CONFLICTS} times while we wrote it")
+
+    look = do  # reading first is the look
+
+    async def _remember(self, claim: Claim, status: str) -> None:
+        """Commit that we send this status, before it is sent: from then on it is ours, answered or not."""
+        subject, kind = claim.effect.subject, claim.effect.kind
+
+        def write(uow: UnitOfWork) -> None:
+            if kind is EffectKind.ORDER_TASK:
+                order = uow.orders.take(OrderKey(subject))
+                if status not in order.sent_statuses:
+                    uow.orders.save(replace(order, sent_statuses=(*order.sent_statuses, status)))
+                return
+            line = uow.orders.line(LineKey(subject))
+            if line is not None and status not in line.sent_statuses:
+                uow.orders.save_line(replace(line, sent_statuses=(*line.sent_statuses, status)))
+
+        await claim.begin(write)
+
+    def _settled(self, status: str) -> Conclusion:
+        now = self.clock.now()
+
+        def write(uow: UnitOfWork, effect: Effect) -> Effect:
+            order = _order_of(effect)
+            what = "order-level Task" if effect.kind is EffectKind.ORDER_TASK else f"Task of line {effect.subject}"
+            uow.book.tell(Event(order=order, at=now, action="task_set", text=f"{what} is {status}"))
+            if status in TERMINAL_TASK_STATUSES:
+                if effect.kind is EffectKind.ORDER_TASK:
+                    close(uow, order, now, f"order-level Task is {status}")
+                else:
+                    follow(uow, order, now, ending=effect)
+            return effect.done(now)
+
+        return write
+
+    def _withdrawn(self, status: str) -> Conclusion:
+        now = self.clock.now()
+        reason = f"the partner or the service had set the Task to {status}"
+
+        def write(uow: UnitOfWork, effect: Effect) -> Effect:
+            order = _order_of(effect)
+            if effect.kind is EffectKind.ORDER_TASK:
+                withdraw_order(uow, order, now, reason)
+            else:
+                withdraw_line(uow, LineKey(effect.subject), now, reason)
+            follow(uow, order, now, ending=effect)
+            return effect.obsolete(now, reason)
+
+        return write
+
+
+def _order_of(effect: Effect) -> OrderKey:
+    if effect.order is None:
+        raise StoreError(f"effect {effect.id} names no order")
+    return effect.order
+
+
+def _wish(uow: UnitOfWork, effect: Effect) -> Wish:
+    status = effect.payload["status"]
+    if effect.kind is EffectKind.ORDER_TASK:
+        order = uow.orders.take(OrderKey(effect.subject))
+        return Wish(order.task_id, status, None, frozenset({REQUESTED, *order.sent_statuses}))
+    line = uow.orders.line(LineKey(effect.subject))
+    if line is None:
+        raise PermanentFailure(f"line {effect.subject} is not in the journal")
+    outputs = line.outputs if status in TERMINAL_TASK_STATUSES and line.outputs else None
+    return Wish(line.task_id, status, outputs, frozenset({REQUESTED, *line.sent_statuses}))

@@ -1,0 +1,78 @@
+"""The schedule: what is asked again and again, and how often (APScheduler)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import structlog
+from apscheduler.executors.asyncio import AsyncIOExecutor
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.triggers.interval import IntervalTrigger
+
+from lab_agent.errors import LabAgentError
+from lab_agent.worker.outages import Outages
+
+log = structlog.get_logger(__name__)
+
+Tick = Callable[[], Awaitable[Any]]
+
+
+class Ticks:
+    """Jobs at intervals. A late tick is never dropped, several late ones become one, and no job overlaps with itself."""
+
+    def __init__(self, outages: Outages) -> None:
+        self._outages = outages
+        self._scheduler = AsyncIOScheduler(
+            executors={"default": AsyncIOExecutor()},
+            job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1},
+            timezone=UTC,
+        )
+
+    def every(self, seconds: float, name: str, tick: Tick, *, jitter: float = 0.1) -> None:
+        """Run `tick` now and then every `seconds`, give or take the share `jitter` of it."""
+        self._scheduler.add_job(
+            self._guarded,
+            IntervalTrigger(seconds=seconds, jitter=seconds * jitter, timezone=UTC),
+            args=(name, tick),
+            id=name,
+            name=name,
+            next_run_time=datetime.now(UTC),
+        )
+
+    def postpone(self, name: str, seconds: float) -> None:
+        """Let the next run of a job be `seconds` from now, whatever its interval."""
+        self._scheduler.modify_job(name, next_run_time=datetime.now(UTC) + timedelta(seconds=seconds))
+
+    def soon(self, name: str) -> None:
+        """Run a job as soon as it can be."""
+        self.postpone(name, 0)
+
+    def start(self) -> None:
+        """Begin to tick."""
+        self._scheduler.start()
+
+    def stop(self) -> None:
+        """Tick no more."""
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=False)
+
+    async def _guarded(self, name: str, tick: Tick) -> None:
+        """Run one tick; what goes wrong is told, and the next tick comes all the same."""
+        try:
+            await tick()
+        except LabAgentError as failure:
+            await self._tell(name, failure)
+        except Exception:  # boundary: a bug in one tick does not end the daemon; it is logged whole
+            log.exception("tick failed", action="tick_failed", tick=name)
+
+    async def _tell(self, name: str, failure: LabAgentError) -> None:
+        try:
+            known = self._outages.explains(failure)
+            await self._outages.notice(failure)
+        except LabAgentError as second:  # the store is away, too
+            await self._outages.notice(second)
+            known = True
+        if not known and not self._outages.explains(failure):
+            log.warning("tick failed", action="tick_failed", tick=name, reason=str(failure))
