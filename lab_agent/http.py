@@ -58,8 +58,10 @@ class HttpClient:
     """A pooled HTTP client. `transport` takes the place of the network, in tests: `httpx.MockTransport(router.async_handler)`."""
 
     def __init__(self, options: HttpOptions, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        proxy = _proxy(options.proxy)
         self._options = options
-        self._transport = transport or _network(options)
+        self._transport = transport or _network(options, proxy)
+        self._to_proxy = dict(proxy.headers) if proxy else {}
 
     @property
     def longest_call(self) -> float:
@@ -115,9 +117,9 @@ class HttpClient:
         raise ServiceUnavailable(f"{origin_of(url)} redirects without end")
 
     async def _once(self, method: str, url: str, base: str, headers: Mapping[str, str], content: bytes) -> Answer:
-        request = httpx.Request(
-            method, _as_sent(url, base), headers={**_HEADERS, **headers}, content=content or None, extensions=self._times()
-        )
+        address = _as_sent(url, base)
+        sent = {**_HEADERS, **headers, **(self._to_proxy if address.scheme == "http" else {})}
+        request = httpx.Request(method, address, headers=sent, content=content or None, extensions=self._times())
         response = await self._transport.handle_async_request(request)
         try:
             body = await self._read(response, method)
@@ -162,9 +164,9 @@ def _why(exc: Exception) -> str:
     return str(exc) or type(exc).__name__
 
 
-def _network(options: HttpOptions) -> AiohttpTransport:
+def _network(options: HttpOptions, proxy: httpx.Proxy | None) -> AiohttpTransport:
     tls = ssl.create_default_context(cafile=options.ca_file) if options.ca_file else httpx.create_ssl_context(trust_env=False)
-    return AiohttpTransport(verify=tls, trust_env=False, proxy=_proxy(options.proxy), client=lambda: _session(options, tls))
+    return AiohttpTransport(verify=tls, trust_env=False, proxy=proxy, client=lambda: _session(options, tls))
 
 
 def _session(options: HttpOptions, tls: ssl.SSLContext) -> aiohttp.ClientSession:
@@ -187,7 +189,7 @@ async def _never_resend(request: aiohttp.ClientRequest, handler: aiohttp.ClientH
 
 
 def _proxy(address: str | None) -> httpx.Proxy | None:
-    """Make the proxy, its password as a header: aiohttp deprecates the other way."""
+    """Make the proxy, its password as a header (aiohttp deprecates the other way): in CONNECT for https, else in the request."""
     if address is None:
         return None
     url = httpx.URL(address)

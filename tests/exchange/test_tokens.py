@@ -1,0 +1,367 @@
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+from urllib.parse import parse_qs
+
+import httpx
+import pytest
+import respx
+
+from lab_agent import errors
+from lab_agent.domain.journal import StoredToken
+from lab_agent.exchange.grants import CodeGrant
+from lab_agent.exchange.tokens import Authenticator
+
+Make = Callable[..., Authenticator]
+TOKEN = "https://auth.example/connect/token"
+CODE = {"grant": "authorization_code", "redirect_uri": "https://lab.example/cb"}
+
+
+def answer(number: int, **more: Any) -> httpx.Response:
+    return httpx.Response(200, json={"access_token": f"t{number}", "refresh_token": f"r{number}", **more})
+
+
+def refused(code: str = "invalid_grant") -> httpx.Response:
+    return httpx.Response(400, json={"error": code, "error_description": "user Smith is locked"})
+
+
+def forms(route: respx.Route) -> list[dict[str, str]]:
+    return [{name: found[0] for name, found in parse_qs(call.request.content.decode()).items()} for call in route.calls]
+
+
+@pytest.fixture
+def route(router: respx.MockRouter) -> respx.Route:
+    return router.post(TOKEN)
+
+
+def stored(generation: int = 1, **changes: Any) -> StoredToken:
+    return StoredToken(**{"generation": generation, "access_token": "t1", "refresh_token": "r1", "expires_at": None, **changes})
+
+
+async def test_password(make_tokens: Make, route: respx.Route, store: Any) -> None:
+    route.side_effect = [answer(1)]
+    tokens = make_tokens()
+    assert (await tokens.credential()).header == "Bearer t1"
+    assert (await tokens.credential()).header == "Bearer t1"
+    assert forms(route) == [
+        {
+            "grant_type": "password",
+            "client_id": "lab",
+            "client_secret": "s3cret",
+            "username": "u",
+            "password": "p",
+            "scope": "offline_access",
+        }
+    ]
+    assert store.tokens.kept == stored()
+    assert store.tokens.lease is None
+
+
+async def test_client_credentials_ask_for_no_refresh_token(make_tokens: Make, route: respx.Route) -> None:
+    route.respond(json={"access_token": "t1"})
+    tokens = make_tokens(grant="client_credentials", scope="offline_access lab")
+    first = await tokens.credential()
+    await tokens.renewed(first)
+    assert (
+        forms(route) == [{"grant_type": "client_credentials", "client_id": "lab", "client_secret": "s3cret", "scope": "lab"}] * 2
+    )
+
+
+async def test_basic_needs_no_tokens(make_tokens: Make, route: respx.Route) -> None:
+    tokens = make_tokens(grant="basic", username="käse", password="p:w")
+    credential = await tokens.credential()
+    assert credential.header == "Basic a8Okc2U6cDp3"
+    with pytest.raises(errors.SignInNeeded):
+        await tokens.renewed(credential)
+    assert not route.called
+
+
+async def test_a_code_is_exchanged_with_its_proof(make_tokens: Make, route: respx.Route, store: Any) -> None:
+    route.side_effect = [answer(1, expires_in="60")]
+    tokens = make_tokens(**CODE)
+    await tokens.redeem(CodeGrant("c o+de", "verifier"))
+    assert forms(route) == [
+        {
+            "grant_type": "authorization_code",
+            "client_id": "lab",
+            "client_secret": "s3cret",
+            "code": "c o+de",
+            "redirect_uri": "https://lab.example/cb",
+            "code_verifier": "verifier",
+        }
+    ]
+    assert store.tokens.kept.expires_at - tokens.clock.now() == timedelta(seconds=60)
+    assert (await tokens.credential()).header == "Bearer t1"
+
+
+async def test_without_a_sign_in_a_person_is_needed(make_tokens: Make, route: respx.Route) -> None:
+    with pytest.raises(errors.SignInNeeded, match="lab-agent login"):
+        await make_tokens(**CODE).credential()
+    assert not route.called
+
+
+async def test_a_refresh_ahead_of_time_rotates_and_is_stored_before_use(
+    make_tokens: Make, route: respx.Route, store: Any, clock: Any
+) -> None:
+    route.side_effect = [answer(1, expires_in=600), answer(2, expires_in=600)]
+    tokens = make_tokens(refresh_ahead=60)
+    await tokens.credential()
+    clock.advance(539)
+    assert (await tokens.credential()).header == "Bearer t1"
+    clock.advance(1)
+    assert (await tokens.credential()).header == "Bearer t2"
+    assert (store.tokens.kept.refresh_token, store.tokens.kept.generation) == ("r2", 2)
+    assert forms(route)[1] == {
+        "grant_type": "refresh_token",
+        "client_id": "lab",
+        "client_secret": "s3cret",
+        "refresh_token": "r1",
+    }
+
+
+async def test_a_short_life_is_not_refreshed_at_every_call(make_tokens: Make, route: respx.Route, clock: Any) -> None:
+    route.side_effect = [answer(1, expires_in=20)]
+    tokens = make_tokens(refresh_ahead=60)
+    for _ in range(5):
+        await tokens.credential()
+        clock.advance(1)
+    assert route.call_count == 1
+
+
+async def test_a_refresh_without_a_new_refresh_token_keeps_the_old_one(make_tokens: Make, route: respx.Route, store: Any) -> None:
+    store.tokens.kept = stored()
+    route.respond(json={"access_token": "t2"})
+    tokens = make_tokens(**CODE)
+    await tokens.renewed(await tokens.credential())
+    assert (store.tokens.kept.access_token, store.tokens.kept.refresh_token) == ("t2", "r1")
+
+
+async def test_many_callers_one_refresh(make_tokens: Make, route: respx.Route, store: Any) -> None:
+    store.tokens.kept = stored()
+    route.side_effect = [answer(2)]
+    tokens = make_tokens(**CODE)
+    old = await tokens.credential()
+    found = await asyncio.gather(*(tokens.renewed(old) for _ in range(20)))
+    assert {each.header for each in found} == {"Bearer t2"}
+    assert route.call_count == 1
+
+
+async def test_of_two_processes_one_refreshes_and_the_other_reads_what_it_stored(
+    make_tokens: Make, route: respx.Route, store: Any
+) -> None:
+    store.tokens.kept = stored()
+    asked, let_go = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: httpx.Request) -> httpx.Response:
+        asked.set()
+        await let_go.wait()
+        return answer(2)
+
+    route.side_effect = slow
+    one, other = make_tokens("one", **CODE), make_tokens("other", **CODE)
+    refused_one, refused_other = await one.credential(), await other.credential()
+    both = asyncio.gather(one.renewed(refused_one), other.renewed(refused_other))
+    await asked.wait()
+    let_go.set()
+    assert [each.header for each in await both] == ["Bearer t2", "Bearer t2"]
+    assert route.call_count == 1
+
+
+async def test_the_lease_of_a_dead_process_is_waited_for_and_then_taken(
+    make_tokens: Make, route: respx.Route, store: Any, clock: Any
+) -> None:
+    store.tokens.kept = stored()
+    store.tokens.take_refresh_lease("dead", now=clock.now(), lease=timedelta(seconds=30))
+    route.side_effect = [answer(2)]
+    tokens = make_tokens(**CODE)
+    waiting = asyncio.create_task(tokens.renewed(await tokens.credential()))
+    await asyncio.sleep(0)
+    assert not route.called
+    clock.advance(31)
+    assert (await waiting).header == "Bearer t2"
+
+
+async def test_the_lease_outlasts_every_question_of_a_renewal(
+    make_tokens: Make, route: respx.Route, store: Any, clock: Any
+) -> None:
+    store.tokens.kept = stored()
+    leases: list[float] = []
+
+    def lost(request: httpx.Request) -> httpx.Response:
+        leases.append((store.tokens.lease[1] - clock.now()).total_seconds())
+        if len(leases) == 3:
+            return answer(2)
+        clock.advance(5)  # the longest that a call of this client takes
+        if len(leases) == 1:
+            raise httpx.ReadTimeout("lost")
+        return refused()
+
+    route.side_effect = lost
+    tokens = make_tokens()
+    await tokens.renewed(await tokens.credential())
+    assert [form["grant_type"] for form in forms(route)] == ["refresh_token", "refresh_token", "password"]
+    assert all(lease > 5 for lease in leases)
+
+
+async def test_a_refresh_whose_reply_was_lost_is_tried_once_more(make_tokens: Make, route: respx.Route, store: Any) -> None:
+    store.tokens.kept = stored()
+    route.side_effect = [httpx.ReadTimeout("lost"), answer(2)]
+    tokens = make_tokens(**CODE)
+    assert (await tokens.renewed(await tokens.credential())).header == "Bearer t2"
+    assert [form["refresh_token"] for form in forms(route)] == ["r1", "r1"]
+
+
+async def test_and_then_a_person_is_needed_and_the_dead_token_is_not_offered_again(
+    make_tokens: Make, route: respx.Route, store: Any
+) -> None:
+    store.tokens.kept = stored()
+    route.side_effect = [httpx.ReadTimeout("lost"), refused()]
+    tokens = make_tokens(**CODE)
+    old = await tokens.credential()
+    for _ in range(3):
+        with pytest.raises(errors.SignInNeeded, match="invalid_grant") as caught:
+            await tokens.renewed(old)
+        assert "Smith" not in str(caught.value)
+    assert route.call_count == 2
+    assert store.tokens.lease is None
+
+
+async def test_a_new_sign_in_ends_that_state_in_every_process(make_tokens: Make, route: respx.Route, store: Any) -> None:
+    store.tokens.kept = stored()
+    route.side_effect = [refused(), answer(2)]
+    worker, command = make_tokens("worker", **CODE), make_tokens("command", **CODE)
+    old = await worker.credential()
+    with pytest.raises(errors.SignInNeeded):
+        await worker.renewed(old)
+    await command.redeem(CodeGrant("code", None))
+    assert (await worker.renewed(old)).header == "Bearer t2"
+    assert route.call_count == 2
+
+
+async def test_a_lost_reply_while_the_service_is_away_is_temporary(make_tokens: Make, route: respx.Route, store: Any) -> None:
+    store.tokens.kept = stored()
+    route.side_effect = [httpx.ReadTimeout("lost"), httpx.ConnectError("away"), answer(2)]
+    tokens = make_tokens(**CODE)
+    old = await tokens.credential()
+    with pytest.raises(errors.ServiceUnavailable):
+        await tokens.renewed(old)
+    assert (await tokens.renewed(old)).header == "Bearer t2"
+
+
+async def test_a_password_signs_in_anew_where_the_refresh_is_refused(make_tokens: Make, route: respx.Route, store: Any) -> None:
+    store.tokens.kept = stored()
+    route.side_effect = [refused(), answer(2)]
+    tokens = make_tokens()
+    assert (await tokens.renewed(await tokens.credential())).header == "Bearer t2"
+
+
+async def test_a_wrong_password_is_not_offered_again_and_again(make_tokens: Make, route: respx.Route, clock: Any) -> None:
+    route.side_effect = [refused(), refused(), answer(1)]
+    tokens = make_tokens()
+    for _ in range(5):
+        with pytest.raises(errors.SignInNeeded):
+            await tokens.credential()
+    assert route.call_count == 1
+    clock.advance(61)
+    with pytest.raises(errors.SignInNeeded):
+        await tokens.credential()
+    clock.advance(61)
+    assert (await tokens.credential()).header == "Bearer t1"
+
+
+async def test_a_token_that_is_still_good_is_used_while_the_refresh_fails(
+    make_tokens: Make, route: respx.Route, clock: Any
+) -> None:
+    route.side_effect = [answer(1, expires_in=600), httpx.ConnectError("x"), httpx.ConnectError("x")]
+    tokens = make_tokens()
+    await tokens.credential()
+    clock.advance(550)
+    for _ in range(3):
+        assert (await tokens.credential()).header == "Bearer t1"
+    assert route.call_count == 2
+    clock.advance(51)
+    with pytest.raises(errors.ServiceUnavailable):
+        await tokens.credential()
+
+
+async def test_a_new_token_that_cannot_be_stored_is_not_used_and_not_lost(
+    make_tokens: Make, route: respx.Route, store: Any
+) -> None:
+    store.tokens.kept = stored()
+    tokens = make_tokens(**CODE)
+    old = await tokens.credential()
+
+    def breaks(request: httpx.Request) -> httpx.Response:
+        store.failures = [errors.StoreUnreachableError()]
+        return answer(2)
+
+    route.side_effect = breaks
+    with pytest.raises(errors.StoreUnreachableError):
+        await tokens.renewed(old)
+    assert store.tokens.kept == stored()
+    assert (await tokens.renewed(old)).header == "Bearer t2"
+    assert store.tokens.kept.refresh_token == "r2"
+    assert route.call_count == 1
+
+
+async def test_where_somebody_else_stored_that_generation_theirs_counts(
+    make_tokens: Make, route: respx.Route, store: Any
+) -> None:
+    store.tokens.kept = stored()
+    tokens = make_tokens(**CODE)
+    old = await tokens.credential()
+
+    def late(request: httpx.Request) -> httpx.Response:
+        store.tokens.kept = stored(2, access_token="theirs", refresh_token="r9")
+        return answer(2)
+
+    route.side_effect = late
+    assert (await tokens.renewed(old)).header == "Bearer theirs"
+
+
+async def test_a_caller_that_goes_away_does_not_break_off_the_refresh(make_tokens: Make, route: respx.Route, store: Any) -> None:
+    store.tokens.kept = stored()
+    asked, let_go = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: httpx.Request) -> httpx.Response:
+        asked.set()
+        await let_go.wait()
+        return answer(2)
+
+    route.side_effect = slow
+    tokens = make_tokens(**CODE)
+    caller = asyncio.create_task(tokens.renewed(await tokens.credential()))
+    await asked.wait()
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    let_go.set()
+    await tokens.aclose()
+    assert store.tokens.kept.refresh_token == "r2"
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (httpx.Response(500), errors.ServiceUnavailable),
+        (httpx.Response(429, headers={"Retry-After": "9"}), errors.ServiceUnavailable),
+        (httpx.Response(200, text="<html>"), errors.ServiceUnavailable),
+        (httpx.Response(200, json={"token_type": "Bearer"}), errors.ServiceUnavailable),
+        (httpx.Response(401, json={"error": "invalid_client"}), errors.SignInNeeded),
+        (httpx.Response(404), errors.SignInNeeded),
+        (httpx.ConnectError("x"), errors.ServiceUnavailable),
+    ],
+)
+async def test_what_the_token_endpoint_may_say(make_tokens: Make, route: respx.Route, reply: Any, expected: type) -> None:
+    route.side_effect = [reply]
+    with pytest.raises(errors.Failure) as caught:
+        await make_tokens().credential()
+    assert type(caught.value) is expected
+
+
+async def test_a_code_whose_answer_was_lost_needs_a_new_sign_in(make_tokens: Make, route: respx.Route) -> None:
+    route.side_effect = [httpx.ReadTimeout("x")]
+    with pytest.raises(errors.SignInNeeded, match="login"):
+        await make_tokens(**CODE).redeem(CodeGrant("code", None))
+    assert route.call_count == 1
