@@ -1,4 +1,4 @@
-"""The application: routes, errors, compression, one log line for each request."""
+"""The application: routes, errors, health, one log line for each request."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 from fastapi import FastAPI, Response
 from fastapi.openapi.utils import get_openapi
-from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lab_agent import exact_json
@@ -21,6 +20,7 @@ from lab_api.problems import add_handlers
 from lab_api.served import Shelf
 
 _log = get_logger(__name__)
+_HEALTH = ("/healthz", "/readyz")
 
 
 def create_app(settings: ApiSettings, shelf: Shelf, labels: LabelSource | None = None) -> FastAPI:
@@ -31,7 +31,6 @@ def create_app(settings: ApiSettings, shelf: Shelf, labels: LabelSource | None =
     app.include_router(endpoints.routes())
     _add_health(app, shelf)
     add_handlers(app)
-    app.add_middleware(GZipMiddleware, minimum_size=1024, compresslevel=5)
     app.add_middleware(RequestLog)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
@@ -81,6 +80,5 @@ class RequestLog:
         finally:
             path = getattr(scope.get("route"), "path", "unknown")
             elapsed, source = round(perf_counter() - began, 4), scope.get("state", {}).get("client")
-            _log.info(
-                "request", action="api.request", method=scope["method"], path=path, status=status, elapsed=elapsed, source=source
-            )
+            say = _log.debug if path in _HEALTH else _log.info
+            say("request", action="api.request", method=scope["method"], path=path, status=status, elapsed=elapsed, source=source)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from fastapi import APIRouter, Request, Response
 
-from lab_agent import exact_json
 from lab_agent.catalogue import basket, preanalytics, questionnaire
 from lab_agent.catalogue.basket import Basket
 from lab_agent.catalogue.items import Catalogue, Contract, unknown_contract
@@ -14,7 +13,7 @@ from lab_agent.catalogue.labels import LabelSource
 from lab_agent.settings_api import ApiSettings
 from lab_api import openapi
 from lab_api.auth import Client, Clients
-from lab_api.bodies import cached, read_json
+from lab_api.bodies import answer, cached, read_json
 from lab_api.problems import Refused
 from lab_api.served import Shelf
 
@@ -55,14 +54,14 @@ class Endpoints:
     async def questionnaire(self, request: Request) -> Response:
         """The questions of a whole basket."""
         catalogue, asked = await self._basket(request)
-        return _answer(questionnaire.fold(catalogue, (line.item for line in asked.lines)).as_json())
+        return answer(request, questionnaire.fold(catalogue, (line.item for line in asked.lines)).as_json())
 
     async def preanalytics(self, request: Request) -> Response:
         """The tubes of a whole basket."""
         catalogue, asked = await self._basket(request)
         plan = preanalytics.calculate(catalogue, asked.lines)
         labels = self._labels.labels(asked, plan.tubes)
-        return _answer(plan.as_json(labels, transport=asked.transport))
+        return answer(request, plan.as_json(labels, transport=asked.transport))
 
     async def _client(self, request: Request) -> Client:
         client = await self._clients.authenticate(request.headers.get("authorization", ""))
@@ -84,7 +83,3 @@ def _contract(request: Request, client: Client, contracts: Mapping[str, Contract
     if found is None:
         raise unknown_contract(code)
     return found
-
-
-def _answer(value: object) -> Response:
-    return Response(exact_json.dumps(value), 200, {"Cache-Control": "no-store"}, "application/json")

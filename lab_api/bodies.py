@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from typing import Any
 
 from fastapi import Request, Response
@@ -13,6 +14,7 @@ from lab_api.problems import Refused
 from lab_api.served import Body
 
 _PATIENCE = 30.0
+_WORTH_IT = 1024
 
 
 async def read_json(request: Request, limit: int) -> Any:
@@ -52,6 +54,14 @@ def cached(request: Request, body: Body, cache_control: str) -> Response:
     if _takes_gzip(request.headers.getlist("accept-encoding")):
         return Response(body.packed, 200, {**headers, "Content-Encoding": "gzip"}, "application/json")
     return Response(body.plain, 200, headers, "application/json")
+
+
+def answer(request: Request, value: object) -> Response:
+    """Answer a basket; compressed if the client takes that and it is worth it."""
+    plain, headers = exact_json.dumps(value), {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
+    if len(plain) >= _WORTH_IT and _takes_gzip(request.headers.getlist("accept-encoding")):
+        return Response(gzip.compress(plain, 5), 200, {**headers, "Content-Encoding": "gzip"}, "application/json")
+    return Response(plain, 200, headers, "application/json")
 
 
 def _has_it(fields: list[str], etag: str) -> bool:

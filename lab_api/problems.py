@@ -11,6 +11,13 @@ from lab_agent import exact_json
 from lab_agent.catalogue.basket_problems import BasketProblem
 from lab_agent.errors import BasketError, DataInvalidError, LabAgentError, Problem, UnknownContractError
 
+_PATHS = {
+    404: (
+        "not-found",
+        "path: nothing is here — use nomenclature, eta, questionnaire or preanalytics under the agreed address",
+    ),
+    405: ("not-supported", "method: GET nomenclature and eta, POST questionnaire and preanalytics"),
+}
 _SHAPE = frozenset({"structure", "required", "value", "too-long"})
 
 
@@ -62,8 +69,8 @@ def _not_json(_: Request, exc: Exception) -> Response:
 
 def _http(_: Request, exc: Exception) -> Response:
     assert isinstance(exc, HTTPException)  # noqa: S101 - as above
-    codes = {404: "not-found", 405: "not-supported"}
-    return outcome(exc.status_code, [(codes.get(exc.status_code, "invalid"), str(exc.detail))], exc.headers)
+    code, diagnostics = _PATHS.get(exc.status_code, ("invalid", str(exc.detail)))
+    return outcome(exc.status_code, [(code, diagnostics)], exc.headers)
 
 
 def _fault(_: Request, exc: Exception) -> Response:  # noqa: ARG001 - Starlette raises it again, and the server logs it

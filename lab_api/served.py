@@ -45,6 +45,7 @@ class Served:
         self.catalogue = catalogue
         self._nomenclature = {code: Body.of(nomenclature(each)) for code, each in catalogue.contracts.items()}
         self._eta: dict[str, Body] = {}
+        self._since = now
         self._until: datetime | None = None
         self._make_eta(now)
 
@@ -54,14 +55,14 @@ class Served:
 
     def eta(self, contract: Contract, now: datetime) -> Body:
         """The turnaround list of a contract at `now`."""
-        if self._until is not None and now >= self._until:
+        if now < self._since or (self._until is not None and now >= self._until):
             self._make_eta(now)
         return self._eta[contract.code]
 
     def _make_eta(self, now: datetime) -> None:
         notices = self.catalogue.notices
         self._eta = {code: Body.of(turnarounds(each, notices, now)) for code, each in self.catalogue.contracts.items()}
-        self._until = next_change(notices, now)
+        self._since, self._until = now, next_change(notices, now)
 
 
 class Shelf:

@@ -1,0 +1,91 @@
+"""Authorization without a human: tokens, HTTP Basic, and contracts that a client is not tied to."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+
+import httpx
+import pytest
+
+from lab_agent.settings_api import ApiSettings
+from lab_api import auth
+from lab_api.auth import Clients
+
+
+def basic(text: str) -> str:
+    return "Basic " + b64encode(text.encode()).decode()
+
+
+async def ask(api: httpx.AsyncClient, authorization: str, contract: str) -> httpx.Response:
+    return await api.get(f"eta?contract={contract}", headers={"Authorization": authorization})
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        "Bearer wrong",
+        "Bearer exchange-token x",
+        "exchange-token",
+        "Digest exchange-token",
+        "Basic",
+        "Basic ???",
+        "Basic /w==",
+        basic("ward:wrong"),
+        basic("nobody:lamp:shade"),
+        basic("ward"),
+        "Bearer " + "x" * 10_000,
+    ],
+)
+async def test_no_answer_without_valid_credentials(api: httpx.AsyncClient, authorization: str) -> None:
+    response = await ask(api, authorization, "C-100")
+    assert response.status_code == 401
+    assert "Bearer" in response.headers["www-authenticate"]
+    assert response.json()["issue"][0]["code"] == "login"
+    assert (await api.post("preanalytics", json={}, headers={"Authorization": authorization})).status_code == 401
+
+
+@pytest.mark.parametrize("authorization", ["Bearer exchange-token", "bearer  exchange-token", basic("ward:lamp:shade")])
+async def test_valid_credentials(api: httpx.AsyncClient, authorization: str) -> None:
+    assert (await ask(api, authorization, "C-100")).status_code == 200
+    assert (await ask(api, authorization, "C-100")).status_code == 200
+
+
+async def test_a_contract_that_the_client_is_not_tied_to_looks_unknown(api: httpx.AsyncClient) -> None:
+    assert (await ask(api, "Bearer tied-token", "C-200")).status_code == 200
+    hidden, unknown = await ask(api, "Bearer tied-token", "C-100"), await ask(api, "Bearer tied-token", "C-300")
+    assert (hidden.status_code, unknown.status_code) == (404, 404)
+    assert hidden.text.replace("C-100", "C-300") == unknown.text
+    assert hidden.headers == unknown.headers
+    assert (await ask(api, basic("ward:lamp:shade"), "C-200")).status_code == 404
+    body = {"contract": "C-100", "analyticsrequests": [{"id": "001.001"}]}
+    for path in ("preanalytics", "questionnaire"):
+        assert (await api.post(path, json=body, headers={"Authorization": "Bearer tied-token"})).status_code == 404
+    assert (await ask(api, "Bearer nobody-token", "C-100")).status_code == 404
+
+
+async def test_a_right_password_is_hashed_once(settings: ApiSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    clients = Clients((), settings.basic)
+    hashed = []
+    verify = clients._verify
+
+    def counted(known: str, password: str) -> bool:
+        hashed.append(1)
+        return verify(known, password)
+
+    monkeypatch.setattr(clients, "_verify", counted)
+    for _ in range(3):
+        assert (await clients.authenticate(basic("ward:lamp:shade"))).name == "ward"
+    assert len(hashed) == 1
+    with pytest.raises(auth.Refused):
+        await clients.authenticate(basic("ward:wrong"))
+    with pytest.raises(auth.Refused):
+        await clients.authenticate(basic("somebody:else"))
+    assert len(hashed) == 3  # an unknown name costs as much as a known one
+
+
+async def test_with_no_clients_nobody_may_call() -> None:
+    with pytest.raises(auth.Refused):
+        await Clients((), ()).authenticate("Bearer exchange-token")

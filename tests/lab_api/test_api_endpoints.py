@@ -1,0 +1,211 @@
+"""The four endpoints over HTTP: bodies, caching, limits, errors."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from lab_agent import exact_json
+from lab_agent.catalogue.items import Catalogue
+from lab_agent.catalogue.nomenclature import nomenclature
+from lab_agent.settings_api import ApiSettings
+from lab_api.app import create_app
+from lab_api.served import Shelf
+
+BASKET = {
+    "contract": "C-100",
+    "analyticsrequests": [
+        {"id": "002.002", "guid": "g1"},
+        {"id": "003.001", "specimen_code": "10", "bodysite_code": None, "guid": "g2"},
+        {"id": "004.001", "guid": "g3"},
+    ],
+}
+
+
+def outcome(response: httpx.Response, status: int) -> list[dict[str, Any]]:
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    body = response.json()
+    assert body["resourceType"] == "OperationOutcome"
+    assert all(set(issue) == {"severity", "code", "diagnostics"} for issue in body["issue"])
+    assert body["issue"]
+    return list(body["issue"])
+
+
+async def test_nomenclature(api: httpx.AsyncClient, shelf: Shelf) -> None:
+    response = await api.get("nomenclature?contract=C-100")
+    assert response.status_code == 200
+    assert response.headers["cache-control"] == "private, max-age=86400"
+    assert exact_json.loads(response.content) == nomenclature(shelf.served.catalogue.contract("C-100"))
+    assert '"price":480.00' in response.text
+
+
+async def test_a_contract_may_have_its_own_lifetime(api: httpx.AsyncClient) -> None:
+    assert (await api.get("nomenclature?contract=C-200")).headers["cache-control"] == "private, max-age=43200"
+
+
+@pytest.mark.parametrize("path", ["nomenclature", "eta"])
+async def test_not_modified(api: httpx.AsyncClient, path: str) -> None:
+    first = await api.get(f"{path}?contract=C-100")
+    etag = first.headers["etag"]
+    for field in (etag, etag.removeprefix("W/"), f'"other", {etag}', "*"):
+        again = await api.get(f"{path}?contract=C-100", headers={"If-None-Match": field})
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag)
+        assert again.headers["cache-control"] == first.headers["cache-control"]
+    other = await api.get(f"{path}?contract=C-200", headers={"If-None-Match": etag})
+    assert other.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("accepted", "packed"), [("gzip", True), ("br, gzip;q=0.5", True), ("gzip;q=0", False), ("identity", False)]
+)
+async def test_compression(settings: ApiSettings, shelf: Shelf, accepted: str, packed: bool) -> None:
+    headers = {"Authorization": "Bearer exchange-token", "Accept-Encoding": accepted}
+    transport = httpx.ASGITransport(create_app(settings, shelf))
+    async with (
+        httpx.AsyncClient(transport=transport, base_url="http://lab/lab/", headers=headers) as client,
+        client.stream("GET", "nomenclature?contract=C-100") as response,
+    ):
+        raw = b"".join([chunk async for chunk in response.aiter_raw()])
+    assert ("content-encoding" in response.headers) is packed
+    plain = gzip.decompress(raw) if packed else raw
+    assert len(exact_json.loads(plain)) >= 30
+
+
+async def test_large_basket_answers_are_compressed(api: httpx.AsyncClient, shelf: Shelf) -> None:
+    ids = [each for each, item in shelf.served.catalogue.contract("C-100").items.items() if len(item.options) == 1]
+    body = {"contract": "C-100", "analyticsrequests": [{"id": each} for each in ids]}
+    response = await api.post("preanalytics", json=body)
+    assert response.headers["content-encoding"] == "gzip"
+    assert len(response.json()["specimens"]) > 5
+
+
+async def test_eta_is_asked_for_each_time_and_follows_the_notices(api: httpx.AsyncClient, clock: Any) -> None:
+    clock.now = datetime(2025, 12, 28, 20, 59, tzinfo=UTC)
+    before = await api.get("eta?contract=C-100")
+    assert before.headers["cache-control"] == "private, no-cache"
+    assert {each["status"] for each in before.json()} == {"available"}
+    clock.now = datetime(2025, 12, 28, 21, tzinfo=UTC)  # midnight three hours to the east, where the notice begins
+    during = await api.get("eta?contract=C-100", headers={"If-None-Match": before.headers["etag"]})
+    assert during.status_code == 200
+    assert [each["id"] for each in during.json() if each["status"] == "delayed"] == ["190.200"]
+
+
+async def test_questionnaire(api: httpx.AsyncClient) -> None:
+    response = await api.post("questionnaire", json=BASKET)
+    assert response.status_code == 200
+    assert response.headers["cache-control"] == "no-store"
+    assert response.json()["item"]["item"][0]["item"][0]["linkId"] == "anticoagulant"
+    plain = {**BASKET, "analyticsrequests": [{"id": "001.001"}]}
+    assert (await api.post("questionnaire", json=plain)).json() == {"resourceType": "Questionnaire", "status": "active"}
+
+
+async def test_preanalytics(api: httpx.AsyncClient) -> None:
+    response = await api.post("preanalytics", json={**BASKET, "includetransportcontainer": True})
+    assert response.status_code == 200
+    serum, citrate = response.json()["specimens"]
+    assert serum["guids"] == ["g1", "g2"]
+    assert serum["label"] is None
+    assert '"quantity":1.1' in response.text
+    assert [each["type"] for each in citrate["container"]] == ["CIT27", "TR-COOL"]
+    without = (await api.post("preanalytics", json=BASKET)).json()["specimens"]
+    assert [each["type"] for each in without[1]["container"]] == ["CIT27"]
+
+
+@pytest.mark.parametrize("path", ["questionnaire", "preanalytics"])
+async def test_bad_baskets(api: httpx.AsyncClient, path: str) -> None:
+    items = [{"id": "nope"}, {"id": "002.002", "specimen_code": "11"}]
+    issues = outcome(await api.post(path, json={"contract": "C-100", "analyticsrequests": items}), 400)
+    assert issues[0]["diagnostics"].startswith("analyticsrequests[0].id: item 'nope' is not in the nomenclature")
+    assert "choose 10 (Serum)" in issues[1]["diagnostics"]
+    unknown = {"contract": "C-100", "analyticsrequests": [{"id": "nope"}]}
+    assert outcome(await api.post(path, json=unknown), 422)[0]["code"] == "not-found"
+    assert outcome(await api.post(path, json={**BASKET, "contract": "C-300"}), 404)[0]["code"] == "not-found"
+    too_many = {"contract": "C-100", "analyticsrequests": [{"id": "060.001"}] * 51}
+    assert outcome(await api.post(path, json=too_many), 422)[0]["code"] == "too-costly"
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"\xff", b"[" * 10_000, b"[]", b"NaN", b'{"contract":"\\ud800"}', b'{"contract":1e999}']
+)
+async def test_what_is_no_basket(api: httpx.AsyncClient, body: bytes) -> None:
+    response = await api.post("preanalytics", content=body)
+    assert outcome(response, 404 if b"1e999" in body else 400)
+
+
+async def test_limits(api: httpx.AsyncClient) -> None:
+    assert outcome(await api.post("preanalytics", content=b" " * 20_001), 413)
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(30):
+            yield b" " * 1000
+
+    assert outcome(await api.post("preanalytics", content=chunks()), 413)
+    assert outcome(await api.post("preanalytics", content=b"x", headers={"Content-Encoding": "gzip"}), 415)
+
+
+async def test_paths_and_methods(api: httpx.AsyncClient) -> None:
+    assert outcome(await api.get("nothing"), 404)
+    assert outcome(await api.get("http://lab/nomenclature?contract=C-100"), 404)
+    assert outcome(await api.get("preanalytics"), 405)
+    assert outcome(await api.get("eta"), 400)[0]["code"] == "required"
+    assert outcome(await api.get("eta?contract="), 400)
+
+
+async def test_a_fault_of_ours_shows_no_trace(api: httpx.AsyncClient, shelf: Shelf) -> None:
+    shelf.served = None  # type: ignore[assignment]
+    (issue,) = outcome(await api.get("eta?contract=C-100"), 500)
+    assert "Traceback" not in issue["diagnostics"]
+    assert "None" not in issue["diagnostics"]
+
+
+async def test_health(api: httpx.AsyncClient, shelf: Shelf) -> None:
+    assert (await api.get("http://lab/healthz", headers={"Authorization": ""})).json() == {"status": "ok"}
+    ready = await api.get("http://lab/readyz", headers={"Authorization": ""})
+    assert ready.json() == {"status": "ready", "catalogue": shelf.served.catalogue.version}
+
+
+async def test_a_new_catalogue_replaces_the_old_one_only_if_it_is_valid(
+    api: httpx.AsyncClient, shelf: Shelf, folder: Path
+) -> None:
+    prices = folder / "contract_items.csv"
+    good, old = prices.read_text(), (await api.get("nomenclature?contract=C-100")).headers["etag"]
+    prices.write_text(good.replace("480.00", "free", 1))
+    assert shelf.reload() is False
+    assert (await api.get("nomenclature?contract=C-100")).headers["etag"] == old
+    prices.write_text(good.replace("480.00", "490.00", 1))
+    assert shelf.reload() is True
+    fresh = await api.get("nomenclature?contract=C-100", headers={"If-None-Match": old})
+    assert fresh.json()[0]["price"] == 490.00
+
+
+async def test_bodies_are_made_once_for_each_version(shelf: Shelf) -> None:
+    contract = shelf.served.catalogue.contract("C-100")
+    assert shelf.served.nomenclature(contract) is shelf.served.nomenclature(contract)
+    assert shelf.served.eta(contract, shelf.now()) is shelf.served.eta(contract, shelf.now())
+
+
+async def test_openapi_describes_every_answer(api: httpx.AsyncClient, shelf: Shelf) -> None:
+    document = (await api.get("openapi.json")).json()
+    paths = document["paths"]
+    assert set(paths) == {"/lab/nomenclature", "/lab/eta", "/lab/questionnaire", "/lab/preanalytics"}
+    for path in paths.values():
+        for operation in path.values():
+            assert operation["responses"]["401"]["content"]["application/json"]["schema"]["$ref"].endswith("OperationOutcome")
+    example = paths["/lab/preanalytics"]["post"]["requestBody"]["content"]["application/json"]["example"]
+    assert (await api.post("preanalytics", json=example)).status_code == 200
+    catalogue: Catalogue = shelf.served.catalogue
+    fields = set(document["components"]["schemas"]["NomenclatureItem"]["properties"])
+    assert fields == set(nomenclature(catalogue.contract("C-100"))[0])
+
+
+async def test_docs_are_off_by_default(settings: ApiSettings, shelf: Shelf) -> None:
+    transport = httpx.ASGITransport(create_app(ApiSettings(), shelf))
+    async with httpx.AsyncClient(transport=transport, base_url="http://lab/") as client:
+        assert [(await client.get(path)).status_code for path in ("docs", "openapi.json")] == [404, 404]

@@ -1,0 +1,51 @@
+"""What systemd is told."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from lab_agent import sd_notify
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_the_datagrams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abstract: bool) -> None:
+    name = f"@lab-notify-{os.getpid()}" if abstract else str(tmp_path / "socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(name.replace("@", "\0"))
+        monkeypatch.setenv("NOTIFY_SOCKET", name)
+        assert sd_notify.ready("up")
+        assert sd_notify.watchdog()
+        assert sd_notify.reloading(5)
+        assert sd_notify.stopping()
+        sock.settimeout(5)
+        assert [sock.recv(99) for _ in range(4)] == [
+            b"READY=1\nSTATUS=up",
+            b"WATCHDOG=1",
+            b"RELOADING=1\nMONOTONIC_USEC=5",
+            b"STOPPING=1",
+        ]
+    assert not sd_notify.ready()  # the manager is gone
+
+
+def test_nobody_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    assert not sd_notify.ready()
+
+
+@pytest.mark.parametrize(
+    ("environ", "interval"),
+    [
+        ({}, None),
+        ({"WATCHDOG_USEC": "0"}, None),
+        ({"WATCHDOG_USEC": "x"}, None),
+        ({"WATCHDOG_USEC": "30000000"}, 15.0),
+        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"}, None),
+        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getpid())}, 15.0),
+    ],
+)
+def test_how_often_a_sign_of_life_is_due(environ: dict[str, str], interval: float | None) -> None:
+    assert sd_notify.watchdog_interval(environ) == interval
