@@ -10,6 +10,8 @@ from lab_sandbox.auth_routes import auth_routes
 from lab_sandbox.basket_routes import basket_routes
 from lab_sandbox.config import SandboxConfig
 from lab_sandbox.failures import add_failure_handlers
+from lab_sandbox.fault_routes import fault_routes
+from lab_sandbox.faults.play import FaultMiddleware
 from lab_sandbox.fhir_routes import fhir_routes
 from lab_sandbox.resources import Clock
 from lab_sandbox.service import Service, build_service, utc_now
@@ -33,6 +35,9 @@ def create_app(config: SandboxConfig, *, clock: Clock = utc_now, transport: http
     async def healthz() -> dict[str, dict[str, int]]:
         return {"resources": service.shelf.counts()}
 
+    if settled.fault_admin:
+        app.include_router(fault_routes(service))
+    app.add_middleware(FaultMiddleware, service=service)
     app.add_middleware(SpellingMiddleware, addresses=(settled.base_url, settled.auth_url))
     return app
 

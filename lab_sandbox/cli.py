@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from lab_sandbox.config import ConfigError, SandboxConfig, load_config
+from lab_sandbox.faults.rule import FaultPlanError
 from lab_sandbox.server import AddressInUse, serve
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The exchange service in a box.")
@@ -36,7 +37,7 @@ def run(
         }
         settings = _with(load_config(config), {key: value for key, value in given.items() if value is not None})
         serve(settings, lambda address: typer.echo(f"listening on {address}"))
-    except (ConfigError, AddressInUse) as exc:
+    except (ConfigError, FaultPlanError, AddressInUse) as exc:
         typer.echo(str(exc), err=True)
         raise typer.Exit(2) from exc
 

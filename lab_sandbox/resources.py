@@ -85,4 +85,8 @@ class Resources:
         return {"resourceType": ref.type, "id": ref.id, "meta": meta, **rest}
 
     def _now(self) -> str:
-        return self._clock().isoformat(timespec="milliseconds")
+        return self.now().isoformat(timespec="milliseconds")
+
+    def now(self) -> datetime:
+        """The service's time."""
+        return self._clock()

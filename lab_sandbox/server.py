@@ -1,16 +1,33 @@
 """Runs the app on a port, and says on which one as soon as it can be reached."""
 
+import asyncio
 import socket
 from collections.abc import Callable
+from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lab_sandbox.app import create_app
 from lab_sandbox.config import SandboxConfig
+from lab_sandbox.faults.line import TRANSPORT
 
 
 class AddressInUse(Exception):
     """The port cannot be had; the text says which and why."""
+
+
+class _ReachableProtocol(H11Protocol):
+    """Leaves the connection in the ASGI scope, so that a fault can cut it."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        app: Any = self.app
+
+        async def reachable(scope: Any, receive: Any, send: Any) -> None:
+            await app({**scope, TRANSPORT: transport}, receive, send)
+
+        self.app = reachable
 
 
 class _AnnouncingServer(uvicorn.Server):
@@ -32,7 +49,9 @@ def serve(config: SandboxConfig, announce: Callable[[str], None]) -> None:
     port = int(listener.getsockname()[1])
     settled = config.at(config.host, port)
     app = create_app(settled)
-    options = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, proxy_headers=False, http="h11")
+    options = uvicorn.Config(
+        app, log_level="warning", access_log=False, server_header=False, proxy_headers=False, http=_ReachableProtocol
+    )
     server = _AnnouncingServer(options, lambda: announce(settled.listening.rstrip("/")))
     server.run(sockets=[listener])
 

@@ -8,6 +8,8 @@ import httpx
 
 from lab_sandbox.accounts import Accounts
 from lab_sandbox.config import SandboxConfig
+from lab_sandbox.faults.desk import FaultDesk
+from lab_sandbox.faults.rule import FaultPlan, load_faults
 from lab_sandbox.forward import Forwarder
 from lab_sandbox.grants import Grants
 from lab_sandbox.offers import Offers
@@ -31,6 +33,7 @@ class Service:
     accounts: Accounts
     grants: Grants
     forwarder: Forwarder
+    faults: FaultDesk
 
 
 def utc_now() -> datetime:
@@ -46,6 +49,7 @@ def build_service(config: SandboxConfig, clock: Clock = utc_now, transport: http
     offers = Offers(config)
     tokens = TokenOffice(config.tokens, clock)
     accounts = Accounts(config, tokens)
+    plan = load_faults(Path(config.faults)) if config.faults else FaultPlan()
     return Service(
         config=config,
         shelf=shelf,
@@ -56,6 +60,7 @@ def build_service(config: SandboxConfig, clock: Clock = utc_now, transport: http
         accounts=accounts,
         grants=Grants(accounts, tokens),
         forwarder=Forwarder(config, transport),
+        faults=FaultDesk(plan),
     )
 
 

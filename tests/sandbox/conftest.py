@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -22,12 +23,25 @@ LAB = "http://codes.lab.example"
 def parties() -> tuple[Counterparty, ...]:
     return (
         Counterparty(
-            guid=CLINIC, name="clinic", kind="partner", login="clinic", password="pw-clinic", client_id="clinic-app",
-            client_secret="secret-clinic", redirect_uris=("http://127.0.0.1:9/callback",),
+            guid=CLINIC,
+            name="clinic",
+            kind="partner",
+            login="clinic",
+            password="pw-clinic",
+            client_id="clinic-app",
+            client_secret="secret-clinic",
+            redirect_uris=("http://127.0.0.1:9/callback",),
         ),
         Counterparty(
-            guid=LABORATORY, name="laboratory", kind="laboratory", login="laboratory", password="pw-lab", client_id="lab-agent",
-            client_secret="secret-lab", redirect_uris=("http://127.0.0.1:9/lab-callback",), address="http://lab.test/api",
+            guid=LABORATORY,
+            name="laboratory",
+            kind="laboratory",
+            login="laboratory",
+            password="pw-lab",
+            client_id="lab-agent",
+            client_secret="secret-lab",
+            redirect_uris=("http://127.0.0.1:9/lab-callback",),
+            address="http://lab.test/api",
             authorization="Bearer for-the-lab",
         ),
         Counterparty(guid=STRANGER, name="stranger", kind="partner", login="stranger", password="pw-stranger"),
@@ -37,7 +51,10 @@ def parties() -> tuple[Counterparty, ...]:
 def make_config(**changes: Any) -> SandboxConfig:
     rules, tokens = changes.pop("rules", {}), changes.pop("tokens", {})
     return SandboxConfig(
-        base_url=BASE, counterparties=parties(), rules=Rules(**rules), tokens=Tokens(**tokens),
+        base_url=BASE,
+        counterparties=parties(),
+        rules=Rules(**rules),
+        tokens=Tokens(**tokens),
         contracts=(
             Contract(code="C-100", partner=CLINIC, laboratory=LABORATORY, id="contract-100"),
             Contract(code="C-200", partner=CLINIC, laboratory=LABORATORY, id="contract-200"),
@@ -122,8 +139,12 @@ def grant(*rights: str, guid: str = LABORATORY) -> dict[str, Any]:
 
 def patient(**changes: Any) -> dict[str, Any]:
     return {
-        "resourceType": "Patient", "meta": grant("read"), "name": [{"family": "Sample", "given": ["Anna", "Maria"]}],
-        "telecom": [{"system": "phone", "value": "+10000000", "use": "mobile"}], "gender": "female", "birthDate": "1980-02-29",
+        "resourceType": "Patient",
+        "meta": grant("read"),
+        "name": [{"family": "Sample", "given": ["Anna", "Maria"]}],
+        "telecom": [{"system": "phone", "value": "+10000000", "use": "mobile"}],
+        "gender": "female",
+        "birthDate": "1980-02-29",
     } | changes
 
 
@@ -141,41 +162,114 @@ def order_bundle(patient_id: str, lines: int = 2, study: str = "001.00{}") -> di
     order_task, specimen, requests = local(), local(), [local() for _ in range(lines)]
     requisition = {"system": "urn:clinic:orders", "value": str(uuid4())}
     entries = [
-        (order_task, {
-            "resourceType": "Task", "meta": grant("read", "updatebody"), "status": "requested",
-            "code": concept(f"{BASE}terminology/task_type", "OrderProcessingTask"),
-            "input": [{"type": concept(f"{LAB}/notification", "sms"), "valueBoolean": True}],
-        }),
-        (specimen, {
-            "resourceType": "Specimen", "meta": grant("read"), "type": concept(f"{BASE}terminology/specimen-type", "108"),
-            "subject": subject,
-            "collection": {"collectedDateTime": "2026-01-05T07:30:00+00:00",
-                           "method": concept(f"{BASE}terminology/treatment_protocol", "fasting")},
-            "container": [{"identifier": [{"system": f"{LAB}/labels", "value": "1000000017"}],
-                           "type": concept(f"{BASE}terminology/specimen_type", "EDTA"), "specimenQuantity": {"value": 3}}],
-            "extension": [{"url": f"{BASE}extra/supportingInfo", "valueString": "a,b"}],
-        }),
+        (
+            order_task,
+            {
+                "resourceType": "Task",
+                "meta": grant("read", "updatebody"),
+                "status": "requested",
+                "code": concept(f"{BASE}terminology/task_type", "OrderProcessingTask"),
+                "input": [{"type": concept(f"{LAB}/notification", "sms"), "valueBoolean": True}],
+            },
+        ),
+        (
+            specimen,
+            {
+                "resourceType": "Specimen",
+                "meta": grant("read"),
+                "type": concept(f"{BASE}terminology/specimen-type", "108"),
+                "subject": subject,
+                "collection": {
+                    "collectedDateTime": "2026-01-05T07:30:00+00:00",
+                    "method": concept(f"{BASE}terminology/treatment_protocol", "fasting"),
+                },
+                "container": [
+                    {
+                        "identifier": [{"system": f"{LAB}/labels", "value": "1000000017"}],
+                        "type": concept(f"{BASE}terminology/specimen_type", "EDTA"),
+                        "specimenQuantity": {"value": 3},
+                    }
+                ],
+                "extension": [{"url": f"{BASE}extra/supportingInfo", "valueString": "a,b"}],
+            },
+        ),
     ]
     for number, request in enumerate(requests):
-        entries.append((request, {
-            "resourceType": "ProcedureRequest", "meta": grant("read"),
-            "identifier": [{"system": "urn:clinic:lines", "value": str(uuid4())}], "requisition": requisition,
-            "supportingInfo": [{"identifier": {"system": f"{LAB}/contract", "value": "C-100"}}], "status": "active",
-            "code": concept(f"{BASE}terminology/nomenclature", study.format(number)) | {"text": "a test"},
-            "subject": subject, "occurrenceDateTime": "2026-01-05T08:00:00+00:00", "specimen": [{"reference": specimen}],
-            "note": [{"text": "please"}],
-        }))
-        entries.append((local(), {
-            "resourceType": "Task", "meta": grant("read", "updatebody"), "status": "requested",
-            "basedOn": [{"reference": request}], "partOf": [{"reference": order_task}],
-        }))
-    entries.append((local(), {
-        "resourceType": "QuestionnaireResponse", "meta": grant("read"), "source": subject, "status": "completed",
-        "subject": {"reference": requests[0]},
-        "item": [{"linkId": "1", "text": "Week", "answer": [{"valueInteger": 12}]}],
-    }))
-    return {"resourceType": "Bundle", "type": "collection",
-            "entry": [{"fullUrl": url, "resource": copy.deepcopy(one)} for url, one in entries]}
+        entries.append(
+            (
+                request,
+                {
+                    "resourceType": "ProcedureRequest",
+                    "meta": grant("read"),
+                    "identifier": [{"system": "urn:clinic:lines", "value": str(uuid4())}],
+                    "requisition": requisition,
+                    "supportingInfo": [{"identifier": {"system": f"{LAB}/contract", "value": "C-100"}}],
+                    "status": "active",
+                    "code": concept(f"{BASE}terminology/nomenclature", study.format(number)) | {"text": "a test"},
+                    "subject": subject,
+                    "occurrenceDateTime": "2026-01-05T08:00:00+00:00",
+                    "specimen": [{"reference": specimen}],
+                    "note": [{"text": "please"}],
+                },
+            )
+        )
+        entries.append(
+            (
+                local(),
+                {
+                    "resourceType": "Task",
+                    "meta": grant("read", "updatebody"),
+                    "status": "requested",
+                    "basedOn": [{"reference": request}],
+                    "partOf": [{"reference": order_task}],
+                },
+            )
+        )
+    entries.append(
+        (
+            local(),
+            {
+                "resourceType": "QuestionnaireResponse",
+                "meta": grant("read"),
+                "source": subject,
+                "status": "completed",
+                "subject": {"reference": requests[0]},
+                "item": [{"linkId": "1", "text": "Week", "answer": [{"valueInteger": 12}]}],
+            },
+        )
+    )
+    return {
+        "resourceType": "Bundle",
+        "type": "collection",
+        "entry": [{"fullUrl": url, "resource": copy.deepcopy(one)} for url, one in entries],
+    }
+
+
+def observation(**changes: Any) -> dict[str, Any]:
+    return {
+        "resourceType": "Observation",
+        "meta": grant("read", guid=CLINIC),
+        "status": "final",
+        "identifier": [{"system": "urn:lab:observations", "value": str(uuid4())}],
+        "code": concept("http://loinc.org", "718-7"),
+        "issued": "2026-01-05T12:00:00+00:00",
+        "valueQuantity": {"value": 134, "unit": "g/L"},
+        "referenceRange": [{"low": {"value": 120}, "high": {"value": 160}, "text": "120-160"}],
+    } | changes
+
+
+def report(patient_id: str, line_id: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "resourceType": "DiagnosticReport",
+        "meta": grant("read", guid=CLINIC),
+        "status": "final",
+        "identifier": [{"system": "urn:lab:reports", "value": str(uuid4())}],
+        "code": concept(f"{BASE}terminology/nomenclature", "001.000"),
+        "subject": {"reference": f"patient/{patient_id}"},
+        "effectiveDateTime": "2026-01-05T07:30:00+00:00",
+        "issued": "2026-01-05T12:00:00+00:00",
+        "basedOn": [{"reference": f"procedurerequest/{line_id}"}],
+    } | changes
 
 
 def of_type(bundle: dict[str, Any], kind: str) -> list[dict[str, Any]]:
@@ -198,6 +292,28 @@ def make_world(**changes: Any) -> World:
     app = create_app(make_config(**changes), clock=clock, transport=httpx.MockTransport(lab.handle))
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     return World(app, httpx.AsyncClient(transport=transport, base_url=BASE), lab, clock)
+
+
+@pytest.fixture
+def kit() -> SimpleNamespace:
+    """The helpers of this file, for tests that cannot import it."""
+    return SimpleNamespace(
+        order_bundle=order_bundle,
+        of_type=of_type,
+        diagnostics=diagnostics,
+        patient=patient,
+        grant=grant,
+        concept=concept,
+        local=local,
+        report=report,
+        observation=observation,
+        make_config=make_config,
+        BASE=BASE,
+        LAB=LAB,
+        CLINIC=CLINIC,
+        LABORATORY=LABORATORY,
+        STRANGER=STRANGER,
+    )
 
 
 @pytest.fixture

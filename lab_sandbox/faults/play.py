@@ -1,0 +1,160 @@
+"""Plays the faults of one request around the app, in a fixed order: before the work, on the query, after the work."""
+
+import asyncio
+from datetime import timedelta
+from email.utils import format_datetime
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from lab_sandbox.faults.line import close, reset, silence
+from lab_sandbox.faults.reply import Reply, reply_of
+from lab_sandbox.faults.rule import FaultRule
+from lab_sandbox.faults.shapes import SHAPES
+from lab_sandbox.names import canonical_type
+from lab_sandbox.outcome import Issue, operation_outcome
+from lab_sandbox.references import Ref
+from lab_sandbox.service import Service
+from lab_sandbox.wire import decode_stored, encode
+
+_JSON = (b"content-type", b"application/json")
+_HTML = b"<!doctype html><html><body><h1>Service temporarily unavailable</h1></body></html>"
+
+
+class FaultMiddleware:
+    """Asks the desk what happens to each request; without a fault, the request passes untouched."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app = app
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes the request on, with whatever happens to it."""
+        if scope["type"] != "http" or scope["path"].startswith("/sandbox/"):
+            await self._app(scope, receive, send)
+            return
+        rules = self._service.faults.happening(scope["method"], scope["path"], scope["query_string"].decode("latin-1"))
+        if not rules:
+            await self._app(scope, receive, send)
+            return
+        await _Play(self._app, self._service, rules, scope, receive, send).run()
+
+
+class _Play:
+    """One request and the faults that happen to it."""
+
+    def __init__(
+        self, app: ASGIApp, service: Service, rules: list[FaultRule], scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        self._app = app
+        self._service = service
+        self._rules = {rule.kind: rule for rule in reversed(rules)}
+        self._scope = dict(scope)
+        self._receive = receive
+        self._send = send
+
+    async def run(self) -> None:
+        """Before the work; the work; after the work."""
+        if (latency := self._rules.get("latency")) is not None:
+            await asyncio.sleep(latency.seconds)
+        if (hang := self._rules.get("hang")) is not None:
+            await silence(self._receive, hang.seconds)
+        if hang is not None or "reset" in self._rules:
+            await reset(self._scope, self._receive)
+            return
+        instead = self._instead(after_work=False)
+        if instead is not None:
+            await instead.send(self._send)
+            return
+        self._touch_token()
+        self._edit_as_partner()
+        self._rewrite_query()
+        reply = self._reshaped(await reply_of(self._app, self._scope, self._receive))
+        await self._deliver(self._instead(after_work=True) or reply)
+
+    async def _deliver(self, reply: Reply) -> None:
+        if "lost_reply" in self._rules:
+            await reset(self._scope, self._receive)
+        elif "truncate" in self._rules:
+            await reply.send(self._send, upto=len(reply.body) // 2)
+            await close(self._scope, self._receive)
+        else:
+            await reply.send(self._send)
+
+    def _instead(self, *, after_work: bool) -> Reply | None:
+        """Another answer than the app's, when a fault says so."""
+        status, html = self._rules.get("status"), self._rules.get("html")
+        if "unauthorized" in self._rules and not after_work:
+            return _outcome(401, "login", "Authorization: the access token is unknown, revoked or expired")
+        if status is not None and status.after_work == after_work:
+            return self._retry_after(_outcome(status.status, "transient", f"service: status {status.status}, on demand"), status)
+        if html is not None and html.after_work == after_work:
+            return Reply(200, ((b"content-type", b"text/html; charset=utf-8"),), _HTML)
+        return None
+
+    def _retry_after(self, reply: Reply, rule: FaultRule) -> Reply:
+        if rule.retry_after is None:
+            return reply
+        if rule.retry_after_form == "seconds":
+            return reply.with_header(b"retry-after", str(rule.retry_after).encode())
+        moment = self._service.resources.now() + timedelta(seconds=rule.retry_after)
+        return reply.with_header(b"retry-after", format_datetime(moment, usegmt=True).encode())
+
+    def _touch_token(self) -> None:
+        token = Headers(scope=self._scope).get("authorization", "").partition(" ")[2].strip()
+        if "expire_token" in self._rules:
+            self._service.tokens.expire(token)
+        if "revoke_token" in self._rules:
+            self._service.tokens.revoke_sign_in(token)
+
+    def _edit_as_partner(self) -> None:
+        """The partner edits the resource between the client's read and its write."""
+        rule, ref = self._rules.get("partner_edit"), self._target()
+        kept = self._service.resources.peek(ref) if rule is not None and ref is not None else None
+        if rule is not None and kept is not None:
+            self._service.resources.replace(kept, decode_stored(kept.body) | rule.change)
+
+    def _rewrite_query(self) -> None:
+        small, repeated = self._rules.get("small_pages"), self._rules.get("repeated_rows")
+        if small is None and repeated is None:
+            return
+        query = parse_qsl(self._scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        pairs = [pair for pair in query if pair[0] not in {"_count", "_after"}]
+        given = {name: value for name, value in query if value.isascii() and value.isdigit()}
+        size = small.size if small is not None else int(given.get("_count", self._service.config.rules.page_size))
+        after = int(given.get("_after", 0))
+        if repeated is not None and after:
+            # The row that ended the page before begins this one; a page of one row would never get on.
+            after, size = after - 1, max(2, size)
+        more = [("_count", str(size))] + ([("_after", str(after))] if after else [])
+        self._scope["query_string"] = urlencode([*pairs, *more]).encode()
+
+    def _reshaped(self, reply: Reply) -> Reply:
+        if "stale_read" in self._rules:
+            reply = self._older(reply)
+        shapes = [(SHAPES[kind], rule) for kind, rule in self._rules.items() if kind in SHAPES]
+        if not shapes or not reply.is_json():
+            return reply
+        body = decode_stored(reply.body)
+        for shape, rule in shapes:
+            body = shape(body, rule, self._service.config.own_addresses)
+        return reply.with_body(encode(body))
+
+    def _older(self, reply: Reply) -> Reply:
+        """A read as a replica that lags behind would answer it: the version before the newest, while it is kept."""
+        ref = self._target()
+        kept = self._service.resources.peek(ref) if ref is not None and reply.status == 200 else None
+        body = self._service.shelf.old_version(kept, kept.version - 1) if kept is not None else None
+        if kept is None or body is None:
+            return reply
+        return reply.with_body(body).with_header(b"etag", f'W/"{kept.version - 1}"'.encode())
+
+    def _target(self) -> Ref | None:
+        parts = self._scope["path"].strip("/").split("/")
+        kind = canonical_type(parts[1]) if len(parts) == 3 and parts[0] == "fhir" else None
+        return Ref(kind, parts[2]) if kind else None
+
+
+def _outcome(status: int, code: str, text: str) -> Reply:
+    return Reply(status, (_JSON,), encode(operation_outcome([Issue(code, text)])))

@@ -1,0 +1,47 @@
+"""A whole answer, held back so that it can be changed, cut short or lost."""
+
+from dataclasses import dataclass, replace
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+
+@dataclass(frozen=True)
+class Reply:
+    """Status, headers and body of one answer."""
+
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...]
+    body: bytes
+
+    def with_body(self, body: bytes) -> "Reply":
+        """The same answer with another body."""
+        return replace(self, body=body)
+
+    def with_header(self, name: bytes, value: bytes) -> "Reply":
+        """The same answer with one header set."""
+        kept = tuple(pair for pair in self.headers if pair[0].lower() != name)
+        return replace(self, headers=(*kept, (name, value)))
+
+    def is_json(self) -> bool:
+        """Whether the body is JSON, so that it can be reshaped."""
+        return any(name.lower() == b"content-type" and b"json" in value for name, value in self.headers)
+
+    async def send(self, send: Send, upto: int | None = None) -> None:
+        """Sends it; with `upto`, only so many bytes of the body that its Content-Length promises."""
+        whole = self.with_header(b"content-length", str(len(self.body)).encode())
+        await send({"type": "http.response.start", "status": whole.status, "headers": list(whole.headers)})
+        sent = self.body if upto is None else self.body[:upto]
+        await send({"type": "http.response.body", "body": sent, "more_body": upto is not None})
+
+
+async def reply_of(app: ASGIApp, scope: Scope, receive: Receive) -> Reply:
+    """Lets the app do its work and keeps what it answers."""
+    messages: list[Message] = []
+
+    async def keep(message: Message) -> None:
+        messages.append(message)
+
+    await app(scope, receive, keep)
+    start = next(message for message in messages if message["type"] == "http.response.start")
+    body = b"".join(message.get("body", b"") for message in messages if message["type"] == "http.response.body")
+    return Reply(int(start["status"]), tuple(start.get("headers", ())), body)

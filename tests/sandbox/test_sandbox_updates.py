@@ -1,0 +1,234 @@
+"""Versions, If-Match, If-None-Exist, states and notices; the errors table row by row."""
+
+import json
+
+import pytest
+
+
+async def put(world, resource, version, headers, **changes):
+    path = f"/fhir/{resource['resourceType'].lower()}/{resource['id']}"
+    return await world.client.put(path, json=resource | changes, headers=headers | {"If-Match": f'W/"{version}"'})
+
+
+async def test_if_match_that_is_out_of_date_is_rejected(world, kit):
+    task = (await world.created_order())["Task"][1]
+    assert (await put(world, task, 1, world.laboratory, status="in-progress")).status_code == 200
+    stale = await put(world, task, 1, world.laboratory, status="completed")
+    assert (stale.status_code, stale.headers["etag"]) == (412, 'W/"2"')
+    assert "If-Match" in kit.diagnostics(stale)
+
+
+async def test_the_code_for_a_stale_version_is_selectable(worlds):
+    world = worlds(rules={"stale_code": 409})
+    task = (await world.created_order())["Task"][1]
+    assert (await put(world, task, 7, world.laboratory, status="completed")).status_code == 409
+
+
+@pytest.mark.parametrize(("header", "status"), [(None, 428), ("1", 400), ('W/"x"', 400), ('"1"', 200), ('W/"1"', 200)])
+async def test_if_match_is_required_and_read_in_its_forms(world, header, status):
+    task = (await world.created_order())["Task"][1]
+    headers = world.laboratory | ({"If-Match": header} if header else {})
+    answer = await world.client.put(f"/fhir/task/{task['id']}", json=task, headers=headers)
+    assert answer.status_code == status
+
+
+async def test_a_new_patients_etag_serves_a_put_without_a_get(world, kit):
+    made = await world.client.post("/fhir/Patient", json=kit.patient(), headers=world.clinic)
+    answer = await world.client.put(
+        f"/fhir/Patient/{made.json()['id']}",
+        json=kit.patient(gender="other"),
+        headers=world.clinic | {"If-Match": made.headers["etag"]},
+    )
+    assert (answer.status_code, answer.json()["gender"]) == (200, "other")
+
+
+async def test_identifiers_not_sent_are_dropped(world, kit):
+    made = (await world.upload(kit.observation())).json()
+    system, value = made["identifier"][0]["system"], made["identifier"][0]["value"]
+    await put(world, {key: one for key, one in made.items() if key != "identifier"}, 1, world.laboratory, status="amended")
+    found = await world.client.get("/fhir/Observation", params={"identifier": f"{system}|{value}"}, headers=world.laboratory)
+    assert found.json()["entry"] == []
+
+
+async def test_put_of_another_type_or_id_or_of_nothing(world, kit):
+    task = (await world.created_order())["Task"][1]
+    other = await world.client.put(
+        f"/fhir/task/{task['id']}", json={"resourceType": "Patient"}, headers=world.laboratory | {"If-Match": 'W/"1"'}
+    )
+    assert (other.status_code, "resourceType" in kit.diagnostics(other)) == (400, True)
+    wrong = await world.client.put(
+        f"/fhir/task/{task['id']}", json=task | {"id": "x"}, headers=world.laboratory | {"If-Match": 'W/"1"'}
+    )
+    assert (wrong.status_code, "Task.id" in kit.diagnostics(wrong)) == (400, True)
+    none = await world.client.put("/fhir/task/none", json=task | {"id": "none"}, headers=world.laboratory | {"If-Match": 'W/"1"'})
+    assert none.status_code == 404
+
+
+async def test_a_read_with_the_newest_etag_is_not_sent_again(world):
+    task = (await world.created_order())["Task"][1]
+    answer = await world.client.get(f"/fhir/task/{task['id']}", headers=world.laboratory | {"If-None-Match": 'W/"1"'})
+    assert (answer.status_code, answer.content) == (304, b"")
+
+
+@pytest.mark.parametrize("kind", ["Observation", "DiagnosticReport"])
+async def test_conditional_create_with_none_one_and_several_matches(world, kit, kind):
+    line = (await world.created_order())["ProcedureRequest"][0]
+    patient = line["subject"]["reference"].partition("/")[2]
+    resource = kit.observation() if kind == "Observation" else kit.report(patient, line["id"])
+    one = resource["identifier"][0]
+    header = {"If-None-Exist": f"identifier={one['system']}|{one['value']}"}
+    created = await world.upload(resource, **header)
+    assert (created.status_code, created.headers["etag"]) == (201, 'W/"1"')
+    assert created.headers["location"].endswith(f"/fhir/{kind}/{created.json()['id']}")
+    again = await world.upload(resource, **header)
+    assert (again.status_code, again.content) == (200, created.content)
+    assert (await world.upload(resource)).status_code == 201
+    several = await world.upload(resource, **header)
+    assert several.status_code == 412
+    assert "If-None-Exist" in kit.diagnostics(several)
+
+
+@pytest.mark.parametrize("header", ["", "identifier=novalue", "colour=red", "identifier=", "%"])
+async def test_a_condition_that_says_nothing_is_refused(world, kit, header):
+    answer = await world.upload(kit.observation(), **{"If-None-Exist": header})
+    assert answer.status_code == 400
+    assert kit.diagnostics(answer)
+
+
+async def test_create_with_a_client_chosen_id(world, kit):
+    refused = await world.client.post("/fhir/Patient", json=kit.patient(id="mine"), headers=world.clinic)
+    assert (refused.status_code, "Patient.id" in kit.diagnostics(refused)) == (400, True)
+    made = await world.client.post("/fhir/patient/mine", json=kit.patient(id="mine"), headers=world.clinic)
+    assert (made.status_code, made.json()["id"]) == (200, "mine")
+    assert (await world.client.post("/fhir/patient/mine", json=kit.patient(), headers=world.clinic)).status_code == 409
+
+
+async def test_order_resources_are_not_created_by_themselves(world, kit):
+    answer = await world.client.post("/fhir/Task", json={"resourceType": "Task"}, headers=world.clinic)
+    assert (answer.status_code, "bundle" in kit.diagnostics(answer)) == (405, True)
+
+
+async def test_numbers_keep_their_digits_on_the_way_and_back(world, kit):
+    text = json.dumps(kit.observation()).replace("134", "1.20").replace("160", "123456789012345678901234567890.10")
+    made = await world.client.post(
+        "/fhir/Observation", content=text, headers=world.laboratory | {"Content-Type": "application/fhir+json"}
+    )
+    assert made.status_code == 201, made.text
+    read = (await world.client.get(f"/fhir/observation/{made.json()['id']}", headers=world.clinic)).text
+    assert '"value":1.20,' in read
+    assert '"value":123456789012345678901234567890.10' in read
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"status": "cancelled"}, "Observation.status"),
+        ({"code": {"coding": [{"system": "urn:local", "code": "x"}]}}, "Observation.code"),
+        ({"valueString": "two values"}, "Observation.value[x]"),
+        ({"valueQuantity": 1, "valueBoolean": True}, "Observation.value[x]"),
+        ({"issued": "today"}, "Observation.issued"),
+        ({"referenceRange": ["120-160"]}, "Observation.referenceRange[0]"),
+        ({"specimen": {"reference": "specimen/404"}}, "Observation.specimen.reference"),
+        ({"specimen": {"reference": "urn:uuid:00000000-0000-0000-0000-000000000000"}}, "local-reference"),
+    ],
+)
+async def test_what_an_observation_must_carry(world, kit, changes, name):
+    answer = await world.upload(kit.observation(**changes))
+    assert answer.status_code == 422
+    assert name in kit.diagnostics(answer)
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"status": "amended"}, "DiagnosticReport.status"),
+        ({"code": {}}, "DiagnosticReport.code"),
+        ({"subject": None}, "DiagnosticReport.subject"),
+        ({"effectiveDateTime": None}, "DiagnosticReport.effectiveDateTime"),
+        ({"issued": "x"}, "DiagnosticReport.issued"),
+        ({"result": [{}]}, "DiagnosticReport.result[0]"),
+        ({"basedOn": {"reference": "x"}}, "DiagnosticReport.basedOn"),
+        ({"presentedForm": [{}]}, "DiagnosticReport.presentedForm[0].url"),
+    ],
+)
+async def test_what_a_report_must_carry(world, kit, changes, name):
+    line = (await world.created_order())["ProcedureRequest"][0]
+    answer = await world.upload(kit.report(line["subject"]["reference"].partition("/")[2], line["id"], **changes))
+    assert answer.status_code == 422
+    assert name in kit.diagnostics(answer)
+
+
+async def test_requested_to_cancelled_with_the_error_text_in_output(world):
+    task = (await world.created_order())["Task"][1]
+    output = [{"valueString": "unknown item"}]
+    assert (await put(world, task, 1, world.laboratory, status="cancelled", output=output)).status_code == 200
+    read = (await world.client.get(f"/fhir/task/{task['id']}", headers=world.clinic)).json()
+    assert (read["status"], read["output"]) == ("cancelled", output)
+
+
+async def test_both_task_levels_start_as_requested_and_reach_completed(world):
+    tasks = (await world.created_order())["Task"]
+    assert {task["status"] for task in tasks} == {"requested"}
+    for task in tasks:
+        assert (await put(world, task, 1, world.laboratory, status="completed")).status_code == 200
+    left = await world.client.get("/fhir/task?status=requested", headers=world.laboratory)
+    assert left.json()["entry"] == []
+    done = await world.client.get("/fhir/task?status=completed,cancelled&code=OrderProcessingTask", headers=world.laboratory)
+    assert [one["resource"]["id"] for one in done.json()["entry"]] == [tasks[0]["id"]]
+
+
+async def test_a_task_status_must_be_one(world, kit):
+    task = (await world.created_order())["Task"][1]
+    answer = await put(world, task, 1, world.laboratory, status="done")
+    assert (answer.status_code, "Task.status" in kit.diagnostics(answer)) == (422, True)
+
+
+async def test_the_partner_is_told_of_status_changes_only_and_of_its_own(world):
+    order, line, *_ = (await world.created_order())["Task"]
+    await put(world, line, 1, world.laboratory, note="no change of status")
+    await put(world, line, 2, world.laboratory, status="completed")
+    await put(world, order, 1, world.laboratory, status="completed")
+    told = (await world.client.get("/notifications", headers=world.clinic)).json()["notifications"]
+    assert [(one["task"], one["level"], one["previous"], one["status"]) for one in told] == [
+        (f"task/{line['id']}", "line", "requested", "completed"),
+        (f"task/{order['id']}", "order", "requested", "completed"),
+    ]
+    assert {one["order_task"] for one in told} == {f"task/{order['id']}"}
+    later = await world.client.get(f"/notifications?since={told[0]['number']}", headers=world.clinic)
+    assert later.json()["notifications"] == told[1:]
+    assert (await world.client.get("/notifications", headers=world.stranger)).json()["notifications"] == []
+    assert (await world.client.get("/notifications?since=x", headers=world.clinic)).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "status"),
+    [
+        (b"{", "application/json", 400),
+        (b"", "application/json", 400),
+        (b"[]", "application/json", 400),
+        (b"\xff", "application/json", 400),
+        (b'{"a":NaN}', "application/json", 400),
+        (b'{"a":' + b"[" * 100 + b"]" * 100 + b"}", "application/json", 400),
+        (b'{"a":' + b"[" * 100000 + b"]" * 100000 + b"}", "application/json", 400),
+        (b"<a/>", "application/xml", 415),
+    ],
+)
+async def test_a_body_that_is_no_json_resource(world, kit, content, kind, status):
+    answer = await world.client.post("/fhir/Patient", content=content, headers=world.clinic | {"Content-Type": kind})
+    assert answer.status_code == status
+    assert kit.diagnostics(answer)
+
+
+async def test_a_body_that_is_too_long(worlds, kit):
+    world = worlds(rules={"max_body_bytes": 100})
+    answer = await world.client.post("/fhir/Patient", json=kit.patient(), headers=world.clinic)
+    assert (answer.status_code, "body" in kit.diagnostics(answer)) == (413, True)
+
+
+async def test_history_is_bounded(worlds, kit):
+    world = worlds(rules={"history_limit": 2})
+    task = (await world.created_order())["Task"][1]
+    for version in range(1, 8):
+        assert (await put(world, task, version, world.laboratory, number=version)).status_code == 200
+    listed = (await world.client.get(f"/fhir/task/{task['id']}/_history", headers=world.clinic)).json()["entry"]
+    assert [one["resource"]["meta"]["versionId"] for one in listed] == ["8", "7", "6"]
