@@ -66,9 +66,12 @@ def load_message(data: bytes, *, time_zone: tzinfo | None = None) -> LabMessage:
     return read_as(target, tree, rules=message_rules(target, tree), time_zone=time_zone)
 
 
-def check_message(message: LabMessage) -> None:
-    """Hold a message that was made in Python against the same rules. Raises `DataInvalidError`, naming every bad field."""
-    load_message(dump_message(message))
+def check_message(message: LabMessage) -> LabMessage:
+    """Hold a message that was made in Python against the same rules, and give it as it reads back.
+
+    Raises `DataInvalidError`, naming every bad field.
+    """
+    return load_message(dump_message(message))
 
 
 def split_identity(order: LabOrder) -> tuple[bytes, bytes]:

@@ -1,0 +1,91 @@
+"""What an adapter's author imports: one module, and nothing else of the agent.
+
+The page for authors is docs/adapters.md; the suite that an adapter has to pass is `lab_agent.lis.testing`.
+"""
+
+from __future__ import annotations
+
+from lab_agent.codec import (
+    check_message,
+    dump_message,
+    dump_order,
+    load_message,
+    load_order,
+)
+from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.order import (
+    LabOrder,
+    NotificationOption,
+    OrderAnswer,
+    OrderContainer,
+    OrderLine,
+    OrderPatient,
+    OrderSpecimen,
+    Telecom,
+)
+from lab_agent.domain.results import (
+    Document,
+    LabMessage,
+    LabRefusal,
+    LabReport,
+    NotPerformed,
+    ObservationStatus,
+    ReferenceRange,
+    ReportedObservation,
+    ReportStatus,
+)
+from lab_agent.domain.values import (
+    CodeableConcept,
+    Coding,
+    Identifier,
+    Period,
+    Quantity,
+    Range,
+    Ratio,
+    SampledData,
+)
+from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRefusal, LisUnavailable, Problem
+from lab_agent.ports.lis import Inbox, LisAdapter, Receipt
+
+__all__ = [
+    "CodeableConcept",
+    "Coding",
+    "DataInvalidError",
+    "Document",
+    "Identifier",
+    "Inbox",
+    "LabMessage",
+    "LabOrder",
+    "LabRefusal",
+    "LabReport",
+    "LineKey",
+    "LisAdapter",
+    "LisOutcomeUnknown",
+    "LisRefusal",
+    "LisUnavailable",
+    "NotPerformed",
+    "NotificationOption",
+    "ObservationStatus",
+    "OrderAnswer",
+    "OrderContainer",
+    "OrderKey",
+    "OrderLine",
+    "OrderPatient",
+    "OrderSpecimen",
+    "Period",
+    "Problem",
+    "Quantity",
+    "Range",
+    "Ratio",
+    "Receipt",
+    "ReferenceRange",
+    "ReportStatus",
+    "ReportedObservation",
+    "SampledData",
+    "Telecom",
+    "check_message",
+    "dump_message",
+    "dump_order",
+    "load_message",
+    "load_order",
+]

@@ -1,0 +1,149 @@
+"""The folder adapter: hops between the event loop and the threads in which files are touched."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import ClassVar, TypeVar
+
+import structlog
+from pydantic import BaseModel
+
+from lab_agent.codec import dump_order
+from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.order import LabOrder
+from lab_agent.errors import DataInvalidError, LabAgentError, LisUnavailable
+from lab_agent.lis.folder.drop import DropFolder
+from lab_agent.lis.folder.files import write_synced
+from lab_agent.lis.folder.orders import OrderFolder
+from lab_agent.lis.folder.settings import FolderSettings
+from lab_agent.ports.lis import Inbox, Receipt
+
+T = TypeVar("T")
+log = structlog.get_logger(__name__)
+_THREADS = 4
+
+
+class FolderAdapter:
+    """A LIS that takes orders from one folder and puts results into another."""
+
+    Settings: ClassVar[type[BaseModel]] = FolderSettings
+    idempotent: ClassVar[bool] = True
+
+    def __init__(self, settings: FolderSettings, name: str) -> None:
+        self._settings = settings
+        self._name = name
+        self._orders = OrderFolder(settings.orders, settings.file_name, settings.file_mode)
+        self._drop = DropFolder(settings)
+        self._collecting = asyncio.Lock()
+        self._inbox: Inbox | None = None
+        self._threads: ThreadPoolExecutor | None = None
+
+    async def start(self, inbox: Inbox) -> None:
+        """Look whether the folders are there."""
+        self._inbox = inbox
+        await self._hop(self._orders.open)
+        await self._hop(self._drop.open)
+
+    async def stop(self) -> None:
+        """End; a thread that hangs on a dead share is not waited for."""
+        threads, self._threads, self._inbox = self._threads, None, None
+        if threads is not None:
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    async def check(self) -> None:
+        """Write and remove a file in each folder, and look that results can be put away by renaming."""
+        await self._hop(lambda: _check(self._settings))
+
+    async def prepare(self, order: LabOrder) -> None:
+        """Write the order under a hidden name."""
+        await self._hop(lambda: self._orders.prepare(order.key, dump_order(order)))
+
+    async def submit(self, order: LabOrder) -> Receipt:
+        """Give the order its name."""
+        await self._hop(lambda: self._orders.submit(order.key))
+        return Receipt()
+
+    async def was_received(self, key: OrderKey) -> bool | None:
+        """Say whether the order has its name, or had it."""
+        return await self._hop(lambda: self._orders.was_received(key))
+
+    async def cancel(self, order: OrderKey, lines: tuple[LineKey, ...], reason: str) -> None:
+        """Write a cancel file."""
+        await self._hop(lambda: self._orders.cancel(order, lines, reason))
+
+    async def collect(self) -> int:
+        """Take the result files that have stopped changing, oldest first."""
+        if self._inbox is None:
+            raise LisUnavailable("the adapter was not started")
+        async with self._collecting:
+            return await self._take_all(self._inbox)
+
+    async def _take_all(self, inbox: Inbox) -> int:
+        """Take one after the other; one that cannot be taken now stays, and is told of when the others are through."""
+        new = 0
+        failures: list[Exception] = []
+        for path in await self._hop(self._drop.ready):
+            try:
+                new += await self._take(path, inbox)
+            except Exception as exc:  # noqa: BLE001 — one bad file must not stop the good ones (law 9); told of below
+                failures.append(exc)
+        if failures:
+            why = failures[0] if isinstance(failures[0], LabAgentError) else type(failures[0]).__name__
+            raise LisUnavailable(f"{len(failures)} result files could not be taken, and stay: {why}") from failures[0]
+        return new
+
+    async def _take(self, path: Path, inbox: Inbox) -> bool:
+        """Take one file: committed first, put away then (law 1)."""
+        found = await self._hop(lambda: self._drop.read(path))
+        if found is None:
+            return False
+        if await inbox.was_accepted(found.message):
+            await self._hop(lambda: self._drop.done(found, self._drop.old_documents(found)))
+            return False
+        try:
+            filled = await self._hop(lambda: self._drop.understand(found))
+            if filled is None:
+                return False
+            new = await inbox.accept(found.message, filled.content)
+        except DataInvalidError as exc:
+            error = exc
+            await self._hop(lambda: self._drop.failed(found, error))
+            log.warning("result file put among the failed ones", action="result_file_failed", adapter=self._name)
+            return False
+        await self._hop(lambda: self._drop.done(found, filled.files))
+        return new
+
+    async def _hop(self, work: Callable[[], T]) -> T:
+        """Run `work` in a thread of our own: a dead share blocks these, and nobody else's."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix=f"lis-{self._name}")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except OSError as exc:
+            raise LisUnavailable(f"a folder cannot be used: {exc.strerror or type(exc).__name__}") from exc
+
+
+def _check(settings: FolderSettings) -> None:
+    folders = {
+        "orders": settings.orders,
+        "results": settings.results,
+        "done": settings.done_folder,
+        "failed": settings.failed_folder,
+    }
+    for name, folder in folders.items():
+        if name in {"done", "failed"}:
+            folder.mkdir(parents=True, exist_ok=True)
+        if not folder.is_dir():
+            raise LisUnavailable(f"the folder {name} is not there: create it, or mount it")
+        try:
+            probe = folder / f".{secrets.token_hex(4)}.tmp"
+            write_synced(probe, b"", 0o600)
+            probe.unlink()
+        except OSError as exc:
+            raise LisUnavailable(f"the folder {name} cannot be written to: {exc.strerror or type(exc).__name__}") from exc
+        if name in {"done", "failed"} and folder.stat().st_dev != settings.results.stat().st_dev:
+            raise LisUnavailable(f"the folder {name} is on another file system than results: put it on the same one")

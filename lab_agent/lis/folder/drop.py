@@ -1,0 +1,132 @@
+"""The drop folder: which result files can be read now, what is in them, and where they go afterwards.
+
+All methods block; one object is used by one thread at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab_agent.codec import load_message
+from lab_agent.domain.results import LabMessage
+from lab_agent.errors import DataInvalidError, LisUnavailable, Problem
+from lab_agent.lis.folder.documents import Attached, Documents, Missing
+from lab_agent.lis.folder.files import Identity, NotPlainError, TooLargeError, identity_of, put_away, put_back_claimed, read_plain
+from lab_agent.lis.folder.names import is_message, is_temporary, written
+from lab_agent.lis.folder.settings import FolderSettings
+from lab_agent.lis.folder.settling import Settling
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A result file as it was read: its stable name, and its bytes (None if it is too large)."""
+
+    path: Path
+    identity: Identity
+    message: str
+    data: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A message with its documents in it, and the files that they came from."""
+
+    content: LabMessage
+    files: tuple[Attached, ...]
+
+
+class DropFolder:
+    """The folder that the LIS puts results into."""
+
+    def __init__(self, settings: FolderSettings) -> None:
+        self._settings = settings
+        self._settling = Settling(settings.settle)
+        self._documents = Documents(settings, self._settling)
+
+    def open(self) -> None:
+        """Make the folders that are ours. Raises `LisUnavailable` where the drop folder is not there."""
+        if not self._settings.results.is_dir():
+            raise LisUnavailable("the folder for results is not there: create it, or mount it")
+        for folder in (self._settings.done_folder, self._settings.failed_folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        put_back_claimed(self._settings.results)
+
+    def ready(self) -> tuple[Path, ...]:
+        """Give the result files that have stopped changing, oldest first."""
+        now = time.monotonic()
+        seen = {path: identity for path in self._settings.results.iterdir() if (identity := _seen(path))}
+        self._settling.keep_only(frozenset(path.name for path in seen) | self._documents.nested())
+        calm = {path: identity for path, identity in seen.items() if self._settling.settled(path.name, identity, now)}
+        messages = (path for path in calm if is_message(path.name))
+        return tuple(sorted(messages, key=lambda path: (calm[path].mtime_ns, path.name)))[: self._settings.batch]
+
+    def read(self, path: Path) -> Found | None:
+        """Read a result file; None if it is gone or changing again."""
+        try:
+            data, identity = read_plain(path, self._settings.max_result_bytes)
+        except TooLargeError:
+            identity = identity_of(path)
+            return Found(path, identity, _message(path, identity, "-"), None)
+        except (FileNotFoundError, NotPlainError):
+            return None
+        return Found(path, identity, _message(path, identity, hashlib.sha256(data).hexdigest()[:16]), data)
+
+    def understand(self, found: Found) -> Filled | None:
+        """Make a message of it, documents read in; None while it waits for a document. Raises `DataInvalidError`."""
+        if found.data is None:
+            limit = self._settings.max_result_bytes
+            raise DataInvalidError((Problem("document", f"is larger than {limit} bytes", "send smaller files"),))
+        message = load_message(found.data, time_zone=self._settings.zone)
+        filled = self._documents.fill(message)
+        if not isinstance(filled, Missing):
+            return Filled(filled.content, filled.files)
+        if filled.late and self._settling.waited(found.message, time.monotonic()) < self._settings.document_wait:
+            return None
+        raise DataInvalidError(filled.problems)
+
+    def done(self, found: Found, files: Sequence[Attached] = ()) -> None:
+        """Put the file away, after its documents: if we die in between, the file is still there to tell of them."""
+        for file in files:
+            self._put_away(file.path, file.identity, self._settings.done_folder)
+        self._put_away(found.path, found.identity, self._settings.done_folder)
+        self._settling.forget(found.message)
+
+    def failed(self, found: Found, error: DataInvalidError) -> None:
+        """Put the file among the failed ones, with the reason beside it."""
+        target = self._put_away(found.path, found.identity, self._settings.failed_folder)
+        if target is not None:
+            lines = [f"{written(found.path.name)} was not taken.", *(str(problem) for problem in error.problems)]
+            reason = target.with_name(f"{target.name}.reason.txt")
+            reason.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        self._settling.forget(found.message)
+
+    def old_documents(self, found: Found) -> tuple[Attached, ...]:
+        """Give the documents of a message that was taken before we died: those that are no younger than it."""
+        try:
+            message = load_message(found.data or b"", time_zone=self._settings.zone)
+        except DataInvalidError:
+            return ()
+        return tuple(one for one in self._documents.there(message) if one.identity.mtime_ns <= found.identity.mtime_ns)
+
+    def _put_away(self, path: Path, identity: Identity, folder: Path) -> Path | None:
+        self._settling.forget(path.name)
+        try:
+            return put_away(path, identity, folder)
+        except FileNotFoundError:
+            return None  # somebody else was faster
+
+
+def _seen(path: Path) -> Identity | None:
+    try:
+        return None if is_temporary(path.name) else identity_of(path)
+    except (FileNotFoundError, NotPlainError):
+        return None
+
+
+def _message(path: Path, identity: Identity, digest: str) -> str:
+    """Name this arrival: the same file is the same message after a crash, the same text arriving again is another one."""
+    return f"{written(path.name)}:{identity.mtime_ns}:{identity.size}:{digest}"

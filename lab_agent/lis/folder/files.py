@@ -1,0 +1,140 @@
+"""Writing, reading and moving files with the care that a power cut asks for. All of it blocks; call it in a thread."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_CLAIM = ".taken-"
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which file it is, and in which state: another write makes another identity."""
+
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> Identity:
+        """Take it from a status."""
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+class TooLargeError(OSError):
+    """The file is larger than may be read."""
+
+
+class NotPlainError(OSError):
+    """It is a link, a pipe or something else that is no plain file."""
+
+
+def write_synced(path: Path, data: bytes, mode: int) -> None:
+    """Put `data` at `path` all at once: a temporary name of its own, fsync, rename, fsync of the folder."""
+    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        with os.fdopen(os.open(temporary, _NEW, mode), "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Put the names in a folder on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def identity_of(path: Path) -> Identity:
+    """Look which file is at `path`. Raises `FileNotFoundError`, `NotPlainError`."""
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode):
+        raise NotPlainError(path.name)
+    return Identity.of(status)
+
+
+def read_plain(path: Path, limit: int) -> tuple[bytes, Identity]:
+    """Read a plain file of at most `limit` bytes. Raises `FileNotFoundError`, `TooLargeError`, `NotPlainError`."""
+    identity = identity_of(path)
+    with os.fdopen(os.open(path, _OLD), "rb") as file:
+        opened = Identity.of(os.fstat(file.fileno()))
+        if opened.size > limit:
+            raise TooLargeError(path.name)
+        data = file.read(limit + 1)
+        if opened != identity or len(data) != opened.size or Identity.of(os.fstat(file.fileno())) != opened:
+            raise FileNotFoundError(path.name)  # it was changed under our hands: look again later
+    return data, opened
+
+
+def put_away(path: Path, identity: Identity, folder: Path) -> Path | None:
+    """Move the file that we read into `folder`, under a name that is free there.
+
+    None if another file has taken its place since: that one has not been read yet, and goes back. The file is claimed under
+    a hidden name first, so that one that we took by mistake is found again even if we die with it in our hands
+    (`put_back_claimed`). A name is taken by creating it, so that nothing is ever overwritten.
+    """
+    claimed = path.with_name(f"{_CLAIM}{secrets.token_hex(4)}-{_short(path.name, 220)}")
+    path.rename(claimed)
+    try:
+        if identity_of(claimed) == identity:
+            return _move_free(claimed, folder, path.name)
+    except OSError:
+        _put_back(claimed, path.name)
+        raise
+    _put_back(claimed, path.name)
+    return None
+
+
+def put_back_claimed(folder: Path) -> None:
+    """Give files their names back that were claimed by a process which died."""
+    for claimed in folder.glob(f"{_CLAIM}*"):
+        _put_back(claimed, claimed.name.removeprefix(_CLAIM)[9:])
+
+
+def _put_back(claimed: Path, name: str) -> None:
+    with suppress(FileNotFoundError):
+        _move_free(claimed, claimed.parent, name)
+
+
+def _move_free(path: Path, folder: Path, name: str) -> Path:
+    target = _reserve(folder, name)
+    try:
+        return path.replace(target)
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
+
+
+def _reserve(folder: Path, name: str) -> Path:
+    """Create an empty file of a name that is free in `folder`, as near to `name` as can be."""
+    stem, suffix = os.path.splitext(name)  # noqa: PTH122 — a Path would not take every name
+    candidates = (name, *(f"{_short(stem, 200)}~{secrets.token_hex(4)}{suffix}" for _ in range(20)))
+    for candidate in candidates:
+        try:
+            os.close(os.open(folder / candidate, _NEW, 0o600))
+        except FileExistsError:
+            continue
+        return folder / candidate
+    raise FileExistsError(name)
+
+
+def _short(name: str, length: int) -> str:
+    """Keep the end of a name: its suffix says what it is."""
+    return os.fsdecode(os.fsencode(name)[-length:])

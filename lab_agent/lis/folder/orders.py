@@ -1,0 +1,121 @@
+"""Orders as files, none ever written twice: written under a hidden name, committed by the agent as *prepared*, then renamed.
+
+For each order there are at most three names in the folder:
+
+    .<key>.part       written by `prepare`; the LIS does not see it
+    .handed/<key>     an empty note that `prepare` was done in this folder; it stays
+    <key>.json        what `submit` makes of the part by renaming it; the LIS may take it at any moment
+
+The part is there: it was not handed over. The part is gone and the note is there: it was, whether or not the LIS has taken
+the file. Both are gone: this is not the folder in which it was prepared (a share that is not mounted, a disk that was
+replaced), and nothing may be concluded from a missing part.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab_agent import exact_json
+from lab_agent.errors import DataInvalidError, LisRefusal, LisUnavailable
+from lab_agent.lis.folder.files import sync_folder, write_synced
+from lab_agent.lis.folder.names import is_key
+
+_NOTES = ".handed"
+_REMEMBERED = 400 * 86400
+_ABANDONED = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class OrderFolder:
+    """The folder that orders are put into. All methods block."""
+
+    folder: Path
+    file_name: str
+    mode: int
+
+    def open(self) -> None:
+        """Make the folder of the notes, and clear away what is of no use any more."""
+        if not self.folder.is_dir():
+            raise LisUnavailable("the folder for orders is not there: create it, or mount it")
+        (self.folder / _NOTES).mkdir(exist_ok=True)
+        self._clear(time.time())
+
+    def prepare(self, key: str, data: bytes) -> None:
+        """Write the part; nothing is done if the order was handed over before."""
+        part, note = self._part(key), self._note(key)
+        if note.exists() and not part.exists():
+            return
+        write_synced(part, data, self.mode)
+        if not note.exists():
+            note.touch(exist_ok=True)
+            sync_folder(note.parent)
+
+    def submit(self, key: str) -> None:
+        """Rename the part; if it was renamed before, that is a success."""
+        part, final = self._part(key), self._final(key)
+        try:
+            if part.exists() and final.exists():
+                part.unlink()  # a late double of what is there already
+            else:
+                part.rename(final)
+        except FileNotFoundError:
+            if not self._note(key).exists():
+                raise LisUnavailable(f"order {key} was not prepared in this folder for orders: is the share mounted?") from None
+        sync_folder(self.folder)
+
+    def was_received(self, key: str) -> bool | None:
+        """Say whether the order was handed over; None where this folder knows nothing of it."""
+        if self._part(key).exists():
+            return False
+        return True if self._note(key).exists() else None
+
+    def cancel(self, key: str, lines: Sequence[str], reason: str) -> None:
+        """Write the cancel file; what one that was not taken yet says is kept in it."""
+        final = self._final(f"{key}.cancel" if is_key(key) else key)
+        told = dict.fromkeys(lines, reason) | _told(final)
+        entries = [{"line": line, "reason": why} for line, why in told.items()]
+        body: dict[str, Any] = {"kind": "cancel", "order": key, "lines": entries}
+        write_synced(final, exact_json.dumps(body), self.mode)
+
+    def _clear(self, now: float) -> None:
+        for debris in self.folder.glob(".*.tmp"):
+            _drop_if_older(debris, now - _ABANDONED)
+        for note in (self.folder / _NOTES).iterdir():
+            if not self.folder.joinpath(f".{note.name}.part").exists():
+                _drop_if_older(note, now - _REMEMBERED)
+
+    def _part(self, key: str) -> Path:
+        return self.folder / f".{_checked(key)}.part"
+
+    def _note(self, key: str) -> Path:
+        return self.folder / _NOTES / _checked(key)
+
+    def _final(self, stem: str) -> Path:
+        _checked(stem.removesuffix(".cancel"))
+        return self.folder / self.file_name.replace("{key}", stem)
+
+
+def _checked(key: str) -> str:
+    if not is_key(key):
+        raise LisRefusal("the order's key cannot be a file name")
+    return key
+
+
+def _told(cancel_file: Path) -> dict[str, str]:
+    """Read what a cancel file that is still there says; nothing if there is none."""
+    try:
+        tree = exact_json.loads(cancel_file.read_bytes())
+        return {str(entry["line"]): str(entry["reason"]) for entry in tree["lines"]}
+    except (FileNotFoundError, DataInvalidError, KeyError, TypeError):
+        return {}
+
+
+def _drop_if_older(path: Path, limit: float) -> None:
+    with suppress(FileNotFoundError):
+        if path.stat().st_mtime < limit:
+            path.unlink()

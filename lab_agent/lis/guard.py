@@ -1,0 +1,170 @@
+"""Stands between the agent and an adapter: foreign code may be slow, wrong or broken, and nobody else is to feel it.
+
+Every call has an end in time; what comes back is looked at; of all that may be raised only the three failures of the contract
+leave this module. A call that does not end when it is told to is left behind, watched, and as long as it lives no other
+call about the same order is made: nobody could say what it might still do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import structlog
+
+from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.order import LabOrder
+from lab_agent.errors import Failure, LisOutcomeUnknown, LisRefusal, LisUnavailable
+from lab_agent.lis.answers import count, nothing, receipt, yes_no_unknown
+from lab_agent.lis.guarded_inbox import GuardedInbox
+from lab_agent.ports.lis import Inbox, LisAdapter, Receipt
+
+T = TypeVar("T")
+log = structlog.get_logger(__name__)
+_PARTING = 5.0
+
+
+class GuardedAdapter:
+    """A `LisAdapter` around an adapter. `timeout` is the seconds that a call may take.
+
+    Once `start` was asked for and the LIS was away, each later call tries to start first, so that it recovers by itself.
+    """
+
+    def __init__(self, adapter: LisAdapter, name: str, *, timeout: float) -> None:
+        self._adapter = adapter
+        self._name = name
+        self._timeout = timeout
+        self._inbox: GuardedInbox | None = None
+        self._started = False
+        self._starting = asyncio.Lock()
+        self._left_behind: dict[asyncio.Task[Any], str] = {}
+        self._failing: set[str] = set()
+
+    @property
+    def Settings(self) -> Any:  # noqa: N802 — the protocol's name
+        """The adapter's own settings model."""
+        return self._adapter.Settings
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether `submit` may be repeated."""
+        return self._adapter.idempotent
+
+    async def start(self, inbox: Inbox) -> None:
+        """Begin; where that fails, the next call tries again. Raises `LisUnavailable`."""
+        self._inbox = GuardedInbox(inbox, self._name)
+        await self._ensure_started()
+
+    async def stop(self) -> None:
+        """End. What the adapter raises at its end is logged and goes no further."""
+        started, self._started, self._inbox = self._started, False, None
+        try:
+            if started:
+                await self._call("stop", self._adapter.stop())
+        except Failure as failure:
+            log.warning("adapter did not stop cleanly", action="adapter_stop_failed", adapter=self._name, error=failure)
+        for task in self._left_behind:
+            task.cancel()
+        if self._left_behind:
+            await asyncio.wait(list(self._left_behind), timeout=min(self._timeout, _PARTING))
+
+    async def check(self) -> None:
+        """Ask for a sign of life; works without a start."""
+        nothing(await self._call("check", self._adapter.check()))
+
+    async def prepare(self, order: LabOrder) -> None:
+        """Prepare the order."""
+        await self._ready(order.key)
+        await self._call("prepare", self._adapter.prepare(order), key=order.key)
+
+    async def submit(self, order: LabOrder) -> Receipt:
+        """Hand the order over. What is not one of the three failures leaves the outcome unknown."""
+        await self._ready(order.key)
+        given = await self._call("submit", self._adapter.submit(order), key=order.key, otherwise=LisOutcomeUnknown)
+        return receipt(given, self._name)
+
+    async def was_received(self, key: OrderKey) -> bool | None:
+        """Ask whether the LIS has the order."""
+        await self._ready(key)
+        return yes_no_unknown(await self._call("was_received", self._adapter.was_received(key), key=key), self._name)
+
+    async def cancel(self, order: OrderKey, lines: tuple[LineKey, ...], reason: str) -> None:
+        """Tell of a withdrawal."""
+        await self._ready(order)
+        await self._call("cancel", self._adapter.cancel(order, lines, reason), key=order)
+
+    async def collect(self) -> int:
+        """Take what is there."""
+        await self._ready("collect")
+        return count(await self._call("collect", self._adapter.collect(), key="collect"), self._name)
+
+    async def _ready(self, key: str) -> None:
+        if key in self._left_behind.values():
+            raise LisUnavailable(f"the adapter {self._name} is still busy with an earlier call that did not end in time")
+        await self._ensure_started()
+
+    async def _ensure_started(self) -> None:
+        async with self._starting:
+            if self._started:
+                return
+            if self._inbox is None:
+                raise LisUnavailable(f"the adapter {self._name} was not started")
+            if "start" in self._left_behind.values():
+                raise LisUnavailable(f"the adapter {self._name} is still starting")
+            await self._call("start", self._adapter.start(self._inbox), key="start")
+            self._started = True
+
+    async def _call(
+        self, call: str, work: Coroutine[Any, Any, T], *, key: str = "", otherwise: type[Failure] = LisUnavailable
+    ) -> T:
+        task = asyncio.ensure_future(_contained(work))
+        task.set_name(f"lis:{self._name}:{call}")
+        try:
+            await asyncio.wait({task}, timeout=self._timeout)
+        finally:
+            if not task.done():
+                self._leave_behind(task, key)
+        if not task.done():
+            self._note(call, None)
+            raise otherwise(f"the adapter {self._name} did not end {call} within {self._timeout:g} seconds")
+        return self._outcome(call, task, otherwise)
+
+    def _outcome(self, call: str, task: asyncio.Future[T], otherwise: type[Failure]) -> T:
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is None:
+            self._recovered(call)
+            return task.result()
+        if isinstance(error, LisUnavailable | LisRefusal | LisOutcomeUnknown):
+            raise error
+        self._note(call, error)
+        raise otherwise(f"the adapter {self._name} broke off {call} with {type(error).__name__}") from error
+
+    def _leave_behind(self, task: asyncio.Task[Any], key: str) -> None:
+        """Tell a call to end, and watch it until it has."""
+        self._left_behind[task] = key
+        task.add_done_callback(self._ended)
+        task.cancel()
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._left_behind.pop(task, None)
+        if not task.cancelled():
+            task.exception()  # looked at, so that asyncio does not report it a second time
+
+    def _note(self, call: str, error: BaseException | None) -> None:
+        """Log a fault of the adapter once, until the same call has worked again."""
+        if call not in self._failing:
+            self._failing.add(call)
+            log.error("adapter failed", action="adapter_failed", adapter=self._name, endpoint=call, error=error or "time-out")
+
+    def _recovered(self, call: str) -> None:
+        if call in self._failing:
+            self._failing.discard(call)
+            log.info("adapter works again", action="adapter_recovered", adapter=self._name, endpoint=call)
+
+
+async def _contained(work: Coroutine[Any, Any, T]) -> T:
+    try:
+        return await work
+    except SystemExit as exc:
+        raise RuntimeError("the adapter wanted to end the program") from exc

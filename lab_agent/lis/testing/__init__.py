@@ -1,0 +1,24 @@
+"""What an author tests an adapter with: the contract suite, an inbox in memory, and made-up orders and reports.
+
+Subclass `AdapterContract` in a test module and say how to make a bench (the laboratory system, or a stand-in for it, and the
+adapter on it); every test of the suite then runs. It needs pytest and nothing else. docs/adapters.md shows one.
+"""
+
+from __future__ import annotations
+
+from lab_agent.lis.testing.bench import Bench, hand_over, hand_over_again
+from lab_agent.lis.testing.memory_inbox import MemoryInbox
+from lab_agent.lis.testing.samples import correction, make_order, make_refusal, make_report
+from lab_agent.lis.testing.suite import AdapterContract
+
+__all__ = [
+    "AdapterContract",
+    "Bench",
+    "MemoryInbox",
+    "correction",
+    "hand_over",
+    "hand_over_again",
+    "make_order",
+    "make_refusal",
+    "make_report",
+]

@@ -1,0 +1,123 @@
+"""Made-up orders and reports: the same seed gives the same ones, on every machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from random import Random
+
+from lab_agent.domain.ids import line_key, order_key
+from lab_agent.domain.order import (
+    LabOrder,
+    OrderAnswer,
+    OrderContainer,
+    OrderLine,
+    OrderPatient,
+    OrderSpecimen,
+)
+from lab_agent.domain.results import (
+    Document,
+    LabRefusal,
+    LabReport,
+    NotPerformed,
+    ReferenceRange,
+    ReportedObservation,
+    ReportStatus,
+)
+from lab_agent.domain.values import Coding, Identifier, Quantity
+
+_SERVICE = "https://exchange.example/"
+_TESTS = (
+    ("010.001", "718-7", "g/L"),
+    ("010.002", "2345-7", "mmol/L"),
+    ("020.014", "3016-3", "mIU/L"),
+    ("030.007", "1988-5", "mg/L"),
+)
+_FIRST = datetime(2024, 3, 1, 7, 0, tzinfo=UTC)
+_NAMES = ("Sample", "Probe", "Тестова", "O'Sample-Probe", "Ünal")
+
+
+def make_order(seed: int) -> LabOrder:
+    """Make an order of one to four tests on one or two tubes."""
+    luck = Random(seed)  # noqa: S311 — samples, no secrets
+    moment = _moment(luck)
+    tests = luck.sample(_TESTS, luck.randint(1, len(_TESTS)))
+    specimens = tuple(_specimen(seed, index, moment) for index in range(luck.randint(1, 2)))
+    return LabOrder(
+        key=order_key(_SERVICE, f"order-{seed}"),
+        requisition=Identifier(system=f"{_SERVICE}requisition", value=f"{seed:08d}"),
+        contract="C-01",
+        ordered_at=moment,
+        patient=_patient(luck),
+        lines=tuple(
+            OrderLine(
+                key=line_key(_SERVICE, f"line-{seed}-{item}"),
+                item=item,
+                lab_code=f"LAB{item}",
+                text=f"Test {item}",
+                ordered_at=moment,
+                specimens=(luck.choice(specimens).id,),
+            )
+            for item, _, _ in tests
+        ),
+        specimens=specimens,
+        answers=(OrderAnswer(link_id="fasting", values=(luck.random() < 0.5,)), OrderAnswer(link_id="week", values=(0,))),
+    )
+
+
+def make_report(seed: int, order: LabOrder) -> LabReport:
+    """Make a final report on all lines of an order, with a document."""
+    luck = Random(seed)  # noqa: S311 — samples, no secrets
+    issued = order.ordered_at + timedelta(hours=luck.randint(1, 72))
+    return LabReport(
+        report_id=f"B{seed:06d}",
+        version=1,
+        status=ReportStatus.FINAL,
+        order=order.key,
+        effective=order.ordered_at,
+        issued=issued,
+        lines=tuple(line.key for line in order.lines),
+        observations=tuple(_observation(line.item, luck) for line in order.lines),
+        documents=(Document(content=b"%PDF-1.4\n" + luck.randbytes(64), content_type="application/pdf"),),
+    )
+
+
+def make_refusal(seed: int, order: LabOrder) -> LabRefusal:
+    """Make a refusal of one line of an order."""
+    line = Random(seed).choice(order.lines)  # noqa: S311 — samples, no secrets
+    entry = NotPerformed(line=line.key, reason="the specimen is haemolysed")
+    return LabRefusal(order=order.key, not_performed=(entry,), collect_again=True)
+
+
+def correction(report: LabReport, digits: str) -> LabReport:
+    """Make a version of a report in which the first value has these digits, and nothing else is changed, not even its time."""
+    first, *others = report.observations
+    return replace(report, observations=(replace(first, value_quantity=Quantity(value=Decimal(digits), unit="g/L")), *others))
+
+
+def _specimen(seed: int, index: int, moment: datetime) -> OrderSpecimen:
+    tube = OrderContainer(barcode=f"{seed:07d}{index}", type="EDTA", quantity=Decimal("1.50"))
+    return OrderSpecimen(id=f"specimen-{seed}-{index}", type="100", collected_at=moment, containers=(tube,))
+
+
+def _patient(luck: Random) -> OrderPatient:
+    if luck.random() < 0.2:
+        return OrderPatient(anonymous=True, family=f"{luck.randrange(10**10):010d}", given=("-", "-"), gender="female")
+    born = date(1930, 1, 1) + timedelta(days=luck.randrange(30_000))
+    return OrderPatient(
+        family=luck.choice(_NAMES), given=("Test", "Person"), gender=luck.choice(("male", "female")), birth_date=born
+    )
+
+
+def _observation(item: str, luck: Random) -> ReportedObservation:
+    _, loinc, unit = next(test for test in _TESTS if test[0] == item)
+    value = Decimal(luck.randrange(10_000)).scaleb(-luck.randint(0, 3))
+    bounds = ReferenceRange(low=Quantity(value=Decimal("1.20"), unit=unit), high=Quantity(value=Decimal("9.0"), unit=unit))
+    coding = Coding(system="http://loinc.org", code=loinc)
+    return ReportedObservation(code=coding, value_quantity=Quantity(value=value, unit=unit), reference_ranges=(bounds,))
+
+
+def _moment(luck: Random) -> datetime:
+    zone = timezone(timedelta(hours=luck.choice((0, 2, 3, 5))))
+    return (_FIRST + timedelta(minutes=luck.randrange(400_000))).astimezone(zone)
