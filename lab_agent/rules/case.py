@@ -1,0 +1,111 @@
+"""One order before its judge: what was received, the catalogue, the facts, and what every rule asks about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from lab_agent.catalogue.items import Item
+from lab_agent.domain.received import Link, ReceivedContainer, ReceivedLine, ReceivedOrder, ReceivedRequest, ReceivedSpecimen
+from lab_agent.domain.systems import CodeSystem, SystemMatch
+from lab_agent.domain.values import Coding, Identifier
+from lab_agent.rules.catalogue_view import CatalogueView
+from lab_agent.rules.facts import Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The order, the catalogue (None where it cannot be read) and the facts."""
+
+    order: ReceivedOrder
+    catalogue: CatalogueView | None
+    facts: Facts
+
+    def lines(self) -> Iterator[tuple[ReceivedLine, ReceivedRequest]]:
+        """The lines whose ProcedureRequest was read."""
+        for line in self.order.lines:
+            if line.request is not None:
+                yield line, line.request
+
+    def contract_links(self, request: ReceivedRequest) -> tuple[Link, ...]:
+        """The links of supportingInfo that name a contract, by reference or by identifier."""
+        return tuple(link for link in request.supporting if self._is_contract(link))
+
+    def contract_code(self, link: Link) -> str | None:
+        """The code of the contract that a link names; None where the reference leads to a contract that we do not know."""
+        if link.target is not None:
+            return self.facts.contract_ids.get(link.target.id)
+        return link.identifier.value if link.identifier else None
+
+    def contract(self) -> str | None:
+        """The one known contract of the order; None if there is not exactly one."""
+        codes = {self.contract_code(link) for _, request in self.lines() for link in self.contract_links(request)}
+        code = codes.pop() if len(codes) == 1 else None
+        return code if code in self.facts.contracts else None
+
+    def item_coding(self, request: ReceivedRequest) -> Coding | None:
+        """The coding that names the test: one in the nomenclature's system before any other."""
+        return coding_of(request.code.coding, self.facts.systems.nomenclature)
+
+    def items(self, request: ReceivedRequest) -> tuple[Item, ...]:
+        """The test in every catalogue version that the clinic may have seen; empty where it is not known."""
+        contract, coding = self.contract(), self.item_coding(request)
+        if self.catalogue is None or contract is None or coding is None:
+            return ()
+        return self.catalogue.seen(contract, coding.code, self.ordered_at(request))
+
+    def known_lines(self) -> Iterator[tuple[ReceivedLine, ReceivedRequest, tuple[Item, ...]]]:
+        """The lines whose test is in the catalogue, with its versions."""
+        for line, request in self.lines():
+            if items := self.items(request):
+                yield line, request, items
+
+    def ordered_at(self, request: ReceivedRequest) -> datetime:
+        """When the order was made; now, where it does not say."""
+        return request.occurrence.at if request.occurrence and request.occurrence.at else self.facts.now
+
+    def specimens(self) -> Iterator[tuple[ReceivedSpecimen, tuple[str, ...]]]:
+        """The Specimens with the ids of the lines that are made from them."""
+        for specimen in self.order.specimens:
+            yield specimen, tuple(line.id for line in self.order.lines_of(specimen))
+
+    def containers(self) -> Iterator[tuple[ReceivedSpecimen, ReceivedContainer, tuple[str, ...]]]:
+        """The containers of all Specimens, with the ids of the lines."""
+        for specimen, lines in self.specimens():
+            for container in specimen.containers:
+                yield specimen, container, lines
+
+    def label(self, container: ReceivedContainer) -> Identifier | None:
+        """The laboratory's barcode of a container."""
+        second, labels = self.facts.systems.second_labels, self.facts.systems.labels
+        candidates = [each for each in container.identifiers if not (second and _fits(second, each.system))]
+        ranked = sorted(candidates, key=lambda each: list(SystemMatch).index(labels.match(each.system)))
+        return ranked[0] if ranked and labels.match(ranked[0].system) is not SystemMatch.FOREIGN else None
+
+    def second_label(self, container: ReceivedContainer) -> Identifier | None:
+        """The second barcode of a container, by its system."""
+        second = self.facts.systems.second_labels
+        return next((each for each in container.identifiers if second and _fits(second, each.system)), None)
+
+    def _is_contract(self, link: Link) -> bool:
+        if link.target is not None:
+            return link.target.type == "Contract"
+        system = self.facts.systems.contract
+        return link.identifier is not None and system.match(link.identifier.system) is not SystemMatch.FOREIGN
+
+
+def coding_of(codings: Iterable[Coding], system: CodeSystem) -> Coding | None:
+    """The coding whose system fits best; None where there is no coding at all."""
+    ranked = sorted(codings, key=lambda coding: list(SystemMatch).index(system.match(coding.system)))
+    return ranked[0] if ranked else None
+
+
+def none_of(verdicts: Iterable[bool]) -> bool:
+    """Whether no catalogue version of an item finds it good (and there is one): only then is it the order's fault."""
+    said = tuple(verdicts)
+    return bool(said) and not any(said)
+
+
+def _fits(system: CodeSystem, seen: str | None) -> bool:
+    return system.match(seen) in {SystemMatch.EXACT, SystemMatch.SPELLED}

@@ -1,0 +1,91 @@
+"""The catalogue as an order's judge needs it: every version that the clinic may have seen.
+
+A clinic may cache the nomenclature for a day, so an order is judged by every version in force since one cache lifetime before
+it was made (interface: Limits). What any of those versions allows is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from lab_agent.catalogue.items import Catalogue, Item
+from lab_agent.catalogue.questionnaire import Node, fold
+from lab_agent.catalogue.supporting_info import read as read_supporting_info
+from lab_agent.catalogue.turnaround import Available, Status, eta
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """A catalogue version, and until when it was in force (None: it is now)."""
+
+    catalogue: Catalogue
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueView:
+    """Catalogue versions, newest first. `cache_lifetime` is the installation's; a contract may have its own."""
+
+    versions: tuple[InForce, ...]
+    cache_lifetime: timedelta = timedelta(days=1)
+
+    @classmethod
+    def of(cls, catalogue: Catalogue) -> CatalogueView:
+        """A view of one version alone."""
+        return cls((InForce(catalogue),))
+
+    def offers(self, contract: str) -> bool:
+        """Whether any version offers anything for the contract."""
+        return any(found.items for each in self.versions if (found := each.catalogue.find_contract(contract)))
+
+    def current(self, contract: str, item_id: str) -> Item | None:
+        """The item as the newest version offers it."""
+        return _item(self.versions[0].catalogue, contract, item_id) if self.versions else None
+
+    def seen(self, contract: str, item_id: str, at: datetime) -> tuple[Item, ...]:
+        """The item in every version that a clinic may have seen at `at`, newest first; empty if in none."""
+        found = (_item(each.catalogue, contract, item_id) for each in self._possible(contract, at))
+        return tuple(item for item in found if item)
+
+    def status(self, contract: str, item: Item, at: datetime) -> Status:
+        """Whether the item was available, delayed or stopped at `at`, by the newest version's notices."""
+        if not self.versions:
+            return Available()
+        return eta(contract, item.id, item.turnaround, self.versions[0].catalogue.notices, at).status
+
+    def questions(self, items: tuple[Item, ...]) -> tuple[Node, ...]:
+        """The questions that our API would ask for a basket of these items, by the newest version."""
+        return fold(self.versions[0].catalogue, items).questions() if self.versions else ()
+
+    def container_types(self) -> frozenset[str]:
+        """Every container code of every version."""
+        return frozenset(code for each in self.versions for code in each.catalogue.containers)
+
+    def transport_types(self) -> frozenset[str]:
+        """Codes of containers that others travel in; they carry no barcode of their own."""
+        containers = (box for each in self.versions for box in each.catalogue.containers.values())
+        return frozenset(box.transport for box in containers if box.transport)
+
+    def lab_code(self, contract: str, item_id: str) -> str | None:
+        """The laboratory's own code of an item, by the newest version that has it."""
+        found = (_item(each.catalogue, contract, item_id) for each in self.versions)
+        return next((item.lab_id or None for item in found if item), None)
+
+    def body_site(self, supporting_info: str) -> str | None:
+        """The body site that a tube's supportingInfo names."""
+        return read_supporting_info(supporting_info).bodysite_code
+
+    def _possible(self, contract: str, at: datetime) -> Iterator[InForce]:
+        for each in self.versions:
+            found = each.catalogue.find_contract(contract)
+            own = found.cache_lifetime if found else None
+            lifetime = self.cache_lifetime if own is None else timedelta(seconds=own)
+            if each.until is None or each.until > at - lifetime:
+                yield each
+
+
+def _item(catalogue: Catalogue, contract: str, item_id: str) -> Item | None:
+    found = catalogue.find_contract(contract)
+    return found.items.get(item_id) if found else None

@@ -1,0 +1,167 @@
+"""The judge: every rule over one order, all problems at once.
+
+Nothing is decided twice: what a rule found is a `Finding`; what follows for an order is read off the `Judgement`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from string import Formatter
+
+from lab_agent.domain.received import Placed, ReceivedOrder, ResourceRef
+from lab_agent.errors import Problem as SettingsProblem
+from lab_agent.rules import line, order, patient, questionnaire, rights, specimen, tube
+from lab_agent.rules.case import Case
+from lab_agent.rules.catalogue_view import CatalogueView
+from lab_agent.rules.facts import Facts
+from lab_agent.rules.rule import Finding, Rule, Severity, words
+
+RULES: tuple[Rule, ...] = (
+    *order.RULES,
+    *line.RULES,
+    *specimen.RULES,
+    *tube.RULES,
+    *patient.RULES,
+    *questionnaire.RULES,
+    *rights.RULES,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LineJudgement:
+    """What was found about one line."""
+
+    refusals: tuple[Finding, ...] = ()
+    warnings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What was found about an order.
+
+    `hold` is what may be our own fault: nothing is refused while there is any. `order_refusals` refuse every line. `lines` has an
+    entry for each line Task id, with what concerns that line alone. `warnings` concern the whole order.
+    """
+
+    hold: tuple[Finding, ...] = ()
+    order_refusals: tuple[Finding, ...] = ()
+    lines: Mapping[str, LineJudgement] = field(default_factory=dict)
+    warnings: tuple[Finding, ...] = ()
+
+    @property
+    def accepted(self) -> tuple[str, ...]:
+        """Ids of the line Tasks that nothing refuses; empty where the order is held or refused as a whole."""
+        if self.hold or self.order_refusals:
+            return ()
+        return tuple(each for each, found in self.lines.items() if not found.refusals)
+
+    def reasons(self, task_id: str) -> tuple[str, ...]:
+        """The sentences for `output[].valueString` of a line's Task: what refuses the order, then what refuses the line."""
+        own = self.lines.get(task_id, LineJudgement()).refusals
+        return tuple(dict.fromkeys(finding.message for finding in (*self.order_refusals, *own)))
+
+    def refusing_rules(self) -> frozenset[str]:
+        """Ids of the rules that refuse anything here: what the safety catch counts."""
+        own = (finding.rule for found in self.lines.values() for finding in found.refusals)
+        return frozenset(own) | {finding.rule for finding in self.order_refusals}
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Everything that was found."""
+        own = (finding for found in self.lines.values() for finding in (*found.refusals, *found.warnings))
+        return (*self.hold, *self.order_refusals, *self.warnings, *own)
+
+
+def judge(
+    received: ReceivedOrder,
+    *,
+    catalogue: CatalogueView | None,
+    facts: Facts,
+    severities: Mapping[str, str] | None = None,
+    messages: Mapping[str, str] | None = None,
+) -> Judgement:
+    """Judge an order.
+
+    `catalogue` None means that it cannot be read. `severities` and `messages` replace a rule's own by rule id; check them first
+    with `check_severities` (what a rule does not allow is left at its default) and `check_messages`.
+    """
+    case = Case(received, catalogue, facts)
+    found = tuple(_findings(case, severities or {}, messages or {}))
+    return Judgement(
+        hold=_of(found, Severity.HOLD),
+        order_refusals=_of(found, Severity.REFUSE, None),
+        warnings=_of(found, Severity.WARN, None),
+        lines={
+            each.id: LineJudgement(_of(found, Severity.REFUSE, each.id), _of(found, Severity.WARN, each.id))
+            for each in received.lines
+        },
+    )
+
+
+def check_severities(severities: Mapping[str, str]) -> tuple[SettingsProblem, ...]:
+    """Say what is wrong with the `[rules]` settings: unknown rules, and severities that a rule does not allow."""
+    known = {rule.id: rule for rule in RULES}
+    problems = []
+    for rule_id, severity in severities.items():
+        where = f"rules.{rule_id}"
+        if rule_id not in known:
+            problems.append(SettingsProblem(where, "there is no such rule", "`lab-agent rules` lists them"))
+        elif severity not in known[rule_id].allowed:
+            allowed = ", ".join(sorted(known[rule_id].allowed))
+            problems.append(SettingsProblem(where, f"{severity!r} is not possible for it", f"use one of {allowed}"))
+    return tuple(problems)
+
+
+def check_messages(messages: Mapping[str, str]) -> tuple[SettingsProblem, ...]:
+    """Say what is wrong with a file of translated messages: unknown rules, and words that the rule does not give."""
+    known = {rule.id: rule for rule in RULES}
+    problems = []
+    for rule_id, template in messages.items():
+        where = f"messages.{rule_id}"
+        if rule_id not in known:
+            problems.append(SettingsProblem(where, "there is no such rule", "`lab-agent rules` lists them"))
+        elif unknown := _names(template) - _names(known[rule_id].message):
+            shown = ", ".join(sorted(unknown))
+            problems.append(SettingsProblem(where, f"names {shown}, which the rule does not give", "use the rule's own names"))
+    return tuple(problems)
+
+
+def _findings(case: Case, severities: Mapping[str, str], messages: Mapping[str, str]) -> Iterator[Finding]:
+    places = dict(_places(case.order))
+    for rule in RULES:
+        severity = _severity(rule, severities)
+        if severity is Severity.OFF:
+            continue
+        for problem in rule.check(case):
+            where = _named(problem.where, places)
+            message = words(messages.get(rule.id, rule.message), where, problem.values)
+            for task_id in problem.lines or (None,):
+                yield Finding(rule.id, severity, problem.where, message, task_id)
+
+
+def _severity(rule: Rule, severities: Mapping[str, str]) -> Severity:
+    wanted = severities.get(rule.id, rule.severity)
+    return Severity(wanted) if wanted in rule.allowed else rule.severity
+
+
+def _of(found: tuple[Finding, ...], severity: Severity, *line_ids: str | None) -> tuple[Finding, ...]:
+    wanted = (each for each in found if each.severity is severity and (not line_ids or each.line in line_ids))
+    return tuple(dict.fromkeys(wanted))
+
+
+def _places(received: ReceivedOrder) -> Iterator[tuple[str, ResourceRef]]:
+    parts: tuple[Placed, ...] = (*received.requests, *received.specimens, *received.patients, *(received.responses or ()))
+    tasks = tuple(each.task for each in received.lines)
+    for part in (received.task, *tasks, *parts):
+        if part.ref:
+            yield part.where, part.ref
+
+
+def _named(where: str, places: Mapping[str, ResourceRef]) -> str:
+    """The place with the id that the partner knows: our numbering means nothing to a clinic."""
+    ref = places.get(where.split(".", 1)[0])
+    return f"{where} ({ref})" if ref else where
+
+
+def _names(template: str) -> set[str]:
+    return {name for _, name, _, _ in Formatter().parse(template) if name is not None}

@@ -1,0 +1,101 @@
+"""The studies that the interface names: the follow-up study, and the two-barcode studies (Create order: rules 3 and 4).
+
+The catalogue may give other items the same needs; where it gives none to a study that the interface names, the interface's
+own table holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from lab_agent.catalogue.items import Item
+from lab_agent.catalogue.shapes import Shape
+from lab_agent.domain.systems import SystemMatch
+from lab_agent.rules.case import Case
+from lab_agent.rules.rule import Problem, Rule, Severity
+
+SECOND_LABELS: Mapping[str, Shape] = {
+    "042.036": Shape("0000-0000"),
+    "042.075": Shape("0000-0000"),
+    "042.076": Shape("000-000-000"),
+}
+OLD_ORDERS: Mapping[str, Shape] = {"190.1558": Shape("00000-XXXXX-00000000")}
+
+
+def second_label(items: Iterable[Item]) -> Shape | None:
+    """The shape of the second barcode that a test needs; None where it needs none."""
+    return next((shape for item in items if (shape := item.second_label or SECOND_LABELS.get(item.id))), None)
+
+
+def old_order(items: Iterable[Item]) -> Shape | None:
+    """The shape of the old order number that a follow-up study needs; None for every other test."""
+    return next((shape for item in items if (shape := item.old_order or OLD_ORDERS.get(item.id))), None)
+
+
+def _follow_up_alone(case: Case) -> Iterator[Problem]:
+    lines = list(case.known_lines())
+    for line, request, items in lines:
+        if old_order(items) and len(case.order.lines) > 1:
+            yield Problem(f"{request.where}.code", (line.id,), {"code": items[0].id})
+
+
+def _old_order(case: Case) -> Iterator[Problem]:
+    system = case.facts.systems.old_orders
+    for line, request, items in case.known_lines():
+        shape = old_order(items)
+        ours = [each for each in request.old_orders if system.match(each.system) is not SystemMatch.FOREIGN]
+        if shape and not (len(ours) == 1 and shape.fits(ours[0].value)):
+            yield Problem(f"{request.where}.basedOn", (line.id,), {"code": items[0].id, "shape": str(shape)})
+
+
+def _old_order_unasked(case: Case) -> Iterator[Problem]:
+    for line, request, items in case.known_lines():
+        if request.old_orders and not old_order(items):
+            yield Problem(f"{request.where}.basedOn", (line.id,), {"code": items[0].id})
+
+
+def _second_label(case: Case) -> Iterator[Problem]:
+    for line, request, items in case.known_lines():
+        shape = second_label(items)
+        if shape is None or case.facts.systems.second_labels is None:
+            continue
+        transport = case.catalogue.transport_types() if case.catalogue else frozenset()
+        for specimen in case.order.specimens_of(request):
+            for container in specimen.containers:
+                second = case.second_label(container)
+                boxed = any(coding.code in transport for coding in container.type.coding)
+                if not boxed and not (second and shape.fits(second.value)):
+                    values = {"code": items[0].id, "shape": str(shape)}
+                    yield Problem(f"{container.where}.identifier", (line.id,), values)
+
+
+RULES = (
+    Rule(
+        id="line.follow-up-alone",
+        severity=Severity.REFUSE,
+        section="Create order: rule 4",
+        check=_follow_up_alone,
+        message="{where}: the follow-up study {code} must be ordered alone. Send it in an order of its own.",
+    ),
+    Rule(
+        id="line.old-order",
+        severity=Severity.REFUSE,
+        section="Create order: rule 4",
+        check=_old_order,
+        message="{where}: study {code} needs the number of the earlier order, of the form {shape}. Send it as one identifier.",
+    ),
+    Rule(
+        id="line.old-order-unasked",
+        severity=Severity.WARN,
+        section="ProcedureRequest: basedOn",
+        check=_old_order_unasked,
+        message="{where}: test {code} takes no number of an earlier order. Leave it out.",
+    ),
+    Rule(
+        id="tube.second-label",
+        severity=Severity.REFUSE,
+        section="Create order: rule 3",
+        check=_second_label,
+        message="{where}: study {code} needs a second barcode of the form {shape}. Send both barcodes of the container.",
+    ),
+)

@@ -1,0 +1,105 @@
+"""Rules about glucose tolerance tests: every sample has its time, and the times follow the test's time points.
+
+Which tests these are is a property of the catalogue's item. The time point of a Specimen is told by its supportingInfo (as our
+pre-analytics gave it), or else by its place in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from lab_agent.catalogue.items import Item
+from lab_agent.domain.received import ReceivedLine, ReceivedRequest, ReceivedSpecimen
+from lab_agent.rules.case import Case
+from lab_agent.rules.material import info, type_code
+from lab_agent.rules.rule import Problem, Rule, Severity
+
+Sample = tuple[int, datetime]
+"""Minutes after the load that it is meant for, and when it was taken."""
+
+
+def _tests(case: Case) -> Iterator[tuple[ReceivedLine, ReceivedRequest, Item, list[ReceivedSpecimen]]]:
+    for line, request, items in case.known_lines():
+        item = items[0]
+        if not item.time_points:
+            continue
+        types = {need.specimen_code for need in item.requirements if need.time_points}
+        timed = [each for each in case.order.specimens_of(request) if type_code(case, each) in types]
+        if timed:
+            yield line, request, item, timed
+
+
+def _mandatory(case: Case) -> Iterator[Problem]:
+    for line, _, item, specimens in _tests(case):
+        for specimen in specimens:
+            if specimen.collected is None:
+                yield Problem(f"{specimen.where}.collection.collectedDateTime", (line.id,), {"code": item.id})
+
+
+def _complete(case: Case) -> Iterator[Problem]:
+    for line, request, item, specimens in _tests(case):
+        told = {info(case, each).minutes for each in specimens}
+        points = set(item.time_points)
+        enough = points <= told if None not in told else len(specimens) >= len(points)
+        if not enough:
+            yield Problem(f"{request.where}.specimen", (line.id,), {"code": item.id, "points": _listed(item.time_points)})
+
+
+def _sequence(case: Case) -> Iterator[Problem]:
+    for line, request, item, specimens in _tests(case):
+        samples = _samples(case, item, specimens)
+        if samples and not _aligned(samples, case.facts.alignment_tolerance):
+            yield Problem(f"{request.where}.specimen", (line.id,), {"code": item.id, "points": _listed(item.time_points)})
+
+
+def _samples(case: Case, item: Item, specimens: Sequence[ReceivedSpecimen]) -> list[Sample]:
+    """The samples by time point; empty where that cannot be said."""
+    timed = [(info(case, each).minutes, each.collected.at) for each in specimens if each.collected and each.collected.at]
+    if len(timed) < len(specimens):
+        return []
+    told = [(minutes, at) for minutes, at in timed if minutes is not None]
+    if len(told) == len(timed):
+        return sorted(told)
+    times = sorted(at for _, at in timed)
+    return list(zip(item.time_points, times, strict=True)) if len(times) == len(item.time_points) else []
+
+
+def _aligned(samples: list[Sample], tolerance: timedelta) -> bool:
+    """Tubes of one time point lie together; later points come strictly later, each near its distance from the first."""
+    first_minutes, first_at = samples[0]
+    near = all(abs((at - first_at) - timedelta(minutes=minutes - first_minutes)) <= tolerance for minutes, at in samples)
+    rising = all(at < later for (minutes, at), (after, later) in pairwise(samples) if minutes < after)
+    return near and rising
+
+
+def _listed(points: Sequence[int]) -> str:
+    return ", ".join(str(point) for point in points)
+
+
+_SECTION = "Specimen: collection (glucose tolerance tests)"
+RULES = (
+    Rule(
+        id="specimen.tolerance-time",
+        severity=Severity.REFUSE,
+        section=_SECTION,
+        check=_mandatory,
+        message="{where}: is missing, and test {code} needs the time of every sample. Send it.",
+    ),
+    Rule(
+        id="specimen.tolerance-points",
+        severity=Severity.REFUSE,
+        section=_SECTION,
+        check=_complete,
+        message="{where}: test {code} needs a sample at each of {points} minutes. Send a Specimen for each.",
+    ),
+    Rule(
+        id="specimen.tolerance-sequence",
+        severity=Severity.REFUSE,
+        section=_SECTION,
+        check=_sequence,
+        message="{where}: the collection times of test {code} do not follow its sequence of {points} minutes. Check the time of "
+        "each sample.",
+    ),
+)

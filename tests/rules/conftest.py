@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab_agent import exact_json
+from lab_agent.catalogue.items import Catalogue
+from lab_agent.catalogue.load import load
+from lab_agent.domain.received import ReceivedOrder, ResourceRef
+from lab_agent.domain.systems import Systems
+from lab_agent.fhir.graph import OrderGraph
+from lab_agent.fhir.read import receive
+from lab_agent.rules.catalogue_view import CatalogueView
+from lab_agent.rules.facts import Facts
+from lab_agent.rules.judge import Judgement, judge
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def catalogue() -> Catalogue:
+    return load(ROOT / "config" / "catalogue")
+
+
+@pytest.fixture
+def wire() -> dict[str, Any]:
+    return exact_json.loads((ROOT / "tests" / "fhir" / "order.json").read_bytes())
+
+
+@pytest.fixture
+def received_of() -> Callable[[dict[str, Any]], ReceivedOrder]:
+    def make(wire: dict[str, Any]) -> ReceivedOrder:
+        responses = wire["questionnaire_responses"]
+        graph = OrderGraph(
+            base_url=wire["base_url"],
+            order_task=wire["order_task"],
+            line_tasks=tuple(wire["line_tasks"]),
+            resources={ResourceRef(*name.split("/")): body for name, body in wire["resources"].items()},
+            questionnaire_responses=None if responses is None else tuple(responses),
+        )
+        for name in wire.get("unreadable", ()):
+            graph = graph.with_unreadable(ResourceRef(*name.split("/")), "no right", 403)
+        return receive(graph)
+
+    return make
+
+
+@pytest.fixture
+def facts() -> Facts:
+    return Facts(
+        now=datetime(2026, 3, 2, 12, tzinfo=UTC),
+        systems=Systems(
+            base_url="https://exchange.example/api",
+            lab_codes_url="https://lab.example/codes/",
+            second_labels_system="https://lab.example/second-labels",
+        ),
+        contracts=frozenset({"C-100", "C-200"}),
+        contract_ids={"c1": "C-100", "c2": "C-200"},
+        own_guid="lab-guid",
+    )
+
+
+@pytest.fixture
+def judged(
+    received_of: Callable[[dict[str, Any]], ReceivedOrder], catalogue: Catalogue, facts: Facts
+) -> Callable[..., Judgement]:
+    """Judges a wire form; `facts` and `catalogue` may be replaced."""
+
+    def make(wire: dict[str, Any], **changes: Any) -> Judgement:
+        view = CatalogueView.of(catalogue)
+        return judge(received_of(wire), **{"catalogue": view, "facts": facts, **changes})
+
+    return make
+
+
+@pytest.fixture
+def rules_of() -> Callable[[Judgement], dict[str, str]]:
+    """The rules that found anything, each with what it does."""
+
+    def make(judgement: Judgement) -> dict[str, str]:
+        return {finding.rule: finding.severity.value for finding in judgement.findings()}
+
+    return make
