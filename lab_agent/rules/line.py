@@ -96,7 +96,8 @@ def _delayed(case: Case) -> Iterator[Problem]:
 
 def _repeat(case: Case) -> Iterator[Problem]:
     seen: set[object] = set()
-    for line, request, items in case.known_lines():
+    requests = {request.ref: (line, request, items) for line, request, items in reversed(list(case.known_lines()))}
+    for line, request, items in reversed(requests.values()):
         specimens = case.order.specimens_of(request)
         key = (items[0].id, frozenset(taken(case, specimen) for specimen in specimens))
         if key in seen and not any(item.allow_multiple_items for item in items):

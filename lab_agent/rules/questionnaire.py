@@ -30,14 +30,17 @@ def _completed(case: Case) -> Iterator[Problem]:
 
 
 def _source(case: Case) -> Iterator[Problem]:
+    wanted = case.order.patient_reference
     for response in case.order.responses or ():
-        if response.source and subject_key(response.source) != case.order.patient_reference:
+        if wanted and response.source and subject_key(response.source) != wanted:
             yield Problem(f"{response.where}.source")
 
 
 def _subject(case: Case) -> Iterator[Problem]:
-    requests = {request.ref for _, request in case.lines()}
+    requests = {link.target for line in case.order.lines for link in line.task.based_on}
     for response in case.order.responses or ():
+        if not requests:
+            return
         if response.subject is None or response.subject.target not in requests:
             yield Problem(f"{response.where}.subject")
 
