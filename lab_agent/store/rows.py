@@ -21,6 +21,7 @@ T = TypeVar("T")
 _COLUMNS = {"order": "order_key", "by": "actor"}
 """Names of fields that are words of SQL, and the columns that hold them."""
 _AT_ONCE = 500
+_WRITTEN: ColumnElement[int] = literal_column("1")
 
 
 def to_record(kind: type[R], row: RowMapping) -> R:
@@ -36,7 +37,7 @@ def to_values(record: DataclassInstance) -> dict[str, Any]:
 def insert_new(connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
     """Insert a row. False, and nothing is written, where a row of the same unique key is there already."""
     insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    return connection.execute(insert(table).values(**values).on_conflict_do_nothing()).rowcount > 0
+    return connection.scalar(insert(table).values(**values).on_conflict_do_nothing().returning(_WRITTEN)) is not None
 
 
 def put(
@@ -45,7 +46,8 @@ def put(
     """Insert a row, or replace the one of the same `key` (only if `where`, about the row that is there). False: not replaced."""
     insert = (postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert)(table).values(**values)
     changed = {name: insert.excluded[name] for name in values if name != key}
-    return connection.execute(insert.on_conflict_do_update(index_elements=[key], set_=changed, where=where)).rowcount > 0
+    written = insert.on_conflict_do_update(index_elements=[key], set_=changed, where=where).returning(_WRITTEN)
+    return connection.scalar(written) is not None
 
 
 def among(column: ColumnElement[Any], states: Iterable[StrEnum]) -> ColumnElement[bool]:
