@@ -24,6 +24,8 @@ from lab_agent.settings_exchange import OAuthSettings
 
 _LONGEST_LINE = 8192
 _PATIENCE = 10.0
+_ARRIVED = "The sign-in has arrived. You can close this window."
+_NOTHING = "There is nothing to see here."
 _PAGE = "<!doctype html><meta charset=utf-8><title>lab-agent</title><p>{text}</p>"
 
 
@@ -123,7 +125,7 @@ async def _answer(
         async with asyncio.timeout(_PATIENCE):
             target = await _target(reader)
             ours = target is not None and _is_ours(target, sign_in)
-            writer.write(_page("The sign-in has arrived. You can close this window." if ours else "Nothing to see here.", found=ours))
+            writer.write(_page(_ARRIVED if ours else _NOTHING, found=ours))
             await writer.drain()
         if ours and not received.done():
             received.set_result(str(target))
