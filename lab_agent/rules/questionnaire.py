@@ -37,10 +37,10 @@ def _source(case: Case) -> Iterator[Problem]:
 
 
 def _subject(case: Case) -> Iterator[Problem]:
-    requests = {link.target for line in case.order.lines for link in line.task.based_on}
-    for response in case.order.responses or ():
-        if not requests:
-            return
+    if any(line.request is None for line in case.order.lines):
+        return
+    requests = {request.ref for _, request in case.lines()}
+    for response in case.order.responses or () if requests else ():
         if response.subject is None or response.subject.target not in requests:
             yield Problem(f"{response.where}.subject")
 
