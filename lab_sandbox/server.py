@@ -13,6 +13,10 @@ from lab_sandbox.config import SandboxConfig
 from lab_sandbox.faults.line import TRANSPORT
 
 
+GRACE = 3
+"""Seconds that a stopping server waits for answers under way; a hanging one is a fault, and waits for nobody."""
+
+
 class AddressInUse(Exception):
     """The port cannot be had; the text says which and why."""
 
@@ -45,23 +49,33 @@ class _AnnouncingServer(uvicorn.Server):
 
 def serve(config: SandboxConfig, announce: Callable[[str], None]) -> None:
     """Serves until a signal; `announce` gets `http://host:port`, with the chosen port when port 0 was asked for."""
-    listener = _bound(config.host, config.port)
-    port = int(listener.getsockname()[1])
-    settled = config.at(config.host, port)
-    app = create_app(settled)
-    options = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, proxy_headers=False, http=_ReachableProtocol
-    )
-    server = _AnnouncingServer(options, lambda: announce(settled.listening.rstrip("/")))
-    server.run(sockets=[listener])
+    with _bound(config.host, config.port) as listener:
+        port = int(listener.getsockname()[1])
+        settled = config.at(config.host, port)
+        app = create_app(settled)
+        options = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            http=_ReachableProtocol,
+            timeout_graceful_shutdown=GRACE,
+        )
+        server = _AnnouncingServer(options, lambda: announce(settled.listening.rstrip("/")))
+        server.run(sockets=[listener])
 
 
 def _bound(host: str, port: int) -> socket.socket:
     try:
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, proto)
+    except OSError as exc:
+        raise AddressInUse(f"{host} cannot be listened on ({exc.strerror}); choose another with --host") from exc
+    listener = socket.socket(family, kind, proto)
+    try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as exc:
+        listener.close()
         raise AddressInUse(f"{host}:{port} cannot be listened on ({exc.strerror}); choose another with --port") from exc
     return listener

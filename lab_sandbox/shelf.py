@@ -56,6 +56,10 @@ class Kept:
         return f'W/"{self.version}"'
 
 
+class ShelfError(Exception):
+    """The file with the resources cannot be used; the text names it and says why."""
+
+
 _Row = tuple[int, int, str, int, str, bytes]
 
 Criterion = tuple[str, Sequence[str]]
@@ -66,8 +70,7 @@ class Shelf:
     """The store of resources, their histories, their index and the partners' notices."""
 
     def __init__(self, path: Path | None = None, history_limit: int = 5) -> None:
-        self._db = sqlite3.connect(":memory:" if path is None else str(path), isolation_level=None, check_same_thread=False)
-        self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" + _SCHEMA)
+        self._db = _opened(path)
         self._history_limit = history_limit
         self._numbers = {str(text): int(n) for n, text in self._db.execute("SELECT n, text FROM word")}
         self._words = {n: text for text, n in self._numbers.items()}
@@ -225,3 +228,12 @@ class Shelf:
     def _access(self, text: str) -> Access:
         owner, *grants = text.split(",")
         return Access(self._words[int(owner)], frozenset((_RIGHT_OF[one[0]], self._words[int(one[1:])]) for one in grants))
+
+
+def _opened(path: Path | None) -> sqlite3.Connection:
+    try:
+        db = sqlite3.connect(":memory:" if path is None else str(path), isolation_level=None, check_same_thread=False)
+        db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" + _SCHEMA)
+    except sqlite3.Error as exc:
+        raise ShelfError(f"data: {path} cannot be used ({exc})") from exc
+    return db

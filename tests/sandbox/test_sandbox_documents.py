@@ -1,0 +1,59 @@
+"""Result documents: Accept selects, Content-Type and Content-Length state, as they are or in base64."""
+
+import base64
+
+import pytest
+
+PDF = b"%PDF-1.4\x00\xff sample"
+
+
+@pytest.fixture
+async def document(world, kit):
+    binary = {
+        "resourceType": "Binary",
+        "meta": kit.grant("read", guid=kit.CLINIC),
+        "contentType": "application/pdf",
+        "content": base64.b64encode(PDF).decode(),
+    }
+    return (await world.upload(binary)).json()["id"]
+
+
+@pytest.mark.parametrize(
+    "accept", [None, "*/*", "application/pdf", "text/html;q=0.5, application/*", "text/html, application/pdf;q=0.1"]
+)
+async def test_the_default_format_is_the_documents_own(world, document, accept):
+    headers = dict(world.clinic) | {"Accept": accept or ""}
+    answer = await world.client.get(f"/Binary/{document}", headers=headers)
+    assert (answer.status_code, answer.content) == (200, PDF)
+    assert answer.headers["content-type"] == "application/pdf"
+    assert answer.headers["content-length"] == str(len(PDF))
+
+
+@pytest.mark.parametrize("accept", ["application/fhir+json", "application/json, application/pdf;q=0.5"])
+async def test_the_resource_itself_as_json(world, document, accept):
+    answer = await world.client.get(f"/fhir/binary/{document}", headers=world.clinic | {"Accept": accept})
+    assert base64.b64decode(answer.json()["content"]) == PDF
+    assert answer.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("accept", ["text/html", "image/png;q=1, application/pdf;q=0"])
+async def test_a_format_that_is_not_there(world, kit, document, accept):
+    answer = await world.client.get(f"/fhir/Binary/{document}", headers=world.clinic | {"Accept": accept})
+    assert (answer.status_code, "Accept" in kit.diagnostics(answer)) == (406, True)
+
+
+async def test_a_document_sent_as_it_is(world):
+    made = await world.client.post("/fhir/Binary", content=PDF, headers=world.laboratory | {"Content-Type": "application/pdf"})
+    assert made.status_code == 201
+    answer = await world.client.get(f"/fhir/Binary/{made.json()['id']}", headers=world.laboratory)
+    assert (answer.content, answer.headers["content-type"]) == (PDF, "application/pdf")
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [({"contentType": ""}, "Binary.contentType"), ({"content": "%%"}, "Binary.content"), ({"content": None}, "Binary.content")],
+)
+async def test_what_a_document_must_carry(world, kit, changes, name):
+    binary = {"resourceType": "Binary", "contentType": "application/pdf", "content": "AAAA"} | changes
+    answer = await world.upload(binary)
+    assert (answer.status_code, name in kit.diagnostics(answer)) == (422, True)

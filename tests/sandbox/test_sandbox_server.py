@@ -1,0 +1,199 @@
+"""The service on a real port: its command line, and the faults that need a line to cut."""
+
+import asyncio
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from lab_sandbox.cli import app
+
+COMMAND = (sys.executable, "-c", "from lab_sandbox.cli import main; main()")
+CLINIC = ("clinic", "demo-clinic-password")
+LABORATORY = ("laboratory", "demo-laboratory-password")
+
+
+@asynccontextmanager
+async def running(*options):
+    """`lab-sandbox run` as a process on a free port; yields its address."""
+    process = await asyncio.create_subprocess_exec(*COMMAND, "run", "--port", "0", *options, stdout=asyncio.subprocess.PIPE)
+    try:
+        line = (await asyncio.wait_for(process.stdout.readline(), 30)).decode()
+        assert line.startswith("listening on http://127.0.0.1:"), line
+        yield line.removeprefix("listening on ").strip()
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 30) in {0, -signal.SIGTERM}
+
+
+async def fails(*options):
+    """Exit code and standard error of a run that does not come up."""
+    process = await asyncio.create_subprocess_exec(*COMMAND, "run", *options, stderr=asyncio.subprocess.PIPE)
+    _, err = await asyncio.wait_for(process.communicate(), 30)
+    return process.returncode, err.decode()
+
+
+async def play(client, *faults):
+    assert (await client.put("/sandbox/faults", json={"faults": list(faults)})).status_code == 200
+
+
+async def kept(client):
+    return (await client.get("/healthz")).json()["resources"].get("Patient", 0)
+
+
+@pytest.fixture(scope="module")
+def shared():
+    """One service for all tests that only set faults; a process takes a second to come up."""
+    with subprocess.Popen([*COMMAND, "run", "--port", "0", "--fault-admin"], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process.stdout.readline().removeprefix("listening on ").strip()
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+@pytest.fixture
+async def client(shared):
+    async with httpx.AsyncClient(base_url=shared, timeout=10) as made:
+        await play(made)
+        yield made
+
+
+def patient(kit):
+    return kit.patient(meta={})
+
+
+async def test_port_0_prints_the_chosen_address_and_base_url_follows_it(client):
+    answer = await client.get("/fhir/Contract", auth=CLINIC)
+    address = str(client.base_url)
+    assert answer.json()["entry"][0]["resource"]["meta"]["security"][0]["system"] == f"{address.rstrip('/')}/security/owner"
+    assert answer.json()["link"][0]["url"].startswith(address)
+
+
+async def test_the_demo_file_keeps_its_own_base_url_on_another_port(request):
+    file = request.config.rootpath / "config" / "sandbox-service.toml"
+    async with running("--config", str(file)) as address, httpx.AsyncClient(base_url=address) as client:
+        answer = await client.get("/fhir/Contract", auth=LABORATORY)
+        systems = {one["resource"]["meta"]["security"][0]["system"] for one in answer.json()["entry"]}
+        assert systems == {"http://127.0.0.1:8480/security/owner"}
+        codes = {one["resource"]["identifier"][0]["value"] for one in answer.json()["entry"]}
+        assert codes == {"C-100", "C-200"}
+        assert (await client.get("/sandbox/faults")).status_code == 404
+
+
+async def test_a_connection_reset_before_the_work(client, kit):
+    before = await kept(client)
+    await play(client, {"kind": "reset", "route": "POST *", "count": 1})
+    with pytest.raises((httpx.ReadError, httpx.RemoteProtocolError)):
+        await client.post("/fhir/Patient", json=patient(kit), auth=CLINIC)
+    assert await kept(client) == before
+    assert (await client.post("/fhir/Patient", json=patient(kit), auth=CLINIC)).status_code == 200
+
+
+async def test_a_reply_lost_after_the_work_was_done(client, kit):
+    before = await kept(client)
+    await play(client, {"kind": "lost_reply", "route": "POST /fhir/Patient", "count": 1})
+    with pytest.raises((httpx.ReadError, httpx.RemoteProtocolError)):
+        await client.post("/fhir/Patient", json=patient(kit), auth=CLINIC)
+    assert await kept(client) == before + 1
+
+
+async def test_a_truncated_body(client, kit):
+    await play(client, {"kind": "truncate", "route": "GET /fhir/*", "count": 1})
+    with pytest.raises(httpx.RemoteProtocolError):
+        await client.get("/fhir/Contract", auth=CLINIC)
+    assert (await client.get("/fhir/Contract", auth=CLINIC)).status_code == 200
+
+
+async def test_a_hang_ends_when_the_client_leaves_or_the_time_is_over(client):
+    await play(client, {"kind": "hang", "seconds": 60, "count": 1}, {"kind": "hang", "seconds": 0.2, "skip": 1, "count": 1})
+    with pytest.raises(httpx.ReadTimeout):
+        await client.get("/fhir/Contract", auth=CLINIC, timeout=0.3)
+    with pytest.raises((httpx.ReadError, httpx.RemoteProtocolError)):
+        await client.get("/fhir/Contract", auth=CLINIC)
+    assert (await client.get("/fhir/Contract", auth=CLINIC)).status_code == 200
+
+
+async def test_latency(client):
+    await play(client, {"kind": "latency", "seconds": 0.5, "count": 1})
+    with pytest.raises(httpx.ReadTimeout):
+        await client.get("/fhir/Contract", auth=CLINIC, timeout=0.2)
+    assert (await client.get("/fhir/Contract", auth=CLINIC)).status_code == 200
+
+
+async def test_a_laboratory_that_cannot_be_reached(client, kit, tmp_path):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        file = tmp_path / "sandbox.toml"
+        file.write_text(world_file(closed.getsockname()[1]))
+        async with running("--config", str(file)) as address, httpx.AsyncClient(base_url=address) as other:
+            answer = await other.get("/nomenclature?contract=C-1", auth=("p", "p"))
+    assert (answer.status_code, "laboratory" in kit.diagnostics(answer)) == (502, True)
+
+
+def world_file(port):
+    return f"""
+[[counterparties]]
+guid = "p"
+name = "p"
+kind = "partner"
+login = "p"
+password = "p"
+[[counterparties]]
+guid = "l"
+name = "l"
+kind = "laboratory"
+address = "http://127.0.0.1:{port}"
+[[contracts]]
+code = "C-1"
+partner = "p"
+laboratory = "l"
+"""
+
+
+async def test_resources_in_a_file_outlive_a_restart(tmp_path, kit):
+    file = tmp_path / "sandbox.toml"
+    file.write_text(f'data = "{tmp_path / "sandbox.db"}"\n')
+    async with running("--config", str(file)) as address, httpx.AsyncClient(base_url=address) as client:
+        made = (await client.post("/fhir/Patient", json=patient(kit), auth=CLINIC)).json()["id"]
+    async with running("--config", str(file)) as address, httpx.AsyncClient(base_url=address) as client:
+        assert (await client.get(f"/fhir/patient/{made}", auth=CLINIC)).status_code == 200
+        assert len((await client.get("/fhir/Contract", auth=CLINIC)).json()["entry"]) == 2
+
+
+async def test_a_port_in_use_is_one_clear_sentence():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        code, err = await fails("--port", port)
+    assert (code, err.count("\n")) == (2, 1)
+    assert port in err
+    assert "--port" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("port = 'x'", ["port"]),
+        ("colour = 1", ["colour"]),
+        ("[rules]\nstale_code = 410", ["rules.stale_code"]),
+        ("[[contracts]]\ncode = 'C'\npartner = 'x'\nlaboratory = 'y'", ["contract C", "partner"]),
+        ("port = ", ["not TOML"]),
+        ("faults = '/nowhere/faults.toml'", ["/nowhere/faults.toml"]),
+        ("data = '/nowhere/data.db'", ["/nowhere/data.db"]),
+    ],
+)
+def test_a_wrong_file_is_one_clear_sentence(tmp_path, text, names):
+    file = tmp_path / "sandbox.toml"
+    file.write_text(text)
+    result = CliRunner().invoke(app, ["run", "--config", str(file), "--port", "0"])
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+    for name in names:
+        assert name in result.output
