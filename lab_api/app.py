@@ -26,7 +26,8 @@ _HEALTH = ("/healthz", "/readyz")
 def create_app(settings: ApiSettings, shelf: Shelf, labels: LabelSource | None = None) -> FastAPI:
     """Make the application. `shelf` holds the catalogue; it may be reloaded while the application runs."""
     docs = settings.prefix + "/docs" if settings.docs else None
-    app = FastAPI(title="Laboratory API", docs_url=docs, redoc_url=None, openapi_url=docs and settings.prefix + "/openapi.json")
+    schema = settings.prefix + "/openapi.json" if settings.docs else None
+    app = FastAPI(title="Laboratory API", docs_url=docs, redoc_url=None, openapi_url=schema, redirect_slashes=False)
     endpoints = Endpoints(shelf, Clients(settings.tokens, settings.basic), labels or NoLabels(), settings)
     app.include_router(endpoints.routes())
     _add_health(app, shelf)

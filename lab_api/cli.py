@@ -12,9 +12,12 @@ import typer
 from argon2 import PasswordHasher
 from rich.console import Console
 
-from lab_agent import logs
+from lab_agent import exact_json, logs
+from lab_agent.catalogue import basket as baskets
+from lab_agent.catalogue import explain as explanation
+from lab_agent.catalogue import preanalytics
 from lab_agent.catalogue.load import load
-from lab_agent.errors import LabAgentError
+from lab_agent.errors import DataInvalidError, LabAgentError, Problem
 from lab_agent.settings import load_settings
 from lab_api.app import create_app
 from lab_api.served import Shelf
@@ -42,6 +45,22 @@ def check(config: Config) -> None:
     catalogue = load(load_settings(config).api.catalogue)
     offers = ", ".join(f"{code} ({len(contract.items)} items)" for code, contract in catalogue.contracts.items())
     typer.echo(f"catalogue {catalogue.version}: {offers}")
+
+
+@app.command()
+def explain(config: Config, basket: Annotated[Path, typer.Argument(help="A pre-analytics request, as JSON.")]) -> None:
+    """Say how the tubes of a basket come about."""
+    settings = load_settings(config).api
+    catalogue = load(settings.catalogue)
+    try:
+        body = exact_json.loads(basket.read_bytes())
+    except OSError as exc:
+        raise DataInvalidError(
+            (Problem(str(basket), f"cannot be read: {exc.strerror}", "name a file with the request"),)
+        ) from exc
+    asked = baskets.read(body, catalogue.contracts, settings.max_basket)
+    for line in explanation.explain(preanalytics.calculate(catalogue, asked.lines)):
+        typer.echo(line)
 
 
 @app.command()

@@ -50,11 +50,11 @@ def read(body: Any, contracts: Mapping[str, Contract], max_items: int) -> Basket
     if not isinstance(body, Mapping):
         raise findings.alone("body", "is not a JSON object", "send {contract, analyticsrequests}", "structure")
     code = findings.text(body, "contract", "contract")
+    if code is None and not findings.problems:
+        findings.add("contract", "is missing", "name the contract code", "required")
     items = body.get(_ITEMS)
     if not isinstance(items, list):
         findings.add(_ITEMS, "is missing or not an array", "send the whole basket as an array of items", "required")
-    if code is None and not findings.problems:
-        findings.add("contract", "is missing", "name the contract code", "required")
     if code is not None and code not in contracts:
         raise unknown_contract(code)
     if not isinstance(items, list) or not _countable(items, max_items, findings) or code is None:

@@ -16,8 +16,12 @@ def basic(text: str) -> str:
     return "Basic " + b64encode(text.encode()).decode()
 
 
-async def ask(api: httpx.AsyncClient, authorization: str, contract: str) -> httpx.Response:
-    return await api.get(f"eta?contract={contract}", headers={"Authorization": authorization})
+def signed(authorization: str | bytes) -> list[tuple[bytes, bytes]]:
+    return [(b"Authorization", authorization if isinstance(authorization, bytes) else authorization.encode())]
+
+
+async def ask(api: httpx.AsyncClient, authorization: str | bytes, contract: str) -> httpx.Response:
+    return await api.get(f"eta?contract={contract}", headers=signed(authorization))
 
 
 @pytest.mark.parametrize(
@@ -33,18 +37,20 @@ async def ask(api: httpx.AsyncClient, authorization: str, contract: str) -> http
         "Basic",
         "Basic ???",
         "Basic /w==",
+        "Basic ä".encode("latin-1"),
+        "Bearer ä".encode("latin-1"),
         basic("ward:wrong"),
         basic("nobody:lamp:shade"),
         basic("ward"),
         "Bearer " + "x" * 10_000,
     ],
 )
-async def test_no_answer_without_valid_credentials(api: httpx.AsyncClient, authorization: str) -> None:
+async def test_no_answer_without_valid_credentials(api: httpx.AsyncClient, authorization: str | bytes) -> None:
     response = await ask(api, authorization, "C-100")
     assert response.status_code == 401
     assert "Bearer" in response.headers["www-authenticate"]
     assert response.json()["issue"][0]["code"] == "login"
-    assert (await api.post("preanalytics", json={}, headers={"Authorization": authorization})).status_code == 401
+    assert (await api.post("preanalytics", json={}, headers=signed(authorization))).status_code == 401
 
 
 @pytest.mark.parametrize("authorization", ["Bearer exchange-token", "bearer  exchange-token", basic("ward:lamp:shade")])
