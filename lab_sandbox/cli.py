@@ -6,8 +6,10 @@ from typing import Annotated
 import typer
 
 from lab_sandbox.config import ConfigError, SandboxConfig, load_config
+from lab_sandbox.demo.commands import add_commands
 from lab_sandbox.faults.rule import FaultPlanError
 from lab_sandbox.server import AddressInUse, serve
+from lab_sandbox.shelf import ShelfError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The exchange service in a box.")
 
@@ -37,13 +39,16 @@ def run(
         }
         settings = _with(load_config(config), {key: value for key, value in given.items() if value is not None})
         serve(settings, lambda address: typer.echo(f"listening on {address}"))
-    except (ConfigError, FaultPlanError, AddressInUse) as exc:
+    except (ConfigError, FaultPlanError, ShelfError, AddressInUse) as exc:
         typer.echo(str(exc), err=True)
         raise typer.Exit(2) from exc
 
 
 def _with(settings: SandboxConfig, given: dict[str, object]) -> SandboxConfig:
     return settings.model_copy(update=given)
+
+
+add_commands(app)
 
 
 def main() -> None:

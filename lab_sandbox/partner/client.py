@@ -88,6 +88,10 @@ class PartnerClient:
             page = _object(await self._get(follow))
         raise PartnerError(f"{kind}: more than {_PAGES} pages")
 
+    async def notifications(self, since: int = 0) -> list[Json]:
+        """Status changes that the service notified us of, after the number `since` (the channel is the sandbox's own)."""
+        return list(_object(await self._get("notifications", {"since": str(since)}))["notifications"])
+
     async def update(self, resource: Json, etag: str) -> Json:
         """PUT the whole resource with If-Match (interface: Update)."""
         response = await self._send(

@@ -91,8 +91,7 @@ class StandIn:
         return time.time() - last >= self._patience
 
     def _drop(self, message: Message) -> None:
-        for name, content in message.documents.items():
-            drop(self._folders.results, name, content)
-        body = encode(message.body)
-        drop(self._folders.results, message.name, body)
-        drop(self._folders.written, message.name, body)
+        files = {**message.documents, message.name: encode(message.body)}
+        for folder in (self._folders.results, self._folders.written):
+            for name, content in files.items():
+                drop(folder, name, content)

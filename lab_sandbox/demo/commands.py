@@ -1,0 +1,67 @@
+"""The demo's commands of `lab-sandbox`: `demo`, and the stand-in laboratory system that it starts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from lab_sandbox.demo.ledger import Ledger
+from lab_sandbox.demo.lis.messages import Habits
+from lab_sandbox.demo.lis.run import work
+from lab_sandbox.demo.lis.stand_in import Folders
+from lab_sandbox.demo.performance import Verdict, perform
+from lab_sandbox.demo.screen import Screen
+from lab_sandbox.partner.plain_json import encode
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Puts them into the command line."""
+    app.command()(demo)
+    app.command("stand-in-lis")(stand_in_lis)
+
+
+def demo(
+    once: Annotated[bool, typer.Option("--once", help="End after the story; exit code 0 only if every check held.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The verdict as the last line of stdout, progress on stderr.")] = False,
+    config_dir: Annotated[Path, typer.Option(help="The folder with the demo's settings and catalogue.")] = Path("config"),
+    patience: Annotated[float, typer.Option(help="Seconds that one step of the laboratory may take.")] = 60.0,
+) -> None:
+    """Run the daily flow through all programs on this machine, and check what the partner sees."""
+    screen = Screen(Console(stderr=as_json))
+    verdict = Verdict(Ledger(screen.check))
+    asyncio.run(_until_stopped(config_dir, screen, verdict, once=once, patience=patience))
+    held = sum(check.ok for check in verdict.ledger.checks)
+    screen.heading(f"{held} of {len(verdict.ledger.checks)} checks held" + ("" if verdict.ok else ": the demo FAILED"))
+    if as_json:
+        typer.echo(encode(verdict.as_json()))
+    raise typer.Exit(0 if verdict.ok else 1)
+
+
+def stand_in_lis(
+    orders: Annotated[Path, typer.Option(help="The folder that orders appear in.")],
+    results: Annotated[Path, typer.Option(help="The folder that results go to.")],
+    own: Annotated[Path, typer.Option(help="Its own folder: orders taken, copies of what it wrote.")],
+    staged: Annotated[list[str] | None, typer.Option(help="Item codes that are reported in three versions.")] = None,
+    refused: Annotated[list[str] | None, typer.Option(help="Item codes whose samples are refused.")] = None,
+    interval: Annotated[float, typer.Option(min=0.01, help="Seconds between two rounds.")] = 0.2,
+    stage_patience: Annotated[float, typer.Option(help="Seconds after which a stage goes on by itself.")] = 600.0,
+) -> None:
+    """Run the stand-in laboratory system: it takes orders from one folder and drops made-up results into another."""
+    habits = Habits(frozenset(staged or ()), frozenset(refused or ()))
+    work(Folders(orders, results, own), habits, interval=interval, patience=stage_patience, tell=typer.echo)
+
+
+async def _until_stopped(config: Path, screen: Screen, verdict: Verdict, *, once: bool, patience: float) -> None:
+    """Performs until its end, or until SIGINT, SIGTERM or SIGHUP."""
+    performance = asyncio.create_task(perform(config, screen, verdict, once=once, patience=patience))
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, performance.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await performance

@@ -1,0 +1,153 @@
+"""The demo's programs as processes: each on a leash of its own, with its own log, watched from its start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+import httpx
+
+from lab_sandbox.demo.leash import PATIENCE
+from lab_sandbox.demo.trouble import DemoError
+
+_TAIL = 25
+_LOOK = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What is started: a name for people, a command, and an address that answers 200 when it is ready (or nothing)."""
+
+    name: str
+    command: Sequence[str]
+    ready: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A program that was started."""
+
+    program: Program
+    process: asyncio.subprocess.Process
+    log: Path
+
+    def tail(self) -> str:
+        """The end of its log."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return "\n".join(lines[-_TAIL:])
+
+    def died(self) -> DemoError:
+        """That it ended, with its exit code and the end of its log."""
+        return DemoError(f"{self.program.name} ended with exit code {self.process.returncode}", self.tail())
+
+
+class Troupe:
+    """All programs of one demo, ended together, the last one started first."""
+
+    def __init__(self, folder: Path, logs: Path) -> None:
+        self._folder = folder
+        self._logs = logs
+        self._running: list[Running] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:
+        for one in reversed(self._running):
+            await _end(one)
+
+    async def start(self, program: Program) -> Running:
+        """Starts it; it need not be ready yet."""
+        log = self._logs / f"{program.name.replace(' ', '-')}.log"
+        with log.open("ab") as file:
+            process = await self._spawn(program, file)
+        running = Running(program, process, log)
+        self._running.append(running)
+        return running
+
+    async def once(self, program: Program, within: float) -> None:
+        """Runs a program that ends by itself; `DemoError` if it fails or takes longer than `within` seconds."""
+        running = await self.start(program)
+        try:
+            code = await asyncio.wait_for(running.process.wait(), within)
+        except TimeoutError as exc:
+            raise DemoError(f"{program.name} did not end within {within:.0f} s", running.tail()) from exc
+        self._running.remove(running)
+        if code:
+            raise running.died()
+
+    async def ready(self, running: Running, within: float) -> None:
+        """Waits until it answers; `DemoError` if it ends instead, or does not answer within `within` seconds."""
+        deadline = time.monotonic() + within
+        async with httpx.AsyncClient(timeout=2.0, trust_env=False) as http:
+            while not await _answers(http, running.program.ready):
+                if running.process.returncode is not None:
+                    raise running.died()
+                if time.monotonic() > deadline:
+                    raise DemoError(f"{running.program.name} was not ready within {within:.0f} s", running.tail())
+                await asyncio.sleep(_LOOK)
+
+    async def first_death(self) -> Running:
+        """Waits until one of them ends, which none should."""
+        waits = {asyncio.create_task(one.process.wait()): one for one in self._running}
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        return waits[done.pop()]
+
+    async def _spawn(self, program: Program, log: IO[bytes]) -> asyncio.subprocess.Process:
+        leashed = (sys.executable, "-m", "lab_sandbox.demo.leash", *program.command)
+        return await asyncio.create_subprocess_exec(
+            *leashed,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            cwd=self._folder,
+            env=_environment(os.environ),
+            start_new_session=True,  # Ctrl-C is for the demo, which ends the others in their order
+        )
+
+
+def beside(name: str) -> str:
+    """The path of one of our programs, beside the Python that runs this one."""
+    path = Path(sys.executable).with_name(name)
+    if not path.exists():
+        raise DemoError(f"{path}: there is no such program; install the project into this environment first")
+    return str(path)
+
+
+def _environment(ours: Mapping[str, str]) -> dict[str, str]:
+    """Without settings of another agent on this machine, and without systemd's hand-outs to us."""
+    foreign = ("LAB_AGENT_", "CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET", "WATCHDOG_")
+    kept = {name: value for name, value in ours.items() if not name.startswith(foreign)}
+    return {**kept, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
+
+
+async def _answers(http: httpx.AsyncClient, address: str | None) -> bool:
+    if address is None:
+        return True
+    try:
+        return (await http.get(address)).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+async def _end(one: Running) -> None:
+    """Lets the leash go and waits; whatever is still there then is killed, with the whole of its own process group."""
+    if one.process.stdin is not None:
+        one.process.stdin.close()
+    try:
+        await asyncio.wait_for(one.process.wait(), PATIENCE + 5)
+    except TimeoutError:
+        os.killpg(one.process.pid, signal.SIGKILL)
+        await one.process.wait()

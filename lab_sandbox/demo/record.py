@@ -1,0 +1,56 @@
+"""The laboratory system's own record of what it reported: what the partner's findings are held against."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab_sandbox.partner.plain_json import Json, decode
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """The newest version of one report: the item codes that it is about, its observations and documents."""
+
+    items: tuple[str, ...]
+    observations: tuple[Json, ...]
+    documents: tuple[bytes, ...]
+
+
+class Record:
+    """Reads the stand-in's own folder."""
+
+    def __init__(self, own: Path) -> None:
+        self._own = own
+
+    def reported(self, requisition: str) -> list[Reported]:
+        """The newest version of each report of an order; the order-wide one is about all items that the laboratory got."""
+        order = self._order(requisition)
+        if order is None:
+            return []
+        items = {line["key"]: line["item"] for line in order["lines"]}
+        newest: dict[str, Json] = {}
+        for file in sorted((self._own / "written").glob(f"{order['key']}-*.json")):
+            message = decode(file.read_bytes())
+            if message["kind"] == "report":
+                newest[message["report_id"]] = message
+        return [self._one(message, items) for message in newest.values()]
+
+    def let_go(self, requisition: str, stage: str) -> None:
+        """The assistant's hand: lets a stage of an order go on."""
+        (self._own / "bench" / f"{requisition}.{stage}").touch()
+
+    def _order(self, requisition: str) -> Json | None:
+        orders = (decode(file.read_bytes()) for file in sorted((self._own / "taken").glob("*.json")))
+        return next((order for order in orders if order["requisition"]["value"] == requisition), None)
+
+    def _one(self, message: Json, items: dict[str, str]) -> Reported:
+        about = tuple(items[line] for line in message.get("lines", items))
+        files = tuple(self._content(document) for document in message.get("documents", ()))
+        return Reported(about, tuple(message.get("observations", ())), files)
+
+    def _content(self, document: Json) -> bytes:
+        if "content" in document:
+            return base64.b64decode(str(document["content"]))
+        return (self._own / "written" / document["file"]).read_bytes()

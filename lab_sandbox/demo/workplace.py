@@ -1,0 +1,114 @@
+"""A fresh working folder for one demo: a copy of the settings with ports that are free, folders, logs, an empty journal.
+
+The programs run in it, so that every relative path of the settings lies in it, and nothing of an earlier run is met.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab_sandbox.config import ConfigError, SandboxConfig, load_config
+from lab_sandbox.demo.ports import HOST, settled
+from lab_sandbox.demo.trouble import DemoError
+
+AGENT, SERVICE = "sandbox.toml", "sandbox-service.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """Where one demo runs. `agent` are the agent's settings as TOML tables, `service` those of the exchange service."""
+
+    folder: Path
+    agent: dict[str, Any]
+    service: SandboxConfig
+
+    @property
+    def agent_settings(self) -> Path:
+        """The settings file of the agent and the laboratory's API."""
+        return self.folder / "config" / AGENT
+
+    @property
+    def service_settings(self) -> Path:
+        """The settings file of the exchange service."""
+        return self.folder / "config" / SERVICE
+
+    @property
+    def orders(self) -> Path:
+        """Where the agent puts orders for the laboratory system."""
+        return self.folder / str(self.agent["lis"]["folder"]["orders"])
+
+    @property
+    def results(self) -> Path:
+        """Where the laboratory system puts results."""
+        return self.folder / str(self.agent["lis"]["folder"]["results"])
+
+    @property
+    def lis(self) -> Path:
+        """The stand-in laboratory system's own folder."""
+        return self.folder / "lis"
+
+    @property
+    def logs(self) -> Path:
+        """One log for each program."""
+        return self.folder / "logs"
+
+    @property
+    def service_url(self) -> str:
+        """Address of the exchange service, ending in a slash."""
+        return self.service.settled().base_url
+
+    @property
+    def api_url(self) -> str:
+        """Address of the laboratory's API."""
+        return f"http://{HOST}:{self.agent['api']['port']}"
+
+    @property
+    def status_url(self) -> str:
+        """Address of the status page."""
+        return f"http://{HOST}:{self.agent['status']['port']}"
+
+
+def fresh_workplace(config: Path) -> Workplace:
+    """Makes a working folder from the settings folder `config`; `DemoError` if that is not one."""
+    for name in (AGENT, SERVICE):
+        if not (config / name).is_file():
+            raise DemoError(
+                f"{config / name}: there is no such file; run the demo in the root of the checkout, or use --config-dir"
+            )
+    folder = Path(tempfile.mkdtemp(prefix="lab-demo-"))
+    shutil.copytree(config, folder / "config")
+    _move_ports(folder / "config")
+    place = Workplace(folder, _toml(folder / "config" / AGENT), _service(folder / "config" / SERVICE))
+    for path in (place.orders, place.results, place.lis, place.logs):
+        path.mkdir(parents=True)
+    return place
+
+
+def _move_ports(config: Path) -> None:
+    """Writes the ports to use into both files, wherever they stand in them as a number of their own."""
+    agent, service = _toml(config / AGENT), _service(config / SERVICE)
+    ports = settled([service.port, int(agent["api"]["port"]), int(agent["status"]["port"])])
+    pattern = re.compile(r"(?<![\w.])(" + "|".join(map(str, ports)) + r")(?![\w.])")
+    for file in (config / AGENT, config / SERVICE):
+        text = file.read_text(encoding="utf-8")
+        file.write_text(pattern.sub(lambda found: str(ports[int(found[0])]), text), encoding="utf-8")
+
+
+def _toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as exc:
+        raise DemoError(f"{file}: not TOML ({exc})") from exc
+
+
+def _service(file: Path) -> SandboxConfig:
+    try:
+        return load_config(file)
+    except ConfigError as exc:
+        raise DemoError(str(exc)) from exc
