@@ -1,0 +1,94 @@
+"""Which lines a message of the LIS is about."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from lab_agent.domain.coverage import cover
+from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId
+from lab_agent.domain.journal import LineRecord, ReportRecord
+from lab_agent.domain.lifecycle import LineState
+from lab_agent.domain.results import LabRefusal, LabReport, NotPerformed, ReportStatus
+from lab_agent.domain.versions import is_older
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+CODES = {"001": [LineKey("L1")], "002": [LineKey("L2")], "HB": [LineKey("L1")], "003": [LineKey("L3")]}
+
+
+def lines(third: LineState = LineState.REFUSED) -> list[LineRecord]:
+    states = {"L1": LineState.ACCEPTED, "L2": LineState.ACCEPTED, "L3": third}
+    return [
+        LineRecord(key=LineKey(key), order=OrderKey("R"), task_id=ResourceId(key), state=state, changed_at=NOW)
+        for key, state in states.items()
+    ]
+
+
+def report(status: ReportStatus = ReportStatus.FINAL, **more: Any) -> LabReport:
+    return LabReport(report_id="1", status=status, order="R", effective=NOW, issued=NOW, **more)
+
+
+def test_a_final_report_that_names_nothing_completes_every_served_line() -> None:
+    found = cover(report(), lines(), CODES)
+    assert found.lines == found.completes == ("L1", "L2")
+
+
+@pytest.mark.parametrize("name", ["L1", "001", "HB"])
+def test_a_line_is_named_by_key_item_or_laboratory_code(name: str) -> None:
+    named = report(lines=(name,)) if name == "L1" else report(items=(name,))
+    assert cover(named, lines(), CODES).completes == ("L1",)
+
+
+def test_a_preliminary_report_completes_nothing() -> None:
+    found = cover(report(ReportStatus.PRELIMINARY), lines(), CODES)
+    assert found.lines == ("L1", "L2")
+    assert found.completes == ()
+
+
+def test_the_lis_may_say_what_a_report_completes() -> None:
+    assert cover(report(completes=("002",)), lines(), CODES).completes == ("L2",)
+    assert cover(report(completes=()), lines(), CODES).completes == ()
+
+
+def test_a_line_not_performed_is_not_completed() -> None:
+    found = cover(report(not_performed=(NotPerformed(item="002", reason="clotted"),)), lines(), CODES)
+    assert found.completes == ("L1",)
+    assert found.not_performed == {"L2": "clotted"}
+
+
+def test_a_refusal_without_names_is_about_the_whole_order() -> None:
+    refusal = LabRefusal(order="R", not_performed=(NotPerformed(reason="tube broken"),))
+    assert cover(refusal, lines(), CODES).not_performed == {"L1": "tube broken", "L2": "tube broken"}
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (report(items=("777",)), "777 is no line and no item of this order"),
+        (report(lines=("L3",)), "L3 did not go to the laboratory"),
+        (LabRefusal(order="R", not_performed=(NotPerformed(item="003", reason="x"),)), "L3 did not go to the laboratory"),
+    ],
+)
+def test_what_fits_nothing_says_why(message: LabReport | LabRefusal, words: str) -> None:
+    assert words in (cover(message, lines(), CODES).problem or "")
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ({"version": 1, "sequence": 9}, {"version": 2, "sequence": 1}),
+        ({"issued": NOW, "sequence": 9}, {"issued": NOW.replace(hour=5), "sequence": 1}),
+        ({"sequence": 1}, {"sequence": 2}),
+        ({"version": 1, "issued": NOW, "sequence": 1}, {"version": 1, "issued": NOW, "sequence": 2}),
+    ],
+)
+def test_order_of_versions_is_explicit_then_issued_then_arrival(older: dict[str, Any], newer: dict[str, Any]) -> None:
+    first, second = record(**older), record(**newer)
+    assert is_older(first, second)
+    assert not is_older(second, first)
+
+
+def record(**more: Any) -> ReportRecord:
+    return ReportRecord(key=ReportKey("P"), source="s", message="m", received_at=NOW, changed_at=NOW, body=b"{}", **more)

@@ -1,0 +1,66 @@
+"""Keys fit where they travel, and waits grow as the settings say."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab_agent.domain.ids import line_key, order_key, report_key, worker_name
+from lab_agent.domain.retry import Again, Backoff, LookFirst, Park, decide, jittered
+from lab_agent.errors import (
+    Failure,
+    LisOutcomeUnknown,
+    LisRefusal,
+    LisUnavailable,
+    OutcomeUnknown,
+    ServiceRefusal,
+    ServiceUnavailable,
+)
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+BACKOFF = Backoff(first=2, longest=60)
+
+
+@given(st.text(min_size=1), st.text(min_size=1))
+def test_keys_fit_hl7_fields_and_barcodes(service: str, task: str) -> None:
+    for key in (order_key(service, task), line_key(service, task), report_key(service, task)):
+        assert re.fullmatch(r"[A-Z0-9]{1,20}", key)
+
+
+def test_the_same_order_has_the_same_key_for_ever() -> None:
+    assert order_key("https://x.example/api/", "17") == order_key("https://x.example/api", "17") == "RBUGDG4UVT7GT5Q3"
+    assert order_key("https://stage.example/api/", "17") != order_key("https://x.example/api/", "17")
+    assert order_key("https://x.example/", "17")[1:] == line_key("https://x.example/", "17")[1:]
+
+
+def test_two_starts_of_a_worker_have_two_names() -> None:
+    assert worker_name("host") != worker_name("host")
+
+
+@pytest.mark.parametrize(
+    ("failure", "decision"),
+    [
+        (ServiceUnavailable(), Again(NOW + timedelta(seconds=1))),
+        (LisUnavailable(retry_after=30), Again(NOW + timedelta(seconds=30))),
+        (OutcomeUnknown(), LookFirst(NOW + timedelta(seconds=1))),
+        (LisOutcomeUnknown(), LookFirst(NOW + timedelta(seconds=1))),
+        (ServiceRefusal(status=400), Park()),
+        (LisRefusal(), Park()),
+        (Failure(), Park()),
+    ],
+)
+def test_what_follows_upon_a_failure(failure: Failure, decision: object) -> None:
+    assert decide(failure, attempts=1, now=NOW, backoff=BACKOFF, luck=0.5) == decision
+
+
+@given(st.integers(min_value=1, max_value=10_000), st.floats(min_value=0, max_value=1))
+def test_waits_are_bounded_and_never_nothing(attempts: int, luck: float) -> None:
+    assert 0.2 <= jittered(attempts, BACKOFF, luck) <= 60
+
+
+def test_waits_double() -> None:
+    assert [jittered(attempt, BACKOFF, 1) for attempt in range(1, 8)] == [2, 4, 8, 16, 32, 60, 60]
