@@ -11,7 +11,7 @@ import tenacity
 from lab_agent import exact_json
 from lab_agent.domain.retry import Backoff, jittered
 from lab_agent.errors import ServiceUnavailable
-from lab_agent.exchange.outcomes import Asked, failure
+from lab_agent.exchange.outcomes import Asked, content, failure
 from lab_agent.exchange.tokens import Authenticator
 from lab_agent.http import Answer, HttpClient
 from lab_agent.ports.exchange import Json
@@ -31,35 +31,39 @@ class Calls:
         self._tokens = tokens
         self._gate = asyncio.Semaphore(max_concurrency)
 
-    async def get(self, asked: Asked, address: str) -> Answer:
-        """GET, again after a short wait where the service was away for a moment. Raises as the port says."""
+    async def get(self, asked: Asked, address: str) -> tuple[Json, Answer]:
+        """GET an object, again after a short wait where the service was away for a moment. Raises as the port says."""
         retrying = tenacity.AsyncRetrying(
             retry=tenacity.retry_if_exception(_worth_another_try),
-            stop=tenacity.stop_after_attempt(_TRIES),
+            stop=tenacity.stop_any(tenacity.stop_after_attempt(_TRIES), tenacity.stop_after_delay(self._http.longest_call / 2)),
             wait=_wait,
             reraise=True,
         )
-        return await retrying(self._signed, asked, "GET", address, {}, b"")
+        return await retrying(self._object, asked, address)
 
     async def write(self, asked: Asked, method: str, address: str, headers: Mapping[str, str], body: Json) -> Answer:
         """POST or PUT, once. Raises as the port says."""
-        content = exact_json.dumps(body)
-        return await self._signed(asked, method, address, {"Content-Type": "application/json", **headers}, content)
+        sent = exact_json.dumps(body)
+        return await self._signed(asked, method, address, {"Content-Type": "application/json", **headers}, sent)
 
-    async def _signed(self, asked: Asked, method: str, address: str, headers: Mapping[str, str], content: bytes) -> Answer:
+    async def _object(self, asked: Asked, address: str) -> tuple[Json, Answer]:
+        answer = await self._signed(asked, "GET", address, {}, b"")
+        return content(asked, answer.body), answer
+
+    async def _signed(self, asked: Asked, method: str, address: str, headers: Mapping[str, str], sent: bytes) -> Answer:
         """A 401 says that nothing was done, so that one more try with a newer token is right for a write as well."""
         credential = await self._tokens.credential()
-        answer = await self._send(method, address, {**headers, "Authorization": credential.header}, content)
+        answer = await self._send(method, address, {**headers, "Authorization": credential.header}, sent)
         if answer.status == 401 and credential.generation:
             credential = await self._tokens.renewed(credential)
-            answer = await self._send(method, address, {**headers, "Authorization": credential.header}, content)
+            answer = await self._send(method, address, {**headers, "Authorization": credential.header}, sent)
         if (wrong := failure(asked, answer.status, answer.headers, answer.body, now=self._tokens.clock.now())) is not None:
             raise wrong
         return answer
 
-    async def _send(self, method: str, address: str, headers: Mapping[str, str], content: bytes) -> Answer:
+    async def _send(self, method: str, address: str, headers: Mapping[str, str], sent: bytes) -> Answer:
         async with self._gate:
-            return await self._http.send(method, address, base=self._base, headers={**_JSON, **headers}, content=content)
+            return await self._http.send(method, address, base=self._base, headers={**_JSON, **headers}, content=sent)
 
 
 def _worth_another_try(exc: BaseException) -> bool:

@@ -83,11 +83,10 @@ class ExchangeClient:
         """See the port."""
         asked = Asked(kind=Kind.READ, what=f"GET {resource_type}")
         try:
-            answer = await self._calls.get(asked, self._paths.read(resource_type, resource_id))
+            body, answer = await self._calls.get(asked, self._paths.read(resource_type, resource_id))
         except SignInNeeded as exc:
             await self.check()  # signed in after all: then the 401 is about this resource
             raise NotReadable(f"{asked.what} was answered with 401", status=401) from exc
-        body = content(asked, answer.body)
         version = wire.etag_version(answer.headers.get("etag")) or wire.body_version(body)
         if not wire.is_a(body, resource_type) or version is None:
             raise unreadable(asked, f"something that is no {resource_type} with a version")
@@ -139,8 +138,7 @@ class ExchangeClient:
 
     async def _page(self, resource_type: str, address: str) -> tuple[Json, str]:
         asked = Asked(kind=Kind.SEARCH, what=f"searching {resource_type}")
-        answer = await self._calls.get(asked, address)
-        bundle = content(asked, answer.body)
+        bundle, answer = await self._calls.get(asked, address)
         if not wire.is_a(bundle, "Bundle"):
             raise unreadable(asked, "something that is no Bundle")
         return bundle, answer.url
