@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 
-from lab_agent.catalogue import parts
+from lab_agent.catalogue import parts, question_sheets
 from lab_agent.catalogue.cells import Cells, Problems, check_filled
 from lab_agent.catalogue.items import Catalogue, Container, Contract, Item
 from lab_agent.catalogue.shapes import Shape
@@ -28,10 +28,10 @@ def assemble(tables: Mapping[str, Table], version: str) -> Catalogue:
     problems = Problems()
     check_filled(((sheet, tables[sheet.name]) for sheet in SHEETS), problems)
     vessels = parts.containers(tables["containers"], problems)
-    questions = parts.questions(tables["questions"], tables["options"], problems)
+    questions = question_sheets.questions(tables["questions"], tables["options"], problems)
     codes = dict(parts.by_key(tables["contracts"], "contract", problems))
     items = _items(tables, vessels, problems)
-    asked = parts.asked(tables["item_questions"], set(items), questions, problems)
+    asked = question_sheets.asked(tables["item_questions"], set(items), questions, problems)
     items = {key: replace(item, asked=asked.get(key, ())) for key, item in items.items()}
     times = _times(tables["turnaround"], items, codes, problems)
     offers = _offers(tables["contract_items"], items, codes, times, problems)

@@ -129,7 +129,7 @@ def test_all_problems_come_at_once(sample: Catalogue) -> None:
 def test_the_frame_of_the_request(sample: Catalogue) -> None:
     with pytest.raises(UnknownContractError):
         read(sample, {"id": "002.002"}, contract="C-300")
-    assert refusals(sample, contract=None)[0].where == "contract"
+    assert [each.where for each in refusals(sample, contract=None, analyticsrequests=None)] == ["contract", "analyticsrequests"]
     assert refusals(sample)[0].what == "is empty"
     assert refusals(sample, *[{"id": "060.001"}] * 51)[0].code == "too-costly"
     assert refusals(sample, {"id": "002.002"}, includetransportcontainer="yes")[0].where == "includetransportcontainer"
