@@ -15,9 +15,10 @@ from typing import IO, Self
 
 import httpx
 
-from lab_sandbox.demo.leash import PATIENCE
 from lab_sandbox.demo.trouble import DemoError
 
+PATIENCE = 10.0
+"""Seconds between asking a program to end and making it end."""
 _TAIL = 25
 _LOOK = 0.1
 
@@ -52,9 +53,10 @@ class Running:
 class Troupe:
     """All programs of one demo, ended together, the last one started first."""
 
-    def __init__(self, folder: Path, logs: Path) -> None:
+    def __init__(self, folder: Path, logs: Path, patience: float = PATIENCE) -> None:
         self._folder = folder
         self._logs = logs
+        self._patience = patience
         self._running: list[Running] = []
 
     async def __aenter__(self) -> Self:
@@ -62,7 +64,7 @@ class Troupe:
 
     async def __aexit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:
         for one in reversed(self._running):
-            await _end(one)
+            await _end(one, self._patience + 5)
 
     async def start(self, program: Program) -> Running:
         """Starts it; it need not be ready yet."""
@@ -106,7 +108,7 @@ class Troupe:
         return waits[done.pop()]
 
     async def _spawn(self, program: Program, log: IO[bytes]) -> asyncio.subprocess.Process:
-        leashed = (sys.executable, "-m", "lab_sandbox.demo.leash", *program.command)
+        leashed = (sys.executable, "-m", "lab_sandbox.demo.leash", str(self._patience), *program.command)
         return await asyncio.create_subprocess_exec(
             *leashed,
             stdin=asyncio.subprocess.PIPE,
@@ -142,12 +144,12 @@ async def _answers(http: httpx.AsyncClient, address: str | None) -> bool:
         return False
 
 
-async def _end(one: Running) -> None:
+async def _end(one: Running, within: float) -> None:
     """Lets the leash go and waits; whatever is still there then is killed, with the whole of its own process group."""
     if one.process.stdin is not None:
         one.process.stdin.close()
     try:
-        await asyncio.wait_for(one.process.wait(), PATIENCE + 5)
+        await asyncio.wait_for(one.process.wait(), within)
     except TimeoutError:
         os.killpg(one.process.pid, signal.SIGKILL)
         await one.process.wait()

@@ -53,4 +53,4 @@ class Record:
     def _content(self, document: Json) -> bytes:
         if "content" in document:
             return base64.b64decode(str(document["content"]))
-        return (self._own / "written" / document["file"]).read_bytes()
+        return (self._own / "written" / str(document["file"])).read_bytes()

@@ -1,0 +1,139 @@
+"""Reading results, and the comparison digit for digit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from lab_sandbox.partner.account import Account
+from lab_sandbox.partner.checks import differences, value_forms
+from lab_sandbox.partner.client import partner_client
+from lab_sandbox.partner.failures import PartnerError, ServiceRefusedError, diagnostics
+from lab_sandbox.partner.placed import id_of, placed_order
+from lab_sandbox.partner.plain_json import Json, decode, encode
+from lab_sandbox.partner.reading import NotInTimeError, until
+
+CODE = {"system": "http://loinc.org", "code": "718-7", "display": "Hemoglobin"}
+REPORTED = {
+    "id": "1",
+    "code": CODE,
+    "status": "final",
+    "value_quantity": {"value": Decimal("1.20"), "unit": "g/L", "comparator": "<"},
+    "reference_ranges": [{"low": {"value": Decimal("1.00")}, "text": "adults"}],
+}
+SENT = {
+    "resourceType": "Observation",
+    "code": {"coding": [CODE]},
+    "status": "final",
+    "valueQuantity": {"value": Decimal("1.20"), "unit": "g/L", "comparator": "<", "system": "more is no difference"},
+    "referenceRange": [{"low": {"value": Decimal("1.00")}, "text": "adults"}],
+}
+
+
+def with_value(**quantity: object) -> Json:
+    return {**SENT, "valueQuantity": {**SENT["valueQuantity"], **quantity}}
+
+
+def test_what_arrived_whole_has_no_differences():
+    assert differences(REPORTED, decode(encode(SENT))) == []
+    assert value_forms(SENT) == ["valueQuantity"]
+
+
+@pytest.mark.parametrize(
+    ("observation", "where"),
+    [
+        (with_value(value=Decimal("1.2")), "valueQuantity.value"),
+        (with_value(value=Decimal("1.200")), "valueQuantity.value"),
+        (with_value(value="1.20"), "valueQuantity.value"),
+        (with_value(unit="g/l"), "valueQuantity.unit"),
+        (with_value(comparator=None), "valueQuantity.comparator"),
+        ({**SENT, "status": "amended"}, "status"),
+        ({**SENT, "code": {"coding": []}}, "code"),
+        ({**SENT, "referenceRange": []}, "referenceRange[0]"),
+        ({**SENT, "referenceRange": [{"low": {"value": 1}, "text": "adults"}]}, "referenceRange[0].low.value"),
+        ({key: value for key, value in SENT.items() if key != "valueQuantity"}, "valueQuantity"),
+    ],
+)
+def test_every_loss_is_named(observation: Json, where: str):
+    assert [one.split(":")[0] for one in differences(REPORTED, observation)] == [where]
+
+
+def test_the_same_moment_written_in_another_zone_is_the_same():
+    reported = {"code": CODE, "status": "final", "value_date_time": "2026-03-04T12:00:00+03:00"}
+    sent = {"code": {"coding": [CODE]}, "status": "final", "valueDateTime": "2026-03-04T09:00:00Z"}
+    assert differences(reported, sent) == []
+    assert differences(reported, {**sent, "valueDateTime": "2026-03-04T09:00:01Z"})
+
+
+@pytest.mark.parametrize(
+    "reference", ["task/1", "Task/1", "fhir/Task/1", "http://service.test/fhir/task/1", "task/1/_history/3", "task/1/"]
+)
+def test_an_id_is_found_in_any_reference(reference: str):
+    assert id_of(reference) == "1"
+
+
+def test_an_order_without_an_order_level_task_is_no_order():
+    with pytest.raises(PartnerError, match="0 order-level Tasks"):
+        placed_order({"entry": []}, "labels")
+
+
+async def test_waiting_ends_at_its_deadline_and_says_what_it_saw():
+    async def look() -> str:
+        return "order requested"
+
+    with pytest.raises(NotInTimeError, match="shared: not within 0 s; last seen: order requested"):
+        await until(look, lambda seen: seen == "order completed", within=0.02, what="shared", pause=0.01)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"resourceType":"OperationOutcome","issue":[{"diagnostics":"a"},{"code":"b"}]}', ("a", "b")),
+        (b'{"error":"invalid_grant","error_description":"no"}', ("invalid_grant", "no")),
+        (b"<html>", ()),
+        (b"[]", ()),
+    ],
+)
+def test_a_refusals_words_are_found(body: bytes, words: tuple[str, ...]):
+    assert diagnostics(body) == words
+
+
+async def test_a_search_follows_its_pages_and_counts_a_repeated_row_once(account: Account):
+    pages = {"1": (["a", "b"], "2"), "2": (["b", "c"], None)}
+
+    async def token(_request: Request) -> Response:
+        return Response(b'{"access_token":"t"}')
+
+    async def search(request: Request) -> Response:
+        ids, follow = pages[request.query_params.get("page", "1")]
+        links = [{"relation": "next", "url": f"{account.base_url}fhir/task?page={follow}"}] if follow else []
+        return Response(encode({"entry": [{"resource": {"id": one}} for one in ids], "link": links}))
+
+    app = Starlette(routes=[Route("/connect/token", token, methods=["POST"]), Route("/fhir/task", search)])
+    async with partner_client(account, transport=httpx.ASGITransport(app)) as client:
+        assert [one["id"] for one in await client.search("task", {"status": "requested"})] == ["a", "b", "c"]
+
+
+async def test_an_answer_that_is_not_json_is_told_as_such(account: Account):
+    async def answer(request: Request) -> Response:
+        return Response(b'{"access_token":"t"}' if request.url.path.endswith("token") else b"<html>")
+
+    app = Starlette(routes=[Route("/{rest:path}", answer, methods=["GET", "POST"])])
+    async with partner_client(account, transport=httpx.ASGITransport(app)) as client:
+        with pytest.raises(PartnerError, match="not JSON"):
+            await client.nomenclature()
+
+
+async def test_a_contract_that_the_service_does_not_know_is_named(client):
+    client.account = replace(client.account, contract="C-999")
+    with pytest.raises(PartnerError, match="contract C-999: 0 found"):
+        await client.contract_id()
+    with pytest.raises(ServiceRefusedError, match="404"):
+        await client.nomenclature()

@@ -1,0 +1,108 @@
+"""Sign-in: both grants, the refresh, and what must never be done with a token."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from lab_sandbox.app import create_app
+from lab_sandbox.config import SandboxConfig, Tokens
+from lab_sandbox.partner.account import Account
+from lab_sandbox.partner.client import partner_client
+from lab_sandbox.partner.failures import ServiceRefusedError, ServiceUnreachableError
+from lab_sandbox.partner.form import read_form
+from lab_sandbox.partner.sign_in import SignInError, _code_in
+
+PATIENT = {
+    "resourceType": "Patient",
+    "name": [{"family": "0123456789", "given": ["-", "-"]}],
+    "gender": "female",
+    "birthDate": "1980-01-02",
+}
+
+
+@pytest.mark.parametrize("grant", ["password", "code"])
+async def test_both_grants_lead_to_a_working_client(account: Account, transport: httpx.ASGITransport, grant):
+    async with partner_client(account, grant=grant, transport=transport) as client:
+        assert (await client.create_patient(PATIENT))["id"]
+
+
+@pytest.mark.parametrize("grant", ["password", "code"])
+async def test_a_wrong_password_is_refused_with_the_services_words(account: Account, transport: httpx.ASGITransport, grant):
+    with pytest.raises(ServiceRefusedError) as refused:
+        async with partner_client(replace(account, password="wrong"), grant=grant, transport=transport):
+            pytest.fail("signed in with a wrong password")
+    assert refused.value.status in {400, 401}
+
+
+async def test_an_expired_token_is_replaced_by_a_new_one(account: Account):
+    times = [datetime(2026, 3, 4, 12, 0, tzinfo=UTC)]
+    config = SandboxConfig(base_url=account.base_url, tokens=Tokens(lifetime_seconds=60, send_expires_in=False))
+    transport = httpx.ASGITransport(create_app(config, clock=lambda: times[-1]))
+    async with partner_client(account, transport=transport) as client:
+        first = await client.create_patient(PATIENT)
+        times.append(times[-1] + timedelta(seconds=120))
+        second = await client.create_patient(PATIENT)
+    assert first["id"] != second["id"]
+
+
+async def test_a_service_that_is_not_there_is_told_as_such(account: Account):
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("no route", request=request)
+
+    with pytest.raises(ServiceUnreachableError, match="ConnectError"):
+        async with partner_client(account, transport=httpx.MockTransport(refuse)):
+            pytest.fail("signed in to nobody")
+
+
+async def test_the_token_goes_to_the_services_own_origin_only(account: Account):
+    seen: dict[str, str | None] = {}
+
+    async def token(_request: Request) -> Response:
+        return Response(b'{"access_token":"secret"}', media_type="application/json")
+
+    async def document(request: Request) -> Response:
+        seen[request.url.netloc] = request.headers.get("authorization")
+        return Response(b"%PDF-1.4", media_type="application/pdf")
+
+    app = Starlette(routes=[Route("/connect/token", token, methods=["POST"]), Route("/{rest:path}", document)])
+    async with partner_client(account, transport=httpx.ASGITransport(app)) as client:
+        await client.document("fhir/Binary/1")
+        await client.document("/fhir/Binary/1")
+        await client.document("http://laboratory.test/documents/unguessable")
+    assert seen == {"service.test:8480": "Bearer secret", "laboratory.test": None}
+
+
+def test_a_form_is_filled_in_by_the_kind_of_its_fields():
+    page = """<p><form action="../in?x=1" method="POST"><input type=hidden name=csrf value="a&amp;b"><input name=who>
+    <input type="password" name="secret"><input type=email name=mail><button name="go" value="yes">Sign in</button>
+    <button name="go" value="no">Cancel</button></form><form><input name=other></form>"""
+    form = read_form(page, "http://service.test/connect/authorize")
+    assert form is not None
+    assert (form.action, form.method) == ("http://service.test/in?x=1", "post")
+    filled = form.filled("clinic", "word")
+    assert filled == {"csrf": "a&b", "who": "clinic", "secret": "word", "mail": "clinic", "go": "yes"}
+
+
+def test_a_page_without_a_form_has_none():
+    assert read_form("<p>Down for maintenance</p>", "http://service.test/") is None
+
+
+@pytest.mark.parametrize(
+    ("callback", "words"),
+    [
+        ("http://clinic/cb?code=1&state=other", "another state"),
+        ("http://clinic/cb?code=1", "another state"),
+        ("http://clinic/cb?error=access_denied&state=mine", "access_denied"),
+    ],
+)
+def test_a_callback_that_is_not_ours_is_refused(callback: str, words: str):
+    with pytest.raises(SignInError, match=words):
+        _code_in(callback, "mine")
