@@ -140,7 +140,16 @@ def handlers(parts: Parts, adapters: AdapterSource) -> dict[EffectKind, Handler]
         HandOver(store, clock, adapters, settings.worker.acknowledge_status),
         CancelInLis(store, clock, adapters),
         Match(clock),
-        Deliver(exchange, store, clock, systems(settings), settings.exchange.contracts, settings.results),
+        Deliver(
+            exchange,
+            store,
+            clock,
+            systems(settings),
+            settings.exchange.contracts,
+            settings.results,
+            settings.report_system,
+            settings.observation_system,
+        ),
         TaskUpdates(exchange, store, clock),
     ]
     return {kind: handler for handler in made for kind in handler.kinds}

@@ -57,7 +57,7 @@ def match_report(uow: UnitOfWork, key: ReportKey, now: datetime) -> ReportRecord
         return _hold(uow, report, ReportState.UNMATCHED, now, _why_unmatched(message, len(orders)))
     order = uow.orders.take(orders[0])
     report = replace(report, order=order.key)
-    coverage = cover(message, uow.orders.lines(order.key), _codes_of(order))
+    coverage = cover(message, uow.orders.lines(order.key), codes_of(order))
     if coverage.problem:
         return _hold(uow, report, ReportState.UNMATCHED, now, coverage.problem)
     report = replace(report, lines=coverage.lines)
@@ -112,7 +112,7 @@ def _why_unmatched(message: LabMessage, found: int) -> str:
     return f"{named}: no order here is known by it" if not found else f"{named}: {found} orders are known by it"
 
 
-def _codes_of(order: OrderRecord) -> dict[str, list[LineKey]]:
+def codes_of(order: OrderRecord) -> dict[str, list[LineKey]]:
     """Nomenclature and laboratory codes of the lines that went to the laboratory."""
     codes: dict[str, list[LineKey]] = {}
     for line in exact_json.loads(order.lab_order)["lines"] if order.lab_order else ():

@@ -24,6 +24,7 @@ log = structlog.get_logger(__name__)
 CONFLICTS = 3
 """How often a conflict is answered by reading again before the effect waits its turn."""
 
+
 @dataclass(frozen=True, slots=True)
 class Wish:
     """What a Task shall become: `status`, with `outputs` (None: leave them), where only `ours` may be overwritten."""
