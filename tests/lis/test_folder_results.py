@@ -1,0 +1,334 @@
+"""The drop folder: what is read, when, in what order, and where it goes."""
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab_agent.codec import dump_message
+from lab_agent.domain.results import Document, LabMessage, LabReport, ReportedObservation
+from lab_agent.domain.values import Coding
+from lab_agent.errors import LisUnavailable
+from lab_agent.lis.folder import FolderAdapter, FolderSettings
+from lab_agent.lis.testing import MemoryInbox, correction, make_order, make_report
+
+REPORT = make_report(1, make_order(1))
+
+
+class Place:
+    """A folder adapter on two folders, with an inbox in memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.orders, self.results = folder / "orders", folder / "results"
+        self.orders.mkdir()
+        self.results.mkdir()
+        self.inbox = MemoryInbox()
+        self.adapters: list[FolderAdapter] = []
+
+    async def adapter(self, **settings: Any) -> FolderAdapter:
+        given = {"orders": self.orders, "results": self.results, "settle": 0, **settings}
+        adapter = FolderAdapter(FolderSettings(**given), "folder")
+        await adapter.start(self.inbox)
+        self.adapters.append(adapter)
+        return adapter
+
+    def put(self, name: str, content: LabMessage | bytes = REPORT, *, age: float = 0.0) -> Path:
+        path = self.results / name
+        path.write_bytes(content if isinstance(content, bytes) else dump_message(content))
+        moment = time.time() - age
+        os.utime(path, (moment, moment))
+        return path
+
+    def names(self, shelf: str = "") -> list[str]:
+        return sorted(path.name for path in (self.results / shelf).iterdir() if path.is_file())
+
+    def reasons(self) -> str:
+        return "\n".join(path.read_text() for path in (self.results / "failed").glob("*.reason.txt"))
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
+    made = Place(tmp_path)
+    yield made
+    for adapter in made.adapters:
+        await adapter.stop()
+
+
+def with_file(*names: str) -> LabReport:
+    return replace(REPORT, documents=tuple(Document(file=name) for name in names))
+
+
+class Overtaken(MemoryInbox):
+    """While the first message is being kept, the LIS puts another file in the place of the one that was read."""
+
+    place: "Place"
+
+    async def accept(self, message: str, content: LabMessage) -> bool:
+        new = await MemoryInbox.accept(self, message, content)
+        if len(self.messages) == 1:
+            self.place.put("b.tmp", correction(REPORT, "1.30")).replace(self.place.results / "a.json")
+        return new
+
+
+async def test_oldest_first(place: Place) -> None:
+    adapter = await place.adapter()
+    for name, age in (("b.json", 10.0), ("a.json", 5.0), ("c.json", 20.0)):
+        place.put(name, correction(REPORT, f"{age}"), age=age)
+    assert await adapter.collect() == 3
+    assert [name.split(":")[0] for name in place.inbox.messages] == ["c.json", "b.json", "a.json"]
+    assert place.names("done") == ["a.json", "b.json", "c.json"]
+
+
+async def test_a_file_that_changes_is_left_alone(place: Place) -> None:
+    adapter = await place.adapter(settle=0.05)
+    place.put("a.json", dump_message(REPORT)[:40])
+    assert await adapter.collect() == 0
+    for size in (60, 80, 100):
+        await asyncio.sleep(0.06)  # longer than the settle time: only the change itself keeps it from being read
+        place.put("a.json", dump_message(REPORT)[:size])
+        assert await adapter.collect() == 0
+    place.put("a.json", REPORT)
+    await collected(adapter, place, 1)
+    assert place.names("failed") == []
+
+
+async def collected(adapter: FolderAdapter, place: Place, count: int) -> None:
+    end = time.monotonic() + 5
+    while len(place.inbox.messages) < count:
+        assert time.monotonic() < end
+        await adapter.collect()
+        await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("name", [".a.json", "a.json.part", "a.json.tmp", "a.json~", "a.part", "notes.txt"])
+async def test_temporary_and_foreign_names_are_left_alone(place: Place, name: str) -> None:
+    adapter = await place.adapter()
+    place.put(name)
+    assert await adapter.collect() == 0
+    assert place.names() == [name]
+
+
+async def test_links_pipes_and_folders_are_left_alone(place: Place, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.json"
+    secret.write_bytes(dump_message(REPORT))
+    (place.results / "link.json").symlink_to(secret)
+    (place.results / "folder.json").mkdir()
+    os.mkfifo(place.results / "pipe.json")
+    adapter = await place.adapter()
+    assert await adapter.collect() == 0
+    assert not place.inbox.messages
+
+
+@pytest.mark.parametrize(
+    "name", ["a b.json", "a\nb.json", "Ünal.json", "x" * 250 + ".json", "-rf.json", "$(x).json", "%s.json", "..json.json"]
+)
+async def test_hostile_names_do_no_harm(place: Place, name: str) -> None:
+    adapter = await place.adapter()
+    place.put(name)
+    if name.startswith("."):
+        assert await adapter.collect() == 0
+        return
+    assert await adapter.collect() == 1
+    (message,) = place.inbox.messages
+    assert message.isprintable()
+    assert place.names() == []
+    assert len(place.names("done")) == 1
+
+
+async def test_a_name_that_is_no_text_does_no_harm(place: Place) -> None:
+    place.put(os.fsdecode(b"\xff\xfe.json"))
+    adapter = await place.adapter()
+    assert await adapter.collect() == 1
+    next(iter(place.inbox.messages)).encode("utf-8")
+
+
+async def test_a_bad_file_does_not_stop_the_good_ones(place: Place) -> None:
+    adapter = await place.adapter(max_result_bytes=5_000)
+    place.put("1.json", b'{"report_id": "X", "statsu": "final", "issued": "yesterday"}', age=9)
+    place.put("2.json", b"\x00\xff", age=8)
+    place.put("3.json", b"[" * 6_000, age=7)
+    place.put("4.json", REPORT, age=6)
+    assert await adapter.collect() == 1
+    assert place.names() == []
+    assert place.names("failed") == [
+        "1.json", "1.json.reason.txt", "2.json", "2.json.reason.txt", "3.json", "3.json.reason.txt",
+    ]  # fmt: skip
+    reason = (place.results / "failed" / "1.json.reason.txt").read_text()
+    for part in ("statsu: is no field here — did you mean status?", "status: is missing", "issued: is not a date and time"):
+        assert part in reason
+    assert "yesterday" not in reason
+    assert "larger than 5000 bytes" in (place.results / "failed" / "3.json.reason.txt").read_text()
+
+
+async def test_a_message_that_the_store_never_takes_does_not_stop_the_good_ones(place: Place) -> None:
+    adapter = await place.adapter()
+    place.put("1.json", age=9)
+    place.put("2.json", age=8)
+    place.inbox.fail_before = 1
+    with pytest.raises(LisUnavailable, match="1 result files could not be taken, and stay"):
+        await adapter.collect()
+    assert place.names() == ["1.json"]
+    assert await adapter.collect() == 1
+    assert place.names("done") == ["1.json", "2.json"]
+
+
+async def test_nothing_is_overwritten_on_the_shelves(place: Place) -> None:
+    adapter = await place.adapter()
+    for digits in ("1", "2", "3"):
+        place.put("a.json", correction(REPORT, digits))
+        assert await adapter.collect() == 1
+    bodies = {path.read_bytes() for path in (place.results / "done").iterdir()}
+    assert len(bodies) == 3
+
+
+async def test_a_file_that_was_kept_before_a_crash_is_only_put_away(place: Place) -> None:
+    adapter = await place.adapter()
+    place.put("a.json", with_file("a.pdf"), age=5)
+    place.put("a.pdf", b"%PDF-1", age=6)
+    place.inbox.fail_after = 1
+    with pytest.raises(LisUnavailable):
+        await adapter.collect()
+    assert place.names() == ["a.json", "a.pdf"]
+    again = await place.adapter()
+    assert await again.collect() == 0
+    assert place.names() == []
+    assert place.names("done") == ["a.json", "a.pdf"]
+    assert len(place.inbox.messages) == 1
+
+
+async def test_a_file_that_takes_the_place_of_the_read_one_is_read_too(place: Place) -> None:
+    place.inbox = Overtaken()
+    place.inbox.place = place
+    adapter = await place.adapter()
+    place.put("a.json", correction(REPORT, "1.20"))
+    assert await adapter.collect() == 1
+    assert place.names() == ["a.json"]
+    assert await adapter.collect() == 1
+    values = [str(one.observations[0].value_quantity.value) for one in place.inbox.contents]  # type: ignore[union-attr]
+    assert values == ["1.20", "1.30"]
+
+
+async def test_a_file_that_was_claimed_by_a_dead_process_is_given_back(place: Place) -> None:
+    place.put(".taken-0a1b2c3d-a.json")
+    adapter = await place.adapter()
+    assert await adapter.collect() == 1
+    assert place.names("done") == ["a.json"]
+
+
+async def test_documents_are_read_in_and_put_away(place: Place) -> None:
+    adapter = await place.adapter()
+    (place.results / "scans").mkdir()
+    place.put("scans/b.pdf", b"%PDF-b")
+    place.put("a.pdf", b"%PDF-a")
+    place.put("a.json", with_file("a.pdf", "scans/b.pdf"))
+    assert await adapter.collect() == 1
+    (report,) = place.inbox.contents
+    assert isinstance(report, LabReport)
+    assert [(one.content, one.file) for one in report.documents] == [(b"%PDF-a", None), (b"%PDF-b", None)]
+    assert place.names("done") == ["a.json", "a.pdf", "b.pdf"]
+
+
+async def test_a_report_waits_for_its_document_and_others_do_not(place: Place) -> None:
+    adapter = await place.adapter()
+    place.put("a.json", with_file("a.pdf"), age=9)
+    place.put("b.json", correction(REPORT, "7"))
+    assert await adapter.collect() == 1
+    assert place.names() == ["a.json"]
+    place.put("a.pdf", b"%PDF")
+    assert await adapter.collect() == 1
+    assert place.names() == []
+
+
+async def test_a_document_that_never_comes_fails_the_report(place: Place) -> None:
+    adapter = await place.adapter(document_wait=0)
+    place.put("a.json", with_file("a.pdf"))
+    assert await adapter.collect() == 0
+    assert place.names("failed") == ["a.json", "a.json.reason.txt"]
+    assert "documents[0].file: did not arrive in time" in place.reasons()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../secret.pdf",
+        "/etc/hostname",
+        "a/../../secret.pdf",
+        "..\\secret.pdf",
+        "C:secret",
+        "out/secret.pdf",
+        "done/x.pdf",
+        "l.pdf",
+    ],
+)
+async def test_a_document_lies_within_the_folder(place: Place, tmp_path: Path, name: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    for path in (tmp_path / "secret.pdf", outside / "secret.pdf"):
+        path.write_bytes(b"secret")
+    (place.results / "out").symlink_to(outside)
+    (place.results / "l.pdf").symlink_to(tmp_path / "secret.pdf")
+    adapter = await place.adapter()
+    (place.results / "done" / "x.pdf").write_bytes(b"another patient's")
+    place.put("a.json", with_file(name))
+    assert await adapter.collect() == 0
+    assert not place.inbox.messages
+    assert "documents[0].file: " in place.reasons()
+    assert (tmp_path / "secret.pdf").exists()
+
+
+async def test_an_attached_value_is_read_in_too(place: Place) -> None:
+    adapter = await place.adapter()
+    seen = ReportedObservation(code=Coding(code="11502-2"), value_attachment=Document(file="curve.png", content_type="image/png"))
+    place.put("curve.png", b"PNG")
+    place.put("a.json", replace(REPORT, observations=(seen,)))
+    assert await adapter.collect() == 1
+    (report,) = place.inbox.contents
+    assert isinstance(report, LabReport)
+    assert report.observations[0].value_attachment == Document(content=b"PNG", content_type="image/png")
+
+
+async def test_documents_that_are_too_large_together_fail_the_report(place: Place) -> None:
+    adapter = await place.adapter(max_document_bytes=10)
+    place.put("a.pdf", b"123456")
+    place.put("b.pdf", b"123456")
+    place.put("a.json", with_file("a.pdf", "b.pdf"))
+    assert await adapter.collect() == 0
+    assert "documents[1].file: is too large" in place.reasons()
+
+
+async def test_the_time_zone_of_the_settings_fills_what_is_missing(place: Place) -> None:
+    tree = {**json.loads(dump_message(REPORT)), "issued": "2024-05-17T08:30:00"}
+    adapter = await place.adapter()
+    place.put("a.json", json.dumps(tree).encode())
+    assert await adapter.collect() == 0
+    assert "issued: is a time without a zone" in place.reasons()
+    moscow = await place.adapter(time_zone="Europe/Moscow")
+    place.put("a.json", json.dumps(tree).encode())
+    assert await moscow.collect() == 1
+    (report,) = place.inbox.contents
+    assert isinstance(report, LabReport)
+    assert report.issued.isoformat() == "2024-05-17T08:30:00+03:00"
+
+
+@pytest.mark.parametrize("missing", ["orders", "results"])
+async def test_a_folder_that_is_away_is_told_and_lost_on_nobody(place: Place, missing: str) -> None:
+    getattr(place, missing).rmdir()
+    adapter = FolderAdapter(FolderSettings(orders=place.orders, results=place.results), "folder")
+    with pytest.raises(LisUnavailable, match=missing):
+        await adapter.start(place.inbox)
+    with pytest.raises(LisUnavailable, match=missing):
+        await adapter.check()
+    await adapter.stop()
+
+
+async def test_one_look_takes_no_more_than_a_batch(place: Place) -> None:
+    adapter = await place.adapter(batch=2)
+    for seed in range(5):
+        place.put(f"{seed}.json", correction(REPORT, str(seed)))
+    assert [await adapter.collect() for _ in range(4)] == [2, 2, 1, 0]

@@ -1,0 +1,124 @@
+"""Loading adapters: whatever is wrong becomes a status with a reason, and nothing is raised."""
+
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab_agent.errors import LisUnavailable
+from lab_agent.lis.registry import GROUP, Adapters, load_adapters
+
+GOOD = """
+from pydantic import BaseModel, ConfigDict, Field
+
+class Adapter:
+    class Settings(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+        address: str = "x"
+        level: int = 0
+
+    idempotent = True
+
+    def __init__(self, settings, name): ...
+    async def start(self, inbox): ...
+    async def stop(self): ...
+    async def check(self): ...
+    async def prepare(self, order): ...
+    async def submit(self, order): ...
+    async def was_received(self, key): ...
+    async def cancel(self, order, lines, reason): ...
+    async def collect(self): ...
+"""
+
+
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, table: dict[str, Any] | None = None) -> Adapters:
+    """Load a table of the adapter in `source`, and one of the folder adapter beside it."""
+    name = f"odd_{abs(hash(source))}"
+    (tmp_path / f"{name}.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    doors = [
+        EntryPoint("odd", f"{name}:Adapter", GROUP),
+        EntryPoint("folder", "lab_agent.lis.folder:FolderAdapter", GROUP),
+    ]
+    tables = {"odd": table or {}, "main": {"adapter": "folder", "orders": "/o", "results": "/r"}}
+    return load_adapters(tables, "main", doors=doors)
+
+
+def reason(adapters: Adapters) -> str:
+    odd, folder = adapters.statuses
+    assert (odd.name, odd.loaded, folder.loaded) == ("odd", False, True)
+    assert adapters.get(None) is adapters.get("main")
+    with pytest.raises(LisUnavailable, match="the adapter odd is not loaded: "):
+        adapters.get("odd")
+    assert [name for name, _ in adapters.running()] == ["main"]
+    return odd.reason or ""
+
+
+def test_a_good_one_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    adapters = load(tmp_path, monkeypatch, GOOD, {"address": "y"})
+    assert [status.loaded for status in adapters.statuses] == [True, True]
+    assert adapters.statuses[0].idempotent is True
+    assert adapters.statuses[0].reason is None
+    assert adapters.get("odd").idempotent
+
+
+@pytest.mark.parametrize(
+    ("change", "to", "sentence"),
+    [
+        ("from pydantic", "import no_such_thing\nfrom pydantic", "ModuleNotFoundError: No module named 'no_such_thing'"),
+        ("from pydantic", "raise SystemExit(1)\nfrom pydantic", "SystemExit"),
+        ("from pydantic", "1 / 0\nfrom pydantic", "ZeroDivisionError"),
+        ("from pydantic", "def (:\nfrom pydantic", "SyntaxError"),
+        ("class Adapter", "class Adaptor", "AttributeError: module"),
+        ("class Adapter:", "Adapter = 7\nclass Other:", "leads to no class"),
+        ("class Settings(BaseModel)", "class Setings(BaseModel)", "Adapter.Settings is missing"),
+        ('extra="forbid"', 'extra="allow"', "Adapter.Settings takes unknown keys"),
+        ("idempotent = True", "", "Adapter.idempotent is missing"),
+        ("async def collect(self): ...", "", "Adapter.collect is missing"),
+        ("async def submit", "def submit", "Adapter.submit is not async — write async def submit"),
+        ("cancel(self, order, lines, reason)", "cancel(self, order)", "Adapter.cancel cannot be called with 3 arguments"),
+        ("def __init__(self, settings, name): ...", "def __init__(self, settings, name): raise OSError('x')", "OSError"),
+        ("def __init__(self, settings, name): ...", "def __init__(self): ...", "TypeError"),
+    ],
+)
+def test_what_is_wrong_with_the_code_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, to: str, sentence: str
+) -> None:
+    assert sentence in reason(load(tmp_path, monkeypatch, GOOD.replace(change, to)))
+
+
+def test_all_that_is_wrong_with_the_settings_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = reason(load(tmp_path, monkeypatch, GOOD, {"adress": "secret", "level": "secret"}))
+    assert "lis.odd.adress: is no field here — did you mean address?" in told
+    assert "lis.odd.level: " in told
+    assert "secret" not in told
+
+
+def test_a_name_that_nobody_offers_is_told_with_the_nearest() -> None:
+    adapters = load_adapters({"fodler": {}, "hl9": {}}, "fodler")
+    assert "did you mean folder?" in (adapters.statuses[0].reason or "")
+    assert "folder" in (adapters.statuses[1].reason or "")
+    with pytest.raises(LisUnavailable, match="no installed package offers an adapter fodler"):
+        adapters.get()
+
+
+def test_two_packages_that_offer_the_same_name_are_told() -> None:
+    doors = [EntryPoint("x", "a:A", GROUP), EntryPoint("x", "b:B", GROUP)]
+    adapters = load_adapters({"x": {}}, "x", doors=doors)
+    assert "several packages offer an adapter x: a:A, b:B" in (adapters.statuses[0].reason or "")
+
+
+def test_a_name_that_is_in_no_table_is_told() -> None:
+    adapters = load_adapters({"folder": {"orders": "/o", "results": "/r"}}, "foler")
+    with pytest.raises(LisUnavailable, match=r"there is no table \[lis.foler\] did you mean folder\?"):
+        adapters.get()
+
+
+def test_the_built_in_adapter_comes_through_the_same_door() -> None:
+    adapters = load_adapters({"a": {"adapter": "folder", "orders": "/o", "results": "/r"}, "b": {"adapter": "folder"}}, "a")
+    good, bad = adapters.statuses
+    assert good.loaded
+    assert good.source == "lab-agent"
+    assert "lis.b.orders: is missing" in (bad.reason or "")
+    assert "lis.b.results: is missing" in (bad.reason or "")
