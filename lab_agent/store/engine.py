@@ -78,6 +78,7 @@ def _set_up_sqlite(connection: sqlite3.Connection, entry: ConnectionPoolEntry) -
 
 def _begin_sqlite(connection: Connection) -> None:
     reads = connection.get_execution_options().get(READ_ONLY, False)
+    connection.exec_driver_sql(f"PRAGMA query_only={'ON' if reads else 'OFF'}")
     connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
 

@@ -169,12 +169,12 @@ def _detail(connection: Connection, key: OrderKey) -> OrderDetail | None:
 
 def _by_state(connection: Connection, table: Table) -> Mapping[Any, int]:
     counted = select(table.c.state, func.count()).group_by(table.c.state)
-    return dict(connection.execute(counted).tuples().all())
+    return {row[0]: row[1] for row in connection.execute(counted)}
 
 
 def _oldest(connection: Connection, table: Table, states: Collection[Any]) -> Mapping[Any, datetime]:
     found = select(table.c.state, func.min(table.c.changed_at)).where(among(table.c.state, states)).group_by(table.c.state)
-    return dict(connection.execute(found).tuples().all())
+    return {row[0]: row[1] for row in connection.execute(found)}
 
 
 def _due_since(connection: Connection, now: datetime) -> datetime | None:

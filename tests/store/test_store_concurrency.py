@@ -1,0 +1,229 @@
+"""Many workers on one database: each effect to one of them, and none forgotten; a killed one leaves nothing half."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from lab_agent.crypto import Cipher
+from lab_agent.domain.journal import EffectKind
+from lab_agent.errors import LeaseLostError
+from lab_agent.store.unit_of_work import SqlStore
+
+EFFECTS = 200
+LEASE = timedelta(minutes=5)
+
+
+async def _fill(do, make, lanes):
+    def work(uow):
+        for number in range(EFFECTS):
+            uow.effects.add(make.effect(f"e{number}", lane=f"lane-{number % lanes}"))
+
+    await do(work)
+
+
+async def _work_off(store, owner, now):
+    """Claim and finish until nothing is left; gives what was claimed, in order, as (id, lane)."""
+    took = []
+
+    def claim(uow):
+        found = uow.effects.claim(list(EffectKind), owner=owner, now=now, lease=LEASE, limit=3)
+        uow.commit()
+        return found
+
+    def left(connection):
+        return connection.exec_driver_sql("SELECT count(*) FROM effects WHERE state <> 'done'").scalar()
+
+    while True:
+        for effect in (found := await store.run(claim)):
+            took.append((effect.id, effect.lane))
+
+            def finish(uow, effect=effect):
+                uow.effects.save(effect.done(now))
+                uow.commit()
+
+            await store.run(finish)
+        if not found and not await store.read(left):
+            return took
+
+
+def _process(url, key, owner, now, results):
+    async def main():
+        store = SqlStore(url, Cipher(key))
+        try:
+            return await _work_off(store, owner, now)
+        finally:
+            await store.close()
+
+    results.put(asyncio.run(main()))
+
+
+@pytest.mark.parametrize("lanes", [EFFECTS, 7])
+async def test_tasks_of_one_process_share_the_work(do_sql, sql_store, make, lanes):
+    await _fill(do_sql, make, lanes)
+    took = await asyncio.gather(*(_work_off(sql_store, f"w{number}", make.now) for number in range(6)))
+    _each_once(took)
+
+
+@pytest.mark.parametrize("lanes", [50])
+async def test_processes_share_the_work(do_sql, sql_url, key, make, lanes):
+    await _fill(do_sql, make, lanes)
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    workers = [context.Process(target=_process, args=(sql_url, key, f"p{n}", make.now, results)) for n in range(3)]
+    for worker in workers:
+        worker.start()
+    took = [await asyncio.to_thread(results.get, timeout=60) for _ in workers]
+    for worker in workers:
+        worker.join(30)
+    _each_once(took)
+
+
+def _each_once(took):
+    ids = [number for part in took for number, _ in part]
+    assert sorted(ids) == list(range(1, EFFECTS + 1))
+    for part in took:
+        for lane in {lane for _, lane in part}:
+            mine = [number for number, its in part if its == lane]
+            assert mine == sorted(mine)
+
+
+async def test_no_two_of_a_lane_in_flight_however_they_come_back(do_sql, sql_store, make):
+    """Effects are parked and sent back by a person while workers claim: a lane never has two owners."""
+    await do_sql(lambda uow: [uow.effects.add(make.effect(f"e{number}", lane="same")) for number in range(8)])
+    working: set[int] = set()
+    clashes: list[set[int]] = []
+    ended = 0
+
+    async def worker(owner):
+        nonlocal ended
+        while ended < 60:
+            for effect in await do_sql.claim(owner=owner, lease=LEASE, limit=5):
+                working.add(effect.id)
+                if len(working) > 1:
+                    clashes.append(set(working))
+                await asyncio.sleep(0)
+                working.discard(effect.id)
+                await do_sql(lambda uow, effect=effect: uow.effects.save(effect.parked(make.now, "again")))
+                ended += 1
+
+    async def person():
+        def send_back(uow, number):
+            effect = uow.effects.get(number)
+            if effect.state == "parked":
+                uow.effects.save(effect.again(make.now, make.now, "sent back"))
+
+        while ended < 60:
+            for number in range(1, 9):
+                try:
+                    await do_sql(lambda uow, number=number: send_back(uow, number))
+                except LeaseLostError:
+                    continue
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(worker(f"w{n}") for n in range(4)), person())
+    assert clashes == []
+
+
+async def test_orders_are_taken_one_after_the_other(do_sql, sql_store, make):
+    await do_sql(lambda uow: uow.orders.add(make.order("R1", seen_lines=())))
+
+    def append(uow, name):
+        order = uow.orders.take("R1")
+        time.sleep(0.002)
+        uow.orders.save(type(order)(**{**_fields(order), "seen_lines": (*order.seen_lines, name)}))
+
+    await asyncio.gather(*(do_sql(lambda uow, n=n: append(uow, f"{n}")) for n in range(20)))
+    order = await do_sql(lambda uow: uow.orders.take("R1"))
+    assert sorted(order.seen_lines, key=int) == [f"{n}" for n in range(20)]
+
+
+def _fields(record):
+    return {name: getattr(record, name) for name in record.__dataclass_fields__}
+
+
+async def test_the_same_effect_decided_by_many_at_once(do_sql, make):
+    new = make.effect("once")
+    added = await asyncio.gather(*(do_sql(lambda uow: uow.effects.add(new)) for _ in range(12)))
+    assert sorted(added) == [False] * 11 + [True]
+
+
+async def test_one_of_many_gets_the_right_to_refresh(do_sql, make):
+    def take(uow, owner):
+        return uow.tokens.take_refresh_lease(owner, now=make.now, lease=LEASE)
+
+    took = await asyncio.gather(*(do_sql(lambda uow, n=n: take(uow, f"w{n}")) for n in range(12)))
+    assert sorted(took) == [False] * 11 + [True]
+
+
+KILLED = textwrap.dedent("""
+    import asyncio, os, sys, time
+    from datetime import UTC, datetime
+    from lab_agent.crypto import Cipher
+    from lab_agent.domain.journal import EffectKind, NewEffect, OrderRecord
+    from lab_agent.store.unit_of_work import SqlStore
+
+    def work(uow):
+        now = datetime.now(UTC)
+        for number in range(50):
+            uow.orders.add(OrderRecord(key=f"R{number}", task_id=f"t{number}", seen_at=now, changed_at=now))
+            uow.effects.add(NewEffect(kind=EffectKind.LOOK, once=f"e{number}", lane="l", subject="s", due_at=now))
+        print("in the middle", flush=True)
+        time.sleep(60)
+        uow.commit()
+
+    store = SqlStore(sys.argv[1], Cipher(sys.argv[2]))
+    asyncio.run(store.run(work))
+""")
+
+
+async def test_a_kill_in_the_middle_leaves_nothing_half(do_sql, sql_url, key, make):
+    await do_sql(lambda uow: uow.book.note("before", "kept"))
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, sql_url, key, stdout=subprocess.PIPE)
+    assert await asyncio.wait_for(process.stdout.readline(), 60) == b"in the middle\n"
+    process.kill()
+    await process.wait()
+    order = make.order("R1", task_id="t1")
+    await do_sql(lambda uow: uow.orders.add(order))
+    found = await do_sql(lambda uow: (uow.orders.known([f"t{n}" for n in range(50)]), uow.book.noted("before")))
+    assert found == ({"t1"}, "kept")
+    assert await do_sql.claim(now=datetime.now(UTC)) == ()
+
+
+async def test_reading_goes_on_while_a_unit_of_work_is_open(sql_store):
+    """A long write holds up other writes, not those who look."""
+    started, go_on = threading.Event(), threading.Event()
+
+    def slow(uow):
+        uow.book.note("a", "b")
+        started.set()
+        assert go_on.wait(30)
+
+    writing = asyncio.create_task(sql_store.run(slow))
+    assert await asyncio.to_thread(started.wait, 30)
+    found = await asyncio.wait_for(sql_store.read(lambda connection: connection.exec_driver_sql("SELECT 1").scalar()), 10)
+    go_on.set()
+    await writing
+    assert found == 1
+
+
+async def test_another_process_that_writes_is_waited_for(sqlite_url, cipher):
+    path = sqlite_url.removeprefix("sqlite:///")
+    store = SqlStore(sqlite_url, cipher)
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        waiting = asyncio.create_task(store.run(lambda uow: (uow.book.note("a", "b"), uow.commit())))
+        threading.Timer(0.3, lambda: other.execute("COMMIT")).start()
+        await asyncio.wait_for(waiting, 20)
+    assert await store.run(lambda uow: uow.book.noted("a")) == "b"
+    await store.close()

@@ -1,0 +1,171 @@
+"""The schema: made, brought up to date, and named clearly when it is another."""
+
+from __future__ import annotations
+
+import stat
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import text
+
+from lab_agent.domain import journal
+from lab_agent.errors import SchemaMismatchError, StoreError, StoreUnreachableError
+from lab_agent.ports.store import UserRecord
+from lab_agent.store import tables
+from lab_agent.store.engine import create_file, open_engine, parse, sqlite_file
+from lab_agent.store.migrate import check_schema, head, upgrade
+from lab_agent.store.rim import translated
+from lab_agent.store.rows import to_values
+from lab_agent.store.unit_of_work import SqlStore
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty_url(request, tmp_path):
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'with space %20' / 'lab.db'}"
+    return request.getfixturevalue("postgres_url")
+
+
+def _run(url, statement):
+    with closing_engine(url) as engine, translated(), engine.begin() as connection:
+        result = connection.execute(text(statement))
+        return result.all() if result.returns_rows else []
+
+
+@contextmanager
+def closing_engine(url):
+    engine = open_engine(url, connections=1)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def test_upgrade_makes_the_schema_and_may_be_repeated(empty_url):
+    with pytest.raises(SchemaMismatchError, match="run `lab-agent db upgrade`"):
+        check_schema(empty_url)
+    upgrade(empty_url)
+    instance = _run(empty_url, "SELECT value FROM notes WHERE key = 'instance'")
+    upgrade(empty_url)
+    check_schema(empty_url)
+    assert _run(empty_url, "SELECT value FROM notes WHERE key = 'instance'") == instance
+
+
+def test_migrations_and_tables_say_the_same(empty_url):
+    upgrade(empty_url)
+    with closing_engine(empty_url) as engine, engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        differences = compare_metadata(context, tables.METADATA)
+    assert differences == []
+
+
+def test_partial_indexes_are_the_same_in_both(empty_url):
+    upgrade(empty_url)
+    wanted = {index.name for table in tables.METADATA.tables.values() for index in table.indexes if index.dialect_kwargs}
+    listed = "SELECT name FROM sqlite_master WHERE sql LIKE '% WHERE %'"
+    if empty_url.startswith("postgresql"):
+        listed = "SELECT indexname FROM pg_indexes WHERE schemaname = 'public' AND indexdef LIKE '% WHERE %'"
+    assert {name for (name,) in _run(empty_url, listed)} == wanted
+
+
+def test_a_newer_database(empty_url):
+    upgrade(empty_url)
+    _run(empty_url, "UPDATE alembic_version SET version_num = '9999'")
+    for act in (check_schema, upgrade):
+        with pytest.raises(SchemaMismatchError, match=r"has schema 9999, which this program .* install the newer program"):
+            act(empty_url)
+
+
+def test_a_database_without_schema(empty_url):
+    upgrade(empty_url)
+    _run(empty_url, "DELETE FROM alembic_version")
+    with pytest.raises(SchemaMismatchError, match="empty"):
+        check_schema(empty_url)
+
+
+def test_a_failed_upgrade_leaves_nothing(empty_url):
+    upgrade(empty_url)
+    _run(empty_url, "DELETE FROM alembic_version")
+    _run(empty_url, "DROP TABLE alerts")
+    with pytest.raises(StoreError):
+        upgrade(empty_url)
+    with pytest.raises(SchemaMismatchError):
+        _run(empty_url, "SELECT * FROM alerts")
+
+
+async def test_a_store_on_an_empty_database_says_so(empty_url, cipher):
+    if file := sqlite_file(empty_url):
+        create_file(file)
+    store = SqlStore(empty_url, cipher)
+    with pytest.raises(SchemaMismatchError):
+        await store.run(lambda uow: uow.book.noted("a"))
+    await store.close()
+
+
+def test_the_file_is_its_owners_alone(tmp_path):
+    path = tmp_path / "lab.db"
+    upgrade(f"sqlite:///{path}")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_the_path_may_hold_anything(tmp_path):
+    path = tmp_path / "ж %41?#&" / "lab.db"
+    address = parse("sqlite:///x").set(database=str(path)).render_as_string()
+    upgrade(address)
+    check_schema(address)
+    assert path.exists()
+
+
+@pytest.mark.parametrize("url", ["", "nonsense", "mysql://a/b", "sqlite://", "sqlite:///:memory:"])
+def test_addresses_of_no_database_of_ours(url, cipher):
+    for act in (upgrade, check_schema, lambda url: SqlStore(url, cipher)):
+        with pytest.raises(StoreError, match=r"sqlite:///path/to/file\.db"):
+            act(url)
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg", "postgresql+psycopg2"])
+def test_every_spelling_of_postgresql(scheme):
+    assert parse(f"{scheme}://u:p@h/d").drivername == "postgresql+psycopg"
+
+
+def test_a_server_that_is_not_there():
+    url = "postgresql://nobody:secret@127.0.0.1:1/lab"
+    for act in (upgrade, check_schema):
+        with pytest.raises(StoreUnreachableError, match="cannot be reached") as caught:
+            act(url)
+        assert "secret" not in str(caught.value)
+
+
+def test_a_file_that_is_no_database(tmp_path):
+    path = tmp_path / "lab.db"
+    path.write_bytes(b"something else entirely" * 100)
+    with pytest.raises(StoreError, match="damaged, or is no database"):
+        check_schema(f"sqlite:///{path}")
+
+
+def test_migrations_lie_in_the_package():
+    folder = Path(tables.__file__).with_name("migrations")
+    assert (folder / "env.py").exists()
+    assert head() in {path.name.split("_")[0] for path in (folder / "versions").glob("*.py")}
+
+
+def test_each_record_has_a_column_for_each_of_its_fields():
+    for record, table in (
+        (journal.OrderRecord, tables.orders),
+        (journal.LineRecord, tables.lines),
+        (journal.LabelUse, tables.labels),
+        (journal.Effect, tables.effects),
+        (journal.ReportRecord, tables.reports),
+        (journal.UploadRecord, tables.uploads),
+        (journal.Alert, tables.alerts),
+        (journal.Event, tables.events),
+        (UserRecord, tables.users),
+    ):
+        blank = object.__new__(record)
+        for field in fields(record):
+            object.__setattr__(blank, field.name, None)
+        assert set(to_values(blank)) <= set(table.c.keys()), record.__name__

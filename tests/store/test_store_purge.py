@@ -1,0 +1,118 @@
+"""Forgetting on time, and never what is unfinished."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import timedelta
+
+import pytest
+
+from lab_agent.domain.journal import Alert, EffectKind, Event, UploadRecord
+from lab_agent.domain.lifecycle import OrderState, ReportState
+
+DAY = timedelta(days=1)
+
+
+async def _closed(do, make, key, *, days=100, state=OrderState.CLOSED):
+    order = make.order(key=key, state=state, changed_at=make.now - days * DAY)
+    line = make.line(key)
+    upload = UploadRecord(
+        identifier=f"i-{key}", resource_type="Observation", resource_id="1", version="1", digest="d", order=key, report="P"
+    )
+
+    def work(uow):
+        uow.orders.add(order)
+        uow.orders.add_line(line)
+        uow.orders.set_labels(key, [make.label(f"b-{key}", line)])
+        uow.vault.put_identity(key, b"name", at=order.changed_at)
+        uow.uploads.put(upload)
+        uow.book.tell(Event(order=key, at=make.now, action="a", text="t"))
+        uow.book.add_refusal("rule", key, at=make.now)
+        uow.effects.add(make.effect(f"e-{key}", order=key))
+        uow.reports.add(make.report(f"P-{key}", order=key, state=ReportState.DELIVERED))
+
+    await do(work)
+    (mine,) = [each for each in await do.claim() if each.order == key]
+    await do(lambda uow: uow.effects.save(mine.done(order.changed_at)))
+    return order, line
+
+
+async def test_identities_of_finished_orders_alone(do, make):
+    await _closed(do, make, "R-old")
+    await _closed(do, make, "R-new", days=1)
+    await _closed(do, make, "R-open", state=OrderState.REPORTED)
+    await _closed(do, make, "R-busy")
+    await do(lambda uow: uow.effects.add(make.effect("more", order="R-busy")))
+    assert await do(lambda uow: uow.purge.identities(before=make.now - 90 * DAY)) == 1
+    assert await do(lambda uow: uow.purge.identities(before=make.now - 90 * DAY)) == 0
+    keys = ("R-old", "R-new", "R-open", "R-busy")
+    kept = await do(lambda uow: [uow.vault.identity(key) for key in keys])
+    assert kept == [None, b"name", b"name", b"name"]
+
+
+async def test_the_journal_of_an_order_goes_as_a_whole(do, make):
+    order, line = await _closed(do, make, "R-old")
+    await _closed(do, make, "R-new", days=1)
+    assert await do(lambda uow: uow.purge.journal(before=make.now - 90 * DAY)) == 1
+
+    def left(uow):
+        known = uow.orders.known([order.task_id])
+        what = (uow.orders.line(line.key), uow.uploads.get("i-R-old"), uow.vault.identity("R-old"))
+        return known, what, uow.orders.by_barcode("b-R-old"), uow.effects.of_order("R-old", open_only=False)
+
+    assert await do(left) == (frozenset(), (None, None, None), (), ())
+    assert await do(lambda uow: uow.reports.versions("R-old", None)) == ()
+    assert await do(lambda uow: uow.book.refusals_since("rule", make.now - DAY)) == 1
+    assert await do(lambda uow: uow.orders.take("R-new").key) == "R-new"
+    assert await do(lambda uow: uow.effects.add(make.effect("e-R-old"))) is True
+
+
+@pytest.mark.parametrize("waiting", [ReportState.HELD, ReportState.MATCHED, ReportState.RECEIVED])
+async def test_an_order_with_an_unfinished_report_stays(do, make, waiting):
+    await _closed(do, make, "R-old")
+    await do(lambda uow: uow.reports.add(make.report(order="R-old", state=waiting)))
+    assert await do(lambda uow: uow.purge.journal(before=make.now)) == 0
+
+
+async def test_no_more_than_the_limit_at_once(do, make):
+    for number in range(5):
+        await _closed(do, make, f"R{number}", days=100 + number)
+    took = [await do(lambda uow: uow.purge.journal(before=make.now, limit=2)) for _ in range(4)]
+    assert took == [2, 2, 1, 0]
+
+
+async def test_documents_that_an_unfinished_report_names_stay(do, make):
+    def keep(content, days):
+        return lambda uow: uow.vault.put_document(content, "application/pdf", at=make.now - days * DAY)
+
+    old, named, done, new = [await do(keep(bytes([n]), days)) for n, days in enumerate((100, 100, 100, 1))]
+    assert named == hashlib.sha256(b"\x01").hexdigest()
+    waiting = make.report(state=ReportState.HELD, body=f'{{"documents":[{{"file":"{named}"}}]}}'.encode())
+    delivered = make.report(state=ReportState.DELIVERED, body=f'{{"documents":[{{"file":"{done}"}}]}}'.encode())
+    await do(lambda uow: (uow.reports.add(waiting), uow.reports.add(delivered)))
+    assert await do(lambda uow: uow.purge.documents(before=make.now - 90 * DAY, limit=1)) == 1
+    assert await do(lambda uow: uow.purge.documents(before=make.now - 90 * DAY)) == 1
+    kept = await do(lambda uow: [uow.vault.document(name) is not None for name in (old, named, done, new)])
+    assert kept == [False, True, False, True]
+
+
+async def test_what_belongs_to_no_order_goes_when_it_is_finished(do, make):
+    long_ago = make.now - 100 * DAY
+
+    def work(uow):
+        uow.effects.add(make.effect("done", due_at=long_ago, kind=EffectKind.MATCH))
+        uow.effects.add(make.effect("waits", due_at=long_ago, kind=EffectKind.LOOK))
+        uow.reports.add(make.report("P-gone", state=ReportState.DISMISSED, changed_at=long_ago))
+        uow.reports.add(make.report("P-held", state=ReportState.HELD, changed_at=long_ago))
+        uow.book.add_refusal("rule", "R", at=long_ago)
+        uow.book.open_alert(Alert(key="open", text="t", opened_at=long_ago))
+
+    await do(work)
+    (mine,) = await do.claim(kinds=[EffectKind.MATCH], now=long_ago)
+    await do(lambda uow: uow.effects.save(mine.done(long_ago)))
+    assert await do(lambda uow: uow.purge.journal(before=make.now - 90 * DAY)) == 0
+    assert await do(lambda uow: uow.effects.get(mine.id)) is None
+    assert [each.once for each in await do.claim()] == ["waits"]
+    assert [each.key for each in await do(lambda uow: uow.reports.waiting())] == ["P-held"]
+    assert await do(lambda uow: uow.book.refusals_since("rule", long_ago)) == 0
+    assert await do(lambda uow: uow.book.close_alert("open", now=make.now)) is True

@@ -1,0 +1,176 @@
+"""Pictures of the store for pages, commands and metrics."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import select
+
+from lab_agent.domain.journal import Alert, EffectKind, Event
+from lab_agent.domain.lifecycle import EffectState, LineState, OrderState, ReportState
+from lab_agent.domain.values import Identifier
+from lab_agent.errors import StoreError
+from lab_agent.ports.views import POLL_SUCCEEDED, Sort
+from lab_agent.store.tables import orders
+from lab_agent.store.views import SqlViews
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def views(sql_store):
+    return SqlViews(sql_store)
+
+
+@pytest.fixture
+async def day(do_sql, make):
+    """A small day: three orders, of which one is held and one has a parked effect and an unmapped report."""
+    now = make.now
+    held = make.order("RHELD", state=OrderState.HELD, reason="unknown contract", contract="C9", changed_at=now - 5 * HOUR)
+    given = make.order(
+        "RGIVEN",
+        state=OrderState.HANDED_OVER,
+        requisition=Identifier(system="s", value="0042"),
+        accession="A7",
+        seen_at=now + HOUR,
+        expected_at=now - HOUR,
+    )
+    closed = make.order("RCLOSED", state=OrderState.CLOSED, seen_at=now - HOUR)
+    lines = [
+        make.line("RGIVEN", "L1", state=LineState.ACCEPTED, accession="A7-1"),
+        make.line("RGIVEN", "L2", state=LineState.REFUSED),
+        make.line("RCLOSED", "L3", state=LineState.COMPLETED),
+    ]
+
+    def work(uow):
+        for order in (held, given, closed):
+            uow.orders.add(order)
+        for line in lines:
+            uow.orders.add_line(line)
+        uow.orders.set_labels("RGIVEN", [make.label("0001", lines[0])])
+        uow.effects.add(make.effect("parked", order="RGIVEN", subject="L1", due_at=now - 2 * HOUR))
+        uow.effects.add(make.effect("waits", order="RGIVEN", due_at=now - HOUR, kind=EffectKind.HANDOVER))
+        uow.effects.add(make.effect("later", due_at=now + HOUR))
+        uow.reports.add(make.report("P1", order="RGIVEN", state=ReportState.UNMAPPED, report_id="7", reason="GLU?"))
+        uow.reports.add(make.report("P2", state=ReportState.DELIVERED, order="RCLOSED"))
+        uow.book.open_alert(Alert(key="gone", text="t", opened_at=now))
+        uow.book.close_alert("gone", now=now)
+        uow.book.open_alert(Alert(key="here", text="t", opened_at=now))
+        uow.book.tell(Event(order="RGIVEN", at=now + HOUR, action="second", text="2"))
+        uow.book.tell(Event(order="RGIVEN", at=now, action="first", text="1", by="anna"))
+        uow.book.note(POLL_SUCCEEDED, now.isoformat())
+
+    await do_sql(work)
+    (parked,) = await do_sql.claim(limit=1)
+    await do_sql(lambda uow: uow.effects.save(parked.parked(now - 2 * HOUR, "no right")))
+    return now
+
+
+async def test_overview_of_nothing(views, make):
+    overview = await views.overview(now=make.now)
+    assert (overview.orders, overview.effects, overview.alerts, overview.last_poll, overview.due_since) == (
+        {},
+        {},
+        (),
+        None,
+        None,
+    )
+    assert (await views.failures()).total == 0
+
+
+async def test_overview(views, day):
+    overview = await views.overview(now=day)
+    assert overview.orders == {OrderState.HELD: 1, OrderState.HANDED_OVER: 1, OrderState.CLOSED: 1}
+    assert overview.lines == {LineState.ACCEPTED: 1, LineState.REFUSED: 1, LineState.COMPLETED: 1}
+    assert overview.effects == {EffectState.PARKED: 1, EffectState.DUE: 2}
+    assert overview.reports == {ReportState.UNMAPPED: 1, ReportState.DELIVERED: 1}
+    assert overview.oldest_orders == {OrderState.HELD: day - 5 * HOUR, OrderState.HANDED_OVER: day}
+    assert overview.oldest_effects[EffectState.PARKED] == day - 2 * HOUR
+    assert overview.oldest_reports == {ReportState.UNMAPPED: day}
+    assert (overview.due_since, overview.overdue_orders, overview.last_poll) == (day - HOUR, 1, day)
+    assert [alert.key for alert in overview.alerts] == ["here"]
+
+
+async def test_failures_longest_first(views, day):
+    page = await views.failures()
+    found = [(each.sort, each.ref, each.state, each.kind, each.order, each.reason) for each in page.items]
+    assert found == [
+        (Sort.ORDER, "RHELD", "held", "C9", "RHELD", "unknown contract"),
+        (Sort.EFFECT, "1", "parked", "line_task", "RGIVEN", "no right"),
+        (Sort.REPORT, "P1", "unmapped", "folder", "RGIVEN", "GLU?"),
+    ]
+    assert [each.since for each in page.items] == [day - 5 * HOUR, day - 2 * HOUR, day]
+    assert [each.attempts for each in page.items] == [0, 1, 0]
+    second = await views.failures(offset=1, limit=1)
+    assert ([each.ref for each in second.items], second.total, second.more) == (["1"], 3, True)
+
+
+async def test_orders_newest_first(views, day):
+    page = await views.orders()
+    assert [each.key for each in page.items] == ["RGIVEN", "RHELD", "RCLOSED"]
+    given = page.items[0]
+    assert (given.lines, given.ended_lines, given.open_effects, given.troubles) == (2, 1, 2, 2)
+    assert given.requisition == Identifier(system="s", value="0042")
+    assert [each.key for each in (await views.orders(states=[OrderState.HELD, OrderState.CLOSED])).items] == ["RHELD", "RCLOSED"]
+    last = await views.orders(offset=2, limit=2)
+    assert ([each.key for each in last.items], last.total, last.more) == (["RCLOSED"], 3, False)
+
+
+@pytest.mark.parametrize("search", ["RGIVEN", "rgiven", " task-2 ", "0042", "A7", "A7-1", "0001", "L2", "line-task-4"])
+async def test_an_order_is_found_by_any_of_its_names(views, day, search):
+    assert [each.key for each in (await views.orders(search=search)).items] == ["RGIVEN"]
+
+
+@pytest.mark.parametrize("search", ["42", "%", "'", "0001; --"])
+async def test_what_is_no_name_of_an_order(views, day, search):
+    assert (await views.orders(search=search)).items == ()
+
+
+async def test_search_and_state_together(views, day):
+    assert (await views.orders(search="0042", states=[OrderState.HELD])).total == 0
+    assert (await views.orders(search="  ")).total == 3
+
+
+async def test_one_order(views, day):
+    detail = await views.order("RGIVEN")
+    assert detail.order.key == "RGIVEN"
+    assert [line.key for line in detail.lines] == ["L1", "L2"]
+    assert [label.barcode for label in detail.labels] == ["0001"]
+    assert [effect.once for effect in detail.effects] == ["parked", "waits"]
+    assert [report.key for report in detail.reports] == ["P1"]
+    assert [(event.action, event.by) for event in detail.events] == [("first", "anna"), ("second", None)]
+    assert await views.order("RNONE") is None
+
+
+async def test_effects_reports_and_alerts(views, day):
+    assert [each.once for each in (await views.effects()).items] == ["parked", "waits", "later"]
+    assert [each.once for each in (await views.effects(states=[EffectState.PARKED])).items] == ["parked"]
+    assert [each.once for each in (await views.effects(kinds=[EffectKind.HANDOVER], states=[EffectState.DUE])).items] == ["waits"]
+    assert (await views.effect(1)).once == "parked"
+    assert await views.effect(99) is None
+    assert [each.key for each in (await views.reports()).items] == ["P2", "P1"]
+    assert [each.key for each in (await views.reports(states=[ReportState.UNMAPPED])).items] == ["P1"]
+    assert (await views.report("P1")).body == b"{}"
+    assert await views.report("P9") is None
+    assert [each.key for each in (await views.alerts()).items] == ["here", "gone"]
+
+
+async def test_counts(views, day):
+    counts = await views.counts(now=day)
+    assert counts.effects == {
+        (EffectKind.LINE_TASK, EffectState.PARKED): 1,
+        (EffectKind.LINE_TASK, EffectState.DUE): 1,
+        (EffectKind.HANDOVER, EffectState.DUE): 1,
+    }
+    assert (counts.alerts, counts.due_since, counts.last_poll) == (1, day - HOUR, day)
+    assert counts.orders[OrderState.HELD] == 1
+
+
+async def test_looking_cannot_write(sql_store, do_sql, make):
+    await do_sql(lambda uow: uow.orders.add(make.order("R1")))
+    with pytest.raises(StoreError):
+        await sql_store.read(lambda connection: connection.execute(orders.delete()))
+    for number in range(8):
+        await do_sql(lambda uow, number=number: uow.book.note("k", f"{number}"))
+        assert await sql_store.read(lambda connection: connection.scalar(select(orders.c.key))) == "R1"
