@@ -1,0 +1,113 @@
+"""Values of results into JSON, with the digits that they came with (FHIR STU3; interface: Observation, value forms)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from lab_agent.domain.results import Document, ReferenceRange, ReportedObservation
+from lab_agent.domain.values import CodeableConcept, Coding, Identifier, Period, Quantity, Range, Ratio, SampledData
+from lab_agent.errors import DataInvalidError, Problem
+
+AttachmentOut = Callable[[Document], Mapping[str, Any]]
+
+
+def value_of(observation: ReportedObservation, attachment: AttachmentOut, where: str) -> dict[str, Any]:
+    """Give the one `value[x]` of an observation. Raises `DataInvalidError` where there is none, or more than one."""
+    found = dict(_values(observation, attachment))
+    if len(found) != 1:
+        mend = "give exactly one value_… field"
+        raise DataInvalidError((Problem(where, f"has {len(found)} values", mend),))
+    return found
+
+
+def _values(observation: ReportedObservation, attachment: AttachmentOut) -> Iterator[tuple[str, Any]]:
+    writers: tuple[tuple[str, Any, Callable[[Any], Any]], ...] = (
+        ("valueQuantity", observation.value_quantity, quantity),
+        ("valueCodeableConcept", observation.value_codeable_concept, concept),
+        ("valueString", observation.value_string, str),
+        ("valueRange", observation.value_range, range_),
+        ("valueRatio", observation.value_ratio, ratio),
+        ("valueSampledData", observation.value_sampled_data, sampled_data),
+        ("valueAttachment", observation.value_attachment, attachment),
+        ("valueTime", observation.value_time, lambda value: value.isoformat()),
+        ("valueDateTime", observation.value_date_time, date_time),
+        ("valuePeriod", observation.value_period, period),
+    )
+    for name, value, write in writers:
+        if value is not None:
+            yield name, write(value)
+
+
+def quantity(value: Quantity) -> dict[str, Any]:
+    """A Quantity."""
+    fields = {"comparator": value.comparator, "unit": value.unit, "system": value.system, "code": value.code}
+    return {"value": value.value, **filled(fields)}
+
+
+def simple_quantity(value: Quantity) -> dict[str, Any]:
+    """A SimpleQuantity: without a comparator."""
+    return {key: each for key, each in quantity(value).items() if key != "comparator"}
+
+
+def range_(value: Range) -> dict[str, Any]:
+    """A Range."""
+    return {name: simple_quantity(end) for name, end in (("low", value.low), ("high", value.high)) if end}
+
+
+def ratio(value: Ratio) -> dict[str, Any]:
+    """A Ratio."""
+    return {"numerator": quantity(value.numerator), "denominator": quantity(value.denominator)}
+
+
+def sampled_data(value: SampledData) -> dict[str, Any]:
+    """A SampledData."""
+    limits = filled({"factor": value.factor, "lowerLimit": value.lower_limit, "upperLimit": value.upper_limit})
+    origin = simple_quantity(value.origin)
+    return {"origin": origin, "period": value.period, **limits, "dimensions": value.dimensions, "data": value.data}
+
+
+def period(value: Period) -> dict[str, Any]:
+    """A Period."""
+    return {name: date_time(end) for name, end in (("start", value.start), ("end", value.end)) if end}
+
+
+def concept(value: CodeableConcept) -> dict[str, Any]:
+    """A CodeableConcept."""
+    codings = [coding(each) for each in value.coding]
+    return filled({"coding": codings or None, "text": value.text})
+
+
+def coding(value: Coding) -> dict[str, Any]:
+    """A Coding."""
+    return filled({"system": value.system, "code": value.code, "display": value.display})
+
+
+def identifier(value: Identifier) -> dict[str, Any]:
+    """An Identifier."""
+    return filled({"system": value.system, "value": value.value})
+
+
+def date_time(value: datetime) -> str:
+    """A dateTime or instant. Raises `DataInvalidError` without an offset."""
+    if value.tzinfo is None:
+        raise DataInvalidError((Problem("time", "has no offset", "give every time with its offset"),))
+    return value.isoformat()
+
+
+def reference_range(value: ReferenceRange) -> dict[str, Any]:
+    """Reference values: the types that the interface leaves open are FHIR's, under the interface's names."""
+    parts = {
+        "low": simple_quantity(value.low) if value.low else None,
+        "high": simple_quantity(value.high) if value.high else None,
+        "meaning": concept(value.meaning) if value.meaning else None,
+        "age": range_(value.age) if value.age else None,
+        "text": value.text,
+    }
+    return filled(parts)
+
+
+def filled(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that have a value."""
+    return {key: value for key, value in fields.items() if value is not None}

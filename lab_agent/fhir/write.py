@@ -1,0 +1,76 @@
+"""Task updates: only our own fields change, everything else goes back exactly as it was read (law 4).
+
+A PUT replaces the whole resource, so what is missing here would be gone there. Outputs are set, never appended once more: the
+sentence that is there already stays once, and other parties' outputs stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+Json = Mapping[str, Any]
+PutSecurity = Literal["as_read", "short", "omit"]
+
+
+def task_status(body: Json) -> str | None:
+    """The status of a Task; None where it has none."""
+    status = body.get("status")
+    return status if isinstance(status, str) else None
+
+
+def task_is(body: Json, status: str, outputs: Sequence[str] | None) -> bool:
+    """Whether a Task has this status and carries these sentences already (None: whatever its outputs are)."""
+    return task_status(body) == status and (outputs is None or set(outputs) <= _sentences(body))
+
+
+def task_update(
+    body: Json,
+    *,
+    status: str,
+    outputs: Sequence[str] | None,
+    put_security: PutSecurity = "as_read",
+    replaces: Sequence[str] = (),
+) -> Json:
+    """Give the Task as it shall be; `body` is not changed.
+
+    `outputs` are our sentences (interface: Task.output[].valueString); None leaves the outputs as they are. `replaces` are
+    sentences that we set earlier and that no longer hold. `put_security` says what becomes of meta.security: as read, with the
+    short names of the rights, or left out.
+    """
+    changed = {**body, "status": status}
+    if outputs is not None:
+        changed["output"] = _outputs(body.get("output"), outputs, frozenset(replaces) - set(outputs))
+        if not changed["output"]:
+            del changed["output"]
+    if put_security != "as_read" and isinstance(body.get("meta"), Mapping):
+        changed["meta"] = _meta(body["meta"], put_security)
+    return changed
+
+
+def _outputs(existing: Any, outputs: Sequence[str], gone: frozenset[str]) -> list[Any]:
+    kept = [each for each in existing if _sentence(each) not in gone] if isinstance(existing, list | tuple) else []
+    there = {_sentence(each) for each in kept}
+    return kept + [{"valueString": text} for text in dict.fromkeys(outputs) if text not in there]
+
+
+def _sentences(body: Json) -> set[str | None]:
+    existing = body.get("output")
+    return {_sentence(each) for each in existing} if isinstance(existing, list | tuple) else set()
+
+
+def _sentence(output: Any) -> str | None:
+    value = output.get("valueString") if isinstance(output, Mapping) else None
+    return value if isinstance(value, str) else None
+
+
+def _meta(meta: Json, put_security: PutSecurity) -> Json:
+    if put_security == "omit":
+        return {key: value for key, value in meta.items() if key != "security"}
+    entries = meta.get("security")
+    return {**meta, "security": [_short(each) for each in entries]} if isinstance(entries, list | tuple) else meta
+
+
+def _short(entry: Any) -> Any:
+    system = entry.get("system") if isinstance(entry, Mapping) else None
+    return {**entry, "system": system.rstrip("/").rsplit("/", 1)[-1]} if isinstance(system, str) else entry

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from copy import deepcopy
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab_agent import exact_json
+from lab_agent.fhir.write import task_is, task_status, task_update
+
+TASK = {
+    "resourceType": "Task",
+    "id": "t1",
+    "meta": {
+        "versionId": "3",
+        "security": [
+            {"system": "https://exchange.example/api/security/updatebody", "code": "g"},
+            {"system": "read", "code": "g"},
+        ],
+    },
+    "status": "requested",
+    "extension": [{"url": "x", "valueDecimal": Decimal("1.20")}],
+    "output": [{"type": {"text": "theirs"}, "valueString": "their words"}, {"valueReference": {"reference": "x/1"}}],
+}
+
+
+def test_only_our_fields_change_and_the_input_does_not() -> None:
+    before = deepcopy(TASK)
+    changed = task_update(TASK, status="cancelled", outputs=("no barcode",))
+    assert before == TASK
+    assert {key: value for key, value in changed.items() if key not in {"status", "output"}} == {
+        key: value for key, value in TASK.items() if key not in {"status", "output"}
+    }
+    assert changed["status"] == "cancelled"
+    assert changed["output"] == [*TASK["output"], {"valueString": "no barcode"}]
+    assert b"1.20" in exact_json.dumps(changed)
+
+
+def test_outputs_are_set_once_however_often_it_is_done() -> None:
+    once = task_update(TASK, status="cancelled", outputs=("a", "b", "a"))
+    assert task_update(once, status="cancelled", outputs=("a", "b")) == once
+    assert [each.get("valueString") for each in once["output"]] == ["their words", None, "a", "b"]
+
+
+def test_sentences_that_no_longer_hold_are_replaced_and_others_stay() -> None:
+    once = task_update(TASK, status="cancelled", outputs=("old", "both"))
+    again = task_update(once, status="cancelled", outputs=("both", "new"), replaces=("old", "both"))
+    assert [each.get("valueString") for each in again["output"]] == ["their words", None, "both", "new"]
+
+
+@pytest.mark.parametrize(("outputs", "expected"), [(None, TASK["output"]), ((), TASK["output"])])
+def test_outputs_that_are_not_given_stay(outputs: Any, expected: Any) -> None:
+    assert task_update(TASK, status="completed", outputs=outputs)["output"] == expected
+
+
+def test_no_empty_output_is_written() -> None:
+    assert "output" not in task_update({"status": "requested"}, status="completed", outputs=())
+
+
+@pytest.mark.parametrize(
+    ("put_security", "meta"),
+    [
+        ("as_read", TASK["meta"]),
+        ("short", {"versionId": "3", "security": [{"system": "updatebody", "code": "g"}, {"system": "read", "code": "g"}]}),
+        ("omit", {"versionId": "3"}),
+    ],
+)
+def test_rights_go_back_as_set(put_security: Any, meta: Any) -> None:
+    assert task_update(TASK, status="completed", outputs=None, put_security=put_security)["meta"] == meta
+
+
+def test_it_is_seen_whether_it_is_so_already() -> None:
+    done = task_update(TASK, status="cancelled", outputs=("a",))
+    assert task_is(done, "cancelled", ("a",))
+    assert task_is(done, "cancelled", None)
+    assert not task_is(done, "cancelled", ("b",))
+    assert not task_is(done, "completed", ("a",))
+    assert task_status({"status": 5}) is None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda child: (
+        st.lists(child, max_size=3) | st.dictionaries(st.sampled_from(["valueString", "system", "security", "x"]), child)
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["status", "output", "meta", "for"]), JSON), st.lists(st.text(max_size=5)))
+def test_whatever_was_read_it_becomes_so_and_stays_so(body: dict[str, Any], outputs: list[str]) -> None:
+    changed = task_update(body, status="cancelled", outputs=outputs, put_security="short")
+    assert task_is(changed, "cancelled", outputs)
+    assert task_update(changed, status="cancelled", outputs=outputs, put_security="short") == changed
