@@ -29,7 +29,7 @@ FIELDS = frozenset(
     action adapter address age alert answered attempt attempts by cause changed code component contract count counterparty
     delay document documents due dropped effect elapsed endpoint error event expires fence field file found generation grant
     groups held host id interval item items job kept key kind lane lease level limit line lines listening logger message method
-    metric mode next number of operation order orders origin outage outcome owner page pages part path paths phase pid pool port
+    metric mode needs_restart next number observations of operation order orders origin outage outcome owner page pages part path paths phase pid pool port
     procedure_request problem problems purged reason refused released report reports resource resource_type rule rules
     schema seconds sequence severity signal size source state states status step stopped task template tick timestamp tries
     until url_path version versions waited waiting warning why worker written

@@ -1,0 +1,49 @@
+"""All commands together, and the one place where an error becomes a sentence."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+import typer
+
+from lab_agent.cli import adapters, check, daemon, db, init, login, orders, outbox, results, schema, users
+from lab_agent.cli.shown import complain
+from lab_agent.errors import LabAgentError
+
+app = typer.Typer(
+    name="lab-agent",
+    help="The laboratory's end of an order exchange: orders in, results out, none lost and none done twice.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(daemon.run)
+app.command("init")(init.init)
+app.command("login")(login.login)
+app.command("check")(check.check)
+app.command("adapters")(adapters.adapters)
+app.add_typer(schema.app, name="schema")
+app.add_typer(orders.app, name="orders")
+app.add_typer(results.app, name="results")
+app.add_typer(outbox.app, name="outbox")
+app.add_typer(db.app, name="db")
+app.add_typer(users.app, name="user")
+
+
+def run() -> int:
+    """Run one command and give its exit code. What is not an error of ours is named by its place, never by its data."""
+    try:
+        app()
+    except SystemExit as exc:
+        return exc.code if isinstance(exc.code, int) else int(exc.code is not None)
+    except LabAgentError as exc:
+        complain(str(exc))
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read us has gone; nothing is left to say, and nobody to say it to
+    except OSError as exc:
+        complain(f"{exc.filename or 'The machine'}: {exc.strerror or type(exc).__name__}")
+    except Exception as exc:  # noqa: BLE001 - the outermost rim: no trace and no data on a laboratory's screen
+        place = traceback.extract_tb(exc.__traceback__)[-1]
+        complain(f"An error of the program itself, {type(exc).__name__} at {place.filename}:{place.lineno}. Please report it.")
+    return 1

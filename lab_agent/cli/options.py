@@ -1,0 +1,28 @@
+"""Options that many commands share."""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lab_agent.settings_sources import CONFIG_VARIABLE
+
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", envvar=CONFIG_VARIABLE, show_envvar=True, metavar="PATH", help="The settings file (TOML)."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many to show at most.")]
+Offset = Annotated[int, typer.Option("--offset", min=0, help="How many to leave out before them.")]
+By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who decides; by default the user of this machine.")]
+
+
+def decider(by: str | None) -> str:
+    """Who decides: as given, else the user of this machine."""
+    try:
+        return by or getpass.getuser()
+    except (KeyError, OSError):
+        return "command line"

@@ -1,0 +1,25 @@
+"""The sheet that a laboratory sends for its registration at the exchange service."""
+
+from __future__ import annotations
+
+from lab_agent.cli.shown import Row
+from lab_agent.settings import Settings
+
+_FUNCTIONS = ("GET nomenclature", "GET eta", "POST questionnaire", "POST preanalytics")
+_UNKNOWN = "(not known yet: set api.public_url)"
+
+
+def sheet(settings: Settings, token: str) -> Row:
+    """Public address, callback address and credentials for calls to the laboratory's API; the token is shown this once."""
+    address = (settings.api.public_url or "").rstrip("/")
+    oauth = settings.exchange.oauth
+    functions = {call.split()[1]: f"{call.split()[0]} {address or _UNKNOWN}/{call.split()[1]}" for call in _FUNCTIONS}
+    return {
+        "laboratory": settings.exchange.laboratory,
+        "contracts": sorted(settings.exchange.contracts),
+        "public_address": address or _UNKNOWN,
+        **functions,
+        "authorization": f"Authorization: Bearer {token}",
+        "callback_address": oauth.redirect_uri or f"(none: the laboratory signs in by {oauth.grant})",
+        "client_id": oauth.client_id,
+    }
