@@ -1,0 +1,83 @@
+"""The page for adapter authors is true: its example passes the suite, its JSON is read, its table is that of the settings."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from lab_agent.codec import load_message, load_order
+from lab_agent.domain.results import LabRefusal, LabReport
+from lab_agent.lis import contract
+from lab_agent.lis.folder import FolderSettings
+from lab_agent.lis.shape import METHODS
+from lab_agent.lis.testing import AdapterContract
+
+PAGE = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)
+
+
+def test_the_example_passes_the_suite(tmp_path: Path) -> None:
+    for block in blocks("python"):
+        (tmp_path / block.split("\n", 1)[0].removeprefix("# ")).write_text(block, encoding="utf-8")
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-W",
+            "error",
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:asyncio",
+            "--rootdir",
+            ".",
+            ".",
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    tests = sum(1 for name in dir(AdapterContract) if name.startswith("test_"))
+    assert f"{tests} passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_json_is_what_is_read() -> None:
+    order, report, refusal = (block.encode() for block in blocks("json"))
+    assert load_order(order).lines
+    read = load_message(report)
+    assert isinstance(read, LabReport)
+    assert str(read.observations[0].value_quantity.value) == "134.0"  # type: ignore[union-attr]
+    assert isinstance(load_message(refusal), LabRefusal)
+
+
+def test_the_tables_are_complete() -> None:
+    named = set(re.findall(r"`(\w+)`", PAGE))
+    assert set(FolderSettings.model_fields) <= named
+    for method in METHODS:
+        assert f"| `{method}(" in PAGE
+
+
+def test_the_defaults_are_those_of_the_settings() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([\d,]+) \|", PAGE, flags=re.MULTILINE))
+    assert set(rows) == {"settle", "document_wait", "max_result_bytes", "max_document_bytes", "batch"}
+    for name, value in rows.items():
+        assert FolderSettings.model_fields[name].default == float(value.replace(",", ""))
+
+
+def test_the_settings_are_toml() -> None:
+    for block in blocks("toml"):
+        tomllib.loads(block)
+
+
+def test_all_that_the_contract_offers_is_there() -> None:
+    assert all(getattr(contract, name) for name in contract.__all__)
+    imported = re.findall(r"from lab_agent\.lis\.contract import (.*)", PAGE)
+    assert {name for line in imported for name in line.split(", ")} <= set(contract.__all__)
