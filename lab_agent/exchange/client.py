@@ -88,8 +88,8 @@ class ExchangeClient:
             await self.check()  # signed in after all: then the 401 is about this resource
             raise NotReadable(f"{asked.what} was answered with 401", status=401) from exc
         version = wire.etag_version(answer.headers.get("etag")) or wire.body_version(body)
-        if not wire.is_a(body, resource_type) or version is None:
-            raise unreadable(asked, f"something that is no {resource_type} with a version")
+        if not wire.is_a(body, resource_type) or wire.body_id(body) not in {None, resource_id} or version is None:
+            raise unreadable(asked, f"something that is not that {resource_type} with a version")
         return Saved(resource_type=resource_type, id=resource_id, version=version, body=body)
 
     async def create(self, resource_type: str, body: Json, *, if_none_exist: Identifier | None = None) -> Saved:
@@ -106,7 +106,10 @@ class ExchangeClient:
         sent = wire.with_security(body, self._settings.put_security)
         address = self._paths.update(resource_type, resource_id)
         answer = await self._calls.write(asked, "PUT", address, {"If-Match": wire.if_match(version)}, sent)
-        return _saved(asked, answer, resource_type, {**sent, "id": resource_id})
+        saved = _saved(asked, answer, resource_type, {**sent, "id": resource_id})
+        if saved.id != resource_id:
+            raise unreadable(asked, f"another {resource_type}")
+        return saved
 
     async def find(self, resource_type: str, identifier: Identifier) -> tuple[Saved, ...]:
         """See the port. A match without a version is read once more, for its ETag."""

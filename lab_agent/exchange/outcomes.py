@@ -30,6 +30,7 @@ from lab_agent.errors import (
 )
 
 _LONGEST_TEXT = 500
+_LONGEST_WAIT = 3600.0
 
 
 class Kind(Enum):
@@ -95,18 +96,21 @@ def read_issues(body: bytes) -> tuple[Issue, ...]:
 
 
 def retry_after(value: str | None, now: datetime) -> float | None:
-    """Seconds to wait, from either form of Retry-After (seconds, or an HTTP-date); None where there is none to understand."""
+    """Seconds to wait, from either form of Retry-After (seconds, or an HTTP-date); None where there is none to understand.
+
+    Never more than an hour: a longer wait is more often a mistake of a clock than a wish.
+    """
     if value is None:
         return None
     text = value.strip()
     if text.isascii() and text.isdigit():
-        return float(text[:9])
+        return min(float(text[:9]), _LONGEST_WAIT)
     try:
         until = parsedate_to_datetime(text)
     except (ValueError, TypeError, OverflowError):
         return None
     until = until if until.tzinfo else until.replace(tzinfo=UTC)
-    return max(0.0, (until - now).total_seconds())
+    return min(max(0.0, (until - now).total_seconds()), _LONGEST_WAIT)
 
 
 def _refusal(asked: Asked, status: int) -> type[ServiceRefusal]:

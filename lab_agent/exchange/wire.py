@@ -29,13 +29,13 @@ def body_version(body: Json) -> str | None:
     """`meta.versionId` of a resource."""
     meta = body.get("meta")
     version = meta.get("versionId") if isinstance(meta, dict) else None
-    return None if version is None else str(version)
+    return str(version) if isinstance(version, str | int) and not isinstance(version, bool) and version != "" else None
 
 
 def body_id(body: Json) -> ResourceId | None:
     """`id` of a resource."""
     found = body.get("id")
-    return None if found in {None, ""} else ResourceId(str(found))
+    return ResourceId(found) if isinstance(found, str) and found else None
 
 
 def located(location: str | None) -> tuple[ResourceId, str | None] | None:
@@ -46,17 +46,20 @@ def located(location: str | None) -> tuple[ResourceId, str | None] | None:
 
 def matches(bundle: Json, resource_type: str) -> list[Json]:
     """Resources of one type in a page of a search; `entry` may be missing, and others (an OperationOutcome) may be among them."""
-    entries = bundle.get("entry") or []
-    resources = (entry.get("resource") for entry in entries if isinstance(entry, dict))
+    resources = (entry.get("resource") for entry in _objects(bundle.get("entry")))
     return [found for found in resources if isinstance(found, dict) and is_a(found, resource_type)]
 
 
 def next_link(bundle: Json) -> str | None:
     """Address of the next page."""
-    for link in bundle.get("link") or []:
-        if isinstance(link, dict) and link.get("relation") == "next" and isinstance(link.get("url"), str):
+    for link in _objects(bundle.get("link")):
+        if link.get("relation") == "next" and isinstance(link.get("url"), str):
             return str(link["url"])
     return None
+
+
+def _objects(value: Any) -> list[Json]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def is_a(body: Json, resource_type: str) -> bool:
@@ -75,7 +78,7 @@ def once_each(resources: Iterable[Json]) -> tuple[Json, ...]:
 def with_security(body: Json, how: Literal["as_read", "short", "omit"]) -> Json:
     """Give the body as `exchange.put_security` wants its rights in a PUT."""
     meta = body.get("meta")
-    if how == "as_read" or not isinstance(meta, dict) or "security" not in meta:
+    if how == "as_read" or not isinstance(meta, dict) or not isinstance(meta.get("security"), list):
         return body
     if how == "omit":
         return {**body, "meta": {key: value for key, value in meta.items() if key != "security"}}

@@ -156,6 +156,15 @@ async def test_read_without_etag_takes_the_version_of_the_body(make_client: Make
     assert (await make_client().read("Task", rid("t1"))).version == "4"
 
 
+async def test_another_resource_than_the_one_asked_for_is_not_taken_for_it(make_client: Make, router: respx.MockRouter) -> None:
+    router.get(f"{BASE}fhir/patient/p1").respond(json={"resourceType": "Patient", "id": "p2", "meta": {"versionId": "1"}})
+    router.put(f"{BASE}fhir/Task/t1").respond(json=task(2))
+    with pytest.raises(errors.ServiceUnavailable):
+        await make_client().read("Patient", rid("p1"))
+    with pytest.raises(errors.AnswerUnreadable):
+        await make_client().update("Task", rid("t1"), task(1), version="1")
+
+
 @pytest.mark.parametrize("resource_id", ["", ".", ".."])
 async def test_an_id_cannot_walk_through_addresses(make_client: Make, router: respx.MockRouter, resource_id: str) -> None:
     with pytest.raises(errors.ForeignOrigin):
@@ -200,7 +209,7 @@ async def test_no_more_calls_at_once_than_were_allowed(make_client: Make, router
         for _ in range(5):
             await asyncio.sleep(0)
         running -= 1
-        return httpx.Response(200, json=task(1))
+        return httpx.Response(200, json=task(int(request.url.path.rpartition("t")[2])))
 
     router.get(url__startswith=f"{BASE}fhir/task/").mock(side_effect=slow)
     client = make_client(max_concurrency=3)

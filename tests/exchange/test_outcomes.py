@@ -75,6 +75,8 @@ def test_issues_are_kept_and_diagnostics_stay_out_of_the_sentence() -> None:
     [
         ("120", 120.0),
         (" 3 ", 3.0),
+        ("99999999999999999999", 3600.0),
+        ("Tue, 01 Mar 2050 12:00:30 GMT", 3600.0),
         ("Sun, 01 Mar 2026 12:00:30 GMT", 30.0),
         ("Sun, 01 Mar 2026 11:00:00 GMT", 0.0),
         ("Sun, 01 Mar 2026 12:00:30 -0000", 30.0),
