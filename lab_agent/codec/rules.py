@@ -36,7 +36,7 @@ def order_rules(tree: Mapping[str, Any]) -> list[Found]:
 def message_rules(kind: type[Any], tree: Mapping[str, Any]) -> list[Found]:
     """Say what is wrong with a report or a refusal beyond its fields."""
     rules = _refusal(tree) if kind is LabRefusal else _report(tree)
-    return [*rules, *_quantities(tree, ())]
+    return [*rules, *_everywhere(tree, ())]
 
 
 def _refusal(tree: Mapping[str, Any]) -> Iterator[Found]:
@@ -95,16 +95,18 @@ def _age(age: Mapping[str, Any], place: Place) -> Iterator[Found]:
         yield Found(place, "is an age range upside down", "give low and high so that low is the smaller one")
 
 
-def _quantities(tree: Any, place: Place) -> Iterator[Found]:
-    """Look at every quantity: a comparator is one of the four."""
+def _everywhere(tree: Any, place: Place) -> Iterator[Found]:
+    """Look at every quantity and every text."""
     if isinstance(tree, list):
         for index, item in enumerate(tree):
-            yield from _quantities(item, (*place, index))
+            yield from _everywhere(item, (*place, index))
     elif isinstance(tree, Mapping):
         if place and place[-1] in _QUANTITIES and tree.get("comparator") not in (None, *COMPARATORS):
             yield Found((*place, "comparator"), "is no comparator", f"write one of {' '.join(COMPARATORS)}, or leave it out")
         for key, item in tree.items():
-            yield from _quantities(item, (*place, key))
+            yield from _everywhere(item, (*place, key))
+    elif isinstance(tree, str) and "\0" in tree:
+        yield Found(place, "holds a NUL character", "leave it out: neither databases nor the exchange take it")
 
 
 def _entries(holder: Mapping[str, Any], name: str) -> Iterator[tuple[int, Mapping[str, Any]]]:

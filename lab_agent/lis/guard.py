@@ -75,34 +75,48 @@ class GuardedAdapter:
 
     async def prepare(self, order: LabOrder) -> None:
         """Prepare the order."""
-        await self._ready(order.key)
-        await self._call("prepare", self._adapter.prepare(order), key=order.key)
+        end = await self._ready(order.key)
+        await self._call("prepare", self._adapter.prepare(order), key=order.key, end=end)
 
     async def submit(self, order: LabOrder) -> Receipt:
         """Hand the order over. What is not one of the three failures leaves the outcome unknown."""
-        await self._ready(order.key)
-        given = await self._call("submit", self._adapter.submit(order), key=order.key, otherwise=LisOutcomeUnknown)
+        end = await self._ready(order.key)
+        given = await self._call("submit", self._adapter.submit(order), key=order.key, end=end, otherwise=LisOutcomeUnknown)
         return receipt(given, self._name)
 
     async def was_received(self, key: OrderKey) -> bool | None:
         """Ask whether the LIS has the order."""
-        await self._ready(key)
-        return yes_no_unknown(await self._call("was_received", self._adapter.was_received(key), key=key), self._name)
+        end = await self._ready(key)
+        given = await self._call("was_received", self._adapter.was_received(key), key=key, end=end)
+        return yes_no_unknown(given, self._name)
 
     async def cancel(self, order: OrderKey, lines: tuple[LineKey, ...], reason: str) -> None:
         """Tell of a withdrawal."""
-        await self._ready(order)
-        await self._call("cancel", self._adapter.cancel(order, lines, reason), key=order)
+        end = await self._ready(order)
+        await self._call("cancel", self._adapter.cancel(order, lines, reason), key=order, end=end)
 
     async def collect(self) -> int:
         """Take what is there."""
-        await self._ready("collect")
-        return count(await self._call("collect", self._adapter.collect(), key="collect"), self._name)
+        end = await self._ready("collect")
+        return count(await self._call("collect", self._adapter.collect(), key="collect", end=end), self._name)
 
-    async def _ready(self, key: str) -> None:
+    async def _ready(self, key: str) -> float:
+        """Start where that is still to be done; gives the loop's time at which the call has to end, the start included.
+
+        The whole must end within `timeout`: the agent's claim on an order outlasts that, and no more.
+        """
+        end = self._end()
         if key in self._left_behind.values():
             raise LisUnavailable(f"the adapter {self._name} is still busy with an earlier call that did not end in time")
-        await self._ensure_started()
+        try:
+            async with asyncio.timeout_at(end):
+                await self._ensure_started()
+        except TimeoutError as exc:
+            raise LisUnavailable(f"the adapter {self._name} did not start within {self._timeout:g} seconds") from exc
+        return end
+
+    def _end(self) -> float:
+        return asyncio.get_running_loop().time() + self._timeout
 
     async def _ensure_started(self) -> None:
         async with self._starting:
@@ -116,12 +130,19 @@ class GuardedAdapter:
             self._started = True
 
     async def _call(
-        self, call: str, work: Coroutine[Any, Any, T], *, key: str = "", otherwise: type[Failure] = LisUnavailable
+        self,
+        call: str,
+        work: Coroutine[Any, Any, T],
+        *,
+        key: str = "",
+        end: float | None = None,
+        otherwise: type[Failure] = LisUnavailable,
     ) -> T:
         task = asyncio.ensure_future(_contained(work))
         task.set_name(f"lis:{self._name}:{call}")
         try:
-            await asyncio.wait({task}, timeout=self._timeout)
+            now = asyncio.get_running_loop().time()
+            await asyncio.wait({task}, timeout=max(0.0, (end or self._end()) - now))
         finally:
             if not task.done():
                 self._leave_behind(task, key)

@@ -110,6 +110,10 @@ def test_a_comparator_is_one_of_four() -> None:
     assert list(found) == ["observations[0].value_quantity.comparator"]
 
 
+def test_a_nul_character_is_named() -> None:
+    assert set(problems(report(observations=[observation(note="a\0b")], accession="\0"))) == {"observations[0].note", "accession"}
+
+
 def test_a_refusal_is_told_by_its_kind() -> None:
     body = {"kind": "refusal", "order": "RABC", "not_performed": [{"line": "L1", "reason": "haemolysed"}], "collect_again": True}
     assert isinstance(codec.load_message(json.dumps(body).encode()), LabRefusal)

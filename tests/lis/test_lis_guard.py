@@ -211,6 +211,17 @@ async def test_a_lis_that_was_away_at_the_start_is_tried_again() -> None:
     assert odd.calls.count("start") == 3
 
 
+async def test_a_start_that_hangs_is_part_of_the_time_that_a_call_has() -> None:
+    odd = Odd(start=forever)
+    guarded = GuardedAdapter(odd, "odd", timeout=0.02)
+    with pytest.raises(LisUnavailable, match="did not"):
+        await guarded.start(MemoryInbox())
+    await until(lambda: not guarded._left_behind)
+    with pytest.raises(LisUnavailable, match="did not start within"):
+        await guarded.submit(ORDER)
+    assert "submit" not in odd.calls
+
+
 async def test_nothing_is_called_before_the_start_but_the_check() -> None:
     odd = Odd()
     guarded = GuardedAdapter(odd, "odd", timeout=5)
