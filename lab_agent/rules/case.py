@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 
 from lab_agent.catalogue.items import Item
-from lab_agent.domain.received import Link, ReceivedContainer, ReceivedLine, ReceivedOrder, ReceivedRequest, ReceivedSpecimen
+from lab_agent.domain.received import (
+    Link,
+    ReceivedContainer,
+    ReceivedLine,
+    ReceivedOrder,
+    ReceivedRequest,
+    ReceivedSpecimen,
+    ResourceRef,
+)
 from lab_agent.domain.systems import CodeSystem, SystemMatch
 from lab_agent.domain.values import Coding, Identifier
 from lab_agent.rules.catalogue_view import CatalogueView
 from lab_agent.rules.facts import Facts
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Case:
-    """The order, the catalogue (None where it cannot be read) and the facts."""
+    """The order, the catalogue (None where it cannot be read) and the facts. What many rules ask is worked out once."""
 
     order: ReceivedOrder
     catalogue: CatalogueView | None
@@ -40,6 +49,10 @@ class Case:
 
     def contract(self) -> str | None:
         """The one known contract of the order; None if there is not exactly one."""
+        return self._contract
+
+    @cached_property
+    def _contract(self) -> str | None:
         codes = {self.contract_code(link) for _, request in self.lines() for link in self.contract_links(request)}
         code = codes.pop() if len(codes) == 1 else None
         return code if code in self.facts.contracts else None
@@ -50,6 +63,13 @@ class Case:
 
     def items(self, request: ReceivedRequest) -> tuple[Item, ...]:
         """The test in every catalogue version that the clinic may have seen; empty where it is not known."""
+        return self._items.get(request.ref, ())
+
+    @cached_property
+    def _items(self) -> Mapping[ResourceRef, tuple[Item, ...]]:
+        return {request.ref: self._find_items(request) for request in self.order.requests}
+
+    def _find_items(self, request: ReceivedRequest) -> tuple[Item, ...]:
         contract, coding = self.contract(), self.item_coding(request)
         if self.catalogue is None or contract is None or coding is None:
             return ()
@@ -67,8 +87,11 @@ class Case:
 
     def specimens(self) -> Iterator[tuple[ReceivedSpecimen, tuple[str, ...]]]:
         """The Specimens with the ids of the lines that are made from them."""
-        for specimen in self.order.specimens:
-            yield specimen, tuple(line.id for line in self.order.lines_of(specimen))
+        yield from self._specimens
+
+    @cached_property
+    def _specimens(self) -> tuple[tuple[ReceivedSpecimen, tuple[str, ...]], ...]:
+        return tuple((each, tuple(line.id for line in self.order.lines_of(each))) for each in self.order.specimens)
 
     def containers(self) -> Iterator[tuple[ReceivedSpecimen, ReceivedContainer, tuple[str, ...]]]:
         """The containers of all Specimens, with the ids of the lines."""

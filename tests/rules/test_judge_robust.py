@@ -19,7 +19,7 @@ JUNK = st.one_of(
 )
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
 def test_anything_is_judged(data: st.DataObject, wire: Any, judged: Any) -> None:
     from copy import deepcopy  # noqa: PLC0415

@@ -129,7 +129,7 @@ def _answers(catalogue: Catalogue, basket: Basket) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data(), transport=st.booleans())
 def test_an_order_made_from_our_own_answers_is_accepted_without_a_word(
     data: st.DataObject, transport: bool, catalogue: Catalogue, judged: Any, facts: Any
