@@ -6,7 +6,6 @@ the same time whoever is asked for, and a password is hashed in a thread, few at
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 from base64 import b64decode
@@ -15,10 +14,9 @@ from dataclasses import dataclass
 
 import anyio
 from anyio import to_thread
-from argon2 import PasswordHasher
-from argon2.exceptions import InvalidHashError, VerificationError
 
 from lab_agent.catalogue.items import Contract
+from lab_agent.crypto import Passwords, token_matches
 from lab_agent.settings_api import ApiBasicSettings, ApiTokenSettings
 from lab_api.problems import Refused
 
@@ -45,10 +43,9 @@ class Clients:
     """Everybody who may call."""
 
     def __init__(self, tokens: tuple[ApiTokenSettings, ...], basic: tuple[ApiBasicSettings, ...]) -> None:
-        self._tokens = [(bytes.fromhex(each.sha256), _client(each)) for each in tokens]
+        self._tokens = [(each.sha256.lower(), _client(each)) for each in tokens]
         self._basic = {each.name: (each.password_hash, _client(each)) for each in basic}
-        self._hasher = PasswordHasher()
-        self._nobody = self._hasher.hash(secrets.token_urlsafe()) if basic else ""
+        self._passwords = Passwords() if basic else None
         self._key = secrets.token_bytes(32)
         self._proven: dict[str, bytes] = {}
         self._turns = anyio.CapacityLimiter(_AT_ONCE)
@@ -59,8 +56,8 @@ class Clients:
         client = None
         if scheme.lower() == "bearer":
             client = self._by_token(credential.strip())
-        elif scheme.lower() == "basic" and self._basic:
-            client = await self._by_password(credential.strip())
+        elif scheme.lower() == "basic" and self._passwords:
+            client = await self._by_password(credential.strip(), self._passwords)
         if client is None:
             raise Refused(
                 401, "login", "no valid credentials: send the bearer token (or user and password) agreed with us", _CHALLENGE
@@ -68,31 +65,24 @@ class Clients:
         return client
 
     def _by_token(self, token: str) -> Client | None:
-        digest = hashlib.sha256(token.encode()).digest()
-        found = [client for known, client in self._tokens if hmac.compare_digest(known, digest)]
+        found = [client for known, client in self._tokens if token_matches(token, known)]
         return found[0] if found else None
 
-    async def _by_password(self, credential: str) -> Client | None:
+    async def _by_password(self, credential: str, passwords: Passwords) -> Client | None:
         try:
             name, _, password = b64decode(credential, validate=True).decode().partition(":")
         except ValueError:  # not base64, or not UTF-8
             return None
-        known, client = self._basic.get(name, (self._nobody, None))
+        known, client = self._basic.get(name, (None, None))
         proof = hmac.digest(self._key, credential.encode(), "sha256")
         if hmac.compare_digest(self._proven.get(name, b""), proof):
             return client
         async with self._turns:
-            right = await to_thread.run_sync(self._verify, known, password)
+            right = await to_thread.run_sync(passwords.matches, password, known)
         if client is None or not right:
             return None
         self._proven[name] = proof  # one for each client: the next call with the same password is not hashed again
         return client
-
-    def _verify(self, known: str, password: str) -> bool:
-        try:
-            return self._hasher.verify(known, password)
-        except (VerificationError, InvalidHashError):
-            return False
 
 
 def _client(each: ApiTokenSettings | ApiBasicSettings) -> Client:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import secrets
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from argon2 import PasswordHasher
 from rich.console import Console
 
 from lab_agent import exact_json, logs
@@ -17,6 +14,7 @@ from lab_agent.catalogue import basket as baskets
 from lab_agent.catalogue import explain as explanation
 from lab_agent.catalogue import preanalytics
 from lab_agent.catalogue.load import load
+from lab_agent.crypto import Passwords, hash_token, new_token
 from lab_agent.errors import DataInvalidError, LabAgentError, Problem
 from lab_agent.settings import load_settings
 from lab_api.app import create_app
@@ -45,6 +43,9 @@ def check(config: Config) -> None:
     catalogue = load(load_settings(config).api.catalogue)
     offers = ", ".join(f"{code} ({len(contract.items)} items)" for code, contract in catalogue.contracts.items())
     typer.echo(f"catalogue {catalogue.version}: {offers}")
+    bare = {item.id for contract in catalogue.contracts.values() for item in contract.items.values() if not item.requirements}
+    if bare:
+        typer.echo(f"note: no biomaterial, and so no tube, for {', '.join(sorted(bare))}")
 
 
 @app.command()
@@ -63,17 +64,17 @@ def explain(config: Config, basket: Annotated[Path, typer.Argument(help="A pre-a
         typer.echo(line)
 
 
-@app.command()
-def new_token() -> None:
+@app.command("new-token")
+def token() -> None:
     """Make a bearer token: the client gets the token, the settings get the hash."""
-    token = secrets.token_urlsafe(32)
-    typer.echo(f"token:  {token}\nsha256: {hashlib.sha256(token.encode()).hexdigest()}")
+    fresh = new_token()
+    typer.echo(f"token:  {fresh}\nsha256: {hash_token(fresh)}")
 
 
 @app.command()
 def hash_password(password: Annotated[str, typer.Option(prompt=True, hide_input=True, confirmation_prompt=True)]) -> None:
     """Make the hash of a password for [[api.basic]]."""
-    typer.echo(PasswordHasher().hash(password))
+    typer.echo(Passwords().hash(password))
 
 
 def main() -> None:

@@ -196,6 +196,10 @@ def test_check_and_hashes(folder: Path) -> None:
     checked = call("check", "--config", str(settings_file(folder, 0)))
     assert checked.returncode == 0
     assert "C-100 (36 items), C-200 (20 items)" in checked.stdout
+    assert "note:" not in checked.stdout
+    needs = folder / "requirements.csv"
+    needs.write_text("".join(row for row in needs.read_text().splitlines(keepends=True) if not row.startswith("001.002,")))
+    assert "no tube, for 001.002" in call("check", "--config", str(settings_file(folder, 0))).stdout
     token, digest = (line.split()[1] for line in call("new-token").stdout.splitlines())
     assert hashlib.sha256(token.encode()).hexdigest() == digest
     assert call("hash-password", "--password", "x").stdout.startswith("$argon2id$")
