@@ -73,7 +73,7 @@ async def perform(config: Path, screen: Screen, verdict: Verdict, *, once: bool,
 
 
 async def _story(place: Workplace, screen: Screen, ledger: Ledger, patience: float) -> dict[str, Json]:
-    async with partner_client(_account(place), grant="code") as client:
+    async with partner_client(account(place), grant="code") as client:
         screen.step("the clinic has signed in through the authorization site")
         clinic = Clinic(client, Labels(first=7_000_001), local_now, local_now().strftime("%y%m%d%H%M%S"))
         return await Story(clinic, Record(place.lis), ledger, screen, patience).tell()
@@ -92,7 +92,7 @@ async def _unless_one_dies(troupe: Troupe, story: Coroutine[Any, Any, T]) -> T:
         await asyncio.gather(telling, death, return_exceptions=True)
 
 
-def _account(place: Workplace) -> Account:
+def account(place: Workplace) -> Account:
     """The partner of the first contract, as the service's own settings register it."""
     service = place.service.settled()
     contract = service.contracts[0]

@@ -1,0 +1,169 @@
+"""A whole house of real processes over loopback: the service, the laboratory's API, and agents that may be killed."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from lab_sandbox.demo.lis.drop import drop
+from lab_sandbox.demo.programs import Program, Running, Troupe, beside
+from lab_sandbox.demo.workplace import Workplace
+from lab_sandbox.partner.client import PartnerClient
+from lab_sandbox.partner.clinic import Clinic
+from lab_sandbox.partner.labels import Labels
+from lab_sandbox.partner.plain_json import Json
+
+TRAPPED = Path(__file__).with_name("trapped_agent.py")
+DEADLINE = 60.0
+
+
+async def until(look: Callable[[], Awaitable[bool]], what: str, within: float = DEADLINE) -> None:
+    """Look until it is so; fail with `what` at the deadline."""
+    deadline = time.monotonic() + within
+    while not await look():
+        assert time.monotonic() < deadline, f"not within {within:.0f} s: {what}"
+        await asyncio.sleep(0.05)
+
+
+QUICK = {
+    "lease = 30": "lease = 4",
+    "poll_longest = 2": "poll_longest = 0.5",
+    "call_timeout = 10": "call_timeout = 3",
+    "\ntimeout = 10": "\ntimeout = 3",
+    "read_timeout = 8": "read_timeout = 3",
+}
+
+
+def quicken(settings: Path) -> None:
+    """Shorten leases and time-outs, so that what a dead agent left is taken up soon."""
+    text = settings.read_text()
+    for slow, quick in QUICK.items():
+        assert slow in text, f"{settings.name} has no {slow!r} any more"
+        text = text.replace(slow, quick)
+    settings.write_text(text)
+
+
+@dataclass
+class Agent:
+    """A running `lab-agent run`."""
+
+    process: asyncio.subprocess.Process
+    log: Path
+
+    async def killed(self, within: float = DEADLINE) -> None:
+        """Wait until its trap has killed it."""
+        await asyncio.wait_for(self.process.wait(), within)
+        assert self.process.returncode == -signal.SIGKILL, f"ended by itself:\n{self.log.read_text()[-4000:]}"
+
+    async def stop(self) -> int:
+        """SIGTERM, and its exit code."""
+        if self.process.returncode is None:
+            self.process.terminate()
+        return await asyncio.wait_for(self.process.wait(), 30)
+
+
+@dataclass
+class FilesLis:
+    """A laboratory system that takes every order file at once and counts how often each order came."""
+
+    orders: Path
+    results: Path
+    taken: list[Json] = field(default_factory=list)
+    _number: Any = field(default_factory=itertools.count)
+
+    async def run(self) -> None:
+        while True:
+            for file in sorted(self.orders.glob("*.json")):
+                away = self.orders.parent / f"taken-{next(self._number)}.json"
+                file.rename(away)
+                order = json.loads(away.read_bytes())
+                self.taken.append(order)
+                self.report(order)
+            await asyncio.sleep(0.02)
+
+    def report(self, order: Json) -> None:
+        """One final report with one observation and one document for each line."""
+        for line in order["lines"]:
+            now = datetime.now().astimezone().isoformat()
+            body = {
+                "report_id": f"rep-{line['key']}",
+                "version": 1,
+                "status": "final",
+                "order": order["key"],
+                "lines": [line["key"]],
+                "effective": now,
+                "issued": now,
+                "observations": [
+                    {
+                        "id": "x",
+                        "code": {"system": "http://loinc.org", "code": "718-7"},
+                        "value_quantity": {"value": "1.20", "unit": "g/L"},
+                    }
+                ],
+                "documents": [{"content": "JVBERi0xLjQKJSVFT0YK", "content_type": "application/pdf"}],
+            }
+            drop(self.results, f"{line['key']}.json", json.dumps(body).encode())
+
+    def times_taken(self) -> dict[str, int]:
+        counted: dict[str, int] = {}
+        for order in self.taken:
+            counted[order["key"]] = counted.get(order["key"], 0) + 1
+        return counted
+
+
+class House:
+    """The processes of one test, in one folder."""
+
+    def __init__(self, place: Workplace, troupe: Troupe, client: PartnerClient) -> None:
+        self.place = place
+        self.client = client
+        self.lis = FilesLis(place.orders, place.results)
+        self.clinic = Clinic(client, Labels(first=7_000_001), lambda: datetime.now().astimezone(), "acceptance")
+        self._troupe = troupe
+        self._agents: list[Agent] = []
+
+    async def command(self, *words: str) -> None:
+        await self._troupe.once(Program(" ".join(words[:2]), (beside(words[0]), *words[1:])), DEADLINE)
+
+    async def start(self, name: str, command: tuple[str, ...], ready: str | None) -> Running:
+        running = await self._troupe.start(Program(name, command, ready))
+        await self._troupe.ready(running, DEADLINE)
+        return running
+
+    async def agent(self, place: str | None = None, nth: int = 1, **environment: str) -> Agent:
+        """Start an agent, with a trap at a place if one is named."""
+        trap = [place, str(nth)] if place else []
+        log = self.place.logs / "agent.log"
+        with log.open("ab") as file:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                str(TRAPPED),
+                str(self.place.agent_settings),
+                *trap,
+                cwd=self.place.folder,
+                stdout=file,
+                stderr=file,
+                env={**os.environ, **environment},
+            )
+        agent = Agent(process, log)
+        self._agents.append(agent)
+        return agent
+
+    async def resources(self, kind: str, criteria: dict[str, str] | None = None) -> list[Json]:
+        return await self.client.search(kind, criteria or {})
+
+    async def end(self) -> None:
+        for agent in self._agents:
+            if agent.process.returncode is None:
+                agent.process.kill()
+                await agent.process.wait()

@@ -1,0 +1,98 @@
+"""The agent is killed at the worst moments and started again: nothing is lost, and nothing is done twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from lab_sandbox.partner.basket import Basket, chosen
+from lab_sandbox.partner.generator import Plan
+from lab_sandbox.partner.placed import PlacedOrder
+from lab_sandbox.partner.plain_json import Json
+from lab_sandbox.partner.reading import order_status, reports
+from lab_sandbox.partner.seeded import chance
+from tests.acceptance.house import House, until
+
+SPOILT = "003.002"
+
+MOMENTS = [
+    "before commit order",
+    "after commit order",
+    "before commit look:done",
+    "after commit look:done",
+    "before commit handover:begun",  # the file lies there under its temporary name, and the store does not know
+    "after commit handover:begun",
+    "after submit",  # the LIS has it, and the store does not know
+    "after commit handover:done",
+    "before commit report",
+    "after commit report",  # the report is kept, and its file was not moved away
+    "after commit match:done",
+    "after upload_document",
+    "before create Observation",
+    "after create Observation",  # done on the service, and nobody here knows
+    "after create DiagnosticReport",
+    "after commit upload DiagnosticReport",
+    "after commit deliver:done",
+    "before update Task",
+    "after update Task",
+    "after commit line_task:done",
+    "before commit order_task:done",
+]
+
+
+@pytest.mark.parametrize("moments", [MOMENTS[::2], MOMENTS[1::2]], ids=["even", "odd"])
+async def test_killed_and_started_again(house: House, moments: list[str]) -> None:
+    """One order for each moment; each start also finishes what the killed one before left."""
+    orders = []
+    for moment in moments:
+        agent = await house.agent(moment)
+        orders.append(await place(house, moment))
+        await agent.killed()
+    await house.agent()
+    for order in orders:
+        await ended(house, order)
+    for order in orders:
+        await everything_once(house, order)
+    assert set(house.lis.times_taken().values()) == {1}
+    assert len(house.lis.times_taken()) == len(orders)
+
+
+async def place(house: House, seed: str) -> PlacedOrder:
+    """An order of three lines, one of which names a test that does not exist."""
+    offer = {item["id"]: item for item in await house.client.nomenclature()}
+    luck = chance(seed)
+    items = tuple(chosen(offer[code], luck, option=offer[code]["specimen"][0]) for code in ("001.001", "002.001", SPOILT))
+    basket = Basket(house.client.account.contract, items)
+    return await house.clinic.place(Plan(seed=seed.replace(" ", "-"), basket=basket), spoil)
+
+
+async def ended(house: House, order: PlacedOrder) -> None:
+    async def over() -> bool:
+        return (await order_status(house.client, order)).ended()
+
+    await until(over, "every Task of the order at its end")
+
+
+async def everything_once(house: House, order: PlacedOrder) -> None:
+    status = await order_status(house.client, order)
+    assert sorted(status.lines.values()) == ["cancelled", "completed", "completed"]
+    assert status.order == "completed"
+    found = await reports(house.client, order)
+    identifiers = Counter(report.resource["identifier"][0]["value"] for report in found)
+    assert len(identifiers) == 2
+    assert set(identifiers.values()) == {1}
+    observations = Counter(one["identifier"][0]["value"] for report in found for one in report.observations)
+    assert len(observations) == 2
+    assert set(observations.values()) == {1}
+    cancelled = [reasons for request, reasons in status.reasons.items() if status.lines[request] == "cancelled"]
+    assert len(cancelled) == 1
+    assert len(cancelled[0]) == 1
+
+
+def spoil(bundle: Json) -> Json:
+    for entry in bundle["entry"]:
+        coding = entry["resource"].get("code", {}).get("coding", [{}])[0]
+        if coding.get("code") == SPOILT:
+            coding["code"] = "999.999"
+    return bundle

@@ -1,0 +1,162 @@
+"""`lab-agent run` with a trap in it: at the n-th passing of a place the process kills itself with SIGKILL.
+
+    python trapped_agent.py CONFIG [PLACE [N]]
+
+Places are named `before …` and `after …`: a commit by what it wrote (`commit handover:done`), a call to the service
+(`create Observation`, `update Task`), a call to the laboratory system (`prepare`, `submit`, `collect`). Every passing is written
+to `trap.log` beside the settings, so that a test can see that its trap was really met.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lab_agent import daemon
+from lab_agent.bootstrap import Parts
+from lab_agent.domain.journal import Effect
+from lab_agent.ports.store import Store, UnitOfWork
+from lab_agent.settings import load_settings
+
+
+@dataclass
+class Trap:
+    """Kills the process at the `nth` passing of `place`."""
+
+    place: str | None
+    nth: int
+    log: Path
+    passed: int = 0
+
+    def at(self, place: str) -> None:
+        with self.log.open("a") as log:
+            log.write(f"{place}\n")
+        if place == self.place:
+            self.passed += 1
+            if self.passed == self.nth:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+class TrappedStore:
+    def __init__(self, store: Store, trap: Trap) -> None:
+        self._store, self._trap = store, trap
+
+    async def run(self, work: Callable[[UnitOfWork], Any]) -> Any:
+        return await self._store.run(lambda uow: work(TrappedUnit(uow, self._trap)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+class TrappedUnit:
+    """A unit of work that names its commit by what was written in it last."""
+
+    def __init__(self, uow: UnitOfWork, trap: Trap) -> None:
+        self._uow, self._trap, self.wrote = uow, trap, ""
+        self.orders = Listening(uow.orders, self._order)
+        self.effects = Listening(uow.effects, self._effect)
+        self.reports = Listening(uow.reports, self._report)
+        self.uploads = Listening(uow.uploads, self._upload)
+
+    def commit(self) -> None:
+        if self.wrote:
+            self._trap.at(f"before commit {self.wrote}")
+        self._uow.commit()
+        if self.wrote:
+            self._trap.at(f"after commit {self.wrote}")
+
+    def _order(self, method: str, _: Any) -> None:
+        if method == "add":
+            self.wrote = "order"
+
+    def _report(self, method: str, _: Any) -> None:
+        if method == "add":
+            self.wrote = "report"
+
+    def _upload(self, method: str, upload: Any) -> None:
+        if method == "put":
+            self.wrote = f"upload {upload.resource_type}"
+
+    def _effect(self, method: str, effect: Any) -> None:
+        if method == "save" and isinstance(effect, Effect):
+            begun = effect.begun and effect.state.value == "in_flight"
+            self.wrote = f"{effect.kind.value}:{'begun' if begun else effect.state.value}"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._uow, name)
+
+
+class Listening:
+    """A book whose calls are heard before they are made."""
+
+    def __init__(self, book: Any, heard: Callable[[str, Any], None]) -> None:
+        self._book, self._heard = book, heard
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._book, name)
+
+        def call(*args: Any, **more: Any) -> Any:
+            self._heard(name, args[0] if args else None)
+            return method(*args, **more)
+
+        return call
+
+
+class TrappedCalls:
+    """An object whose asynchronous calls pass the trap before and after."""
+
+    def __init__(self, inner: Any, trap: Trap) -> None:
+        self._inner, self._trap = inner, trap
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+        if not asyncio.iscoroutinefunction(method):
+            return method
+
+        async def call(*args: Any, **more: Any) -> Any:
+            place = f"{name} {args[0]}" if args and name in {"create", "update", "read"} else name
+            self._trap.at(f"before {place}")
+            answer = await method(*args, **more)
+            self._trap.at(f"after {place}")
+            return answer
+
+        return call
+
+
+class TrappedAdapters:
+    def __init__(self, adapters: Any, trap: Trap) -> None:
+        self._adapters, self._trap = adapters, trap
+
+    def get(self, name: str | None = None) -> Any:
+        return TrappedCalls(self._adapters.get(name), self._trap)
+
+    def running(self) -> Iterator[tuple[str, Any]]:
+        for name, _ in self._adapters.running():
+            yield name, self.get(name)
+
+
+def main() -> None:
+    config = Path(sys.argv[1])
+    place = sys.argv[2] if len(sys.argv) > 2 else None
+    nth = int(sys.argv[3]) if len(sys.argv) > 3 else 1
+    trap = Trap(place, nth, config.with_name("trap.log"))
+
+    def change(parts: Parts) -> Parts:
+        changed: dict[str, Any] = {
+            "store": TrappedStore(parts.store, trap),
+            "exchange": TrappedCalls(parts.exchange, trap),
+            "adapters": TrappedAdapters(parts.adapters, trap),
+        }
+        return replace(parts, **changed)
+
+    asyncio.run(daemon.run(load_settings(config), config, change=change))
+
+
+if __name__ == "__main__":
+    main()
