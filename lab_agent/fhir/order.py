@@ -160,7 +160,7 @@ def _is_info(url: str | None, systems: Systems) -> bool:
 
 def _container(container: ReceivedContainer, systems: Systems) -> OrderContainer:
     second = next((each for each in container.identifiers if is_second_label(each, systems)), None)
-    first = tuple(each for each in container.identifiers if each is not second)
+    first = tuple(each for each in container.identifiers if not is_second_label(each, systems))
     return OrderContainer(
         barcode=_value_in(first, systems.labels),
         second_barcode=second.value if second else None,

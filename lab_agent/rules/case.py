@@ -106,10 +106,10 @@ class Case:
         ranked = sorted(candidates, key=lambda each: list(SystemMatch).index(labels.match(each.system)))
         return ranked[0] if ranked and labels.match(ranked[0].system) is not SystemMatch.FOREIGN else None
 
-    def second_label(self, container: ReceivedContainer) -> Identifier | None:
-        """The second barcode of a container, by its system."""
+    def second_labels(self, container: ReceivedContainer) -> tuple[str, ...]:
+        """The second barcodes of a container, by their system; studies that share it may each have one."""
         second = self.facts.systems.second_labels
-        return next((each for each in container.identifiers if second and _fits(second, each.system)), None)
+        return tuple(each.value for each in container.identifiers if second and _fits(second, each.system))
 
     def _is_contract(self, link: Link) -> bool:
         if link.target is not None:

@@ -62,9 +62,8 @@ def _second_label(case: Case) -> Iterator[Problem]:
         transport = case.catalogue.transport_types() if case.catalogue else frozenset()
         for specimen in case.order.specimens_of(request):
             for container in specimen.containers:
-                second = case.second_label(container)
                 boxed = any(coding.code in transport for coding in container.type.coding)
-                if not boxed and not (second and shape.fits(second.value)):
+                if not boxed and not any(map(shape.fits, case.second_labels(container))):
                     values = {"code": items[0].id, "shape": str(shape)}
                     yield Problem(f"{container.where}.identifier", (line.id,), values)
 

@@ -81,8 +81,17 @@ def _type_known(case: Case) -> Iterator[Problem]:
     for _, container, lines in case.containers():
         coding = coding_of(container.type.coding, system)
         foreign = coding and system.match(coding.system) is SystemMatch.FOREIGN
-        if known and (coding is None or foreign or coding.code not in known):
-            yield Problem(f"{container.where}.type", lines, {"type": coding.code if coding else "missing"})
+        if known and coding and (foreign or coding.code not in known):
+            yield Problem(f"{container.where}.type", lines, {"type": coding.code})
+
+
+def _type_missing(case: Case) -> Iterator[Problem]:
+    """A container without a type, where pre-analytics names one: not every test does."""
+    for line, request, items in case.known_lines():
+        for specimen in case.order.specimens_of(request):
+            named = all(item.container_types(type_code(case, specimen) or "") for item in items)
+            bare = (container for container in specimen.containers if not container.type.coding)
+            yield from (Problem(f"{container.where}.type", (line.id,)) for container in bare if named)
 
 
 def _type_system(case: Case) -> Iterator[Problem]:
@@ -196,6 +205,13 @@ RULES = (
         section=_CONTAINER,
         check=_type_known,
         message="{where}: {type} is not a container code of this laboratory. Send the container type that pre-analytics gave.",
+    ),
+    Rule(
+        id="tube.type-missing",
+        severity=Severity.WARN,
+        section=_CONTAINER,
+        check=_type_missing,
+        message="{where}: is missing. Send the container type that pre-analytics gave.",
     ),
     Rule(
         id="tube.type-system",
