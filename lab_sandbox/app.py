@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from lab_sandbox.auth_routes import auth_routes
 from lab_sandbox.basket_routes import basket_routes
 from lab_sandbox.config import SandboxConfig
-from lab_sandbox.failures import add_failure_handlers
+from lab_sandbox.failures import FAILURES, add_failure_handlers
 from lab_sandbox.fault_routes import fault_routes
 from lab_sandbox.faults.play import FaultMiddleware
 from lab_sandbox.fhir_routes import fhir_routes
@@ -28,7 +28,7 @@ def create_app(config: SandboxConfig, *, clock: Clock = utc_now, transport: http
     app = FastAPI(title="Laboratory order exchange service, in a box", version="1", lifespan=_lifespan, redirect_slashes=False)
     app.state.service = service
     for router in (auth_routes(service), basket_routes(service), fhir_routes(service)):
-        app.include_router(router)
+        app.include_router(router, responses=FAILURES)
     add_failure_handlers(app)
 
     @app.get("/healthz", tags=["service"], summary="Whether the service answers, and how much it keeps")

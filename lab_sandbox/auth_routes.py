@@ -1,6 +1,7 @@
 """The authorization address: the sign-in page, the token endpoint, and revocation."""
 
 from collections.abc import Mapping
+from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Request, Response
@@ -12,6 +13,10 @@ from lab_sandbox.service import Service
 from lab_sandbox.signin import SentBack, read_request
 
 _NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
+_BACK: Final[dict[int | str, dict[str, Any]]] = {
+    302: {"description": "Back to the callback address, with a code or an error.", "content": {}},
+    401: {"description": "Login or password is wrong: the form again.", "content": {"text/html": {}}},
+}
 FORM = "application/x-www-form-urlencoded"
 
 
@@ -19,7 +24,7 @@ def auth_routes(service: Service) -> APIRouter:
     """All routes under `/connect`."""
     router = APIRouter(prefix="/connect", tags=["authorization"])
 
-    @router.get("/authorize", summary="The site where the user authorizes", response_class=HTMLResponse)
+    @router.get("/authorize", summary="The site where the user authorizes", response_class=HTMLResponse, responses=_BACK)
     async def show_form(request: Request) -> Response:
         try:
             asked = read_request(dict(request.query_params), service.accounts, service.config.tokens)
@@ -27,7 +32,7 @@ def auth_routes(service: Service) -> APIRouter:
             return RedirectResponse(back.address, 302)
         return HTMLResponse(asked.page(request.url.path), headers=_NO_STORE)
 
-    @router.post("/authorize", summary="Sign in; calls the callback address with a code", response_class=RedirectResponse)
+    @router.post("/authorize", summary="Sign in; calls the callback address with a code", responses=_BACK, status_code=302)
     async def sign_in(request: Request) -> Response:
         fields = await _form(request, service)
         try:

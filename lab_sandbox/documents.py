@@ -2,19 +2,20 @@
 
 import base64
 import binascii
+import re
 from collections.abc import Iterable
 
 from lab_sandbox.outcome import Problems, Refusal
-from lab_sandbox.shapes import is_text
 from lab_sandbox.wire import Json
 
+_MEDIA_TYPE = re.compile(r"[A-Za-z0-9.+-]+/[A-Za-z0-9.+-]+( *; *[A-Za-z0-9-]+=[A-Za-z0-9.\"-]+)*")
 DEFAULT_TYPE = "application/pdf"
 _RESOURCE_TYPES = ("application/fhir+json", "application/json", "application/json+fhir")
 
 
 def check_binary(binary: Json, problems: Problems) -> None:
     """contentType, and content in base64."""
-    if not is_text(binary.get("contentType")):
+    if not _MEDIA_TYPE.fullmatch(str(binary.get("contentType"))):
         problems.add("Binary.contentType", "binary-required", "the mime type of the document is required", "required")
     try:
         content_of(binary)

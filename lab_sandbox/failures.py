@@ -1,5 +1,7 @@
 """Every failure leaves as an OperationOutcome with a status of 400 or above, never as a stack trace."""
 
+from typing import Any, Final
+
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -7,6 +9,12 @@ from starlette.exceptions import HTTPException
 from lab_sandbox.grants import TokenRefusal
 from lab_sandbox.outcome import Issue, Refusal, operation_outcome
 from lab_sandbox.wire import encode
+
+FAILURES: Final[dict[int | str, dict[str, Any]]] = {
+    status: {"description": "An OperationOutcome that names the element and the rule.", "content": {"application/json": {}}}
+    for status in ("4XX", "5XX")
+}
+"""What the OpenAPI says about the failures of every route."""
 
 
 def add_failure_handlers(app: FastAPI) -> None:

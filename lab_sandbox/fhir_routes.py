@@ -1,5 +1,6 @@
 """The FHIR rows of the endpoint table. Paths arrive in one spelling (see `spelling`); here they meet their meaning."""
 
+from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Request, Response
@@ -24,6 +25,20 @@ from lab_sandbox.search import entries, read_query, search_bundle
 from lab_sandbox.service import Service
 from lab_sandbox.shelf import Kept
 from lab_sandbox.wire import Json, decode_object, decode_stored
+
+_DOCUMENT: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "The resource, or a document in the format that Accept selects.",
+        "content": {"application/json": {}, "*/*": {}},
+    },
+    304: {"description": "The version in If-None-Match is the newest."},
+}
+
+
+_CREATED: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"description": "A new Patient, or the one resource that If-None-Exist found.", "content": {"application/json": {}}},
+    201: {"description": "A new upload of the laboratory, with its ETag and Location.", "content": {"application/json": {}}},
+}
 
 
 def fhir_routes(service: Service) -> APIRouter:
@@ -63,7 +78,7 @@ def _add_search_and_create(router: APIRouter, service: Service) -> None:
         following = f"{here}?{query.next_page(page[-1])}" if len(found) > query.count else None
         return json_answer(search_bundle(page, address, f"{here}?{request.url.query}", following))
 
-    @router.post("/{resource}", summary="Create: Patient, Observation, DiagnosticReport, Binary")
+    @router.post("/{resource}", summary="Create: Patient, Observation, DiagnosticReport, Binary", responses=_CREATED)
     async def create(resource: str, request: Request) -> Response:
         caller, kind = caller_of(request, service), _type(resource)
         body = await _resource_body(kind, request, service)
@@ -74,7 +89,7 @@ def _add_search_and_create(router: APIRouter, service: Service) -> None:
 
 
 def _add_instance(router: APIRouter, service: Service) -> None:
-    @router.get("/{resource}/{id_}", summary="Read; the response carries the ETag header")
+    @router.get("/{resource}/{id_}", summary="Read; the response carries the ETag header", responses=_DOCUMENT)
     async def read(resource: str, id_: str, request: Request) -> Response:
         kept = service.resources.get(Ref(_type(resource), id_), caller_of(request, service))
         if kept.ref.type == "Binary":
@@ -89,7 +104,7 @@ def _add_instance(router: APIRouter, service: Service) -> None:
         body = await _resource_body(ref.type, request, service)
         return resource_answer(updates.update(service, ref, body, caller, request.headers.get("if-match")))
 
-    @router.post("/{resource}/{id_}", summary="The alternative form: create with a client-chosen id")
+    @router.post("/{resource}/{id_}", summary="The alternative form: create with a client-chosen id", responses=_CREATED)
     async def create_with_id(resource: str, id_: str, request: Request) -> Response:
         caller, ref = caller_of(request, service), Ref(_type(resource), id_)
         body = await _resource_body(ref.type, request, service)

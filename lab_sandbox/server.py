@@ -12,7 +12,6 @@ from lab_sandbox.app import create_app
 from lab_sandbox.config import SandboxConfig
 from lab_sandbox.faults.line import TRANSPORT
 
-
 GRACE = 3
 """Seconds that a stopping server waits for answers under way; a hanging one is a fault, and waits for nobody."""
 

@@ -1,8 +1,9 @@
 """Faults on demand: each kind, and each way of saying when."""
 
+from email.utils import parsedate_to_datetime
+
 import httpx
 import pytest
-from email.utils import parsedate_to_datetime
 
 from lab_sandbox.faults.desk import FaultDesk
 from lab_sandbox.faults.rule import FaultPlan, FaultPlanError, FaultRule, load_faults, read_plan

@@ -1,0 +1,79 @@
+"""Fills a service in-process with three-line orders and their results, and prints what that costs, as one line of JSON.
+
+Run as a program, so that the memory it reports is the service's and nobody else's.
+"""
+
+import json
+import resource
+import sys
+import time
+from importlib import util
+from pathlib import Path
+
+from lab_sandbox import updates
+from lab_sandbox.app import create_app
+from lab_sandbox.search import read_query
+
+
+def helpers():
+    spec = util.spec_from_file_location("sandbox_helpers", Path(__file__).with_name("conftest.py"))
+    module = util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def fill(count, open_orders):
+    kit = helpers()
+    config = kit.make_config().model_copy(update={"base_url": kit.BASE})
+    service = create_app(config).state.service
+    clinic, laboratory = config.counterparties[0], config.counterparties[1]
+    for number in range(count):
+        patient = updates.create(service, "Patient", kit.patient(), clinic)
+        kept = service.orders.create(kit.order_bundle(patient.ref.id, 3), clinic)
+        if number >= count - open_orders:
+            continue
+        for line in (one for one in kept if one.ref.type == "ProcedureRequest"):
+            seen = updates.create(service, "Observation", kit.observation(), laboratory)
+            report = kit.report(patient.ref.id, line.ref.id, result=[{"reference": seen.ref.key()}])
+            updates.create(service, "DiagnosticReport", report, laboratory)
+        for task in (one for one in kept if one.ref.type == "Task"):
+            body = json.loads(task.body) | {"status": "completed"}
+            updates.update(service, task.ref, body, laboratory, task.etag())
+    return service, laboratory
+
+
+def timed(work, times=20):
+    started = time.perf_counter()
+    for _ in range(times):
+        work()
+    return (time.perf_counter() - started) / times * 1000
+
+
+def main(count):
+    started = time.perf_counter()
+    service, laboratory = fill(count, open_orders=20)
+    seconds = time.perf_counter() - started
+
+    def poll():
+        query = read_query("Task", [("status", "requested"), ("code", "OrderProcessingTask")], service.config)
+        found = service.shelf.find("Task", query.criteria, lambda access: access.may("read", laboratory.guid), limit=51)
+        assert len(found) == 20
+        return found
+
+    order = poll()[-1].ref
+
+    def lines():
+        found = service.shelf.find("Task", [("part-of", [order.key()])], lambda _: True, limit=51)
+        assert len(found) == 3
+
+    answer = {
+        "orders": count, "seconds": round(seconds, 1), "resources": sum(service.shelf.counts().values()),
+        "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "poll_ms": timed(poll), "part_of_ms": timed(lines), "read_ms": timed(lambda: service.resources.peek(order)),
+    }  # fmt: skip
+    print(json.dumps(answer))  # noqa: T201 - its whole purpose
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
