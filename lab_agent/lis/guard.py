@@ -26,7 +26,7 @@ _PARTING = 5.0
 
 
 class GuardedAdapter:
-    """A `LisAdapter` around an adapter. `timeout` is the seconds that a call may take.
+    """A `Lis`: an adapter behind its guard. `timeout` is the seconds that a call may take.
 
     Once `start` was asked for and the LIS was away, each later call tries to start first, so that it recovers by itself.
     """
@@ -40,11 +40,6 @@ class GuardedAdapter:
         self._starting = asyncio.Lock()
         self._left_behind: dict[asyncio.Task[Any], str] = {}
         self._failing: set[str] = set()
-
-    @property
-    def Settings(self) -> Any:  # noqa: N802 — the protocol's name
-        """The adapter's own settings model."""
-        return self._adapter.Settings
 
     @property
     def idempotent(self) -> bool:

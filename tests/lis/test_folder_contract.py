@@ -12,7 +12,7 @@ from lab_agent.domain.results import LabMessage
 from lab_agent.lis.folder import FolderAdapter, FolderSettings
 from lab_agent.lis.guard import GuardedAdapter
 from lab_agent.lis.testing import AdapterContract, Bench
-from lab_agent.ports.lis import LisAdapter
+from lab_agent.ports.lis import Lis
 
 
 @dataclass
@@ -28,7 +28,7 @@ class FolderBench:
         for name in ("orders", "results"):
             (self.folder / name).mkdir()
 
-    def adapter(self) -> LisAdapter:
+    def adapter(self) -> Lis:
         settings = FolderSettings(orders=self.folder / "orders", results=self.folder / "results", settle=0)
         adapter = FolderAdapter(settings, "folder")
         return GuardedAdapter(adapter, "folder", timeout=30) if self.guarded else adapter

@@ -240,6 +240,8 @@ async def test_a_report_waits_for_its_document_and_others_do_not(place: Place) -
     place.put("b.json", correction(REPORT, "7"))
     assert await adapter.collect() == 1
     assert place.names() == ["a.json"]
+    place.put("a.pdf", b"")
+    assert await adapter.collect() == 0
     place.put("a.pdf", b"%PDF")
     assert await adapter.collect() == 1
     assert place.names() == []
@@ -332,3 +334,24 @@ async def test_one_look_takes_no_more_than_a_batch(place: Place) -> None:
     for seed in range(5):
         place.put(f"{seed}.json", correction(REPORT, str(seed)))
     assert [await adapter.collect() for _ in range(4)] == [2, 2, 1, 0]
+
+
+async def test_a_collection_may_be_broken_off_at_any_moment(place: Place) -> None:
+    adapter = await place.adapter()
+    for seed in range(30):
+        place.put(f"{seed:02d}.json", correction(REPORT, str(seed)))
+    for pause in range(40):
+        look = asyncio.ensure_future(adapter.collect())
+        for _ in range(pause):
+            await asyncio.sleep(0)
+        look.cancel()
+        await asyncio.wait({look})
+    await collected(adapter, place, 30)
+    end = time.monotonic() + 5
+    while place.names():
+        assert time.monotonic() < end
+        await adapter.collect()
+        await asyncio.sleep(0.005)
+    assert len(place.inbox.messages) == 30
+    assert place.names("failed") == []
+    assert len([path for path in (place.results / "done").iterdir() if path.stat().st_size]) == 30

@@ -17,7 +17,6 @@ from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.order import LabOrder
 from lab_agent.errors import DataInvalidError, LabAgentError, LisUnavailable
 from lab_agent.lis.folder.drop import DropFolder
-from lab_agent.lis.folder.files import write_synced
 from lab_agent.lis.folder.orders import OrderFolder
 from lab_agent.lis.folder.settings import FolderSettings
 from lab_agent.ports.lis import Inbox, Receipt
@@ -140,8 +139,8 @@ def _check(settings: FolderSettings) -> None:
         if not folder.is_dir():
             raise LisUnavailable(f"the folder {name} is not there: create it, or mount it")
         try:
-            probe = folder / f".{secrets.token_hex(4)}.tmp"
-            write_synced(probe, b"", 0o600)
+            probe = folder / f".{secrets.token_hex(8)}.tmp"
+            probe.touch(exist_ok=False)
             probe.unlink()
         except OSError as exc:
             raise LisUnavailable(f"the folder {name} cannot be written to: {exc.strerror or type(exc).__name__}") from exc

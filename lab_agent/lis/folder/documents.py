@@ -84,7 +84,7 @@ class Documents:
             raise PermissionError(name)
         settled = self._settled(name, identity_of(path))
         data, identity = read_plain(path, room)
-        if not settled:
+        if not settled or not data:  # an empty file has been created, and not written yet
             raise FileNotFoundError(name)
         return data, Attached(path, identity)
 

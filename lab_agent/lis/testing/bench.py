@@ -7,13 +7,13 @@ from typing import Protocol
 
 from lab_agent.domain.order import LabOrder
 from lab_agent.domain.results import LabMessage
-from lab_agent.ports.lis import LisAdapter
+from lab_agent.ports.lis import Lis
 
 
 class Bench(Protocol):
     """What the suite has to know of the laboratory system, and make it do."""
 
-    def adapter(self) -> LisAdapter:
+    def adapter(self) -> Lis:
         """Make a new adapter on the same LIS, as a new start of the agent would."""
         ...
 
@@ -38,13 +38,13 @@ class Bench(Protocol):
         ...
 
 
-async def hand_over(adapter: LisAdapter, order: LabOrder) -> None:
+async def hand_over(adapter: Lis, order: LabOrder) -> None:
     """Do what the agent does: prepare, (commit,) submit."""
     await adapter.prepare(order)
     await adapter.submit(order)
 
 
-async def hand_over_again(adapter: LisAdapter, order: LabOrder, *, committed: bool) -> bool:
+async def hand_over_again(adapter: Lis, order: LabOrder, *, committed: bool) -> bool:
     """Do what the agent does after it died in a handover; `committed` says whether *prepared* was. False: a person decides."""
     if not committed:
         await hand_over(adapter, order)

@@ -22,7 +22,7 @@ from lab_agent.lis.shape import shape_problems
 from lab_agent.lis.testing.bench import Bench, hand_over, hand_over_again
 from lab_agent.lis.testing.memory_inbox import MemoryInbox
 from lab_agent.lis.testing.samples import correction, make_order, make_refusal, make_report
-from lab_agent.ports.lis import Inbox, LisAdapter, Receipt
+from lab_agent.ports.lis import Inbox, Lis, Receipt
 
 C = TypeVar("C", bound="AdapterContract")
 DEADLINE = 10.0
@@ -237,7 +237,7 @@ class AdapterContract(ABC):
 
 
 @asynccontextmanager
-async def running(bench: Bench, inbox: Inbox) -> AsyncIterator[LisAdapter]:
+async def running(bench: Bench, inbox: Inbox) -> AsyncIterator[Lis]:
     """Start a new adapter; stop it at the end."""
     adapter = bench.adapter()
     await adapter.start(inbox)
@@ -247,7 +247,7 @@ async def running(bench: Bench, inbox: Inbox) -> AsyncIterator[LisAdapter]:
         await adapter.stop()
 
 
-async def gathered(adapter: LisAdapter, inbox: MemoryInbox, count: int) -> None:
+async def gathered(adapter: Lis, inbox: MemoryInbox, count: int) -> None:
     """Collect until the inbox holds so many messages; then once more, since what is too many would come now."""
     await _collect_until(adapter, lambda: len(inbox.messages) >= count, f"{count} messages in the inbox")
     with suppress(LabAgentError):
@@ -255,7 +255,7 @@ async def gathered(adapter: LisAdapter, inbox: MemoryInbox, count: int) -> None:
     assert len(inbox.messages) == count, f"{len(inbox.messages)} messages in the inbox, and not {count}"
 
 
-async def tried(adapter: LisAdapter, inbox: MemoryInbox) -> None:
+async def tried(adapter: Lis, inbox: MemoryInbox) -> None:
     """Collect until the adapter has tried to put something into the inbox that was to fail."""
     with suppress(TimeoutError):
         await _collect_until(adapter, lambda: not (inbox.fail_before or inbox.fail_after), "an attempt", deadline=2.0)
@@ -270,7 +270,7 @@ async def until(bench: Bench, unacknowledged: int) -> None:
         await asyncio.sleep(0.01)
 
 
-async def _collect_until(adapter: LisAdapter, reached: Callable[[], bool], what: str, *, deadline: float = DEADLINE) -> None:
+async def _collect_until(adapter: Lis, reached: Callable[[], bool], what: str, *, deadline: float = DEADLINE) -> None:
     end = time.monotonic() + deadline
     while not reached():
         if time.monotonic() > end:
