@@ -15,6 +15,8 @@ from lab_agent.ports.store import Store
 from lab_agent.steps.handler import Claim
 
 CONFLICTS = 3
+_OURS = frozenset({"interpretation", "method", "specimen", "referenceRange", "result", "presentedForm"})
+"""Fields of Observation and DiagnosticReport that we write or leave out, beside value[x]; others are always written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,8 @@ class Uploader:
         for _ in range(CONFLICTS):
             current = await self.exchange.read(resource_type, ResourceId(resource_id))
             await self.claim.begin()
-            changed = {**current.body, **body, "id": current.id, "meta": current.body.get("meta", body.get("meta"))}
+            foreign = {name: value for name, value in current.body.items() if not _is_ours(name)}
+            changed = {**foreign, **body, "id": current.id, "meta": current.body.get("meta", body.get("meta"))}
             try:
                 saved = await self.exchange.update(resource_type, current.id, changed, version=current.version)
             except StaleVersion:
@@ -90,6 +93,11 @@ class Uploader:
             report=self.report,
         )
         await self.claim.write(lambda uow: uow.uploads.put(upload))
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a field says something that we reported: what a new version leaves out must not stay (a value in another form)."""
+    return name.startswith("value") or name in _OURS
 
 
 def _carries(there: Mapping[str, object], wanted: Mapping[str, object]) -> bool:
