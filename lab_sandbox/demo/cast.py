@@ -20,7 +20,7 @@ async def bring_up(troupe: Troupe, place: Workplace, screen: Screen) -> None:
     screen.heading("Starting the programs")
     early = [await troupe.start(one) for one in (_service(place), _api(place))]
     await troupe.once(_journal(place), READY)
-    await troupe.once(_user(place), READY)
+    await troupe.once(_user(place), READY, given=f"{PASSWORD}\n")
     late = [await troupe.start(one) for one in (_agent(place), _lis(place))]
     await asyncio.gather(*(_ready(troupe, one, screen) for one in (*early, *late)))
 
@@ -45,13 +45,13 @@ def _journal(place: Workplace) -> Program:
 
 
 def _user(place: Workplace) -> Program:
-    command = (beside("lab-agent"), "user", "add", USER, "--config", str(place.agent_settings))
+    command = (beside("lab-agent"), "user", "add", USER, "--role", "admin", "--config", str(place.agent_settings))
     return Program("status page user", command)
 
 
 def _agent(place: Workplace) -> Program:
     command = (beside("lab-agent"), "run", "--config", str(place.agent_settings))
-    return Program("agent", command, f"{place.status_url}/readyz")
+    return Program("agent", command)
 
 
 def _lis(place: Workplace) -> Program:

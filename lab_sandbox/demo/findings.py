@@ -33,7 +33,7 @@ def judge(scene: Scene, order: PlacedOrder, found: Found, reported: Sequence[Rep
     ledger.note(f"{scene.name}: each line that was served has a report, the others have none", covered == served, detail)
     statuses = sorted({report.status for report in found.reports})
     ledger.note(f"{scene.name}: every report is final", statuses == ["final"], ", ".join(statuses))
-    wide = [report for report in found.reports if report.lines == served and not report.observations and report.documents]
+    wide = [report for report in found.reports if report.lines >= served and not report.observations and report.documents]
     ledger.note(f"{scene.name}: one document is about the whole order", len(wide) == 1)
     _judge_values(scene, order, found.reports, reported, ledger)
     _judge_documents(scene, order, found, reported, ledger)

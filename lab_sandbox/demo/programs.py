@@ -67,23 +67,33 @@ class Troupe:
             await _end(one, self._patience + 5)
 
     async def start(self, program: Program) -> Running:
-        """Starts it; it need not be ready yet."""
-        log = self._logs / f"{program.name.replace(' ', '-')}.log"
+        """Starts it on a leash; it need not be ready yet."""
+        leash = (sys.executable, "-m", "lab_sandbox.demo.leash", str(self._patience))
+        log = self._log(program)
         with log.open("ab") as file:
-            process = await self._spawn(program, file)
+            process = await self._spawn((*leash, *program.command), file)
         running = Running(program, process, log)
         self._running.append(running)
         return running
 
-    async def once(self, program: Program, within: float) -> None:
-        """Runs a program that ends by itself; `DemoError` if it fails or takes longer than `within` seconds."""
-        running = await self.start(program)
+    async def once(self, program: Program, within: float, given: str = "") -> None:
+        """Runs a program that ends by itself, with `given` on its standard input.
+
+        `DemoError` if it fails or takes longer than `within` seconds. It needs no leash: it is never left to itself.
+        """
+        log = self._log(program)
+        with log.open("ab") as file:
+            process = await self._spawn(program.command, file)
+        running = Running(program, process, log)
         try:
-            code = await asyncio.wait_for(running.process.wait(), within)
+            await asyncio.wait_for(process.communicate(given.encode()), within)
         except TimeoutError as exc:
             raise DemoError(f"{program.name} did not end within {within:.0f} s", running.tail()) from exc
-        self._running.remove(running)
-        if code:
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode:
             raise running.died()
 
     async def ready(self, running: Running, within: float) -> None:
@@ -107,10 +117,12 @@ class Troupe:
                 wait.cancel()
         return waits[done.pop()]
 
-    async def _spawn(self, program: Program, log: IO[bytes]) -> asyncio.subprocess.Process:
-        leashed = (sys.executable, "-m", "lab_sandbox.demo.leash", str(self._patience), *program.command)
+    def _log(self, program: Program) -> Path:
+        return self._logs / f"{program.name.replace(' ', '-')}.log"
+
+    async def _spawn(self, command: Sequence[str], log: IO[bytes]) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
-            *leashed,
+            *command,
             stdin=asyncio.subprocess.PIPE,
             stdout=log,
             stderr=log,

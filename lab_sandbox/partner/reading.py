@@ -37,7 +37,7 @@ class OrderStatus:
         return f"order {self.order}, lines {', '.join(self.lines.values())}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Report:
     """A DiagnosticReport with the Observations that it lists, in its order."""
 
@@ -53,6 +53,9 @@ class Report:
     def lines(self) -> frozenset[str]:
         """Ids of the ProcedureRequests that it is based on."""
         return frozenset(id_of(one["reference"]) for one in self.resource.get("basedOn", ()))
+
+    def __repr__(self) -> str:
+        return f"<{self.status} report, {len(self.observations)} observations>"
 
     @property
     def documents(self) -> tuple[str, ...]:

@@ -126,6 +126,19 @@ def test_a_haemolysed_sample_is_refused_with_a_reason_and_the_others_are_reporte
     assert {one.lines for one in results(folders) if isinstance(one, LabReport)} == {(), ("L2",)}
 
 
+def test_a_cancelled_line_is_not_measured(folders: Folders):
+    give(folders, order("001.001", "002.002"))
+    cancelled = {"kind": "cancel", "order": "RAAAAAAAAAAAAAAA", "lines": [{"line": "L1", "reason": "withdrawn"}]}
+    (folders.orders / "RAAAAAAAAAAAAAAA.cancel.json").write_bytes(encode(cancelled))
+    lis = stand_in(folders)
+    lis.turn()
+    assert {one.lines for one in results(folders) if isinstance(one, LabReport)} == {(), ("L2",)}
+    (folders.orders / "RAAAAAAAAAAAAAAA.cancel.json").write_bytes(
+        encode({**cancelled, "lines": [{"line": "L2", "reason": "too"}]})
+    )
+    assert lis.turn() == ["took order RAAAAAAAAAAAAAAA.cancel"]
+
+
 def test_a_restart_says_nothing_twice(folders: Folders):
     give(folders, order("001.001"))
     stand_in(folders).turn()

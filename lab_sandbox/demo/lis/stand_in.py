@@ -17,6 +17,7 @@ from lab_sandbox.demo.lis.messages import Habits, Message, messages
 from lab_sandbox.partner.plain_json import Json, decode, encode
 
 ORDER_FILES = "*.json"
+CANCEL = ".cancel.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +64,28 @@ class StandIn:
 
     def _take_all(self) -> Iterator[str]:
         for file in sorted(self._folders.orders.glob(ORDER_FILES)):
+            if file.name.endswith(CANCEL):
+                self._join_earlier(file)
             file.replace(self._folders.taken / file.name)
             yield f"took order {file.stem}"
 
+    def _join_earlier(self, cancel: Path) -> None:
+        """A cancel file says what is new; what an earlier one said that was taken already stays true."""
+        earlier = self._folders.taken / cancel.name
+        if earlier.exists():
+            told, new = decode(earlier.read_bytes()), decode(cancel.read_bytes())
+            drop(cancel.parent, cancel.name, encode({**new, "lines": [*told["lines"], *new["lines"]]}))
+
     def _say_all(self) -> Iterator[str]:
         for file in sorted(self._folders.taken.glob(ORDER_FILES)):
-            yield from self._say(decode(file.read_bytes()))
+            if not file.name.endswith(CANCEL):
+                yield from self._say(self._without_cancelled(decode(file.read_bytes())))
+
+    def _without_cancelled(self, order: Json) -> Json:
+        """The order without the lines that a later cancel file took back."""
+        cancel = self._folders.taken / f"{order['key']}{CANCEL}"
+        gone = {entry["line"] for entry in decode(cancel.read_bytes())["lines"]} if cancel.exists() else set()
+        return {**order, "lines": [line for line in order["lines"] if line["key"] not in gone]}
 
     def _say(self, order: Json) -> Iterator[str]:
         """What is due about one order; what is not due yet stops what comes after it about the same line, not the others."""
