@@ -7,14 +7,17 @@ import traceback
 
 import typer
 
+from lab_agent import logs
 from lab_agent.cli import adapters, check, daemon, db, init, login, orders, outbox, results, schema, users
 from lab_agent.cli.shown import complain
 from lab_agent.errors import LabAgentError
+from lab_agent.settings_logging import LoggingSettings
 
 app = typer.Typer(
     name="lab-agent",
     help="The laboratory's end of an order exchange: orders in, results out, none lost and none done twice.",
     no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -33,6 +36,7 @@ app.add_typer(users.app, name="user")
 
 def run() -> int:
     """Run one command and give its exit code. What is not an error of ours is named by its place, never by its data."""
+    logs.configure(LoggingSettings(level="error"))  # a command prints; only the daemon, which sets up its own, tells a story
     try:
         app()
     except SystemExit as exc:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from lab_agent import bootstrap
 from lab_agent.cli.checks import Line, Verdict, wrong
-from lab_agent.errors import Failure, LabAgentError, ServiceUnavailable, SignInNeeded, StoreError
+from lab_agent.errors import CryptoError, Failure, ServiceUnavailable, SettingsError, SignInNeeded, StoreError
 from lab_agent.ports.exchange import Exchange
+from lab_agent.ports.store import Store
 from lab_agent.settings import Settings
+from lab_agent.store.memory import MemoryStore
 
 
 async def check_there(settings: Settings, *, offline: bool) -> list[Line]:
@@ -14,11 +16,16 @@ async def check_there(settings: Settings, *, offline: bool) -> list[Line]:
     if offline:
         return [Line(what, Verdict.SKIPPED, "--offline") for what in ("exchange", "sign-in", "contracts there")]
     try:
-        async with bootstrap.connect(settings) as parts:
+        return await _ask(settings, None)
+    except StoreError:  # said already; the service can be asked all the same, with a sign-in that nobody keeps
+        return await _ask(settings, MemoryStore())
+
+
+async def _ask(settings: Settings, store: Store | None) -> list[Line]:
+    try:
+        async with bootstrap.connect(settings, store=store) as parts:
             return await _service(settings, parts.exchange)
-    except StoreError:
-        return [Line("exchange", Verdict.SKIPPED, "the sign-in is kept in the store, which is not ready")]
-    except LabAgentError as exc:
+    except (CryptoError, SettingsError) as exc:
         return wrong("exchange", exc)
 
 

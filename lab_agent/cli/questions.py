@@ -11,8 +11,9 @@ import typer
 from lab_agent.settings_exchange import Grant
 
 GRANTS: tuple[str, ...] = get_args(Grant)
+_EVERY = frozenset(GRANTS)
 _WITH_PASSWORD = frozenset({"password", "basic"})
-_WITH_TOKENS = frozenset(GRANTS) - {"basic"}
+_WITH_TOKENS = _EVERY - {"basic"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +24,8 @@ class Question:
     text: str
     default: str | None = None
     hidden: bool = False
-    needed: frozenset[str] = frozenset(GRANTS)
-    asked: frozenset[str] = frozenset(GRANTS)
+    needed: frozenset[str] = _EVERY
+    asked: frozenset[str] = _EVERY
 
     @property
     def option(self) -> str:
@@ -66,11 +67,11 @@ def answer_all(given: Mapping[str, str | None], *, ask: bool) -> dict[str, str]:
         answer = given.get(question.name)
         if answer is None:
             answer = _asked(question, grant) if ask else question.default or ""
-        if not answer and (not grant or grant in question.needed) and question.needed:
+        if not answer and ({grant} if grant else _EVERY) <= question.needed:
             missing.append(question.option)
         answers[question.name] = answer.strip()
     if missing:
-        raise typer.BadParameter("is missing, and there is no terminal to ask at", param_hint=" ".join(missing))
+        raise typer.BadParameter("needed, and there is no terminal to ask at", param_hint=", ".join(missing))
     if answers["grant"] not in GRANTS:
         raise typer.BadParameter(f"is none of {', '.join(GRANTS)}", param_hint="--grant")
     return answers

@@ -13,12 +13,12 @@ def sheet(settings: Settings, token: str) -> Row:
     """Public address, callback address and credentials for calls to the laboratory's API; the token is shown this once."""
     address = (settings.api.public_url or "").rstrip("/")
     oauth = settings.exchange.oauth
-    functions = {call.split()[1]: f"{call.split()[0]} {address or _UNKNOWN}/{call.split()[1]}" for call in _FUNCTIONS}
+    calls = [call.split() for call in _FUNCTIONS if address]
     return {
         "laboratory": settings.exchange.laboratory,
         "contracts": sorted(settings.exchange.contracts),
         "public_address": address or _UNKNOWN,
-        **functions,
+        **{name: f"{method} {address}/{name}" for method, name in calls},
         "authorization": f"Authorization: Bearer {token}",
         "callback_address": oauth.redirect_uri or f"(none: the laboratory signs in by {oauth.grant})",
         "client_id": oauth.client_id,

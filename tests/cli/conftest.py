@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+import structlog
 
 from lab_agent.cli.app import run
 from lab_agent.crypto import Cipher
@@ -65,7 +67,7 @@ Cli = Callable[..., Done]
 
 
 @pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Cli]:
     """Run a command in an empty working directory."""
     monkeypatch.chdir(tmp_path)
     for name in ("LAB_AGENT_CONFIG", "CREDENTIALS_DIRECTORY"):
@@ -78,7 +80,12 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         shown = capsys.readouterr()
         return Done(code, shown.out, shown.err)
 
-    return command
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield command
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
 
 
 class Lab:

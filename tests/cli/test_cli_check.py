@@ -1,0 +1,231 @@
+"""`lab-agent check`, offline and against the service in a box; `lab-agent login` as a person does it."""
+
+import json
+import re
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+import httpx
+import pytest
+
+from lab_agent.domain.journal import StoredToken
+
+BIN = Path(sys.executable).parent
+SANDBOX = """
+[[counterparties]]
+guid = "guid-clinic"
+name = "clinic"
+kind = "partner"
+
+[[counterparties]]
+guid = "our-guid"
+name = "laboratory"
+kind = "laboratory"
+login = "login"
+password = "hunter2"
+client_id = "client"
+client_secret = "hunter4"
+redirect_uris = ["{callback}"]
+
+[[contracts]]
+code = "C-100"
+partner = "guid-clinic"
+laboratory = "our-guid"
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def line_with(process: subprocess.Popen[str], pattern: str, seconds: float = 30) -> str:
+    """The next line of a program that matches, by a deadline."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if select.select([process.stdout], [], [], end - time.monotonic())[0]:
+            line = process.stdout.readline()
+            if found := re.search(pattern, line):
+                return found.group(0)
+            assert line or process.poll() is None, "it ended"
+    raise AssertionError(f"no {pattern} within {seconds} s")
+
+
+@pytest.fixture
+def callback() -> str:
+    return f"http://127.0.0.1:{free_port()}/callback"
+
+
+@pytest.fixture
+def service(tmp_path: Path, callback: str) -> Iterator[str]:
+    """The address of the service in a box, which knows contract C-100 only."""
+    config = tmp_path / "sandbox-service.toml"
+    config.write_text(SANDBOX.format(callback=callback), encoding="utf-8")
+    command = [BIN / "lab-sandbox", "run", "--config", config, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            yield line_with(process, r"http://\S+").rstrip("/")
+        finally:
+            process.terminate()
+
+
+@pytest.fixture
+def at_service(lab, service):
+    """The laboratory's settings, pointed at the service."""
+    text = lab.config.read_text().replace("http://127.0.0.1:9/", f"{service}/").replace("http://127.0.0.1:9", service)
+    lab.config.write_text(text.replace('client_id = "client"', 'client_id = "client"\nclient_secret = "hunter4"'))
+    return lab
+
+
+def verdicts(done) -> dict[str, str]:
+    return {line["what"]: line["verdict"] for line in json.loads(done.out)}
+
+
+def edit(lab, before: str, after: str) -> None:
+    text = lab.config.read_text()
+    assert before in text
+    lab.config.write_text(text.replace(before, after))
+
+
+def test_offline_everything_here_is_tried_and_the_network_is_left_out(cli, lab):
+    done = cli("check", "--offline", "--json")
+    assert done.code == 0
+    assert verdicts(done) == {
+        "settings": "ok",
+        "encryption key": "ok",
+        "store": "ok",
+        "catalogue": "ok",
+        "contracts": "ok",
+        "adapter folder": "ok",
+        "exchange": "skipped",
+        "sign-in": "skipped",
+        "contracts there": "skipped",
+    }
+
+
+def test_steps_that_are_still_to_be_taken_are_no_errors(cli, lab):
+    (lab.folder / "lab.db").unlink()
+    edit(lab, str(Path(__file__).parents[2] / "config" / "catalogue"), "no-catalogue")
+    done = cli("check", "--offline")
+    assert done.code == 0
+    assert "run `lab-agent db upgrade`" in done.out
+    assert "api.catalogue" in done.out
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ("[exchange.contracts.C-200]", "", "only in the catalogue: C-200"),
+        ("[exchange.contracts.C-200]", "[exchange.contracts.C-200]\n[exchange.contracts.C-300]", "not in the catalogue: C-300"),
+        ("MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", "short", "encryption key"),
+        ('results = "results"', 'reslts = "results"', "lis.folder"),
+        ("[api]", "[[api.tokens]]\nname='x'\nsha256='" + "0" * 64 + "'\ncontracts=['C-9']\n[api]", "C-9"),
+    ],
+)
+def test_what_is_wrong_is_said_and_ends_with_exit_code_1(cli, lab, before, after, says):
+    edit(lab, before, after)
+    done = cli("check", "--offline")
+    assert done.code == 1
+    assert [line for line in done.out.splitlines() if line.startswith("WRONG") and says in line]
+
+
+def test_a_key_that_does_not_fit_the_store_is_found(cli, lab):
+    lab.write(
+        lambda uow: uow.tokens.put(StoredToken(generation=1, access_token="a", refresh_token=None, expires_at=datetime.now(UTC)))
+    )
+    assert cli("check", "--offline").code == 0
+    edit(lab, "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", "YWJjZGVmMDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODk=")
+    done = cli("check", "--offline")
+    assert done.code == 1
+    assert "not among those set" in done.out
+
+
+def test_a_broken_catalogue_names_sheet_and_row(cli, lab):
+    folder = lab.folder / "broken"
+    folder.mkdir()
+    (folder / "items.csv").write_text("item\n", encoding="utf-8")
+    edit(lab, str(Path(__file__).parents[2] / "config" / "catalogue"), str(folder))
+    done = cli("check", "--offline")
+    assert done.code == 1
+    assert "items.csv" in done.out
+
+
+def test_wrong_settings_are_lines_of_the_check(cli, lab):
+    edit(lab, 'laboratory = "our-guid"', "")
+    done = cli("check", "--json")
+    assert done.code == 1
+    assert verdicts(done) == {"settings": "WRONG"}
+
+
+def test_the_settings_are_printed_with_secrets_masked(cli, lab):
+    done = cli("check", "--offline", "--settings")
+    assert "exchange.oauth.password = ***" in done.out
+    assert "hunter2" not in done.out
+    assert "MDEyMzQ1" not in done.out
+
+
+def test_an_unreachable_service_is_said_once(cli, lab):
+    done = cli("check", "--json")
+    assert done.code == 1
+    assert verdicts(done)["exchange"] == "WRONG"
+    assert verdicts(done)["sign-in"] == "skipped"
+    assert "Traceback" not in done.out + done.err
+
+
+def test_against_the_service_everything_is_tried(cli, at_service):
+    done = cli("check", "--json")
+    found = verdicts(done)
+    assert (found["exchange"], found["sign-in"], found["contract C-100"]) == ("ok", "ok", "ok")
+    assert found["adapter folder"] == "ok"
+    assert found["contract C-200"] == "WRONG", "the service does not know it"
+    assert done.code == 1
+
+
+def test_the_service_is_asked_even_where_there_is_no_database_yet(cli, at_service):
+    (at_service.folder / "lab.db").unlink()
+    assert verdicts(cli("check", "--json"))["sign-in"] == "ok"
+
+
+def test_a_wrong_password_is_a_sign_in_that_fails(cli, at_service):
+    edit(at_service, "hunter2", "hunter3")
+    done = cli("check")
+    assert done.code == 1
+    assert [line for line in done.out.splitlines() if line.startswith("WRONG") and "sign-in" in line]
+    assert "hunter3" not in done.out + done.err
+
+
+def test_a_sign_in_that_needs_nobody_says_so(cli, lab):
+    done = cli("login")
+    assert done.code == 1
+    assert "needs no sign-in by a person" in done.err
+
+
+@pytest.mark.parametrize("way", ["listening", "pasted"])
+def test_a_person_signs_in_once(cli, at_service, callback, way):
+    edit(at_service, 'grant = "password"', f'grant = "authorization_code"\nredirect_uri = "{callback}"')
+    assert verdicts(cli("check", "--json"))["sign-in"] == "WRONG"
+    command = [BIN / "lab-agent", "login", "--config", at_service.config, *(["--paste"] if way == "pasted" else [])]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, text=True, cwd=at_service.folder, **pipes) as process:
+        try:
+            address = line_with(process, r"^http://\S+")
+            line_with(process, "Waiting for the callback|The browser ends at")
+            with httpx.Client() as browser:
+                fields = dict(parse_qsl(urlsplit(address).query)) | {"login": "login", "password": "hunter2"}
+                back = browser.post(address.partition("?")[0], data=fields).headers["location"]
+                if way == "listening":
+                    assert browser.get(back).status_code == 200
+            rest, _ = process.communicate(back + "\n" if way == "pasted" else None, timeout=30)
+            assert process.returncode == 0, rest
+            assert "Signed in" in rest
+        finally:
+            process.kill()
+    assert verdicts(cli("check", "--json"))["sign-in"] == "ok"
