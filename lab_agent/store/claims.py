@@ -72,6 +72,7 @@ def hold_lane(connection: Connection, lane: str) -> None:
 
 def _claimable(kinds: Collection[EffectKind], now: datetime) -> Select[Any]:
     other = effects.alias("other")
+    kind = func.coalesce(effects.c.kind, effects.c.kind)  # SQLite would leave the index of what is due for one that has kinds
     in_the_way = (
         select(other.c.id)
         .where(other.c.lane == effects.c.lane, other.c.id != effects.c.id, among(other.c.state, LANE_BLOCKING))
@@ -79,7 +80,7 @@ def _claimable(kinds: Collection[EffectKind], now: datetime) -> Select[Any]:
     )
     return (
         select(effects)
-        .where(among(effects.c.state, CLAIMABLE), effects.c.due_at <= now, effects.c.kind.in_(sorted(kinds)))
+        .where(among(effects.c.state, CLAIMABLE), effects.c.due_at <= now, kind.in_(sorted(kinds)))
         .where(effects.c.lease_until.is_(None) | (effects.c.lease_until <= now), ~in_the_way.exists())
         .order_by(effects.c.due_at, effects.c.id)
     )

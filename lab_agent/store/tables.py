@@ -139,7 +139,7 @@ class EffectRow(Row, table=True):
         _some("ix_effects_leased", f"state IN ({words(IN_FLIGHT)})", "lease_until"),
         _some("ix_effects_asking", f"state IN ({words(ASKING)})", "changed_at"),
         Index("ix_effects_order_key_id", "order_key", "id"),
-        Index("ix_effects_state_kind_id", "state", "kind", "id"),
+        Index("ix_effects_kind_state_id", "kind", "state", "id"),
         {"sqlite_autoincrement": True},
     )
 

@@ -69,7 +69,7 @@ def upgrade() -> None:
     op.create_index("ix_effects_lane", "effects", ["lane", "id"], **_where("state IN ('due', 'in_flight', 'review', 'unknown')"))
     op.create_index("ix_effects_leased", "effects", ["lease_until"], **_where("state IN ('in_flight')"))
     op.create_index("ix_effects_order_key_id", "effects", ["order_key", "id"])
-    op.create_index("ix_effects_state_kind_id", "effects", ["state", "kind", "id"])
+    op.create_index("ix_effects_kind_state_id", "effects", ["kind", "state", "id"])
     op.create_index("ix_effects_subject", "effects", ["subject"])
 
     op.create_table(

@@ -1,0 +1,64 @@
+"""Claims and pages stay quick beside 100,000 finished effects: the plan of a claim reads the open ones alone."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from sqlalchemy import text
+
+from lab_agent.domain.journal import EffectKind
+from lab_agent.store.claims import _claimable
+from lab_agent.store.views import SqlViews
+
+FINISHED = 100_000
+FILL = """
+    INSERT INTO effects
+        (kind, once, lane, subject, order_key, payload, state, begun, attempts, due_at, created_at, changed_at, fence)
+    WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :finished)
+    SELECT 'line_task', 'done-' || n, 'lane-' || n % 1000, 's', 'R' || n % 5000, '{}', 'done', true, 1,
+        '2026-03-01 12:00:00.000000', '2026-03-01 12:00:00.000000', '2026-03-01 12:00:00.000000', 1
+    FROM numbers
+"""
+
+
+@pytest.fixture
+async def bulk(do_sql, make):
+    def fill(uow):
+        uow._connection.execute(text(FILL), {"finished": FINISHED})
+        for number in range(100):
+            uow.effects.add(make.effect(f"due-{number}", lane=f"lane-{number % 50}"))
+
+    await do_sql(fill)
+
+
+async def test_beside_much_finished_work(bulk, do_sql, sql_store, make):
+    plan = await sql_store.read(lambda connection: _plan(connection, _claimable(list(EffectKind), make.now).limit(5)))
+    assert "ix_effects_claimable" in plan
+    assert "ix_effects_lane" in plan
+
+    start = time.perf_counter()
+    done = 0
+    while found := await do_sql.claim(limit=10):
+        for effect in found:
+            await do_sql(lambda uow, effect=effect: uow.effects.save(effect.done(make.now)))
+            done += 1
+    assert done == 100
+    assert time.perf_counter() - start < 20  # a scan of the table for each claim and save would take minutes
+
+    views = SqlViews(sql_store)
+    start = time.perf_counter()
+    await views.overview(now=make.now)
+    await views.failures()
+    assert (await views.effects(offset=90_000)).total == FINISHED + 100
+    assert time.perf_counter() - start < 5
+
+
+def _plan(connection, query):
+    compiled = query.compile(connection, compile_kwargs={"literal_binds": False, "render_postcompile": True})
+    processors, values = compiled._bind_processors, compiled.construct_params()
+    bound = {name: processors[name](value) if name in processors else value for name, value in values.items()}
+    if connection.dialect.name == "sqlite":
+        rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {compiled}", tuple(bound[name] for name in compiled.positiontup))
+        return "\n".join(row[3] for row in rows)
+    return "\n".join(row[0] for row in connection.exec_driver_sql(f"EXPLAIN {compiled}", bound))
