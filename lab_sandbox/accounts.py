@@ -1,7 +1,6 @@
 """Who is calling: counterparties by login, by client id and secret, by bearer token."""
 
 import base64
-import binascii
 import secrets
 from urllib.parse import unquote_plus
 
@@ -53,7 +52,7 @@ def basic_credentials(encoded: str, *, form_encoded: bool = False) -> tuple[str,
     """The user and password of HTTP Basic (form-encoded parts for clients, RFC 6749 2.3.1); empty when malformed."""
     try:
         user, _, password = base64.b64decode(encoded, validate=True).decode("utf-8").partition(":")
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:
         return "", ""
     return (unquote_plus(user), unquote_plus(password)) if form_encoded else (user, password)
 

@@ -25,7 +25,14 @@ def create_app(config: SandboxConfig, *, clock: Clock = utc_now, transport: http
     """
     settled = config if config.listening else config.settled()
     service = build_service(settled, clock, transport)
-    app = FastAPI(title="Laboratory order exchange service, in a box", version="1", lifespan=_lifespan, redirect_slashes=False)
+    app = FastAPI(
+        title="Laboratory order exchange service, in a box",
+        version="1",
+        lifespan=_lifespan,
+        redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
+    )
     app.state.service = service
     for router in (auth_routes(service), basket_routes(service), fhir_routes(service)):
         app.include_router(router, responses=FAILURES)

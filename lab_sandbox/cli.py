@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from lab_sandbox.config import ConfigError, SandboxConfig, load_config
+from lab_sandbox.config import ConfigError, SandboxConfig, load_config, read_config
 from lab_sandbox.demo.commands import add_commands
 from lab_sandbox.faults.rule import FaultPlanError
 from lab_sandbox.server import AddressInUse, serve
@@ -45,7 +45,7 @@ def run(
 
 
 def _with(settings: SandboxConfig, given: dict[str, object]) -> SandboxConfig:
-    return settings.model_copy(update=given)
+    return read_config({**settings.model_dump(), **given}, "options")
 
 
 add_commands(app)

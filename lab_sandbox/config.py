@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 AUTO = "auto"
 
@@ -131,6 +131,14 @@ class SandboxConfig(_Group):
     tokens: Tokens = Tokens()
     rules: Rules = Rules()
 
+    @field_validator("base_url", "auth_url", "lab_codes_url")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if value != AUTO and (parts.scheme not in {"http", "https"} or not parts.netloc):
+            raise ValueError(f"an address like http://127.0.0.1:8480/ is expected, came: {value}")
+        return value
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         kinds = {party.guid: party.kind for party in self.counterparties}
@@ -190,11 +198,16 @@ def load_config(path: Path | None) -> SandboxConfig:
         raise ConfigError(f"{path}: cannot be read ({exc.strerror})") from exc
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
         raise ConfigError(f"{path}: not TOML ({exc})") from exc
+    return read_config(raw, str(path))
+
+
+def read_config(raw: dict[str, Any], source: str) -> SandboxConfig:
+    """Plain data -> configuration; `ConfigError` lists everything that is wrong, by key."""
     try:
         return SandboxConfig.model_validate(raw)
     except ValidationError as exc:
-        lines = [f"{'.'.join(map(str, one['loc'])) or 'file'}: {one['msg']}" for one in exc.errors()]
-        raise ConfigError(f"{path}: " + "; ".join(lines)) from exc
+        lines = [f"{'.'.join(map(str, one['loc'])) or 'all'}: {one['msg']}" for one in exc.errors()]
+        raise ConfigError(f"{source}: " + "; ".join(lines)) from exc
 
 
 def _unique(values: list[Any], name: str) -> None:

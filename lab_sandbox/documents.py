@@ -1,7 +1,6 @@
 """Result documents: uploaded as Binary, downloaded in the format that Accept selects ("Result documents")."""
 
 import base64
-import binascii
 import re
 from collections.abc import Iterable
 
@@ -32,11 +31,12 @@ def content_of(binary: Json) -> bytes:
     """The document's bytes (`content` in STU3, `data` in later releases)."""
     text = binary.get("content", binary.get("data"))
     try:
-        if isinstance(text, str) and text:
-            return base64.b64decode(text, validate=True)
-    except binascii.Error:
-        pass
-    raise Refusal.of(422, "invalid", "Binary.content: base64 is expected")
+        content = base64.b64decode(text, validate=True) if isinstance(text, str) else b""
+    except ValueError:
+        content = b""
+    if not content:
+        raise Refusal.of(422, "invalid", "Binary.content: a document in base64 is expected")
+    return content
 
 
 def chosen_type(accept: str | None, stored: str) -> str | None:
@@ -55,7 +55,7 @@ def _by_preference(accept: str | None) -> Iterable[str]:
     for position, part in enumerate((accept or "").split(",")):
         kind, *options = (one.strip().lower() for one in part.split(";"))
         quality = next((one[2:] for one in options if one.startswith("q=")), "1")
-        weight = float(quality) if quality.replace(".", "", 1).isdigit() else 0.0
+        weight = float(quality) if re.fullmatch(r"[01](\.[0-9]{0,3})?", quality) else 0.0
         if kind and weight > 0:
             ranked.append((-weight, position, kind))
     return [kind for _, _, kind in sorted(ranked)]

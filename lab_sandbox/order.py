@@ -43,7 +43,6 @@ class Orders:
 
     def of_line(self, line: Kept) -> list[Kept]:
         """All resources of the order that a ProcedureRequest belongs to."""
-        body = decode_stored(line.body)
         lines = [line]
         order_tasks: list[Kept] = []
         for task in self._all("Task", "based-on", line.ref):
@@ -54,7 +53,7 @@ class Orders:
             lines = [kept for task in tasks for kept in self._targets(task, "basedOn")]
         specimens = {kept.ref: kept for one in lines for kept in self._targets(one, "specimen")}
         answers = [kept for one in lines for kept in self._all("QuestionnaireResponse", "subject", one.ref)]
-        return [*lines, *order_tasks[:1], *tasks, *specimens.values(), *answers] if body else []
+        return [*lines, *order_tasks[:1], *tasks, *specimens.values(), *answers]
 
     def _keep(self, draft: Draft, grants: Mapping[str, _Grants], caller: Counterparty) -> list[Kept]:
         refs = {entry.local: Ref(entry.type, str(uuid4())) for entry in draft.entries}

@@ -26,7 +26,7 @@ def _check_name(names: Any, problems: Problems) -> None:
     first, second = (*given, None, None)[:2] if isinstance(given, list) else (None, None)
     for element, value in (("family", family), ("given[0]", first), ("given[1]", second)):
         if not is_text(value):
-            problems.add(f"Patient.name[0].{element}", "patient-required", "required on creation", "required")
+            problems.add(f"Patient.name[0].{element}", "patient-name", "required on creation", "required")
     if first == "-" and second == "-" and not re.fullmatch(r"[0-9]{10}", str(family)):
         problems.add("Patient.name[0].family", "anonymous", "in an anonymous order it is exactly 10 digits")
     if re.fullmatch(r"[0-9]+", str(family)) and not (first == "-" and second == "-" and len(str(family)) == 10):

@@ -21,6 +21,8 @@ _TARGETS = {
     "result": "Observation",
     "source": "Patient",
 }
+MOST_CRITERIA = 10
+MOST_OPTIONS = 100
 _IDENTIFIERS = frozenset({"identifier", "requisition", "container-id"})
 
 
@@ -54,6 +56,9 @@ def read_query(kind: str, pairs: Iterable[tuple[str, str]], config: SandboxConfi
             count = max(1, min(_number(name, value), config.rules.max_page_size))
         elif name != "_format":
             criteria.append(_criterion(kind, name, value, config))
+    if len(criteria) > MOST_CRITERIA or any(len(options) > MOST_OPTIONS for _, options in criteria):
+        text = f"search: at most {MOST_CRITERIA} criteria of {MOST_OPTIONS} values each"
+        raise Refusal.of(400, "too-costly", text)
     return Query(kind, _joined(kind, criteria), after, count, tuple(kept))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from lab_sandbox.index import listed
 
-_DATE_TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2})")
+_DATE_TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2})", re.ASCII)
 
 
 def is_text(value: Any) -> bool:
@@ -16,7 +16,7 @@ def is_text(value: Any) -> bool:
 
 def is_date(value: Any) -> bool:
     """A calendar date `YYYY-MM-DD`."""
-    if not isinstance(value, str) or not re.fullmatch(r"\d{4}-\d{2}-\d{2}", value):
+    if not isinstance(value, str) or not re.fullmatch(r"\d{4}-\d{2}-\d{2}", value, re.ASCII):
         return False
     try:
         date.fromisoformat(value)
@@ -39,7 +39,9 @@ def is_moment(value: Any) -> bool:
 def is_date_time(value: Any) -> bool:
     """A FHIR dateTime: a year, a month, a date, or a date-time with offset."""
     return (
-        is_moment(value) or is_date(value) or (isinstance(value, str) and bool(re.fullmatch(r"\d{4}(-(0[1-9]|1[0-2]))?", value)))
+        is_moment(value)
+        or is_date(value)
+        or (isinstance(value, str) and bool(re.fullmatch(r"[0-9]{4}(-(0[1-9]|1[0-2]))?", value)))
     )
 
 

@@ -18,6 +18,8 @@ from lab_sandbox.wire import Json, decode_stored
 
 _VERSION = re.compile(r'\s*(?:W/)?"([0-9]{1,15})"\s*')
 
+_ID = re.compile(r"[A-Za-z0-9.-]{1,64}")
+
 TASK_STATUSES = (
     "draft",
     "requested",
@@ -51,6 +53,8 @@ def create(service: Service, kind: str, body: Json, caller: Counterparty, id_: s
         raise Refusal.of(
             405, "not-supported", f"{kind}: not created by itself; an order comes as one bundle", {"Allow": "GET, PUT"}
         )
+    if id_ is not None and not _ID.fullmatch(id_):
+        raise Refusal.of(400, "invalid", f"{kind}.id: up to 64 letters, digits, dots and hyphens are expected, came: {id_}")
     if id_ is None and "id" in body:
         raise Refusal.of(400, "not-supported", f"{kind}.id: create with a client-chosen id through POST is not supported")
     problems = Problems(frozenset(service.config.rules.off))

@@ -19,10 +19,11 @@ async def document(world, kit):
 
 
 @pytest.mark.parametrize(
-    "accept", [None, "*/*", "application/pdf", "text/html;q=0.5, application/*", "text/html, application/pdf;q=0.1"]
+    "accept",
+    [None, "*/*", "application/pdf", "text/html;q=0.5, application/*", "text/html, application/pdf;q=0.1", "text/html;q=²,*/*"],
 )
 async def test_the_default_format_is_the_documents_own(world, document, accept):
-    headers = dict(world.clinic) | {"Accept": accept or ""}
+    headers = dict(world.clinic) | {"Accept": (accept or "").encode("latin-1")}
     answer = await world.client.get(f"/Binary/{document}", headers=headers)
     assert (answer.status_code, answer.content) == (200, PDF)
     assert answer.headers["content-type"] == "application/pdf"
@@ -51,7 +52,12 @@ async def test_a_document_sent_as_it_is(world):
 
 @pytest.mark.parametrize(
     ("changes", "name"),
-    [({"contentType": ""}, "Binary.contentType"), ({"content": "%%"}, "Binary.content"), ({"content": None}, "Binary.content")],
+    [
+        ({"contentType": ""}, "Binary.contentType"),
+        ({"content": "%%"}, "Binary.content"),
+        ({"content": "é"}, "Binary.content"),
+        ({"content": None}, "Binary.content"),
+    ],
 )
 async def test_what_a_document_must_carry(world, kit, changes, name):
     binary = {"resourceType": "Binary", "contentType": "application/pdf", "content": "AAAA"} | changes

@@ -185,6 +185,7 @@ async def test_a_port_in_use_is_one_clear_sentence():
         ("[rules]\nstale_code = 410", ["rules.stale_code"]),
         ("[[contracts]]\ncode = 'C'\npartner = 'x'\nlaboratory = 'y'", ["contract C", "partner"]),
         ("port = ", ["not TOML"]),
+        ("base_url = 'here'", ["base_url", "here"]),
         ("faults = '/nowhere/faults.toml'", ["/nowhere/faults.toml"]),
         ("data = '/nowhere/data.db'", ["/nowhere/data.db"]),
     ],

@@ -232,3 +232,21 @@ async def test_history_is_bounded(worlds, kit):
         assert (await put(world, task, version, world.laboratory, number=version)).status_code == 200
     listed = (await world.client.get(f"/fhir/task/{task['id']}/_history", headers=world.clinic)).json()["entry"]
     assert [one["resource"]["meta"]["versionId"] for one in listed] == ["8", "7", "6"]
+
+
+@pytest.mark.parametrize("header", ["Basic é".encode(), b"Basic \xff\xff", b"Bearer \xe9"])
+async def test_odd_bytes_in_a_header_are_a_401(world, header):
+    answer = await world.client.get("/fhir/Contract", headers={"Authorization": header})
+    assert answer.status_code == 401
+
+
+@pytest.mark.parametrize("id_", ["_search", "a" * 65, "ä", "a b"])
+async def test_a_client_chosen_id_has_the_form_of_an_id(world, kit, id_):
+    answer = await world.client.post(f"/fhir/patient/{id_}", json=kit.patient(), headers=world.clinic)
+    assert (answer.status_code, "Patient.id" in kit.diagnostics(answer)) == (400, True)
+
+
+@pytest.mark.parametrize("query", ["&".join(["status=a"] * 70), "status=" + ",".join("abc" * 200)])
+async def test_a_search_that_costs_too_much(world, kit, query):
+    answer = await world.client.get(f"/fhir/task?{query}", headers=world.laboratory)
+    assert (answer.status_code, "search" in kit.diagnostics(answer)) == (400, True)
