@@ -159,11 +159,12 @@ def _is_info(url: str | None, systems: Systems) -> bool:
 
 
 def _container(container: ReceivedContainer, systems: Systems) -> OrderContainer:
-    second = next((each for each in container.identifiers if is_second_label(each, systems)), None)
-    first = tuple(each for each in container.identifiers if not is_second_label(each, systems))
+    seconds = [each for each in container.identifiers if is_second_label(each, systems)]
+    others = tuple(each for each in container.identifiers if each not in seconds)
+    strange = [each for each in others if systems.labels.match(each.system) is SystemMatch.FOREIGN]
     return OrderContainer(
-        barcode=_value_in(first, systems.labels),
-        second_barcode=second.value if second else None,
+        barcode=_value_in(others, systems.labels),
+        second_barcode=next((each.value for each in (*seconds, *strange)), None),
         type=code_in(container.type, systems.container_type),
         quantity=container.quantity,
     )

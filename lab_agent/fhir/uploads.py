@@ -175,7 +175,7 @@ def _observation(
         "interpretation": _interpretation(observation.flags, context),
         "method": out.concept(observation.method) if observation.method else None,
         "specimen": _specimen(observation.specimen, context, where),
-        "referenceRange": [out.reference_range(each) for each in observation.reference_ranges] or None,
+        "referenceRange": [part for each in observation.reference_ranges if (part := out.reference_range(each))] or None,
     }
     return out.filled(fields)
 

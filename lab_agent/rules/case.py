@@ -111,6 +111,12 @@ class Case:
         second = self.facts.systems.second_labels
         return tuple(each.value for each in container.identifiers if second and _fits(second, each.system))
 
+    def strange_labels(self, container: ReceivedContainer) -> tuple[str, ...]:
+        """Numbers on a container that are in neither of the label systems: they may be second barcodes in a system misspelt."""
+        labels, known = self.facts.systems.labels, self.second_labels(container)
+        foreign = (each for each in container.identifiers if labels.match(each.system) is SystemMatch.FOREIGN)
+        return tuple(each.value for each in foreign if each.value not in known)
+
     def _is_contract(self, link: Link) -> bool:
         if link.target is not None:
             return link.target.type == "Contract"

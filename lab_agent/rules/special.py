@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from lab_agent.catalogue.items import Item
 from lab_agent.catalogue.shapes import Shape
+from lab_agent.domain.received import ReceivedContainer
 from lab_agent.domain.systems import SystemMatch
 from lab_agent.rules.case import Case
 from lab_agent.rules.rule import Problem, Rule, Severity
@@ -54,18 +55,33 @@ def _old_order_unasked(case: Case) -> Iterator[Problem]:
             yield Problem(f"{request.where}.basedOn", (line.id,), {"code": items[0].id})
 
 
-def _second_label(case: Case) -> Iterator[Problem]:
+def _two_barcodes(case: Case) -> Iterator[tuple[ReceivedContainer, str, Shape, str]]:
+    """The containers of two-barcode studies, with the line, the shape of the second barcode, and the study."""
+    transport = case.catalogue.transport_types() if case.catalogue else frozenset()
     for line, request, items in case.known_lines():
         shape = second_label(items)
         if shape is None or case.facts.systems.second_labels is None:
             continue
-        transport = case.catalogue.transport_types() if case.catalogue else frozenset()
         for specimen in case.order.specimens_of(request):
             for container in specimen.containers:
-                boxed = any(coding.code in transport for coding in container.type.coding)
-                if not boxed and not any(map(shape.fits, case.second_labels(container))):
-                    values = {"code": items[0].id, "shape": str(shape)}
-                    yield Problem(f"{container.where}.identifier", (line.id,), values)
+                if not any(coding.code in transport for coding in container.type.coding):
+                    yield container, line.id, shape, items[0].id
+
+
+def _second_label(case: Case) -> Iterator[Problem]:
+    for container, line, shape, code in _two_barcodes(case):
+        given = (*case.second_labels(container), *case.strange_labels(container))
+        if not any(map(shape.fits, given)):
+            yield Problem(f"{container.where}.identifier", (line,), {"code": code, "shape": str(shape)})
+
+
+def _second_label_system(case: Case) -> Iterator[Problem]:
+    """A right second barcode in a system that we do not know: the system may be set wrongly here (law 10)."""
+    for container, line, shape, _ in _two_barcodes(case):
+        known, strange = case.second_labels(container), case.strange_labels(container)
+        if not any(map(shape.fits, known)) and any(map(shape.fits, strange)):
+            system = case.facts.systems.second_labels_system or ""
+            yield Problem(f"{container.where}.identifier", (line,), {"system": system})
 
 
 RULES = (
@@ -96,5 +112,12 @@ RULES = (
         section="Create order: rule 3",
         check=_second_label,
         message="{where}: study {code} needs a second barcode of the form {shape}. Send both barcodes of the container.",
+    ),
+    Rule(
+        id="tube.second-label-system",
+        severity=Severity.WARN,
+        section="Create order: rule 3",
+        check=_second_label_system,
+        message="{where}: the system of the second barcode is not written as the interface writes it. Send {system}.",
     ),
 )

@@ -82,10 +82,13 @@ def test_a_global_identifier_is_passed_on(wire: dict[str, Any], graph_of: Any, s
     assert (patient.global_identifier.value, patient.family, patient.gender) == ("G1", None, None)
 
 
+@pytest.mark.parametrize("system", ["https://lab.example/second-labels", "https://lab.example/second-labels/", "urn:misspelt"])
 @pytest.mark.parametrize("order", [1, -1])
-def test_the_second_barcode_is_told_by_its_system(wire: dict[str, Any], graph_of: Any, systems: Systems, order: int) -> None:
+def test_the_second_barcode_is_told_by_its_system(
+    wire: dict[str, Any], graph_of: Any, systems: Systems, order: int, system: str
+) -> None:
     container = wire["resources"]["Specimen/s1"]["container"][0]
-    both = [*container["identifier"], {"system": "https://lab.example/second-labels", "value": "1234-5678"}]
+    both = [*container["identifier"], {"system": system, "value": "1234-5678"}]
     container["identifier"] = both[::order]
     tube = _order(graph_of(wire), systems).specimens[0].containers[0]
     assert (tube.barcode, tube.second_barcode) == ("10000001", "1234-5678")

@@ -26,6 +26,8 @@ from lab_agent.domain.values import CodeableConcept, Coding, Period, Quantity, R
 from lab_agent.errors import DataInvalidError
 from lab_agent.fhir.stable import digest, stable_value
 from lab_agent.fhir.uploads import UploadContext, UploadLine, UploadPlan, UploadSpecimen, for_update, plan_uploads, with_results
+from lab_sandbox.outcome import Problems
+from lab_sandbox.upload_rules import check_observation, check_report
 
 MOSCOW = timezone(timedelta(hours=3))
 ISSUED = datetime(2026, 3, 3, 10, tzinfo=MOSCOW)
@@ -259,3 +261,16 @@ def test_a_digest_ignores_what_is_not_content() -> None:
     body = {"resourceType": "DiagnosticReport", "status": "final", "issued": "x"}
     assert digest({**body, "id": "1", "meta": {"versionId": "2"}}) == digest(body)
     assert digest({**body, "issued": "y"}) != digest(body)
+
+
+def test_the_sandbox_which_reads_the_interface_for_itself_takes_them(context: UploadContext) -> None:
+    everything = tuple(
+        replace(HB, id=f"v{n}", value_quantity=None, **{field: value}) for n, (field, value, _, _) in enumerate(VALUES)
+    )
+    empty = replace(HB, id="e", reference_ranges=(ReferenceRange(),))
+    plan = plan_uploads(replace(REPORT, observations=(HB, empty, *everything)), context)
+    problems = Problems()
+    for each in plan.observations:
+        check_observation(dict(each.body), problems)
+    check_report(dict(with_results(plan.report, ["1"])), context.systems.nomenclature.address, problems)
+    assert problems.found == []

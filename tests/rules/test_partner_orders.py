@@ -5,6 +5,7 @@ The driver reads the interface for itself, so a rule that asks for more than the
 
 from __future__ import annotations
 
+import os
 from datetime import datetime, timedelta, timezone
 from itertools import islice
 from typing import Any
@@ -25,6 +26,7 @@ from lab_sandbox.partner.labels import Labels
 from lab_sandbox.partner.patients import anonymous_patient, named_patient
 from lab_sandbox.partner.seeded import chance
 
+SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
 ORDERED = datetime(2026, 3, 2, 12, tzinfo=timezone(timedelta(hours=3)))
 ACCOUNT = Account(
     base_url="https://exchange.example/api/",
@@ -94,3 +96,11 @@ def test_every_valid_order_is_accepted_without_a_word(seed: int, catalogue: Cata
         judgement = judged(_order(plan, catalogue, labels))
         assert [finding.message for finding in judgement.findings()] == [], plan.seed
         assert judgement.accepted
+
+
+@pytest.mark.proof
+def test_ten_thousand_valid_orders_are_accepted_without_a_word(catalogue: Catalogue, judged: Any) -> None:
+    items = exact_json.loads(exact_json.dumps(nomenclature(catalogue.contract("C-100"))))
+    labels = Labels()
+    for plan in islice(plans("C-100", items, "proof"), int(10_000 * SHARE)):
+        assert judged(_order(plan, catalogue, labels)).findings() == (), plan.seed

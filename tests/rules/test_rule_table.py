@@ -309,6 +309,11 @@ BAD: list[tuple[str, Callable[[Wire], None]]] = [
     ("tube.second-label", second_label("042.036", None)),
     ("tube.second-label", second_label("042.075", "123-4567")),
     ("tube.second-label", second_label("042.076", "1234-5678")),
+    (
+        "tube.second-label-system",
+        both(second_label("042.075", "1234-5678"), put(tube, "identifier", 1, "system", to="urn:second")),
+    ),
+    ("tube.second-label", both(second_label("042.075", "1234-567"), put(tube, "identifier", 1, "system", to="urn:second"))),
     ("tube.type", put(tube, "type", "coding", 0, "code", to="NOSUCH")),
     ("tube.type-missing", put(tube, "type", to=None)),
     ("tube.type", put(tube, "type", "coding", 0, "system", to="http://snomed.info/sct")),
