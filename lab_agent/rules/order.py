@@ -25,8 +25,19 @@ def _task_code(case: Case) -> Iterator[Problem]:
         yield Problem(f"{case.order.task.where}.code")
 
 
+def _elsewhere(case: Case) -> bool:
+    """Whether every line is based on a resource of another origin: then our own base_url is more likely wrong (law 10)."""
+    links = [link for line in case.order.lines for link in line.task.based_on]
+    return bool(links) and all(link.foreign for link in links)
+
+
+def _address(case: Case) -> Iterator[Problem]:
+    if _elsewhere(case):
+        yield Problem("Task.basedOn")
+
+
 def _line_based_on(case: Case) -> Iterator[Problem]:
-    for line in case.order.lines:
+    for line in case.order.lines if not _elsewhere(case) else ():
         targets = {link.target for link in line.task.based_on}
         right = [target for target in targets if target and target.type == "ProcedureRequest"]
         if len(right) != 1 or len(targets) != 1:
@@ -51,8 +62,6 @@ def _reference_form(case: Case) -> Iterator[Problem]:
     for line, request in case.lines():
         links = (*((request.subject,) if request.subject else ()), *request.specimens)
         yield from (Problem(link.where, (line.id,)) for link in links if _misled(link))
-    for line in case.order.lines:
-        yield from (Problem(link.where, (line.id,)) for link in line.task.based_on if link.foreign)
 
 
 def _misled(link: Link) -> bool:
@@ -190,6 +199,15 @@ RULES = (
         check=_reference_form,
         message="{where}: the reference names no resource of the right type on this service. Refer to the resource as the "
         "service saved it.",
+    ),
+    Rule(
+        id="order.address",
+        severity=Severity.HOLD,
+        section=_REFERENCES,
+        check=_address,
+        message="{where}: every reference leads to another address than the service's. The laboratory looks whether "
+        "[exchange] base_url is the address that the service writes; if so, refer to resources of this service.",
+        may_refuse=True,
     ),
     Rule(
         id="order.readable",

@@ -100,6 +100,11 @@ def same_test_twice(wire: Wire) -> None:
     pr2(wire)["specimen"] = pr1(wire)["specimen"]
 
 
+def elsewhere(wire: Wire) -> None:
+    for task in wire["line_tasks"]:
+        task["basedOn"] = [{"reference": "https://other.example/api/procedurerequest/1"}]
+
+
 def third_task(wire: Wire) -> None:
     wire["line_tasks"].append({**wire["line_tasks"][0], "id": "t3"})
 
@@ -224,6 +229,8 @@ BAD: list[tuple[str, Callable[[Wire], None]]] = [
     ("order.line-based-on", put(lambda wire: wire["line_tasks"][0], "basedOn", to=None)),
     ("order.line-based-on", lambda wire: wire["line_tasks"][0]["basedOn"].append({"reference": "procedurerequest/pr2"})),
     ("order.line-based-on", lambda wire: wire["line_tasks"][0]["basedOn"].append({"reference": "patient/p1"})),
+    ("order.line-based-on", put(lambda wire: wire["line_tasks"][0], "basedOn", 0, "reference", to="https://evil.example/Task/1")),
+    ("order.address", elsewhere),
     ("order.one-task-per-request", third_task),
     ("order.line-part-of", put(lambda wire: wire["line_tasks"][0], "partOf", to=None)),
     ("order.line-part-of", put(lambda wire: wire["line_tasks"][0], "partOf", 0, "reference", to="task/other")),
