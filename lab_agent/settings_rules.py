@@ -8,14 +8,14 @@ from pydantic import Field
 
 from lab_agent.settings_base import Group, Seconds
 
-Severity = Literal["refuse", "warn", "off"]
+Severity = Literal["refuse", "hold", "warn", "off"]
 
 
 class RulesSettings(Group):
     """The judgement of orders. `[rules.severities]` overrides the severity of single rules."""
 
     severities: dict[str, Severity] = Field(default_factory=dict)
-    """Rule id to `refuse`, `warn` or `off`; a rule that is not named keeps its own severity."""
+    """Rule id to `refuse`, `hold`, `warn` or `off`; a rule that is not named keeps its own. `lab-agent rules` lists them."""
     refusal_limit: Annotated[int, Field(ge=1)] = 20
     """So many refusals by one rule within `refusal_window` stop it from refusing: orders are held instead, with an alert."""
     refusal_window: Seconds = 3600.0

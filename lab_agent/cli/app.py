@@ -8,7 +8,7 @@ import traceback
 import typer
 
 from lab_agent import logs
-from lab_agent.cli import adapters, check, daemon, db, init, login, orders, outbox, results, schema, users
+from lab_agent.cli import adapters, check, daemon, db, init, login, orders, outbox, results, rules, schema, users
 from lab_agent.cli.shown import complain
 from lab_agent.errors import LabAgentError
 from lab_agent.settings_logging import LoggingSettings
@@ -26,6 +26,7 @@ app.command("init")(init.init)
 app.command("login")(login.login)
 app.command("check")(check.check)
 app.command("adapters")(adapters.adapters)
+app.command("rules")(rules.rules)
 app.add_typer(schema.app, name="schema")
 app.add_typer(orders.app, name="orders")
 app.add_typer(results.app, name="results")

@@ -9,6 +9,7 @@ from lab_agent.catalogue.items import Catalogue
 from lab_agent.catalogue.load import load
 from lab_agent.cli.checks import Line, Verdict, listed, wrong
 from lab_agent.errors import CatalogueError, CryptoError, Failure, LabAgentError
+from lab_agent.rules.judge import RULES, check_severities
 from lab_agent.settings import Settings
 from lab_agent.settings_masked import mask_address
 from lab_agent.store.engine import sqlite_file
@@ -19,6 +20,7 @@ async def check_here(settings: Settings, *, offline: bool) -> list[Line]:
     found = _key(settings)
     if found[0].verdict is Verdict.OK:
         found += await _store(settings, offline=offline)
+    found += _rules(settings)
     found += await asyncio.to_thread(_catalogue, settings)
     return found + await _adapters(settings, offline=offline)
 
@@ -50,6 +52,13 @@ async def _store(settings: Settings, *, offline: bool) -> list[Line]:
     except LabAgentError as exc:
         return wrong("store", exc)
     return [Line("store", Verdict.OK, f"{address}, schema as it should be")]
+
+
+def _rules(settings: Settings) -> list[Line]:
+    problems = check_severities(settings.rules.severities)
+    changed = len(settings.rules.severities)
+    fine = Line("rules", Verdict.OK, f"{len(RULES)} rules, {changed} with a severity of your own")
+    return [Line("rules", Verdict.WRONG, f"{each.where}: {each.what}", each.mend) for each in problems] or [fine]
 
 
 def _catalogue(settings: Settings) -> list[Line]:

@@ -88,6 +88,13 @@ def test_adapters_show_why_one_is_not_there(cli, lab):
     assert "did you mean folder" in done.out
 
 
+def test_rules_are_listed_with_the_severity_that_they_have_here(cli, lab):
+    lab.config.write_text(lab.config.read_text() + '[rules.severities]\n"tube.quantity-enough" = "off"\n')
+    here = {each["rule"]: each["severity"] for each in cli("rules", "--json").json()}
+    assert (here["tube.quantity-enough"], here["patient.gender"]) == ("off", "refuse")
+    assert "patient.gender" in cli("rules").out
+
+
 def test_schemas_are_json(cli):
     order, result = cli("schema", "order").json(), cli("schema", "result").json()
     assert "requisition" in str(order)

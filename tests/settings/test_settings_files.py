@@ -8,12 +8,13 @@ import pytest
 
 from lab_agent.errors import SettingsError
 from lab_agent.lis.folder.settings import FolderSettings
+from lab_agent.rules.judge import check_severities
 from lab_agent.settings import Settings, load_settings
 from lab_agent.settings_keys import ANY_NAME, REPEATED, walk
 
 CONFIG = Path(__file__).parents[2] / "config"
 EXAMPLE = CONFIG / "lab-agent.example.toml"
-COMMENTED_KEY = re.compile(r'^# ((?:[a-z_]+|"[a-z.]+") = )', re.MULTILINE)
+COMMENTED_KEY = re.compile(r'^# ((?:[a-z_]+|"[a-z.-]+") = )', re.MULTILINE)
 
 
 def uncommented(text: str) -> str:
@@ -48,6 +49,8 @@ def test_the_example_is_valid_with_every_commented_key_set(tmp_path, monkeypatch
     settings = load_settings(full, {})
     assert settings.worker.acknowledge_status == "in-progress"
     assert settings.exchange.page_size == 100
+    assert settings.rules.severities
+    assert check_severities(settings.rules.severities) == ()
 
 
 def test_the_example_names_every_key_and_no_other():
