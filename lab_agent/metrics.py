@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from platform import python_version
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -19,15 +20,19 @@ _SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stock:
-    """What the store holds now: numbers by state, and the age in seconds of the oldest open order and the oldest due effect."""
+    """What the store holds now: numbers by state (`effects` by kind and state), and the age in seconds of what waits longest.
 
-    orders: Mapping[str, int] = field(default_factory=dict)
-    reports: Mapping[str, int] = field(default_factory=dict)
-    effects: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """By kind and state."""
+    States are words of the domain (`StrEnum`s). `last_poll` is in seconds since 1970, None if no poll has succeeded yet.
+    """
+
+    orders: Mapping[Any, int] = field(default_factory=dict)
+    lines: Mapping[Any, int] = field(default_factory=dict)
+    reports: Mapping[Any, int] = field(default_factory=dict)
+    effects: Mapping[Any, int] = field(default_factory=dict)
     oldest_order: float = 0.0
     oldest_effect: float = 0.0
     alerts_open: int = 0
+    last_poll: float | None = None
 
 
 class Metrics:
@@ -36,6 +41,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._orders = self._gauge("orders", "Orders in the journal by state", "state")
+        self._lines = self._gauge("lines", "Order lines in the journal by state", "state")
         self._reports = self._gauge("reports", "Reports of laboratory systems by state", "state")
         self._effects = self._gauge("effects", "Effects in the outbox by kind and state", "kind", "state")
         self._oldest = self._gauge("oldest_age_seconds", "Age of the oldest open order and the oldest waiting effect", "what")
@@ -70,7 +76,7 @@ class Metrics:
 
     def show(self, stock: Stock) -> None:
         """Set what the store holds; states that are empty by now disappear."""
-        for gauge, numbers in ((self._orders, stock.orders), (self._reports, stock.reports)):
+        for gauge, numbers in ((self._orders, stock.orders), (self._lines, stock.lines), (self._reports, stock.reports)):
             gauge.clear()
             for state, number in numbers.items():
                 gauge.labels(state).set(number)
@@ -80,6 +86,8 @@ class Metrics:
         self._oldest.labels("order").set(stock.oldest_order)
         self._oldest.labels("effect").set(stock.oldest_effect)
         self._alerts.set(stock.alerts_open)
+        if stock.last_poll is not None:
+            self._last_poll.set(stock.last_poll)
 
     def text(self) -> bytes:
         """Give all numbers in the text form of Prometheus (`CONTENT_TYPE`)."""

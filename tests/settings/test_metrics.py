@@ -1,5 +1,6 @@
 """The numbers: their names, and that what is gone disappears."""
 
+from lab_agent.domain.lifecycle import OrderState
 from lab_agent.metrics import Metrics, Stock
 
 
@@ -14,7 +15,10 @@ def test_the_stock_is_shown_by_state_and_what_is_gone_disappears():
     assert 'lab_agent_effects{kind="handover",state="due"} 4.0' in text(metrics)
     assert 'lab_agent_oldest_age_seconds{what="order"} 61.0' in text(metrics)
     assert "lab_agent_alerts_open 1.0" in text(metrics)
-    metrics.show(Stock(orders={"closed": 2}, reports={"held": 1}))
+    metrics.show(Stock(orders={OrderState.CLOSED: 2}, lines={"accepted": 3}, reports={"held": 1}, last_poll=5.0))
+    assert 'lab_agent_orders{state="closed"} 2.0' in text(metrics)
+    assert 'lab_agent_lines{state="accepted"} 3.0' in text(metrics)
+    assert "lab_agent_last_poll_timestamp_seconds 5.0" in text(metrics)
     assert 'state="seen"' not in text(metrics)
     assert 'lab_agent_reports{state="held"} 1.0' in text(metrics)
 
