@@ -13,6 +13,7 @@ from lab_agent.errors import AlreadyKnownError, StoreError
 from lab_agent.store.rows import among, batches, insert_new, to_record, to_values
 from lab_agent.store.states import LETS_GO, TAKEN
 from lab_agent.store.tables import labels, lines, orders
+from lab_agent.store.types import short
 
 
 class SqlOrders:
@@ -23,10 +24,11 @@ class SqlOrders:
 
     def known(self, task_ids: Collection[str]) -> frozenset[str]:
         """Which of these order-level Tasks are in the journal."""
+        asked = {short(task): task for task in task_ids}
         found: set[str] = set()
-        for batch in batches(set(task_ids)):
+        for batch in batches(asked):
             found.update(self._connection.scalars(select(orders.c.task_id).where(orders.c.task_id.in_(batch))))
-        return frozenset(found)
+        return frozenset(asked[task] for task in found)
 
     def add(self, order: OrderRecord) -> None:
         """Write a new order. Raises `AlreadyKnownError`."""

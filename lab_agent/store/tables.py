@@ -20,7 +20,7 @@ from lab_agent.domain.lifecycle import LANE_BLOCKING, WAITING_REPORTS, EffectSta
 from lab_agent.domain.values import Identifier
 from lab_agent.ports.store import Role
 from lab_agent.store.states import ASKING, CLAIMABLE, IN_FLIGHT
-from lab_agent.store.types import Binary, EnumText, ExactJson, IdentifierText, PlainText, TextTuple, UtcDateTime
+from lab_agent.store.types import Binary, EnumText, ExactJson, IdentifierText, NameText, PlainText, TextTuple, UtcDateTime
 
 METADATA = MetaData(
     naming_convention={
@@ -78,17 +78,17 @@ class OrderRow(Row, table=True):
     )
 
     key: str = _need(PlainText(), primary_key=True)
-    task_id: str = _need(PlainText(), unique=True)
+    task_id: str = _need(NameText(), unique=True)
     state: OrderState = _need(EnumText(OrderState))
     seen_at: datetime = _need(UtcDateTime())
     changed_at: datetime = _need(UtcDateTime())
     contract: str | None = _may(PlainText())
     requisition: Identifier | None = _may(IdentifierText())
-    requisition_value: str | None = _may(PlainText(), index=True)
+    requisition_value: str | None = _may(NameText(), index=True)
     counterparty: str | None = _may(PlainText())
     patient_reference: str | None = _may(PlainText())
     adapter: str | None = _may(PlainText())
-    accession: str | None = _may(PlainText(), index=True)
+    accession: str | None = _may(NameText(), index=True)
     expected_at: datetime | None = _may(UtcDateTime())
     reason: str | None = _may(PlainText())
     seen_lines: tuple[str, ...] | None = _may(TextTuple())
@@ -106,12 +106,12 @@ class LineRow(Row, table=True):
     number: int | None = _number()
     key: str = _need(PlainText(), unique=True)
     order_key: str = _order()
-    task_id: str = _need(PlainText(), index=True)
+    task_id: str = _need(NameText(), index=True)
     procedure_request_id: str | None = _may(PlainText())
     item: str | None = _may(PlainText())
     state: LineState = _need(EnumText(LineState))
     changed_at: datetime = _need(UtcDateTime())
-    accession: str | None = _may(PlainText(), index=True)
+    accession: str | None = _may(NameText(), index=True)
     outputs: tuple[str, ...] = _need(TextTuple())
     sent_statuses: tuple[str, ...] = _need(TextTuple())
 
@@ -122,7 +122,7 @@ class LabelRow(Row, table=True):
     __tablename__ = "labels"
 
     number: int | None = _number()
-    barcode: str = _need(PlainText(), index=True)
+    barcode: str = _need(NameText(), index=True)
     order_key: str = _order()
     line: str = _need(PlainText(), index=True)
     specimen_id: str = _need(PlainText())
@@ -145,10 +145,10 @@ class EffectRow(Row, table=True):
 
     id: int | None = _number()
     kind: EffectKind = _need(EnumText(EffectKind))
-    once: str = _need(PlainText(), unique=True)
-    lane: str = _need(PlainText())
-    subject: str = _need(PlainText(), index=True)
-    order_key: str | None = _may(PlainText())
+    once: str = _need(NameText(), unique=True)
+    lane: str = _need(NameText())
+    subject: str = _need(NameText(), index=True)
+    order_key: str | None = _may(NameText())
     payload: Mapping[str, Any] = _need(ExactJson())
     state: EffectState = _need(EnumText(EffectState))
     begun: bool = _need(Boolean())
@@ -176,13 +176,13 @@ class ReportRow(Row, table=True):
 
     sequence: int | None = _number()
     key: str = _need(PlainText(), unique=True)
-    source: str = _need(PlainText())
-    message: str = _need(PlainText())
-    report_id: str | None = _may(PlainText())
+    source: str = _need(NameText())
+    message: str = _need(NameText())
+    report_id: str | None = _may(NameText())
     version: int | None = _may(BigInteger())
     issued: datetime | None = _may(UtcDateTime())
     state: ReportState = _need(EnumText(ReportState))
-    order_key: str | None = _may(PlainText())
+    order_key: str | None = _may(NameText())
     lines: tuple[str, ...] = _need(TextTuple())
     reason: str | None = _may(PlainText())
     received_at: datetime = _need(UtcDateTime())
@@ -195,7 +195,7 @@ class UploadRow(Row, table=True):
 
     __tablename__ = "uploads"
 
-    identifier: str = _need(PlainText(), primary_key=True)
+    identifier: str = _need(NameText(), primary_key=True)
     resource_type: str = _need(PlainText())
     resource_id: str = _need(PlainText())
     version: str = _need(PlainText())
@@ -224,7 +224,7 @@ class RefusalRow(Row, table=True):
     __table_args__ = (Index("ix_refusals_rule_at", "rule", "at"),)
 
     number: int | None = _number()
-    rule: str = _need(PlainText())
+    rule: str = _need(NameText())
     order_key: str = _need(PlainText(), index=True)
     at: datetime = _need(UtcDateTime())
 
@@ -236,7 +236,7 @@ class AlertRow(Row, table=True):
     __table_args__ = (_some("uq_alerts_open", "closed_at IS NULL", "key", unique=True), Index("ix_alerts_opened_at", "opened_at"))
 
     number: int | None = _number()
-    key: str = _need(PlainText())
+    key: str = _need(NameText())
     text: str = _need(PlainText())
     opened_at: datetime = _need(UtcDateTime())
     closed_at: datetime | None = _may(UtcDateTime())
@@ -247,7 +247,7 @@ class NoteRow(Row, table=True):
 
     __tablename__ = "notes"
 
-    key: str = _need(PlainText(), primary_key=True)
+    key: str = _need(NameText(), primary_key=True)
     value: str = _need(PlainText())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -16,6 +17,8 @@ from lab_agent.domain.values import Identifier
 from lab_agent.errors import StoreError
 
 Binary = LargeBinary
+_KEPT = 500
+_LONGEST = _KEPT + 65
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -51,6 +54,20 @@ class PlainText(TypeDecorator[str]):
         """Replace what cannot be stored."""
         del dialect
         return None if value is None else plain(value)
+
+
+class NameText(PlainText):
+    """A name that others gave, in an index: cut where no index would take it, with a digest in the place of the rest.
+
+    PostgreSQL refuses an index entry of more than 2,700 bytes; such a barcode must not keep an order out of the journal.
+    """
+
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Cut what is too long; the same name is always cut in the same way."""
+        del dialect
+        return None if value is None else short(value)
 
 
 class EnumText(TypeDecorator[StrEnum]):
@@ -133,3 +150,9 @@ def plain(text: str) -> str:
     if text.isascii() and "\x00" not in text:
         return text
     return "".join("\ufffd" if char == "\x00" or "\ud800" <= char <= "\udfff" else char for char in text)
+
+
+def short(name: str) -> str:
+    """Give a name as a `NameText` column holds it; of such a one it gives the same."""
+    name = plain(name)
+    return name if len(name) <= _LONGEST else f"{name[:_KEPT]}…{hashlib.sha256(name.encode()).hexdigest()}"

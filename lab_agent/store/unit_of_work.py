@@ -26,7 +26,7 @@ from lab_agent.store.rim import translated
 from lab_agent.store.tokens import SqlTokens
 from lab_agent.store.uploads import SqlUploads
 from lab_agent.store.users import SqlUsers
-from lab_agent.store.vault import SqlVault
+from lab_agent.store.vault import SqlVault, prove_key
 
 T = TypeVar("T")
 
@@ -64,14 +64,16 @@ class SqlStore:
         writers = _WRITERS[parse(url).drivername.partition("+")[0]]
         self._engine = open_engine(url, connections=writers + _READERS)
         self._cipher = cipher
+        self._proved = False
         self._writers = ThreadPoolExecutor(writers, thread_name_prefix="store")
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-read")
 
     async def run(self, work: Callable[[UnitOfWork], T]) -> T:
         """Run `work` in a unit of work, in one thread hop. What it did not commit is rolled back.
 
-        Raises `StoreUnreachableError` (nothing was written; again later), `SchemaMismatchError`, and what `work` raises. A caller
-        that is cancelled does not stop the thread: what `work` committed is committed.
+        Raises `StoreUnreachableError` (nothing was written; again later), `SchemaMismatchError`, `CryptoError` where the database
+        was written with other keys, and what `work` raises. A caller that is cancelled does not stop the thread: what `work`
+        committed is committed.
         """
         return await _hop(self._writers, lambda: self._unit(work))
 
@@ -85,6 +87,9 @@ class SqlStore:
 
     def _unit(self, work: Callable[[UnitOfWork], T]) -> T:
         with translated(), self._engine.connect() as connection:
+            if not self._proved:
+                prove_key(connection, self._cipher)
+                self._proved = True
             return work(SqlUnitOfWork(connection, self._cipher))
 
     def _look(self, look: Callable[[Connection], T]) -> T:

@@ -9,13 +9,23 @@ from sqlalchemy import Connection, select
 
 from lab_agent.crypto import Cipher
 from lab_agent.domain.ids import OrderKey
-from lab_agent.store.rows import put
-from lab_agent.store.tables import documents, identities
+from lab_agent.store.rows import insert_new, put
+from lab_agent.store.tables import documents, identities, notes
+
+_PROOF = "cipher.proof"
 
 
 def document_id(content: bytes) -> str:
     """Give the id of a document: the SHA-256 of its content, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
+
+
+def prove_key(connection: Connection, cipher: Cipher) -> None:
+    """Raise `CryptoError` where the database was written with other keys; a new database is marked with this one. Commits."""
+    insert_new(connection, notes, {"key": _PROOF, "value": cipher.encrypt(_PROOF.encode()).decode("ascii")})
+    mark = connection.scalar(select(notes.c.value).where(notes.c.key == _PROOF)) or ""
+    cipher.decrypt(mark.encode("ascii", "replace"))
+    connection.commit()
 
 
 class SqlVault:

@@ -1,0 +1,164 @@
+"""What goes wrong around the store comes out in our words, and passes when its cause has passed."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from lab_agent.crypto import Cipher, new_key
+from lab_agent.errors import CryptoError, StoreError, StoreUnreachableError
+from lab_agent.store import engine
+from lab_agent.store.unit_of_work import SqlStore
+
+
+def _note(uow):
+    uow.book.note("a", "b")
+    uow.commit()
+
+
+@pytest.fixture
+async def postgres_store(make_database, postgres_template, cipher):
+    url = make_database(postgres_template)
+    store = SqlStore(url, cipher)
+    yield store, url
+    await store.close()
+
+
+def _cut_connections(url):
+    with psycopg.connect(url, autocommit=True) as other:
+        others = "datname = current_database() AND pid <> pg_backend_pid()"
+        other.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
+
+
+async def test_connections_cut_between_units_of_work_are_not_felt(postgres_store):
+    store, url = postgres_store
+    await store.run(_note)
+    await asyncio.to_thread(_cut_connections, url)
+    assert await store.run(lambda uow: uow.book.noted("a")) == "b"
+
+
+async def test_a_connection_cut_in_the_middle(postgres_store):
+    store, url = postgres_store
+
+    def work(uow):
+        uow.book.note("a", "c")
+        _cut_connections(url)
+        uow.commit()
+
+    await store.run(_note)
+    with pytest.raises(StoreUnreachableError, match="nothing was written"):
+        await store.run(work)
+    assert await store.run(lambda uow: uow.book.noted("a")) == "b"
+
+
+async def test_a_deadlock_is_something_that_passes(postgres_store, make):
+    store, _ = postgres_store
+    await store.run(lambda uow: (uow.orders.add(make.order("R1")), uow.orders.add(make.order("R2")), uow.commit()))
+    meet = asyncio.Barrier(2)
+    loop = asyncio.get_running_loop()
+
+    def work(uow, keys):
+        uow.orders.take(keys[0])
+        asyncio.run_coroutine_threadsafe(meet.wait(), loop).result(30)
+        uow.orders.take(keys[1])
+        uow.commit()
+
+    orders = [("R1", "R2"), ("R2", "R1")]
+    found = await asyncio.gather(*(store.run(lambda uow, k=k: work(uow, k)) for k in orders), return_exceptions=True)
+    assert sorted(type(each) for each in found if each) == [StoreUnreachableError]
+
+
+async def test_another_program_holds_the_lock_for_too_long(sqlite_url, cipher, monkeypatch):
+    monkeypatch.setattr(engine, "_BUSY_SECONDS", 0)
+    store = SqlStore(sqlite_url, cipher)
+    with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnreachableError, match="locked by another program"):
+            await store.run(_note)
+        other.execute("ROLLBACK")
+    await store.run(_note)
+    await store.close()
+
+
+async def test_no_file_is_made_by_opening_a_store(tmp_path, cipher):
+    store = SqlStore(f"sqlite:///{tmp_path / 'lab.db'}", cipher)
+    with pytest.raises(StoreUnreachableError, match="does it exist"):
+        await store.run(_note)
+    await store.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_damaged_file(sqlite_url, cipher):
+    await asyncio.to_thread(Path(sqlite_url.removeprefix("sqlite:///")).write_bytes, b"nothing of ours " * 1000)
+    store = SqlStore(sqlite_url, cipher)
+    with pytest.raises(StoreError, match="put back a backup"):
+        await store.run(_note)
+    await store.close()
+
+
+async def test_a_wrong_key_is_noticed_at_once(sql_store, sql_url):
+    await sql_store.run(_note)
+    other = SqlStore(sql_url, Cipher(new_key()))
+    for _ in range(2):
+        with pytest.raises(CryptoError, match="not among those set"):
+            await other.run(_note)
+    await other.close()
+
+
+async def test_a_new_key_before_the_old_one_is_right(sql_store, sql_url, key, make):
+    await sql_store.run(lambda uow: (uow.vault.put_identity("R1", b"x", at=make.now), uow.commit()))
+    other = SqlStore(sql_url, Cipher(new_key(), key))
+    assert await other.run(lambda uow: uow.vault.identity("R1")) == b"x"
+    await other.close()
+
+
+async def test_what_is_sealed_is_not_in_the_file(sqlite_url, cipher, make):
+    store = SqlStore(sqlite_url, cipher)
+
+    def work(uow):
+        uow.vault.put_identity("R1", b"Ivanova-Petrova", at=make.now)
+        uow.vault.put_document(b"%PDF-secret-words", "application/pdf", at=make.now)
+        uow.commit()
+
+    await store.run(work)
+    folder = Path(sqlite_url.removeprefix("sqlite:///")).parent
+    written = b"".join(path.read_bytes() for path in folder.iterdir())
+    assert b"application/pdf" in written
+    assert b"Petrova" not in written
+    assert b"secret-words" not in written
+    await store.close()
+
+
+async def test_a_name_of_absurd_length_stops_nothing(do_sql, make):
+    """PostgreSQL takes no index entry over 2,700 bytes; a poison order must get into the journal to be refused."""
+    long = "".join(chr(0x4E00 + number * 7919 % 20000) for number in range(20_000))
+    order = make.order(task_id=long, accession=long)
+
+    def work(uow):
+        uow.orders.add(order)
+        line = make.line(order.key, accession=long)
+        uow.orders.add_line(line)
+        uow.orders.set_labels(order.key, [make.label(long, line)])
+        uow.effects.add(make.effect(long, lane=long, subject=long))
+        uow.reports.add(make.report(message=long, report_id=long, order=order.key))
+
+    await do_sql(work)
+    assert await do_sql(lambda uow: uow.orders.known([long, long + "x"])) == {long}
+    assert await do_sql(lambda uow: uow.orders.by_accession(long)) == (order.key,)
+    assert await do_sql(lambda uow: uow.orders.by_accession(long + "x")) == ()
+    assert await do_sql(lambda uow: (uow.reports.known("folder", long), uow.effects.add(make.effect(long)))) == (True, False)
+
+
+async def test_settings_of_a_sqlite_connection(sqlite_url, cipher):
+    store = SqlStore(sqlite_url, cipher)
+
+    def pragmas(connection):
+        return [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("journal_mode", "synchronous", "foreign_keys")]
+
+    assert await store.read(pragmas) == ["wal", 2, 1]
+    await store.close()
