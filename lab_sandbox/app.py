@@ -13,6 +13,7 @@ from lab_sandbox.failures import FAILURES, add_failure_handlers
 from lab_sandbox.fault_routes import fault_routes
 from lab_sandbox.faults.play import FaultMiddleware
 from lab_sandbox.fhir_routes import fhir_routes
+from lab_sandbox.request_log import RequestLogMiddleware
 from lab_sandbox.resources import Clock
 from lab_sandbox.service import Service, build_service, utc_now
 from lab_sandbox.spelling import SpellingMiddleware
@@ -45,6 +46,8 @@ def create_app(config: SandboxConfig, *, clock: Clock = utc_now, transport: http
     if settled.fault_admin:
         app.include_router(fault_routes(service))
     app.add_middleware(FaultMiddleware, service=service)
+    if settled.log_requests:
+        app.add_middleware(RequestLogMiddleware)
     app.add_middleware(SpellingMiddleware, addresses=(settled.base_url, settled.auth_url))
     return app
 

@@ -27,6 +27,7 @@ def run(
     base_url: Annotated[str | None, typer.Option(help="The base address in code systems; `auto` follows the port.")] = None,
     faults: Annotated[Path | None, typer.Option(help="A TOML file of faults to play.")] = None,
     fault_admin: Annotated[bool | None, typer.Option(help="Whether faults can be set over HTTP at /sandbox/faults.")] = None,
+    log_requests: Annotated[bool | None, typer.Option(help="Whether each request is logged.")] = None,
 ) -> None:
     """Run the service until it is stopped; prints one line with its address when it listens."""
     try:
@@ -36,6 +37,7 @@ def run(
             "base_url": base_url,
             "faults": str(faults) if faults else None,
             "fault_admin": fault_admin,
+            "log_requests": log_requests,
         }
         settings = _with(load_config(config), {key: value for key, value in given.items() if value is not None})
         serve(settings, lambda address: typer.echo(f"listening on {address}"))

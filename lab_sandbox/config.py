@@ -126,6 +126,8 @@ class SandboxConfig(_Group):
     faults: str | None = None
     """A TOML file of faults to play from the start."""
     fault_admin: bool = False
+    log_requests: bool = False
+    """Whether each request is logged: method, path, status and the faults that happened to it."""
     counterparties: tuple[Counterparty, ...] = Field(default_factory=_demo_counterparties)
     contracts: tuple[Contract, ...] = Field(default_factory=_demo_contracts)
     tokens: Tokens = Tokens()

@@ -11,6 +11,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from lab_sandbox.app import create_app
 from lab_sandbox.config import SandboxConfig
 from lab_sandbox.faults.line import TRANSPORT
+from lab_sandbox.request_log import log_to_stderr
 
 GRACE = 3
 """Seconds that a stopping server waits for answers under way; a hanging one is a fault, and waits for nobody."""
@@ -48,6 +49,7 @@ class _AnnouncingServer(uvicorn.Server):
 
 def serve(config: SandboxConfig, announce: Callable[[str], None]) -> None:
     """Serves until a signal; `announce` gets `http://host:port`, with the chosen port when port 0 was asked for."""
+    log_to_stderr()
     with _bound(config.host, config.port) as listener:
         port = int(listener.getsockname()[1])
         settled = config.at(config.host, port)

@@ -3,6 +3,7 @@
 import asyncio
 from datetime import timedelta
 from email.utils import format_datetime
+from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers
@@ -22,6 +23,10 @@ _JSON = (b"content-type", b"application/json")
 _HTML = b"<!doctype html><html><body><h1>Service temporarily unavailable</h1></body></html>"
 
 
+HAPPENED: Final = "lab_sandbox.faults"
+"""The key in the ASGI scope for the kinds of fault that happen to a request."""
+
+
 class FaultMiddleware:
     """Asks the desk what happens to each request; without a fault, the request passes untouched."""
 
@@ -38,6 +43,7 @@ class FaultMiddleware:
         if not rules:
             await self._app(scope, receive, send)
             return
+        scope[HAPPENED] = [rule.kind for rule in rules]
         await _Play(self._app, self._service, rules, scope, receive, send).run()
 
 

@@ -4,6 +4,7 @@ from email.utils import parsedate_to_datetime
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from lab_sandbox.faults.desk import FaultDesk
 from lab_sandbox.faults.rule import FaultPlan, FaultPlanError, FaultRule, load_faults, read_plan
@@ -279,6 +280,22 @@ async def test_a_truncated_body_promises_more_than_it_sends(world, kit):
     async with httpx.AsyncClient(transport=transport, base_url=kit.BASE) as client:
         with pytest.raises(ConnectionResetError):
             await client.get(f"/fhir/observation/{made['id']}", headers=world.clinic)
+
+
+def test_the_bad_day_of_the_configuration_folder_is_a_plan(request):
+    plan = load_faults(request.config.rootpath / "config" / "sandbox-faults.toml")
+    assert len({rule.kind for rule in plan.faults}) > 10
+
+
+async def test_the_request_log_tells_what_happened_and_no_query(worlds):
+    world = worlds(log_requests=True)
+    play(world, {"kind": "status", "status": 503, "route": "GET /fhir/task"})
+    with capture_logs() as lines:
+        await world.client.get("/FHIR/task?identifier=secret|1", headers=world.clinic)
+        await world.client.get("/fhir/contract", headers=world.clinic)
+    told = [(one["method"], one["path"], one["status"], one["faults"]) for one in lines]
+    assert told == [("GET", "/fhir/Task", 503, ["status"]), ("GET", "/fhir/Contract", 200, [])]
+    assert "secret" not in str(lines)
 
 
 def test_every_kind_is_documented(request):
