@@ -15,7 +15,7 @@ from lab_sandbox.demo.ledger import Ledger
 from lab_sandbox.demo.lis.messages import Habits
 from lab_sandbox.demo.lis.run import work
 from lab_sandbox.demo.lis.stand_in import Folders
-from lab_sandbox.demo.performance import Verdict, perform
+from lab_sandbox.demo.performance import Verdict, Wishes, perform
 from lab_sandbox.demo.screen import Screen
 from lab_sandbox.partner.plain_json import encode
 
@@ -31,11 +31,13 @@ def demo(
     as_json: Annotated[bool, typer.Option("--json", help="The verdict as the last line of stdout, progress on stderr.")] = False,
     config_dir: Annotated[Path, typer.Option(help="The folder with the demo's settings and catalogue.")] = Path("config"),
     patience: Annotated[float, typer.Option(help="Seconds that one step of the laboratory may take.")] = 60.0,
+    other_ports: Annotated[bool, typer.Option("--other-ports", help="Leave the ports of the settings to others.")] = False,
 ) -> None:
     """Run the daily flow through all programs on this machine, and check what the partner sees."""
     screen = Screen(Console(stderr=as_json))
     verdict = Verdict(Ledger(screen.check))
-    asyncio.run(_until_stopped(config_dir, screen, verdict, once=once, patience=patience))
+    wishes = Wishes(config=config_dir, once=once, patience=patience, other_ports=other_ports)
+    asyncio.run(_until_stopped(wishes, screen, verdict))
     held = sum(check.ok for check in verdict.ledger.checks)
     screen.heading(f"{held} of {len(verdict.ledger.checks)} checks held" + ("" if verdict.ok else ": the demo FAILED"))
     if as_json:
@@ -57,9 +59,9 @@ def stand_in_lis(
     work(Folders(orders, results, own), habits, interval=interval, patience=stage_patience, tell=typer.echo)
 
 
-async def _until_stopped(config: Path, screen: Screen, verdict: Verdict, *, once: bool, patience: float) -> None:
+async def _until_stopped(wishes: Wishes, screen: Screen, verdict: Verdict) -> None:
     """Performs until its end, or until SIGINT, SIGTERM or SIGHUP."""
-    performance = asyncio.create_task(perform(config, screen, verdict, once=once, patience=patience))
+    performance = asyncio.create_task(perform(wishes, screen, verdict))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, performance.cancel)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from lab_sandbox.demo.ledger import Ledger
 from lab_sandbox.demo.record import Reported
 from lab_sandbox.demo.scenes import Scene
+from lab_sandbox.demo.screen import counted
 from lab_sandbox.partner.checks import differences, value_forms
 from lab_sandbox.partner.client import Document
 from lab_sandbox.partner.placed import PlacedOrder
@@ -29,14 +30,14 @@ def judge(scene: Scene, order: PlacedOrder, found: Found, reported: Sequence[Rep
     _judge_tasks(scene, order, found.status, ledger)
     served = {line.procedure_request for line in order.lines if line.item not in scene.bad | scene.refused}
     covered = {request for report in found.reports for request in report.lines if report.observations}
-    detail = f"{len(found.reports)} reports for {len(served)} lines"
+    detail = f"{counted(len(found.reports), 'report')} for {counted(len(served), 'line')}"
     ledger.note(f"{scene.name}: each line that was served has a report, the others have none", covered == served, detail)
     statuses = sorted({report.status for report in found.reports})
     ledger.note(f"{scene.name}: every report is final", statuses == ["final"], ", ".join(statuses))
     wide = [report for report in found.reports if report.lines >= served and not report.observations and report.documents]
     ledger.note(f"{scene.name}: one document is about the whole order", len(wide) == 1)
     _judge_values(scene, order, found.reports, reported, ledger)
-    _judge_documents(scene, order, found, reported, ledger)
+    _judge_documents(scene, found, reported, ledger)
 
 
 def by_code(report: Report, code: str) -> Json | None:
@@ -71,7 +72,7 @@ def _judge_values(
         report = next((each for each in reports if each.lines == about and each.observations), None)
         wrong += [f"no report for {', '.join(one.items)}"] if report is None else _wrong_values(one, report)
     values = sum(len(one.observations) for one in expected)
-    detail = "; ".join(wrong) or f"{values} values"
+    detail = "; ".join(wrong) or counted(values, "value")
     ledger.note(f"{scene.name}: values are those of the laboratory, digit for digit", bool(values) and not wrong, detail)
 
 
@@ -88,12 +89,12 @@ def _wrong_values(one: Reported, report: Report) -> list[str]:
     return wrong
 
 
-def _judge_documents(scene: Scene, order: PlacedOrder, found: Found, reported: Sequence[Reported], ledger: Ledger) -> None:
+def _judge_documents(scene: Scene, found: Found, reported: Sequence[Reported], ledger: Ledger) -> None:
     expected = sorted(content for one in reported for content in one.documents)
     seen = [document for documents in found.documents for document in documents]
     same = sorted(document.content for document in seen) == expected
     typed = all(one.content_type.startswith("application/pdf") and one.content.startswith(b"%PDF-") for one in seen)
-    detail = f"{len(seen)} documents for {len(order.lines)} lines"
+    detail = counted(len(seen), "document")
     ledger.note(f"{scene.name}: the PDFs are the laboratory's, byte for byte", bool(seen) and same and typed, detail)
 
 

@@ -29,6 +29,20 @@ from lab_sandbox.partner.plain_json import Json
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """How the demo shall run.
+
+    `config` is the settings folder; `once` ends after the story; `patience` is how many seconds one step of the laboratory may
+    take; `other_ports` leaves the ports of the settings to others.
+    """
+
+    config: Path
+    once: bool = False
+    patience: float = 60.0
+    other_ports: bool = False
+
+
 @dataclass(slots=True)
 class Verdict:
     """How it went: the orders as the partner saw them at the end, and the checks."""
@@ -49,16 +63,16 @@ class Verdict:
         return line if self.trouble is None else {**line, "trouble": self.trouble}
 
 
-async def perform(config: Path, screen: Screen, verdict: Verdict, *, once: bool, patience: float) -> None:
-    """Fills in the verdict. Without `once`, stays up afterwards until it is cancelled or a program ends."""
+async def perform(wishes: Wishes, screen: Screen, verdict: Verdict) -> None:
+    """Fills in the verdict; stays up afterwards, unless it shall end, until it is cancelled or a program ends."""
     place: Workplace | None = None
     try:
-        place = fresh_workplace(config)
+        place = fresh_workplace(wishes.config, other_ports=wishes.other_ports)
         async with Troupe(place.folder, place.logs) as troupe:
             await bring_up(troupe, place, screen)
-            verdict.orders = await _unless_one_dies(troupe, _story(place, screen, verdict.ledger, patience))
+            verdict.orders = await _unless_one_dies(troupe, _story(place, screen, verdict.ledger, wishes.patience))
             verdict.told = True
-            if not once:
+            if not wishes.once:
                 _show_places(screen, place)
                 raise (await troupe.first_death()).died()
     except DemoError as exc:

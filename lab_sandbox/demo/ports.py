@@ -8,10 +8,10 @@ from collections.abc import Iterable
 HOST = "127.0.0.1"
 
 
-def settled(wanted: Iterable[int]) -> dict[int, int]:
-    """For each wanted port the one to use, all of them different."""
+def settled(wanted: Iterable[int], *, others: bool = False) -> dict[int, int]:
+    """For each wanted port the one to use, all of them different; `others` takes none of the wanted ones."""
     wanted = list(wanted)
-    given = {port: port for port in wanted if is_free(port)}
+    given = {} if others else {port: port for port in wanted if is_free(port)}
     for port in wanted:
         if port not in given:
             given[port] = _another({*wanted, *given.values()})

@@ -10,6 +10,11 @@ from rich.text import Text
 from lab_sandbox.demo.ledger import Check
 
 
+def counted(number: int, word: str) -> str:
+    """`1 test`, `2 tests`."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
 class Screen:
     """Shows progress as it happens."""
 

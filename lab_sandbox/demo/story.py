@@ -10,7 +10,7 @@ from lab_sandbox.demo.findings import Found, by_code, judge
 from lab_sandbox.demo.ledger import Ledger
 from lab_sandbox.demo.record import Record
 from lab_sandbox.demo.scenes import Scene, scenes
-from lab_sandbox.demo.screen import Screen
+from lab_sandbox.demo.screen import Screen, counted
 from lab_sandbox.partner.basket import orderable
 from lab_sandbox.partner.clinic import Clinic, Prepared
 from lab_sandbox.partner.placed import PlacedOrder
@@ -87,9 +87,9 @@ class Story:
             name, specimens = act.scene.name, act.prepared.specimens
             wanted = {item.guid for item in act.scene.plan.basket.items}
             covered = {guid for one in specimens for guid in one["guids"]} == wanted
-            detail = f"{len(wanted)} tests, {len(specimens)} tubes, {len(_questions(act.prepared.questionnaire))} questions"
-            self._ledger.note(f"{name}: every test has its tube", covered, detail)
             links = _questions(act.prepared.questionnaire)
+            detail = ", ".join((counted(len(wanted), "test"), counted(len(specimens), "tube"), counted(len(links), "question")))
+            self._ledger.note(f"{name}: every test has its tube", covered, detail)
             self._ledger.note(f"{name}: no question is asked twice", len(links) == len(set(links)))
         shared = max((len(one["guids"]) for one in acts[0].prepared.specimens), default=0)
         self._ledger.note("shared: several tests share one tube", shared > 1, f"{shared} tests in one tube")
@@ -97,7 +97,9 @@ class Story:
 
     def _collect(self, acts: Sequence[Act]) -> None:
         self._screen.heading("5  The clinic collects the biomaterial and labels the tubes")
-        self._screen.step(f"{sum(len(act.prepared.specimens) for act in acts)} tubes for {len(acts)} orders")
+        self._screen.step(
+            f"{counted(sum(len(act.prepared.specimens) for act in acts), 'tube')} for {counted(len(acts), 'order')}"
+        )
 
     async def _order(self, acts: Sequence[Act]) -> list[Ordered]:
         self._screen.heading("6  Each order is created with one bundle request")
@@ -107,7 +109,9 @@ class Story:
                 bundle = await self._clinic.bundle(act.scene.plan, act.prepared)
                 order = await self._clinic.send(act.scene.change(bundle) if act.scene.change else bundle)
                 ordered.append(Ordered(act.scene, order))
-                detail = f"requisition {order.requisition}, {len(order.lines)} lines, barcodes {', '.join(order.barcodes)}"
+                detail = (
+                    f"requisition {order.requisition}, {counted(len(order.lines), 'line')}, barcodes {', '.join(order.barcodes)}"
+                )
                 self._ledger.note(f"{act.scene.name}: the service accepts the order", True, detail)
         return ordered
 
@@ -121,7 +125,7 @@ class Story:
                 within=self._patience,
                 what=name,
             )
-            self._ledger.note(name, True, f"{status}; {len(found)} reports")
+            self._ledger.note(name, True, f"{status}; {counted(len(found), 'report')}")
 
     async def _results(self, one: Ordered) -> None:
         self._screen.step(f"{one.scene.name}: {one.scene.title}")
@@ -196,8 +200,11 @@ class Story:
 
 
 def _questions(questionnaire: Json) -> list[str]:
+    """The linkIds of everything that wants an answer, and not of the groups around it."""
+
     def walk(item: Json) -> list[str]:
-        return [item["linkId"], *(link for nested in item.get("item", ()) for link in walk(nested))]
+        nested = [link for each in item.get("item", ()) for link in walk(each)]
+        return nested if item["type"] == "group" else [item["linkId"]]
 
     top = questionnaire.get("item")
     return walk(top) if top else []

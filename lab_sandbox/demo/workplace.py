@@ -74,8 +74,11 @@ class Workplace:
         return f"http://{HOST}:{self.agent['status']['port']}"
 
 
-def fresh_workplace(config: Path) -> Workplace:
-    """Makes a working folder from the settings folder `config`; `DemoError` if that is not one."""
+def fresh_workplace(config: Path, *, other_ports: bool = False) -> Workplace:
+    """Makes a working folder from the settings folder `config`; `DemoError` if that is not one.
+
+    `other_ports` takes free ports at once, so that several demos can start side by side.
+    """
     for name in (AGENT, SERVICE):
         if not (config / name).is_file():
             raise DemoError(
@@ -83,17 +86,17 @@ def fresh_workplace(config: Path) -> Workplace:
             )
     folder = Path(tempfile.mkdtemp(prefix="lab-demo-"))
     shutil.copytree(config, folder / "config")
-    _move_ports(folder / "config")
+    _move_ports(folder / "config", others=other_ports)
     place = Workplace(folder, _toml(folder / "config" / AGENT), _service(folder / "config" / SERVICE))
     for path in (place.orders, place.results, place.lis, place.logs):
         path.mkdir(parents=True)
     return place
 
 
-def _move_ports(config: Path) -> None:
+def _move_ports(config: Path, *, others: bool) -> None:
     """Writes the ports to use into both files, wherever they stand in them as a number of their own."""
     agent, service = _toml(config / AGENT), _service(config / SERVICE)
-    ports = settled([service.port, int(agent["api"]["port"]), int(agent["status"]["port"])])
+    ports = settled([service.port, int(agent["api"]["port"]), int(agent["status"]["port"])], others=others)
     pattern = re.compile(r"(?<![\w.])(" + "|".join(map(str, ports)) + r")(?![\w.])")
     for file in (config / AGENT, config / SERVICE):
         text = file.read_text(encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -34,7 +35,8 @@ class OrderStatus:
 
     def __str__(self) -> str:
         """Give the statuses without ids."""
-        return f"order {self.order}, lines {', '.join(self.lines.values())}"
+        counted = Counter(self.lines.values())
+        return f"order {self.order}; lines: {', '.join(f'{count} {status}' for status, count in counted.items())}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
