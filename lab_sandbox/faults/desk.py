@@ -58,11 +58,15 @@ class FaultDesk:
             for number, rule in enumerate(plan.faults)
         ]
 
-    def happening(self, method: str, path: str, query: str) -> list[FaultRule]:
+    def happening(self, method: str, path: str, query: str, caller: frozenset[str] = frozenset()) -> list[FaultRule]:
         """The faults that happen to this request, in the plan's order."""
-        found = [course.rule for course in self._courses if course.rule.fits(method, path, query) and course.next()]
+        found = [course.rule for course in self._courses if course.rule.fits(method, path, query, caller) and course.next()]
         self.fired.extend((rule.kind, method, path) for rule in found)
         return found
+
+    def asks_who(self) -> bool:
+        """Whether any fault of the plan is for one caller only."""
+        return any(course.rule.caller is not None for course in self._courses)
 
     def state(self) -> dict[str, Any]:
         """For the admin endpoint: the plan, and how often each fault was met and happened."""

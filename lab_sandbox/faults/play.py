@@ -14,7 +14,7 @@ from lab_sandbox.faults.reply import Reply, reply_of
 from lab_sandbox.faults.rule import FaultRule
 from lab_sandbox.faults.shapes import SHAPES
 from lab_sandbox.names import canonical_type
-from lab_sandbox.outcome import Issue, operation_outcome
+from lab_sandbox.outcome import Issue, Refusal, operation_outcome
 from lab_sandbox.references import Ref
 from lab_sandbox.service import Service
 from lab_sandbox.wire import decode_stored, encode
@@ -39,12 +39,23 @@ class FaultMiddleware:
         if scope["type"] != "http" or scope["path"].startswith("/sandbox/"):
             await self._app(scope, receive, send)
             return
-        rules = self._service.faults.happening(scope["method"], scope["path"], scope["query_string"].decode("latin-1"))
+        query = scope["query_string"].decode("latin-1")
+        rules = self._service.faults.happening(scope["method"], scope["path"], query, self._names(scope))
         if not rules:
             await self._app(scope, receive, send)
             return
         scope[HAPPENED] = [rule.kind for rule in rules]
         await _Play(self._app, self._service, rules, scope, receive, send).run()
+
+    def _names(self, scope: Scope) -> frozenset[str]:
+        """What the caller may be called in a plan; nothing when no plan asks, or nobody can tell."""
+        if not self._service.faults.asks_who():
+            return frozenset()
+        try:
+            party = self._service.accounts.caller(Headers(scope=scope).get("authorization"))
+        except Refusal:
+            return frozenset()
+        return frozenset({party.name, party.guid, party.kind})
 
 
 class _Play:

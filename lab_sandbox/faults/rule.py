@@ -25,6 +25,8 @@ class FaultRule(BaseModel):
     kind: Kind
     route: str = "*"
     """`[METHOD ]<path>` with `*` and `?`, in any case; the path as `/fhir/Task/<id>`, with the query if need be."""
+    caller: str | None = None
+    """Only requests of this counterparty: its name, its guid, or its kind (partner, laboratory)."""
     probability: float = Field(default=1.0, ge=0, le=1)
     skip: int = Field(default=0, ge=0)
     """Requests on the route that are let through first."""
@@ -49,8 +51,10 @@ class FaultRule(BaseModel):
     origin: str = "http://elsewhere.example"
     """foreign_next, foreign_references: where they lead."""
 
-    def fits(self, method: str, path: str, query: str) -> bool:
-        """Whether a request is on this fault's route."""
+    def fits(self, method: str, path: str, query: str, caller: frozenset[str] = frozenset()) -> bool:
+        """Whether a request is on this fault's route, and by its caller (known by several names, or by none)."""
+        if self.caller is not None and self.caller not in caller:
+            return False
         wanted, _, pattern = self.route.rpartition(" ")
         if wanted and wanted.upper() != method:
             return False

@@ -256,6 +256,14 @@ async def test_faults_play_on_the_token_endpoint_too(world):
     assert answer.status_code == 503
 
 
+@pytest.mark.parametrize("caller", ["laboratory", "guid-laboratory"])
+async def test_a_fault_for_one_caller_only(world, caller):
+    play(world, {"kind": "status", "caller": caller})
+    assert (await world.client.get("/fhir/task", headers=world.laboratory)).status_code == 503
+    assert (await world.client.get("/fhir/task", headers=world.clinic)).status_code == 200
+    assert (await world.client.get("/fhir/task")).status_code == 401
+
+
 async def test_the_admin_endpoint_is_off_by_default(world):
     assert (await world.client.get("/sandbox/faults")).status_code == 404
 
