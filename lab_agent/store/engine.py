@@ -83,12 +83,12 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def _postgresql(url: URL, connections: int) -> Engine:
+    ours = {"connect_timeout": "5", "application_name": "lab-agent", "options": f"-c lock_timeout={_BUSY_SECONDS}s"}
     return create_engine(
-        url,
+        url.set(query={**ours, **url.query}),
         pool_size=connections,
         max_overflow=0,
         pool_pre_ping=True,
         hide_parameters=True,
         isolation_level="READ COMMITTED",
-        connect_args={"connect_timeout": 5, "application_name": "lab-agent", "options": f"-c lock_timeout={_BUSY_SECONDS}s"},
     )

@@ -162,3 +162,11 @@ async def test_settings_of_a_sqlite_connection(sqlite_url, cipher):
 
     assert await store.read(pragmas) == ["wal", 2, 1]
     await store.close()
+
+
+@pytest.mark.parametrize(("asked", "found"), [("", ["15s", "lab-agent"]), ("&options=-c lock_timeout=3s", ["3s", "lab-agent"])])
+async def test_settings_of_a_postgresql_connection(postgres_url, cipher, asked, found):
+    store = SqlStore(postgres_url + asked, cipher)
+    shown = ("lock_timeout", "application_name")
+    assert await store.read(lambda connection: [connection.exec_driver_sql(f"SHOW {name}").scalar() for name in shown]) == found
+    await store.close()
