@@ -73,7 +73,7 @@ def _catalogue(settings: Settings) -> list[Line]:
     except OSError as exc:
         return [Line("catalogue", Verdict.WRONG, f"{exc.filename or folder}: {exc.strerror}")]
     offered = listed(f"{code} ({len(contract.items)} items)" for code, contract in catalogue.contracts.items())
-    return [Line("catalogue", Verdict.OK, f"{folder}, {offered}"), *_contracts(settings, catalogue)]
+    return [Line("catalogue", Verdict.OK, f"{folder}, {offered}"), *_contracts(settings, catalogue), _clients(settings)]
 
 
 def _contracts(settings: Settings, catalogue: Catalogue) -> list[Line]:
@@ -94,6 +94,13 @@ def _contracts(settings: Settings, catalogue: Catalogue) -> list[Line]:
             Line("contracts", Verdict.WRONG, f"API clients name unknown ones: {listed(unknown)}", "mend api.tokens or api.basic")
         )
     return found or [Line("contracts", Verdict.OK, listed(set_) or "none", "" if set_ else "set [exchange.contracts.<code>]")]
+
+
+def _clients(settings: Settings) -> Line:
+    names = [client.name for client in settings.api.tokens] + [client.name for client in settings.api.basic]
+    if not names:
+        return Line("API clients", Verdict.TODO, "nobody may call the laboratory's API", "add [[api.tokens]] or [[api.basic]]")
+    return Line("API clients", Verdict.OK, listed(names))
 
 
 async def _adapters(settings: Settings, *, offline: bool) -> list[Line]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,29 +17,36 @@ from lab_agent.crypto import hash_token, new_key, new_token
 from lab_agent.settings import Settings, load_settings
 
 _OAUTH = "LAB_AGENT_EXCHANGE__OAUTH__"
-Text = Annotated[str | None, typer.Option(show_default=False)]
-ClientSecret = Annotated[str | None, typer.Option(envvar=f"{_OAUTH}CLIENT_SECRET", help="Better by the environment.")]
-Password = Annotated[str | None, typer.Option(envvar=f"{_OAUTH}PASSWORD", help="Better by the environment.")]
+
+
+def _answer(about: str) -> Any:
+    return typer.Option(help=about, show_default=False)
+
+
+ClientSecret = Annotated[
+    str | None, typer.Option(envvar=f"{_OAUTH}CLIENT_SECRET", help="Client secret; better by the environment.")
+]
+Password = Annotated[str | None, typer.Option(envvar=f"{_OAUTH}PASSWORD", help="Password; better by the environment.")]
 
 
 def init(  # noqa: PLR0913, PLR0917 - one option for each question, so that nobody needs to sit there
-    base_url: Text = None,
-    auth_url: Text = None,
-    lab_codes_url: Text = None,
-    second_labels_system: Text = None,
-    laboratory: Text = None,
-    grant: Text = None,
-    client_id: Text = None,
+    base_url: Annotated[str | None, _answer("API address of the exchange service.")] = None,
+    auth_url: Annotated[str | None, _answer("Authorization address of the service.")] = None,
+    lab_codes_url: Annotated[str | None, _answer("What the laboratory-side code systems begin with.")] = None,
+    second_labels_system: Annotated[str | None, _answer("System of second barcodes.")] = None,
+    laboratory: Annotated[str | None, _answer("The laboratory's own guid.")] = None,
+    grant: Annotated[str | None, _answer("How to sign in: password, authorization_code, client_credentials or basic.")] = None,
+    client_id: Annotated[str | None, _answer("Client id that the service issued.")] = None,
     client_secret: ClientSecret = None,
-    username: Text = None,
+    username: Annotated[str | None, _answer("Login, for password and basic.")] = None,
     password: Password = None,
-    redirect_uri: Text = None,
+    redirect_uri: Annotated[str | None, _answer("Callback address, for authorization_code.")] = None,
     contract: Annotated[list[str] | None, typer.Option(help="A contract's code; may be given several times.")] = None,
-    public_url: Text = None,
-    catalogue: Text = None,
-    store: Text = None,
-    orders: Text = None,
-    results: Text = None,
+    public_url: Annotated[str | None, _answer("Public address of the laboratory's API.")] = None,
+    catalogue: Annotated[str | None, _answer("Folder of the catalogue.")] = None,
+    store: Annotated[str | None, _answer("Database.")] = None,
+    orders: Annotated[str | None, _answer("Folder that orders are put into.")] = None,
+    results: Annotated[str | None, _answer("Folder that results are taken from.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("lab-agent.toml"),
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it is there.")] = False,
     ask: Annotated[

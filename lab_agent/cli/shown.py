@@ -48,7 +48,7 @@ def show_exact(value: Any) -> None:
 
 def print_raw(text: str) -> None:
     """Print text as it is, on standard output."""
-    console().out(text, highlight=False)
+    console().file.write(f"{text}\n")
 
 
 def show_list(rows: Sequence[Row], *, as_json: bool, nothing: str, full: Sequence[Any] | None = None) -> None:
@@ -62,7 +62,9 @@ def show_list(rows: Sequence[Row], *, as_json: bool, nothing: str, full: Sequenc
             table.add_column(name.replace("_", " "), overflow="fold", no_wrap=not page.is_terminal)
         for row in rows:
             table.add_row(*(Text(text(value)) for value in row.values()))
-        page.print(table)
+        with page.capture() as printed:
+            page.print(table)
+        print_raw("\n".join(line.rstrip() for line in printed.get().splitlines()))
     else:
         say(nothing)
 

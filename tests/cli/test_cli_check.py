@@ -105,6 +105,7 @@ def test_offline_everything_here_is_tried_and_the_network_is_left_out(cli, lab):
         "rules": "ok",
         "catalogue": "ok",
         "contracts": "ok",
+        "API clients": "to do",
         "adapter folder": "ok",
         "exchange": "skipped",
         "sign-in": "skipped",

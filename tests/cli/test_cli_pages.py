@@ -1,0 +1,40 @@
+"""docs/commands.md against the commands."""
+
+from pathlib import Path
+
+import typer
+
+from lab_agent.cli.app import app
+from lab_agent.cli.commands_page import page
+
+PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
+
+
+def leaves(command, name=""):
+    for each, found in getattr(command, "commands", {}).items():
+        yield from leaves(found, f"{name} {each}") if hasattr(found, "commands") else [(f"{name} {each}".strip(), found)]
+
+
+COMMANDS = dict(leaves(typer.main.get_command(app)))
+
+
+def test_the_page_is_current():
+    assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m lab_agent.cli.commands_page > docs/commands.md"
+
+
+def test_every_command_and_option_says_what_it_is_for():
+    silent = [name for name, command in COMMANDS.items() if not command.help]
+    silent += [
+        f"{name} {option.opts[0]}"
+        for name, command in COMMANDS.items()
+        for option in command.params
+        if option.param_type_name == "option" and not option.help
+    ]
+    assert silent == []
+
+
+def test_every_list_and_show_takes_json():
+    names = [name for name in COMMANDS if name.split()[-1] in {"list", "show", "adapters", "rules", "check"}]
+    assert len(names) >= 8
+    without = [name for name in names if not any("--json" in option.opts for option in COMMANDS[name].params)]
+    assert without == []
