@@ -17,9 +17,9 @@ _HEAD = """# Commands of lab-agent
 
 <!-- Made by `python -m lab_agent.cli.commands_page`; a test holds this file against the program. -->
 
-Commands that read settings take `--config PATH`, or find the path in `LAB_AGENT_CONFIG` ([configuration](configuration.md)). Lists
-and shows take `--json`; what is piped is neither coloured nor broken into lines. Exit codes: 0 done, 1 with one clear sentence
-on standard error, 2 for wrong usage.
+Commands that read settings take `--config PATH`, or find the path in `LAB_AGENT_CONFIG` ([configuration](configuration.md)).
+Lists and shows take `--json`; what is piped is neither coloured nor broken into lines. Exit codes: 0 done, 1 with one clear
+sentence on standard error, 2 for wrong usage.
 """
 
 
