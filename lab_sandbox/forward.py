@@ -8,7 +8,7 @@ from httpx_aiohttp import AiohttpTransport
 
 from lab_sandbox.config import Contract, Counterparty, SandboxConfig
 from lab_sandbox.outcome import Issue, Refusal, operation_outcome
-from lab_sandbox.wire import Json, encode
+from lab_sandbox.wire import Json, decode, encode
 
 _PASSED_ON = ("if-none-match", "accept-language")
 _PASSED_BACK = ("etag", "cache-control", "last-modified", "retry-after")
@@ -105,4 +105,9 @@ def _passed_on(name: str, answer: httpx.Response) -> Answer:
     if answer.status_code in {401, 403}:
         issue = Issue("processing", f"laboratory: {name} refused the service's own authorization")
         return Answer(502, encode(operation_outcome([issue])), headers)
+    if answer.status_code != 304:
+        try:
+            decode(answer.content)
+        except Refusal as exc:
+            raise Refusal.of(502, "processing", f"laboratory: the answer of {name} is not JSON") from exc
     return Answer(answer.status_code, answer.content, headers)

@@ -68,6 +68,8 @@ def create(service: Service, kind: str, body: Json, caller: Counterparty, id_: s
 def update(service: Service, ref: Ref, body: Json, caller: Counterparty, if_match: str | None) -> Kept:
     """The whole resource replaced, when the version in If-Match is still the newest."""
     old = service.resources.get(ref, caller)
+    if ref.type == "Contract":
+        raise Refusal.of(405, "not-supported", "Contract: contracts are kept by the service", {"Allow": "GET"})
     if not old.access.may("updatebody", caller.guid):
         raise Refusal.of(403, "forbidden", f"{ref.type}/{ref.id}: meta.security does not give you the right updatebody")
     wanted = _version(if_match)

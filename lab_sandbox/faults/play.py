@@ -151,9 +151,9 @@ class _Play:
         if "stale_read" in self._rules:
             reply = self._older(reply)
         shapes = [(SHAPES[kind], rule) for kind, rule in self._rules.items() if kind in SHAPES]
-        if not shapes or not reply.is_json():
+        body = reply.json_object() if shapes else None
+        if body is None:
             return reply
-        body = decode_stored(reply.body)
         for shape, rule in shapes:
             body = shape(body, rule, self._service.config.own_addresses)
         return reply.with_body(encode(body))

@@ -4,6 +4,9 @@ from dataclasses import dataclass, replace
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from lab_sandbox.outcome import Refusal
+from lab_sandbox.wire import Json, decode
+
 
 @dataclass(frozen=True)
 class Reply:
@@ -22,9 +25,15 @@ class Reply:
         kept = tuple(pair for pair in self.headers if pair[0].lower() != name)
         return replace(self, headers=(*kept, (name, value)))
 
-    def is_json(self) -> bool:
-        """Whether the body is JSON, so that it can be reshaped."""
-        return any(name.lower() == b"content-type" and b"json" in value for name, value in self.headers)
+    def json_object(self) -> Json | None:
+        """The body when it is a JSON object, so that it can be reshaped."""
+        if not any(name.lower() == b"content-type" and b"json" in value for name, value in self.headers):
+            return None
+        try:
+            body = decode(self.body)
+        except Refusal:
+            return None
+        return body if isinstance(body, dict) else None
 
     async def send(self, send: Send, upto: int | None = None) -> None:
         """Sends it; with `upto`, only so many bytes of the body that its Content-Length promises."""

@@ -64,6 +64,18 @@ async def test_laboratory_that_refuses_gives_an_operation_outcome(world, kit):
     assert (answer.status_code, kit.diagnostics(answer)) == (422, "guid twice")
 
 
+async def test_laboratory_that_answers_no_json(world, kit):
+    world.lab.answers["/api/eta"] = httpx.Response(200, text="<html>")
+    answer = await world.client.get("/eta?contract=C-100", headers=world.clinic)
+    assert (answer.status_code, "not JSON" in kit.diagnostics(answer)) == (502, True)
+
+
+async def test_contracts_are_kept_by_the_service(world, kit):
+    contract = (await world.client.get("/fhir/contract/contract-100", headers=world.clinic)).json()
+    answer = await world.client.put("/fhir/contract/contract-100", json=contract, headers=world.clinic | {"If-Match": 'W/"1"'})
+    assert (answer.status_code, "Contract" in kit.diagnostics(answer)) == (405, True)
+
+
 async def test_create_patient(world):
     answer = await world.client.post("/fhir/Patient", json=patient_of(world), headers=world.clinic)
     body = answer.json()

@@ -248,6 +248,20 @@ async def test_decimals_with_trailing_zeros(world, kit):
     assert '"value":120.0' in text
 
 
+async def test_shapes_leave_alone_what_is_no_object(world):
+    world.lab.answers["/api/nomenclature"] = httpx.Response(200, json=[{"id": "1"}])
+    play(
+        world,
+        {"kind": "unknown_fields"},
+        {"kind": "lower_case_references"},
+        {"kind": "trailing_zeros"},
+        {"kind": "missing_entry"},
+    )
+    answer = await world.client.get("/nomenclature?contract=C-100", headers=world.clinic)
+    assert answer.json() == [{"id": "1"}]
+    assert (await world.client.get("/connect/authorize")).status_code == 400
+
+
 async def test_faults_play_on_the_token_endpoint_too(world):
     play(world, {"kind": "status", "route": "POST /connect/token", "count": 1})
     answer = await world.client.post(
