@@ -44,7 +44,7 @@ def origin_of(address: str) -> Origin:
 def join(base: str, target: str) -> str:
     """Join `target` (absolute or relative) onto `base`; the result has the origin of `base`. Raises `ForeignOrigin`."""
     pin = origin_of(base)
-    address = urljoin(base, _plain(target))
+    address = _joined(base, _plain(target))
     found = origin_of(address)
     if found != pin:
         raise ForeignOrigin(f"an address leads to {found} instead of {pin}; nothing was sent there")
@@ -55,6 +55,13 @@ def is_loopback(address: str) -> bool:
     """Whether an address is on this machine."""
     host = origin_of(address).host
     return host in {"localhost", "::1"} or host.startswith("127.")
+
+
+def _joined(base: str, target: str) -> str:
+    try:
+        return urljoin(base, target)
+    except ValueError as exc:
+        raise ForeignOrigin("an address cannot be read") from exc
 
 
 def _plain(target: str) -> str:

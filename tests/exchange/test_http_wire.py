@@ -86,7 +86,8 @@ async def test_one_connection_serves_many_calls_and_cookies_are_not_kept() -> No
 
     async with peer(cookie) as server, client() as http:
         for _ in range(5):
-            answer = await http.send("GET", "a?b=c%7Cd%2Be%20f", base=server.base)
+            base = server.base.replace("127.0.0.1", "localhost")  # an address without a name would get no cookies anyway
+            answer = await http.send("GET", "a?b=c%7Cd%2Be%20f", base=base)
             assert (answer.status, answer.body, answer.headers["CONTENT-LENGTH"]) == (200, b"{}", "2")
     assert server.connections == 1
     assert b"cookie" not in b"".join(server.requests).lower()

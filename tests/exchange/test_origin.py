@@ -32,6 +32,7 @@ def _targets(draw: st.DrawFn) -> str:
 @example("https://service.example:8443@evil.example/")
 @example("https://service.example:8443\\@evil.example/")
 @example("https:evil.example")
+@example("//service.example[")
 @example("/\\evil.example")
 @example("https://service.example:8443/api/../../x")
 def test_whatever_is_joined_is_of_our_origin_for_every_parser_on_the_way_or_is_refused(target: str) -> None:

@@ -11,7 +11,7 @@ import respx
 from lab_agent import errors
 from lab_agent.domain.journal import StoredToken
 from lab_agent.exchange.grants import CodeGrant
-from lab_agent.exchange.tokens import Authenticator
+from lab_agent.exchange.tokens import Authenticator, Credential
 
 Make = Callable[..., Authenticator]
 TOKEN = "https://auth.example/connect/token"
@@ -365,3 +365,15 @@ async def test_a_code_whose_answer_was_lost_needs_a_new_sign_in(make_tokens: Mak
     with pytest.raises(errors.SignInNeeded, match="login"):
         await make_tokens(**CODE).redeem(CodeGrant("code", None))
     assert route.call_count == 1
+
+
+async def test_who_was_refused_a_newer_token_is_not_content_with_an_older_ones_renewal(
+    make_tokens: Make, route: respx.Route, store: Any
+) -> None:
+    store.tokens.kept = stored()
+    route.side_effect = [answer(3)]
+    tokens = make_tokens(**CODE)
+    old = await tokens.credential()
+    store.tokens.kept = stored(2, access_token="t2")
+    found = await asyncio.gather(tokens.renewed(old), tokens.renewed(Credential("Bearer t2", 2)))
+    assert [each.header for each in found] == ["Bearer t2", "Bearer t3"]
