@@ -81,16 +81,29 @@ class SqlStore:
         """Run `look` on one consistent picture of the data; it cannot write. For the views in this room."""
         return await _hop(self._readers, lambda: self._look(look))
 
+    async def write(self, work: Callable[[Connection, Cipher], T]) -> T:
+        """Run `work` on the tables themselves, and commit. For this room alone."""
+
+        def unit(connection: Connection) -> T:
+            result = work(connection, self._cipher)
+            connection.commit()
+            return result
+
+        return await _hop(self._writers, lambda: self._with_connection(unit))
+
     async def close(self) -> None:
         """Let running units of work end, and close the connections."""
         await asyncio.to_thread(self._close)
 
     def _unit(self, work: Callable[[UnitOfWork], T]) -> T:
+        return self._with_connection(lambda connection: work(SqlUnitOfWork(connection, self._cipher)))
+
+    def _with_connection(self, work: Callable[[Connection], T]) -> T:
         with translated(), self._engine.connect() as connection:
             if not self._proved:
                 prove_key(connection, self._cipher)
                 self._proved = True
-            return work(SqlUnitOfWork(connection, self._cipher))
+            return work(connection)
 
     def _look(self, look: Callable[[Connection], T]) -> T:
         options = {READ_ONLY: True, "postgresql_readonly": True, "isolation_level": "REPEATABLE READ"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from datetime import datetime
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, select, update
 
 from lab_agent.crypto import Cipher
 from lab_agent.domain.ids import OrderKey
@@ -26,6 +26,11 @@ def prove_key(connection: Connection, cipher: Cipher) -> None:
     mark = connection.scalar(select(notes.c.value).where(notes.c.key == _PROOF)) or ""
     cipher.decrypt(mark.encode("ascii", "replace"))
     connection.commit()
+
+
+def renew_proof(connection: Connection, cipher: Cipher) -> None:
+    """Mark the database with the first key: from now on it must be among those set."""
+    connection.execute(update(notes).where(notes.c.key == _PROOF).values(value=cipher.encrypt(_PROOF.encode()).decode("ascii")))
 
 
 class SqlVault:

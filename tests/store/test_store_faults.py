@@ -11,8 +11,10 @@ import psycopg
 import pytest
 
 from lab_agent.crypto import Cipher, new_key
+from lab_agent.domain.journal import StoredToken
 from lab_agent.errors import CryptoError, StoreError, StoreUnreachableError
 from lab_agent.store import engine
+from lab_agent.store.reseal import reseal
 from lab_agent.store.unit_of_work import SqlStore
 
 
@@ -115,6 +117,30 @@ async def test_a_new_key_before_the_old_one_is_right(sql_store, sql_url, key, ma
     other = SqlStore(sql_url, Cipher(new_key(), key))
     assert await other.run(lambda uow: uow.vault.identity("R1")) == b"x"
     await other.close()
+
+
+async def test_an_old_key_can_be_retired(sql_store, sql_url, key, make):
+    def fill(uow):
+        for number in range(120):
+            uow.vault.put_identity(f"R{number:03}", b"x", at=make.now)
+        uow.vault.put_document(b"pdf", "application/pdf", at=make.now)
+        uow.tokens.put(StoredToken(generation=1, access_token="a", refresh_token="r", expires_at=None))
+        uow.tokens.put(StoredToken(generation=2, access_token="b", refresh_token=None, expires_at=None))
+        uow.commit()
+
+    await sql_store.run(fill)
+    new = new_key()
+    both = SqlStore(sql_url, Cipher(new, key))
+    assert await reseal(both) == 120 + 1 + 3
+    await both.close()
+    alone = SqlStore(sql_url, Cipher(new))
+    found = await alone.run(lambda uow: ([uow.vault.identity(f"R{n:03}") for n in range(120)], uow.tokens.current().access_token))
+    assert found == ([b"x"] * 120, "b")
+    await alone.close()
+    old = SqlStore(sql_url, Cipher(key))
+    with pytest.raises(CryptoError):
+        await old.run(_note)
+    await old.close()
 
 
 async def test_what_is_sealed_is_not_in_the_file(sqlite_url, cipher, make):
