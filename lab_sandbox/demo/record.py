@@ -11,7 +11,7 @@ from lab_sandbox.partner.plain_json import Json, decode
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """The newest version of one report: the item codes that it is about, its observations and documents."""
+    """The newest version of one report: the item codes that it is about, its observations, its documents (and values)."""
 
     items: tuple[str, ...]
     observations: tuple[Json, ...]
@@ -47,8 +47,10 @@ class Record:
 
     def _one(self, message: Json, items: dict[str, str]) -> Reported:
         about = tuple(items[line] for line in message.get("lines", items))
-        files = tuple(self._content(document) for document in message.get("documents", ()))
-        return Reported(about, tuple(message.get("observations", ())), files)
+        observations = tuple(message.get("observations", ()))
+        attached = (one["value_attachment"] for one in observations if "value_attachment" in one)
+        files = tuple(self._content(document) for document in (*message.get("documents", ()), *attached))
+        return Reported(about, observations, files)
 
     def _content(self, document: Json) -> bytes:
         if "content" in document:

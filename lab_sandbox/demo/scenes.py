@@ -65,7 +65,7 @@ def scenes(contract: str, nomenclature: Sequence[Json]) -> list[Scene]:
         Scene(
             name="special",
             title="two barcodes, a tolerance test, urine of 24 hours, and rarer forms of values",
-            plan=plan("special", "042.036", "006.001", "002.015", "005.001", "005.002", "190.110"),
+            plan=plan("special", "042.036", "006.001", "002.015", "005.001", "005.002", "005.010"),
         ),
         Scene(
             name="haemolysed",

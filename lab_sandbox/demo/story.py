@@ -160,26 +160,35 @@ class Story:
         status = await order_status(self._client, one.order)
         self._ledger.note(f"{name}: preliminary, and its Task still open", not status.ended(), f"{status}")
         self._record.let_go(requisition, "final")
-        final = await self._organism(one, "final", "when it is read")
+        final = await self._organism(one, "final", "when it is read", after=early)
         await until(
             lambda: order_status(self._client, one.order), OrderStatus.ended, within=self._patience, what=f"{name}: Tasks"
         )
         self._record.let_go(requisition, "corrected")
-        last = await self._organism(one, "amended", "when it is corrected")
+        last = await self._organism(one, "amended", "when it is corrected", after=final)
         same = {early.resource["id"], final.resource["id"], last.resource["id"]}
         self._ledger.note(f"{name}: three versions of one report, the last one final", len(same) == 1 and last.status == "final")
         before, after = (_version(by_code(report, _COUNT)) for report in (final, last))
         self._ledger.note(f"{name}: what the correction leaves alone was not sent again", before is not None and before == after)
 
-    async def _organism(self, one: Ordered, wanted: str, when: str) -> Report:
-        """Waits for the report whose organism has this status."""
+    async def _organism(self, one: Ordered, wanted: str, when: str, after: Report | None = None) -> Report:
+        """Waits for the version of the report, another one than `after`, whose organism has this status.
+
+        The report is what a clinic goes by: its Observations may be there a moment earlier.
+        """
+        old = None if after is None else _version(after.resource)
+
+        def is_it(report: Report) -> bool:
+            organism = by_code(report, _ORGANISM) or {}
+            return organism.get("status") == wanted and _version(report.resource) != old
+
         found = await until(
             lambda: reports(self._client, one.order),
-            lambda listed: any((by_code(report, _ORGANISM) or {}).get("status") == wanted for report in listed),
+            lambda listed: any(is_it(report) for report in listed),
             within=self._patience,
             what=f"{one.scene.name}: {wanted}",
         )
-        report = next(each for each in found if by_code(each, _ORGANISM))
+        report = next(each for each in found if is_it(each))
         self._ledger.note(f"{one.scene.name}: the organism is {wanted} {when}", True, _words(by_code(report, _ORGANISM)))
         return report
 

@@ -61,8 +61,9 @@ class Report:
 
     @property
     def documents(self) -> tuple[str, ...]:
-        """The addresses of its documents."""
-        return tuple(form["url"] for form in self.resource.get("presentedForm", ()) if "url" in form)
+        """The addresses of its documents, and of those that are values of its Observations."""
+        attached = (one["valueAttachment"] for one in self.observations if "valueAttachment" in one)
+        return tuple(form["url"] for form in (*self.resource.get("presentedForm", ()), *attached) if "url" in form)
 
 
 async def order_status(client: PartnerClient, order: PlacedOrder) -> OrderStatus:

@@ -158,6 +158,10 @@ class SmallLaboratory:
             "subject": order["subject"],
             **camel(values),
         }
+        if "value_attachment" in reported:
+            attached = reported["value_attachment"]
+            url = await self._document(attached)
+            resource["valueAttachment"] = {"contentType": attached["content_type"], "title": attached["title"], "url": url}
         if "reference_ranges" in reported:
             resource["referenceRange"] = camel(reported["reference_ranges"])
         return await self._put(f"{message['report_id']}/{reported['id']}", resource)

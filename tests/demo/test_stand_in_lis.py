@@ -80,7 +80,7 @@ def test_the_order_wide_document_lies_beside_its_message_and_completes_nothing(f
     assert (folders.results / str(wide.documents[0].file)).read_bytes().startswith(b"%PDF-")
 
 
-def test_all_value_forms_but_the_attachment_are_measured():
+def test_all_value_forms_are_measured():
     everything = messages(order(*PANELS), HABITS, NOW)
     reports = [load_message(encode(one.body)) for one in everything]
     forms = {one.name for one in fields(ReportedObservation) if one.name.startswith("value_")}
@@ -92,7 +92,7 @@ def test_all_value_forms_but_the_attachment_are_measured():
         for form in forms
         if getattr(observation, form) is not None
     }
-    assert seen == forms - {"value_attachment"}
+    assert seen == forms
 
 
 def test_a_culture_comes_in_three_versions_each_when_the_bench_lets_it_go(folders: Folders):

@@ -17,6 +17,7 @@ from lab_sandbox.demo.lis.values import (
     ratio,
     span,
     time_of_day,
+    traced,
     words,
 )
 from lab_sandbox.partner.plain_json import Json
@@ -65,6 +66,7 @@ PANELS: dict[str, tuple[Measurand, ...]] = {
     ),
     "005.002": (Measurand("14959-1", "Microalbumin/Creatinine [Mass Ratio] in Urine", ratio("1.0", "30.0", "mg", "g")),),
     "006.001": (Measurand("14749-6", "Glucose [Moles/volume] in Serum or Plasma", curve("mmol/L", 60, 3)),),
+    "005.010": (Measurand("11502-2", "Laboratory report", traced("Immunofixation")),),
     "060.001": (Measurand("19113-0", "IgE [Units/volume] in Serum or Plasma", quantity("0.10", "0.35", "k[IU]/L")),),
     "190.100": (Measurand("56888-1", "HIV 1+2 Ab+HIV1 p24 Ag [Presence] in Serum", coded(_NEGATIVE)),),
     "190.110": (Measurand("5196-1", "Hepatitis B virus surface Ag [Presence] in Serum", coded(_NEGATIVE, _POSITIVE)),),

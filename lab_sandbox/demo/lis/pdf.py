@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from io import BytesIO
+from itertools import pairwise
 
 from reportlab.lib import colors
 from reportlab.lib.pagesizes import A4
 from reportlab.lib.styles import getSampleStyleSheet
+from reportlab.pdfgen.canvas import Canvas
 from reportlab.platypus import Flowable, Paragraph, SimpleDocTemplate, Spacer, Table, TableStyle
 
 from lab_sandbox.partner.plain_json import Json
@@ -28,6 +30,18 @@ def printed(title: str, requisition: str, observations: Iterable[Json]) -> bytes
     ]
     page = BytesIO()
     SimpleDocTemplate(page, pagesize=A4, title=title, invariant=1).build(story)
+    return page.getvalue()
+
+
+def picture(title: str, heights: Sequence[float]) -> bytes:
+    """A PDF with one curve, as a device draws it: the heights are from 0 to 1."""
+    page = BytesIO()
+    drawing = Canvas(page, pagesize=(300, 120), invariant=1)
+    drawing.drawString(10, 104, title)
+    for place, (left, right) in enumerate(pairwise(heights)):
+        step = 280 / (len(heights) - 1)
+        drawing.line(10 + place * step, 10 + left * 80, 10 + (place + 1) * step, 10 + right * 80)
+    drawing.save()
     return page.getvalue()
 
 

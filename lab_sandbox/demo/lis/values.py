@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from random import Random
 
+from lab_sandbox.demo.lis.pdf import picture
 from lab_sandbox.partner.plain_json import Json
 
 UCUM = "http://unitsofmeasure.org"
@@ -91,6 +93,17 @@ def curve(unit: str, minutes: int, points: int) -> Draw:
         data = " ".join(str(Decimal(luck.randint(420, 980)).scaleb(-2)) for _ in range(points))
         period = Decimal(minutes * 60_000)
         return {"value_sampled_data": {"origin": amount("0", unit), "period": period, "dimensions": 1, "data": data}}
+
+    return draw
+
+
+def traced(title: str) -> Draw:
+    """A curve as a picture: a document that is itself the value."""
+
+    def draw(luck: Random, _collected: datetime) -> Json:
+        content = picture(title, [luck.random() for _ in range(24)])
+        encoded = base64.b64encode(content).decode("ascii")
+        return {"value_attachment": {"content": encoded, "content_type": "application/pdf", "title": title}}
 
     return draw
 
