@@ -1,6 +1,7 @@
 """Several processes, one sign-in, and a service that rotates refresh tokens and ends the sign-in when an old one is shown."""
 
 import asyncio
+import os
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -8,6 +9,7 @@ from unittest.mock import patch
 from urllib.parse import parse_qs
 
 import httpx
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -105,13 +107,24 @@ weathers = st.lists(st.sampled_from(["fair", "fair", "away", "busy", "lost"]), m
 stories = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["call", "call", "time", "restart"])), max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
-@given(weathers, stories)
-def test_one_asks_at_a_time_nothing_is_shown_twice_but_after_a_lost_reply_and_it_always_heals(
-    weather: list[str], steps: list[tuple[int, Any]]
-) -> None:
+def _tell(weather: list[str], steps: list[tuple[int, Any]]) -> None:
     service = TokenService(list(weather))
     with patch("lab_agent.exchange.tokens._LOOK_AGAIN", 0.0):
         asyncio.run(_work(service, MemoryStore(), steps))
     assert service.most_asking <= 1
     assert set(service.reused) <= service.lost
+
+
+@settings(max_examples=60, deadline=None)
+@given(weathers, stories)
+def test_one_asks_at_a_time_nothing_is_shown_twice_but_after_a_lost_reply_and_it_always_heals(
+    weather: list[str], steps: list[tuple[int, Any]]
+) -> None:
+    _tell(weather, steps)
+
+
+@pytest.mark.proof
+def test_the_same_in_thousands_of_stories() -> None:
+    share = float(os.environ.get("LAB_PROOF_SHARE", "1"))
+    story = given(weathers, stories)(_tell)
+    settings(max_examples=max(100, int(5000 * share)), deadline=None)(story)()
