@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from lab_sandbox.rule_ids import SwitchableRule
+
 AUTO = "auto"
 
 CLINIC_GUID = "3f0c0d0e-5a5e-4b53-9c8e-1c7a40d6c001"
@@ -75,7 +77,7 @@ class Rules(_Group):
     max_body_bytes: int = Field(default=20_000_000, ge=1)
     history_limit: int = Field(default=5, ge=0)
     forward_timeout_seconds: float = Field(default=30, gt=0)
-    off: tuple[str, ...] = ()
+    off: tuple[SwitchableRule, ...] = ()
     """Ids of rules that are not checked, as they stand in the diagnostics of a refusal."""
 
 

@@ -24,11 +24,10 @@ STATUS_AND_CODE: Final = "status+code"
 
 
 def identifier_value(identifier: Any) -> str | None:
-    """`system|value` of an Identifier or a Coding (`code`), None when a part is missing."""
+    """`system|value` of an Identifier, None when it has no value."""
     if not isinstance(identifier, dict):
         return None
-    value = identifier.get("value", identifier.get("code"))
-    system = identifier.get("system", "")
+    value, system = identifier.get("value"), identifier.get("system", "")
     return f"{system}|{value}" if isinstance(value, str) and isinstance(system, str) else None
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lab_sandbox.rule_ids import Rule, SwitchableRule
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -54,10 +56,10 @@ class Refusal(Exception):
 class Problems:
     """Collects what is wrong; rules that are switched off are not heard."""
 
-    off: frozenset[str] = frozenset()
+    off: frozenset[SwitchableRule] = frozenset()
     found: list[Problem] = field(default_factory=list)
 
-    def add(self, element: str, rule: str, text: str, code: str = "invalid") -> None:
+    def add(self, element: str, rule: Rule, text: str, code: str = "invalid") -> None:
         """Notes one problem unless its rule is switched off."""
         if rule not in self.off:
             self.found.append(Problem(element, rule, text, code))

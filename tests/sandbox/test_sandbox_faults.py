@@ -1,6 +1,7 @@
 """Faults on demand: each kind, and each way of saying when."""
 
 from email.utils import parsedate_to_datetime
+from typing import get_args
 
 import httpx
 import pytest
@@ -8,6 +9,7 @@ from structlog.testing import capture_logs
 
 from lab_sandbox.faults.desk import FaultDesk
 from lab_sandbox.faults.rule import FaultPlan, FaultPlanError, FaultRule, load_faults, read_plan
+from lab_sandbox.rule_ids import SwitchableRule
 
 
 def play(world, *faults, seed=0):
@@ -326,3 +328,9 @@ def test_every_kind_is_documented(request):
         assert f"`{kind}`" in text, kind
     for field in FaultRule.model_fields:
         assert f"`{field}`" in text, field
+
+
+def test_every_rule_is_documented(request):
+    text = (request.config.rootpath / "docs" / "sandbox.md").read_text()
+    for rule in get_args(SwitchableRule):
+        assert f"`{rule}`" in text, rule

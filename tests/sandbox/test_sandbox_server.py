@@ -185,6 +185,7 @@ async def test_a_port_in_use_is_one_clear_sentence():
         ("[rules]\nstale_code = 410", ["rules.stale_code"]),
         ("[[contracts]]\ncode = 'C'\npartner = 'x'\nlaboratory = 'y'", ["contract C", "partner"]),
         ("port = ", ["not TOML"]),
+        ("[rules]\noff = ['two-barcode']", ["rules.off.0", "two-barcodes"]),
         ("base_url = 'here'", ["base_url", "here"]),
         ("faults = '/nowhere/faults.toml'", ["/nowhere/faults.toml"]),
         ("data = '/nowhere/data.db'", ["/nowhere/data.db"]),
@@ -198,3 +199,26 @@ def test_a_wrong_file_is_one_clear_sentence(tmp_path, text, names):
     assert "Traceback" not in result.output
     for name in names:
         assert name in result.output
+
+
+async def test_the_golden_order_goes_through_as_the_guide_says(request):
+    root = request.config.rootpath
+    world = root / "config" / "sandbox-service.toml"
+    async with running("--config", str(world), "--base-url", "auto") as address, httpx.AsyncClient(base_url=address) as client:
+        laboratory = "8b9e7a52-0f64-4c1f-a6a5-52d3f2b7a002"
+        anonymous = {
+            "resourceType": "Patient",
+            "meta": {"security": [{"system": "read", "code": laboratory}]},
+            "gender": "female",
+            "birthDate": "1980-02-29",
+            "name": [{"family": "0123456789", "given": ["-", "-"]}],
+        }
+        patient = (await client.post("/fhir/Patient", json=anonymous, auth=CLINIC)).json()["id"]
+        text = (root / "tests" / "sandbox" / "golden" / "order_request.json").read_text()
+        for was, now in (("PATIENT", patient), ("http://exchange.test", address), ("guid-laboratory", laboratory)):
+            text = text.replace(was, now)
+        json_type = {"Content-Type": "application/json"}
+        made = await client.post("/fhir/$CreateDiagnosticRequest", content=text, headers=json_type, auth=CLINIC)
+        assert made.status_code == 200, made.text
+        found = await client.get("/fhir/task?status=requested&code=OrderProcessingTask", auth=LABORATORY)
+        assert len(found.json()["entry"]) == 1

@@ -1,0 +1,76 @@
+"""The ids of all rules that the service checks, so that a refusal, the settings and the documents name the same things."""
+
+from typing import Literal
+
+FixedRule = Literal[
+    "binary-required",
+    "bundle-entry",
+    "bundle-full-url",
+    "bundle-type",
+    "bundle-types",
+    "local-reference",
+    "meta-add",
+    "rights-shape",
+]
+"""Without these a request has no meaning; they are always checked."""
+
+SwitchableRule = Literal[
+    "anonymous",
+    "answers-link-id",
+    "answers-source",
+    "answers-status",
+    "answers-subject",
+    "container-barcode",
+    "container-quantity",
+    "container-type",
+    "contract-known",
+    "contract-link",
+    "contract-party",
+    "follow-up-number",
+    "line-code",
+    "line-identifier",
+    "line-moment",
+    "line-specimen",
+    "line-status",
+    "observation-issued",
+    "observation-loinc",
+    "observation-range",
+    "observation-status",
+    "observation-value",
+    "one-contract",
+    "one-contract-link-type",
+    "one-patient",
+    "one-requisition",
+    "one-specimen-type",
+    "one-task-per-line",
+    "order-counts",
+    "patient-name",
+    "patient-required",
+    "patient-telecom",
+    "reference-known",
+    "reference-right",
+    "report-code",
+    "report-document",
+    "report-references",
+    "report-required",
+    "report-status",
+    "requisition",
+    "rights-guid",
+    "specimen-collected",
+    "specimen-extension",
+    "specimen-method",
+    "specimen-type",
+    "subject",
+    "task-based-on",
+    "task-notification",
+    "task-part-of",
+    "task-requested",
+    "task-rights",
+    "task-status",
+    "task-type-system",
+    "two-barcodes",
+]
+"""These may be named in `rules.off`."""
+
+Rule = FixedRule | SwitchableRule
+"""As it stands in the diagnostics of a refusal."""
