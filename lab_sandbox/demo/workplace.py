@@ -9,6 +9,7 @@ import re
 import shutil
 import tempfile
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,19 +85,30 @@ def fresh_workplace(config: Path, *, other_ports: bool = False) -> Workplace:
             raise DemoError(
                 f"{config / name}: there is no such file; run the demo in the root of the checkout, or use --config-dir"
             )
+    ports = settled(_ports(config), others=other_ports)
     folder = Path(tempfile.mkdtemp(prefix="lab-demo-"))
     shutil.copytree(config, folder / "config")
-    _move_ports(folder / "config", others=other_ports)
+    _move_ports(folder / "config", ports)
     place = Workplace(folder, _toml(folder / "config" / AGENT), _service(folder / "config" / SERVICE))
     for path in (place.orders, place.results, place.lis, place.logs):
         path.mkdir(parents=True)
     return place
 
 
-def _move_ports(config: Path, *, others: bool) -> None:
-    """Writes the ports to use into both files, wherever they stand in them as a number of their own."""
+def _ports(config: Path) -> list[int]:
+    """The ports of the settings: service, laboratory API, status page. `DemoError` for settings that cannot be a demo's."""
     agent, service = _toml(config / AGENT), _service(config / SERVICE)
-    ports = settled([service.port, int(agent["api"]["port"]), int(agent["status"]["port"])], others=others)
+    try:
+        own = [int(agent[table]["port"]) for table in ("api", "status")]
+        _ = agent["lis"]["folder"]["orders"], agent["lis"]["folder"]["results"]
+    except (KeyError, TypeError, ValueError) as exc:
+        needed = "[api] port, [status] port, [lis.folder] orders and results"
+        raise DemoError(f"{config / AGENT}: the demo needs {needed}; use the file that comes with it ({exc})") from exc
+    return [service.port, *own]
+
+
+def _move_ports(config: Path, ports: Mapping[int, int]) -> None:
+    """Writes the ports to use into both files, wherever they stand in them as a number of their own."""
     pattern = re.compile(r"(?<![\w.])(" + "|".join(map(str, ports)) + r")(?![\w.])")
     for file in (config / AGENT, config / SERVICE):
         text = file.read_text(encoding="utf-8")

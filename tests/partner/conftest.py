@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -70,8 +70,13 @@ def service_config() -> SandboxConfig:
 
 
 @pytest.fixture
-def transport(service_config: SandboxConfig) -> httpx.ASGITransport:
-    return httpx.ASGITransport(create_app(service_config, transport=httpx.ASGITransport(laboratory_app())))
+def laboratory() -> Callable[[], httpx.AsyncBaseTransport]:
+    return lambda: httpx.ASGITransport(laboratory_app())
+
+
+@pytest.fixture
+def transport(service_config: SandboxConfig, laboratory: Callable[[], httpx.AsyncBaseTransport]) -> httpx.ASGITransport:
+    return httpx.ASGITransport(create_app(service_config, transport=laboratory()))
 
 
 @pytest.fixture

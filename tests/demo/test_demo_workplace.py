@@ -1,0 +1,99 @@
+"""The working folder: a copy of the settings in which all addresses fit each other, whatever ports are free."""
+
+from __future__ import annotations
+
+import socket
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from lab_agent.settings import load_settings
+from lab_sandbox.demo.ports import HOST
+from lab_sandbox.demo.trouble import DemoError
+from lab_sandbox.demo.workplace import Workplace, fresh_workplace
+
+CONFIG = Path(__file__).parents[2] / "config"
+
+
+@pytest.fixture
+def temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path
+
+
+def ports_of(place: Workplace) -> dict[str, int | None]:
+    agent = load_settings(place.agent_settings, {})
+    laboratory = next(one for one in place.service.counterparties if one.kind == "laboratory")
+    return {
+        "service": place.service.port,
+        "service in its code systems": urlsplit(place.service.base_url).port,
+        "service as the agent sees it": urlsplit(str(agent.exchange.base_url)).port,
+        "api": agent.api.port,
+        "api in the counterparty card": urlsplit(str(laboratory.address)).port,
+        "status": agent.status.port,
+    }
+
+
+def assert_consistent(ports: dict[str, int | None]) -> None:
+    assert ports["service"] == ports["service in its code systems"] == ports["service as the agent sees it"]
+    assert ports["api"] == ports["api in the counterparty card"]
+    assert len({ports["service"], ports["api"], ports["status"]}) == 3
+
+
+@pytest.fixture
+def occupied() -> Iterator[int]:
+    wanted = int(tomllib.loads((CONFIG / "sandbox-service.toml").read_text())["port"])
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((HOST, wanted))
+        except OSError:
+            pass  # somebody else holds it, which is as good
+        else:
+            listener.listen()
+        yield wanted
+
+
+def test_a_port_that_is_taken_moves_in_both_files(temp: Path, occupied: int):
+    ports = ports_of(fresh_workplace(CONFIG))
+    assert ports["service"] != occupied
+    assert_consistent(ports)
+
+
+def test_several_demos_can_start_side_by_side(temp: Path):
+    first, second = (ports_of(fresh_workplace(CONFIG, other_ports=True)) for _ in range(2))
+    assert_consistent(first)
+    assert_consistent(second)
+    defaults = {8480, 8481, 8482}
+    assert not defaults & {port for port in first.values() if port}
+
+
+def test_everything_lies_in_the_folder_and_nothing_of_the_checkout_changes(temp: Path):
+    before = {path: path.read_bytes() for path in CONFIG.rglob("*") if path.is_file()}
+    place = fresh_workplace(CONFIG, other_ports=True)
+    for path in (place.orders, place.results, place.lis, place.logs, place.agent_settings):
+        assert path.exists()
+        assert path.is_relative_to(temp)
+    assert {path: path.read_bytes() for path in CONFIG.rglob("*") if path.is_file()} == before
+    assert (place.folder / load_settings(place.agent_settings, {}).api.catalogue).is_dir()
+
+
+def test_broken_settings_are_named(temp: Path):
+    folder = temp / "config"
+    folder.mkdir()
+    with pytest.raises(DemoError, match=r"sandbox.toml: there is no such file"):
+        fresh_workplace(folder)
+    (folder / "sandbox.toml").write_text("[api\n")
+    (folder / "sandbox-service.toml").write_text("port = 'x'\n")
+    with pytest.raises(DemoError, match=r"sandbox.toml: not TOML"):
+        fresh_workplace(folder)
+    (folder / "sandbox.toml").write_text("")
+    with pytest.raises(DemoError, match=r"sandbox-service.toml: port"):
+        fresh_workplace(folder)
+    (folder / "sandbox-service.toml").write_text("")
+    with pytest.raises(DemoError, match=r"sandbox.toml: the demo needs \[api\] port"):
+        fresh_workplace(folder)
+    assert [path.name for path in temp.iterdir()] == ["config"], "no folder is left behind"
