@@ -4,6 +4,7 @@ Source: "Create order", order rules 1 and 4, and the Task and ProcedureRequest t
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 
 from lab_sandbox.config import Contract, Counterparty, SandboxConfig
@@ -77,34 +78,29 @@ def _check_link(link: ContractLink, first: ContractLink, element: str, caller: C
 
 
 def _check_tasks(draft: Draft, config: SandboxConfig, problems: Problems) -> None:
-    lines = {line.local: 0 for line in draft.of("ProcedureRequest")}
-    order_tasks = draft.order_tasks()
     for task in draft.of("Task"):
         if task.resource.get("status") != "requested":
             problems.add(f"{task.element}.status", "task-requested", "requested on creation", "value")
-    for task in order_tasks:
+    for task in draft.order_tasks():
         _check_order_task(task, config, problems)
-    for task in draft.line_tasks():
-        based_on = list(_locals(task.resource, "basedOn"))
-        if len(based_on) != 1 or based_on[0] not in lines:
-            problems.add(
-                f"{task.element}.basedOn",
-                "task-based-on",
-                "a reference to one ProcedureRequest of the order is required",
-                "required",
-            )
-        else:
-            lines[based_on[0]] += 1
-        if list(_locals(task.resource, "partOf")) != [one.local for one in order_tasks[:1]]:
-            problems.add(f"{task.element}.partOf", "task-part-of", "a reference to the order-level Task is required", "required")
+    parents = [one.local for one in draft.order_tasks()[:1]]
+    served = Counter(_line_of(task, draft, parents, problems) for task in draft.line_tasks())
     for line in draft.of("ProcedureRequest"):
-        if lines[line.local] != 1:
-            problems.add(
-                line.element,
-                "one-task-per-line",
-                f"one Task per ProcedureRequest is required, {lines[line.local]} came",
-                "required",
-            )
+        if served[line.local] != 1:
+            text = f"one Task per ProcedureRequest is required, {served[line.local]} came"
+            problems.add(line.element, "one-task-per-line", text, "required")
+
+
+def _line_of(task: Entry, draft: Draft, parents: list[str], problems: Problems) -> str | None:
+    """The local address of the line that a ProcedureRequest-level Task is about, or None."""
+    if list(_locals(task.resource, "partOf")) != parents:
+        problems.add(f"{task.element}.partOf", "task-part-of", "a reference to the order-level Task is required", "required")
+    based_on = list(_locals(task.resource, "basedOn"))
+    if len(based_on) == 1 and draft.at(based_on[0], "ProcedureRequest"):
+        return based_on[0]
+    text = "a reference to one ProcedureRequest of the order is required"
+    problems.add(f"{task.element}.basedOn", "task-based-on", text, "required")
+    return None
 
 
 def _check_order_task(task: Entry, config: SandboxConfig, problems: Problems) -> None:
