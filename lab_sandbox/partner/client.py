@@ -6,9 +6,11 @@ from there without it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -16,6 +18,7 @@ import httpx
 from httpx_aiohttp import HttpxAiohttpClient
 
 from lab_sandbox.partner.account import Account
+from lab_sandbox.partner.again import LONGEST, WAITS, asks_again, wait_before
 from lab_sandbox.partner.failures import PartnerError, ServiceUnreachableError, checked
 from lab_sandbox.partner.plain_json import Json, NotJsonError, decode, encode
 from lab_sandbox.partner.sign_in import SignIn, Tokens
@@ -39,6 +42,7 @@ class PartnerClient:
         self.account = account
         self._http = http
         self._tokens = tokens
+        self._renewing = asyncio.Lock()
 
     async def nomenclature(self) -> list[Json]:
         """The contract's nomenclature array."""
@@ -112,18 +116,39 @@ class PartnerClient:
 
     async def _send(self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **more: Any) -> httpx.Response:
         address = path if "://" in path else self.account.base_url + path.lstrip("/")
-        response = await self._once(method, address, headers or {}, more)
-        if response.status_code == 401 and self._is_ours(address):
-            self._tokens = await SignIn(self.account, self._http).again(self._tokens)
-            response = await self._once(method, address, headers or {}, more)
-        return checked(response)
+        outcome = await self._once(method, address, headers or {}, more)
+        for wait in WAITS:
+            if not asks_again(method, outcome) or (pause := wait_before(wait, outcome, datetime.now(UTC))) > LONGEST:
+                break
+            await asyncio.sleep(pause)
+            outcome = await self._once(method, address, headers or {}, more)
+        if isinstance(outcome, httpx.TransportError):
+            raise ServiceUnreachableError(f"{method} {urlsplit(address).path}: {type(outcome).__name__}") from outcome
+        return checked(outcome)
 
-    async def _once(self, method: str, address: str, headers: Mapping[str, str], more: Mapping[str, Any]) -> httpx.Response:
-        token = {"Authorization": f"Bearer {self._tokens.access}"} if self._is_ours(address) else {}
+    async def _once(
+        self, method: str, address: str, headers: Mapping[str, str], more: Mapping[str, Any]
+    ) -> httpx.Response | httpx.TransportError:
+        """One try; after a 401 once more with a new token, since nothing was done."""
+        used = self._tokens
         try:
-            return await self._http.request(method, address, headers={**headers, **token}, **more)
+            response = await self._http.request(method, address, headers=self._signed(address, headers), **more)
+            if response.status_code == 401 and self._is_ours(address):
+                await self._renew(used)
+                response = await self._http.request(method, address, headers=self._signed(address, headers), **more)
         except httpx.TransportError as exc:
-            raise ServiceUnreachableError(f"{method} {urlsplit(address).path}: {type(exc).__name__}") from exc
+            return exc
+        return response
+
+    async def _renew(self, used: Tokens) -> None:
+        """New tokens in the place of `used`; one refresh at a time, since a refresh token works once."""
+        async with self._renewing:
+            if self._tokens is used:
+                self._tokens = await SignIn(self.account, self._http).again(used)
+
+    def _signed(self, address: str, headers: Mapping[str, str]) -> dict[str, str]:
+        token = {"Authorization": f"Bearer {self._tokens.access}"} if self._is_ours(address) else {}
+        return {**headers, **token}
 
     def _is_ours(self, address: str) -> bool:
         here, there = urlsplit(self.account.base_url), urlsplit(address)

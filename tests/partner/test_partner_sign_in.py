@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -51,6 +52,16 @@ async def test_an_expired_token_is_replaced_by_a_new_one(account: Account):
         times.append(times[-1] + timedelta(seconds=120))
         second = await client.create_patient(PATIENT)
     assert first["id"] != second["id"]
+
+
+async def test_many_requests_with_an_expired_token_make_one_refresh(account: Account):
+    times = [datetime(2026, 3, 4, 12, 0, tzinfo=UTC)]
+    rules = Tokens(lifetime_seconds=60, rotate_refresh=True, reuse_revokes=True)
+    transport = httpx.ASGITransport(create_app(SandboxConfig(base_url=account.base_url, tokens=rules), clock=lambda: times[-1]))
+    async with partner_client(account, transport=transport) as client:
+        times.append(times[-1] + timedelta(seconds=120))
+        made = await asyncio.gather(*(client.create_patient(PATIENT) for _ in range(20)))
+    assert len({one["id"] for one in made}) == 20
 
 
 async def test_a_service_that_is_not_there_is_told_as_such(account: Account):
