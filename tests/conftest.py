@@ -7,7 +7,7 @@ import os
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -44,22 +44,10 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def make_database(postgres_server: str) -> Iterator[Callable[[str], str]]:
-    """Make a database as a copy of a template (`template1` is the empty one), give its address; dropped after the test."""
-    names: list[str] = []
-
-    def make(template: str) -> str:
-        names.append(f"t{uuid.uuid4().hex}")
-        connection.execute(f'CREATE DATABASE "{names[-1]}" TEMPLATE "{template}"')
-        return postgres_server.replace("/postgres?", f"/{names[-1]}?")
-
-    with psycopg.connect(postgres_server, autocommit=True) as connection:
-        yield make
-        for name in names:
-            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
-
-
-@pytest.fixture
-def postgres_url(make_database: Callable[[str], str]) -> str:
+def postgres_url(postgres_server: str) -> Iterator[str]:
     """Address of a fresh, empty database; it is dropped after the test."""
-    return make_database("template1")
+    name = f"t{uuid.uuid4().hex}"
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+        yield postgres_server.replace("/postgres?", f"/{name}?")
+        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')

@@ -24,10 +24,9 @@ def _note(uow):
 
 
 @pytest.fixture
-async def postgres_store(make_database, postgres_template, cipher):
-    url = make_database(postgres_template)
-    store = SqlStore(url, cipher)
-    yield store, url
+async def postgres_store(postgres_empty_url, cipher):
+    store = SqlStore(postgres_empty_url, cipher)
+    yield store, postgres_empty_url
     await store.close()
 
 
