@@ -85,7 +85,10 @@ class ReportedObservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotPerformed:
-    """A line, by its key or its item code, that was not or cannot be performed, with the reason that the clinic will read."""
+    """A line that was not or cannot be performed, with the reason that the clinic will read.
+
+    It is named by its key or its item code; without either, all that the message is about is meant.
+    """
 
     line: str | None = None
     item: str | None = None

@@ -55,6 +55,12 @@ def alert_key(rule: str) -> str:
     return f"rule.{rule}.stopped"
 
 
+def stopped_rule(alert: str) -> str | None:
+    """The rule whose stop an alert of that name tells of; None if it tells of something else."""
+    rule = alert.removeprefix("rule.").removesuffix(".stopped")
+    return rule if alert == alert_key(rule) else None
+
+
 def _stopped(rule: str) -> str:
     return f"rule.{rule}.stopped"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -14,14 +15,14 @@ Told = Callable[[str, Failure | None], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """Asks each running adapter in turn for what the LIS has put out."""
+    """Asks each running adapter for what the LIS has put out."""
 
     adapters: AdapterSource
     told: Told
 
     async def run(self) -> int:
-        """Ask once round; the number of new messages."""
-        return sum([await self._collect(name) for name, _ in self.adapters.running()])
+        """Ask once round, side by side; the number of new messages."""
+        return sum(await asyncio.gather(*(self._collect(name) for name, _ in self.adapters.running())))
 
     async def _collect(self, name: str) -> int:
         adapter = self.adapters.get(name)

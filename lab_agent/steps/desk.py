@@ -40,6 +40,11 @@ def what_retry_does(kind: EffectKind, state: EffectState) -> str:
     return _RETRY_DOES[kind]
 
 
+def may_be_marked_done(kind: EffectKind) -> bool:
+    """Whether a person may say that it has happened; the others find out for themselves when they are retried."""
+    return kind in _TOLD_BY_A_PERSON
+
+
 async def retry_effect(store: Store, effect: EffectId, *, by: str, now: datetime) -> Effect:
     """Do it (again) now. Raises `StoreError` if there is none, `IllegalMoveError` if it is done or under way."""
 
@@ -63,7 +68,7 @@ async def mark_effect_done(store: Store, effect: EffectId, *, by: str, note: str
     """Say that it has happened, as a person found out elsewhere. Raises as `retry_effect` does."""
 
     def change(uow: UnitOfWork, current: Effect) -> Effect:
-        if current.kind not in _TOLD_BY_A_PERSON:
+        if not may_be_marked_done(current.kind):
             raise IllegalMoveError(f"{current.kind.value} cannot be marked done; retry it: what has happened already is found")
         if current.kind is EffectKind.HANDOVER:
             hand_over_by_hand(uow, OrderKey(current.subject), now)

@@ -61,12 +61,14 @@ class Worker:
             raise SideTaskDied(f"{names} ended by itself; the worker stops") from died[0].exception()
 
     async def _start_adapters(self) -> None:
-        """Start each laboratory system's adapter; one that cannot start now is tried again when it is needed."""
-        for name, _ in self.adapters.running():
-            try:
-                await self.adapters.get(name).start(self.inbox_for(name))
-            except Failure as failure:
-                log.warning("adapter not started", action="adapter_not_started", adapter=name, reason=str(failure))
+        """Start the laboratory systems' adapters side by side; one that cannot start now is tried again when it is needed."""
+        await asyncio.gather(*(self._start_adapter(name) for name, _ in self.adapters.running()))
+
+    async def _start_adapter(self, name: str) -> None:
+        try:
+            await self.adapters.get(name).start(self.inbox_for(name))
+        except Failure as failure:
+            log.warning("adapter not started", action="adapter_not_started", adapter=name, reason=str(failure))
 
     def _start_ticks(self) -> None:
         for name, (seconds, run) in self.rounds.items():

@@ -59,10 +59,15 @@ class Agent:
 
     process: asyncio.subprocess.Process
     log: Path
+    trap: str | None
 
     async def killed(self, within: float = DEADLINE) -> None:
         """Wait until its trap has killed it."""
-        await asyncio.wait_for(self.process.wait(), within)
+        try:
+            await asyncio.wait_for(self.process.wait(), within)
+        except TimeoutError:
+            passed = (self.log.parents[1] / "config" / "trap.log").read_text().splitlines()
+            raise AssertionError(f"never met {self.trap!r}; passed {sorted(set(passed))}") from None
         assert self.process.returncode == -signal.SIGKILL, f"ended by itself:\n{self.log.read_text()[-4000:]}"
 
     async def stop(self) -> int:
@@ -155,7 +160,7 @@ class House:
                 stderr=file,
                 env={**os.environ, **environment},
             )
-        agent = Agent(process, log)
+        agent = Agent(process, log, place)
         self._agents.append(agent)
         return agent
 
