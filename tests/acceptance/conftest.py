@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
     """The service and the laboratory's API are up, the store is made, the agent is not started; leases are short."""
-    place = fresh_workplace(ROOT / "config", own_ports=True)
+    place = fresh_workplace(ROOT / "config", other_ports=True)
     settings = place.agent_settings
     quicken(settings)
     try:

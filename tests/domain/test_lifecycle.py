@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -60,7 +61,7 @@ def test_staying_is_no_move_and_an_unlisted_move_raises(table: Moves[StrEnum]) -
 def test_the_paths_of_the_design_are_open(path: str, table: Moves[StrEnum]) -> None:
     states = type(next(iter(table)))
     words = [states(word) for word in path.split()]
-    for before, after in zip(words, words[1:], strict=False):
+    for before, after in pairwise(words):
         assert move(table, before, after) is after
 
 
