@@ -136,6 +136,9 @@ class TrappedAdapters:
     def get(self, name: str | None = None) -> Any:
         return TrappedCalls(self._adapters.get(name), self._trap)
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._adapters, name)
+
     def running(self) -> Iterator[tuple[str, Any]]:
         for name, _ in self._adapters.running():
             yield name, self.get(name)
