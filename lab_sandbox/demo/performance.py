@@ -16,7 +16,7 @@ from lab_sandbox.demo.lis.run import local_now
 from lab_sandbox.demo.programs import Troupe
 from lab_sandbox.demo.record import Record
 from lab_sandbox.demo.screen import Screen
-from lab_sandbox.demo.story import Story
+from lab_sandbox.demo.story import tell
 from lab_sandbox.demo.trouble import DemoError
 from lab_sandbox.demo.workplace import Workplace, fresh_workplace
 from lab_sandbox.partner.account import Account
@@ -90,7 +90,7 @@ async def _story(place: Workplace, screen: Screen, ledger: Ledger, patience: flo
     async with partner_client(account(place), grant="code") as client:
         screen.step("the clinic has signed in through the authorization site")
         clinic = Clinic(client, Labels(first=7_000_001), local_now, local_now().strftime("%y%m%d%H%M%S"))
-        return await Story(clinic, Record(place.lis), ledger, screen, patience).tell()
+        return await tell(clinic, Record(place.lis), ledger, screen, patience)
 
 
 async def _unless_one_dies(troupe: Troupe, story: Coroutine[Any, Any, T]) -> T:

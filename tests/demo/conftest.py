@@ -31,7 +31,7 @@ from lab_sandbox.demo.lis.stand_in import Folders, StandIn
 from lab_sandbox.demo.record import Record
 from lab_sandbox.demo.scenes import HAEMOLYSED, STAGED
 from lab_sandbox.demo.screen import Screen
-from lab_sandbox.demo.story import Story
+from lab_sandbox.demo.story import tell
 from lab_sandbox.partner.account import Account
 from lab_sandbox.partner.client import PartnerClient, partner_client
 from lab_sandbox.partner.clinic import Clinic
@@ -218,8 +218,8 @@ class World:
             _working(lis, SmallLaboratory(laboratory, folders, self.known, spoil)),
         ):
             screen = Screen(Console(file=io.StringIO()))
-            story = Story(Clinic(partner, Labels(), now, "T1"), Record(folders.own), ledger, screen, patience)
-            return ledger, await story.tell()
+            clinic = Clinic(partner, Labels(), now, "T1")
+            return ledger, await tell(clinic, Record(folders.own), ledger, screen, patience)
 
 
 @contextlib.asynccontextmanager
