@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -23,6 +23,7 @@ from lab_agent.metrics import Metrics
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.store import Store
+from lab_agent.ports.views import Views
 from lab_agent.settings import Settings
 from lab_agent.steps.adapters import AdapterSource
 from lab_agent.steps.catch import Catch
@@ -41,6 +42,7 @@ from lab_agent.steps.tasks import TaskUpdates
 from lab_agent.steps.verdict import VerdictPolicy
 from lab_agent.store.migrate import check_schema
 from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.views import SqlViews
 from lab_agent.worker.engine import Engine
 from lab_agent.worker.groups import make_groups
 from lab_agent.worker.outages import Outages
@@ -67,6 +69,8 @@ class Parts:
     settings: Settings
     clock: Clock
     store: Store
+    views: Views | None
+    """None over a store in memory, as a check without a database uses it."""
     exchange: Exchange
     authenticator: Authenticator
     adapters: Adapters
@@ -105,6 +109,7 @@ async def connect(
                 settings=settings,
                 clock=clock,
                 store=opened,
+                views=SqlViews(opened) if isinstance(opened, SqlStore) else None,
                 exchange=exchange(ExchangeClient(settings.exchange, http, authenticator)),
                 authenticator=authenticator,
                 adapters=adapters(settings),
@@ -181,8 +186,13 @@ def policy(settings: Settings) -> VerdictPolicy:
     )
 
 
-def make_worker(parts: Parts, *, adapters: AdapterSource | None = None) -> Worker:
-    """The daemon's worker."""
+def make_worker(
+    parts: Parts,
+    *,
+    adapters: AdapterSource | None = None,
+    side_tasks: Mapping[str, Callable[[], Coroutine[object, object, None]]] | None = None,
+) -> Worker:
+    """The daemon's worker. `side_tasks` run beside it by name, until it ends; one that ends by itself stops it."""
     settings, store, clock = parts.settings, parts.store, parts.clock
     lis: AdapterSource = parts.adapters if adapters is None else adapters
     outages = Outages(store, clock)
@@ -228,6 +238,6 @@ def make_worker(parts: Parts, *, adapters: AdapterSource | None = None) -> Worke
         adapters=lis,
         inbox_for=lambda name: StoreInbox(store, clock, name, groups.nudge),
         rounds=rounds,
-        side_tasks={},
+        side_tasks=side_tasks or {},
         drain_timeout=settings.worker.drain_timeout,
     )

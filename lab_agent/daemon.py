@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
 
-from lab_agent import bootstrap, logs, sd_notify
+from lab_agent import bootstrap, logs, sd_notify, serving
+from lab_agent.accounts import Accounts
 from lab_agent.bootstrap import Parts
-from lab_agent.errors import SettingsError
+from lab_agent.crypto import Passwords
+from lab_agent.errors import SettingsError, StoreError
 from lab_agent.settings import Settings, load_settings
+from lab_agent.status.app import create_app
+from lab_agent.status.house import AdapterShown, House
+from lab_agent.worker.worker import Worker
 
 log = structlog.get_logger(__name__)
 
 _RELOADABLE = frozenset({"logging"})
+_DRAIN_PAGES = 2.0
+"""Seconds that a page may take when everything else has ended."""
 
 
 async def run(settings: Settings, config: Path | None = None, *, change: Callable[[Parts], Parts] = lambda parts: parts) -> None:
@@ -28,16 +38,57 @@ async def run(settings: Settings, config: Path | None = None, *, change: Callabl
     `SideTaskDied` if a part ended by itself.
     """
     logs.configure(settings.logging)
+    # The address is taken before anything else is: where it cannot be had, nothing was begun.
+    with closing(serving.listen(settings.status.host, settings.status.port, group="status")) as sock:
+        await _run(settings, config, change, sock)
+
+
+async def _run(settings: Settings, config: Path | None, change: Callable[[Parts], Parts], sock: socket.socket) -> None:
     async with bootstrap.connect(settings) as connected:
         parts = change(connected)
         parts.catalogues.reload()
-        worker = bootstrap.make_worker(parts)
+        page = create_app(_house(parts, lambda: _missing(worker)))
+        serve = partial(serving.serve, page, sock, drain=_DRAIN_PAGES)
+        worker = bootstrap.make_worker(parts, side_tasks={"status page": serve})
+        _say_where(sock)
         reload = Reload(settings, config, parts)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, worker.stop)
         loop.add_signal_handler(signal.SIGHUP, reload.run)
         await worker.run()
+
+
+def _house(parts: Parts, missing: Callable[[], Sequence[str]]) -> House:
+    """What the status page works with."""
+    if parts.views is None:
+        raise StoreError("The daemon needs a store on a database.")
+    shown = [
+        AdapterShown(name=each.name, kind=each.kind, loaded=each.loaded, reason=each.reason) for each in parts.adapters.statuses
+    ]
+    return House(
+        settings=parts.settings.status,
+        store=parts.store,
+        views=parts.views,
+        accounts=Accounts(parts.store, Passwords()),
+        cipher=bootstrap.cipher(parts.settings),
+        metrics=parts.metrics,
+        clock=parts.clock,
+        adapters=shown,
+        mode=parts.settings.worker.mode,
+        missing=missing,
+    )
+
+
+def _missing(worker: Worker) -> list[str]:
+    """Loops of the worker that do not run."""
+    running = {task.get_name() for task in asyncio.all_tasks()}
+    return [name for name in worker.groups.members if f"group {name}" not in running]
+
+
+def _say_where(sock: socket.socket) -> None:
+    host, port = sock.getsockname()[:2]
+    log.info("the status page listens", action="status_listens", host=host, port=port)
 
 
 @dataclass(slots=True)

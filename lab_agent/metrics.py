@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from math import nan
 from platform import python_version
 from typing import Any
 
@@ -46,6 +47,7 @@ class Metrics:
         self._effects = self._gauge("effects", "Effects in the outbox by kind and state", "kind", "state")
         self._oldest = self._gauge("oldest_age_seconds", "Age of the oldest open order and the oldest waiting effect", "what")
         self._alerts = self._gauge("alerts_open", "Open alerts")
+        self._store = self._gauge("store_reachable", "Whether the store answered when these numbers were read")
         self._last_poll = self._gauge("last_poll_timestamp_seconds", "When the last poll succeeded")
         self._polls = Counter("lab_agent_polls", "Polls for new orders by outcome", ["outcome"], registry=self.registry)
         self._new = Counter("lab_agent_orders_seen", "Orders seen for the first time", registry=self.registry)
@@ -88,6 +90,13 @@ class Metrics:
         self._alerts.set(stock.alerts_open)
         if stock.last_poll is not None:
             self._last_poll.set(stock.last_poll)
+        self._store.set(1)
+
+    def hide(self) -> None:
+        """Take back what the store holds, since it does not answer: an old number would look like a true one."""
+        self.show(Stock(oldest_order=nan, oldest_effect=nan))
+        self._alerts.set(nan)
+        self._store.set(0)
 
     def text(self) -> bytes:
         """Give all numbers in the text form of Prometheus (`CONTENT_TYPE`)."""

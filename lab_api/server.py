@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 import socket
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 
-import uvicorn
 from fastapi import FastAPI
 
-from lab_agent import sd_notify
-from lab_agent.errors import LabAgentError
+from lab_agent import sd_notify, serving
 from lab_agent.logs import get_logger
 from lab_agent.settings_api import ApiSettings
 from lab_api.served import Shelf
@@ -21,51 +18,18 @@ from lab_api.served import Shelf
 _log = get_logger(__name__)
 
 
-class CannotListen(LabAgentError):
-    """The address cannot be listened on."""
-
-
 def listen(settings: ApiSettings) -> socket.socket:
     """Take the address. Raises `CannotListen` if it cannot be had."""
-    try:
-        family, _, _, _, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
-        sock = socket.socket(family, socket.SOCK_STREAM)
-    except OSError as exc:
-        raise _not_to_be_had(settings, exc) from exc
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        sock.bind(address)
-        sock.listen(1024)
-    except OSError as exc:
-        sock.close()
-        raise _not_to_be_had(settings, exc) from exc
-    return sock
+    return serving.listen(settings.host, settings.port, group="api")
 
 
-def _not_to_be_had(settings: ApiSettings, exc: OSError) -> CannotListen:
-    reason = (exc.strerror or "no such address").lower()
-    mend = "stop the program that uses it, or set another api.host or api.port"
-    return CannotListen(f"Cannot listen on {settings.host}:{settings.port}: {reason} — {mend}.")
-
-
-class Server(uvicorn.Server):
+class Server(serving.Server):
     """uvicorn with our signals: SIGTERM and SIGINT drain and end with exit code 0, SIGHUP reads the catalogue again."""
 
     def __init__(self, app: FastAPI, shelf: Shelf, settings: ApiSettings) -> None:
         self._shelf = shelf
         self._side_tasks: set[asyncio.Task[None]] = set()
-        config = uvicorn.Config(
-            app,
-            http="h11",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=max(1, int(settings.drain)),
-        )
-        super().__init__(config)
+        super().__init__(app, drain=settings.drain)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen, and say so."""
@@ -89,11 +53,6 @@ class Server(uvicorn.Server):
             task.cancel()
         await super().shutdown(sockets)
         _log.info("the laboratory's API has stopped", action="api.stopped")
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave the signals to `startup`: uvicorn's own way ends the process by the signal, not by an exit code."""
-        yield
 
     def _start(self, work: Callable[[], Coroutine[None, None, None]], name: str) -> None:
         task = asyncio.get_running_loop().create_task(work(), name=name)

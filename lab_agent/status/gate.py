@@ -1,0 +1,80 @@
+"""The gate before every page and every deed: who is it, may they, and did they mean it.
+
+A deed needs a form of our own page (its token belongs to the session) and, where the browser names the page's origin, our own.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.requests import Request
+
+from lab_agent.accounts import Role
+from lab_agent.ports.clock import Clock
+from lab_agent.status.sessions import COOKIE, Sessions, Visitor
+
+MAX_FORM = 16_384
+"""Bytes that a form may have."""
+
+
+class SignInFirst(Exception):
+    """Nobody is signed in: the visitor is sent to the sign-in page."""
+
+
+class Refused(Exception):
+    """The visitor may not do this; the message says why, the status is the HTTP one."""
+
+    def __init__(self, message: str, status: int = 403) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Gate:
+    """Lets visitors in, or not."""
+
+    def __init__(self, sessions: Sessions, clock: Clock) -> None:
+        self._sessions = sessions
+        self._clock = clock
+
+    async def looking(self, request: Request) -> Visitor:
+        """Give who looks. Raises `SignInFirst`."""
+        visitor = await self._sessions.visitor(request.cookies.get(COOKIE), self._clock.now())
+        if visitor is None:
+            raise SignInFirst
+        return visitor
+
+    async def acting(self, request: Request, role: Role = Role.OPERATOR) -> tuple[Visitor, Mapping[str, str]]:
+        """Give who acts, and the fields of the form. Raises `SignInFirst` and `Refused`."""
+        same_origin(request)
+        visitor = await self.looking(request)
+        form = await read_form(request)
+        if not hmac.compare_digest(form.get("token", "").encode(), visitor.session.form_token.encode()):
+            raise Refused("This form is not from your present sign-in. Open the page again, and repeat what you did.")
+        if not visitor.account.may(role):
+            raise Refused(f"You are signed in as {visitor.account.role.value}; this needs {role.value}.")
+        return visitor, form
+
+
+def same_origin(request: Request) -> None:
+    """Raise `Refused` if the browser says that another site sent the form."""
+    origin, host = request.headers.get("origin"), request.headers.get("host", "")
+    site = request.headers.get("sec-fetch-site", "same-origin")
+    if (origin is not None and urlsplit(origin).netloc != host) or site not in {"same-origin", "none"}:
+        raise Refused("This form came from another site; nothing was done.")
+
+
+async def read_form(request: Request) -> Mapping[str, str]:
+    """Give the fields of a form; of a field that comes twice, the last one. Raises `Refused`."""
+    if request.headers.get("content-type", "").split(";")[0].strip() != "application/x-www-form-urlencoded":
+        raise Refused("This is not a form of this page.", 415)
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_FORM:
+            raise Refused("The form is too large.", 413)
+    try:
+        return dict(parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=50))
+    except ValueError as exc:
+        raise Refused("The form cannot be read.", 400) from exc

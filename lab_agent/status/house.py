@@ -1,0 +1,42 @@
+"""What the status page is made of: everything it may look at or touch, handed in by whoever wires it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from lab_agent.accounts import Accounts
+from lab_agent.crypto import Cipher
+from lab_agent.metrics import Metrics
+from lab_agent.ports.clock import Clock
+from lab_agent.ports.store import Store
+from lab_agent.ports.views import Views
+from lab_agent.settings_status import StatusSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterShown:
+    """A laboratory system's adapter as the page shows it: loaded, or the `reason` why not."""
+
+    name: str
+    kind: str
+    loaded: bool
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class House:
+    """The parts that the status page works with. Whether neighbours are away stands in the store, as open alerts."""
+
+    settings: StatusSettings
+    store: Store
+    views: Views
+    accounts: Accounts
+    cipher: Cipher
+    metrics: Metrics
+    clock: Clock
+    adapters: Sequence[AdapterShown]
+    mode: Literal["normal", "observe"]
+    missing: Callable[[], Sequence[str]]
+    """Names of parts of the worker that should be running and are not; empty while all is well."""

@@ -1,0 +1,79 @@
+"""Three addresses for machines: does it live, is it ready, and the numbers. Open to whoever reaches the port; nobody is named."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from fastapi import APIRouter
+from starlette.responses import JSONResponse, Response
+
+from lab_agent.domain.lifecycle import OPEN_ORDERS
+from lab_agent.errors import StoreError
+from lab_agent.metrics import CONTENT_TYPE, Stock
+from lab_agent.ports.views import Counts, Overview
+from lab_agent.status.house import House
+
+
+class Probes:
+    """`/healthz`, `/readyz` and `/metrics`."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+
+    def routes(self) -> APIRouter:
+        """The routes."""
+        router = APIRouter()
+        router.add_api_route("/healthz", self.healthz, methods=["GET"])
+        router.add_api_route("/readyz", self.readyz, methods=["GET"])
+        router.add_api_route("/metrics", self.metrics, methods=["GET"])
+        return router
+
+    async def healthz(self) -> Response:
+        """Whether the process lives: its event loop answers, and every part of the worker runs. 200 or 503."""
+        missing = sorted(self._house.missing())
+        return JSONResponse({"status": "failing" if missing else "ok", "missing": missing}, 503 if missing else 200)
+
+    async def readyz(self) -> Response:
+        """Whether work can be taken: the store answers. 200 or 503.
+
+        A service or a laboratory system that is away is no reason to be unready, since work waits for it in the store; `alerts`
+        names what is open.
+        """
+        now = self._house.clock.now()
+        try:
+            seen = await self._house.views.overview(now=now)
+        except StoreError as exc:
+            return JSONResponse({"status": "not ready", "mode": self._house.mode, "store": type(exc).__name__}, 503)
+        last = None if seen.last_poll is None else seen.last_poll.isoformat()
+        alerts = sorted(alert.key for alert in seen.alerts)
+        return JSONResponse({"status": "ready", "mode": self._house.mode, "store": "ok", "last_poll": last, "alerts": alerts})
+
+    async def metrics(self) -> Response:
+        """The numbers, in the text form of Prometheus. While the store is away, its numbers are missing rather than old."""
+        house = self._house
+        now = house.clock.now()
+        try:
+            counts, seen = await house.views.counts(now=now), await house.views.overview(now=now)
+        except StoreError:
+            house.metrics.hide()
+        else:
+            house.metrics.show(_stock(counts, seen, now))
+        return Response(house.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+
+
+def _stock(counts: Counts, seen: Overview, now: datetime) -> Stock:
+    open_since = [since for state, since in seen.oldest_orders.items() if state in OPEN_ORDERS]
+    return Stock(
+        orders=counts.orders,
+        lines=counts.lines,
+        reports=counts.reports,
+        effects=counts.effects,
+        oldest_order=_age(min(open_since, default=None), now),
+        oldest_effect=_age(counts.due_since, now),
+        alerts_open=counts.alerts,
+        last_poll=None if counts.last_poll is None else counts.last_poll.timestamp(),
+    )
+
+
+def _age(since: datetime | None, now: datetime) -> float:
+    return 0.0 if since is None else max(0.0, (now - since).total_seconds())

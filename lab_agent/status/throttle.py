@@ -1,0 +1,41 @@
+"""Slows down whoever guesses passwords: after a few failures each further one doubles the wait."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+LONGEST = timedelta(seconds=60)
+_FORGOTTEN_AFTER = timedelta(minutes=15)
+_MOST = 2_000
+
+
+class Throttle:
+    """Counts failures by key, in memory. `free` of them cost nothing; a quarter of an hour without one forgets them all."""
+
+    def __init__(self, free: int) -> None:
+        self._free = free
+        self._failures: dict[str, tuple[int, datetime]] = {}
+
+    def wait(self, key: str, now: datetime) -> timedelta:
+        """How long `key` has to wait before it may try; zero if it may now."""
+        count, last = self._known(key, now)
+        if count < self._free:
+            return timedelta()
+        pause = min(LONGEST, timedelta(seconds=2.0 ** min(count - self._free, 10)))
+        return max(last + pause - now, timedelta())
+
+    def failed(self, key: str, now: datetime) -> None:
+        """Count a failure. Of very many keys the oldest are forgotten, so that guessing fills no memory."""
+        count, _ = self._known(key, now)
+        self._failures.pop(key, None)
+        self._failures[key] = (count + 1, now)
+        while len(self._failures) > _MOST:
+            del self._failures[next(iter(self._failures))]
+
+    def forget(self, key: str) -> None:
+        """Forget the failures of `key`, since it succeeded."""
+        self._failures.pop(key, None)
+
+    def _known(self, key: str, now: datetime) -> tuple[int, datetime]:
+        count, last = self._failures.get(key, (0, now))
+        return (0, now) if now - last > _FORGOTTEN_AFTER else (count, last)
