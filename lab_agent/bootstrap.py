@@ -24,7 +24,7 @@ from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.store import Store
 from lab_agent.ports.views import Views
-from lab_agent.settings import Settings
+from lab_agent.settings.root import Settings
 from lab_agent.steps.adapters import AdapterSource
 from lab_agent.steps.catch import Catch
 from lab_agent.steps.collect import Collect

@@ -19,7 +19,7 @@ from lab_agent.accounts import Accounts
 from lab_agent.bootstrap import Parts
 from lab_agent.crypto import Passwords
 from lab_agent.errors import SettingsError, StoreError
-from lab_agent.settings import Settings, load_settings
+from lab_agent.settings.root import Settings, load_settings
 from lab_agent.status.app import create_app
 from lab_agent.status.house import AdapterShown, House
 from lab_agent.worker.worker import Worker

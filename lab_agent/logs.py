@@ -21,8 +21,8 @@ from typing import Any, TextIO
 import structlog
 
 from lab_agent.errors import LabAgentError
-from lab_agent.settings_logging import LoggingSettings
-from lab_agent.settings_masked import mask_address
+from lab_agent.settings.logging import LoggingSettings
+from lab_agent.settings.masked import mask_address
 
 FIELDS = frozenset(
     """

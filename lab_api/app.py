@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from lab_agent import exact_json
 from lab_agent.catalogue.labels import LabelSource, NoLabels
 from lab_agent.logs import get_logger
-from lab_agent.settings_api import ApiSettings
+from lab_agent.settings.api import ApiSettings
 from lab_api import openapi
 from lab_api.auth import Clients
 from lab_api.basket import Endpoints

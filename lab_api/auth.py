@@ -17,7 +17,7 @@ from anyio import to_thread
 
 from lab_agent.catalogue.items import Contract
 from lab_agent.crypto import Passwords, token_matches
-from lab_agent.settings_api import ApiBasicSettings, ApiTokenSettings
+from lab_agent.settings.api import ApiBasicSettings, ApiTokenSettings
 from lab_api.problems import Refused
 
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="laboratory", Basic realm="laboratory", charset="UTF-8"'}

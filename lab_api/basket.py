@@ -10,7 +10,7 @@ from lab_agent.catalogue import basket, preanalytics, questionnaire
 from lab_agent.catalogue.basket import Basket
 from lab_agent.catalogue.items import Catalogue, Contract, unknown_contract
 from lab_agent.catalogue.labels import LabelSource
-from lab_agent.settings_api import ApiSettings
+from lab_agent.settings.api import ApiSettings
 from lab_api import openapi
 from lab_api.auth import Client, Clients
 from lab_api.bodies import answer, cached, read_json

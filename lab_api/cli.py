@@ -16,7 +16,7 @@ from lab_agent.catalogue import preanalytics
 from lab_agent.catalogue.load import load
 from lab_agent.crypto import Passwords, hash_token, new_token
 from lab_agent.errors import DataInvalidError, LabAgentError, Problem
-from lab_agent.settings import load_settings
+from lab_agent.settings.root import load_settings
 from lab_api.app import create_app
 from lab_api.served import Shelf
 from lab_api.server import Server, listen

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from lab_agent import sd_notify, serving
 from lab_agent.logs import get_logger
-from lab_agent.settings_api import ApiSettings
+from lab_agent.settings.api import ApiSettings
 from lab_api.served import Shelf
 
 _log = get_logger(__name__)

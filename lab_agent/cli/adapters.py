@@ -10,7 +10,7 @@ from lab_agent import bootstrap
 from lab_agent.cli.options import AsJson, Config
 from lab_agent.cli.shown import complain, show_list
 from lab_agent.lis.registry import GROUP
-from lab_agent.settings import load_settings
+from lab_agent.settings.root import load_settings
 
 
 def adapters(config: Config = None, as_json: AsJson = False) -> None:

@@ -11,7 +11,7 @@ from lab_agent import logs
 from lab_agent.cli import adapters, check, daemon, db, init, login, orders, outbox, results, rules, schema, users
 from lab_agent.cli.shown import complain
 from lab_agent.errors import LabAgentError
-from lab_agent.settings_logging import LoggingSettings
+from lab_agent.settings.logging import LoggingSettings
 
 app = typer.Typer(
     name="lab-agent",

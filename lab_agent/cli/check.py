@@ -14,8 +14,8 @@ from lab_agent.cli.checks_there import check_there
 from lab_agent.cli.options import AsJson, Config
 from lab_agent.cli.shown import console, heading, say, show_json
 from lab_agent.errors import SettingsError
-from lab_agent.settings import Settings, load_settings
-from lab_agent.settings_masked import lines as setting_lines
+from lab_agent.settings.masked import lines as setting_lines
+from lab_agent.settings.root import Settings, load_settings
 
 _STYLES = {Verdict.OK: "green", Verdict.TODO: "yellow", Verdict.WRONG: "bold red", Verdict.SKIPPED: "dim"}
 

@@ -10,8 +10,8 @@ from lab_agent.catalogue.load import load
 from lab_agent.cli.checks import Line, Verdict, listed, wrong
 from lab_agent.errors import CatalogueError, CryptoError, Failure, LabAgentError
 from lab_agent.rules.judge import RULES, check_severities
-from lab_agent.settings import Settings
-from lab_agent.settings_masked import mask_address
+from lab_agent.settings.masked import mask_address
+from lab_agent.settings.root import Settings
 from lab_agent.store.engine import sqlite_file
 
 

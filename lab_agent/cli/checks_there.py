@@ -7,7 +7,7 @@ from lab_agent.cli.checks import Line, Verdict, wrong
 from lab_agent.errors import CryptoError, Failure, ServiceUnavailable, SettingsError, SignInNeeded, StoreError
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.store import Store
-from lab_agent.settings import Settings
+from lab_agent.settings.root import Settings
 from lab_agent.store.memory import MemoryStore
 
 

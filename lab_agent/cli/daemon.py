@@ -6,7 +6,7 @@ import asyncio
 
 from lab_agent import daemon
 from lab_agent.cli.options import Config
-from lab_agent.settings import load_settings
+from lab_agent.settings.root import load_settings
 
 
 def run(config: Config = None) -> None:

@@ -6,8 +6,8 @@ import typer
 
 from lab_agent.cli.options import Config
 from lab_agent.cli.shown import say
-from lab_agent.settings import load_settings
-from lab_agent.settings_masked import mask_address
+from lab_agent.settings.masked import mask_address
+from lab_agent.settings.root import load_settings
 from lab_agent.store.migrate import upgrade as upgrade_schema
 
 app = typer.Typer(help="The database.", no_args_is_help=True)

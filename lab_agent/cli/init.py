@@ -14,7 +14,7 @@ from lab_agent.cli.questions import answer_all
 from lab_agent.cli.sheet import sheet
 from lab_agent.cli.shown import complain, heading, show_one
 from lab_agent.crypto import hash_token, new_key, new_token
-from lab_agent.settings import Settings, load_settings
+from lab_agent.settings.root import Settings, load_settings
 
 _OAUTH = "LAB_AGENT_EXCHANGE__OAUTH__"
 

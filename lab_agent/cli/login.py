@@ -12,7 +12,7 @@ from lab_agent.cli.options import Config
 from lab_agent.cli.shown import say
 from lab_agent.errors import SignInNeeded
 from lab_agent.exchange import login as signing_in
-from lab_agent.settings import Settings, load_settings
+from lab_agent.settings.root import Settings, load_settings
 
 
 def login(

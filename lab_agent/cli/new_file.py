@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lab_agent.cli.toml_text import table
 from lab_agent.errors import Problem, SettingsError
-from lab_agent.settings import load_settings
+from lab_agent.settings.root import load_settings
 
 _HEAD = """# Settings of lab-agent, written by `lab-agent init`. Every key is explained in config/lab-agent.example.toml.
 # This file holds secrets: keep it readable for the agent's user alone. Relative paths are relative to the working directory.

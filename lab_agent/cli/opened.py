@@ -13,7 +13,7 @@ from typing import TypeVar
 from lab_agent import bootstrap
 from lab_agent.ports.store import Store
 from lab_agent.ports.views import Views
-from lab_agent.settings import Settings, load_settings
+from lab_agent.settings.root import Settings, load_settings
 from lab_agent.store.views import SqlViews
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lab_agent.settings_sources import CONFIG_VARIABLE
+from lab_agent.settings.sources import CONFIG_VARIABLE
 
 Config = Annotated[
     Path | None,

@@ -8,7 +8,7 @@ from typing import get_args
 
 import typer
 
-from lab_agent.settings_exchange import Grant
+from lab_agent.settings.exchange import Grant
 
 GRANTS: tuple[str, ...] = get_args(Grant)
 _EVERY = frozenset(GRANTS)

@@ -8,7 +8,7 @@ from lab_agent.cli.options import AsJson, Config
 from lab_agent.cli.shown import Row, show_list
 from lab_agent.rules.judge import RULES
 from lab_agent.rules.rule import Rule
-from lab_agent.settings import load_settings
+from lab_agent.settings.root import load_settings
 
 
 def rules(config: Config = None, as_json: AsJson = False) -> None:

@@ -15,8 +15,8 @@ from pydantic import AwareDatetime, BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from lab_agent.lis.registry import GROUP
-from lab_agent.settings import Settings
-from lab_agent.settings_keys import REPEATED, is_list, tables, walk
+from lab_agent.settings.keys import REPEATED, is_list, tables, walk
+from lab_agent.settings.root import Settings
 
 _HEAD = """# Configuration
 

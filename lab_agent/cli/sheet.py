@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab_agent.cli.shown import Row
-from lab_agent.settings import Settings
+from lab_agent.settings.root import Settings
 
 _FUNCTIONS = ("GET nomenclature", "GET eta", "POST questionnaire", "POST preanalytics")
 _UNKNOWN = "(not known yet: set api.public_url)"

@@ -16,7 +16,7 @@ from lab_agent.exchange.paths import Paths, condition, next_page
 from lab_agent.exchange.tokens import Authenticator
 from lab_agent.http import Answer, HttpClient, HttpOptions
 from lab_agent.ports.exchange import Json, Saved
-from lab_agent.settings_exchange import ExchangeSettings
+from lab_agent.settings.exchange import ExchangeSettings
 
 _MOST_PAGES = 1000
 

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from lab_agent import exact_json
 from lab_agent.domain.journal import StoredToken
 from lab_agent.errors import DataInvalidError
-from lab_agent.settings_exchange import OAuthSettings
+from lab_agent.settings.exchange import OAuthSettings
 
 _ERROR_CODE = re.compile(r"[a-z_]{1,40}")
 

@@ -20,7 +20,7 @@ from lab_agent.errors import Problem, SettingsError, SignInNeeded
 from lab_agent.exchange.grants import CodeGrant
 from lab_agent.exchange.tokens import Authenticator
 from lab_agent.origin import is_loopback, join, origin_of
-from lab_agent.settings_exchange import OAuthSettings
+from lab_agent.settings.exchange import OAuthSettings
 
 _LONGEST_LINE = 8192
 _PATIENCE = 10.0

@@ -8,7 +8,7 @@ from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.values import Identifier
 from lab_agent.errors import ForeignOrigin
 from lab_agent.origin import join
-from lab_agent.settings_exchange import PathSettings
+from lab_agent.settings.exchange import PathSettings
 
 _SEARCH_SIGNS = str.maketrans({sign: "\\" + sign for sign in "\\$,|"})
 

@@ -16,7 +16,7 @@ from lab_agent.exchange.grants import CodeGrant
 from lab_agent.exchange.outcomes import Asked, Kind, failure
 from lab_agent.http import Answer, HttpClient
 from lab_agent.ports.clock import Clock
-from lab_agent.settings_exchange import OAuthSettings
+from lab_agent.settings.exchange import OAuthSettings
 
 _ASKED = Asked(kind=Kind.WRITE, what="signing in")
 _LONGEST = 20.0

@@ -19,7 +19,7 @@ from lab_agent.exchange.token_endpoint import TokenEndpoint
 from lab_agent.http import HttpClient
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.store import Store, UnitOfWork
-from lab_agent.settings_exchange import OAuthSettings
+from lab_agent.settings.exchange import OAuthSettings
 
 _QUESTIONS = 3
 """A renewal asks the token endpoint at most this often: a refresh, the same again where its reply was lost, and a sign-in."""

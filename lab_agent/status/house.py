@@ -12,7 +12,7 @@ from lab_agent.metrics import Metrics
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.store import Store
 from lab_agent.ports.views import Views
-from lab_agent.settings_status import StatusSettings
+from lab_agent.settings.status import StatusSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,8 +23,8 @@ from lab_agent.fhir.uploads import UploadContext, UploadLine, UploadPlan, Upload
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.store import Store, UnitOfWork
-from lab_agent.settings_exchange import ContractSettings
-from lab_agent.settings_results import ResultsSettings
+from lab_agent.settings.exchange import ContractSettings
+from lab_agent.settings.results import ResultsSettings
 from lab_agent.steps.endings import cancel_lines, complete_lines
 from lab_agent.steps.follow import follow
 from lab_agent.steps.handler import Claim, Conclusion

@@ -10,7 +10,7 @@ import structlog
 
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.store import Store, UnitOfWork
-from lab_agent.settings_retention import RetentionSettings
+from lab_agent.settings.retention import RetentionSettings
 
 log = structlog.get_logger(__name__)
 

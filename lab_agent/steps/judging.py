@@ -21,8 +21,8 @@ from lab_agent.rules.case import Case
 from lab_agent.rules.catalogue_view import CatalogueView
 from lab_agent.rules.facts import Facts
 from lab_agent.rules.judge import Judgement, judge
-from lab_agent.settings_exchange import ContractSettings
-from lab_agent.settings_rules import RulesSettings
+from lab_agent.settings.exchange import ContractSettings
+from lab_agent.settings.rules import RulesSettings
 
 log = structlog.get_logger(__name__)
 

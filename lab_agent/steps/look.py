@@ -18,7 +18,7 @@ from lab_agent.fhir.write import task_status
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.store import Store, UnitOfWork
-from lab_agent.settings_worker import WorkerSettings
+from lab_agent.settings.worker import WorkerSettings
 from lab_agent.steps.fetch import fetch_graph
 from lab_agent.steps.follow import close
 from lab_agent.steps.handler import Claim, Conclusion, done

@@ -16,7 +16,7 @@ from lab_agent.domain.received import ReceivedLine
 from lab_agent.domain.systems import Systems
 from lab_agent.fhir.order import make_lab_order
 from lab_agent.ports.store import UnitOfWork
-from lab_agent.settings_exchange import ContractSettings
+from lab_agent.settings.exchange import ContractSettings
 from lab_agent.steps.catch import Catch
 from lab_agent.steps.follow import close, follow
 from lab_agent.steps.identity import pack

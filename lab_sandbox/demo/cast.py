@@ -51,7 +51,7 @@ def _user(place: Workplace) -> Program:
 
 def _agent(place: Workplace) -> Program:
     command = (beside("lab-agent"), "run", "--config", str(place.agent_settings))
-    return Program("agent", command)
+    return Program("agent", command, f"{place.status_url}/readyz")
 
 
 def _lis(place: Workplace) -> Program:

@@ -22,7 +22,7 @@ from lab_agent import daemon
 from lab_agent.bootstrap import Parts
 from lab_agent.domain.journal import Effect
 from lab_agent.ports.store import Store, UnitOfWork
-from lab_agent.settings import load_settings
+from lab_agent.settings.root import load_settings
 
 
 @dataclass

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab_agent.crypto import hash_token
-from lab_agent.settings import load_settings
+from lab_agent.settings.root import load_settings
 
 CATALOGUE = Path(__file__).parents[2] / "config" / "catalogue"
 COMMON = {

@@ -20,7 +20,7 @@ import httpx
 import pytest
 from rich.console import Console
 
-from lab_agent.settings import load_settings
+from lab_agent.settings.root import load_settings
 from lab_api.app import create_app as create_api
 from lab_api.served import Shelf
 from lab_sandbox.app import create_app

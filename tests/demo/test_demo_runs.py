@@ -16,6 +16,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from lab_sandbox.partner.form import read_form
+
 ROOT = Path(__file__).parents[2]
 DEMO = (str(Path(sys.executable).with_name("lab-sandbox")), "demo", "--other-ports")
 DEADLINE = 90.0
@@ -66,6 +68,17 @@ def assert_nothing_is_left(temp: Path) -> None:
     assert programs_in(temp) == {}
 
 
+def assert_signs_in(address: str, name: str, password: str) -> None:
+    """The user that the demo prints gets in, and sees the overview."""
+    with httpx.Client(trust_env=False, follow_redirects=True, headers={"Origin": address}) as browser:
+        page = browser.get(address)
+        form = read_form(page.text, str(page.url))
+        assert form is not None
+        inside = browser.post(form.action, data=form.filled(name, password))
+    assert inside.status_code == 200
+    assert "password" not in inside.text.lower()
+
+
 @pytest.mark.timeout(300)
 def test_once_ends_by_itself_and_every_check_holds(tmp_path: Path):
     command = (*DEMO, "--once", "--json")
@@ -92,6 +105,7 @@ def test_it_stays_up_with_its_addresses_until_a_program_dies(tmp_path: Path):
         assert httpx.get(f"{places['exchange service']}healthz", trust_env=False).status_code == 200
         assert httpx.get(places["laboratory API"], trust_env=False).status_code == 200
         assert Path(places["orders for the LIS"]).is_dir()
+        assert_signs_in(*re.findall(r"^  status page +(\S+)  \(name (\S+), password (\S+)\)$", "\n".join(seen), re.MULTILINE)[0])
         (agent,) = [pid for pid, words in programs_in(tmp_path).items() if "lab-agent run" in words and "demo.leash" not in words]
         os.kill(agent, signal.SIGKILL)
         seen = lines_until(process, "FAILED")

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from lab_agent.settings import load_settings
+from lab_agent.settings.root import load_settings
 from lab_sandbox.demo.ports import HOST
 from lab_sandbox.demo.trouble import DemoError
 from lab_sandbox.demo.workplace import Workplace, fresh_workplace

@@ -11,7 +11,7 @@ from lab_agent.errors import LeaseLostError
 from lab_agent.exchange.client import ExchangeClient
 from lab_agent.exchange.tokens import Authenticator
 from lab_agent.http import HttpClient, HttpOptions
-from lab_agent.settings_exchange import ExchangeSettings, OAuthSettings
+from lab_agent.settings.exchange import ExchangeSettings, OAuthSettings
 
 BASE = "https://service.example/api/"
 AUTH = "https://auth.example"

@@ -15,7 +15,7 @@ from lab_agent.errors import Failure
 from lab_agent.exchange.client import ExchangeClient
 from lab_agent.exchange.tokens import Authenticator
 from lab_agent.http import HttpClient, HttpOptions
-from lab_agent.settings_exchange import ExchangeSettings
+from lab_agent.settings.exchange import ExchangeSettings
 from lab_agent.store.memory import MemoryStore
 
 GIVEN = {

@@ -23,7 +23,7 @@ from lab_agent.exchange import login
 from lab_agent.exchange.client import ExchangeClient, http_options
 from lab_agent.exchange.tokens import Authenticator
 from lab_agent.http import HttpClient
-from lab_agent.settings_exchange import ExchangeSettings
+from lab_agent.settings.exchange import ExchangeSettings
 from lab_agent.store.memory import MemoryStore
 from lab_agent.store.migrate import upgrade
 from lab_agent.store.unit_of_work import SqlStore
@@ -384,7 +384,7 @@ from datetime import UTC, datetime
 from lab_agent.crypto import Cipher
 from lab_agent.exchange.tokens import Authenticator, Credential
 from lab_agent.http import HttpClient, HttpOptions
-from lab_agent.settings_exchange import OAuthSettings
+from lab_agent.settings.exchange import OAuthSettings
 from lab_agent.store.unit_of_work import SqlStore
 
 class Clock:

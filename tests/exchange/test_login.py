@@ -12,7 +12,7 @@ from lab_agent import errors
 from lab_agent.exchange import login
 from lab_agent.exchange.grants import CodeGrant
 from lab_agent.exchange.login import SignIn
-from lab_agent.settings_exchange import OAuthSettings
+from lab_agent.settings.exchange import OAuthSettings
 
 CALLBACK = "https://lab.example/cb?app=1"
 

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from lab_agent.settings_exchange import ContractSettings, ExchangeSettings, OAuthSettings, PathSettings
+from lab_agent.settings.exchange import ContractSettings, ExchangeSettings, OAuthSettings, PathSettings
 
 
 def settings(**changes: Any) -> ExchangeSettings:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lab_agent.errors import Failure
 from lab_agent.exchange.tokens import Authenticator
 from lab_agent.http import HttpClient, HttpOptions
-from lab_agent.settings_exchange import OAuthSettings
+from lab_agent.settings.exchange import OAuthSettings
 from lab_agent.store.memory import MemoryStore
 
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from argon2 import PasswordHasher
 
-from lab_agent.settings_api import ApiBasicSettings, ApiSettings, ApiTokenSettings
+from lab_agent.settings.api import ApiBasicSettings, ApiSettings, ApiTokenSettings
 from lab_api.app import create_app
 from lab_api.served import Shelf
 

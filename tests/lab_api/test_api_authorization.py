@@ -7,7 +7,7 @@ from base64 import b64encode
 import httpx
 import pytest
 
-from lab_agent.settings_api import ApiSettings
+from lab_agent.settings.api import ApiSettings
 from lab_api import auth
 from lab_api.auth import Clients
 

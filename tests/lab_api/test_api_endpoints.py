@@ -14,7 +14,7 @@ import pytest
 from lab_agent import exact_json
 from lab_agent.catalogue.items import Catalogue
 from lab_agent.catalogue.nomenclature import nomenclature
-from lab_agent.settings_api import ApiSettings
+from lab_agent.settings.api import ApiSettings
 from lab_api.app import create_app
 from lab_api.served import Shelf
 

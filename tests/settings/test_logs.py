@@ -9,7 +9,7 @@ import structlog
 
 from lab_agent import logs
 from lab_agent.errors import ServiceUnavailable
-from lab_agent.settings_logging import LoggingSettings
+from lab_agent.settings.logging import LoggingSettings
 
 
 @pytest.fixture

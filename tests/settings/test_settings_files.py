@@ -9,8 +9,8 @@ import pytest
 from lab_agent.errors import SettingsError
 from lab_agent.lis.folder.settings import FolderSettings
 from lab_agent.rules.judge import check_severities
-from lab_agent.settings import Settings, load_settings
-from lab_agent.settings_keys import ANY_NAME, REPEATED, walk
+from lab_agent.settings.keys import ANY_NAME, REPEATED, walk
+from lab_agent.settings.root import Settings, load_settings
 
 CONFIG = Path(__file__).parents[2] / "config"
 EXAMPLE = CONFIG / "lab-agent.example.toml"

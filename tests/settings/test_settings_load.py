@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from lab_agent.errors import SettingsError
-from lab_agent.settings import Settings, load_settings
-from lab_agent.settings_masked import MASK, lines, mask_address, masked
+from lab_agent.settings.masked import MASK, lines, mask_address, masked
+from lab_agent.settings.root import Settings, load_settings
 
 KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 VALID = f"""

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from lab_agent.cli.settings_page import built_in_adapters, page
-from lab_agent.settings import Settings
-from lab_agent.settings_keys import walk
+from lab_agent.settings.keys import walk
+from lab_agent.settings.root import Settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 

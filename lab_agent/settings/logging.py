@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from lab_agent.settings_base import Group
+from lab_agent.settings.base import Group
 
 
 class LoggingSettings(Group):

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from lab_agent.errors import Problem
-from lab_agent.settings_keys import find, tables, walk
+from lab_agent.settings.keys import find, tables, walk
 
 
 def problems_of(error: ValidationError, root: type[BaseModel], origins: Mapping[str, str]) -> tuple[Problem, ...]:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from lab_agent.settings_base import Group, Port
+from lab_agent.settings.base import Group, Port
 
 
 class StatusSettings(Group):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, SecretStr
 
-from lab_agent.settings_base import Group
+from lab_agent.settings.base import Group
 
 
 class StoreSettings(Group):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field
 
-from lab_agent.settings_base import Group, Seconds
+from lab_agent.settings.base import Group, Seconds
 
 
 class WorkerSettings(Group):

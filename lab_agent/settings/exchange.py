@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, FilePath, SecretStr, model_validator
 
 from lab_agent.errors import ForeignOrigin
 from lab_agent.origin import is_loopback, origin_of
-from lab_agent.settings_base import Group, Seconds
+from lab_agent.settings.base import Group, Seconds
 
 Grant = Literal["password", "authorization_code", "client_credentials", "basic"]
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from lab_agent.settings_base import Group
+from lab_agent.settings.base import Group
 
 Days = Annotated[int, Field(ge=1, le=36500)]
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from lab_agent.settings_base import Group
+from lab_agent.settings.base import Group
 
 
 class ResultsSettings(Group):

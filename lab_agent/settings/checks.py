@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lab_agent.errors import Problem
-from lab_agent.settings_exchange import ExchangeSettings
-from lab_agent.settings_lis import LisSettings
-from lab_agent.settings_problems import nearest
-from lab_agent.settings_worker import WorkerSettings
+from lab_agent.settings.exchange import ExchangeSettings
+from lab_agent.settings.lis import LisSettings
+from lab_agent.settings.problems import nearest
+from lab_agent.settings.worker import WorkerSettings
 
 
 def contradictions(exchange: ExchangeSettings, worker: WorkerSettings, lis: LisSettings) -> tuple[Problem, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ConfigDict
 
-from lab_agent.settings_base import Group, Seconds
+from lab_agent.settings.base import Group, Seconds
 
 
 class LisSettings(Group):

@@ -15,17 +15,17 @@ from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from lab_agent.errors import Problem, SettingsError
-from lab_agent.settings_api import ApiSettings
-from lab_agent.settings_checks import contradictions
-from lab_agent.settings_exchange import ExchangeSettings
-from lab_agent.settings_keys import is_list
-from lab_agent.settings_lis import LisSettings
-from lab_agent.settings_logging import LoggingSettings
-from lab_agent.settings_problems import problems_of
-from lab_agent.settings_results import ResultsSettings
-from lab_agent.settings_retention import RetentionSettings
-from lab_agent.settings_rules import RulesSettings
-from lab_agent.settings_sources import (
+from lab_agent.settings.api import ApiSettings
+from lab_agent.settings.checks import contradictions
+from lab_agent.settings.exchange import ExchangeSettings
+from lab_agent.settings.keys import is_list
+from lab_agent.settings.lis import LisSettings
+from lab_agent.settings.logging import LoggingSettings
+from lab_agent.settings.problems import problems_of
+from lab_agent.settings.results import ResultsSettings
+from lab_agent.settings.retention import RetentionSettings
+from lab_agent.settings.rules import RulesSettings
+from lab_agent.settings.sources import (
     Source,
     credentials_folder,
     process_environment,
@@ -33,9 +33,9 @@ from lab_agent.settings_sources import (
     read_environment,
     read_file,
 )
-from lab_agent.settings_status import StatusSettings
-from lab_agent.settings_store import StoreSettings
-from lab_agent.settings_worker import WorkerSettings
+from lab_agent.settings.status import StatusSettings
+from lab_agent.settings.store import StoreSettings
+from lab_agent.settings.worker import WorkerSettings
 
 _NO_FILE = (
     Problem("--config", "no settings file was named", "name one with --config or LAB_AGENT_CONFIG; `lab-agent init` makes one"),

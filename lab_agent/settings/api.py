@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from lab_agent.settings_base import Group, Port, Seconds
+from lab_agent.settings.base import Group, Port, Seconds
 
 Count = Annotated[int, Field(ge=1)]
 
