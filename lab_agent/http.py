@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -161,6 +162,10 @@ def _too_large(method: str, limit: int) -> Failure:
 def _why(exc: Exception) -> str:
     if isinstance(exc.__cause__, aiohttp.ClientConnectorCertificateError):
         return "its certificate is not trusted; name the authority that issued it in `ca_file`"
+    if isinstance(exc.__cause__, aiohttp.ClientConnectorDNSError):
+        return "its name cannot be resolved"
+    if isinstance(exc.__cause__, aiohttp.ClientConnectorError) and (number := exc.__cause__.os_error.errno):
+        return os.strerror(number)
     return str(exc) or type(exc).__name__
 
 

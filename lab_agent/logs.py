@@ -66,6 +66,8 @@ def configure(settings: LoggingSettings, stream: TextIO | None = None) -> None:
     root.setLevel(settings.level.upper())
     for name in _QUIET:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+    # A round that takes longer than its interval is no news: the next one comes when it has ended.
+    logging.getLogger("apscheduler.scheduler").setLevel(logging.ERROR)
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:

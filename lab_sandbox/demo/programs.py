@@ -107,6 +107,11 @@ class Troupe:
                     raise DemoError(f"{running.program.name} was not ready within {within:.0f} s", running.tail())
                 await asyncio.sleep(_LOOK)
 
+    async def end(self, running: Running) -> None:
+        """Ends one program before the others."""
+        self._running.remove(running)
+        await _end(running, self._patience + 5)
+
     async def first_death(self) -> Running:
         """Waits until one of them ends, which none should."""
         waits = {asyncio.create_task(one.process.wait()): one for one in self._running}

@@ -33,7 +33,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
             await troupe.once(Program("journal", (beside("lab-agent"), "db", "upgrade", "--config", str(settings))), DEADLINE)
             await asyncio.gather(troupe.ready(running, DEADLINE), troupe.ready(api_running, DEADLINE))
             async with partner_client(account(place)) as client:
-                house = House(place, troupe, client)
+                house = House(place, troupe, client, running)
                 lis = asyncio.create_task(house.lis.run())
                 try:
                     yield house

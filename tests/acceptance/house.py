@@ -129,21 +129,40 @@ class FilesLis:
 class House:
     """The processes of one test, in one folder."""
 
-    def __init__(self, place: Workplace, troupe: Troupe, client: PartnerClient) -> None:
+    def __init__(self, place: Workplace, troupe: Troupe, client: PartnerClient, service: Running) -> None:
         self.place = place
-        self.client = client
         self.lis = FilesLis(place.orders, place.results)
-        self.clinic = Clinic(client, Labels(first=7_000_001), lambda: datetime.now().astimezone(), "acceptance")
+        self.signed_in(client)
         self._troupe = troupe
+        self._service = service
         self._agents: list[Agent] = []
+
+    def signed_in(self, client: PartnerClient) -> None:
+        """Let the clinic work with this client from now on."""
+        self.client = client
+        self.clinic = Clinic(client, Labels(first=7_000_001), lambda: datetime.now().astimezone(), "acceptance")
+
+    async def service_down(self) -> None:
+        """Switch the exchange service off."""
+        await self._troupe.end(self._service)
+
+    async def service_up(self) -> None:
+        """Switch it on again, empty, at its old address."""
+        self._service = await self._troupe.start(self._service.program)
+        await self._troupe.ready(self._service, DEADLINE)
+
+    def lines(self, text: str) -> list[str]:
+        """Lines of the agents' log that hold `text`."""
+        log = self.place.logs / "agent.log"
+        return [line for line in log.read_text().splitlines() if text in line] if log.exists() else []
+
+    def polls(self) -> int:
+        """How often the agents have polled, or tried to."""
+        log = self.place.agent_settings.with_name("trap.log")
+        return log.read_text().count("before requested_order_tasks") if log.exists() else 0
 
     async def command(self, *words: str) -> None:
         await self._troupe.once(Program(" ".join(words[:2]), (beside(words[0]), *words[1:])), DEADLINE)
-
-    async def start(self, name: str, command: tuple[str, ...], ready: str | None) -> Running:
-        running = await self._troupe.start(Program(name, command, ready))
-        await self._troupe.ready(running, DEADLINE)
-        return running
 
     async def agent(self, place: str | None = None, nth: int = 1, **environment: str) -> Agent:
         """Start an agent, with a trap at a place if one is named."""
