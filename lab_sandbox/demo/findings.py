@@ -64,13 +64,13 @@ def _judge_values(
     scene: Scene, order: PlacedOrder, reports: Sequence[Report], reported: Sequence[Reported], ledger: Ledger
 ) -> None:
     """Every observation that the laboratory reported is there, digit for digit, in the one value form that it came in."""
-    requests = {line.item: line.procedure_request for line in order.lines}
+    requests = {line.number: line.procedure_request for line in order.lines}
     wrong: list[str] = []
     expected = [one for one in reported if one.observations]
     for one in expected:
-        about = {requests[item] for item in one.items}
+        about = {requests[number] for number in one.lines}
         report = next((each for each in reports if each.lines == about and each.observations), None)
-        wrong += [f"no report for {', '.join(one.items)}"] if report is None else _wrong_values(one, report)
+        wrong += [f"no report for {', '.join(one.lines)}"] if report is None else _wrong_values(one, report)
     values = sum(len(one.observations) for one in expected)
     detail = "; ".join(wrong) or counted(values, "value")
     ledger.note(f"{scene.name}: values are those of the laboratory, digit for digit", bool(values) and not wrong, detail)

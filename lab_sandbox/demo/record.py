@@ -11,9 +11,9 @@ from lab_sandbox.partner.plain_json import Json, decode
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """The newest version of one report: the item codes that it is about, its observations, its documents (and values)."""
+    """The newest version of one report: its lines (by the clinic's numbers), observations, and documents (also as values)."""
 
-    items: tuple[str, ...]
+    lines: tuple[str, ...]
     observations: tuple[Json, ...]
     documents: tuple[bytes, ...]
 
@@ -25,17 +25,17 @@ class Record:
         self._own = own
 
     def reported(self, requisition: str) -> list[Reported]:
-        """The newest version of each report of an order; the order-wide one is about all items that the laboratory got."""
+        """The newest version of each report of an order; the order-wide one is about all lines that the laboratory got."""
         order = self._order(requisition)
         if order is None:
             return []
-        items = {line["key"]: line["item"] for line in order["lines"]}
+        numbers = {line["key"]: line["identifiers"][0]["value"] for line in order["lines"]}
         newest: dict[str, Json] = {}
         for file in sorted((self._own / "written").glob(f"{order['key']}-*.json")):
             message = decode(file.read_bytes())
             if message["kind"] == "report":
                 newest[message["report_id"]] = message
-        return [self._one(message, items) for message in newest.values()]
+        return [self._one(message, numbers) for message in newest.values()]
 
     def let_go(self, requisition: str, stage: str) -> None:
         """The assistant's hand: lets a stage of an order go on."""
@@ -45,8 +45,8 @@ class Record:
         orders = (decode(file.read_bytes()) for file in sorted((self._own / "taken").glob("*.json")))
         return next((order for order in orders if order["requisition"]["value"] == requisition), None)
 
-    def _one(self, message: Json, items: dict[str, str]) -> Reported:
-        about = tuple(items[line] for line in message.get("lines", items))
+    def _one(self, message: Json, numbers: dict[str, str]) -> Reported:
+        about = tuple(numbers[line] for line in message.get("lines", numbers))
         observations = tuple(message.get("observations", ()))
         attached = (one["value_attachment"] for one in observations if "value_attachment" in one)
         files = tuple(self._content(document) for document in (*message.get("documents", ()), *attached))

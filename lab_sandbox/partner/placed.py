@@ -11,9 +11,10 @@ from lab_sandbox.partner.plain_json import Json
 
 @dataclass(frozen=True, slots=True)
 class PlacedLine:
-    """One test: its nomenclature code and the ids of its ProcedureRequest and Task."""
+    """One test: its nomenclature code, our own number of the line, and the ids of its ProcedureRequest and Task."""
 
     item: str
+    number: str
     procedure_request: str
     task: str
 
@@ -56,7 +57,8 @@ def _lines(tasks: Iterable[Json], requests: dict[str, Json]) -> Iterable[PlacedL
     for task in tasks:
         for based_on in task.get("basedOn", ()):
             request = requests[id_of(based_on["reference"])]
-            yield PlacedLine(request["code"]["coding"][0]["code"], request["id"], task["id"])
+            item, number = request["code"]["coding"][0]["code"], request["identifier"][0]["value"]
+            yield PlacedLine(item, number, request["id"], task["id"])
 
 
 def _barcodes(resources: Iterable[Json], labels_system: str) -> Iterable[str]:

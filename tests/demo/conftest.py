@@ -102,7 +102,8 @@ class SmallLaboratory:
                 continue
             ids = [id_of(one["reference"]) for one in request["specimen"]]
             specimens.update({one: await self.client.read(f"specimen/{one}") for one in ids})
-            lines.append({"key": task, "item": item, "text": request["code"]["text"], "specimens": ids, "request": request["id"]})
+            named = {"key": task, "item": item, "text": request["code"]["text"], "identifiers": request["identifier"]}
+            lines.append({**named, "specimens": ids, "request": request["id"]})
         first = next(iter(requests.values()))
         collected = {one: specimen["collection"]["collectedDateTime"] for one, specimen in specimens.items()}
         self.orders[order] = {
