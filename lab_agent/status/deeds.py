@@ -9,11 +9,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from lab_agent.domain.ids import EffectId, OrderKey
-from lab_agent.domain.journal import Effect, EffectKind
-from lab_agent.domain.lifecycle import EffectState
+from lab_agent.domain.journal import Effect
 from lab_agent.logs import get_logger
-from lab_agent.status.gate import Gate, Refused
+from lab_agent.status.gate import Gate, Refused, one_line
 from lab_agent.status.house import House
+from lab_agent.status.words import doubtful_handover, is_doubtful_handover
 from lab_agent.steps import desk
 
 log = get_logger(__name__)
@@ -43,7 +43,7 @@ class Deeds:
         """Do an effect (again) now."""
         visitor, form = await self._gate.acting(request)
         current = await self._effect(effect)
-        if current.kind is EffectKind.HANDOVER and current.state is EffectState.REVIEW and form.get("sure") != "yes":
+        if is_doubtful_handover(current) and form.get("sure") != "yes":
             raise Refused("This hands the order over AGAIN. Tick the box if you are certain that it is not there.", 409)
         changed = await desk.retry_effect(self._house.store, current.id, by=visitor.account.name, now=self._house.clock.now())
         return _back(form, changed, "retried")
@@ -67,15 +67,18 @@ class Deeds:
     async def retry_order(self, request: Request, key: str) -> Response:
         """Do now whatever of an order waits."""
         visitor, _ = await self._gate.acting(request)
-        if await self._house.views.order(OrderKey(key)) is None:
+        detail = await self._house.views.order(OrderKey(one_line(key)))
+        if detail is None:
             raise Refused("There is no order of this key.", 404)
+        if doubtful := doubtful_handover(detail):
+            raise Refused(f"Whether the order was handed over is in doubt. Decide about effect {doubtful.id} first.", 409)
         await desk.retry_order(self._house.store, OrderKey(key), by=visitor.account.name, now=self._house.clock.now())
         return RedirectResponse(f"/orders/{key}?did=order", 303)
 
     async def release(self, request: Request, rule: str) -> Response:
         """Let a stopped rule refuse again."""
         visitor, _ = await self._gate.acting(request)
-        if not await desk.release(self._house.store, rule, now=self._house.clock.now()):
+        if not await desk.release(self._house.store, one_line(rule), now=self._house.clock.now()):
             raise Refused("This rule is not stopped; somebody may have released it just now.", 409)
         log.info("rule released", action="rule_released", rule=rule, by=visitor.account.name)
         return RedirectResponse("/?did=released", 303)
@@ -89,7 +92,7 @@ class Deeds:
 
 
 def _note(form: Mapping[str, str]) -> str:
-    note = " ".join(form.get("note", "").split())
+    note = one_line(form.get("note", ""))
     if not note:
         raise Refused("Say why: the note is kept in the order's timeline.", 422)
     if len(note) > _LONGEST_NOTE:

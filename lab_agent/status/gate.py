@@ -57,6 +57,11 @@ class Gate:
         return visitor, form
 
 
+def one_line(text: str) -> str:
+    """Text as one line: without characters that nobody types and no database takes, such as NUL."""
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+
+
 def same_origin(request: Request) -> None:
     """Raise `Refused` if the browser says that another site sent the form."""
     origin, host = request.headers.get("origin"), request.headers.get("host", "")

@@ -13,9 +13,10 @@ from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.lifecycle import EffectState, LineState, OrderState, ReportState
 from lab_agent.ports.views import PAGE
 from lab_agent.status import told
-from lab_agent.status.gate import Gate, Refused
+from lab_agent.status.gate import Gate, Refused, one_line
 from lab_agent.status.house import House
 from lab_agent.status.paper import Paper
+from lab_agent.status.words import doubtful_handover
 from lab_agent.steps.catch import stopped_rule
 from lab_agent.steps.desk import WAITS_FOR_A_PERSON, may_be_marked_done
 
@@ -61,7 +62,7 @@ class Looks:
     async def orders(self, request: Request) -> Response:
         """The list of orders, searched and filtered."""
         visitor = await self._gate.looking(request)
-        search = request.query_params.get("search", "").strip()[:_LONGEST_SEARCH]
+        search = one_line(request.query_params.get("search", ""))[:_LONGEST_SEARCH]
         states = [state for state in OrderState if state.value in request.query_params.getlist("state")]
         number = _page_number(request)
         found = await self._house.views.orders(search=search or None, states=states, offset=(number - 1) * PAGE)
@@ -72,7 +73,7 @@ class Looks:
     async def order(self, request: Request, key: str) -> Response:
         """One order, with all that belongs to it."""
         visitor = await self._gate.looking(request)
-        detail = await self._house.views.order(OrderKey(key))
+        detail = await self._house.views.order(OrderKey(one_line(key)))
         if detail is None:
             raise Refused("There is no order of this key. Search for it by Task id, requisition, accession or barcode.", 404)
         return self._paper.page(
@@ -81,6 +82,7 @@ class Looks:
             detail=detail,
             retryable={EffectState.DUE, *WAITS_FOR_A_PERSON},
             asking=WAITS_FOR_A_PERSON,
+            doubtful=doubtful_handover(detail),
             may_be_marked_done=may_be_marked_done,
             told=told.sentence(request.query_params),
         )

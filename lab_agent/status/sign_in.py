@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from lab_agent.accounts import Account, Accounts, Role
 from lab_agent.logs import get_logger
 from lab_agent.ports.clock import Clock
-from lab_agent.status.gate import Gate, read_form, same_origin
+from lab_agent.status.gate import Gate, one_line, read_form, same_origin
 from lab_agent.status.paper import Paper
 from lab_agent.status.sessions import COOKIE, Sessions
 from lab_agent.status.throttle import Throttle
@@ -53,7 +53,7 @@ class SignIn:
         """Check name and password; on success the cookie is set and the page that was asked for comes next."""
         same_origin(request)
         form = await read_form(request)
-        name, onward = form.get("name", "").strip().lower()[:64], local_path(form.get("next", "/"))
+        name, onward = one_line(form.get("name", "")).lower()[:64], local_path(form.get("next", "/"))
         address = request.client.host if request.client else "unknown"
         now = self._clock.now()
         if (pause := max(self._names.wait(name, now), self._addresses.wait(address, now))) > timedelta():

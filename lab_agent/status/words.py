@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from lab_agent.domain.journal import EffectKind
+from lab_agent.domain.journal import Effect, EffectKind
 from lab_agent.domain.lifecycle import EffectState, OrderState, ReportState
-from lab_agent.ports.views import Sort, Trouble
+from lab_agent.ports.views import OrderDetail, Sort, Trouble
 from lab_agent.steps.desk import may_be_marked_done, what_retry_does
 
 _ORDERS = {
@@ -87,6 +87,16 @@ def advice(trouble: Trouble) -> str:
 def retry_words(kind: EffectKind | str, state: EffectState | str) -> str:
     """What the retry button does, as it stands on the page."""
     return what_retry_does(EffectKind(kind), EffectState(state))
+
+
+def is_doubtful_handover(effect: Effect) -> bool:
+    """Whether a retry may give the laboratory system the same order twice: only a person who has looked there may ask for it."""
+    return effect.kind is EffectKind.HANDOVER and effect.state is EffectState.REVIEW
+
+
+def doubtful_handover(detail: OrderDetail) -> Effect | None:
+    """The effect of an order that a person has to decide about before all of it may be retried."""
+    return next((effect for effect in detail.effects if is_doubtful_handover(effect)), None)
 
 
 def age(since: datetime | None, now: datetime) -> str:

@@ -1,0 +1,164 @@
+"""Taking an address, serving and ending; and the daemon with its page as a real process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from lab_agent import serving
+from lab_agent.errors import SettingsError
+
+ROOT = Path(__file__).parents[2]
+DEADLINE = 30.0
+
+
+def taken() -> socket.socket:
+    sock = socket.create_server(("127.0.0.1", 0))
+    assert sock.getsockname()[1]
+    return sock
+
+
+def test_an_address_in_use_names_the_setting():
+    with taken() as sock:
+        port = sock.getsockname()[1]
+        with pytest.raises(SettingsError) as caught:
+            serving.listen("127.0.0.1", port, group="status")
+    assert str(caught.value) == (
+        f"Cannot listen on 127.0.0.1:{port}: address already in use — "
+        "stop the program that uses it, or set another status.host or status.port."
+    )
+    assert caught.value.problems[0].where == "status.port"
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "203.0.113.7"])
+def test_an_address_that_is_not_this_machines_is_one_sentence(host: str):
+    with pytest.raises(SettingsError, match=rf"^Cannot listen on {host}:0: .+ — .*api.host"):
+        serving.listen(host, 0, group="api")
+
+
+async def test_a_request_under_way_is_answered_before_the_server_ends():
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        begun.set()
+        await go.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"late"})
+
+    sock = serving.listen("127.0.0.1", 0, group="status")
+    address = f"http://127.0.0.1:{sock.getsockname()[1]}/"
+    server = asyncio.create_task(serving.serve(slow, sock, drain=10))
+    async with httpx.AsyncClient() as client:
+        asked = asyncio.create_task(client.get(address))
+        await asyncio.wait_for(begun.wait(), 5)
+        server.cancel()
+        await asyncio.sleep(0)
+        assert not server.done()
+        go.set()
+        assert (await asked).text == "late"
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(server, 5)
+        with pytest.raises(httpx.ConnectError):
+            await client.get(address)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the sandbox's settings, a port of its own, and nobody to talk to."""
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    settings = tmp_path / "config" / "sandbox.toml"
+    text = settings.read_text().replace("port = 8481", "port = 0").replace("8480", "9")
+    settings.write_text(text)
+    for name in ("orders", "results"):
+        (tmp_path / "var" / "demo" / "lis" / name).mkdir(parents=True)
+    return tmp_path
+
+
+def agent(folder: Path, *words: str, **options: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", "from lab_agent.cli import main; main()", *words, "--config", "config/sandbox.toml"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("LAB_AGENT_")}
+    return subprocess.Popen(
+        command, cwd=folder, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`lab-agent run`, and the address of its page."""
+    process = agent(folder, "run")
+    try:
+        assert process.stderr
+        for line in process.stderr:
+            if found := re.search(r"action=status_listens host=(\S+) port=(\d+)", line):
+                yield process, f"http://{found[1]}:{found[2]}"
+                return
+        raise AssertionError("it ended before it listened")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def get(address: str) -> tuple[int, bytes]:
+    """An answer, as soon as there is one."""
+    deadline = time.monotonic() + DEADLINE
+    while True:
+        try:
+            with urllib.request.urlopen(address, timeout=5) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as exc:
+            return exc.code, exc.read()
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_the_daemon_is_ready_with_the_service_away_and_lets_a_new_user_in(folder: Path):
+    for words, given in ((("db", "upgrade"), ""), (("user", "add", "demo", "--role", "admin"), "demo-status-password\n")):
+        process = agent(folder, *words)
+        process.communicate(given, timeout=DEADLINE)
+        assert process.returncode == 0
+    with running(folder) as (process, address):
+        status, body = get(f"{address}/readyz")
+        assert (status, json.loads(body)["store"]) == (200, "ok")
+        status, body = get(f"{address}/healthz")
+        assert (status, json.loads(body)) == (200, {"status": "ok", "missing": []})
+        assert b"lab_agent_build_info" in get(f"{address}/metrics")[1]
+        with httpx.Client(base_url=address, follow_redirects=True) as client:
+            answer = client.post("/sign-in", data={"name": "demo", "password": "demo-status-password"})
+            assert answer.status_code == 200
+            assert "Overview" in answer.text
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE) == 0
+
+
+def test_a_port_in_use_ends_the_daemon_with_one_sentence_and_nothing_begun(folder: Path):
+    with taken() as sock:
+        port = sock.getsockname()[1]
+        settings = folder / "config" / "sandbox.toml"
+        settings.write_text(re.sub(r"(\[status\][^\[]*port = )0", rf"\g<1>{port}", settings.read_text()))
+        process = agent(folder, "run")
+        out, err = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 1
+    assert out == ""
+    assert err.strip() == (
+        f"Cannot listen on 127.0.0.1:{port}: address already in use — "
+        "stop the program that uses it, or set another status.host or status.port."
+    )
+    assert not (folder / "var" / "demo" / "lab-agent.db").exists()
