@@ -209,7 +209,7 @@ def _orders(uow: UnitOfWork) -> None:
         uow.orders.set_labels(
             key,
             [
-                LabelUse(barcode=f"70000{number}{place}", order=key, line=line.key, specimen_id="s", patient_reference="p/1")
+                LabelUse(
                     barcode=f"70000{number}{place}", order=key, line=line.key, specimen_id="s", patient_reference="patient/1"
                 )
                 for place, line in enumerate(lines)
