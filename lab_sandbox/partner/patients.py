@@ -8,7 +8,8 @@ from random import Random
 from lab_sandbox.partner.account import Account
 from lab_sandbox.partner.plain_json import Json
 
-_FAMILIES = ("Abramova", "Berg", "Castellanos", "D'Arcy", "Ekström", "Иванова", "Nguyễn", "O'Neill", "Şahin", "Zieliński")
+FAMILIES = ("Abramova", "Berg", "Castellanos", "D'Arcy", "Ekström", "Иванова", "Nguyễn", "O'Neill", "Şahin", "Zieliński")
+"""Made-up family names, in several scripts."""
 _GIVEN = ("Alex", "Bo", "Chloé", "Dana", "Ємельян", "Ines", "Max", "Noa", "Robin", "Zoë")
 _MIDDLE = ("A.", "Maria", "Jan", "Сергеевич", "Lee", "Van")
 _OLDEST = 95 * 365
@@ -16,7 +17,7 @@ _OLDEST = 95 * 365
 
 def named_patient(account: Account, luck: Random, today: date) -> Json:
     """A Patient with name, gender, birth date and telecom (interface: Patient, required on creation)."""
-    name = {"family": luck.choice(_FAMILIES), "given": [luck.choice(_GIVEN), luck.choice(_MIDDLE)]}
+    name = {"family": luck.choice(FAMILIES), "given": [luck.choice(_GIVEN), luck.choice(_MIDDLE)]}
     number = f"+1555{luck.randrange(10**7):07d}"
     telecom: list[Json] = [{"system": "phone", "value": number, "use": "mobile"}]
     if luck.random() < 0.5:

@@ -21,12 +21,13 @@ from lab_sandbox.demo.programs import Troupe
 from lab_sandbox.demo.record import Record
 from lab_sandbox.demo.scenes import HAEMOLYSED, STAGED, Scene
 from lab_sandbox.demo.screen import Screen
-from lab_sandbox.demo.workplace import fresh_workplace
+from lab_sandbox.demo.workplace import Workplace, fresh_workplace
 from lab_sandbox.partner.basket import orderable
 from lab_sandbox.partner.client import PartnerClient, partner_client
 from lab_sandbox.partner.clinic import Clinic
 from lab_sandbox.partner.generator import Plan, plans
 from lab_sandbox.partner.labels import Labels
+from lab_sandbox.partner.patients import FAMILIES
 from lab_sandbox.partner.placed import PlacedOrder
 from lab_sandbox.partner.reading import OrderStatus, documents, order_status, reports, until
 
@@ -90,3 +91,12 @@ async def test_many_orders_come_to_their_right_ends(tmp_path: Path, monkeypatch:
                 await judge_one(client, Record(place.lis), ledger, plan, order)
     assert [check for check in ledger.checks if not check.ok] == []
     assert len(ledger.checks) >= 6 * ORDERS
+    assert_nobody_is_named(place)
+
+
+def assert_nobody_is_named(place: Workplace) -> None:
+    """Neither a log nor the journal at rest holds a name or a telephone number as such."""
+    words = [word.encode() for word in (*(family for family in FAMILIES if len(family) > 6), "+1555")]
+    files = [*place.logs.iterdir(), *(place.folder / "var").rglob("*.db*")]
+    assert len(files) > 5
+    assert [(file.name, word) for file in files for word in words if word in file.read_bytes()] == []
