@@ -25,6 +25,7 @@ from lab_agent.domain.journal import (
     StoredToken,
     UploadRecord,
 )
+from lab_agent.ports.offer import ApiTokens, Catalogues, EtaNotices, Labels
 
 T = TypeVar("T")
 
@@ -338,6 +339,26 @@ class UnitOfWork(Protocol):
     @property
     def users(self) -> Users:
         """Users of the status page."""
+        ...
+
+    @property
+    def catalogues(self) -> Catalogues:
+        """Imported catalogue versions."""
+        ...
+
+    @property
+    def eta_notices(self) -> EtaNotices:
+        """Stopped and delayed tests."""
+        ...
+
+    @property
+    def labels(self) -> Labels:
+        """Barcodes that we gave out."""
+        ...
+
+    @property
+    def api_tokens(self) -> ApiTokens:
+        """Callers of the laboratory's API."""
         ...
 
     @property

@@ -14,6 +14,7 @@ from typing import TypeVar
 from lab_agent.ports.store import UnitOfWork
 from lab_agent.store.memory_books import MemoryBook, MemoryTokens, MemoryUploads, MemoryUsers, MemoryVault
 from lab_agent.store.memory_effects import MemoryEffects
+from lab_agent.store.memory_offer import MemoryApiTokens, MemoryCatalogues, MemoryEtaNotices, MemoryLabels
 from lab_agent.store.memory_orders import MemoryOrders
 from lab_agent.store.memory_purge import MemoryPurge
 from lab_agent.store.memory_reports import MemoryReports
@@ -36,6 +37,10 @@ class MemoryUnitOfWork:
         self.book = MemoryBook(shelf)
         self.tokens = MemoryTokens(shelf)
         self.users = MemoryUsers(shelf)
+        self.catalogues = MemoryCatalogues(shelf)
+        self.eta_notices = MemoryEtaNotices(shelf)
+        self.labels = MemoryLabels(shelf)
+        self.api_tokens = MemoryApiTokens(shelf)
         self.purge = MemoryPurge(shelf)
 
     def commit(self) -> None:

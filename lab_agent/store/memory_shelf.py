@@ -17,6 +17,7 @@ from lab_agent.domain.journal import (
     StoredToken,
     UploadRecord,
 )
+from lab_agent.domain.offer import ApiToken, CatalogueVersion, EtaNotice, LabelGiven
 from lab_agent.ports.store import UserRecord
 
 
@@ -40,6 +41,11 @@ class Shelf:
     tokens: dict[int, StoredToken] = field(default_factory=dict)
     refresh: tuple[str, datetime] | None = None
     users: dict[str, UserRecord] = field(default_factory=dict)
+    catalogues: list[CatalogueVersion] = field(default_factory=list)
+    eta_notices: list[EtaNotice] = field(default_factory=list)
+    label_pools: dict[str, int] = field(default_factory=dict)
+    labels_given: dict[str, LabelGiven] = field(default_factory=dict)
+    api_tokens: dict[str, ApiToken] = field(default_factory=dict)
     last_effect: int = 0
     last_report: int = 0
 

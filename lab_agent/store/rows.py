@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound="DataclassInstance")
 T = TypeVar("T")
 
-_COLUMNS = {"order": "order_key", "by": "actor"}
+_COLUMNS = {"order": "order_key", "by": "actor", "start": "start_at", "end": "end_at"}
 """Names of fields that are words of SQL, and the columns that hold them."""
 _AT_ONCE = 500
 _WRITTEN: ColumnElement[int] = literal_column("1")

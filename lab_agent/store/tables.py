@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -20,7 +21,17 @@ from lab_agent.domain.lifecycle import LANE_BLOCKING, WAITING_REPORTS, EffectSta
 from lab_agent.domain.values import Identifier
 from lab_agent.ports.store import Role
 from lab_agent.store.states import ASKING, CLAIMABLE, IN_FLIGHT
-from lab_agent.store.types import Binary, EnumText, ExactJson, IdentifierText, NameText, PlainText, TextTuple, UtcDateTime
+from lab_agent.store.types import (
+    Binary,
+    DecimalText,
+    EnumText,
+    ExactJson,
+    IdentifierText,
+    NameText,
+    PlainText,
+    TextTuple,
+    UtcDateTime,
+)
 
 METADATA = MetaData(
     naming_convention={
@@ -311,6 +322,80 @@ class UserRow(Row, table=True):
     changed_at: datetime = _need(UtcDateTime())
 
 
+# --- what the laboratory offers ---------------------------------------------------------------------------------------------
+
+
+class CatalogueRow(Row, table=True):
+    """An imported catalogue (`CatalogueVersion`); the one with the highest number is in force."""
+
+    __tablename__ = "catalogues"
+    __table_args__: ClassVar[Any] = {"sqlite_autoincrement": True}
+
+    number: int | None = _number()
+    version: str = _need(PlainText())
+    since: datetime = _need(UtcDateTime(), index=True)
+    content: bytes = _need(Binary())
+    origin: str = _need(PlainText())
+    actor: str | None = _may(PlainText())
+
+
+class EtaNoticeRow(Row, table=True):
+    """A stopped or delayed test (`EtaNotice`)."""
+
+    __tablename__ = "eta_notices"
+
+    number: int | None = _number()
+    key: str = _need(PlainText(), unique=True)
+    item: str = _need(NameText(), index=True)
+    contract: str | None = _may(PlainText())
+    start_at: datetime = _need(UtcDateTime())
+    end_at: datetime = _need(UtcDateTime(), index=True)
+    delay_hours: Decimal | None = _may(DecimalText())
+    caption: str = _need(PlainText())
+    made_at: datetime = _need(UtcDateTime())
+    actor: str | None = _may(PlainText())
+    cleared_at: datetime | None = _may(UtcDateTime())
+
+
+class LabelPoolRow(Row, table=True):
+    """The next number of a pool of barcodes; it only grows."""
+
+    __tablename__ = "label_pools"
+
+    pool: str = _need(NameText(), primary_key=True)
+    following: int = _need(BigInteger())
+
+
+class LabelGivenRow(Row, table=True):
+    """A barcode that was given out (`LabelGiven`)."""
+
+    __tablename__ = "labels_given"
+
+    number: int | None = _number()
+    label: str = _need(NameText(), unique=True)
+    pool: str = _need(NameText())
+    serial: int = _need(BigInteger())
+    basket: str | None = _may(NameText(), index=True)
+    place: str = _need(PlainText())
+    given_at: datetime = _need(UtcDateTime())
+    used_at: datetime | None = _may(UtcDateTime())
+    order_key: str | None = _may(PlainText(), index=True)
+
+
+class ApiTokenRow(Row, table=True):
+    """A credential of a caller of the laboratory's API (`ApiToken`)."""
+
+    __tablename__ = "api_tokens"
+
+    id: str = _need(PlainText(), primary_key=True)
+    name: str = _need(NameText(), index=True)
+    sha256: str = _need(PlainText())
+    contracts: tuple[str, ...] | None = _may(TextTuple())
+    created_at: datetime = _need(UtcDateTime())
+    expires_at: datetime | None = _may(UtcDateTime())
+    revoked_at: datetime | None = _may(UtcDateTime())
+
+
 orders: Table = METADATA.tables["orders"]
 lines: Table = METADATA.tables["lines"]
 labels: Table = METADATA.tables["labels"]
@@ -326,3 +411,8 @@ documents: Table = METADATA.tables["documents"]
 tokens: Table = METADATA.tables["tokens"]
 leases: Table = METADATA.tables["leases"]
 users: Table = METADATA.tables["users"]
+catalogues: Table = METADATA.tables["catalogues"]
+eta_notices: Table = METADATA.tables["eta_notices"]
+label_pools: Table = METADATA.tables["label_pools"]
+labels_given: Table = METADATA.tables["labels_given"]
+api_tokens: Table = METADATA.tables["api_tokens"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
@@ -68,6 +69,23 @@ class NameText(PlainText):
         """Cut what is too long; the same name is always cut in the same way."""
         del dialect
         return None if value is None else short(value)
+
+
+class DecimalText(TypeDecorator[Decimal]):
+    """An exact number: its digits as text."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Decimal | None, dialect: Dialect) -> str | None:
+        """Write its digits."""
+        del dialect
+        return None if value is None else format(value, "f")
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Decimal | None:
+        """Read them."""
+        del dialect
+        return None if value is None else Decimal(value)
 
 
 class EnumText(TypeDecorator[StrEnum]):

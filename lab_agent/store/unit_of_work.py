@@ -19,6 +19,7 @@ from lab_agent.ports.store import UnitOfWork
 from lab_agent.store.book import SqlBook
 from lab_agent.store.effects import SqlEffects
 from lab_agent.store.engine import READ_ONLY, open_engine, parse
+from lab_agent.store.offer import SqlApiTokens, SqlCatalogues, SqlEtaNotices, SqlLabels
 from lab_agent.store.orders import SqlOrders
 from lab_agent.store.purge import SqlPurge
 from lab_agent.store.reports import SqlReports
@@ -47,6 +48,10 @@ class SqlUnitOfWork:
         self.book = SqlBook(connection)
         self.tokens = SqlTokens(connection, cipher)
         self.users = SqlUsers(connection)
+        self.catalogues = SqlCatalogues(connection)
+        self.eta_notices = SqlEtaNotices(connection)
+        self.labels = SqlLabels(connection)
+        self.api_tokens = SqlApiTokens(connection)
         self.purge = SqlPurge(connection)
 
     def commit(self) -> None:

@@ -1,0 +1,67 @@
+"""What the laboratory offers, as the store keeps it: catalogue versions, notices, label reservations, tokens of its callers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from lab_agent.domain.ids import OrderKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogueVersion:
+    """One imported catalogue, in force from `since` until the next one is. `content` is its tables, packed."""
+
+    version: str
+    since: datetime
+    content: bytes
+    origin: str
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtaNotice:
+    """A test that is stopped (`delay_hours` None) or delayed from `start` up to `end`; `contract` None means every contract."""
+
+    key: str
+    item: str
+    contract: str | None
+    start: datetime
+    end: datetime
+    delay_hours: Decimal | None = None
+    caption: str = ""
+    made_at: datetime
+    by: str | None = None
+    cleared_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelGiven:
+    """A barcode that was given out. `basket` names the basket that asked, so that the same one asked again gets the same."""
+
+    label: str
+    pool: str
+    serial: int
+    basket: str | None
+    place: str
+    given_at: datetime
+    used_at: datetime | None = None
+    order: OrderKey | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiToken:
+    """A credential of a caller of the laboratory's API; `contracts` None sees every contract. The secret is kept nowhere."""
+
+    id: str
+    name: str
+    sha256: str
+    contracts: tuple[str, ...] | None
+    created_at: datetime
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+    def valid(self, now: datetime) -> bool:
+        """Whether it still opens anything."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)

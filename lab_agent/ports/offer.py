@@ -1,0 +1,82 @@
+"""The books of the store about what the laboratory offers: catalogues, notices, labels, and who may call its API."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import Protocol
+
+from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.offer import ApiToken, CatalogueVersion, EtaNotice, LabelGiven
+
+
+class Catalogues(Protocol):
+    """Imported catalogue versions."""
+
+    def add(self, version: CatalogueVersion) -> bool:
+        """Put a version in force. False, and nothing is written, where the version in force is the same."""
+        ...
+
+    def newest(self) -> CatalogueVersion | None:
+        """The version in force; None if none was ever imported."""
+        ...
+
+    def in_force_since(self, moment: datetime) -> tuple[CatalogueVersion, ...]:
+        """Every version that was in force at that moment or later, newest first."""
+        ...
+
+
+class EtaNotices(Protocol):
+    """What staff announced: stopped and delayed tests."""
+
+    def add(self, notice: EtaNotice) -> None:
+        """Write a notice."""
+        ...
+
+    def clear(self, item: str, contract: str | None, *, now: datetime) -> int:
+        """End the notices of an item that are not over: of that contract alone, or of every one. Gives their number."""
+        ...
+
+    def since(self, moment: datetime) -> tuple[EtaNotice, ...]:
+        """Notices that were in force at that moment or later (or are to come), in the order in which they were made."""
+        ...
+
+
+class Labels(Protocol):
+    """Barcodes that were given out. What was given is never given again."""
+
+    def hold(self, pool: str, first: int) -> int:
+        """Hold a pool until the unit of work ends, other takers wait. Gives its next number, `first` for a new pool."""
+        ...
+
+    def move(self, pool: str, following: int) -> None:
+        """Set the next number of a pool that we hold."""
+        ...
+
+    def add(self, label: LabelGiven) -> bool:
+        """Write a label. False, and nothing is written, where that barcode was given before."""
+        ...
+
+    def of_basket(self, basket: str) -> tuple[LabelGiven, ...]:
+        """The labels of a basket, in the order in which they were given."""
+        ...
+
+    def use(self, barcodes: Collection[str], order: OrderKey, *, at: datetime) -> int:
+        """Mark labels as used by an order; what is not ours, or is marked already, is left alone. Gives how many were marked."""
+        ...
+
+
+class ApiTokens(Protocol):
+    """Credentials of callers of the laboratory's API."""
+
+    def add(self, token: ApiToken) -> None:
+        """Write a new one. Raises `AlreadyKnownError` for a known id."""
+        ...
+
+    def all(self) -> tuple[ApiToken, ...]:
+        """Every one, by name and time."""
+        ...
+
+    def revoke(self, which: str, *, now: datetime) -> int:
+        """End those of this id or name that are not revoked yet; their number."""
+        ...

@@ -1,0 +1,115 @@
+"""Catalogues, notices, labels and API tokens, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import datetime
+
+from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.offer import ApiToken, CatalogueVersion, EtaNotice, LabelGiven
+from lab_agent.errors import AlreadyKnownError
+from lab_agent.store.memory_shelf import Shelf
+
+
+class MemoryCatalogues:
+    """Imported catalogue versions."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+
+    def add(self, version: CatalogueVersion) -> bool:
+        """Put a version in force. False where the version in force is the same."""
+        newest = self.newest()
+        if newest is not None and newest.version == version.version:
+            return False
+        self._shelf.catalogues.append(version)
+        return True
+
+    def newest(self) -> CatalogueVersion | None:
+        """The version in force."""
+        return self._shelf.catalogues[-1] if self._shelf.catalogues else None
+
+    def in_force_since(self, moment: datetime) -> tuple[CatalogueVersion, ...]:
+        """Every version that was in force at that moment or later, newest first."""
+        versions = self._shelf.catalogues
+        oldest = max((place for place, each in enumerate(versions) if each.since <= moment), default=0)
+        return tuple(reversed(versions[oldest:]))
+
+
+class MemoryEtaNotices:
+    """What staff announced."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+
+    def add(self, notice: EtaNotice) -> None:
+        """Write a notice."""
+        self._shelf.eta_notices.append(notice)
+
+    def clear(self, item: str, contract: str | None, *, now: datetime) -> int:
+        """End the notices of an item that are not over."""
+        cleared = 0
+        for place, each in enumerate(self._shelf.eta_notices):
+            if each.item == item and contract in (None, each.contract) and each.end > now and each.cleared_at is None:
+                self._shelf.eta_notices[place] = replace(each, cleared_at=now)
+                cleared += 1
+        return cleared
+
+    def since(self, moment: datetime) -> tuple[EtaNotice, ...]:
+        """Notices that were in force at that moment or later."""
+        return tuple(each for each in self._shelf.eta_notices if min(each.end, each.cleared_at or each.end) > moment)
+
+
+class MemoryLabels:
+    """Barcodes that were given out."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+
+    def hold(self, pool: str, first: int) -> int:
+        """Give the next number of a pool: one unit of work runs at a time."""
+        return self._shelf.label_pools.setdefault(pool, first)
+
+    def move(self, pool: str, following: int) -> None:
+        """Set the next number of a pool that we hold."""
+        self._shelf.label_pools[pool] = following
+
+    def add(self, label: LabelGiven) -> bool:
+        """Write a label. False where that barcode was given before."""
+        return self._shelf.labels_given.setdefault(label.label, label) is label
+
+    def of_basket(self, basket: str) -> tuple[LabelGiven, ...]:
+        """The labels of a basket, in the order in which they were given."""
+        return tuple(each for each in self._shelf.labels_given.values() if each.basket == basket)
+
+    def use(self, barcodes: Collection[str], order: OrderKey, *, at: datetime) -> int:
+        """Mark labels as used by an order."""
+        given = self._shelf.labels_given
+        unused = [each for name in set(barcodes) if (each := given.get(name)) and each.used_at is None]
+        given.update({each.label: replace(each, used_at=at, order=order) for each in unused})
+        return len(unused)
+
+
+class MemoryApiTokens:
+    """Credentials of callers of the laboratory's API."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+
+    def add(self, token: ApiToken) -> None:
+        """Write a new one. Raises `AlreadyKnownError`."""
+        if token.id in self._shelf.api_tokens:
+            raise AlreadyKnownError(f"There is an API token {token.id} already; nothing was written.")
+        self._shelf.api_tokens[token.id] = token
+
+    def all(self) -> tuple[ApiToken, ...]:
+        """Every one, by name and time."""
+        return tuple(sorted(self._shelf.api_tokens.values(), key=lambda each: (each.name, each.created_at, each.id)))
+
+    def revoke(self, which: str, *, now: datetime) -> int:
+        """End those of this id or name that are not revoked yet; their number."""
+        tokens = self._shelf.api_tokens
+        ended = [each for each in tokens.values() if which in (each.id, each.name) and each.revoked_at is None]
+        tokens.update({each.id: replace(each, revoked_at=now) for each in ended})
+        return len(ended)
