@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh machine with Python 3.11+ and make:
-#   make demo [ONCE=1]   the daily flow, live, on this machine alone
-#   make test            formatting, types, import rules and the test suite
+#   make demo [ONCE=1] [LIS=folder]   the daily flow, live, on this machine alone
+#   make test                         formatting, types, import rules and the test suite
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -34,6 +34,7 @@ lock: .venv/.dev
 .venv/.run: requirements/run.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "lab-agent needs Python 3.11 or newer; set PYTHON=")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo 'installing into .venv; half a minute the first time'
 	$(PIP) install --quiet --require-hashes -r requirements/run.txt
 	$(PIP) install --quiet --no-deps --no-build-isolation -e .
 	touch $@
