@@ -18,7 +18,7 @@ from lab_agent.codec.rules import message_rules, order_rules
 from lab_agent.codec.schema import schema_of
 from lab_agent.codec.wire import read_as
 from lab_agent.domain.order import LabOrder
-from lab_agent.domain.results import LabMessage, LabRefusal, LabReport
+from lab_agent.domain.results import LabMessage, LabReceipt, LabRefusal, LabReport
 
 __all__ = [
     "check_message",
@@ -32,7 +32,11 @@ __all__ = [
     "split_identity",
 ]
 
-_KINDS: Mapping[str, type[LabReport] | type[LabRefusal]] = {"report": LabReport, "refusal": LabRefusal}
+_KINDS: Mapping[str, type[LabReport] | type[LabRefusal] | type[LabReceipt]] = {
+    "report": LabReport,
+    "refusal": LabRefusal,
+    "receipt": LabReceipt,
+}
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -47,13 +51,13 @@ def load_order(data: bytes) -> LabOrder:
 
 
 def dump_message(message: LabMessage) -> bytes:
-    """Write a report or a refusal. Raises `DataInvalidError` for what JSON cannot say exactly."""
-    kind = "refusal" if isinstance(message, LabRefusal) else "report"
+    """Write a report, a refusal or a receipt. Raises `DataInvalidError` for what JSON cannot say exactly."""
+    kind = next(name for name, target in _KINDS.items() if isinstance(message, target))
     return _dump({"kind": kind, **to_plain(message)})
 
 
 def load_message(data: bytes, *, time_zone: tzinfo | None = None) -> LabMessage:
-    """Read a report (`"kind": "report"`, or no kind) or a refusal (`"kind": "refusal"`).
+    """Read a report (`"kind": "report"`, or no kind), a refusal (`"kind": "refusal"`) or a receipt (`"kind": "receipt"`).
 
     A time without a zone is refused, unless `time_zone` says which zone the laboratory means by it. Raises
     `DataInvalidError`, naming every bad field.
@@ -62,7 +66,7 @@ def load_message(data: bytes, *, time_zone: tzinfo | None = None) -> LabMessage:
     kind = tree.pop("kind", "report")
     target = _KINDS.get(kind) if isinstance(kind, str) else None
     if target is None:
-        raise_found([Found(("kind",), "is neither report nor refusal", 'write "report" or "refusal", or leave it out')])
+        raise_found([Found(("kind",), "is neither report, refusal nor receipt", 'write "report", "refusal" or "receipt"')])
     return read_as(target, tree, rules=message_rules(target, tree), time_zone=time_zone)
 
 
@@ -92,7 +96,7 @@ def order_schema() -> dict[str, Any]:
 
 
 def message_schema() -> dict[str, Any]:
-    """Give the JSON Schema of a report or a refusal, as `load_message` reads it."""
+    """Give the JSON Schema of a report, a refusal or a receipt, as `load_message` reads it."""
     return schema_of(_KINDS, "LabMessage")
 
 

@@ -13,13 +13,14 @@ from typing import Any
 
 from lab_agent.codec.problems import Found
 from lab_agent.domain.order import SCHEMA_VERSION
-from lab_agent.domain.results import LabRefusal, ReportedObservation
+from lab_agent.domain.results import LabReceipt, LabRefusal, ReportedObservation
 
 Place = tuple[str | int, ...]
 
 VALUES = tuple(one.name for one in fields(ReportedObservation) if one.name.startswith("value_"))
 """The value forms of an observation (interface: Observation, value forms; one used)."""
 SOURCES = ("content", "file", "url")
+_MISSING: Mapping[tuple[str, ...], str] = {VALUES: "has no value", SOURCES: "has no source"}
 COMPARATORS = ("<", "<=", ">=", ">")
 _QUANTITIES = frozenset({"value_quantity", "low", "high", "numerator", "denominator", "origin"})
 
@@ -34,8 +35,8 @@ def order_rules(tree: Mapping[str, Any]) -> list[Found]:
 
 
 def message_rules(kind: type[Any], tree: Mapping[str, Any]) -> list[Found]:
-    """Say what is wrong with a report or a refusal beyond its fields."""
-    rules = _refusal(tree) if kind is LabRefusal else _report(tree)
+    """Say what is wrong with a report, a refusal or a receipt beyond its fields."""
+    rules = _refusal(tree) if kind is LabRefusal else _receipt(tree) if kind is LabReceipt else _report(tree)
     return [*rules, *_everywhere(tree, ())]
 
 
@@ -46,6 +47,17 @@ def _refusal(tree: Mapping[str, Any]) -> Iterator[Found]:
     if tree.get("not_performed") == []:
         yield Found(("not_performed",), "is empty", "give at least one entry with the reason that the clinic will read")
     yield from _reasons(tree)
+
+
+def _receipt(tree: Mapping[str, Any]) -> Iterator[Found]:
+    if not any(tree.get(name) for name in ("order", "barcode")):
+        yield Found((), "names no order", "give at least one of order and barcode")
+    if not tree.get("accession") and not tree.get("accessions"):
+        yield Found((), "gives no number", "give accession, or at least one of accessions")
+    for index, entry in _entries(tree, "accessions"):
+        yield from _one_of(entry, ("line", "item", "barcode"), ("accessions", index))
+        if isinstance(entry.get("number"), str) and not entry["number"].strip():
+            yield Found(("accessions", index, "number"), "is empty", "give the laboratory's number")
 
 
 def _report(tree: Mapping[str, Any]) -> Iterator[Found]:
@@ -81,7 +93,7 @@ def _observation(observation: Mapping[str, Any], place: Place) -> Iterator[Found
 def _one_of(holder: Mapping[str, Any], names: tuple[str, ...], place: Place) -> Iterator[Found]:
     given = [name for name in names if holder.get(name) not in (None, "", {})]
     if not given:
-        yield Found(place, "has no value" if names is VALUES else "has no source", f"give exactly one of {', '.join(names)}")
+        yield Found(place, _MISSING.get(names, "names nothing"), f"give exactly one of {', '.join(names)}")
     elif len(given) > 1:
         yield Found(place, f"has {len(given)} at once: {', '.join(given)}", "give exactly one of them")
 

@@ -1,4 +1,4 @@
-"""`LabReport` and `LabRefusal`: what a laboratory system hands us.
+"""`LabReport`, `LabRefusal` and `LabReceipt`: what a laboratory system hands us.
 
 Their JSON Schemas are printed by `lab-agent schema result`. A report is one version of one laboratory report; corrections
 are new versions of the same `report_id`.
@@ -135,4 +135,28 @@ class LabRefusal:
     collect_again: bool = False
 
 
-LabMessage = LabReport | LabRefusal
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accession:
+    """The laboratory's number of one line (`line`: its key), of the lines of one item (`item`) or of one tube (`barcode`)."""
+
+    number: str
+    line: str | None = None
+    item: str | None = None
+    barcode: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabReceipt:
+    """The laboratory's own numbers of an order that it took, where it gives them later than at the handover.
+
+    It names the order by `order` (our key) or `barcode`. `accession` is the number of the whole order; reports may then name
+    the order by any of the numbers. A later receipt replaces the numbers that it gives, and no others.
+    """
+
+    order: str | None = None
+    barcode: str | None = None
+    accession: str | None = None
+    accessions: tuple[Accession, ...] = ()
+
+
+LabMessage = LabReport | LabRefusal | LabReceipt

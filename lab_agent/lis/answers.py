@@ -19,9 +19,8 @@ def receipt(given: Any, adapter: str) -> Receipt:
     """Look at a receipt. Raises `LisOutcomeUnknown`: the order may well be in the LIS."""
     if not isinstance(given, Receipt):
         raise LisOutcomeUnknown(f"the adapter {adapter} answered submit with {type(given).__name__}, and not with a Receipt")
-    numbers = given.line_accessions
-    good = isinstance(numbers, Mapping) and all(isinstance(key, str) and _number(value) for key, value in numbers.items())
-    if not good or not (given.accession is None or _number(given.accession)):
+    whole = given.accession is None or _number(given.accession)
+    if not (whole and _numbers(given.line_accessions) and _numbers(given.tube_accessions)):
         raise LisOutcomeUnknown(f"the adapter {adapter} answered submit with a Receipt whose accessions are not short text")
     return given
 
@@ -38,6 +37,10 @@ def count(given: Any, adapter: str) -> int:
     if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
         return given
     raise LisUnavailable(f"the adapter {adapter} answered collect with {type(given).__name__}, and not with a number of messages")
+
+
+def _numbers(given: Any) -> bool:
+    return isinstance(given, Mapping) and all(isinstance(key, str) and _number(value) for key, value in given.items())
 
 
 def _number(value: Any) -> bool:

@@ -24,8 +24,10 @@ from lab_agent.domain.order import (
     Telecom,
 )
 from lab_agent.domain.results import (
+    Accession,
     Document,
     LabMessage,
+    LabReceipt,
     LabRefusal,
     LabReport,
     NotPerformed,
@@ -45,9 +47,11 @@ from lab_agent.domain.values import (
     SampledData,
 )
 from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRefusal, LisUnavailable, Problem
-from lab_agent.ports.lis import Inbox, LisAdapter, Receipt
+from lab_agent.ports.lis import CONTRACT_VERSION, Inbox, LisAdapter, Receipt
 
 __all__ = [
+    "CONTRACT_VERSION",
+    "Accession",
     "CodeableConcept",
     "Coding",
     "DataInvalidError",
@@ -56,6 +60,7 @@ __all__ = [
     "Inbox",
     "LabMessage",
     "LabOrder",
+    "LabReceipt",
     "LabRefusal",
     "LabReport",
     "LineKey",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lab_agent.codec import check_message
-from lab_agent.domain.results import Document, LabMessage, LabRefusal, LabReport
+from lab_agent.domain.results import Document, LabMessage, LabReceipt, LabRefusal, LabReport
 from lab_agent.errors import DataInvalidError, Problem
 from lab_agent.ports.lis import Inbox
 
@@ -32,8 +32,8 @@ class GuardedInbox:
 
 
 def _checked(message: object, content: object) -> LabMessage:
-    if not isinstance(content, LabReport | LabRefusal):
-        mend = "give a LabReport or a LabRefusal"
+    if not isinstance(content, LabReport | LabRefusal | LabReceipt):
+        mend = "give a LabReport, a LabRefusal or a LabReceipt"
         raise DataInvalidError((Problem("document", f"is a {type(content).__name__}", mend),))
     problems = [*_name(message), *_unread(content)]
     if problems:

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from lab_agent.errors import Problem
+from lab_agent.ports.lis import CONTRACT_VERSION
 
 METHODS = {
     "start": 1,
@@ -27,7 +28,19 @@ def shape_problems(candidate: Any, where: str) -> tuple[Problem, ...]:
     """Say what keeps `candidate` from being an adapter's class; empty if nothing does."""
     if not isinstance(candidate, type):
         return (Problem(where, "the entry point leads to no class", "let it name the adapter's class"),)
+    declared = getattr(candidate, "contract_version", 1)
+    if declared != CONTRACT_VERSION:
+        return (_wrong_version(candidate, declared, where),)
     return tuple(Problem(where, f"{candidate.__name__}.{what}", mend) for what, mend in _wrong(candidate))
+
+
+def _wrong_version(candidate: type[Any], declared: object, where: str) -> Problem:
+    if not isinstance(declared, int) or isinstance(declared, bool):
+        return Problem(where, f"{candidate.__name__}.contract_version is no whole number", f"write {CONTRACT_VERSION}")
+    older = declared < CONTRACT_VERSION
+    what = f"wrong version: {candidate.__name__} was written for version {declared} of the adapters' contract, "
+    mend = "install a newer version of the adapter's package" if older else "install a newer version of the agent"
+    return Problem(where, f"{what}and this agent keeps version {CONTRACT_VERSION}", mend)
 
 
 def _wrong(candidate: type[Any]) -> Iterator[tuple[str, str]]:

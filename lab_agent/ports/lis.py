@@ -16,19 +16,28 @@ from lab_agent.domain.order import LabOrder
 from lab_agent.domain.results import LabMessage
 
 
+CONTRACT_VERSION = 1
+"""Version of what the agent and an adapter expect of each other; raised when an adapter that was right would be wrong."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What the LIS said on taking an order: its own numbers, where it gives them at once."""
+    """What the LIS said on taking an order: its own numbers, where it gives them at once (else it sends a `LabReceipt` later).
+
+    `accession` is the number of the whole order, `line_accessions` are those of lines by their keys, `tube_accessions` those of
+    tubes by the partner's barcodes.
+    """
 
     accession: str | None = None
     line_accessions: Mapping[LineKey, str] = field(default_factory=dict)
+    tube_accessions: Mapping[str, str] = field(default_factory=dict)
 
 
 class Inbox(Protocol):
     """Where an adapter puts what the LIS reports. When a call returns, the message is committed; only then acknowledge it."""
 
     async def accept(self, message: str, content: LabMessage) -> bool:
-        """Keep a report or a refusal; `message` is the adapter's stable name for it. False: it was kept before (a success)."""
+        """Keep a report, a refusal or a receipt; `message` is the adapter's stable name for it. False: it was kept before (a success)."""
         ...
 
     async def was_accepted(self, message: str) -> bool:
@@ -88,7 +97,8 @@ class Lis(LisCalls, Protocol):
 class LisAdapter(LisCalls, Protocol):
     """One laboratory system (entry-point group `lab_agent.adapters`).
 
-    Constructed as `AdapterClass(settings, name)` with its own `Settings`, without I/O.
+    Constructed as `AdapterClass(settings, name)` with its own `Settings`, without I/O. A class may declare `contract_version`,
+    the version of this contract (`CONTRACT_VERSION`) that it was written for; 1 if it does not.
     """
 
     Settings: ClassVar[type[BaseModel]]

@@ -22,6 +22,7 @@ from lab_agent.steps.adapters import AdapterSource
 from lab_agent.steps.follow import follow
 from lab_agent.steps.handler import Claim, Conclusion
 from lab_agent.steps.identity import lab_patient_of
+from lab_agent.steps.receipts import receive
 
 log = structlog.get_logger(__name__)
 
@@ -83,10 +84,8 @@ class HandOver:
         def write(uow: UnitOfWork, effect: Effect) -> Effect:
             key = OrderKey(effect.subject)
             order = uow.orders.take(key)
-            uow.orders.save(replace(_now_handed_over(order, now), accession=receipt.accession or order.accession))
-            for line in uow.orders.lines(key):
-                if accession := receipt.line_accessions.get(line.key):
-                    uow.orders.save_line(replace(line, accession=accession))
+            uow.orders.save(_now_handed_over(order, now))
+            receive(uow, key, receipt)
             self._acknowledge(uow, key, now)
             uow.book.tell(Event(order=key, at=now, action="handed_over", text=f"handed to {order.adapter}"))
             follow(uow, key, now, ending=effect)

@@ -11,7 +11,7 @@ from lab_agent.codec import dump_message
 from lab_agent.domain import effects
 from lab_agent.domain.ids import report_key
 from lab_agent.domain.journal import ReportRecord
-from lab_agent.domain.results import Document, LabMessage, LabReport, ReportedObservation
+from lab_agent.domain.results import Document, LabMessage, LabReceipt, LabReport, ReportedObservation
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.store import Store, UnitOfWork
 
@@ -28,7 +28,7 @@ class StoreInbox:
     nudge: Callable[[], None]
 
     async def accept(self, message: str, content: LabMessage) -> bool:
-        """Keep a report or refusal and the duty to match it, in one commit. False: it was kept before."""
+        """Keep a message and the duty to match it, in one commit. False: it was kept before."""
         new = await self.store.run(lambda uow: self._keep(uow, message, content))
         if new:
             log.info("result received", action="result_received", adapter=self.source)
@@ -86,4 +86,5 @@ class StoreInbox:
 
 def _target(content: LabMessage) -> str:
     lines = content.lines if isinstance(content, LabReport) else ()
-    return content.order or content.accession or content.barcode or next(iter(lines), "")
+    accession = None if isinstance(content, LabReceipt) else content.accession
+    return content.order or accession or content.barcode or next(iter(lines), "")

@@ -1,0 +1,80 @@
+"""The laboratory's own numbers: written on the order and its lines, whether they come at the handover or later.
+
+A report may then name its order by any of them. A line that has no number of its own carries that of its tube.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from lab_agent import exact_json
+from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.journal import OrderRecord
+from lab_agent.domain.results import LabReceipt
+from lab_agent.ports.lis import Receipt
+from lab_agent.ports.store import UnitOfWork
+
+
+class UnknownNumber(LookupError):
+    """A receipt gives a number to something that the order does not have."""
+
+
+def receive(uow: UnitOfWork, key: OrderKey, receipt: Receipt) -> None:
+    """Write the numbers of a receipt; a name that is not in the order is passed over, since the order was taken all the same."""
+    order = uow.orders.take(key)
+    if receipt.accession:
+        uow.orders.save(replace(order, accession=receipt.accession))
+    tubes = _lines_of_tubes(order)
+    by_tube = {line: number for code, number in receipt.tube_accessions.items() for line in tubes.get(code, ())}
+    _number(uow, key, by_tube, receipt.line_accessions)
+
+
+def receive_later(uow: UnitOfWork, order: OrderRecord, receipt: LabReceipt) -> None:
+    """Write the numbers of a receipt that came by itself. Raises `UnknownNumber`, and nothing was written then."""
+    tubes, items = _lines_of_tubes(order), _lines_of_items(order)
+    keys = {str(line.key): (line.key,) for line in uow.orders.lines(order.key)}
+    by_line: dict[LineKey, str] = {}
+    by_tube: dict[LineKey, str] = {}
+    for each in receipt.accessions:
+        numbers, names, name = (
+            (by_tube, tubes, each.barcode) if each.barcode else (by_line, {**items, **keys}, each.line or each.item)
+        )
+        if name not in names:
+            raise UnknownNumber(f"{name} is no line, item or tube of this order")
+        numbers.update(dict.fromkeys(names[name], each.number))
+    if receipt.accession:
+        uow.orders.save(replace(order, accession=receipt.accession))
+    _number(uow, order.key, by_tube, by_line)
+
+
+def _number(uow: UnitOfWork, key: OrderKey, by_tube: Mapping[LineKey, str], by_line: Mapping[LineKey, str]) -> None:
+    for line in uow.orders.lines(key):
+        number = by_line.get(line.key) or line.accession or by_tube.get(line.key)
+        if number != line.accession:
+            uow.orders.save_line(replace(line, accession=number))
+
+
+def _lines_of_tubes(order: OrderRecord) -> dict[str, tuple[LineKey, ...]]:
+    tree = _tree(order)
+    found: dict[str, tuple[LineKey, ...]] = {}
+    for specimen in tree.get("specimens", ()):
+        served = tuple(LineKey(line["key"]) for line in tree["lines"] if specimen["id"] in line.get("specimens", ()))
+        for container in specimen.get("containers", ()):
+            for code in {container.get("barcode"), container.get("second_barcode")} - {None}:
+                found[code] = tuple(dict.fromkeys((*found.get(code, ()), *served)))
+    return found
+
+
+def _lines_of_items(order: OrderRecord) -> dict[str, tuple[LineKey, ...]]:
+    found: dict[str, tuple[LineKey, ...]] = {}
+    for line in _tree(order).get("lines", ()):
+        for code in {line["item"], line.get("lab_code")} - {None}:
+            found[code] = (*found.get(code, ()), LineKey(line["key"]))
+    return found
+
+
+def _tree(order: OrderRecord) -> dict[str, Any]:
+    tree: dict[str, Any] = exact_json.loads(order.lab_order) if order.lab_order else {}
+    return tree
