@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lab_agent.domain.journal import EffectKind
-from lab_agent.errors import StoreError
+from lab_agent.errors import StoreUnreachableError
 from lab_agent.worker.engine import Engine
 from lab_agent.worker.outages import Outages
 
@@ -66,7 +66,7 @@ class Group:
             return False
         try:
             effects = await self._engine.claim(self._kinds, free)
-        except StoreError as exc:
+        except StoreUnreachableError as exc:  # any other fault of the store ends the group, and with it the worker
             await self._outages.notice(exc)
             return False
         self._outages.store_back()
