@@ -20,6 +20,7 @@ Place = tuple[str | int, ...]
 VALUES = tuple(one.name for one in fields(ReportedObservation) if one.name.startswith("value_"))
 """The value forms of an observation (interface: Observation, value forms; one used)."""
 SOURCES = ("content", "file", "url")
+NUMBERED = ("line", "item", "barcode")
 _MISSING: Mapping[tuple[str, ...], str] = {VALUES: "has no value", SOURCES: "has no source"}
 COMPARATORS = ("<", "<=", ">=", ">")
 _QUANTITIES = frozenset({"value_quantity", "low", "high", "numerator", "denominator", "origin"})
@@ -55,7 +56,7 @@ def _receipt(tree: Mapping[str, Any]) -> Iterator[Found]:
     if not tree.get("accession") and not tree.get("accessions"):
         yield Found((), "gives no number", "give accession, or at least one of accessions")
     for index, entry in _entries(tree, "accessions"):
-        yield from _one_of(entry, ("line", "item", "barcode"), ("accessions", index))
+        yield from _one_of(entry, NUMBERED, ("accessions", index))
         if isinstance(entry.get("number"), str) and not entry["number"].strip():
             yield Found(("accessions", index, "number"), "is empty", "give the laboratory's number")
 

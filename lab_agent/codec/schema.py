@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from lab_agent.codec.rules import NUMBERED, SOURCES, VALUES
 from lab_agent.codec.wire import model
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -29,16 +30,14 @@ def schema_of(kinds: Mapping[str, Any], title: str) -> dict[str, Any]:
 def _add_kind(definition: dict[str, Any], kind: str) -> None:
     definition["properties"] = {"kind": {"const": kind}, **definition["properties"]}
     if kind != "report":
-        definition["required"] = ["kind", *definition["required"]]
+        definition["required"] = ["kind", *definition.get("required", ())]
 
 
 def _bounded(definitions: dict[str, Any]) -> dict[str, Any]:
     """Say in the schema, too, what must be there exactly once."""
-    for name, prefix in (("ReportedObservation", "value_"), ("Document", "")):
+    for name, choices in (("ReportedObservation", VALUES), ("Document", SOURCES), ("Accession", NUMBERED)):
         if name in definitions:
-            names = [one for one in definitions[name]["properties"] if one.startswith(prefix)]
-            sources = names if prefix else ["content", "file", "url"]
-            definitions[name]["oneOf"] = [{"required": [one]} for one in sources]
+            definitions[name]["oneOf"] = [{"required": [one]} for one in choices]
     return definitions
 
 

@@ -15,7 +15,6 @@ from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.order import LabOrder
 from lab_agent.domain.results import LabMessage
 
-
 CONTRACT_VERSION = 1
 """Version of what the agent and an adapter expect of each other; raised when an adapter that was right would be wrong."""
 
@@ -37,7 +36,7 @@ class Inbox(Protocol):
     """Where an adapter puts what the LIS reports. When a call returns, the message is committed; only then acknowledge it."""
 
     async def accept(self, message: str, content: LabMessage) -> bool:
-        """Keep a report, a refusal or a receipt; `message` is the adapter's stable name for it. False: it was kept before (a success)."""
+        """Keep a message; `message` is the adapter's stable name for it. False: it was kept before (a success)."""
         ...
 
     async def was_accepted(self, message: str) -> bool:

@@ -1,0 +1,187 @@
+"""The sql adapter: hops between the event loop and the threads in which the database is spoken to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar, TypeVar
+
+import structlog
+from pydantic import BaseModel
+from sqlalchemy import Connection, Engine, create_engine, event, select
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.order import LabOrder
+from lab_agent.errors import DataInvalidError, LabAgentError, LisOutcomeUnknown, LisRefusal, LisUnavailable
+from lab_agent.lis.sql.orders import OrderTables
+from lab_agent.lis.sql.results import Found, ResultTables
+from lab_agent.lis.sql.settings import SqlSettings
+from lab_agent.lis.sql.tables import make_tables
+from lab_agent.ports.lis import Inbox, Receipt
+
+T = TypeVar("T")
+log = structlog.get_logger(__name__)
+_AWAY = ("OperationalError", "InterfaceError", "InternalError")
+
+
+class SqlAdapter:
+    """A LIS that shares staging tables in its own database."""
+
+    Settings: ClassVar[type[BaseModel]] = SqlSettings
+    idempotent: ClassVar[bool] = True
+    contract_version: ClassVar[int] = 1
+
+    def __init__(self, settings: SqlSettings, name: str) -> None:
+        self._settings = settings
+        self._name = name
+        self._tables = make_tables(settings.table_prefix, settings.table_schema)
+        self._orders = OrderTables(self._tables)
+        self._results = ResultTables(self._tables, settings)
+        self._engine: Engine | None = None
+        self._threads: ThreadPoolExecutor | None = None
+        self._inbox: Inbox | None = None
+        self._collecting = asyncio.Lock()
+
+    async def start(self, inbox: Inbox) -> None:
+        """Look whether the tables are there."""
+        self._inbox = inbox
+        await self.check()
+
+    async def stop(self) -> None:
+        """End; a thread that hangs on a dead database is not waited for."""
+        threads, self._threads, self._inbox = self._threads, None, None
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await asyncio.to_thread(engine.dispose)
+        if threads is not None:
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    async def check(self) -> None:
+        """Read from both ends of the exchange."""
+        orders, results = self._tables.orders, self._tables.results
+        await self._read(lambda connection: connection.execute(select(orders.c.order_key).limit(1)).first())
+        await self._read(lambda connection: connection.execute(select(results.c.id).limit(1)).first())
+
+    async def prepare(self, order: LabOrder) -> None:
+        """Nothing: an order is written in one transaction."""
+
+    async def submit(self, order: LabOrder) -> Receipt:
+        """Write the order, unless it is there."""
+        await self._hop(lambda: self._submit(order))
+        return Receipt()
+
+    async def was_received(self, key: OrderKey) -> bool | None:
+        """Say whether the order is there."""
+        return await self._read(lambda connection: self._orders.has(connection, key))
+
+    async def cancel(self, order: OrderKey, lines: tuple[LineKey, ...], reason: str) -> None:
+        """Write the withdrawals."""
+        await self._hop(lambda: self._write(lambda connection: self._orders.cancel(connection, order, lines, reason)))
+
+    async def collect(self) -> int:
+        """Take the results that are ready, oldest first."""
+        if self._inbox is None:
+            raise LisUnavailable("the adapter was not started")
+        async with self._collecting:
+            return await self._take_all(self._inbox)
+
+    async def _take_all(self, inbox: Inbox) -> int:
+        """Take one after the other; one that cannot be taken now stays, and is told of when the others are through."""
+        new = 0
+        failures: list[LabAgentError] = []
+        for number in await self._read(self._results.waiting):
+            try:
+                new += await self._take(number, inbox)
+            except LisUnavailable:
+                raise
+            except LabAgentError as exc:
+                failures.append(exc)
+        if failures:
+            raise LisUnavailable(f"{len(failures)} results could not be taken, and stay: {failures[0]}") from failures[0]
+        return new
+
+    async def _take(self, number: int, inbox: Inbox) -> bool:
+        """Take one result: committed first, marked then (law 1)."""
+        if not await self._hop(lambda: self._write(lambda connection: self._results.claim(connection, number))):
+            return False
+        try:
+            found = await self._read(lambda connection: self._results.read(connection, number))
+            new = await self._accept(found, inbox)
+        except DataInvalidError as exc:
+            error = exc
+            await self._hop(lambda: self._write(lambda connection: self._results.faulty(connection, number, error)))
+            log.warning("result row marked as faulty", action="result_row_failed", adapter=self._name)
+            return False
+        await self._hop(lambda: self._write(lambda connection: self._results.processed(connection, number)))
+        return new
+
+    async def _accept(self, found: Found, inbox: Inbox) -> bool:
+        message = await asyncio.to_thread(self._results.understand, found)
+        return await inbox.accept(found.message, message)
+
+    def _submit(self, order: LabOrder) -> None:
+        try:
+            self._write(lambda connection: self._orders.insert(connection, order))
+        except LisRefusal:
+            with self._opened().connect() as connection:
+                if not self._orders.has(connection, order.key):  # else another was faster with the same order
+                    raise
+
+    async def _read(self, work: Callable[[Connection], T]) -> T:
+        def read() -> T:
+            with self._opened().connect() as connection:
+                return work(connection)
+
+        return await self._hop(read)
+
+    def _write(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` in a transaction. What fails before the commit is told apart from what fails in it."""
+        with self._opened().connect() as connection:
+            try:
+                given = work(connection)
+            except DBAPIError as exc:
+                if type(exc).__name__ in _AWAY:
+                    raise
+                problem = "is there already" if isinstance(exc, IntegrityError) else "does not fit the staging tables"
+                raise LisRefusal(f"what was to be written {problem}: {type(exc).__name__}") from exc
+            try:
+                connection.commit()
+            except DBAPIError as exc:
+                raise LisOutcomeUnknown(f"the database did not confirm the commit: {type(exc).__name__}") from exc
+            return given
+
+    def _opened(self) -> Engine:
+        if self._engine is None:
+            self._engine = _open(self._settings)
+        return self._engine
+
+    async def _hop(self, work: Callable[[], T]) -> T:
+        """Run `work` in a thread of our own: a dead database blocks these, and nobody else's."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self._settings.connections, thread_name_prefix=f"lis-{self._name}")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except (ArgumentError, NoSuchModuleError, ImportError) as exc:
+            raise LisUnavailable(f"the address in url names no database that can be opened here: {type(exc).__name__}") from exc
+        except PoolTimeoutError as exc:
+            raise LisUnavailable("every connection to the database is busy") from exc
+        except SQLAlchemyError as exc:
+            hint = "; are the tables there? See lab-agent adapter sql ddl" if type(exc).__name__ not in _AWAY else ""
+            raise LisUnavailable(f"the database of the LIS does not answer as it should: {type(exc).__name__}{hint}") from exc
+
+
+def _open(settings: SqlSettings) -> Engine:
+    engine = create_engine(
+        settings.url.get_secret_value(),
+        pool_size=settings.connections,
+        max_overflow=0,
+        pool_timeout=10,
+        pool_pre_ping=True,
+        hide_parameters=True,
+    )
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", lambda connection, _: connection.execute("pragma foreign_keys = on"))
+    return engine
