@@ -19,6 +19,7 @@ from lab_agent.crypto import new_key
 ROOT = Path(__file__).parents[2]
 SYSTEMD = Path("/lib/systemd/systemd")
 NAMESPACES = ("--fork", "--kill-child", "--pid", "--mount", "--mount-proc", "--uts", "--ipc", "--cgroup")
+BOOT = ROOT / "tests" / "deploy" / "trial_boot.sh"
 UID = 61234
 DEADLINE = 60.0
 
@@ -64,14 +65,38 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     if Path("/run/systemd/system").is_dir():
         pytest.skip("a systemd runs this machine: no second one is started beside it")
     _furnish(tmp_path)
-    command = ["unshare", *NAMESPACES, str(ROOT / "tests" / "deploy" / "trial_boot.sh"), str(tmp_path)]
+    group = _control_group()
+    boots = f"echo $$ > {group}/cgroup.procs; exec unshare {' '.join(NAMESPACES)} {BOOT} {tmp_path}"
     with (tmp_path / "boot.log").open("wb") as log:
-        boot = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        boot = subprocess.Popen(["/bin/sh", "-c", boots], stdout=log, stderr=subprocess.STDOUT)
     try:
         yield Machine(tmp_path, _booted(boot, tmp_path))
     finally:
         boot.kill()
         boot.wait()
+        until(lambda: _gone(group), "everything of the machine has ended")
+
+
+def _control_group() -> Path:
+    """A control group of its own, so that nothing that the manager makes is left behind among ours."""
+    tree = Path("/sys/fs/cgroup/systemd")
+    group = (tree if tree.is_dir() else tree.parent) / f"lab-trial-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as exc:
+        pytest.skip(f"no control group can be made here: {exc}")
+    return group
+
+
+def _gone(group: Path) -> bool:
+    """Remove the group with all below it; whether that was possible."""
+    try:
+        for below in sorted((each for each in group.rglob("*") if each.is_dir()), reverse=True):
+            below.rmdir()
+        group.rmdir()
+    except OSError:
+        return False
+    return True
 
 
 def _booted(boot: subprocess.Popen[bytes], folder: Path) -> int:

@@ -29,13 +29,15 @@ for place in /tmp /run /dev/shm /var/tmp /var/log /usr/lib/systemd/system-genera
 done
 mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys || refuse "kernel variables cannot be protected"
 mount -o remount,bind,ro /sys || refuse "/sys cannot be protected"
-# Of the controllers of cgroups only systemd's own tree is left, where there are several.
-for tree in /sys/fs/cgroup/*; do
-    case $tree in
-    */systemd) ;;
-    *) [ ! -d /sys/fs/cgroup/systemd ] || ! mountpoint -q "$tree" || umount "$tree" ;;
-    esac
-done
+# The manager sees its own control group as the root of all, and of the controllers none.
+if [ -d /sys/fs/cgroup/systemd ]; then
+    for tree in /sys/fs/cgroup/*; do
+        ! mountpoint -q "$tree" || umount "$tree"
+    done
+    mount -t cgroup -o none,name=systemd cgroup /sys/fs/cgroup/systemd || refuse "no control groups of its own"
+else
+    mount -t cgroup2 cgroup2 /sys/fs/cgroup || refuse "no control groups of its own"
+fi
 
 for place in /usr /root /var /home; do
     if touch "$place/.trial" 2>/dev/null; then refuse "$place can be written"; fi
