@@ -12,10 +12,12 @@ import pytest
 from playwright.async_api import Browser, ConsoleMessage, async_playwright
 
 from lab_agent import serving
+from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.journal import EffectKind
-from lab_agent.domain.lifecycle import EffectState
+from lab_agent.domain.lifecycle import EffectState, OrderState
 from lab_agent.status.app import create_app
 
+HELD = OrderKey("R0000000000HELD")
 CHROMIUM = shutil.which("chromium")
 ARGS = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here: the page is not looked at in a browser")
@@ -78,3 +80,27 @@ async def test_sign_in_see_an_order_press_retry(seeded, browser, scripts, tmp_pa
         assert tab.url.endswith("/sign-in")
         await context.close()
     assert complaints == []
+
+
+async def test_the_page_keeps_itself_fresh_but_never_under_somebodys_hands(seeded, browser):
+    async with served(seeded) as base:
+        tab = await browser.new_page()
+        await tab.clock.install()
+        await tab.goto(f"{base}/waiting")
+        await tab.get_by_label("Name").fill("operator")
+        await tab.get_by_label("Password").fill("a long password")
+        await tab.get_by_role("button", name="Sign in").click()
+        held = tab.get_by_text("Order held")
+        await held.wait_for()
+        review = tab.get_by_role("listitem").filter(has_text="Hand the order to the laboratory system")
+        await review.get_by_text("Settle it by hand").click()
+        await review.get_by_label("It has happened").fill("half a sen")
+        await seeded.write(lambda uow: uow.orders.save(uow.orders.take(HELD).become(OrderState.FETCHED, seeded.hands.now())))
+        await tab.clock.run_for(30_000)
+        assert await held.is_visible()
+        assert await review.get_by_label("It has happened").input_value() == "half a sen"
+        await review.get_by_text("Settle it by hand").click()
+        await tab.get_by_role("heading", name="Waiting for you").click()
+        await tab.clock.run_for(11_000)
+        await held.wait_for(state="detached")
+        assert await tab.get_by_text("Upload a report").is_visible()
