@@ -6,11 +6,12 @@ import random
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from lab_agent.catalogues import CatalogueShelf
 from lab_agent.crypto import Cipher
+from lab_agent.documents.room import DocumentRoom
 from lab_agent.domain.ids import worker_name
 from lab_agent.domain.journal import EffectKind
 from lab_agent.domain.retry import Backoff
@@ -19,6 +20,7 @@ from lab_agent.exchange.client import ExchangeClient, http_options
 from lab_agent.exchange.tokens import Authenticator
 from lab_agent.http import HttpClient
 from lab_agent.lis.registry import Adapters, load_adapters
+from lab_agent.mapping_tables import MappingShelf
 from lab_agent.metrics import Metrics
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
@@ -35,7 +37,8 @@ from lab_agent.steps.housekeeping import Housekeeping
 from lab_agent.steps.inbox import StoreInbox
 from lab_agent.steps.judging import Judging
 from lab_agent.steps.look import LookAtOrder
-from lab_agent.steps.match import Match
+from lab_agent.steps.match import Match, Matcher
+from lab_agent.steps.planning import Planning
 from lab_agent.steps.poll import Poll
 from lab_agent.steps.reconcile import Reconcile
 from lab_agent.steps.tasks import TaskUpdates
@@ -77,6 +80,7 @@ class Parts:
     catalogues: CatalogueShelf
     metrics: Metrics
     owner: str
+    mappings: MappingShelf = field(default_factory=lambda: MappingShelf(None))
 
 
 def open_store(settings: Settings) -> SqlStore:
@@ -114,6 +118,7 @@ async def connect(
                 authenticator=authenticator,
                 adapters=adapters(settings),
                 catalogues=CatalogueShelf(settings.api.catalogue, timedelta(seconds=settings.api.cache_lifetime), clock),
+                mappings=MappingShelf(settings.results.mappings),
                 metrics=Metrics(),
                 owner=owner,
             )
@@ -144,20 +149,35 @@ def handlers(parts: Parts, adapters: AdapterSource) -> dict[EffectKind, Handler]
         LookAtOrder(exchange, store, clock, judging(parts), policy(settings), settings.worker, settings.exchange.base_url),
         HandOver(store, clock, adapters, settings.worker.acknowledge_status),
         CancelInLis(store, clock, adapters),
-        Match(clock),
+        Match(clock, matcher(settings, parts.mappings)),
         Deliver(
             exchange,
             store,
             clock,
-            systems(settings),
-            settings.exchange.contracts,
-            settings.results,
-            settings.report_system,
-            settings.observation_system,
+            planning(settings, parts.mappings),
+            DocumentRoom(settings.results),
+            settings.api.public_url if settings.results.documents == "host" else None,
         ),
         TaskUpdates(exchange, store, clock),
     ]
     return {kind: handler for handler in made for kind in handler.kinds}
+
+
+def planning(settings: Settings, mappings: MappingShelf) -> Planning:
+    """How this installation's reports become uploads."""
+    return Planning(
+        systems=systems(settings),
+        contracts=settings.exchange.contracts,
+        settings=settings.results,
+        report_system=settings.report_system,
+        observation_system=settings.observation_system,
+        mappings=mappings,
+    )
+
+
+def matcher(settings: Settings, mappings: MappingShelf) -> Matcher:
+    """What finds the order of a report; also for the desk."""
+    return Matcher(planning(settings, mappings), DocumentRoom(settings.results))
 
 
 def judging(parts: Parts) -> Judging:

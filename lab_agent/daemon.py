@@ -47,6 +47,7 @@ async def _run(settings: Settings, config: Path | None, change: Callable[[Parts]
     async with bootstrap.connect(settings) as connected:
         parts = change(connected)
         parts.catalogues.reload()
+        parts.mappings.reload()
         page = create_app(_house(parts, lambda: _missing(worker)))
         serve = partial(serving.serve, page, sock, drain=_DRAIN_PAGES)
         worker = bootstrap.make_worker(parts, side_tasks={"status page": serve})
@@ -93,7 +94,7 @@ def _say_where(sock: socket.socket) -> None:
 
 @dataclass(slots=True)
 class Reload:
-    """What SIGHUP does: the catalogue and the log settings are read anew; a change of anything else is said to need a restart."""
+    """What SIGHUP does: catalogue, mapping tables and log settings are read anew; what else changed is said to need a restart."""
 
     settings: Settings
     config: Path | None
@@ -109,6 +110,7 @@ class Reload:
         else:
             self._apply(new)
         self.parts.catalogues.reload()
+        self.parts.mappings.reload()
         sd_notify.ready("working")
 
     def _apply(self, new: Settings) -> None:

@@ -8,7 +8,7 @@ import traceback
 import typer
 
 from lab_agent import logs
-from lab_agent.cli import adapters, check, daemon, db, init, login, orders, outbox, results, rules, schema, users
+from lab_agent.cli import adapters, check, daemon, db, init, login, mappings, orders, outbox, results, rules, schema, users
 from lab_agent.cli.shown import complain
 from lab_agent.errors import LabAgentError
 from lab_agent.settings.logging import LoggingSettings
@@ -30,6 +30,7 @@ app.command("rules")(rules.rules)
 app.add_typer(schema.app, name="schema")
 app.add_typer(orders.app, name="orders")
 app.add_typer(results.app, name="results")
+app.add_typer(mappings.app, name="mappings")
 app.add_typer(outbox.app, name="outbox")
 app.add_typer(db.app, name="db")
 app.add_typer(users.app, name="user")

@@ -34,7 +34,8 @@ short file that holds; `lab-agent check` tries it, line by line.
 - **Paths** that are relative are relative to the working directory, not to the settings file.
 - **Times** are in seconds unless the key says otherwise.
 - **Errors** come all at once, each with its key and its mend; a program does not start with one.
-- **Reloading.** SIGHUP applies a change of `[logging]` and reads the catalogue again; everything else needs a restart.
+- **Reloading.** SIGHUP applies a change of `[logging]` and reads the catalogue and the mapping tables again; everything else
+  needs a restart.
 """
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from lab_agent.domain.ids import LineKey
 from lab_agent.domain.journal import LineRecord
 from lab_agent.domain.lifecycle import LineState
-from lab_agent.domain.results import LabMessage, LabReport, ReportStatus
+from lab_agent.domain.results import LabRefusal, LabReport, ReportStatus
 
 Codes = Mapping[str, Sequence[LineKey]]
 """Nomenclature codes and laboratory codes of an order → its lines."""
@@ -18,11 +18,16 @@ _NOT_SERVED = frozenset({LineState.REQUESTED, LineState.HELD, LineState.REFUSED,
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The `lines` that a message is about, those that it `completes`, those not performed with the reason; or a `problem`."""
+    """The `lines` that a message is about, those that it `completes`, those not performed with the reason; or a `problem`.
+
+    `extra` are items that the order does not have: tests that the laboratory did besides, on the lines that it names
+    (interface: Laboratory-side endpoints).
+    """
 
     lines: tuple[LineKey, ...] = ()
     completes: tuple[LineKey, ...] = ()
     not_performed: Mapping[LineKey, str] = field(default_factory=dict)
+    extra: tuple[str, ...] = ()
     problem: str | None = None
 
 
@@ -30,38 +35,58 @@ class _UnknownName(LookupError):
     """A name that is no line and no item of the order."""
 
 
-def cover(message: LabMessage, lines: Sequence[LineRecord], codes: Codes) -> Coverage:
+def cover(message: LabReport | LabRefusal, lines: Sequence[LineRecord], codes: Codes) -> Coverage:
     """Say what `message` covers.
 
-    Lines are named by key or by item code; where none is named, all served lines are meant. A final report completes what it
-    covers, unless it says otherwise or says that a line was not performed.
+    Lines are named by key or by item code; where none is named, all served lines are meant. An item that the order does not have
+    is an extra test, if the report also names a line. A final report completes what it covers, unless it says otherwise, or
+    says that a line was not performed, or states extra tests alone.
     """
     served = {line.key for line in lines if line.state not in _NOT_SERVED}
     everything = tuple(line.key for line in lines if line.key in served)
     try:
-        named = _named((*message.lines, *message.items), lines, codes) if isinstance(message, LabReport) else ()
+        ours, extra = _items(message, lines, codes)
+        named = _named(ours, lines, codes)
         covered = named or everything
         absent = {
             key: entry.reason
             for entry in message.not_performed
             for key in (_named(filter(None, (entry.line, entry.item)), lines, codes) or covered)
         }
-        completes = _completes(message, covered, lines, codes)
+        completes = _completes(message, covered, lines, codes, only_extra=bool(extra) and set(ours) <= set(_lines(message)))
     except _UnknownName as unknown:
         return Coverage(problem=f"{unknown} is no line and no item of this order")
     if gone := [key for key in (*named, *absent) if key not in served]:
         return Coverage(problem=f"line {gone[0]} did not go to the laboratory, or was withdrawn; nothing is expected for it")
     if not covered:
         return Coverage(problem="no line of this order is served; nothing is expected for it")
-    return Coverage(covered, tuple(key for key in completes if key not in absent and key in served), absent)
+    return Coverage(covered, tuple(key for key in completes if key not in absent and key in served), absent, extra)
+
+
+def _lines(message: LabReport | LabRefusal) -> tuple[str, ...]:
+    return message.lines if isinstance(message, LabReport) else ()
+
+
+def _items(message: LabReport | LabRefusal, lines: Sequence[LineRecord], codes: Codes) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What a report names of the order, and the extra tests; without a line beside them, nobody could say whose they are."""
+    if not isinstance(message, LabReport):
+        return (), ()
+    known = {*codes, *(line.key for line in lines)}
+    extra = tuple(item for item in message.items if item not in known)
+    ours = (*message.lines, *(item for item in message.items if item in known))
+    if extra and not ours:
+        raise _UnknownName(extra[0])
+    return ours, extra
 
 
 def _completes(
-    message: LabMessage, covered: tuple[LineKey, ...], lines: Sequence[LineRecord], codes: Codes
+    message: LabReport | LabRefusal, covered: tuple[LineKey, ...], lines: Sequence[LineRecord], codes: Codes, *, only_extra: bool
 ) -> tuple[LineKey, ...]:
     if not isinstance(message, LabReport) or message.status is not ReportStatus.FINAL:
         return ()
-    return covered if message.completes is None else _named(message.completes, lines, codes)
+    if message.completes is None:
+        return () if only_extra else covered
+    return _named(message.completes, lines, codes)
 
 
 def _named(names: Iterable[str], lines: Sequence[LineRecord], codes: Codes) -> tuple[LineKey, ...]:

@@ -265,6 +265,18 @@ class UploadRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostedDocument:
+    """A document that our own API serves under an unguessable `address`, until `expires_at` if there is an end."""
+
+    address: str
+    document: str
+    content_type: str
+    order: OrderKey
+    kept_at: datetime
+    expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
     """Something worth waking somebody for, from its start to its end. `key` names it; `text` identifies no patient."""
 

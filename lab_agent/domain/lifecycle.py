@@ -111,7 +111,7 @@ REPORT_MOVES = _moves(
     unmatched  -> matched unmapped held superseded dismissed
     unmapped   -> matched unmatched held superseded dismissed
     held       -> matched unmatched unmapped superseded dismissed
-    matched    -> delivered superseded held
+    matched    -> delivered superseded held unmapped dismissed
     delivered  -> superseded
     superseded ->
     dismissed  ->

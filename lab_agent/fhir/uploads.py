@@ -65,6 +65,8 @@ class UploadContext:
     item_codes: Mapping[str, str] = field(default_factory=dict)
     order_document_code: str | None = None
     send_interpretation: bool = False
+    send_notes: bool = False
+    send_documents: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,16 +98,29 @@ def plan_uploads(
     *,
     previous: Mapping[str, str] | None = None,
     translate: Translate = as_loinc,
+    named_by: LabReport | None = None,
 ) -> UploadPlan:
     """Plan the uploads of a report; `previous` gives the digests of what is on the service, by identifier value.
 
-    Raises `DataInvalidError` for a report that names a specimen which is not the order's, for one that covers no line, and where
+    `named_by` is the report as the laboratory system sent it, if `report` was translated: names are made of it. Raises
+    `DataInvalidError` for a report that names a specimen which is not the order's, for one that covers no line, and where
     nobody may read the results.
     """
     _check(context)
     known = previous or {}
-    observations = tuple(_observations(report, context, known, translate))
+    names = observation_names(named_by or report, context)
+    observations = tuple(_observations(report, names, context, known, translate))
     return UploadPlan(observations=observations, report=_report(report, context, known))
+
+
+def observation_ids(report: LabReport) -> tuple[str, ...]:
+    """The names of a report's observations for people: each with its parts joined by blanks."""
+    return tuple(" ".join(part for part in name if part != "code") for name in _names(report.observations))
+
+
+def observation_names(report: LabReport, context: UploadContext) -> tuple[str, ...]:
+    """The identifier values of a report's observations, in its order; each name is one observation from version to version."""
+    return tuple(stable_value(context.order_key, report.report_id, *name) for name in _names(report.observations))
 
 
 def with_results(report: Upload, observation_ids: Sequence[str]) -> Json:
@@ -128,10 +143,11 @@ def _check(context: UploadContext) -> None:
         raise DataInvalidError((Problem("results", "they cover no line of the order", "name a line or an item of the order"),))
 
 
-def _observations(report: LabReport, context: UploadContext, known: Mapping[str, str], translate: Translate) -> Iterator[Upload]:
-    names = _names(report.observations)
+def _observations(
+    report: LabReport, names: Sequence[str], context: UploadContext, known: Mapping[str, str], translate: Translate
+) -> Iterator[Upload]:
     for index, (observation, name) in enumerate(zip(report.observations, names, strict=True)):
-        identifier = Identifier(system=context.observation_system, value=stable_value(context.order_key, report.report_id, *name))
+        identifier = Identifier(system=context.observation_system, value=name)
         body = _observation(observation, report, context, identifier, translate, f"observations[{index}]")
         body["status"] = _status(observation.status.value, known.get(identifier.value), body)
         yield Upload(resource_type="Observation", identifier=identifier, body=body, digest=digest(body))
@@ -173,6 +189,7 @@ def _observation(
         "issued": out.date_time(observation.issued or report.issued),
         **out.value_of(observation, lambda document: _attachment(document, context), where),
         "interpretation": _interpretation(observation.flags, context),
+        "comment": observation.note if context.send_notes else None,
         "method": out.concept(observation.method) if observation.method else None,
         "specimen": _specimen(observation.specimen, context, where),
         "referenceRange": [part for each in observation.reference_ranges if (part := out.reference_range(each))] or None,
@@ -240,7 +257,7 @@ def _interpretation(flags: Collection[str], context: UploadContext) -> Json | No
 
 
 def _attachment(document: Document, context: UploadContext) -> Json:
-    url = document.url or context.document_urls.get(document.file or "")
+    url = (document.url or context.document_urls.get(document.file or "")) if context.send_documents else None
     fields = {
         "contentType": document.content_type,
         "language": document.language,

@@ -17,6 +17,7 @@ from lab_agent.domain.journal import (
     Effect,
     EffectKind,
     Event,
+    HostedDocument,
     LabelUse,
     LineRecord,
     NewEffect,
@@ -203,6 +204,18 @@ class Vault(Protocol):
         ...
 
 
+class Hosted(Protocol):
+    """Documents that our own API serves."""
+
+    def put(self, document: HostedDocument) -> None:
+        """Serve a document under its address from now on."""
+        ...
+
+    def get(self, address: str) -> HostedDocument | None:
+        """What is served under an address."""
+        ...
+
+
 class Book(Protocol):
     """Alerts, timelines, what refused what, and small facts."""
 
@@ -287,7 +300,7 @@ class Purge(Protocol):
         ...
 
     def documents(self, *, before: datetime, limit: int = 500) -> int:
-        """Forget documents kept since before then that no unfinished report names."""
+        """Forget documents kept since before then that no unfinished report names and that are not served (any more)."""
         ...
 
     def journal(self, *, before: datetime, limit: int = 500) -> int:
@@ -324,6 +337,11 @@ class UnitOfWork(Protocol):
     @property
     def vault(self) -> Vault:
         """Identification data and documents."""
+        ...
+
+    @property
+    def hosted(self) -> Hosted:
+        """Documents that our own API serves."""
         ...
 
     @property

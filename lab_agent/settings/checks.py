@@ -5,15 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lab_agent.errors import Problem
+from lab_agent.settings.api import ApiSettings
 from lab_agent.settings.exchange import ExchangeSettings
 from lab_agent.settings.lis import LisSettings
 from lab_agent.settings.problems import nearest
+from lab_agent.settings.results import ResultsSettings
 from lab_agent.settings.worker import WorkerSettings
 
 
-def contradictions(exchange: ExchangeSettings, worker: WorkerSettings, lis: LisSettings) -> tuple[Problem, ...]:
+def contradictions(
+    exchange: ExchangeSettings, worker: WorkerSettings, lis: LisSettings, results: ResultsSettings, api: ApiSettings
+) -> tuple[Problem, ...]:
     """Find what contradicts itself."""
-    return (*_intervals(worker), *_lease(exchange, worker, lis), *_adapters(exchange, lis))
+    return (*_intervals(worker), *_lease(exchange, worker, lis), *_adapters(exchange, lis), *_hosting(results, api))
+
+
+def _hosting(results: ResultsSettings, api: ApiSettings) -> Iterator[Problem]:
+    if results.documents == "host" and not api.public_url:
+        what = "is host, and nobody knows the address at which partners find documents"
+        yield Problem("results.documents", what, 'set api.public_url, or documents = "upload"')
 
 
 def _intervals(worker: WorkerSettings) -> Iterator[Problem]:

@@ -99,7 +99,7 @@ def load_settings(path: Path | None, environ: Mapping[str, str] | None = None) -
         settings = Settings(_build_sources=(layers, {}))
     except ValidationError as exc:
         raise SettingsError(_NO_FILE[: path is None] + problems + problems_of(exc, Settings, origins)) from None
-    if problems := problems + contradictions(settings.exchange, settings.worker, settings.lis):
+    if problems := problems + contradictions(settings.exchange, settings.worker, settings.lis, settings.results, settings.api):
         raise SettingsError(problems)
     return settings
 

@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import ClassVar
 
 import structlog
 
-from lab_agent import exact_json
 from lab_agent.codec import load_message
 from lab_agent.domain.coverage import Coverage, cover
 from lab_agent.domain.ids import ReportKey
 from lab_agent.domain.journal import Effect, EffectKind, Event, LineRecord, OrderRecord, ReportRecord
-from lab_agent.domain.lifecycle import ReportState
-from lab_agent.domain.results import Document, LabRefusal, LabReport
-from lab_agent.domain.systems import Systems
+from lab_agent.domain.lifecycle import WAITING_REPORTS, EffectState, ReportState
+from lab_agent.domain.results import Document, LabReport, ReportStatus
 from lab_agent.domain.versions import is_older
-from lab_agent.errors import PermanentFailure
-from lab_agent.fhir.uploads import UploadContext, UploadLine, UploadPlan, UploadSpecimen, plan_uploads, with_results
+from lab_agent.errors import DataInvalidError, PermanentFailure, TemporaryFailure
+from lab_agent.fhir.uploads import UploadPlan, observation_ids, with_results
 from lab_agent.ports.clock import Clock
+from lab_agent.ports.documents import Documents
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.store import Store, UnitOfWork
-from lab_agent.settings.exchange import ContractSettings
-from lab_agent.settings.results import ResultsSettings
 from lab_agent.steps.endings import cancel_lines, complete_lines
 from lab_agent.steps.follow import follow
 from lab_agent.steps.handler import Claim, Conclusion
 from lab_agent.steps.match import codes_of
+from lab_agent.steps.planning import Planning, documents_of
 from lab_agent.steps.upload import Uploader
 
 log = structlog.get_logger(__name__)
+
+_PRINTED = "printed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +47,20 @@ class Delivery:
     overtaken: bool
     documents: Mapping[str, tuple[bytes, str]]
     """Documents by their id in the vault: bytes and content type."""
+    gone: tuple[str, ...]
+    """Observations that the version before had, and this one has not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Uploads reports, those of one order in their order."""
+    """Uploads reports, those of one order in their order. `host_at` is where our own API serves documents, if it does."""
 
     exchange: Exchange
     store: Store
     clock: Clock
-    systems: Systems
-    contracts: Mapping[str, ContractSettings]
-    settings: ResultsSettings
-    report_system: str
-    observation_system: str
+    planning: Planning
+    documents: Documents
+    host_at: str | None = None
 
     kinds: ClassVar[frozenset[EffectKind]] = frozenset({EffectKind.DELIVER})
 
@@ -74,10 +75,17 @@ class Deliver:
     async def _deliver(self, claim: Claim, *, looking: bool) -> Conclusion:
         key = ReportKey(claim.effect.subject)
         delivery = await self.store.run(lambda uow: _load(uow, key))
+        if delivery.record.state is not ReportState.MATCHED:
+            return self._not_wanted(delivery)
         if delivery.overtaken:
             return self._superseded(delivery)
         uploader = Uploader(self.exchange, self.store, claim, delivery.order.key, key, looking)
-        reader = self._reader(delivery.order)
+        reader = self.planning.reader(delivery.order)
+        delivery = await self._with_print(delivery)
+        try:
+            await self._plan(delivery, reader, {}, uploader)  # before anything is sent
+        except DataInvalidError as exc:
+            return self._held(delivery, exc)
         urls = await self._bring_documents(uploader, delivery, reader)
         plan = await self._plan(delivery, reader, urls, uploader)
         observations = [await uploader.bring(each.resource_type, each.identifier, each.body) for each in plan.observations]
@@ -86,51 +94,43 @@ class Deliver:
         log.info("report delivered", action="report_delivered", order=delivery.order.key, observations=len(observations))
         return self._delivered(delivery)
 
-    def _reader(self, order: OrderRecord) -> str:
-        """Guid of the partner: set for the contract, else the owner of the ProcedureRequests (interface: Authentication 8)."""
-        contract = self.contracts.get(order.contract or "", ContractSettings())
-        reader = contract.counterparty or order.counterparty
-        if not reader:
-            raise PermanentFailure(
-                "it is not known who may read this report: the order names no owner. "
-                f"Set counterparty in [exchange.contracts.{order.contract}], then retry"
-            )
-        return reader
+    async def _with_print(self, delivery: Delivery) -> Delivery:
+        """Add a PDF of the observations where the LIS gave no document and one is wanted."""
+        message = delivery.message
+        if message.documents or not message.observations or message.status is not ReportStatus.FINAL:
+            return delivery
+        requisition = delivery.order.requisition
+        heading = requisition.value if requisition else delivery.order.key
+        made = await asyncio.to_thread(self.documents.printed, message, heading)
+        if made is None:
+            return delivery
+        document = Document(file=_PRINTED, content_type="application/pdf")
+        kept = {**delivery.documents, _PRINTED: (made, "application/pdf")}
+        return replace(delivery, message=replace(message, documents=(document,)), documents=kept)
 
     async def _bring_documents(self, uploader: Uploader, delivery: Delivery, reader: str) -> dict[str, str]:
-        if self.settings.documents == "none":
+        if self.planning.settings.documents == "none":
             return {}
         urls = {}
         for document, (content, content_type) in delivery.documents.items():
-            name = f"{delivery.order.key}.{document}"
-            urls[document] = f"fhir/Binary/{await uploader.bring_document(name, content, content_type, reader)}"
+            if self.host_at is not None:
+                address = await uploader.bring_hosted(content, content_type, self._expiry(), self.clock.now())
+                urls[document] = f"{self.host_at.rstrip('/')}/documents/{address}"
+            else:
+                urls[document] = f"fhir/Binary/{await uploader.bring_document(content, content_type, reader)}"
         return urls
 
+    def _expiry(self) -> datetime | None:
+        days = self.planning.settings.host_days
+        return None if days is None else self.clock.now() + timedelta(days=days)
+
     async def _plan(self, delivery: Delivery, reader: str, urls: Mapping[str, str], uploader: Uploader) -> UploadPlan:
-        context = UploadContext(
-            order_key=delivery.order.key,
-            systems=self.systems,
-            report_system=self.report_system,
-            observation_system=self.observation_system,
-            subject=delivery.order.patient_reference or "",
-            readers=(reader,),
-            lines=tuple(
-                UploadLine(key=line.key, procedure_request_id=line.procedure_request_id, item=line.item or "")
-                for line in delivery.lines
-                if line.procedure_request_id is not None
-            ),
-            covered=delivery.coverage.lines,
-            specimens=_specimens(delivery.order),
-            document_urls=urls,
-            item_codes=_item_codes(delivery.order),
-            order_document_code=self.settings.order_document_code,
-            send_interpretation=self.settings.send_interpretation,
-        )
-        blank = plan_uploads(delivery.message, context)
+        given = (delivery.message, delivery.order, delivery.lines, delivery.coverage)
+        blank = self.planning.plan(*given, reader=reader, urls=urls)
         identifiers = [each.identifier.value for each in (*blank.observations, blank.report)]
         known = {identifier: await uploader.known(identifier) for identifier in identifiers}
         previous = {identifier: upload.digest for identifier, upload in known.items() if upload is not None}
-        return plan_uploads(delivery.message, context, previous=previous)
+        return self.planning.plan(*given, reader=reader, urls=urls, previous=previous)
 
     def _delivered(self, delivery: Delivery) -> Conclusion:
         now = self.clock.now()
@@ -141,7 +141,7 @@ class Deliver:
             complete_lines(uow, order, delivery.coverage.completes, now)
             cancel_lines(uow, order, delivery.coverage.not_performed, now)
             text = f"{delivery.message.status.value} report {delivery.message.report_id} is on the service"
-            uow.book.tell(Event(order=order, at=now, action="delivered", text=text))
+            uow.book.tell(Event(order=order, at=now, action="delivered", text=text + _left_out(delivery)))
             follow(uow, order, now, ending=effect)
             return effect.done(now)
 
@@ -158,19 +158,40 @@ class Deliver:
 
         return write
 
+    def _held(self, delivery: Delivery, error: DataInvalidError) -> Conclusion:
+        """Hold what could be delivered when it was matched and cannot be now (a table was changed since)."""
+        now = self.clock.now()
+        unmapped = self.planning.unmapped(delivery.message)
+        reason = unmapped or "; ".join(str(problem) for problem in error.problems)
+        state = ReportState.UNMAPPED if unmapped else ReportState.HELD
+
+        def write(uow: UnitOfWork, effect: Effect) -> Effect:
+            uow.reports.save(uow.reports.take(delivery.record.key).become(state, now, reason))
+            uow.book.tell(Event(order=delivery.order.key, at=now, action="result_held", text=reason))
+            return effect.obsolete(now, reason)
+
+        return write
+
+    def _not_wanted(self, delivery: Delivery) -> Conclusion:
+        now = self.clock.now()
+
+        def write(uow: UnitOfWork, effect: Effect) -> Effect:
+            follow(uow, delivery.order.key, now, ending=effect)
+            return effect.obsolete(now, f"the report is {delivery.record.state.value}")
+
+        return write
+
 
 def _load(uow: UnitOfWork, key: ReportKey) -> Delivery:
     record = uow.reports.take(key)
     message = load_message(record.body)
-    if record.order is None or isinstance(message, LabRefusal):
+    if record.order is None or not isinstance(message, LabReport):
         raise PermanentFailure("this message has no report to deliver")
     order = uow.orders.take(record.order)
     lines = uow.orders.lines(order.key)
-    delivered = [
-        other
-        for other in uow.reports.versions(order.key, message.report_id)
-        if other.state is ReportState.DELIVERED and other.key != key
-    ]
+    others = [other for other in uow.reports.versions(order.key, message.report_id) if other.key != key]
+    delivered = [other for other in others if other.state is ReportState.DELIVERED]
+    _wait_for_newer(uow, record, others)
     return Delivery(
         record=record,
         message=message,
@@ -179,44 +200,42 @@ def _load(uow: UnitOfWork, key: ReportKey) -> Delivery:
         coverage=cover(message, lines, codes_of(order)),
         overtaken=any(is_older(record, other) for other in delivered),
         documents=_documents(uow, message),
+        gone=_gone(delivered, message),
     )
 
 
+def _wait_for_newer(uow: UnitOfWork, record: ReportRecord, others: list[ReportRecord]) -> None:
+    """An older version that a person sends on its way again must not run beside a newer one."""
+    newer = {other.key for other in others if other.state is ReportState.MATCHED and is_older(record, other)}
+    open_ones = uow.effects.of_order(record.order) if newer and record.order else ()
+    if any(each.subject in newer and each.begun and each.state is not EffectState.PARKED for each in open_ones):
+        raise TemporaryFailure("a newer version of this report is under way")
+
+
+def _gone(delivered: list[ReportRecord], message: LabReport) -> tuple[str, ...]:
+    """Names of the observations that the version on the service has and this one has not."""
+    before = [load_message(each.body) for each in delivered]
+    names = [name for each in before if isinstance(each, LabReport) for name in observation_ids(each)]
+    return tuple(name for name in names if name not in observation_ids(message))
+
+
+def _left_out(delivery: Delivery) -> str:
+    if not delivery.gone:
+        return ""
+    return f"; it names {', '.join(delivery.gone)} no more, which stay on the service as they were"
+
+
 def _documents(uow: UnitOfWork, message: LabReport) -> dict[str, tuple[bytes, str]]:
-    attached = (observation.value_attachment for observation in message.observations)
-    documents: list[Document] = [document for document in (*message.documents, *attached) if document is not None]
-    found = {document.file: uow.vault.document(document.file) for document in documents if document.file}
-    if gone := [name for name, kept in found.items() if kept is None]:
+    documents = [document for document in documents_of(message) if document.file]
+    found = {document.file or "": (uow.vault.document(document.file or ""), document.content_type) for document in documents}
+    if gone := [name for name, (kept, _) in found.items() if kept is None]:
         raise PermanentFailure(f"document {gone[0]} of this report is not kept any more; let the laboratory system send it again")
-    return {name: kept for name, kept in found.items() if kept is not None}
+    return {name: (kept[0], content_type) for name, (kept, content_type) in found.items() if kept is not None}
 
 
 def _settle_versions(uow: UnitOfWork, delivery: Delivery, now: datetime) -> None:
     for other in uow.reports.versions(delivery.order.key, delivery.message.report_id):
         if other.key == delivery.record.key:
             uow.reports.save(other.become(ReportState.DELIVERED, now))
-        elif other.state is ReportState.DELIVERED:
+        elif other.state is ReportState.DELIVERED or (other.state in WAITING_REPORTS and is_older(other, delivery.record)):
             uow.reports.save(other.become(ReportState.SUPERSEDED, now, "a newer version was delivered"))
-
-
-def _specimens(order: OrderRecord) -> tuple[UploadSpecimen, ...]:
-    """The order's specimens as it went to the laboratory, by id and barcode."""
-    if order.lab_order is None:
-        return ()
-    return tuple(
-        UploadSpecimen(
-            id=specimen["id"],
-            barcodes=frozenset(
-                box[kind] for box in specimen.get("containers", ()) for kind in ("barcode", "second_barcode") if box.get(kind)
-            ),
-        )
-        for specimen in exact_json.loads(order.lab_order).get("specimens", ())
-    )
-
-
-def _item_codes(order: OrderRecord) -> dict[str, str]:
-    """Laboratory code → nomenclature code, as the order went to the laboratory."""
-    if order.lab_order is None:
-        return {}
-    lines = exact_json.loads(order.lab_order)["lines"]
-    return {line["lab_code"]: line["item"] for line in lines if line.get("lab_code")}

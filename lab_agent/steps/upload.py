@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import secrets
 from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
 
 from lab_agent.domain.ids import OrderKey, ReportKey, ResourceId
-from lab_agent.domain.journal import UploadRecord
+from lab_agent.domain.journal import HostedDocument, UploadRecord
 from lab_agent.domain.values import Identifier
 from lab_agent.errors import SeveralMatches, StaleVersion, TemporaryFailure
 from lab_agent.fhir.stable import digest
 from lab_agent.ports.exchange import Exchange, Json, Saved
-from lab_agent.ports.store import Store
+from lab_agent.ports.store import Store, UnitOfWork
 from lab_agent.steps.handler import Claim
 
 CONFLICTS = 3
-_OURS = frozenset({"interpretation", "method", "specimen", "referenceRange", "result", "presentedForm"})
+FINAL = frozenset({"final", "amended"})
+_OURS = frozenset({"comment", "interpretation", "method", "specimen", "referenceRange", "result", "presentedForm"})
 """Fields of Observation and DiagnosticReport that we write or leave out, beside value[x]; others are always written."""
 
 
@@ -42,13 +45,14 @@ class Uploader:
         if there is None:
             await self.claim.begin()
             there = await self.exchange.create(resource_type, body, if_none_exist=identifier)
-        if there.created or _carries(there.body, body):
+        if there.created or _carries(there.body, body) or _carries(there.body, still_final(there.body, body)):
             await self._remember(there, identifier, body)
             return there.id
         return await self._replace(resource_type, there.id, identifier, body)
 
-    async def bring_document(self, name: str, content: bytes, content_type: str, reader: str) -> str:
+    async def bring_document(self, content: bytes, content_type: str, reader: str) -> str:
         """Create a Binary, once as far as we know; give its id. It has no identifier: an orphan of a lost reply is harmless."""
+        name = f"{self.order}.{sha256(content).hexdigest()}"
         known = await self.known(name)
         if known is not None:
             return known.resource_id
@@ -56,6 +60,31 @@ class Uploader:
         saved = await self.exchange.upload_document(content, content_type, readers=(reader,))
         await self._remember(saved, Identifier(value=name), {})
         return saved.id
+
+    async def bring_hosted(self, content: bytes, content_type: str, expires_at: datetime | None, now: datetime) -> str:
+        """Let our own API serve a document; give the unguessable part of its address, the same one for every try."""
+        name = f"{self.order}.hosted.{sha256(content).hexdigest()}"
+        known = await self.known(name)
+        if known is not None:
+            return known.resource_id
+        address = secrets.token_urlsafe(32)
+
+        def write(uow: UnitOfWork) -> None:
+            document = uow.vault.put_document(content, content_type, at=now)
+            uow.hosted.put(
+                HostedDocument(
+                    address=address,
+                    document=document,
+                    content_type=content_type,
+                    order=self.order,
+                    kept_at=now,
+                    expires_at=expires_at,
+                )
+            )
+            uow.uploads.put(self._record(name, "hosted", ResourceId(address), "", ""))
+
+        await self.claim.write(write)
+        return address
 
     async def known(self, identifier: str) -> UploadRecord | None:
         """What is known here of the resource with this identifier."""
@@ -69,8 +98,12 @@ class Uploader:
         return found[0] if found else None
 
     async def _replace(self, resource_type: str, resource_id: str, identifier: Identifier, body: Json) -> str:
-        for _ in range(CONFLICTS):
+        for attempt in range(CONFLICTS):
             current = await self.exchange.read(resource_type, ResourceId(resource_id))
+            body = still_final(current.body, body)
+            if (self.looking or attempt) and _carries(current.body, body):
+                await self._remember(current, identifier, body)  # an earlier try did it, and its reply was lost
+                return current.id
             await self.claim.begin()
             foreign = {name: value for name, value in current.body.items() if not _is_ours(name)}
             changed = {**foreign, **body, "id": current.id, "meta": current.body.get("meta", body.get("meta"))}
@@ -83,16 +116,20 @@ class Uploader:
         raise TemporaryFailure(f"{resource_type} {resource_id} was changed by somebody else {CONFLICTS} times while we wrote it")
 
     async def _remember(self, saved: Saved, identifier: Identifier, body: Json) -> None:
-        upload = UploadRecord(
-            identifier=identifier.value,
-            resource_type=saved.resource_type,
-            resource_id=saved.id,
-            version=saved.version,
-            digest=digest(body) if body else "",
+        content = digest(body) if body else ""
+        upload = self._record(identifier.value, saved.resource_type, saved.id, saved.version, content)
+        await self.claim.write(lambda uow: uow.uploads.put(upload))
+
+    def _record(self, identifier: str, resource_type: str, resource_id: ResourceId, version: str, content: str) -> UploadRecord:
+        return UploadRecord(
+            identifier=identifier,
+            resource_type=resource_type,
+            resource_id=resource_id,
+            version=version,
+            digest=content,
             order=self.order,
             report=self.report,
         )
-        await self.claim.write(lambda uow: uow.uploads.put(upload))
 
 
 def _is_ours(name: str) -> bool:
@@ -100,6 +137,20 @@ def _is_ours(name: str) -> bool:
     return name.startswith("value") or name in _OURS
 
 
-def _carries(there: Mapping[str, object], wanted: Mapping[str, object]) -> bool:
-    """Whether the resource on the service has all that we would write into it."""
-    return digest({key: there.get(key) for key in wanted}) == digest(wanted)
+def _carries(there: Json, wanted: Json) -> bool:
+    """Whether the resource on the service has all that we would write into it, and nothing that we would leave out."""
+    ours = {key: value for key, value in there.items() if key in wanted or _is_ours(key)}
+    return digest(ours) == digest(wanted)
+
+
+def still_final(there: Json, wanted: Json) -> Json:
+    """What we write over a resource that is there: what was final stays so, and a value that changes after that is amended.
+
+    The plan knows this from our own journal; where that has forgotten (a lost reply, a restored backup), the service knows it.
+    """
+    if there.get("status") not in FINAL:
+        return wanted
+    if wanted.get("resourceType") != "Observation":
+        return {**wanted, "status": "final"}
+    same = _carries({**there, "status": None}, {**wanted, "status": None})
+    return {**wanted, "status": there["status"] if same else "amended"}

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from lab_agent.ports.store import UnitOfWork
-from lab_agent.store.memory_books import MemoryBook, MemoryTokens, MemoryUploads, MemoryUsers, MemoryVault
+from lab_agent.store.memory_books import MemoryBook, MemoryHosted, MemoryTokens, MemoryUploads, MemoryUsers, MemoryVault
 from lab_agent.store.memory_effects import MemoryEffects
 from lab_agent.store.memory_offer import MemoryApiTokens, MemoryCatalogues, MemoryEtaNotices, MemoryLabels
 from lab_agent.store.memory_orders import MemoryOrders
@@ -34,6 +34,7 @@ class MemoryUnitOfWork:
         self.reports = MemoryReports(shelf)
         self.uploads = MemoryUploads(shelf)
         self.vault = MemoryVault(shelf)
+        self.hosted = MemoryHosted(shelf)
         self.book = MemoryBook(shelf)
         self.tokens = MemoryTokens(shelf)
         self.users = MemoryUsers(shelf)

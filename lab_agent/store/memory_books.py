@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.journal import Alert, Event, StoredToken, UploadRecord
+from lab_agent.domain.journal import Alert, Event, HostedDocument, StoredToken, UploadRecord
 from lab_agent.errors import AlreadyKnownError, LeaseLostError, StoreError
 from lab_agent.ports.store import UserRecord
 from lab_agent.store.memory_shelf import Shelf
@@ -53,6 +53,21 @@ class MemoryVault:
         """A document and its content type; None once it was purged."""
         found = self._shelf.documents.get(document)
         return None if found is None else found[:2]
+
+
+class MemoryHosted:
+    """Documents that our own API serves."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+
+    def put(self, document: HostedDocument) -> None:
+        """Serve a document under its address from now on."""
+        self._shelf.hosted[document.address] = document
+
+    def get(self, address: str) -> HostedDocument | None:
+        """What is served under an address."""
+        return self._shelf.hosted.get(address)
 
 
 class MemoryBook:

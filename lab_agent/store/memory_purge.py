@@ -23,9 +23,10 @@ class MemoryPurge:
         return len(keys)
 
     def documents(self, *, before: datetime, limit: int = 500) -> int:
-        """Forget documents kept since before then that no unfinished report names."""
+        """Forget documents kept since before then that no unfinished report names and that are not served (any more)."""
         bodies = [each.body for each in self._shelf.reports.values() if each.state not in FINISHED_REPORTS]
-        old = [name for name, (_, _, at) in self._shelf.documents.items() if at < before]
+        served = {each.document for each in self._shelf.hosted.values() if each.expires_at is None or each.expires_at >= before}
+        old = [name for name, (_, _, at) in self._shelf.documents.items() if at < before and name not in served]
         unused = [name for name in old if not any(f'"{name}"'.encode() in body for body in bodies)][:limit]
         for name in unused:
             del self._shelf.documents[name]
@@ -52,6 +53,7 @@ class MemoryPurge:
         shelf.identities = {key: each for key, each in shelf.identities.items() if key not in gone}
         shelf.lines = {key: each for key, each in shelf.lines.items() if each.order not in gone}
         shelf.uploads = {key: each for key, each in shelf.uploads.items() if each.order not in gone}
+        shelf.hosted = {key: each for key, each in shelf.hosted.items() if each.order not in gone}
         shelf.labels = [each for each in shelf.labels if each.order not in gone]
         shelf.events = [each for each in shelf.events if each.order not in gone]
 

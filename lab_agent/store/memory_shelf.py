@@ -10,6 +10,7 @@ from lab_agent.domain.journal import (
     Alert,
     Effect,
     Event,
+    HostedDocument,
     LabelUse,
     LineRecord,
     OrderRecord,
@@ -35,6 +36,7 @@ class Shelf:
     uploads: dict[str, UploadRecord] = field(default_factory=dict)
     identities: dict[str, bytes] = field(default_factory=dict)
     documents: dict[str, tuple[bytes, str, datetime]] = field(default_factory=dict)
+    hosted: dict[str, HostedDocument] = field(default_factory=dict)
     alerts: list[Alert] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     refusals: list[tuple[str, str, datetime]] = field(default_factory=list)

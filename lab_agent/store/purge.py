@@ -16,6 +16,7 @@ from lab_agent.store.tables import (
     documents,
     effects,
     events,
+    hosted,
     identities,
     labels,
     lines,
@@ -27,7 +28,7 @@ from lab_agent.store.tables import (
 
 _SETTLED = frozenset(EffectState) - OPEN_EFFECTS
 _DOCUMENT_ID = re.compile(rb'"([0-9a-f]{64})"')
-_OF_AN_ORDER = (labels, lines, effects, events, refusals, uploads, reports, identities)
+_OF_AN_ORDER = (labels, lines, effects, events, refusals, uploads, reports, hosted, identities)
 
 
 class SqlPurge:
@@ -42,8 +43,8 @@ class SqlPurge:
         return self._delete(identities.c.order_key, self._connection.scalars(_finished(before, limit).where(have.exists())).all())
 
     def documents(self, *, before: datetime, limit: int = 500) -> int:
-        """Forget documents kept since before then that no unfinished report names."""
-        needed = self._documents_in_use()
+        """Forget documents kept since before then that no unfinished report names and that are not served (any more)."""
+        needed = self._documents_in_use() | self._documents_served(before)
         old = select(documents.c.id).where(documents.c.kept_at < before).order_by(documents.c.kept_at).limit(limit + len(needed))
         return self._delete(documents.c.id, [name for name in self._connection.scalars(old) if name not in needed][:limit])
 
@@ -67,6 +68,10 @@ class SqlPurge:
     def _documents_in_use(self) -> frozenset[str]:
         bodies = self._connection.scalars(select(reports.c.body).where(~among(reports.c.state, FINISHED_REPORTS)))
         return frozenset(name.decode() for body in bodies for name in _DOCUMENT_ID.findall(body))
+
+    def _documents_served(self, since: datetime) -> frozenset[str]:
+        lasting = hosted.c.expires_at.is_(None) | (hosted.c.expires_at >= since)
+        return frozenset(self._connection.scalars(select(hosted.c.document).where(lasting)))
 
     def _delete_some(self, table: Table, key: Any, which: Any, limit: int) -> None:
         self._delete(key, self._connection.scalars(select(key).select_from(table).where(which).limit(limit)).all())

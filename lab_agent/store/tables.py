@@ -286,6 +286,19 @@ class DocumentRow(Row, table=True):
     kept_at: datetime = _need(UtcDateTime(), index=True)
 
 
+class HostedRow(Row, table=True):
+    """A document that our own API serves (`HostedDocument`)."""
+
+    __tablename__ = "hosted"
+
+    address: str = _need(PlainText(), primary_key=True)
+    document: str = _need(PlainText(), index=True)
+    content_type: str = _need(PlainText())
+    order_key: str = _need(PlainText(), index=True)
+    kept_at: datetime = _need(UtcDateTime())
+    expires_at: datetime | None = _may(UtcDateTime())
+
+
 # --- tokens and accounts ----------------------------------------------------------------------------------------------------
 
 
@@ -408,6 +421,7 @@ alerts: Table = METADATA.tables["alerts"]
 notes: Table = METADATA.tables["notes"]
 identities: Table = METADATA.tables["identities"]
 documents: Table = METADATA.tables["documents"]
+hosted: Table = METADATA.tables["hosted"]
 tokens: Table = METADATA.tables["tokens"]
 leases: Table = METADATA.tables["leases"]
 users: Table = METADATA.tables["users"]

@@ -19,6 +19,7 @@ from lab_agent.ports.store import UnitOfWork
 from lab_agent.store.book import SqlBook
 from lab_agent.store.effects import SqlEffects
 from lab_agent.store.engine import READ_ONLY, open_engine, parse
+from lab_agent.store.hosted import SqlHosted
 from lab_agent.store.offer import SqlApiTokens, SqlCatalogues, SqlEtaNotices, SqlLabels
 from lab_agent.store.orders import SqlOrders
 from lab_agent.store.purge import SqlPurge
@@ -45,6 +46,7 @@ class SqlUnitOfWork:
         self.reports = SqlReports(connection)
         self.uploads = SqlUploads(connection)
         self.vault = SqlVault(connection, cipher)
+        self.hosted = SqlHosted(connection)
         self.book = SqlBook(connection)
         self.tokens = SqlTokens(connection, cipher)
         self.users = SqlUsers(connection)

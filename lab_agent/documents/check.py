@@ -1,0 +1,51 @@
+"""Whether a document is what its type says, by its first bytes. Pure.
+
+A clinic that gets a page of HTML under the name of a PDF has no result at all: it is held here, where somebody can mend it.
+"""
+
+from __future__ import annotations
+
+_HTML = (b"<!doctype html", b"<html", b"<head", b"<body")
+_SIGNS: tuple[tuple[bytes, str], ...] = (
+    (b"%PDF-", "application/pdf"),
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF8", "image/gif"),
+    (b"II*\x00", "image/tiff"),
+    (b"MM\x00*", "image/tiff"),
+    (b"{\\rtf", "application/rtf"),
+    (b"PK\x03\x04", "application/zip"),
+)
+_ALIASES = {"text/rtf": "application/rtf", "image/jpg": "image/jpeg", "application/xhtml+xml": "text/html"}
+_ZIPPED = ("application/vnd.", "application/epub", "application/x-zip")
+_RECOGNISED = frozenset(kind for _, kind in _SIGNS) | {"text/html"}
+_PDF_WITHIN = 1024
+
+
+def kind_of(content: bytes) -> str | None:
+    """The media type that the bytes show; None where they show none of those that are known here."""
+    start = content[:_PDF_WITHIN]
+    for sign, kind in _SIGNS:
+        if start.startswith(sign):
+            return kind
+    if b"%PDF-" in start:
+        return "application/pdf"
+    text = start.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    return "text/html" if text.startswith(_HTML) else None
+
+
+def wrong_with(content: bytes, content_type: str, limit: int) -> str | None:
+    """What keeps a document from being sent; None for nothing. `limit` is in bytes."""
+    if not content or len(content) > limit:
+        return f"has {len(content)} bytes, more than results.max_document = {limit}" if content else "is empty"
+    declared = content_type.partition(";")[0].strip().lower()
+    declared = _ALIASES.get(declared, declared)
+    if "/" not in declared:
+        return f"says that it is {content_type!r}, which is no media type"
+    shown = kind_of(content)
+    if shown == "application/zip" and declared.startswith(_ZIPPED):
+        return None
+    odd = declared.startswith("text/") and b"\0" in content
+    if shown != declared and (odd or declared in _RECOGNISED or shown in {"text/html", "application/pdf"}):
+        return f"says that it is {declared}, and is {shown or 'nothing of that kind'}"
+    return None

@@ -1,0 +1,95 @@
+"""A report in the laboratory's words into one in the exchange's words; and what the tables lack for that. Pure.
+
+Nothing but codes and units changes: values keep their digits, and the names by which observations are told apart from version
+to version are made of the laboratory's own codes, so that a mended table renames nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from lab_agent.domain.results import LabReport, ReportedObservation
+from lab_agent.domain.values import CodeableConcept, Quantity
+from lab_agent.mappings.tables import Tables
+
+T = TypeVar("T")
+
+
+class Sort(StrEnum):
+    """What a table lacks."""
+
+    CODE = "code"
+    UNIT = "unit"
+    ANSWER = "answer"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Missing:
+    """Something that a report uses and that no table translates; an answer also names its observation."""
+
+    sort: Sort
+    value: str
+    observation: str | None = None
+
+    def __str__(self) -> str:
+        """Say it as a reason."""
+        of = f" of {self.observation}" if self.observation else ""
+        return f"{self.sort.value} {self.value!r}{of} is not mapped"
+
+
+def missing(report: LabReport, tables: Tables) -> tuple[Missing, ...]:
+    """What the tables lack for this report, each once, in the report's order."""
+    return tuple(dict.fromkeys(each for one in report.observations for each in _missing(one, tables)))
+
+
+def translated(report: LabReport, tables: Tables) -> LabReport:
+    """The report with its units and coded answers in the exchange's words; what has no row stays as it is."""
+    return replace(report, observations=tuple(_translated(one, tables) for one in report.observations))
+
+
+def _missing(observation: ReportedObservation, tables: Tables) -> Iterator[Missing]:
+    if tables.code(observation.code) is None:
+        yield Missing(Sort.CODE, observation.code.code)
+    for amount in _quantities(observation):
+        if tables.unit(amount) is None:
+            yield Missing(Sort.UNIT, amount.code or amount.unit or "")
+    concept = observation.value_codeable_concept
+    for coding in concept.coding if concept else ():
+        if tables.answer(observation.code.code, coding) is None:
+            yield Missing(Sort.ANSWER, coding.code, observation.code.code)
+
+
+def _translated(observation: ReportedObservation, tables: Tables) -> ReportedObservation:
+    changed = _each_quantity(observation, lambda amount: tables.unit(amount) or amount)
+    concept = changed.value_codeable_concept
+    if concept is None:
+        return changed
+    codings = (each for one in concept.coding for each in tables.answer(observation.code.code, one) or (one,))
+    return replace(changed, value_codeable_concept=CodeableConcept(coding=tuple(dict.fromkeys(codings)), text=concept.text))
+
+
+def _quantities(value: Any) -> list[Quantity]:
+    found: list[Quantity] = []
+
+    def keep(amount: Quantity) -> Quantity:
+        found.append(amount)
+        return amount
+
+    _each_quantity(value, keep)
+    return found
+
+
+def _each_quantity(value: T, change: Callable[[Quantity], Quantity]) -> T:
+    """The value with every quantity in it changed, however deep it lies."""
+    if isinstance(value, Quantity):
+        return change(value)  # type: ignore[return-value]
+    if isinstance(value, tuple):
+        return tuple(_each_quantity(item, change) for item in value)  # type: ignore[return-value]
+    if is_dataclass(value) and not isinstance(value, type):
+        members = {each.name: getattr(value, each.name) for each in fields(value)}
+        new = {name: _each_quantity(item, change) for name, item in members.items()}
+        return replace(value, **{name: item for name, item in new.items() if item is not members[name]})
+    return value

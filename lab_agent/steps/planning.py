@@ -1,0 +1,157 @@
+"""From a report to its uploads: what matching tries out and delivery does, so that what was matched can be delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from lab_agent import exact_json
+from lab_agent.domain.coverage import Coverage
+from lab_agent.domain.journal import LineRecord, OrderRecord
+from lab_agent.domain.results import Document, LabReport
+from lab_agent.domain.systems import Systems
+from lab_agent.domain.values import CodeableConcept, Coding
+from lab_agent.errors import DataInvalidError, PermanentFailure, Problem
+from lab_agent.fhir.uploads import UploadContext, UploadLine, UploadPlan, UploadSpecimen, plan_uploads
+from lab_agent.mappings.apply import missing, translated
+from lab_agent.mappings.tables import Tables
+from lab_agent.settings.exchange import ContractSettings
+from lab_agent.settings.results import ResultsSettings
+
+_NO_TABLES = "the mapping tables cannot be read; `lab-agent mappings check` says what is wrong"
+_FIX = "add rows to the mapping tables, then `lab-agent mappings release`"
+
+
+class Mappings(Protocol):
+    """The mapping tables of this installation."""
+
+    def current(self) -> Tables | None:
+        """Those in force; None where they could not be read."""
+        ...
+
+    def reload(self) -> bool:
+        """Read them again; whether they could be read."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NoMappings:
+    """An installation without tables."""
+
+    tables: Tables = field(default_factory=Tables)
+
+    def current(self) -> Tables:
+        """Give the tables that translate nothing."""
+        return self.tables
+
+    def reload(self) -> bool:
+        """Do nothing."""
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planning:
+    """Plans uploads for this installation."""
+
+    systems: Systems
+    contracts: Mapping[str, ContractSettings]
+    settings: ResultsSettings
+    report_system: str
+    observation_system: str
+    mappings: Mappings
+
+    def unmapped(self, message: LabReport) -> str | None:
+        """Why the report cannot be said in the exchange's words yet; None where it can."""
+        tables = self.mappings.current()
+        if tables is None:
+            return _NO_TABLES
+        lacking = [str(each) for each in missing(message, tables)]
+        return f"{'; '.join(lacking)} — {_FIX}" if lacking else None
+
+    def reader(self, order: OrderRecord) -> str:
+        """Guid of the partner: set for the contract, else the owner of the ProcedureRequests (interface: Authentication 8)."""
+        contract = self.contracts.get(order.contract or "", ContractSettings())
+        reader = contract.counterparty or order.counterparty
+        if not reader:
+            raise PermanentFailure(
+                "it is not known who may read this report: the order names no owner. "
+                f"Set counterparty in [exchange.contracts.{order.contract}], then retry"
+            )
+        return reader
+
+    def plan(
+        self,
+        message: LabReport,
+        order: OrderRecord,
+        lines: Iterable[LineRecord],
+        coverage: Coverage,
+        *,
+        reader: str,
+        urls: Mapping[str, str],
+        previous: Mapping[str, str] | None = None,
+    ) -> UploadPlan:
+        """Plan the uploads. Raises `DataInvalidError` for what has no legal form on the wire."""
+        tables = self.mappings.current()
+        if tables is None:
+            raise DataInvalidError((Problem("mappings", _NO_TABLES),))
+        context = UploadContext(
+            order_key=order.key,
+            systems=self.systems,
+            report_system=self.report_system,
+            observation_system=self.observation_system,
+            subject=order.patient_reference or "",
+            readers=(reader,),
+            lines=tuple(
+                UploadLine(key=line.key, procedure_request_id=line.procedure_request_id, item=line.item or "")
+                for line in lines
+                if line.procedure_request_id is not None
+            ),
+            covered=coverage.lines,
+            specimens=_specimens(order),
+            document_urls=urls,
+            item_codes=_item_codes(order),
+            order_document_code=self.settings.order_document_code,
+            send_interpretation=self.settings.send_interpretation,
+            send_notes=self.settings.send_notes,
+            send_documents=self.settings.documents != "none",
+        )
+        return plan_uploads(
+            translated(message, tables), context, previous=previous, named_by=message, translate=lambda code: _code(tables, code)
+        )
+
+
+def documents_of(message: LabReport) -> tuple[Document, ...]:
+    """The documents of a report, and those that are values of its observations."""
+    attached = (observation.value_attachment for observation in message.observations)
+    return tuple(document for document in (*message.documents, *attached) if document is not None)
+
+
+def _code(tables: Tables, local: Coding) -> CodeableConcept:
+    concept = tables.code(local)
+    if concept is None:
+        raise DataInvalidError((Problem("observation code", f"{local.code!r} is not mapped", _FIX),))
+    return concept
+
+
+def _specimens(order: OrderRecord) -> tuple[UploadSpecimen, ...]:
+    """The order's specimens as it went to the laboratory, by id and barcode."""
+    if order.lab_order is None:
+        return ()
+    return tuple(
+        UploadSpecimen(
+            id=specimen["id"],
+            barcodes=frozenset(
+                box[kind] for box in specimen.get("containers", ()) for kind in ("barcode", "second_barcode") if box.get(kind)
+            ),
+        )
+        for specimen in exact_json.loads(order.lab_order).get("specimens", ())
+    )
+
+
+def _item_codes(order: OrderRecord) -> dict[str, str]:
+    """Laboratory code → nomenclature code, as the order went to the laboratory."""
+    if order.lab_order is None:
+        return {}
+    lines = exact_json.loads(order.lab_order)["lines"]
+    return {line["lab_code"]: line["item"] for line in lines if line.get("lab_code")}

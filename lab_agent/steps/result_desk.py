@@ -1,0 +1,169 @@
+"""The match desk: what a person decides about results that wait, from the command line or the status page.
+
+Every decision says who took it, when and why: in the order's timeline where the order is known, and in the result's own reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from lab_agent.codec import dump_message, load_message
+from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
+from lab_agent.domain.journal import Effect, EffectKind, Event, ReportRecord
+from lab_agent.domain.lifecycle import WAITING_REPORTS, EffectState, ReportState
+from lab_agent.domain.results import LabMessage, LabReceipt, LabReport
+from lab_agent.errors import IllegalMoveError, StoreError
+from lab_agent.ports.store import Store, UnitOfWork
+from lab_agent.steps.match import Matcher
+
+WAITS_FOR_A_PERSON = frozenset({EffectState.PARKED, EffectState.REVIEW})
+_DISMISSED = "dismissed"
+_WHAT = {
+    ReportState.UNMATCHED: "match: say which order it belongs to; or dismiss it with a note",
+    ReportState.UNMAPPED: "add the missing rows to the mapping tables, then `lab-agent mappings release`; or dismiss it",
+    ReportState.HELD: "release: send it all the same, as far as it has a legal form; or dismiss it with a note",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """What became of a result: as it stands now, and whether it moved on."""
+
+    report: ReportRecord
+    moved: bool
+
+
+def what_to_do(state: ReportState) -> str:
+    """The next step for a result in this state; empty where nothing waits."""
+    return _WHAT.get(state, "")
+
+
+async def waiting(store: Store) -> tuple[ReportRecord, ...]:
+    """Every result that waits for a person, by arrival."""
+    return await store.run(lambda uow: uow.reports.waiting())
+
+
+async def match_result(
+    store: Store,
+    matcher: Matcher,
+    key: ReportKey,
+    order: OrderKey,
+    *,
+    lines: tuple[LineKey, ...] = (),
+    by: str,
+    note: str,
+    now: datetime,
+) -> Decided:
+    """Say which order (and which of its lines) a result belongs to, and match it.
+
+    Raises `StoreError` for an order or a line that is not known, `IllegalMoveError` for a result that does not wait.
+    """
+
+    def change(uow: UnitOfWork, report: ReportRecord) -> ReportRecord:
+        uow.orders.take(order)
+        known = {line.key for line in uow.orders.lines(order)}
+        if strange := [line for line in lines if line not in known]:
+            raise StoreError(f"order {order} has no line {strange[0]}")
+        named = _for_order(load_message(report.body), order, lines)
+        uow.reports.save(replace(report, body=dump_message(named), order=order))
+        return matcher.match(uow, report.key, now)
+
+    return await _decide(store, key, f"matched to order {order}", by=by, note=note, now=now, change=change)
+
+
+async def release_result(store: Store, matcher: Matcher, key: ReportKey, *, by: str, note: str, now: datetime) -> Decided:
+    """Try a result again; a late or odd one goes out, since a person has looked. What cannot be said stays, with its reason.
+
+    Raises `StoreError` for an unknown result, `IllegalMoveError` for one that does not wait.
+    """
+
+    def change(uow: UnitOfWork, report: ReportRecord) -> ReportRecord:
+        return matcher.match(uow, report.key, now, waive=True)
+
+    return await _decide(store, key, "released", by=by, note=note, now=now, change=change)
+
+
+async def dismiss_result(store: Store, key: ReportKey, *, by: str, note: str, now: datetime) -> Decided:
+    """Leave a result for good: it waits, or its delivery was parked. Raises as `release_result` does."""
+
+    def change(uow: UnitOfWork, report: ReportRecord) -> ReportRecord:
+        for effect in _parked(uow, report):
+            uow.effects.save(effect.dismissed(now, note))
+        gone = report.become(ReportState.DISMISSED, now, f"dismissed by {by}: {note}")
+        uow.reports.save(gone)
+        return gone
+
+    return await _decide(store, key, _DISMISSED, by=by, note=note, now=now, change=change)
+
+
+async def released_by_mappings(store: Store, matcher: Matcher, *, now: datetime) -> tuple[ReportRecord, ...]:
+    """What releasing unmapped results would do: each as it would stand afterwards. Nothing is written (no commit)."""
+
+    def look(uow: UnitOfWork) -> tuple[ReportRecord, ...]:
+        return tuple(matcher.match(uow, report.key, now) for report in _unmapped(uow))
+
+    return await store.run(look)
+
+
+async def release_mapped(store: Store, matcher: Matcher, *, by: str, now: datetime) -> tuple[Decided, ...]:
+    """Release every result that the mended tables can say; the others stay, each with what is still missing."""
+    keys = await store.run(lambda uow: [report.key for report in _unmapped(uow)])
+
+    def change(uow: UnitOfWork, report: ReportRecord) -> ReportRecord:
+        return matcher.match(uow, report.key, now)
+
+    return tuple(
+        [
+            await _decide(store, key, "released", by=by, note="the mapping tables were mended", now=now, change=change)
+            for key in keys
+        ]
+    )
+
+
+def _unmapped(uow: UnitOfWork) -> list[ReportRecord]:
+    return [report for report in uow.reports.waiting() if report.state is ReportState.UNMAPPED]
+
+
+def _for_order(message: LabMessage, order: OrderKey, lines: tuple[LineKey, ...]) -> LabMessage:
+    """The message as if it had named the order; its items stay, as tests of these lines or as extra ones."""
+    if isinstance(message, LabReport):
+        return replace(message, order=order, lines=lines or (), accession=None, barcode=None)
+    if isinstance(message, LabReceipt):
+        return replace(message, order=order, barcode=None)
+    return replace(message, order=order, accession=None, barcode=None)
+
+
+def _parked(uow: UnitOfWork, report: ReportRecord) -> list[Effect]:
+    """Deliveries of a report that a person has to decide about. Raises `IllegalMoveError` while one is under way."""
+    if report.state in WAITING_REPORTS or report.order is None:
+        return []
+    mine = [each for each in uow.effects.of_order(report.order) if each.kind is EffectKind.DELIVER and each.subject == report.key]
+    if not mine or any(each.state not in WAITS_FOR_A_PERSON for each in mine):
+        raise IllegalMoveError(f"result {report.key} is {report.state.value}; only what waits for a person can be dismissed")
+    return mine
+
+
+async def _decide(
+    store: Store,
+    key: ReportKey,
+    what: str,
+    *,
+    by: str,
+    note: str,
+    now: datetime,
+    change: Callable[[UnitOfWork, ReportRecord], ReportRecord],
+) -> Decided:
+    def write(uow: UnitOfWork) -> Decided:
+        before = uow.reports.take(key)
+        if before.state not in (WAITING_REPORTS if what != _DISMISSED else WAITING_REPORTS | {ReportState.MATCHED}):
+            raise IllegalMoveError(f"result {key} is {before.state.value}; it does not wait for anybody")
+        after = change(uow, before)
+        if after.order is not None:
+            text = f"result {key} {what} ({note}): it is {after.state.value} now"
+            uow.book.tell(Event(order=after.order, at=now, action="desk", text=text, by=by))
+        uow.commit()
+        return Decided(report=after, moved=after.state not in WAITING_REPORTS)
+
+    return await store.run(write)
