@@ -1,0 +1,323 @@
+"""A bench for results: the sandbox over ASGI with one order on it, a store that has handed it over, and the agent's own steps."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import httpx
+
+from lab_agent import bootstrap, exact_json
+from lab_agent.documents.room import DocumentRoom
+from lab_agent.domain.ids import LineKey, OrderKey, ResourceId, report_key
+from lab_agent.domain.journal import Effect, EffectKind, LabelUse, LineRecord, OrderRecord, ReportRecord
+from lab_agent.domain.lifecycle import LineState, OrderState
+from lab_agent.domain.results import LabMessage, LabReport, ReportedObservation, ReportStatus
+from lab_agent.domain.retry import Backoff
+from lab_agent.domain.values import Coding, Identifier, Quantity
+from lab_agent.exchange.client import ExchangeClient, http_options
+from lab_agent.exchange.tokens import Authenticator
+from lab_agent.http import HttpClient
+from lab_agent.mapping_tables import MappingShelf
+from lab_agent.settings.root import Settings
+from lab_agent.steps.deliver import Deliver
+from lab_agent.steps.inbox import StoreInbox
+from lab_agent.steps.match import Match
+from lab_agent.steps.tasks import TaskUpdates
+from lab_agent.store.memory import MemoryStore
+from lab_agent.worker.engine import Engine
+from lab_agent.worker.outages import Outages
+from lab_sandbox.app import create_app
+from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID, Rules, SandboxConfig
+from lab_sandbox.faults.rule import FaultPlan, FaultRule
+from lab_sandbox.partner.account import Account
+from lab_sandbox.partner.client import PartnerClient, partner_client
+from lab_sandbox.partner.placed import PlacedOrder, placed_order
+from lab_sandbox.partner.plain_json import Json
+from lab_sandbox.partner.plain_json import decode as loads
+from lab_sandbox.partner.reading import Report, order_status, reports
+from lab_sandbox.references import Ref
+
+BASE = "http://service.test:8480/"
+CODES = "http://codes.lab.example"
+ORDER = OrderKey("RORDER")
+NOW = datetime(2026, 3, 3, 10, tzinfo=UTC)
+ITEMS = ("001.001", "004.001", "005.001")
+LOINC = "http://loinc.org"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = NOW
+
+    def now(self) -> datetime:
+        return self.time
+
+
+@dataclass
+class Bench:
+    app: Any
+    settings: Settings
+    store: MemoryStore
+    partner: PartnerClient
+    placed: PlacedOrder
+    exchange: ExchangeClient
+    clock: Clock
+    mappings: MappingShelf
+    number: int = 0
+    _engine: Engine | None = field(default=None)
+
+    @property
+    def engine(self) -> Engine:
+        if self._engine is None:
+            planning = bootstrap.planning(self.settings, self.mappings)
+            host = self.settings.api.public_url if self.settings.results.documents == "host" else None
+            made: list[Any] = [
+                Match(self.clock, self.matcher),
+                Deliver(self.exchange, self.store, self.clock, planning, DocumentRoom(self.settings.results), host),
+                TaskUpdates(self.exchange, self.store, self.clock),
+            ]
+            self._engine = Engine(
+                store=self.store,
+                clock=self.clock,
+                handlers={kind: handler for handler in made for kind in handler.kinds},
+                outages=Outages(self.store, self.clock),
+                owner="bench",
+                lease=timedelta(seconds=60),
+                backoff=Backoff(1, 10),
+                luck=lambda: 0.5,
+                tried=lambda *_: None,
+            )
+        return self._engine
+
+    @property
+    def matcher(self) -> Any:
+        return bootstrap.matcher(self.settings, self.mappings)
+
+    def line(self, number: int) -> LineKey:
+        return LineKey(f"L{number}")
+
+    def faults(self, *rules: FaultRule) -> None:
+        self.app.state.service.faults.play(FaultPlan(faults=rules))
+
+    async def send(self, content: LabMessage, name: str | None = None) -> ReportRecord:
+        """Put a message into the inbox, and let everything that follows happen."""
+        self.number += 1
+        message = name or f"m{self.number}"
+        inbox = StoreInbox(self.store, self.clock, "lis", lambda: None)
+        await inbox.accept(message, content)
+        await self.work()
+        return await self.kept(message)
+
+    async def work(self, rounds: int = 30) -> None:
+        for _ in range(rounds):
+            effects = await self.engine.claim(tuple(EffectKind), 10)
+            for effect in effects:
+                await self.engine.work(effect)
+            if not effects:
+                waiting = [each for each in await self.effects() if each.state.value in {"due", "unknown"}]
+                if not waiting:
+                    return
+                self.clock.time += timedelta(seconds=15)
+
+    async def kept(self, message: str) -> ReportRecord:
+        return await self.store.run(lambda uow: uow.reports.take(report_key("lis", message)))
+
+    async def effects(self, *, open_only: bool = True) -> tuple[Effect, ...]:
+        return await self.store.run(lambda uow: uow.effects.of_order(ORDER, open_only=open_only))
+
+    async def order(self) -> OrderRecord:
+        return await self.store.run(lambda uow: uow.orders.take(ORDER))
+
+    async def seen(self) -> list[Report]:
+        """What the clinic reads."""
+        return await reports(self.partner, self.placed)
+
+    async def tasks(self) -> Any:
+        return await order_status(self.partner, self.placed)
+
+    async def change_order(self, **changes: Any) -> None:
+        def write(uow: Any) -> None:
+            uow.orders.save(replace(uow.orders.take(ORDER), **changes))
+            uow.commit()
+
+        await self.store.run(write)
+
+    async def versions(self, kind: str, identifier: str) -> list[Json]:
+        """Every version of a resource of ours that the service ever had, oldest first."""
+        found = [
+            each for each in await self.partner.search(kind, {}) if each.get("identifier", [{}])[0].get("value") == identifier
+        ]
+        assert len(found) == 1, f"{len(found)} resources {identifier}"
+        service = self.app.state.service
+        kept = service.resources.peek(Ref(kind, found[0]["id"]))
+        return [loads(body) for body in reversed(service.shelf.versions(kept))]
+
+
+def make_settings(results: dict[str, Any] | None = None, **more: Any) -> Settings:
+    return Settings.model_validate(
+        {
+            "exchange": {
+                "base_url": BASE,
+                "allow_plain_http": True,
+                "lab_codes_url": CODES,
+                "laboratory": LABORATORY_GUID,
+                "oauth": {"grant": "basic", "auth_url": BASE, "client_id": "x", "username": "laboratory",
+                          "password": "demo-laboratory-password"},
+                "contracts": {"C-100": {}},
+            },
+            "store": {"encryption_keys": ["none"]},
+            "results": results or {},
+            **more,
+        }
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def open_bench(results: dict[str, Any] | None = None, **more: Any) -> AsyncIterator[Bench]:
+    settings = make_settings(results, **more)
+    config = SandboxConfig(base_url=BASE, rules=Rules(history_limit=100))
+    app = create_app(config)
+    store, clock = MemoryStore(), Clock()
+    transport = httpx.ASGITransport(app)
+    async with (
+        partner_client(_account(), transport=httpx.ASGITransport(app)) as partner,
+        HttpClient(http_options(settings.exchange), transport=transport) as http,
+    ):
+        placed = placed_order(await _place(partner), f"{CODES}/labels")
+        tokens = Authenticator(settings.exchange.oauth, http, store, clock, "bench")
+        exchange = ExchangeClient(settings.exchange, http, tokens)
+        mappings = MappingShelf(settings.results.mappings)
+        bench = Bench(app, settings, store, partner, placed, exchange, clock, mappings)
+        await _hand_over(bench)
+        yield bench
+        await tokens.aclose()
+
+
+def report(*observations: ReportedObservation, **fields: Any) -> LabReport:
+    """A final report of the order with one haemoglobin, unless something else is said."""
+    given: dict[str, Any] = {"report_id": "rep", "status": ReportStatus.FINAL, "order": ORDER, "effective": NOW, "issued": NOW}
+    return LabReport(**{**given, "observations": observations or (hb("13.20"),), **fields})
+
+
+def hb(value: str, **fields: Any) -> ReportedObservation:
+    given: dict[str, Any] = {"id": "hb", "code": Coding(system=LOINC, code="718-7"),
+                             "value_quantity": Quantity(value=Decimal(value), unit="g/dL")}  # fmt: skip
+    return ReportedObservation(**{**given, **fields})
+
+
+def _account() -> Account:
+    return Account(
+        base_url=BASE,
+        auth_url=BASE.rstrip("/"),
+        login="clinic",
+        password="demo-clinic-password",
+        client_id="clinic-app",
+        client_secret="demo-clinic-secret",
+        redirect_uri="http://127.0.0.1:8484/callback",
+        guid=CLINIC_GUID,
+        laboratory=LABORATORY_GUID,
+        contract="C-100",
+        lab_codes_url=CODES,
+        second_labels_system=f"{CODES}/second-labels",
+    )
+
+
+async def _place(partner: PartnerClient) -> Json:
+    account = partner.account
+    patient = await partner.create_patient(
+        {
+            "resourceType": "Patient",
+            "meta": account.rights("read"),
+            "name": [{"family": "Sample", "given": ["Anna", "Maria"]}],
+            "gender": "female",
+            "birthDate": "1980-02-29",
+        }
+    )
+    return await partner.create_order(_bundle(account, f"patient/{patient['id']}"))
+
+
+def _bundle(account: Account, patient: str) -> Json:
+    def concept(system: str, code: str) -> Json:
+        return {"coding": [{"system": system, "code": code}]}
+
+    subject, read, both = {"reference": patient}, account.rights("read"), account.rights("read", "updatebody")
+    urn = "urn:uuid:00000000-0000-4000-8000-{:012}".format
+    found: list[Json] = [
+        {"resourceType": "Task", "meta": both, "status": "requested",
+         "code": concept(account.service_system("task_type"), "OrderProcessingTask")},
+        {"resourceType": "Specimen", "meta": read, "type": concept(account.service_system("specimen-type"), "108"),
+         "subject": subject,
+         "collection": {"collectedDateTime": "2026-01-05T07:30:00+00:00",
+                        "method": concept(account.service_system("treatment_protocol"), "fasting")},
+         "container": [{"identifier": [{"system": account.lab_system("labels"), "value": "1000000017"}],
+                        "type": concept(account.service_system("specimen_type"), "EDTA"), "specimenQuantity": {"value": 3}}],
+         "extension": [{"url": f"{account.base_url}extra/supportingInfo", "valueString": "a,b"}]},
+    ]  # fmt: skip
+    for item in ITEMS:
+        found.append(
+            {"resourceType": "ProcedureRequest", "meta": read, "requisition": {"system": "urn:clinic:orders", "value": "77"},
+             "identifier": [{"system": "urn:clinic:lines", "value": item}],
+             "supportingInfo": [{"identifier": {"system": account.lab_system("contract"), "value": "C-100"}}],
+             "status": "active", "code": concept(account.service_system("nomenclature"), item), "subject": subject,
+             "occurrenceDateTime": "2026-01-05T08:00:00+00:00", "specimen": [{"reference": urn(1)}]}
+        )  # fmt: skip
+        found.append(
+            {"resourceType": "Task", "meta": both, "status": "requested", "basedOn": [{"reference": urn(len(found) - 1)}],
+             "partOf": [{"reference": urn(0)}]}
+        )  # fmt: skip
+    entries = [{"fullUrl": urn(number), "resource": each} for number, each in enumerate(found)]
+    return {"resourceType": "Bundle", "type": "collection", "entry": entries}
+
+
+async def _hand_over(bench: Bench) -> None:
+    """Write the order into the store as it stands after the handover."""
+    placed = bench.placed
+    specimens = await bench.partner.search("Specimen", {})
+    specimen = specimens[0]["id"]
+    lab_order = {
+        "lines": [
+            {"key": f"L{n}", "item": line.item, "lab_code": f"lab-{n}", "specimens": [specimen]}
+            for n, line in enumerate(placed.lines)
+        ],
+        "specimens": [{"id": specimen, "containers": [{"barcode": "1000000017"}]}],
+    }
+    order = OrderRecord(
+        key=ORDER,
+        task_id=ResourceId(placed.order_task),
+        state=OrderState.HANDED_OVER,
+        seen_at=NOW,
+        changed_at=NOW,
+        contract="C-100",
+        requisition=Identifier(system="urn:clinic:orders", value="77"),
+        counterparty=CLINIC_GUID,
+        patient_reference=placed.patient,
+        accession="A-1",
+        lab_order=exact_json.dumps(lab_order),
+    )
+    lines = [
+        LineRecord(
+            key=bench.line(n),
+            order=ORDER,
+            task_id=ResourceId(line.task),
+            procedure_request_id=ResourceId(line.procedure_request),
+            item=line.item,
+            state=LineState.ACCEPTED,
+            changed_at=NOW,
+        )
+        for n, line in enumerate(placed.lines)
+    ]
+    label = LabelUse(barcode="1000000017", order=ORDER, line=lines[0].key, specimen_id=specimen, patient_reference=placed.patient)
+
+    def write(uow: Any) -> None:
+        uow.orders.add(order)
+        for line in lines:
+            uow.orders.add_line(line)
+        uow.orders.set_labels(ORDER, [label])
+        uow.commit()
+
+    await bench.store.run(write)

@@ -1,0 +1,200 @@
+"""Reports, corrections and late ones, against the sandbox: what the clinic reads, and how often anything was written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from lab_agent.domain.ids import EffectId
+from lab_agent.domain.lifecycle import LineState, OrderState, ReportState
+from lab_agent.domain.results import LabRefusal, NotPerformed, ObservationStatus, ReportStatus
+from lab_agent.steps.desk import retry_effect
+from lab_sandbox.faults.rule import FaultRule
+from tests.results.bench import NOW, ORDER, Bench, hb, report
+
+LATER = NOW + timedelta(hours=1)
+
+
+async def test_a_final_report_ends_its_lines_and_the_order(bench: Bench) -> None:
+    assert (await bench.send(report())).state is ReportState.DELIVERED
+    status = await bench.tasks()
+    assert status.order == "completed"
+    assert set(status.lines.values()) == {"completed"}
+    (found,) = await bench.seen()
+    assert str(found.observations[0]["valueQuantity"]["value"]) == "13.20"
+    assert found.observations[0]["subject"]["reference"] == bench.placed.patient
+    assert (await bench.order()).state is OrderState.CLOSED
+
+
+async def test_preliminary_final_corrected_is_one_resource_in_three_versions(bench: Bench) -> None:
+    preliminary = report(hb("13.2", status=ObservationStatus.PRELIMINARY), status=ReportStatus.PRELIMINARY, version=1)
+    await bench.send(preliminary)
+    assert set((await bench.tasks()).lines.values()) == {"requested"}
+    await bench.send(report(version=2))
+    corrected = report(hb("14.0"), version=3, issued=LATER)
+    assert (await bench.send(corrected)).state is ReportState.DELIVERED
+    observation = await bench.versions("Observation", "RORDER.rep.hb")
+    assert [each["status"] for each in observation] == ["preliminary", "final", "amended"]
+    assert [each["status"] for each in await bench.versions("DiagnosticReport", "RORDER.rep")] == [
+        "preliminary",
+        "final",
+        "final",
+    ]
+    assert len(await bench.seen()) == 1
+
+
+async def test_there_and_back_again_are_three_versions(bench: Bench) -> None:
+    for number, value in enumerate(("1.0", "2.0", "1.0"), 1):
+        await bench.send(report(hb(value), version=number, issued=NOW + timedelta(minutes=number)))
+    values = [each["valueQuantity"]["value"] for each in await bench.versions("Observation", "RORDER.rep.hb")]
+    assert values == [1.0, 2.0, 1.0]
+
+
+async def test_what_did_not_change_is_not_sent_again(bench: Bench) -> None:
+    other = replace(hb("7"), id="other")
+    await bench.send(report(hb("13.2"), other, version=1))
+    await bench.send(report(hb("13.3"), other, version=2, issued=LATER))
+    assert len(await bench.versions("Observation", "RORDER.rep.hb")) == 2
+    assert len(await bench.versions("Observation", "RORDER.rep.other")) == 1
+
+
+async def test_an_older_version_that_comes_late_overwrites_nothing(bench: Bench) -> None:
+    await bench.send(report(hb("2"), version=2))
+    late = await bench.send(report(hb("1"), version=1))
+    assert late.state is ReportState.SUPERSEDED
+    assert len(await bench.versions("Observation", "RORDER.rep.hb")) == 1
+
+
+async def test_a_correction_after_the_end_is_delivered_and_moves_no_task(bench: Bench) -> None:
+    await bench.send(report(version=1))
+    before = [each.version for each in [await bench.exchange.read("Task", line.task) for line in bench.placed.lines]]  # type: ignore[arg-type]
+    corrected = await bench.send(report(hb("15"), version=2, issued=LATER))
+    assert corrected.state is ReportState.DELIVERED
+    after = [each.version for each in [await bench.exchange.read("Task", line.task) for line in bench.placed.lines]]  # type: ignore[arg-type]
+    assert before == after
+    assert (await bench.order()).state is OrderState.CLOSED
+
+
+async def test_an_observation_that_a_new_version_leaves_out_is_told_of(bench: Bench) -> None:
+    other = replace(hb("7"), id="other")
+    await bench.send(report(hb("13.2"), other, version=1))
+    await bench.send(report(hb("13.2"), version=2, issued=LATER))
+    (found,) = await bench.seen()
+    assert len(found.observations) == 1
+    events = [event.text for event in bench.store._shelf.events if event.action == "delivered"]
+    assert "other no more" in events[-1]
+
+
+@pytest.mark.parametrize("route", ["POST /fhir/Observation", "POST /fhir/DiagnosticReport"])
+async def test_after_a_lost_reply_nothing_is_there_twice(bench: Bench, route: str) -> None:
+    bench.faults(FaultRule(kind="lost_reply", route=route, count=1))
+    assert (await bench.send(report())).state is ReportState.DELIVERED
+    assert len(await bench.versions("Observation", "RORDER.rep.hb")) == 1
+    assert len(await bench.versions("DiagnosticReport", "RORDER.rep")) == 1
+
+
+@pytest.mark.parametrize("route", ["PUT /fhir/Observation/*", "PUT /fhir/DiagnosticReport/*"])
+async def test_a_correction_whose_reply_was_lost_is_written_once(bench: Bench, route: str) -> None:
+    await bench.send(report(version=1))
+    bench.faults(FaultRule(kind="lost_reply", route=route, count=1))
+    assert (await bench.send(report(hb("15"), version=2, issued=LATER))).state is ReportState.DELIVERED
+    assert [each["status"] for each in await bench.versions("Observation", "RORDER.rep.hb")] == ["final", "amended"]
+    assert len(await bench.versions("DiagnosticReport", "RORDER.rep")) == 2
+
+
+async def test_a_value_that_our_journal_forgot_is_amended_all_the_same(bench: Bench) -> None:
+    await bench.send(report(version=1))
+
+    def forget(uow: object) -> None:
+        uow._shelf.uploads.clear()  # type: ignore[attr-defined]
+        uow.commit()  # type: ignore[attr-defined]
+
+    await bench.store.run(forget)
+    await bench.send(report(hb("15"), version=2, issued=LATER))
+    assert [each["status"] for each in await bench.versions("Observation", "RORDER.rep.hb")] == ["final", "amended"]
+
+
+async def test_several_reports_for_one_line_and_an_extra_test_on_it(bench: Bench) -> None:
+    extra = report(report_id="extra", lines=("L0",), items=("099.001",))
+    assert (await bench.send(extra)).state is ReportState.DELIVERED
+    assert (await bench.tasks()).lines[bench.placed.lines[0].procedure_request] == "requested"
+    assert (await bench.send(report(lines=("L0",)))).state is ReportState.DELIVERED
+    assert (await bench.tasks()).lines[bench.placed.lines[0].procedure_request] == "completed"
+    codes = {found.resource["code"]["coding"][0]["code"] for found in await bench.seen()}
+    assert codes == {"099.001", "001.001"}
+
+
+async def test_lines_not_performed_say_why(bench: Bench) -> None:
+    await bench.send(report(not_performed=(NotPerformed(item="004.001", reason="clotted"),)))
+    status = await bench.tasks()
+    request = bench.placed.lines[1].procedure_request
+    assert status.lines[request] == "cancelled"
+    assert status.reasons[request] == ("clotted",)
+    assert status.order == "completed"
+
+
+async def test_a_refusal_that_names_only_its_line_finds_it(bench: Bench) -> None:
+    refused = LabRefusal(not_performed=(NotPerformed(line="L2", reason="tube broken"),), collect_again=True)
+    assert (await bench.send(refused)).state is ReportState.DELIVERED
+    said = (await bench.tasks()).reasons[bench.placed.lines[2].procedure_request]
+    assert said == ("tube broken — please collect again",)
+
+
+async def test_a_refusal_of_what_has_a_final_result_is_held(bench: Bench) -> None:
+    await bench.send(report(lines=("L0",)))
+    refused = await bench.send(LabRefusal(order=ORDER, not_performed=(NotPerformed(line="L0", reason="lost"),)))
+    assert refused.state is ReportState.HELD
+    assert "final result already" in (refused.reason or "")
+
+
+async def test_one_bad_report_does_not_stop_the_next_of_its_order(bench: Bench) -> None:
+    bad = await bench.send(report(hb("1", specimen="no such tube"), report_id="bad", lines=("L0",)))
+    assert bad.state is ReportState.HELD
+    assert "no specimen of this order" in (bad.reason or "")
+    assert (await bench.send(report(report_id="good", lines=("L1",)))).state is ReportState.DELIVERED
+
+
+async def test_an_older_version_retried_by_a_person_is_superseded(bench: Bench) -> None:
+    bench.faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=1))
+    first = await bench.send(report(hb("1"), version=1))
+    assert first.state is ReportState.MATCHED
+    await bench.send(report(hb("2"), version=2))
+    (parked,) = [each for each in await bench.effects() if each.subject == first.key]
+    await retry_effect(bench.store, EffectId(parked.id), by="ann", now=bench.clock.now())
+    await bench.work()
+    assert (await bench.kept("m1")).state is ReportState.SUPERSEDED
+    assert (await bench.versions("Observation", "RORDER.rep.hb"))[-1]["valueQuantity"]["value"] == 2
+
+
+async def test_a_report_for_a_closed_order_about_lines_that_completed_is_delivered(bench: Bench) -> None:
+    await bench.send(report())
+    again = await bench.send(report(report_id="addendum", observations=(), documents=(), issued=LATER))
+    assert again.state is ReportState.DELIVERED
+
+
+async def test_a_first_report_for_a_withdrawn_order_is_held(bench: Bench) -> None:
+    await bench.change_order(state=OrderState.WITHDRAWN)
+    held = await bench.send(report())
+    assert held.state is ReportState.HELD
+    assert "withdrawn" in (held.reason or "")
+    assert await bench.seen() == []
+
+
+async def test_names_that_lead_to_different_orders_are_held(bench: Bench) -> None:
+    held = await bench.send(report(order="RNOBODY"))
+    assert held.state is ReportState.UNMATCHED
+    assert "RNOBODY" in (held.reason or "")
+    by_tube = await bench.send(report(order=None, accession="unknown", barcode="1000000017", report_id="tube"))
+    assert by_tube.state is ReportState.DELIVERED
+
+
+async def test_lines_wait_as_resulted_while_the_service_is_away(bench: Bench) -> None:
+    bench.faults(FaultRule(kind="status", status=503, route="POST /fhir/*"))
+    await bench.send(report(lines=("L0",)))
+    lines = await bench.store.run(lambda uow: uow.orders.lines(ORDER))
+    assert lines[0].state is LineState.RESULTED
+    bench.faults()
+    await bench.work()
+    assert (await bench.kept("m1")).state is ReportState.DELIVERED
