@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -24,6 +25,7 @@ class Ticks:
 
     def __init__(self, outages: Outages) -> None:
         self._outages = outages
+        self._stopping = False
         self._scheduler = AsyncIOScheduler(
             executors={"default": AsyncIOExecutor()},
             job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1},
@@ -55,6 +57,7 @@ class Ticks:
 
     def stop(self) -> None:
         """Tick no more."""
+        self._stopping = True
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
 
@@ -62,6 +65,9 @@ class Ticks:
         """Run one tick; what goes wrong is told, and the next tick comes all the same."""
         try:
             await tick()
+        except asyncio.CancelledError:
+            if not self._stopping:  # a tick that is cut off by the end is no news
+                raise
         except LabAgentError as failure:
             await self._tell(name, failure)
         except Exception:  # boundary: a bug in one tick does not end the daemon; it is logged whole
