@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from lab_agent.catalogues import CatalogueShelf
+from lab_agent.catalogues.shelf import CatalogueShelf
 from lab_agent.crypto import Cipher
 from lab_agent.documents.room import DocumentRoom
 from lab_agent.domain.ids import worker_name
@@ -117,7 +117,9 @@ async def connect(
                 exchange=exchange(ExchangeClient(settings.exchange, http, authenticator)),
                 authenticator=authenticator,
                 adapters=adapters(settings),
-                catalogues=CatalogueShelf(settings.api.catalogue, timedelta(seconds=settings.api.cache_lifetime), clock),
+                catalogues=CatalogueShelf(
+                    opened, settings.api.catalogue, timedelta(seconds=settings.api.cache_lifetime), clock
+                ),
                 mappings=MappingShelf(settings.results.mappings),
                 metrics=Metrics(),
                 owner=owner,

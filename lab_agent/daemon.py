@@ -46,11 +46,11 @@ async def run(settings: Settings, config: Path | None = None, *, change: Callabl
 async def _run(settings: Settings, config: Path | None, change: Callable[[Parts], Parts], sock: socket.socket) -> None:
     async with bootstrap.connect(settings) as connected:
         parts = change(connected)
-        parts.catalogues.reload()
+        await parts.catalogues.reload()
         parts.mappings.reload()
         page = create_app(_house(parts, lambda: _missing(worker)))
         serve = partial(serving.serve, page, sock, drain=_DRAIN_PAGES)
-        worker = bootstrap.make_worker(parts, side_tasks={"status page": serve})
+        worker = bootstrap.make_worker(parts, side_tasks={"status page": serve, "catalogue": parts.catalogues.watch})
         _say_where(sock)
         reload = Reload(settings, config, parts)
         loop = asyncio.get_running_loop()
@@ -109,7 +109,7 @@ class Reload:
             log.error("settings not reloaded", action="reload_refused", reason=str(exc))  # noqa: TRY400 - an error of the data
         else:
             self._apply(new)
-        self.parts.catalogues.reload()
+        self.parts.catalogues.ask()
         self.parts.mappings.reload()
         sd_notify.ready("working")
 

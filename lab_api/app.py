@@ -16,6 +16,7 @@ from lab_agent.settings.api import ApiSettings
 from lab_api import openapi
 from lab_api.auth import Clients
 from lab_api.basket import Endpoints
+from lab_api.oauth import TokenEndpoint
 from lab_api.problems import add_handlers
 from lab_api.served import Shelf
 
@@ -23,17 +24,29 @@ _log = get_logger(__name__)
 _HEALTH = ("/healthz", "/readyz")
 
 
-def create_app(settings: ApiSettings, shelf: Shelf, labels: LabelSource | None = None) -> FastAPI:
-    """Make the application. `shelf` holds the catalogue; it may be reloaded while the application runs."""
+def create_app(
+    settings: ApiSettings,
+    shelf: Shelf,
+    labels: LabelSource | None = None,
+    clients: Clients | None = None,
+    tokens: TokenEndpoint | None = None,
+) -> FastAPI:
+    """Make the application. `shelf` holds the catalogue, which may be replaced while the application runs.
+
+    Without `clients` those of the settings alone may call; with `tokens` clients may fetch short-lived ones.
+    """
     docs = settings.prefix + "/docs" if settings.docs else None
     schema = settings.prefix + "/openapi.json" if settings.docs else None
     app = FastAPI(title="Laboratory API", docs_url=docs, redoc_url=None, openapi_url=schema, redirect_slashes=False)
-    endpoints = Endpoints(shelf, Clients(settings.tokens, settings.basic), labels or NoLabels(), settings)
-    app.include_router(endpoints.routes())
+    known = clients or Clients(settings.tokens, settings.basic)
+    app.include_router(Endpoints(shelf, known, labels or NoLabels(), settings).routes())
+    if tokens:
+        app.add_api_route(f"{settings.prefix}/token", tokens.answer, methods=["POST"], include_in_schema=False)
     _add_health(app, shelf)
     add_handlers(app)
     app.add_middleware(RequestLog)
-    app.openapi = lambda: _document(app)  # type: ignore[method-assign]
+    token_path = f"{settings.prefix}/token" if tokens else None
+    app.openapi = lambda: _document(app, token_path)  # type: ignore[method-assign]
     return app
 
 
@@ -51,10 +64,9 @@ def _add_health(app: FastAPI, shelf: Shelf) -> None:
     app.add_api_route("/readyz", readyz, include_in_schema=False)
 
 
-def _document(app: FastAPI) -> dict[str, Any]:
+def _document(app: FastAPI, token_path: str | None) -> dict[str, Any]:
     document = get_openapi(title=app.title, version="1", routes=app.routes)
-    document.setdefault("components", {})["securitySchemes"] = openapi.SCHEMES
-    return document
+    return openapi.with_security(document, token_path)
 
 
 class RequestLog:

@@ -1,4 +1,4 @@
-"""Who calls: bearer tokens and HTTP Basic, without a human (interface: Authentication, 7).
+"""Who calls: bearer tokens, HTTP Basic and short-lived signed tokens, without a human (interface: Authentication, 7).
 
 Only hashes are kept. A client may be tied to contracts; all others are, for it, contracts that do not exist. Comparisons take
 the same time whoever is asked for, and a password is hashed in a thread, few at a time, so that guessing stops nobody else.
@@ -9,15 +9,18 @@ from __future__ import annotations
 import hmac
 import secrets
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import anyio
 from anyio import to_thread
 
 from lab_agent.catalogue.items import Contract
 from lab_agent.crypto import Passwords, token_matches
+from lab_agent.domain.offer import ApiToken
 from lab_agent.settings.api import ApiBasicSettings, ApiTokenSettings
+from lab_api.oauth import SignedTokens
 from lab_api.problems import Refused
 
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="laboratory", Basic realm="laboratory", charset="UTF-8"'}
@@ -40,9 +43,19 @@ class Client:
 
 
 class Clients:
-    """Everybody who may call."""
+    """Everybody who may call: those of the settings, and those that `stored` gives, as they stand in the store."""
 
-    def __init__(self, tokens: tuple[ApiTokenSettings, ...], basic: tuple[ApiBasicSettings, ...]) -> None:
+    def __init__(
+        self,
+        tokens: tuple[ApiTokenSettings, ...],
+        basic: tuple[ApiBasicSettings, ...],
+        stored: Callable[[], tuple[ApiToken, ...]] = tuple,
+        signed: SignedTokens | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._stored = stored
+        self._signed = signed
+        self._now = now
         self._tokens = [(each.sha256.lower(), _client(each)) for each in tokens]
         self._basic = {each.name: (each.password_hash, _client(each)) for each in basic}
         self._passwords = Passwords() if basic else None
@@ -56,8 +69,8 @@ class Clients:
         client = None
         if scheme.lower() == "bearer":
             client = self._by_token(credential.strip())
-        elif scheme.lower() == "basic" and self._passwords:
-            client = await self._by_password(credential.strip(), self._passwords)
+        elif scheme.lower() == "basic":
+            client = await self._by_basic(credential.strip())
         if client is None:
             raise Refused(
                 401, "login", "no valid credentials: send the bearer token (or user and password) agreed with us", _CHALLENGE
@@ -66,13 +79,28 @@ class Clients:
 
     def _by_token(self, token: str) -> Client | None:
         found = [client for known, client in self._tokens if token_matches(token, known)]
+        found += [_tied(each) for each in self._valid() if token_matches(token, each.sha256)]
+        if not found and self._signed and token.count(".") == 2:
+            client_id = self._signed.client_id(token)
+            found = [_tied(each) for each in self._valid() if each.id == client_id]
         return found[0] if found else None
 
-    async def _by_password(self, credential: str, passwords: Passwords) -> Client | None:
+    def _valid(self) -> list[ApiToken]:
+        now = self._now()
+        return [each for each in self._stored() if each.valid(now)]
+
+    async def _by_basic(self, credential: str) -> Client | None:
+        """The token of a stored client as the password of its name, or a user of the settings."""
         try:
             name, _, password = b64decode(credential, validate=True).decode().partition(":")
         except ValueError:  # not base64, or not UTF-8
             return None
+        found = [_tied(each) for each in self._valid() if each.name == name and token_matches(password, each.sha256)]
+        if found or self._passwords is None:
+            return found[0] if found else None
+        return await self._by_password(name, password, credential, self._passwords)
+
+    async def _by_password(self, name: str, password: str, credential: str, passwords: Passwords) -> Client | None:
         known, client = self._basic.get(name, (None, None))
         proof = hmac.digest(self._key, credential.encode(), "sha256")
         if hmac.compare_digest(self._proven.get(name, b""), proof):
@@ -83,6 +111,10 @@ class Clients:
             return None
         self._proven[name] = proof  # one for each client: the next call with the same password is not hashed again
         return client
+
+
+def _tied(each: ApiToken) -> Client:
+    return Client(each.name, None if each.contracts is None else frozenset(each.contracts))
 
 
 def _client(each: ApiTokenSettings | ApiBasicSettings) -> Client:

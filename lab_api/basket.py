@@ -14,6 +14,7 @@ from lab_agent.settings.api import ApiSettings
 from lab_api import openapi
 from lab_api.auth import Client, Clients
 from lab_api.bodies import answer, cached, read_json
+from lab_api.pace import Pace
 from lab_api.problems import Refused
 from lab_api.served import Shelf
 
@@ -22,6 +23,7 @@ class Endpoints:
     """Nomenclature, eta, questionnaire and preanalytics, each for a known client only."""
 
     def __init__(self, shelf: Shelf, clients: Clients, labels: LabelSource, settings: ApiSettings) -> None:
+        self._pace = Pace(settings.rate, settings.burst)
         self._shelf = shelf
         self._clients = clients
         self._labels = labels
@@ -40,7 +42,7 @@ class Endpoints:
         """Every item of a contract. It may be kept for as long as Cache-Control says."""
         client = await self._client(request)
         served = self._shelf.served
-        contract = _contract(request, client, served.catalogue.contracts)
+        contract = self._contract(request, client, served.catalogue.contracts)
         lifetime = contract.cache_lifetime if contract.cache_lifetime is not None else int(self._settings.cache_lifetime)
         return cached(request, served.nomenclature(contract), f"private, max-age={lifetime}")
 
@@ -48,7 +50,7 @@ class Endpoints:
         """The turnaround of every item of a contract. It is asked for each time, and is cheap when nothing changed."""
         client = await self._client(request)
         served = self._shelf.served
-        contract = _contract(request, client, served.catalogue.contracts)
+        contract = self._contract(request, client, served.catalogue.contracts)
         return cached(request, served.eta(contract, self._shelf.now()), "private, no-cache")
 
     async def questionnaire(self, request: Request) -> Response:
@@ -60,8 +62,9 @@ class Endpoints:
         """The tubes of a whole basket."""
         catalogue, asked = await self._basket(request)
         plan = preanalytics.calculate(catalogue, asked.lines)
-        labels = self._labels.labels(asked, plan.tubes)
-        return answer(request, plan.as_json(labels, transport=asked.transport))
+        labels = await self._labels.labels(asked, plan.tubes, catalogue.version)
+        first, second = [each.first for each in labels], [each.second for each in labels]
+        return answer(request, plan.as_json(first, transport=asked.transport, second=second))
 
     async def _client(self, request: Request) -> Client:
         client = await self._clients.authenticate(request.headers.get("authorization", ""))
@@ -72,14 +75,17 @@ class Endpoints:
         client = await self._client(request)
         body = await read_json(request, self._settings.max_body)
         catalogue = self._shelf.served.catalogue
-        return catalogue, basket.read(body, client.visible(catalogue.contracts), self._settings.max_basket)
+        visible = client.visible(catalogue.contracts)
+        if isinstance(body, Mapping) and (code := str(body.get("contract")).strip()) in visible:
+            self._pace.take(code)
+        return catalogue, basket.read(body, visible, self._settings.max_basket)
 
-
-def _contract(request: Request, client: Client, contracts: Mapping[str, Contract]) -> Contract:
-    code = request.query_params.get("contract", "").strip()
-    if not code:
-        raise Refused(400, "required", "contract: is missing — add ?contract=<contract code>")
-    found = client.visible(contracts).get(code)
-    if found is None:
-        raise unknown_contract(code)
-    return found
+    def _contract(self, request: Request, client: Client, contracts: Mapping[str, Contract]) -> Contract:
+        code = request.query_params.get("contract", "").strip()
+        if not code:
+            raise Refused(400, "required", "contract: is missing — add ?contract=<contract code>")
+        found = client.visible(contracts).get(code)
+        if found is None:
+            raise unknown_contract(code)
+        self._pace.take(code)
+        return found

@@ -1,7 +1,10 @@
-"""`lab-api`: serve the laboratory's API, check its catalogue, and make hashes for its clients."""
+"""`lab-api`: serve the laboratory's API, and make hashes for clients that the settings name."""
 
 from __future__ import annotations
 
+import asyncio
+import socket
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -9,17 +12,19 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from lab_agent import exact_json, logs
-from lab_agent.catalogue import basket as baskets
-from lab_agent.catalogue import explain as explanation
-from lab_agent.catalogue import preanalytics
-from lab_agent.catalogue.load import load
+from lab_agent import bootstrap, logs
+from lab_agent.catalogues.agreed import check_contracts, pools_of
+from lab_agent.catalogues.labels import PoolLabels
+from lab_agent.catalogues.mark import Mark
 from lab_agent.crypto import Passwords, hash_token, new_token
-from lab_agent.errors import DataInvalidError, LabAgentError, Problem
-from lab_agent.settings.root import load_settings
+from lab_agent.errors import LabAgentError
+from lab_agent.ports.store import Store
+from lab_agent.settings.root import Settings, load_settings
 from lab_api.app import create_app
-from lab_api.served import Shelf
+from lab_api.auth import Clients
+from lab_api.oauth import SignedTokens, TokenEndpoint
 from lab_api.server import Server, listen
+from lab_api.upkeep import Upkeep
 
 app = typer.Typer(name="lab-api", help="The laboratory's public API.", no_args_is_help=True, pretty_exceptions_enable=False)
 Config = Annotated[Path, typer.Option("--config", "-c", envvar="LAB_AGENT_CONFIG", help="Settings file (TOML).")]
@@ -28,45 +33,50 @@ _errors = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
 
 @app.command()
 def run(config: Config) -> None:
-    """Serve until SIGTERM; SIGHUP reads the catalogue again."""
+    """Serve until SIGTERM; a new catalogue is served when it is imported, and SIGHUP looks for one at once."""
     settings = load_settings(config)
     logs.configure(settings.logging)
-    shelf = Shelf(settings.api.catalogue, lambda: datetime.now(UTC))
-    if not settings.api.tokens and not settings.api.basic:
-        logs.get_logger(__name__).warning("no client may call: set api.tokens or api.basic", action="api.no_clients")
-    Server(create_app(settings.api, shelf), shelf, settings.api).run([listen(settings.api)])
+    with closing(listen(settings.api)) as sock:
+        asyncio.run(_run(settings, sock))
 
 
-@app.command()
-def check(config: Config) -> None:
-    """Check the settings and the catalogue, without serving."""
-    catalogue = load(load_settings(config).api.catalogue)
-    offers = ", ".join(f"{code} ({len(contract.items)} items)" for code, contract in catalogue.contracts.items())
-    typer.echo(f"catalogue {catalogue.version}: {offers}")
-    bare = {item.id for contract in catalogue.contracts.values() for item in contract.items.values() if not item.requirements}
-    if bare:
-        typer.echo(f"note: no biomaterial, and so no tube, for {', '.join(sorted(bare))}")
-
-
-@app.command()
-def explain(config: Config, basket: Annotated[Path, typer.Argument(help="A pre-analytics request, as JSON.")]) -> None:
-    """Say how the tubes of a basket come about."""
-    settings = load_settings(config).api
-    catalogue = load(settings.catalogue)
+async def _run(settings: Settings, sock: socket.socket) -> None:
+    store = bootstrap.open_store(settings)
     try:
-        body = exact_json.loads(basket.read_bytes())
-    except OSError as exc:
-        raise DataInvalidError(
-            (Problem(str(basket), f"cannot be read: {exc.strerror}", "name a file with the request"),)
-        ) from exc
-    asked = baskets.read(body, catalogue.contracts, settings.max_basket)
-    for line in explanation.explain(preanalytics.calculate(catalogue, asked.lines)):
-        typer.echo(line)
+        server = await _server(settings, store)
+        await server.serve([sock])
+    finally:
+        await store.close()
+
+
+async def _server(settings: Settings, store: Store) -> Server:
+    api = settings.api
+    upkeep = Upkeep(store, api.catalogue, _now)
+    shelf = await upkeep.open()
+    keys = tuple(key.get_secret_value() for key in settings.store.encryption_keys)
+    signed = SignedTokens(keys, api.token_lifetime, _now) if api.oauth else None
+    clients = Clients(api.tokens, api.basic, lambda: upkeep.tokens, signed, _now)
+    tokens = TokenEndpoint(lambda: upkeep.tokens, signed, _now) if signed else None
+    labels = PoolLabels(store, pools_of(api), Mark(api.label_mark) if api.label_mark else None, _now)
+    _warn(settings, upkeep, [str(each) for each in check_contracts(shelf.served.catalogue, settings.exchange.contracts, api)])
+    return Server(create_app(api, shelf, labels, clients, tokens), shelf, upkeep, api)
+
+
+def _warn(settings: Settings, upkeep: Upkeep, disagreements: list[str]) -> None:
+    log = logs.get_logger(__name__)
+    for reason in disagreements:
+        log.warning("settings and catalogue do not agree", action="api.contracts", reason=reason)
+    if not settings.api.tokens and not settings.api.basic and not upkeep.tokens:
+        log.warning("no client may call yet: see lab-agent api-token create", action="api.no_clients")
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 @app.command("new-token")
 def token() -> None:
-    """Make a bearer token: the client gets the token, the settings get the hash."""
+    """Make a bearer token for [[api.tokens]]: the client gets the token, the settings get the hash."""
     fresh = new_token()
     typer.echo(f"token:  {fresh}\nsha256: {hash_token(fresh)}")
 

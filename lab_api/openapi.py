@@ -180,6 +180,8 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
     400: {"model": OperationOutcome, "description": "The request is not of the right shape"},
     401: {"model": OperationOutcome, "description": "No valid credentials"},
     404: {"model": OperationOutcome, "description": "No such contract"},
+    429: {"model": OperationOutcome, "description": "The contract asks too often; Retry-After says when to ask again"},
+    503: {"model": OperationOutcome, "description": "The laboratory cannot answer now; Retry-After says when to ask again"},
 }
 _BASKET_REFUSALS: dict[int | str, dict[str, Any]] = {
     **_REFUSALS,
@@ -228,4 +230,16 @@ NOMENCLATURE = _listing(list[NomenclatureItem])
 ETA = _listing(list[TurnaroundItem])
 QUESTIONNAIRE = _basket(QuestionnaireRequest, Questionnaire)
 PREANALYTICS = _basket(PreanalyticsRequest, Preanalytics)
-SCHEMES = {"bearer": {"type": "http", "scheme": "bearer"}, "basic": {"type": "http", "scheme": "basic"}}
+_SCHEMES = {"bearer": {"type": "http", "scheme": "bearer"}, "basic": {"type": "http", "scheme": "basic"}}
+
+
+def with_security(document: dict[str, Any], token_path: str | None) -> dict[str, Any]:
+    """Add how clients prove themselves; `token_path` is where short-lived tokens are fetched, if they are."""
+    schemes: dict[str, Any] = dict(_SCHEMES)
+    if token_path:
+        schemes["oauth"] = {"type": "oauth2", "flows": {"clientCredentials": {"tokenUrl": token_path, "scopes": {}}}}
+        for path in document["paths"].values():
+            for operation in path.values():
+                operation["security"] = [*operation["security"], {"oauth": []}]
+    document.setdefault("components", {})["securitySchemes"] = schemes
+    return document

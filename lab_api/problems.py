@@ -9,7 +9,11 @@ from starlette.exceptions import HTTPException
 
 from lab_agent import exact_json
 from lab_agent.catalogue.basket_problems import BasketProblem
-from lab_agent.errors import BasketError, DataInvalidError, LabAgentError, Problem, UnknownContractError
+from lab_agent.catalogues.labels import PoolEmptyError
+from lab_agent.errors import BasketError, DataInvalidError, LabAgentError, Problem, StoreError, UnknownContractError
+from lab_agent.logs import get_logger
+
+_log = get_logger(__name__)
 
 _PATHS = {
     404: (
@@ -45,6 +49,8 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(BasketError, _basket)
     app.add_exception_handler(DataInvalidError, _not_json)
     app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(PoolEmptyError, _not_now)
+    app.add_exception_handler(StoreError, _not_now)
     app.add_exception_handler(Exception, _fault)
 
 
@@ -71,6 +77,13 @@ def _http(_: Request, exc: Exception) -> Response:
     assert isinstance(exc, HTTPException)  # noqa: S101 - as above
     code, diagnostics = _PATHS.get(exc.status_code, ("invalid", str(exc.detail)))
     return outcome(exc.status_code, [(code, diagnostics)], exc.headers)
+
+
+def _not_now(_: Request, exc: Exception) -> Response:
+    """The store is away, or a pool of labels is used up: our own trouble, which passes or is being seen to."""
+    _log.error("no labels can be given", action="api.no_labels", error=exc)
+    said = "the laboratory cannot give labels at the moment; try again, and tell the laboratory if it stays"
+    return outcome(503, [("transient", said)], {"Retry-After": "10"})
 
 
 def _fault(_: Request, exc: Exception) -> Response:  # noqa: ARG001 - Starlette raises it again, and the server logs it

@@ -7,20 +7,14 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
 from lab_agent import exact_json
 from lab_agent.catalogue.items import Catalogue, Contract
-from lab_agent.catalogue.load import load
 from lab_agent.catalogue.nomenclature import nomenclature, turnarounds
-from lab_agent.catalogue.turnaround import next_change
-from lab_agent.errors import CatalogueError
-from lab_agent.logs import get_logger
-
-_log = get_logger(__name__)
+from lab_agent.catalogue.turnaround import Notice, next_change
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +33,18 @@ class Body:
 
 
 class Served:
-    """One catalogue version, ready to be served."""
+    """One catalogue version, ready to be served, with what staff announced besides. `before` lends bodies that are the same."""
 
-    def __init__(self, catalogue: Catalogue, now: datetime) -> None:
+    def __init__(
+        self, catalogue: Catalogue, now: datetime, notices: tuple[Notice, ...] = (), before: Served | None = None
+    ) -> None:
         self.catalogue = catalogue
-        self._nomenclature = {code: Body.of(nomenclature(each)) for code, each in catalogue.contracts.items()}
+        self._notices = (*catalogue.notices, *notices)
+        self._nomenclature: Mapping[str, Body] = (
+            before._nomenclature  # noqa: SLF001 - of our own class
+            if before is not None and before.catalogue.version == catalogue.version
+            else {code: Body.of(nomenclature(each)) for code, each in catalogue.contracts.items()}
+        )
         self._eta: dict[str, Body] = {}
         self._since = now
         self._until: datetime | None = None
@@ -60,30 +61,17 @@ class Served:
         return self._eta[contract.code]
 
     def _make_eta(self, now: datetime) -> None:
-        notices = self.catalogue.notices
-        self._eta = {code: Body.of(turnarounds(each, notices, now)) for code, each in self.catalogue.contracts.items()}
-        self._since, self._until = now, next_change(notices, now)
+        self._eta = {code: Body.of(turnarounds(each, self._notices, now)) for code, each in self.catalogue.contracts.items()}
+        self._since, self._until = now, next_change(self._notices, now)
 
 
 class Shelf:
     """Holds what is served now. A new catalogue replaces it whole, or not at all."""
 
-    def __init__(self, folder: Path, now: Callable[[], datetime]) -> None:
-        self._folder = folder
+    def __init__(self, catalogue: Catalogue, now: Callable[[], datetime]) -> None:
         self.now = now
-        self.served = Served(load(folder), now())
+        self.served = Served(catalogue, now())
 
-    def reload(self) -> bool:
-        """Read the folder again; an invalid catalogue leaves the old one in place. Gives whether it was replaced."""
-        try:
-            fresh = Served(load(self._folder), self.now())
-        except CatalogueError as exc:
-            count, first = len(exc.problems), str(exc.problems[0])
-            _log.warning(
-                "the new catalogue is not valid; the old one stays", action="catalogue.refused", problems=count, reason=first
-            )
-            return False
-        old, self.served = self.served, fresh
-        version = fresh.catalogue.version
-        _log.info("catalogue read", action="catalogue.loaded", version=version, changed=version != old.catalogue.version)
-        return True
+    def put(self, catalogue: Catalogue, notices: tuple[Notice, ...] = ()) -> None:
+        """Serve this one from now on. It is made ready first; requests that are being answered keep the old one."""
+        self.served = Served(catalogue, self.now(), notices, self.served)

@@ -14,6 +14,7 @@ from lab_agent import sd_notify, serving
 from lab_agent.logs import get_logger
 from lab_agent.settings.api import ApiSettings
 from lab_api.served import Shelf
+from lab_api.upkeep import Upkeep
 
 _log = get_logger(__name__)
 
@@ -24,10 +25,11 @@ def listen(settings: ApiSettings) -> socket.socket:
 
 
 class Server(serving.Server):
-    """uvicorn with our signals: SIGTERM and SIGINT drain and end with exit code 0, SIGHUP reads the catalogue again."""
+    """uvicorn with our signals: SIGTERM and SIGINT drain and end with exit code 0, SIGHUP looks at the catalogue at once."""
 
-    def __init__(self, app: FastAPI, shelf: Shelf, settings: ApiSettings) -> None:
+    def __init__(self, app: FastAPI, shelf: Shelf, upkeep: Upkeep, settings: ApiSettings) -> None:
         self._shelf = shelf
+        self._upkeep = upkeep
         self._side_tasks: set[asyncio.Task[None]] = set()
         super().__init__(app, drain=settings.drain)
 
@@ -38,6 +40,7 @@ class Server(serving.Server):
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.handle_exit, number, None)
         loop.add_signal_handler(signal.SIGHUP, self._start, self._reload, "reload")
+        self._start(self._upkeep.watch, "upkeep")
         interval = sd_notify.watchdog_interval()
         if interval is not None:
             self._start(lambda: _signs_of_life(interval), "watchdog")
@@ -61,7 +64,7 @@ class Server(serving.Server):
 
     async def _reload(self) -> None:
         sd_notify.reloading(time.monotonic_ns() // 1000)
-        await asyncio.to_thread(self._shelf.reload)
+        await self._upkeep.reload()
         sd_notify.ready(f"catalogue {self._shelf.served.catalogue.version}")
 
 

@@ -1,28 +1,65 @@
 """Where the barcodes of tubes come from.
 
 The interface allows none (`label: null`): the partner then uses barcodes of its own, as agreed with the laboratory. That is
-what `NoLabels` answers. A pool that reserves numbers implements the same port.
+what `NoLabels` answers. Pools that reserve numbers in the store implement the same port.
 """
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import dataclass
 from typing import Protocol
 
 from lab_agent.catalogue.basket import Basket
+from lab_agent.catalogue.items import Requirement
 from lab_agent.catalogue.tubes import Tube
+
+_SHORTEST_GUID = 16
+
+
+@dataclass(frozen=True, slots=True)
+class TubeLabels:
+    """The barcode of one tube (None: the partner's own), and its second barcodes where a study needs them."""
+
+    first: str | None = None
+    second: tuple[str, ...] = ()
 
 
 class LabelSource(Protocol):
-    """Gives one label, or None, for each tube, in their order; the same basket asked again gets the same labels."""
+    """Gives the labels of each tube, in their order; the same basket asked again gets the same labels."""
 
-    def labels(self, basket: Basket, tubes: tuple[Tube, ...]) -> tuple[str | None, ...]:
-        """Give the labels of these tubes."""
+    async def labels(self, basket: Basket, tubes: tuple[Tube, ...], version: str) -> tuple[TubeLabels, ...]:
+        """Give the labels of these tubes; `version` is the catalogue's."""
         ...
 
 
 class NoLabels:
     """No labels: the partner uses its own."""
 
-    def labels(self, basket: Basket, tubes: tuple[Tube, ...]) -> tuple[str | None, ...]:  # noqa: ARG002 - the port's shape
-        """Give None for each tube."""
-        return (None,) * len(tubes)
+    async def labels(self, basket: Basket, tubes: tuple[Tube, ...], version: str) -> tuple[TubeLabels, ...]:  # noqa: ARG002 - the port's shape
+        """Give no label for each tube."""
+        return (TubeLabels(),) * len(tubes)
+
+
+def basket_key(basket: Basket, version: str) -> str | None:
+    """What makes a basket the same one: contract, guids, items with their biomaterial, catalogue version; not their order.
+
+    None where it cannot be told from another patient's basket: a guid is missing, or too short to be unique anywhere.
+    """
+    if any(len(line.guid or "") < _SHORTEST_GUID for line in basket.lines):
+        return None
+    lines = sorted(
+        "\x1f".join(((line.guid or "").lower(), line.item.id, *sorted(map(_choice, line.chosen)))) for line in basket.lines
+    )
+    return hashlib.sha256("\x1e".join((version, basket.contract.code, *lines)).encode()).hexdigest()
+
+
+def second_shapes(basket: Basket, tube: Tube) -> tuple[str, ...]:
+    """The shapes of the second barcodes that a tube needs."""
+    shapes = {line.item.id: line.item.second_label for line in basket.lines}
+    return tuple(sorted({str(shape) for item in tube.item_ids if (shape := shapes.get(item))}))
+
+
+def _choice(chosen: Requirement) -> str:
+    option = chosen.option
+    return f"{option.specimen_code}/{option.bodysite_code}/{option.container_type}"

@@ -1,4 +1,4 @@
-"""Read the catalogue from a folder of CSV files, one for each sheet.
+"""Read the catalogue from one workbook, or from a folder of CSV files, one for each sheet; and write such a folder.
 
 The files are what spreadsheet programs save: UTF-8 with or without a mark, separated by commas or semicolons.
 """
@@ -11,22 +11,44 @@ import io
 from collections.abc import Mapping
 from pathlib import Path
 
+from lab_agent.catalogue import workbook
 from lab_agent.catalogue.assemble import assemble
 from lab_agent.catalogue.cells import did_you_mean
+from lab_agent.catalogue.headers import columns_of
 from lab_agent.catalogue.items import Catalogue
 from lab_agent.catalogue.sheets import SHEETS, Row, Sheet, Table
 from lab_agent.errors import CatalogueError, Problem
 
 
-def load(folder: Path) -> Catalogue:
-    """Load a catalogue. Raises `CatalogueError` with every problem, each with file, row and column."""
-    if not folder.is_dir():
-        raise CatalogueError((Problem(str(folder), "is not a folder", "name the folder that holds items.csv and the others"),))
-    broken = _strangers(folder)
-    tables = {sheet.name: _table(folder, sheet, broken) for sheet in SHEETS}
+def load(source: Path) -> Catalogue:
+    """Load a catalogue. Raises `CatalogueError` with every problem, each with file (or sheet), row and column."""
+    tables = read(source)
+    return assemble(tables, version(tables))
+
+
+def read(source: Path) -> dict[str, Table]:
+    """Read the tables of a folder, or of a workbook. Raises `CatalogueError` for what is no table."""
+    if source.suffix.lower() == ".xlsx":
+        return workbook.read(source)
+    if not source.is_dir():
+        mend = "name an .xlsx workbook, or the folder that holds items.csv and the others"
+        raise CatalogueError((Problem(str(source), "is not a folder", mend),))
+    broken = _strangers(source)
+    tables = {sheet.name: _table(source, sheet, broken) for sheet in SHEETS}
     if broken:
         raise CatalogueError(tuple(broken))
-    return assemble(tables, version(tables))
+    return tables
+
+
+def write(folder: Path, tables: Mapping[str, Table]) -> None:
+    """Write a folder of CSV files; what is there under their names is replaced."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for sheet in SHEETS:
+        names = [column.name for column in sheet.columns]
+        with (folder / f"{sheet.name}.csv").open("w", newline="", encoding="utf-8") as file:
+            lines = csv.writer(file, lineterminator="\n")
+            lines.writerow(names)
+            lines.writerows([row.cells.get(name, "") for name in names] for row in tables[sheet.name].rows)
 
 
 def version(tables: Mapping[str, Table]) -> str:
@@ -73,7 +95,7 @@ def _rows(source: str, text: str, sheet: Sheet, problems: list[Problem]) -> tupl
         problems.append(Problem(f"{source} line {reader.line_num}", f"is not CSV: {exc}", "close the quotation marks"))
         return ()
     header = [name.strip() for name in lines[0]] if lines else []
-    if not _header_is_right(source, header, sheet, problems):
+    if columns_of(source, header, sheet, problems) is None:
         return ()
     rows = (Row(source, number, _cells(header, line)) for number, line in enumerate(lines[1:], start=2))
     return tuple(row for row in rows if any(row.cells.values()))
@@ -82,29 +104,6 @@ def _rows(source: str, text: str, sheet: Sheet, problems: list[Problem]) -> tupl
 def _cells(header: list[str], line: list[str]) -> dict[str, str]:
     cells = {name: cell.strip() for name, cell in zip(header, line, strict=False)}
     return {**cells, **({"": "surplus"} if any(cell.strip() for cell in line[len(header) :]) else {})}
-
-
-def _header_is_right(source: str, header: list[str], sheet: Sheet, problems: list[Problem]) -> bool:
-    names = [column.name for column in sheet.columns]
-    wrong = [
-        Problem(
-            f"{source} row 1, column {name or '(empty)'}",
-            "is not a column of this sheet",
-            did_you_mean(name, names) or "remove it",
-        )
-        for name in header
-        if name not in names
-    ]
-    wrong += [
-        Problem(f"{source} row 1", f"the column {column.name} is missing", f"add it: {column.about}")
-        for column in sheet.columns
-        if column.filled and column.name not in header
-    ]
-    wrong += [
-        Problem(f"{source} row 1, column {name}", "is there twice", "remove one") for name in names if header.count(name) > 1
-    ]
-    problems += wrong
-    return not wrong
 
 
 def _names(sheet: Sheet) -> str:

@@ -142,8 +142,7 @@ def _time_points(cells: Cells) -> tuple[TimePoint, ...]:
 def _supporting_info(cells: Cells) -> tuple[str, ...]:
     values = cells.codes("supporting_info")
     for value in values:
-        if "," in value or value.startswith(("specimen=", "site=", "time=")):
-            cells.problems.add(
-                cells.row, "supporting_info", f"{value!r} cannot be sent", "use no commas, and not specimen=, site=, time="
-            )
+        if "," in value or value.startswith(("specimen=", "site=", "time=", "second=")):
+            mend = "use no commas, and not specimen=, site=, time=, second="
+            cells.problems.add(cells.row, "supporting_info", f"{value!r} cannot be sent", mend)
     return values

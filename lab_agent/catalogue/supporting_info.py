@@ -1,7 +1,8 @@
 """The supportingInfo of a tube: written in pre-analytics, copied by the partner into the Specimen, read again at intake.
 
-Several values separated by commas (interface: Specimen, extension). Ours are `specimen=<code>`, `site=<code>` and
-`time=<minutes>`, since a Specimen has no field for a body site or a time point; the laboratory's own values follow.
+Several values separated by commas (interface: Specimen, extension). Ours are `specimen=<code>`, `site=<code>`,
+`time=<minutes>` and `second=<barcode>`, since a Specimen has no field for a body site or a time point, and pre-analytics none for
+a second barcode; the laboratory's own values follow.
 """
 
 from __future__ import annotations
@@ -17,22 +18,26 @@ class SupportingInfo:
     bodysite_code: str | None = None
     minutes: int | None = None
     values: tuple[str, ...] = ()
+    second: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Give the text for the wire."""
         named = (("specimen", self.specimen_code), ("site", self.bodysite_code), ("time", self.minutes))
-        return ",".join([*(f"{name}={value}" for name, value in named if value is not None), *self.values])
+        ours = [f"{name}={value}" for name, value in named if value is not None]
+        return ",".join([*ours, *(f"second={label}" for label in self.second), *self.values])
 
 
 def read(text: str) -> SupportingInfo:
     """Read it back; what is not ours is kept in `values` as it came."""
     named: dict[str, str] = {}
-    values = []
+    values, second = [], []
     for value in filter(None, (part.strip() for part in text.split(","))):
         name, _, rest = value.partition("=")
         if name in {"specimen", "site"} or (name == "time" and rest.isdecimal()):
             named.setdefault(name, rest)
+        elif name == "second" and rest:
+            second.append(rest)
         else:
             values.append(value)
     minutes = int(named["time"]) if "time" in named else None
-    return SupportingInfo(named.get("specimen"), named.get("site"), minutes, tuple(values))
+    return SupportingInfo(named.get("specimen"), named.get("site"), minutes, tuple(values), tuple(second))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -103,8 +103,8 @@ class Tube:
         """The order among tubes of one kind."""
         return self.item_ids, self.guids, -self.quantity
 
-    def as_json(self, label: str | None, *, transport: bool) -> dict[str, Any]:
-        """Give the element of `specimens` (interface: Pre-analytics response)."""
+    def as_json(self, label: str | None, *, transport: bool, second: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Give the element of `specimens` (interface: Pre-analytics response); `second` are its second barcodes."""
         containers = (self.kind.container, self.transport if transport else None)
         return {
             "label": label,
@@ -113,7 +113,7 @@ class Tube:
             "processing": [{"description": text} for text in self.processing],
             "container": [{"description": each.description, "type": each.type} for each in containers if each],
             "guids": list(self.guids),
-            "supportingInfo": str(self.supporting_info),
+            "supportingInfo": str(replace(self.supporting_info, second=second)),
         }
 
 
@@ -137,7 +137,9 @@ class Preanalytics:
         """Every tube, in the order of the answer."""
         return tuple(tube for group in self.groups for tube in group.tubes)
 
-    def as_json(self, labels: Sequence[str | None], *, transport: bool = False) -> dict[str, Any]:
-        """Give the response; `labels` has one entry for each tube, `transport` adds transport containers."""
-        pairs = zip(self.tubes, labels, strict=True)
-        return {"specimens": [tube.as_json(label, transport=transport) for tube, label in pairs]}
+    def as_json(
+        self, labels: Sequence[str | None], *, transport: bool = False, second: Sequence[tuple[str, ...]] = ()
+    ) -> dict[str, Any]:
+        """Give the response; `labels` (and `second`) have one entry for each tube, `transport` adds transport containers."""
+        each = zip(self.tubes, labels, second or ((),) * len(labels), strict=True)
+        return {"specimens": [tube.as_json(label, transport=transport, second=more) for tube, label, more in each]}

@@ -63,6 +63,9 @@ def _rules(settings: Settings) -> list[Line]:
 
 def _catalogue(settings: Settings) -> list[Line]:
     folder = settings.api.catalogue
+    if folder is None:
+        mend = "`lab-agent catalogue import` puts it there; `lab-agent catalogue check` tries it first"
+        return [Line("catalogue", Verdict.OK, "comes from the store", mend), _clients(settings)]
     if not folder.exists():
         mend = "put the laboratory's CSV files there, or set api.catalogue"
         return [Line("catalogue", Verdict.TODO, f"there is no folder {folder} yet", mend)]
@@ -99,7 +102,8 @@ def _contracts(settings: Settings, catalogue: Catalogue) -> list[Line]:
 def _clients(settings: Settings) -> Line:
     names = [client.name for client in settings.api.tokens] + [client.name for client in settings.api.basic]
     if not names:
-        return Line("API clients", Verdict.TODO, "nobody may call the laboratory's API", "add [[api.tokens]] or [[api.basic]]")
+        mend = "make one: lab-agent api-token create NAME; or add [[api.tokens]] or [[api.basic]]"
+        return Line("API clients", Verdict.TODO, "the settings name none", mend)
     return Line("API clients", Verdict.OK, listed(names))
 
 

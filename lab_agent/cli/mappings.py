@@ -89,7 +89,7 @@ async def _past(opened: Opened, last: int) -> list[tuple[ReportKey, LabReport]]:
 
 def _unused(settings: Settings, tables: Tables) -> list[str]:
     """Laboratory codes of the catalogue that no row knows: where a LIS reports by the code of the test, they will be missed."""
-    if tables.codes is None:
+    if tables.codes is None or settings.api.catalogue is None:
         return []
     try:
         contracts = load_catalogue(settings.api.catalogue).contracts.values()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from lab_agent.settings.base import Group, Port, Seconds
 
@@ -34,6 +34,36 @@ class ApiBasicSettings(Group):
     """Contract codes that this client may see; left out, it sees every contract."""
 
 
+class ApiPoolSettings(Group):
+    """A pool of barcodes that pre-analytics gives out. A contract that no pool serves gets none: the partner has its own."""
+
+    name: Annotated[str, Field(min_length=1)]
+    """Name of the pool. What it has given out is kept under this name: never change it."""
+    pattern: Annotated[str, Field(min_length=1, pattern=r"^[0-9A-Za-z._/#%-]*#[0-9A-Za-z._/#%-]*$")]
+    """How a barcode looks: `#` is a digit of the number, `%` the check digit, everything else stands for itself."""
+    first: Annotated[int, Field(ge=0)] = 1
+    """First number."""
+    last: Annotated[int, Field(ge=0, le=10**18)]
+    """Last number."""
+    check_digit: Literal["none", "luhn", "gs1"] = "none"
+    """How the check digit is counted: `luhn` (ISO/IEC 7812), `gs1` (EAN, SSCC), or `none`."""
+    contracts: tuple[str, ...] | None = None
+    """Contracts that the pool serves; left out, every contract that no other pool names."""
+    second: bool = False
+    """Whether it gives second barcodes, to the studies whose `second_label` has the shape of the pattern (`####-####`)."""
+    warn_below: Annotated[int, Field(ge=0)] = 1000
+    """An alert is opened when fewer barcodes are left."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        digits, places = self.pattern.count("#"), self.pattern.count("%")
+        if self.last < self.first or len(str(self.last)) > digits:
+            raise ValueError(f"last must be from first to {'9' * digits}, the largest number that the pattern holds")
+        if places != (self.check_digit != "none"):
+            raise ValueError("pattern and check_digit do not agree: a check digit has one place, written %, in the pattern")
+        return self
+
+
 class ApiSettings(Group):
     """The laboratory's API: nomenclature, eta, questionnaire and preanalytics, for the exchange service."""
 
@@ -45,12 +75,27 @@ class ApiSettings(Group):
     """What stands before the paths: `/lab/v1` serves `/lab/v1/nomenclature`."""
     public_url: str | None = None
     """Address under which the exchange service reaches the API, prefix included; it is printed on the registration sheet."""
-    catalogue: Path = Path("config/catalogue")
-    """Folder with the CSV files of the catalogue."""
+    catalogue: Path | None = None
+    """Folder with the CSV files of the catalogue, or an XLSX workbook: taken over at the start and upon SIGHUP when it has
+    changed since it was last taken from there. Left out, the catalogue comes by `lab-agent catalogue import` alone."""
     tokens: tuple[ApiTokenSettings, ...] = ()
     """Clients with a bearer token."""
     basic: tuple[ApiBasicSettings, ...] = ()
     """Clients with HTTP Basic."""
+    oauth: bool = False
+    """Whether clients may also fetch short-lived tokens (OAuth 2.0 client credentials) under `/token`, with the name and token of
+    `lab-agent api-token` as client id and secret."""
+    token_lifetime: Seconds = 600.0
+    """Seconds for which such a token is valid."""
+    pools: tuple[ApiPoolSettings, ...] = ()
+    """Pools of barcodes."""
+    label_mark: Path | None = None
+    """File, outside the database and its backups, that holds how far each pool has been given out: after a restore labels go on
+    behind it. Processes on several machines share it. Left out, there is none."""
+    rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 50.0
+    """Requests a second that each contract may make, by the process; more are answered with 429 and Retry-After."""
+    burst: Count = 200
+    """Requests that a contract may make at once before that rate holds."""
     cache_lifetime: Seconds = 86400.0
     """Seconds for which a nomenclature may be kept, where the contract says nothing else (interface: one day)."""
     max_body: Count = 1_000_000

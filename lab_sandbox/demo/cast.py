@@ -18,8 +18,9 @@ USER, PASSWORD = "demo", "demo-status-password"
 async def bring_up(troupe: Troupe, place: Workplace, screen: Screen) -> None:
     """Starts everything; returns when all of it is ready."""
     screen.heading("Starting the programs")
-    early = [await troupe.start(one) for one in (_service(place), _api(place))]
+    early = [await troupe.start(_service(place))]
     await troupe.once(_journal(place), READY)
+    early.append(await troupe.start(_api(place)))
     await troupe.once(_user(place), READY, given=f"{PASSWORD}\n")
     late = [await troupe.start(one) for one in (_agent(place), _lis(place))]
     await asyncio.gather(*(_ready(troupe, one, screen) for one in (*early, *late)))

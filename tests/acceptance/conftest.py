@@ -28,9 +28,9 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
         async with Troupe(place.folder, place.logs) as troupe:
             service = (beside("lab-sandbox"), "run", "--config", str(place.service_settings))
             running = await troupe.start(Program("service", service, f"{place.service_url}healthz"))
+            await troupe.once(Program("journal", (beside("lab-agent"), "db", "upgrade", "--config", str(settings))), DEADLINE)
             api = (beside("lab-api"), "run", "--config", str(settings))
             api_running = await troupe.start(Program("api", api, f"{place.api_url}/readyz"))
-            await troupe.once(Program("journal", (beside("lab-agent"), "db", "upgrade", "--config", str(settings))), DEADLINE)
             await asyncio.gather(troupe.ready(running, DEADLINE), troupe.ready(api_running, DEADLINE))
             async with partner_client(account(place)) as client:
                 house = House(place, troupe, client, running)
@@ -38,9 +38,9 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
                 try:
                     yield house
                 finally:
+                    await house.end()
                     if lis.done():
                         lis.result()
                     lis.cancel()
-                    await house.end()
     finally:
         shutil.rmtree(place.folder, ignore_errors=True)

@@ -20,6 +20,7 @@ import httpx
 import pytest
 from rich.console import Console
 
+from lab_agent.catalogue.load import load as load_catalogue
 from lab_agent.settings.root import load_settings
 from lab_api.app import create_app as create_api
 from lab_api.served import Shelf
@@ -245,7 +246,7 @@ async def _working(lis: StandIn, laboratory: SmallLaboratory) -> AsyncIterator[N
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     settings = load_settings(ROOT / "config" / "sandbox.toml", {})
-    shelf = Shelf(ROOT / "config" / "catalogue", now)
+    shelf = Shelf(load_catalogue(ROOT / "config" / "catalogue"), now)
     api = httpx.ASGITransport(create_api(settings.api, shelf))
     service = create_app(SandboxConfig(base_url=BASE), transport=api)
     known = set(shelf.served.catalogue.contracts["C-100"].items)

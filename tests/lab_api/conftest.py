@@ -10,6 +10,7 @@ import httpx
 import pytest
 from argon2 import PasswordHasher
 
+from lab_agent.catalogue.load import load
 from lab_agent.settings.api import ApiBasicSettings, ApiSettings, ApiTokenSettings
 from lab_api.app import create_app
 from lab_api.served import Shelf
@@ -55,13 +56,15 @@ def settings(folder: Path, password_hash: str) -> ApiSettings:
         basic=(ApiBasicSettings(name="ward", password_hash=password_hash, contracts=("C-100",)),),
         max_body=20_000,
         max_basket=50,
+        rate=10_000,
+        burst=10_000,
         docs=True,
     )
 
 
 @pytest.fixture
 def shelf(folder: Path, clock: Clock) -> Shelf:
-    return Shelf(folder, clock)
+    return Shelf(load(folder), clock)
 
 
 @pytest.fixture

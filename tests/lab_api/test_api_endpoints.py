@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -169,20 +168,6 @@ async def test_health(api: httpx.AsyncClient, shelf: Shelf) -> None:
     assert (await api.get("http://lab/healthz", headers={"Authorization": ""})).json() == {"status": "ok"}
     ready = await api.get("http://lab/readyz", headers={"Authorization": ""})
     assert ready.json() == {"status": "ready", "catalogue": shelf.served.catalogue.version}
-
-
-async def test_a_new_catalogue_replaces_the_old_one_only_if_it_is_valid(
-    api: httpx.AsyncClient, shelf: Shelf, folder: Path
-) -> None:
-    prices = folder / "contract_items.csv"
-    good, old = prices.read_text(), (await api.get("nomenclature?contract=C-100")).headers["etag"]
-    prices.write_text(good.replace("480.00", "free", 1))
-    assert shelf.reload() is False
-    assert (await api.get("nomenclature?contract=C-100")).headers["etag"] == old
-    prices.write_text(good.replace("480.00", "490.00", 1))
-    assert shelf.reload() is True
-    fresh = await api.get("nomenclature?contract=C-100", headers={"If-None-Match": old})
-    assert fresh.json()[0]["price"] == 490.00
 
 
 async def test_bodies_are_made_once_for_each_version(shelf: Shelf) -> None:

@@ -1,0 +1,68 @@
+"""Pools of barcodes: a pattern, a range of numbers, and a check digit where the laboratory's scanners expect one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+DIGIT, CHECK = "#", "%"
+"""In a pattern: a digit of the number (there may be several), and the place of the check digit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """One pool. `contracts` None serves every contract that no other pool names; `second` makes second barcodes."""
+
+    name: str
+    pattern: str
+    first: int
+    last: int
+    check_digit: str = "none"
+    contracts: frozenset[str] | None = None
+    second: bool = False
+    warn_below: int = 0
+
+    def label(self, number: int) -> str:
+        """Give the barcode with this number."""
+        digits = iter(str(number).zfill(self.pattern.count(DIGIT)))
+        text = "".join(next(digits) if char == DIGIT else char for char in self.pattern)
+        if self.check_digit == "none":
+            return text
+        counted = [int(char) for char in text if char.isascii() and char.isdecimal()]
+        return text.replace(CHECK, str(CHECK_DIGITS[self.check_digit](counted)), 1)
+
+    @property
+    def shape(self) -> str:
+        """The shape of its barcodes, as the interface document writes shapes: 0 for a digit."""
+        return self.pattern.replace(DIGIT, "0").replace(CHECK, "0")
+
+    def left(self, following: int) -> int:
+        """How many barcodes there are from that number on."""
+        return max(0, self.last - following + 1)
+
+
+def pool_of(pools: tuple[Pool, ...], contract: str) -> Pool | None:
+    """The pool of a contract's labels: the one that names it, else the one for every contract; None for no labels."""
+    fitting = [each for each in pools if not each.second and (each.contracts is None or contract in each.contracts)]
+    return min(fitting, key=lambda each: each.contracts is None, default=None)
+
+
+def second_pool(pools: tuple[Pool, ...], contract: str, shape: str) -> Pool | None:
+    """The pool of a contract's second barcodes of that shape; None where the partner has its own."""
+    ours = (each for each in pools if each.second and each.shape == shape)
+    fitting = [each for each in ours if each.contracts is None or contract in each.contracts]
+    return min(fitting, key=lambda each: each.contracts is None, default=None)
+
+
+def luhn(digits: list[int]) -> int:
+    """The check digit of ISO/IEC 7812: every second digit from the right doubled, cross sums, up to the next ten."""
+    doubled = [each if place % 2 else each * 2 for place, each in enumerate(reversed(digits))]
+    return -sum(each // 10 + each % 10 for each in doubled) % 10
+
+
+def gs1(digits: list[int]) -> int:
+    """The check digit of EAN, UPC and SSCC: weights 3 and 1 from the right, up to the next ten."""
+    return -sum(each * (1 if place % 2 else 3) for place, each in enumerate(reversed(digits))) % 10
+
+
+CHECK_DIGITS: Mapping[str, Callable[[list[int]], int]] = {"luhn": luhn, "gs1": gs1}

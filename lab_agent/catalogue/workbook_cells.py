@@ -1,0 +1,74 @@
+"""What a cell of a workbook says, as text: what a person sees there, and nothing that a spreadsheet program made of it.
+
+A number is written as its format shows it (480.00, 042.036), unless that would lose digits. What can no longer be told from
+what was meant is a problem: a code that became a decimal number or a date, a formula without a value.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+from lab_agent.catalogue.sheets import Holds
+
+_FORMAT = re.compile(r"(?:#,##)?(#*0*)(?:\.(0+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Odd:
+    """A cell that cannot be read: what is wrong, and the mend."""
+
+    what: str
+    mend: str
+
+
+def shown(value: Any, kind: str, number_format: str, holds: Holds) -> str | Odd:
+    """Give the text of a cell. `kind` is the data type that the file gives it: e for an error, f for a formula."""
+    if value is None:
+        return Odd("holds a formula without a value", "open the file in a spreadsheet program and save it") if kind == "f" else ""
+    if kind == "e":
+        return Odd(f"holds the error {value}", "mend the formula, or write the value")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, date | time):
+        return _moment(value, holds)
+    if isinstance(value, int | float | Decimal):
+        return _number(Decimal(repr(value) if isinstance(value, float) else value), number_format, holds)
+    return str(value).strip()
+
+
+def _moment(value: date | time, holds: Holds) -> str | Odd:
+    """A date that is meant as one has no offset in a workbook: it is a time of this machine's zone."""
+    if holds is not Holds.MOMENT:
+        return Odd("holds a date", "format the column as text, and write the cell again")
+    if isinstance(value, time):
+        return Odd("holds a time without a date", "write it as 2026-11-20T08:00+03:00")
+    moment = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)  # noqa: DTZ001 - made aware below
+    return moment.astimezone().isoformat(timespec="minutes")
+
+
+def _number(value: Decimal, number_format: str, holds: Holds) -> str | Odd:
+    seen = _as_formatted(value, number_format)
+    if seen is not None:
+        return seen
+    plain = value.to_integral_value() if value == value.to_integral_value() else value
+    if holds is Holds.CODE and plain.as_tuple().exponent != 0:
+        what = f"holds the number {format(plain, 'f')}, and a code may have had zeros around it"
+        return Odd(what, "format the column as text, and write the code again")
+    return format(plain, "f")
+
+
+def _as_formatted(value: Decimal, number_format: str) -> str | None:
+    """The number as its format shows it; None where the format is another kind, or shows fewer digits than there are."""
+    found = _FORMAT.fullmatch(number_format.split(";", maxsplit=1)[0])
+    if not found or value < 0:
+        return None
+    digits, places = found[1].count("0"), len(found[2] or "")
+    rounded = round(value, places) if places else value.to_integral_value()
+    if rounded != value:
+        return None
+    whole, _, rest = format(rounded, "f").partition(".")
+    return whole.zfill(digits) + (f".{rest}" if rest else "")

@@ -1,0 +1,69 @@
+"""How far each pool of barcodes has been given out, kept in a file outside the database and its backups.
+
+A database that is restored from a backup has forgotten the labels given since; the file has not, and labels go on behind it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab_agent.errors import StoreError
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The file: the last number given of each pool. Processes of one machine, or of a shared folder, share it."""
+
+    path: Path
+
+    def read(self) -> dict[str, int]:
+        """The last number of each pool; empty if there is no file yet. Raises `StoreError` if it cannot be read."""
+        try:
+            text = self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return {}
+        except OSError as exc:
+            raise self._trouble(exc.strerror or "cannot be read") from exc
+        try:
+            return {str(pool): int(number) for pool, number in json.loads(text).items()}
+        except (ValueError, TypeError, AttributeError) as exc:
+            raise self._trouble("is damaged; put its last copy in its place, or remove it if no backup was restored") from exc
+
+    def raise_to(self, numbers: Mapping[str, int]) -> None:
+        """Write that these numbers were given; a higher one that is there stays. On the disk when it returns."""
+        try:
+            with self._alone():
+                marks = self.read()
+                raised = {**marks, **{pool: max(number, marks.get(pool, 0)) for pool, number in numbers.items()}}
+                self._write(json.dumps(raised, sort_keys=True))
+        except OSError as exc:
+            raise self._trouble(exc.strerror or "cannot be written") from exc
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.with_name(f".{self.path.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _write(self, text: str) -> None:
+        part = self.path.with_name(f".{self.path.name}.part")
+        with part.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(self.path)
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _trouble(self, what: str) -> StoreError:
+        return StoreError(f"The mark of labels given, {self.path}, {what}.")

@@ -1,0 +1,32 @@
+"""Tables of a catalogue as bytes for the store, and back."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+from lab_agent import exact_json
+from lab_agent.catalogue.sheets import SHEETS, Row, Table
+
+
+def pack(tables: Mapping[str, Table]) -> bytes:
+    """Give the tables as bytes: for each sheet its columns, and the cells of each row."""
+    sheets = {}
+    for sheet in SHEETS:
+        names = [column.name for column in sheet.columns]
+        rows = [[row.cells.get(name, "") for name in names] for row in tables[sheet.name].rows]
+        sheets[sheet.name] = {"columns": names, "rows": rows}
+    return zlib.compress(exact_json.dumps(sheets), 6)
+
+
+def unpack(content: bytes) -> dict[str, Table]:
+    """Give the tables back. A sheet or column that this program does not know (any more) is left out."""
+    sheets = exact_json.loads(zlib.decompress(content))
+    return {sheet.name: _table(sheet.name, sheets.get(sheet.name, {})) for sheet in SHEETS}
+
+
+def _table(name: str, packed: Mapping[str, Any]) -> Table:
+    columns = packed.get("columns", [])
+    rows = (dict(zip(columns, cells, strict=True)) for cells in packed.get("rows", []))
+    return Table(name, tuple(Row(name, number, cells) for number, cells in enumerate(rows, start=2)))

@@ -1,0 +1,156 @@
+"""OAuth 2.0 client credentials: short-lived signed tokens for the clients of `lab-agent api-token` (RFC 6749, section 4.4).
+
+The grant, its checks and its errors are authlib's; the signature is joserfc's. The signing key is derived from the store's
+encryption key, so that a token made by one process is good at every other. Revoking a client ends its signed tokens too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import parse_qsl
+
+from authlib.oauth2.rfc6749 import AuthorizationServer, OAuth2Request
+from authlib.oauth2.rfc6749.errors import InvalidClientError
+from authlib.oauth2.rfc6749.grants import ClientCredentialsGrant
+from authlib.oauth2.rfc6749.models import ClientMixin
+from authlib.oauth2.rfc6749.requests import BasicOAuth2Payload
+from fastapi import Request, Response
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import OctKey
+
+from lab_agent.crypto import token_matches
+from lab_agent.domain.offer import ApiToken
+from lab_api.problems import Refused
+
+_ISSUER = "lab-api"
+_LARGEST = 10_000
+
+
+class SignedTokens:
+    """Makes and reads signed tokens; the first key signs, any of them is believed."""
+
+    def __init__(self, keys: tuple[str, ...], lifetime: float, now: Callable[[], datetime]) -> None:
+        self._keys = [OctKey.import_key(hmac.digest(key.encode(), b"lab-api signed tokens", hashlib.sha256)) for key in keys]
+        self.lifetime = int(lifetime)
+        self._now = now
+
+    def make(self, client: ApiToken) -> str:
+        """A token for this client, valid for `lifetime` seconds."""
+        at = int(self._now().timestamp())
+        claims = {"iss": _ISSUER, "sub": client.name, "cid": client.id, "iat": at, "exp": at + self.lifetime}
+        return jwt.encode({"alg": "HS256"}, {**claims, "jti": secrets.token_hex(8)}, self._keys[0])
+
+    def client_id(self, token: str) -> str | None:
+        """Id of the client that a token was made for; None if it is not ours, was altered, or is over."""
+        for key in self._keys:
+            try:
+                claims = jwt.decode(token, key, algorithms=["HS256"]).claims
+            except (JoseError, ValueError):
+                continue
+            fits = claims.get("iss") == _ISSUER and isinstance(claims.get("exp"), int)
+            return str(claims.get("cid")) if fits and claims["exp"] > self._now().timestamp() else None
+        return None
+
+
+@dataclass(slots=True)
+class _Client(ClientMixin):  # type: ignore[misc]
+    """A client as authlib asks for one. All credentials of a name are one client: an old and a new secret hold side by side."""
+
+    name: str
+    tokens: tuple[ApiToken, ...]
+    proven: ApiToken | None = None
+
+    def get_client_id(self) -> str:
+        return self.name
+
+    def get_allowed_scope(self, scope: str) -> str:
+        del scope  # contracts are what a client may see; there are no scopes
+        return ""
+
+    def check_client_secret(self, client_secret: str) -> bool:
+        found = [each for each in self.tokens if token_matches(client_secret, each.sha256)]
+        self.proven = found[0] if found else None
+        return bool(found)
+
+    def check_endpoint_auth_method(self, method: str, endpoint: str) -> bool:
+        return endpoint == "token" and method in _Grant.TOKEN_ENDPOINT_AUTH_METHODS
+
+    def check_grant_type(self, grant_type: str) -> bool:
+        return grant_type == "client_credentials"
+
+
+class _Grant(ClientCredentialsGrant):  # type: ignore[misc]
+    TOKEN_ENDPOINT_AUTH_METHODS = ("client_secret_basic", "client_secret_post")
+
+
+class _Asked(OAuth2Request):  # type: ignore[misc]
+    """A token request: its form and its headers. That it came over HTTPS is the proxy's affair, not ours."""
+
+    def __init__(self, form: Mapping[str, str], headers: Mapping[str, str]) -> None:
+        super().__init__("POST", "https://laboratory/token", headers=headers)
+        self.payload = BasicOAuth2Payload(dict(form))
+        self._form = dict(form)
+
+    @property
+    def form(self) -> dict[str, str]:
+        return self._form
+
+
+class TokenEndpoint(AuthorizationServer):  # type: ignore[misc]
+    """`POST token`. `tokens` gives the credentials as they stand."""
+
+    def __init__(self, tokens: Callable[[], tuple[ApiToken, ...]], signed: SignedTokens, now: Callable[[], datetime]) -> None:
+        super().__init__()
+        self._tokens = tokens
+        self._signed = signed
+        self._now = now
+        self.register_grant(_Grant)
+        self.register_token_generator("default", self._generate)
+
+    async def answer(self, request: Request) -> Response:
+        """Answer a token request (RFC 6749, sections 4.4 and 5)."""
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > _LARGEST:
+                raise Refused(413, "too-costly", "body: is too large for a token request")
+        form = dict(parse_qsl(body.decode("utf-8", "replace"), max_num_fields=50))
+        headers = {"Authorization": value} if (value := request.headers.get("authorization")) else {}
+        try:
+            response: Response = self.create_token_response(_Asked(form, headers))
+        except UnicodeDecodeError:  # of the Basic credentials, which authlib does not expect
+            response = self.handle_error_response(None, InvalidClientError(status_code=401))
+        return response
+
+    def query_client(self, client_id: str) -> _Client:
+        """The client of that name, with its valid credentials: none for a name that nobody has, which is answered the same."""
+        now = self._now()
+        held = tuple(each for each in self._tokens() if each.name == client_id and each.valid(now))
+        return _Client(client_id, held)
+
+    def create_oauth2_request(self, request: _Asked) -> _Asked:
+        """It is one already."""
+        return request
+
+    def save_token(self, token: Mapping[str, Any], request: _Asked) -> None:
+        """Keep nothing: a signed token proves itself."""
+
+    def send_signal(self, name: str, *args: object, **kwargs: object) -> None:
+        """Tell nobody."""
+
+    def handle_response(self, status: int, body: object, headers: list[tuple[str, str]]) -> Response:
+        """Make the response."""
+        return Response(json.dumps(body), status, dict(headers), "application/json")
+
+    def _generate(self, client: _Client, **_: object) -> dict[str, Any]:
+        if client.proven is None:
+            raise InvalidClientError(status_code=401)
+        return {"access_token": self._signed.make(client.proven), "token_type": "Bearer", "expires_in": self._signed.lifetime}
