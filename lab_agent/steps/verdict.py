@@ -125,7 +125,9 @@ def _accept(
     )
     medical, patient = split_identity(lab_order)
     uow.vault.put_identity(order.key, pack(judged.graph.to_json().identification, patient), at=now)
-    uow.orders.set_labels(order.key, _labels(judged, order.key, {line.task_id: line.key for line in lines}, verdict.accepted))
+    labels = _labels(judged, order.key, {line.task_id: line.key for line in lines}, verdict.accepted)
+    uow.orders.set_labels(order.key, labels)
+    uow.labels.use([label.barcode for label in labels], order.key, at=now)
     settings = policy.contracts.get(contract, ContractSettings())
     order = replace(
         order.become(OrderState.FETCHED, now),
