@@ -61,9 +61,13 @@ class SqlAdapter:
 
     async def check(self) -> None:
         """Read from both ends of the exchange."""
-        orders, results = self._tables.orders, self._tables.results
-        await self._read(lambda connection: connection.execute(select(orders.c.order_key).limit(1)).first())
-        await self._read(lambda connection: connection.execute(select(results.c.id).limit(1)).first())
+        columns = (self._tables.orders.c.order_key, self._tables.cancellations.c.line_key, self._tables.results.c.id)
+        try:
+            for column in columns:
+                await self._read(lambda connection, column=column: connection.execute(select(column).limit(1)).first())  # type: ignore[misc]
+        finally:
+            if self._inbox is None:  # asked without a start: nothing must stay open
+                await self.stop()
 
     async def prepare(self, order: LabOrder) -> None:
         """Nothing: an order is written in one transaction."""

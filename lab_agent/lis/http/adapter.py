@@ -1,0 +1,119 @@
+"""The http adapter: the way out, the endpoint on a port of its own, and the life of both."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import ClassVar
+
+import structlog
+from pydantic import BaseModel
+
+from lab_agent import exact_json
+from lab_agent.codec import dump_order
+from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.order import LabOrder
+from lab_agent.errors import LisUnavailable
+from lab_agent.http import HttpClient, HttpOptions
+from lab_agent.lis.http.caller import Caller, receipt_of
+from lab_agent.lis.http.endpoint import Endpoint, make_app
+from lab_agent.lis.http.settings import HttpSettings
+from lab_agent.ports.lis import Inbox, Receipt
+from lab_agent.serving import CannotListen, listen, serve
+
+log = structlog.get_logger(__name__)
+_DRAIN = 5.0
+
+
+class HttpAdapter:
+    """A LIS that takes orders as signed webhooks and posts results to us."""
+
+    Settings: ClassVar[type[BaseModel]] = HttpSettings
+    idempotent: ClassVar[bool] = True
+    contract_version: ClassVar[int] = 1
+
+    def __init__(self, settings: HttpSettings, name: str) -> None:
+        self._settings = settings
+        self._name = name
+        self._client: HttpClient | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._port = settings.port
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on, once started."""
+        return self._port
+
+    async def start(self, inbox: Inbox) -> None:
+        """Listen for results. The LIS need not be there."""
+        if self._serving is not None and not self._serving.done():
+            return
+        settings = self._settings
+        try:
+            sock = listen(settings.host, settings.port, group=f"lis.{self._name}")
+        except CannotListen as exc:
+            raise LisUnavailable(str(exc)) from exc
+        self._port = sock.getsockname()[1]
+        app = make_app(Endpoint(settings, self._name, inbox))
+        self._serving = asyncio.create_task(serve(app, sock, drain=_DRAIN), name=f"lis:{self._name}:endpoint")
+        self._serving.add_done_callback(lambda _: sock.close())  # also where it was ended before it began
+
+    async def stop(self) -> None:
+        """End: requests that are under way are answered."""
+        serving, self._serving = self._serving, None
+        client, self._client = self._client, None
+        if serving is not None:
+            serving.cancel()
+            await asyncio.wait({serving})
+        if client is not None:
+            await client.aclose()
+
+    async def check(self) -> None:
+        """Look whether we still listen, and ask the LIS for a sign of life where it gives one."""
+        if self._serving is not None and self._serving.done():
+            raise LisUnavailable("the endpoint for results has ended; restart the agent")
+        try:
+            if self._settings.check_path and not await self._caller().has(self._settings.check_path, "check"):
+                raise LisUnavailable("the LIS does not know the path check_path")
+        finally:
+            if self._serving is None:  # asked without a start: nothing must stay open
+                await self.stop()
+
+    async def prepare(self, order: LabOrder) -> None:
+        """Nothing: the LIS sees an order when it is posted."""
+
+    async def submit(self, order: LabOrder) -> Receipt:
+        """Post the order; the key of the order names it, so that the LIS knows a repeat."""
+        body = await asyncio.to_thread(dump_order, order)
+        return receipt_of(await self._caller().post(self._settings.orders_path, order.key, body))
+
+    async def was_received(self, key: OrderKey) -> bool | None:
+        """Ask the LIS, where it can be asked; else nobody can tell, and the order may be posted again."""
+        if not self._settings.status_path:
+            return None
+        return await self._caller().has(self._settings.status_path.replace("{key}", key), key)
+
+    async def cancel(self, order: OrderKey, lines: tuple[LineKey, ...], reason: str) -> None:
+        """Post the withdrawal."""
+        entries = [{"line": line, "reason": reason} for line in lines]
+        body = exact_json.dumps({"kind": "cancel", "order": order, "lines": entries})
+        name = f"{order}-{hashlib.sha256(body).hexdigest()[:16]}"
+        await self._caller().post(self._settings.cancel_path, name, body)
+
+    async def collect(self) -> int:
+        """Nothing: the LIS posts its results."""
+        return 0
+
+    def _caller(self) -> Caller:
+        if self._client is None:
+            settings = self._settings
+            options = HttpOptions(
+                timeout=settings.timeout,
+                connect_timeout=min(10.0, settings.timeout),
+                read_timeout=settings.timeout,
+                max_response=1024 * 1024,
+                ca_file=settings.ca_file,
+                proxy=settings.proxy,
+            )
+            self._client = HttpClient(options)
+        return Caller(self._settings, self._client)

@@ -1,0 +1,249 @@
+"""What must not come in, and what the LIS may answer: each in its own way, and everything else goes on."""
+
+import asyncio
+import json
+import re
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+sys.path.insert(0, str(Path(__file__).parent))
+from lis_by_http import OURS, THEIRS, HttpLis, headers
+from test_http_contract import free_port
+
+from lab_agent.codec import dump_message
+from lab_agent.errors import Failure, LisOutcomeUnknown, LisRefusal, LisUnavailable
+from lab_agent.lis.http import HttpAdapter, HttpSettings
+from lab_agent.lis.testing import MemoryInbox, correction, make_order, make_report
+
+REPORT = make_report(1, make_order(1))
+BODY = dump_message(REPORT)
+OLD = "the-secret-of-last-year"
+
+
+@dataclass
+class House:
+    lis: HttpLis
+    adapter: HttpAdapter
+    inbox: MemoryInbox
+    refused: Path
+
+    async def post(self, body: bytes, given: dict[str, str], path: str = "/messages") -> tuple[int, dict[str, Any]]:
+        return await asyncio.to_thread(self.lis.post, body, given, path)
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    lis = HttpLis(free_port())
+    settings = HttpSettings.model_validate(
+        {
+            "url": lis.url,
+            "secret": OURS,
+            "incoming_secret": THEIRS,
+            "previous_incoming_secret": OLD,
+            "port": lis.agent_port,
+            "max_message_bytes": 20_000,
+            "refused_folder": tmp_path / "refused",
+        }
+    )
+    inbox = MemoryInbox()
+    adapter = HttpAdapter(settings, "http")
+    await adapter.start(inbox)
+    yield House(lis, adapter, inbox, tmp_path / "refused")
+    await adapter.stop()
+    await asyncio.to_thread(lis.close)
+
+
+async def test_a_replayed_message_is_kept_once(house: House) -> None:
+    given = headers(THEIRS, "m1", BODY)
+    assert await house.post(BODY, given) == (200, {"kept": "now"})
+    assert await house.post(BODY, given) == (200, {"kept": "before"})
+    assert house.inbox.contents == [REPORT]
+
+
+async def test_a_repeat_with_a_new_time_stamp_is_kept_once(house: House) -> None:
+    assert (await house.post(BODY, headers(THEIRS, "m1", BODY, at=time.time() - 100)))[0] == 200
+    assert await house.post(BODY, headers(THEIRS, "m1", BODY)) == (200, {"kept": "before"})
+
+
+async def test_another_text_under_a_used_name_is_not_lost(house: House) -> None:
+    other = dump_message(correction(REPORT, "9.99"))
+    await house.post(BODY, headers(THEIRS, "m1", BODY))
+    assert await house.post(other, headers(THEIRS, "m1", other)) == (200, {"kept": "now"})
+    assert len(house.inbox.messages) == 2
+
+
+async def test_the_secret_before_is_good_while_it_is_set(house: House) -> None:
+    assert (await house.post(BODY, headers(OLD, "m1", BODY)))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        headers("another-secret-altogether", "m1", BODY),
+        headers(OURS, "m1", BODY),
+        headers(THEIRS, "m1", BODY + b" "),
+        headers(THEIRS, "m1", BODY, at=time.time() - 1000),
+        headers(THEIRS, "m1", BODY, at=time.time() + 1000),
+        {**headers(THEIRS, "m1", BODY), "Idempotency-Key": "m2"},
+        {**headers(THEIRS, "m1", BODY), "Lab-Signature": "v1=é"},
+        {**headers(THEIRS, "m1", BODY), "Lab-Signature": ""},
+        {**headers(THEIRS, "m1", BODY), "Lab-Timestamp": "²"},
+        {**headers(THEIRS, "m1", BODY), "Lab-Timestamp": "9" * 40},
+        headers(THEIRS, " ", BODY),
+        headers(THEIRS, "m" * 201, BODY),
+        {},
+    ],
+)
+async def test_what_is_not_genuine_is_refused_and_kept_nowhere(house: House, given: dict[str, str]) -> None:
+    status, said = await house.post(BODY, given)
+    assert (status, said["code"]) == (401, "not_genuine")
+    assert not house.inbox.attempts
+    assert not house.refused.exists()
+    assert (await house.post(BODY, headers(THEIRS, "good", BODY)))[0] == 200
+
+
+async def test_too_large_a_message_is_refused_before_it_is_read(house: House) -> None:
+    body = b" " * 20_001
+    assert (await house.post(body, headers(THEIRS, "m1", body)))[0] == 413
+    chunks: Any = iter((body[:10_000], body[10_000:]))
+    assert (await house.post(chunks, headers(THEIRS, "m1", body)))[0] == 413
+    assert not house.inbox.attempts
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"\xff\xfe", b'{"kind": "fax"}', BODY.replace(b'"report_id"', b'"reprot_id"')]
+)
+async def test_what_is_not_understood_is_refused_with_the_reason_and_its_bytes_are_kept(house: House, body: bytes) -> None:
+    for _ in range(2):
+        status, said = await house.post(body, headers(THEIRS, "m1", body))
+        assert status == 422
+        assert said["problems"]
+    (kept,) = house.refused.glob("*.message")
+    assert kept.read_bytes() == body
+    assert kept.with_suffix(".reason.txt").read_text()
+
+
+async def test_a_store_that_is_away_is_no_acknowledgement(house: House) -> None:
+    house.inbox.fail_before = 1
+    assert (await house.post(BODY, headers(THEIRS, "m1", BODY)))[0] == 503
+    assert await house.post(BODY, headers(THEIRS, "m1", BODY)) == (200, {"kept": "now"})
+
+
+async def test_a_message_that_breaks_off_is_not_taken(house: House) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", house.adapter.port)
+    lines = [f"{name}: {value}" for name, value in headers(THEIRS, "m1", BODY).items()]
+    head = "\r\n".join(["POST /messages HTTP/1.1", "Host: x", f"Content-Length: {len(BODY)}", *lines, "", ""])
+    writer.write(head.encode() + BODY[:-10])
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+    assert (await house.post(BODY, headers(THEIRS, "m2", BODY)))[0] == 200
+    assert house.inbox.attempts == 1
+
+
+async def test_other_paths_are_not_there(house: House) -> None:
+    assert (await house.post(BODY, headers(THEIRS, "m1", BODY), "/orders"))[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("answer", "failure"),
+    [
+        ((503, {"Retry-After": "7"}, b""), LisUnavailable),
+        ((429, {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, b""), LisUnavailable),
+        ((401, {}, b""), LisUnavailable),
+        ((404, {}, b""), LisUnavailable),
+        ((500, {}, b"oops"), LisOutcomeUnknown),
+        ((504, {}, b""), LisOutcomeUnknown),
+        ((302, {"Location": "https://elsewhere.example/"}, b""), LisRefusal),
+        ((422, {}, b'{"code": "unknown_test", "text": "Mrs Sample has no such test"}'), LisRefusal),
+        ((400, {}, b"<html>"), LisRefusal),
+    ],
+)
+async def test_what_the_lis_may_answer(house: House, answer: tuple[int, dict[str, str], bytes], failure: type[Failure]) -> None:
+    order = make_order(1)
+    house.lis.answers = [answer]
+    with pytest.raises(failure) as caught:
+        await house.adapter.submit(order)
+    assert "Sample" not in str(caught.value)
+    if answer[1].get("Retry-After") == "7":
+        assert caught.value.retry_after == 7  # type: ignore[attr-defined]
+    assert isinstance(await house.adapter.submit(order), object)
+    assert set(house.lis.posted) == {order.key}
+
+
+async def test_numbers_that_come_with_the_answer_are_the_receipt(house: House) -> None:
+    order = make_order(1)
+    told = {"accession": "A7", "lines": {order.lines[0].key: "A7-1", "other": 5}, "tubes": {"123": "T9"}}
+    house.lis.answers = [(201, {}, json.dumps(told).encode()), (409, {}, b""), (200, {}, b"not json"), (200, {}, b"[]")]
+    receipt = await house.adapter.submit(order)
+    assert (receipt.accession, receipt.line_accessions, receipt.tube_accessions) == (
+        "A7",
+        {order.lines[0].key: "A7-1"},
+        {"123": "T9"},
+    )
+    for _ in range(3):
+        assert (await house.adapter.submit(order)).accession is None
+
+
+async def test_a_lis_that_is_away_is_temporary_and_one_that_breaks_off_is_unknown(house: House) -> None:
+    async def break_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(break_off, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    settings = {"url": f"http://127.0.0.1:{port}", "secret": OURS, "incoming_secret": THEIRS}
+    adapter = HttpAdapter(HttpSettings.model_validate(settings), "http")
+    with pytest.raises(LisOutcomeUnknown):
+        await adapter.submit(make_order(1))
+    server.close()
+    await server.wait_closed()
+    await adapter.stop()
+    with pytest.raises(LisUnavailable):
+        await adapter.submit(make_order(1))
+    await adapter.stop()
+
+
+async def test_a_port_in_use_is_a_sentence(house: House) -> None:
+    other = HttpAdapter(house.adapter._settings, "second")
+    with pytest.raises(LisUnavailable, match=r"lis\.second\.port"):
+        await other.start(MemoryInbox())
+
+
+async def test_both_directions_are_described(house: House) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", house.adapter.port)
+    writer.write(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    document = json.loads((await reader.read()).split(b"\r\n\r\n", 1)[1])
+    writer.close()
+    assert document["webhooks"]["orders"]["post"]
+    assert document["components"]["schemas"]["LabReport"]["properties"]
+    for reference in re.findall(r'"\$ref": "([^"]*)"', json.dumps(document)):
+        place = document
+        for step in reference.removeprefix("#/").split("/"):
+            place = place[step]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"url": "ftp://lis"},
+        {"url": "https://user:pass@lis.example/"},
+        {"secret": "short"},
+        {"incoming_secret": OURS},
+        {"status_path": "orders"},
+        {"orders_path": "https://elsewhere.example/"},
+        {"orders_path": "../other"},
+        {"prefix": "lis"},
+    ],
+)
+def test_settings_that_cannot_be_right_are_refused(wrong: dict[str, str]) -> None:
+    with pytest.raises(ValidationError) as caught:
+        HttpSettings.model_validate({"url": "https://lis.example/", "secret": OURS, "incoming_secret": THEIRS, **wrong})
+    assert OURS not in str(caught.value)

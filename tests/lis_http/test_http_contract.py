@@ -1,0 +1,71 @@
+"""The http adapter keeps the contract: with a LIS that can be asked, with one that cannot, and behind the guard."""
+
+import asyncio
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from lis_by_http import OURS, THEIRS, HttpLis
+
+from lab_agent.codec import dump_message
+from lab_agent.domain.results import LabMessage
+from lab_agent.lis.guard import GuardedAdapter
+from lab_agent.lis.http import HttpAdapter, HttpSettings
+from lab_agent.lis.testing import AdapterContract, Bench
+from lab_agent.ports.lis import Lis
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+@dataclass
+class HttpBench:
+    asked: bool = True
+    guarded: bool = False
+    lis: HttpLis = field(default_factory=lambda: HttpLis(free_port()))
+
+    def adapter(self) -> Lis:
+        settings = {"url": self.lis.url, "secret": OURS, "incoming_secret": THEIRS, "port": self.lis.agent_port}
+        more = {"status_path": "orders/{key}", "check_path": "health"} if self.asked else {}
+        adapter = HttpAdapter(HttpSettings.model_validate({**settings, **more}), "http")
+        return GuardedAdapter(adapter, "http", timeout=30) if self.guarded else adapter
+
+    async def orders(self) -> Sequence[str]:
+        return list(self.lis.orders)
+
+    async def withdrawn(self) -> Sequence[str]:
+        return sorted(self.lis.withdrawn)
+
+    async def put_out(self, message: LabMessage) -> None:
+        self.lis.put_out(dump_message(message))
+
+    async def unacknowledged(self) -> int:
+        return len(self.lis.outbox)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self.lis.close)
+        assert self.lis.forged == 0
+
+
+class TestHttp(AdapterContract):
+    async def bench(self, folder: Path) -> Bench:
+        return HttpBench()
+
+
+class TestHttpThatCannotBeAsked(AdapterContract):
+    async def bench(self, folder: Path) -> Bench:
+        return HttpBench(asked=False)
+
+
+class TestGuardedHttp(AdapterContract):
+    test_the_class_is_an_adapter = None  # type: ignore[assignment]  # the guard is made by us, not by an entry point
+
+    async def bench(self, folder: Path) -> Bench:
+        return HttpBench(guarded=True)
