@@ -5,7 +5,7 @@ Nothing is decided twice: what a rule found is a `Finding`; what follows for an 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from string import Formatter
 
@@ -61,10 +61,11 @@ class Judgement:
         own = self.lines.get(task_id, LineJudgement()).refusals
         return tuple(dict.fromkeys(finding.message for finding in (*self.order_refusals, *own)))
 
-    def refusing_rules(self) -> frozenset[str]:
-        """Ids of the rules that refuse anything here: what the safety catch counts."""
-        own = (finding.rule for found in self.lines.values() for finding in found.refusals)
-        return frozenset(own) | {finding.rule for finding in self.order_refusals}
+    def refusing_rules(self, task_ids: Collection[str] | None = None) -> frozenset[str]:
+        """Ids of the rules that refuse any of these line Tasks (None: any line): what the safety catch counts."""
+        wanted = self.lines.keys() if task_ids is None else self.lines.keys() & set(task_ids)
+        own = (finding.rule for task_id in wanted for finding in self.lines[task_id].refusals)
+        return frozenset(own) | {finding.rule for finding in self.order_refusals if wanted or not self.lines}
 
     def findings(self) -> tuple[Finding, ...]:
         """Everything that was found."""

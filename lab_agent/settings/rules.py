@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from lab_agent.settings.base import Group, Seconds
 
 Severity = Literal["refuse", "hold", "warn", "off"]
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as exc:
+        raise ValueError(f"is no regular expression: {exc}") from exc
+    return text
 
 
 class RulesSettings(Group):
@@ -22,5 +32,12 @@ class RulesSettings(Group):
     """Seconds over which `refusal_limit` counts."""
     future_tolerance: Seconds = 300.0
     """Seconds that a clinic's clock may be ahead of ours."""
+    alignment_tolerance: Seconds = 900.0
+    """Seconds by which the samples of a glucose tolerance test may miss their time points."""
+    label_pattern: Annotated[str, AfterValidator(_pattern)] = r"[0-9A-Za-z][0-9A-Za-z._\-]{2,29}"
+    """Regular expression that the whole of a barcode must fit."""
     messages: Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")] = "en"
-    """Language of the reasons that a clinic reads."""
+    """Language of the reasons that a clinic reads. `en` is built in; any other is the file `<language>.toml` in
+    `messages_folder`, with a sentence for every rule."""
+    messages_folder: Path = Path("config/messages")
+    """Folder of the translated reasons."""

@@ -37,6 +37,8 @@ class WorkerSettings(Group):
     """Seconds after which a held order is judged again by itself."""
     unreadable_after: Seconds = 900.0
     """Seconds for which an unreadable resource of an order is tried again before the order is held with an alert."""
+    unreadable_refuse_after: Seconds | None = None
+    """Seconds after which an order with an unreadable resource is refused. Left out, it is held until it can be read."""
     drain_timeout: Seconds = 30.0
     """Seconds that running work has to end after a stop was asked for."""
     backoff_first: Seconds = 2.0

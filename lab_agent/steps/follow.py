@@ -12,6 +12,8 @@ from lab_agent.ports.store import UnitOfWork
 
 _SETTLE_FIRST = frozenset({EffectKind.LINE_TASK, EffectKind.DELIVER, EffectKind.HANDOVER, EffectKind.LIS_CANCEL})
 
+_NOT_DECIDED = frozenset({OrderState.SEEN, OrderState.HELD})
+
 
 def order_task_status(lines: tuple[LineRecord, ...]) -> str:
     """Status of the order-level Task once every line has ended: completed if at least one line was, else cancelled.
@@ -25,7 +27,7 @@ def follow(uow: UnitOfWork, key: OrderKey, now: datetime, *, ending: Effect | No
     """Let the order follow its lines: nothing happens until every line has ended and its effects (but `ending`) are settled."""
     order = uow.orders.take(key)
     lines = uow.orders.lines(key)
-    if not lines or any(line.state not in ENDED_LINES for line in lines):
+    if any(line.state not in ENDED_LINES for line in lines) or (not lines and order.state in _NOT_DECIDED):
         return
     waiting = (effect for effect in uow.effects.of_order(key) if ending is None or effect.id != ending.id)
     if any(effect.kind in _SETTLE_FIRST for effect in waiting):

@@ -12,7 +12,7 @@ from lab_agent.codec import join_identity
 from lab_agent.domain import effects
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.journal import Effect, EffectKind, Event, OrderRecord
-from lab_agent.domain.lifecycle import LineState, OrderState
+from lab_agent.domain.lifecycle import EffectState, LineState, OrderState
 from lab_agent.domain.order import LabOrder
 from lab_agent.errors import LisRefusal, PermanentFailure
 from lab_agent.ports.clock import Clock
@@ -44,7 +44,9 @@ class HandOver:
         key = OrderKey(claim.effect.subject)
         record, order = await self.store.run(lambda uow: _load(uow, key))
         if record.state is not OrderState.FETCHED:
-            return lambda _, effect: effect.obsolete(self.clock.now(), f"the order is {record.state.value}")
+            return self._needless(f"the order is {record.state.value}")
+        if order is not None and not order.lines:
+            return self._needless("every line was withdrawn before the handover")
         if order is None:
             raise PermanentFailure("the identification data of this order was purged; it cannot be handed over any more")
         adapter = self.adapters.get(record.adapter)
@@ -67,8 +69,27 @@ class HandOver:
                 return lambda _, effect: effect.again(
                     self.clock.now(), self.clock.now(), "the laboratory system does not have it"
                 )
-            case None:
+            case None if record.state is OrderState.FETCHED:
                 return self._nobody_knows(adapter)
+            case None:
+                return self._needless(f"the order is {record.state.value}; the laboratory system is told so in any case")
+
+    def _needless(self, reason: str) -> Conclusion:
+        """Hand nothing over. An order whose lines were all withdrawn one by one is refused here, so that it comes to its end."""
+        now = self.clock.now()
+
+        def write(uow: UnitOfWork, effect: Effect) -> Effect:
+            key = OrderKey(effect.subject)
+            order = uow.orders.take(key)
+            lines = uow.orders.lines(key)
+            if order.state is OrderState.FETCHED and any(line.state is LineState.ACCEPTED for line in lines):
+                return effect.again(now, now, "the order changed meanwhile")
+            if order.state is OrderState.FETCHED:
+                uow.orders.save(order.become(OrderState.REFUSED, now, reason))
+            follow(uow, key, now, ending=effect)
+            return effect.obsolete(now, reason)
+
+        return write
 
     def _nobody_knows(self, adapter: Lis) -> Conclusion:
         now = self.clock.now()
@@ -94,7 +115,7 @@ class HandOver:
         return write
 
     def _acknowledge(self, uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
-        if self.acknowledge is None:
+        if self.acknowledge is None or uow.orders.take(key).state is not OrderState.HANDED_OVER:
             return
         uow.effects.add(effects.order_task(key, self.acknowledge, now))
         for line in uow.orders.lines(key):
@@ -116,7 +137,9 @@ class CancelInLis:
         """Tell it."""
         effect = claim.effect
         key = OrderKey(effect.subject)
-        record, _ = await self.store.run(lambda uow: _load(uow, key))
+        record, went_there = await self.store.run(lambda uow: (uow.orders.take(key), _may_be_there(uow, key)))
+        if not went_there:
+            return self._told("the laboratory system never got the order, and need not be told")
         lines = tuple(LineKey(line) for line in effect.payload["lines"])
         await claim.begin()
         try:
@@ -137,6 +160,12 @@ class CancelInLis:
             return effect.done(at, text)
 
         return write
+
+
+def _may_be_there(uow: UnitOfWork, key: OrderKey) -> bool:
+    """Whether the laboratory system may have the order."""
+    handovers = (each for each in uow.effects.of_order(key, open_only=False) if each.kind is EffectKind.HANDOVER)
+    return any(each.begun or each.state is EffectState.DONE for each in handovers)
 
 
 def _load(uow: UnitOfWork, key: OrderKey) -> tuple[OrderRecord, LabOrder | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import structlog
@@ -16,7 +16,7 @@ from lab_agent.fhir.graph import OrderGraph
 from lab_agent.fhir.read import receive
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
-from lab_agent.ports.store import Store
+from lab_agent.ports.store import Store, UnitOfWork
 from lab_agent.rules.case import Case
 from lab_agent.rules.catalogue_view import CatalogueView
 from lab_agent.rules.facts import Facts
@@ -25,6 +25,11 @@ from lab_agent.settings.exchange import ContractSettings
 from lab_agent.settings.rules import RulesSettings
 
 log = structlog.get_logger(__name__)
+
+UNREADABLE = "order.readable"
+"""The rule about what cannot be read."""
+
+_TURN = "labels.turn"
 
 CatalogueSource = Callable[[], CatalogueView | None]
 """Gives the catalogue versions as they stand; None where none can be read."""
@@ -39,6 +44,7 @@ class Judged:
     judgement: Judgement
     contract: str | None
     catalogue: CatalogueView | None
+    facts: Facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,34 +59,32 @@ class Judging:
     contracts: Mapping[str, ContractSettings]
     rules: RulesSettings
     catalogues: CatalogueSource
+    messages: Mapping[str, str] = field(default_factory=dict)
+    """The reasons in another language, by rule id."""
 
-    async def judge(self, key: OrderKey, graph: OrderGraph) -> Judged:
-        """Judge the order of that key. Raises what the exchange port raises when it is away."""
+    async def judge(self, key: OrderKey, graph: OrderGraph, *, patience_ended: bool = False) -> Judged:
+        """Judge the order of that key. Raises what the exchange port raises when it is away.
+
+        `patience_ended`: what still cannot be read refuses the order (`worker.unreadable_refuse_after`).
+        """
         received = receive(graph)
         facts = await self._facts(key, received)
         catalogue = self.catalogues()
-        judgement = judge(received, catalogue=catalogue, facts=facts, severities=self.rules.severities)
-        return Judged(graph, received, judgement, Case(received, catalogue, facts).contract(), catalogue)
+        severities = {**self.rules.severities, **({UNREADABLE: "refuse"} if patience_ended else {})}
+        judgement = judge(received, catalogue=catalogue, facts=facts, severities=severities, messages=self.messages)
+        return Judged(graph, received, judgement, Case(received, catalogue, facts).contract(), catalogue, facts)
 
     async def _facts(self, key: OrderKey, received: ReceivedOrder) -> Facts:
-        barcodes = {
-            identifier.value
-            for specimen in received.specimens
-            for container in specimen.containers
-            for identifier in container.identifiers
-        }
-        uses = await self.store.run(lambda uow: uow.orders.labels_in_use(barcodes, except_order=key))
-        in_use: dict[str, set[str]] = {}
-        for use in uses:
-            in_use.setdefault(use.barcode, set()).add(use.patient_reference)
         return Facts(
             now=self.clock.now(),
             systems=self.systems,
             contracts=frozenset(self.contracts),
             contract_ids=await self._contract_ids(),
-            labels_in_use={barcode: frozenset(patients) for barcode, patients in in_use.items()},
+            labels_in_use=await self.store.run(lambda uow: labels_in_use(uow, key, received)),
             own_guid=self.laboratory,
+            label_pattern=self.rules.label_pattern,
             future_tolerance=timedelta(seconds=self.rules.future_tolerance),
+            alignment_tolerance=timedelta(seconds=self.rules.alignment_tolerance),
         )
 
     async def _contract_ids(self) -> dict[str, str]:
@@ -92,3 +96,22 @@ class Judging:
             except ServiceRefusal as refusal:
                 log.warning("contract unknown to the service", action="contract_unknown", contract=code, reason=str(refusal))
         return ids
+
+
+def labels_in_use(uow: UnitOfWork, key: OrderKey, received: ReceivedOrder) -> Mapping[str, frozenset[str]]:
+    """Whose (patient references) the barcodes of this order are in other orders: asked to judge, and again to write it down."""
+    barcodes = {
+        identifier.value
+        for specimen in received.specimens
+        for container in specimen.containers
+        for identifier in container.identifiers
+    }
+    in_use: dict[str, set[str]] = {}
+    for use in uow.orders.labels_in_use(barcodes, except_order=key):
+        in_use.setdefault(use.barcode, set()).add(use.patient_reference)
+    return {barcode: frozenset(patients) for barcode, patients in in_use.items()}
+
+
+def in_turn(uow: UnitOfWork, key: OrderKey) -> None:
+    """Wait until no other order is being written down: two that were judged side by side must not both find a label free."""
+    uow.book.note(_TURN, key)

@@ -22,7 +22,7 @@ from lab_agent.settings.worker import WorkerSettings
 from lab_agent.steps.fetch import fetch_graph
 from lab_agent.steps.follow import close
 from lab_agent.steps.handler import Claim, Conclusion, done
-from lab_agent.steps.judging import Judged, Judging
+from lab_agent.steps.judging import Judged, Judging, in_turn, labels_in_use
 from lab_agent.steps.verdict import VerdictPolicy, decide, held_because, hold, ignore, verdict_of
 
 log = structlog.get_logger(__name__)
@@ -56,15 +56,20 @@ class LookAtOrder:
         if (status := task_status(order_task)) in TERMINAL_TASK_STATUSES:
             return self._gone(key, status)
         seen = tuple(sorted(str(task.get("id")) for task in line_tasks))
-        if order.seen_lines != seen or not seen:
+        if order.seen_lines != seen or (not seen and not self._older(order, self.settings.unreadable_after)):
             return self._once_more(key, seen)
         graph = await fetch_graph(self.exchange, self.service, order_task, line_tasks)
-        if graph.unreadable and self.clock.now() < order.seen_at + timedelta(seconds=self.settings.unreadable_after):
+        if graph.unreadable and not self._older(order, self.settings.unreadable_after):
             names = ", ".join(str(ref) for ref in sorted(graph.unreadable))
             return self._wait(key, f"cannot be read yet: {names}", self.settings.backoff_longest / 10)
-        return self._conclude(order, await self.judging.judge(key, graph))
+        ended = self._older(order, self.settings.unreadable_refuse_after)
+        return self._conclude(order, await self.judging.judge(key, graph, patience_ended=ended))
 
     look = do
+
+    def _older(self, order: OrderRecord, seconds: float | None) -> bool:
+        """Whether the order was seen so many seconds ago; never, for None."""
+        return seconds is not None and self.clock.now() >= order.seen_at + timedelta(seconds=seconds)
 
     def _conclude(self, order: OrderRecord, judged: Judged) -> Conclusion:
         now = self.clock.now()
@@ -85,7 +90,10 @@ class LookAtOrder:
         def write(uow: UnitOfWork, effect: Effect) -> Effect:
             if uow.orders.take(key).state not in {OrderState.SEEN, OrderState.HELD}:
                 return effect.done(now, "it was decided elsewhere")
-            if verdict.refused and (rule := self.policy.catch.stopped(uow.book, judged.judgement.refusing_rules(), now)):
+            in_turn(uow, key)
+            if labels_in_use(uow, key, judged.received) != judged.facts.labels_in_use:
+                return effect.again(now, now, "another order took or gave up one of its labels meanwhile; judging it again")
+            if rule := self.policy.catch.stopped(uow.book, verdict.rules, now):
                 return self._held(uow, effect, key, judged, f"rule {rule} refuses too many orders; a person must look first")
             order = decide(uow, key, judged, verdict, self.policy, now)
             log.info("order judged", action="order_judged", order=key, state=order.state.value, refused=len(verdict.refused))

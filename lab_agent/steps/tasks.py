@@ -55,6 +55,8 @@ class TaskUpdates:
             current = task_status(saved.body)
             if current in TERMINAL_TASK_STATUSES and current not in wish.ours:
                 return self._withdrawn(current)
+            if current in TERMINAL_TASK_STATUSES and current != wish.status:
+                return self._too_late(current)
             if current not in wish.ours:
                 raise PermanentFailure(
                     f"Task {wish.task_id} is in status {current!r}, which we did not set; it is not overwritten. "
@@ -93,8 +95,7 @@ class TaskUpdates:
 
         def write(uow: UnitOfWork, effect: Effect) -> Effect:
             order = _order_of(effect)
-            what = "order-level Task" if effect.kind is EffectKind.ORDER_TASK else f"Task of line {effect.subject}"
-            uow.book.tell(Event(order=order, at=now, action="task_set", text=f"{what} is {status}"))
+            uow.book.tell(Event(order=order, at=now, action="task_set", text=f"{_named(effect)} is {status}"))
             if status in TERMINAL_TASK_STATUSES:
                 if effect.kind is EffectKind.ORDER_TASK:
                     close(uow, order, now, f"order-level Task is {status}")
@@ -104,12 +105,23 @@ class TaskUpdates:
 
         return write
 
+    def _too_late(self, status: str) -> Conclusion:
+        """Leave alone a Task that we have ended already: nothing leads out of a terminal status."""
+        now = self.clock.now()
+
+        def write(uow: UnitOfWork, effect: Effect) -> Effect:
+            follow(uow, _order_of(effect), now, ending=effect)
+            return effect.obsolete(now, f"we had set the Task to {status} already")
+
+        return write
+
     def _withdrawn(self, status: str) -> Conclusion:
         now = self.clock.now()
         reason = f"the partner or the service had set the Task to {status}"
 
         def write(uow: UnitOfWork, effect: Effect) -> Effect:
             order = _order_of(effect)
+            uow.book.tell(Event(order=order, at=now, action="task_left", text=f"{_named(effect)} is left as it is: {reason}"))
             if effect.kind is EffectKind.ORDER_TASK:
                 withdraw_order(uow, order, now, reason)
             else:
@@ -124,6 +136,10 @@ def _order_of(effect: Effect) -> OrderKey:
     if effect.order is None:
         raise StoreError(f"effect {effect.id} names no order")
     return effect.order
+
+
+def _named(effect: Effect) -> str:
+    return "order-level Task" if effect.kind is EffectKind.ORDER_TASK else f"Task of line {effect.subject}"
 
 
 def _wish(uow: UnitOfWork, effect: Effect) -> Wish:

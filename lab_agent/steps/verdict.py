@@ -45,6 +45,8 @@ class Verdict:
     refused: Mapping[str, tuple[str, ...]]
     ended: frozenset[str]
     """Task ids of lines that somebody else had ended before we judged them."""
+    rules: frozenset[str] = frozenset()
+    """Ids of the rules that refuse: what the safety catch counts. What a rule says of an ended line refuses nothing."""
 
 
 def verdict_of(judged: Judged, *, cancel_whole_order: bool) -> Verdict:
@@ -56,7 +58,7 @@ def verdict_of(judged: Judged, *, cancel_whole_order: bool) -> Verdict:
     if refused and cancel_whole_order:
         refused = {line.id: refused.get(line.id, (SISTER,)) for line in lines if line.id not in ended}
     accepted = tuple(each for each in judged.judgement.accepted if each not in refused and each not in ended)
-    return Verdict(accepted, refused, ended)
+    return Verdict(accepted, refused, ended, judged.judgement.refusing_rules(refused))
 
 
 def held_because(judged: Judged) -> str | None:
@@ -82,19 +84,18 @@ def decide(uow: UnitOfWork, key: OrderKey, judged: Judged, verdict: Verdict, pol
     order = uow.orders.take(key)
     order = _keep(uow, order, judged, now)
     lines = [_decide_line(uow, order, line, verdict, policy.systems.base_url, now) for line in judged.received.lines]
-    policy.catch.remember(uow.book, judged.judgement.refusing_rules() if verdict.refused else (), key, now)
+    policy.catch.remember(uow.book, verdict.rules, key, now)
     uow.book.close_alert(held_alert(key), now=now)
     for finding in judged.judgement.findings():
-        uow.book.tell(Event(order=key, at=now, action=finding.severity.value, text=f"{finding.rule}: {finding.message}"))
+        if finding.line not in verdict.ended:
+            uow.book.tell(Event(order=key, at=now, action=finding.severity.value, text=f"{finding.rule}: {finding.message}"))
     if verdict.accepted:
         return _accept(uow, order, judged, lines, verdict, policy, now)
-    if verdict.refused:
-        order = order.become(OrderState.REFUSED, now, "every line was refused")
-        uow.orders.save(order)
-        follow(uow, key, now)
-        return order
-    close(uow, key, now, "every line had been ended by the partner or the service")
-    return uow.orders.take(key)
+    why = "every line was refused" if verdict.refused else "every line had been ended by the partner or the service"
+    order = order.become(OrderState.REFUSED, now, why)
+    uow.orders.save(order)
+    follow(uow, key, now)
+    return order
 
 
 def ignore(uow: UnitOfWork, key: OrderKey, judged: Judged, now: datetime, before: datetime) -> None:

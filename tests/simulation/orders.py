@@ -1,0 +1,91 @@
+"""Orders of the independent partner driver, made once and placed in as many little worlds as are wanted."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from lab_agent import exact_json
+from lab_agent.catalogue.basket import read
+from lab_agent.catalogue.items import Catalogue
+from lab_agent.catalogue.load import load
+from lab_agent.catalogue.nomenclature import nomenclature
+from lab_agent.catalogue.preanalytics import calculate
+from lab_agent.catalogue.questionnaire import fold
+from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID, SandboxConfig
+from lab_sandbox.partner.account import Account
+from lab_sandbox.partner.answers import answered
+from lab_sandbox.partner.bundle import Draft, order_bundle
+from lab_sandbox.partner.generator import Plan, plans
+from lab_sandbox.partner.labels import Labels
+from lab_sandbox.partner.patients import named_patient
+from lab_sandbox.partner.seeded import chance
+
+ROOT = Path(__file__).parents[2]
+BASE = "http://service.test:8480/"
+UNKNOWN_TEST = "999.999"
+"""An item that no catalogue has: its line is refused, and the others of its order are not."""
+ACCOUNT = Account(
+    base_url=BASE,
+    auth_url=BASE.rstrip("/"),
+    login="clinic",
+    password="demo-clinic-password",
+    client_id="clinic-app",
+    client_secret="demo-clinic-secret",
+    redirect_uri="http://127.0.0.1:8484/callback",
+    guid=CLINIC_GUID,
+    laboratory=LABORATORY_GUID,
+    contract="C-100",
+    lab_codes_url="http://codes.lab.example",
+    second_labels_system="http://codes.lab.example/second-labels",
+)
+
+
+@dataclass(frozen=True)
+class Template:
+    """A valid order, as the partner would send it, and its patient."""
+
+    bundle: dict[str, Any]
+    patient: dict[str, Any]
+
+
+@functools.cache
+def catalogue() -> Catalogue:
+    return load(ROOT / "config" / "catalogue")
+
+
+@functools.cache
+def templates(ordered_at: datetime, count: int = 24) -> tuple[Template, ...]:
+    """Orders of one to four lines, each with labels of its own."""
+    items = exact_json.loads(exact_json.dumps(nomenclature(catalogue().contract("C-100"))))
+    labels = Labels()
+    wanted = (plan for plan in plans("C-100", items, "simulation") if 1 <= len(plan.basket.items) <= 4)
+    return tuple(_template(plan, labels, ordered_at) for plan in islice(wanted, count))
+
+
+def _template(plan: Plan, labels: Labels, ordered_at: datetime) -> Template:
+    basket = read(plan.basket.as_json(transport=False), catalogue().contracts, 50)
+    answer = calculate(catalogue(), basket.lines)
+    wire = exact_json.loads(exact_json.dumps(answer.as_json([None] * len(answer.tubes))))
+    questionnaire = fold(catalogue(), [line.item for line in basket.lines]).as_json()
+    draft = Draft(
+        account=ACCOUNT,
+        plan=plan,
+        requisition=plan.seed,
+        patient="patient/PATIENT",
+        contract=SandboxConfig().contracts[0].resource_id(),
+        specimens=wire["specimens"],
+        answers=answered(questionnaire, chance(plan.seed, "answers")),
+        ordered_at=ordered_at - timedelta(minutes=5),
+    )
+    bundle = order_bundle(draft, labels, chance(plan.seed, "bundle"))
+    return Template(bundle, named_patient(ACCOUNT, chance(plan.seed, "patient"), ordered_at.date()))
+
+
+def lines_of(bundle: dict[str, Any]) -> list[dict[str, Any]]:
+    """The ProcedureRequests of a bundle."""
+    return [one["resource"] for one in bundle["entry"] if one["resource"]["resourceType"] == "ProcedureRequest"]

@@ -1,0 +1,197 @@
+"""Where a worker meets the world: each meeting is a place to be slow, to fail, or to die at."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any, TypeVar
+
+import httpx
+
+from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.order import LabOrder
+from lab_agent.errors import LisOutcomeUnknown, LisUnavailable
+from lab_agent.ports.lis import Inbox, Receipt
+from lab_agent.ports.store import Store, UnitOfWork
+
+T = TypeVar("T")
+
+
+class Crash(BaseException):
+    """The process is gone: nothing that it would have done next happens."""
+
+
+class VirtualClock:
+    def __init__(self) -> None:
+        self.time = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self.time
+
+    def advance(self, seconds: float) -> None:
+        self.time += timedelta(seconds=seconds)
+
+
+@dataclass
+class Life:
+    """One process of the agent. `crashes` and `faults` are chances at each seam; a dead one stays dead."""
+
+    rng: Random
+    crashes: float = 0.0
+    faults: float = 0.0
+    dead: bool = False
+    trail: list[str] = field(default_factory=list)
+
+    async def seam(self, name: str) -> None:
+        """Let others go first; then, perhaps, die."""
+        for _ in range(self.rng.randrange(4)):
+            await asyncio.sleep(0)
+        if not self.dead and self.rng.random() < self.crashes:
+            self.trail.append(f"crash at {name}")
+            self.dead = True
+        if self.dead:
+            raise Crash(name)
+
+    def fault(self, *kinds: str) -> str | None:
+        """One of the kinds, perhaps."""
+        return self.rng.choice(kinds) if self.rng.random() < self.faults else None
+
+
+class LivingStore:
+    """A store whose every unit of work may be the last thing before, or after, a death."""
+
+    def __init__(self, store: Store, life: Life) -> None:
+        self._store = store
+        self._life = life
+
+    async def run(self, work: Callable[[UnitOfWork], T]) -> T:
+        await self._life.seam("before the store")
+        result = await self._store.run(work)
+        await self._life.seam("after the store")
+        return result
+
+
+class LivingTransport(httpx.AsyncBaseTransport):
+    """The network: requests are lost, answers are lost, the service is broken or busy, and a part-of answer is short at first."""
+
+    def __init__(self, app: Any, life: Life, short: set[str]) -> None:
+        self._inner = httpx.ASGITransport(app)
+        self._life = life
+        self._answered_short = short
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        name = f"{request.method} {request.url.path}"
+        await self._life.seam(f"before {name}")
+        fault = self._life.fault("refused", "500", "503", "lost", "lost")
+        if fault == "refused":
+            raise httpx.ConnectError("nobody there")
+        if fault in {"500", "503"}:
+            body = {"resourceType": "OperationOutcome", "issue": [{"severity": "error", "code": "x", "diagnostics": "x"}]}
+            return httpx.Response(int(fault), json=body, headers={"Retry-After": "30"} if fault == "503" else {})
+        response = await self._inner.handle_async_request(request)
+        content = await response.aread()
+        await self._life.seam(f"after {name}")
+        if fault == "lost":
+            raise httpx.ReadError("no answer")
+        if "part-of" in request.url.params:
+            content = self._perhaps_short(str(request.url.params["part-of"]), content)
+        headers = {key: value for key, value in response.headers.items() if key.lower() != "content-length"}
+        return httpx.Response(response.status_code, headers=headers, content=content)
+
+    def _perhaps_short(self, order: str, content: bytes) -> bytes:
+        if order in self._answered_short or not self._life.fault("short"):
+            return content
+        self._answered_short.add(order)
+        bundle = json.loads(content)
+        bundle["entry"] = bundle.get("entry", [])[1:]
+        return json.dumps(bundle).encode()
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+@dataclass
+class LisBox:
+    """The laboratory system itself: it outlives every worker, and a second submission is a second order in it."""
+
+    knows: bool = True
+    """Whether it can say what it received."""
+    prepared: dict[OrderKey, LabOrder] = field(default_factory=dict)
+    submitted: list[LabOrder] = field(default_factory=list)
+    cancelled: list[tuple[OrderKey, tuple[LineKey, ...]]] = field(default_factory=list)
+
+    def received(self, key: OrderKey) -> bool:
+        return any(order.key == key for order in self.submitted)
+
+    def told_of(self, line: LineKey) -> int:
+        """How often it was told that a line was withdrawn."""
+        return sum(line in lines for _, lines in self.cancelled)
+
+
+class LivingLis:
+    """The adapter of one worker (a `Lis`)."""
+
+    idempotent = False
+
+    def __init__(self, box: LisBox, life: Life) -> None:
+        self._box = box
+        self._life = life
+
+    async def start(self, inbox: Inbox) -> None:
+        """Nothing to open."""
+
+    async def stop(self) -> None:
+        """Nothing to close."""
+
+    async def check(self) -> None:
+        await self._away("check")
+
+    async def prepare(self, order: LabOrder) -> None:
+        await self._away("prepare")
+        self._box.prepared[order.key] = order
+
+    async def submit(self, order: LabOrder) -> Receipt:
+        await self._away("submit")
+        self._box.submitted.append(order)
+        await self._life.seam("after submit")
+        if self._life.fault("lost"):
+            raise LisOutcomeUnknown
+        return Receipt()
+
+    async def was_received(self, key: OrderKey) -> bool | None:
+        await self._away("was_received")
+        return self._box.received(key) if self._box.knows else None
+
+    async def cancel(self, order: OrderKey, lines: tuple[LineKey, ...], reason: str) -> None:
+        assert reason
+        await self._away("cancel")
+        self._box.cancelled.append((order, lines))
+        await self._life.seam("after cancel")
+        if self._life.fault("lost"):
+            raise LisOutcomeUnknown
+
+    async def collect(self) -> int:
+        return 0
+
+    async def _away(self, name: str) -> None:
+        await self._life.seam(f"before {name}")
+        if self._life.fault("away"):
+            raise LisUnavailable("the laboratory system is away")
+
+
+class OneLis:
+    """An `AdapterSource` with one adapter."""
+
+    def __init__(self, lis: LivingLis) -> None:
+        self._lis = lis
+
+    def get(self, name: str | None = None) -> LivingLis:
+        assert name in {None, "folder"}
+        return self._lis
+
+    def running(self) -> Any:
+        return iter([("folder", self._lis)])

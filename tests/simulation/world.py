@@ -1,0 +1,309 @@
+"""A world in one process: the real service over ASGI, a laboratory system, a store, and workers that come and go.
+
+Nothing in it depends on time or chance but through the seed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import json
+import uuid
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+from lab_agent import exact_json
+from lab_agent.domain.ids import LineKey, OrderKey, order_key
+from lab_agent.domain.journal import Effect, EffectKind, LineRecord, OrderRecord
+from lab_agent.domain.retry import Backoff
+from lab_agent.domain.systems import Systems
+from lab_agent.errors import Failure, LabAgentError
+from lab_agent.exchange.client import ExchangeClient, http_options
+from lab_agent.exchange.tokens import Authenticator
+from lab_agent.http import HttpClient
+from lab_agent.ports.store import Store, UnitOfWork
+from lab_agent.rules.catalogue_view import CatalogueView
+from lab_agent.settings.root import Settings
+from lab_agent.steps.catch import Catch
+from lab_agent.steps.endings import cancel_lines, complete_lines
+from lab_agent.steps.follow import follow
+from lab_agent.steps.handler import Handler
+from lab_agent.steps.handover import CancelInLis, HandOver
+from lab_agent.steps.judging import Judging
+from lab_agent.steps.look import LookAtOrder
+from lab_agent.steps.poll import Poll
+from lab_agent.steps.reconcile import Reconcile
+from lab_agent.steps.tasks import TaskUpdates
+from lab_agent.steps.verdict import VerdictPolicy
+from lab_agent.store.memory import MemoryStore
+from lab_agent.worker.engine import Engine
+from lab_agent.worker.outages import Outages
+from lab_sandbox import updates
+from lab_sandbox.app import create_app
+from lab_sandbox.config import LABORATORY_GUID, Rules, SandboxConfig
+from lab_sandbox.references import Ref
+from lab_sandbox.service import Service
+from tests.simulation.orders import BASE, Template, catalogue, lines_of
+from tests.simulation.seams import Crash, Life, LisBox, LivingLis, LivingStore, LivingTransport, OneLis, VirtualClock
+
+ENDS = {"completed", "cancelled", "failed", "rejected", "entered-in-error"}
+
+
+def settings(**worker: Any) -> Settings:
+    given = {
+        "exchange": {
+            "base_url": BASE,
+            "allow_plain_http": True,
+            "lab_codes_url": "http://codes.lab.example",
+            "second_labels_system": "http://codes.lab.example/second-labels",
+            "laboratory": LABORATORY_GUID,
+            "oauth": {
+                "grant": "basic",
+                "auth_url": BASE,
+                "client_id": "lab-agent",
+                "username": "laboratory",
+                "password": "demo-laboratory-password",
+            },
+            "contracts": {"C-100": {}, "C-200": {}},
+        },
+        "store": {"encryption_keys": ["none"]},
+        "worker": worker,
+        "results": {"documents": "none"},
+    }
+    return Settings.model_validate(given)
+
+
+def _systems(given: Settings) -> Systems:
+    exchange = given.exchange
+    return Systems(
+        base_url=exchange.base_url, lab_codes_url=exchange.lab_codes_url, second_labels_system=exchange.second_labels_system
+    )
+
+
+def _policy(given: Settings) -> VerdictPolicy:
+    return VerdictPolicy(
+        systems=_systems(given),
+        contracts=given.exchange.contracts,
+        default_adapter="folder",
+        cancel_whole_order=given.worker.on_line_error == "cancel_order",
+        catch=Catch(given.rules.refusal_limit, timedelta(seconds=given.rules.refusal_window)),
+    )
+
+
+@dataclass
+class Catalogues:
+    """The catalogue as it stands."""
+
+    there: bool = True
+
+    def view(self) -> CatalogueView | None:
+        return CatalogueView.of(catalogue()) if self.there else None
+
+
+class Agent:
+    """One process of the agent, wired as the composition root wires it."""
+
+    def __init__(self, world: World, name: str, life: Life) -> None:
+        self.life = life
+        self.name = name
+        self.store = LivingStore(world.store, life)
+        self.adapters = OneLis(LivingLis(world.lis, life))
+        self._http = HttpClient(
+            http_options(world.settings.exchange), transport=LivingTransport(world.app, life, world.answered_short)
+        )
+        authenticator = Authenticator(world.settings.exchange.oauth, self._http, self.store, world.clock, name)
+        self.exchange = ExchangeClient(world.settings.exchange, self._http, authenticator)
+        service = world.settings.exchange.base_url
+        self.poll = Poll(self.exchange, self.store, world.clock, service)
+        self.reconcile = Reconcile(self.exchange, self.store, world.clock, service)
+        self.engine = Engine(
+            store=self.store,
+            clock=world.clock,
+            handlers=self._handlers(world),
+            outages=Outages(self.store, world.clock),
+            owner=name,
+            lease=timedelta(seconds=world.settings.worker.lease),
+            backoff=Backoff(world.settings.worker.backoff_first, world.settings.worker.backoff_longest),
+            luck=life.rng.random,
+            tried=lambda kind, state: None,
+        )
+        self.running: set[asyncio.Task[None]] = set()
+
+    def _handlers(self, world: World) -> dict[EffectKind, Handler]:
+        """Those of orders; results have their own room, and come here as what their delivery writes (`World.report`)."""
+        worker, service = world.settings.worker, world.settings.exchange.base_url
+        judging, policy = self._judging(world), _policy(world.settings)
+        made: list[Handler] = [
+            LookAtOrder(self.exchange, self.store, world.clock, judging, policy, worker, service),
+            HandOver(self.store, world.clock, self.adapters, worker.acknowledge_status),
+            CancelInLis(self.store, world.clock, self.adapters),
+            TaskUpdates(self.exchange, self.store, world.clock),
+        ]
+        return {kind: handler for handler in made for kind in handler.kinds}
+
+    def _judging(self, world: World) -> Judging:
+        return Judging(
+            exchange=self.exchange,
+            store=self.store,
+            clock=world.clock,
+            systems=_systems(world.settings),
+            laboratory=world.settings.exchange.laboratory,
+            contracts=world.settings.exchange.contracts,
+            rules=world.settings.rules,
+            catalogues=world.catalogues.view,
+        )
+
+    async def work(self, *kinds: EffectKind, limit: int = 4) -> int:
+        """Claim what is due and do it, side by side; how many effects there were."""
+        effects = await self.engine.claim(kinds or tuple(self.engine.handlers), limit)
+        await asyncio.gather(*(self.engine.work(effect) for effect in effects))
+        return len(effects)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Let something run beside everything else. Trouble with neighbours is what ticks live with."""
+        task = asyncio.create_task(self._guarded(work))
+        self.running.add(task)
+        task.add_done_callback(self.running.discard)
+
+    async def ended(self) -> None:
+        """Wait for what runs."""
+        while self.running:
+            await asyncio.wait(self.running)
+
+    async def _guarded(self, work: Coroutine[Any, Any, Any]) -> None:
+        with contextlib.suppress(Failure, LabAgentError, Crash):
+            await work
+
+
+class World:
+    """The neighbours, and what they did."""
+
+    def __init__(self, seed: object, *, store: Store | None = None, rules: dict[str, Any] | None = None, **worker: Any) -> None:
+        self.rng = Random(repr(seed))
+        self.clock = VirtualClock()
+        self.settings = settings(**worker)
+        config = SandboxConfig(base_url=BASE, rules=Rules(history_limit=100, **(rules or {})))
+        self.app = create_app(config, clock=self.clock.now)
+        self.service: Service = self.app.state.service
+        self.clinic, self.laboratory = config.counterparties[0], config.counterparties[1]
+        self.store: Store = store or MemoryStore()
+        self.lis = LisBox()
+        self.catalogues = Catalogues()
+        self.answered_short: set[str] = set()
+        self.edits: dict[str, list[str]] = {}
+        self.ended_by_partner: dict[str, str] = {}
+
+    def agent(self, name: str = "worker", **chances: float) -> Agent:
+        return Agent(self, name, Life(Random(self.rng.random()), **chances))
+
+    # --- the partner
+
+    def order(self, template: Template, *, spoil: int | None = None, relabel: bool = False) -> str:
+        """Place an order; the id of its order-level Task. The line number `spoil` orders a test that nobody offers."""
+        patient = updates.create(self.service, "Patient", copy.deepcopy(template.patient), self.clinic)
+        bundle = json.loads(_text(template.bundle).replace("patient/PATIENT", f"patient/{patient.ref.id}"))
+        if spoil is not None:
+            lines_of(bundle)[spoil]["code"]["coding"][0]["code"] = "999.999"
+        if relabel:
+            _relabel(bundle, self.rng)
+        kept = self.service.orders.create(bundle, self.clinic)
+        return next(one.ref.id for one in kept if one.ref.type == "Task" and "partOf" not in json.loads(one.body))
+
+    def task(self, task_id: str) -> dict[str, Any]:
+        kept = self.service.resources.peek(Ref("Task", task_id))
+        assert kept is not None
+        return dict(json.loads(kept.body))
+
+    def line_tasks(self, order_task: str) -> list[dict[str, Any]]:
+        found = self.service.shelf.find("Task", [("part-of", [Ref("Task", order_task).key()])], lambda _: True, limit=100)
+        return [json.loads(one.body) for one in found]
+
+    def item_of(self, line_task: dict[str, Any]) -> str:
+        """The item that a line Task's ProcedureRequest orders."""
+        kept = self.service.resources.peek(Ref("ProcedureRequest", line_task["basedOn"][0]["reference"].rsplit("/", 1)[-1]))
+        assert kept is not None
+        return str(json.loads(kept.body)["code"]["coding"][0]["code"])
+
+    def change(self, task_id: str, **fields: Any) -> None:
+        """The partner replaces a Task with fields changed, as of its newest version."""
+        kept = self.service.resources.peek(Ref("Task", task_id))
+        assert kept is not None
+        updates.update(self.service, kept.ref, json.loads(kept.body) | fields, self.clinic, kept.etag())
+
+    def edit(self, task_id: str) -> None:
+        """The partner adds a remark of its own to a Task."""
+        text = uuid.UUID(int=self.rng.getrandbits(128)).hex
+        self.change(task_id, note=[*self.task(task_id).get("note", []), {"text": text}])
+        self.edits.setdefault(task_id, []).append(text)
+
+    def end(self, task_id: str, status: str = "cancelled") -> bool:
+        """The partner ends a Task, if it is open."""
+        if self.task(task_id)["status"] in ENDS:
+            return False
+        self.change(task_id, status=status)
+        self.ended_by_partner[task_id] = status
+        return True
+
+    def history(self, task_id: str) -> list[str]:
+        """The statuses that a Task ever had, oldest first."""
+        kept = self.service.resources.peek(Ref("Task", task_id))
+        assert kept is not None
+        return [str(json.loads(body)["status"]) for body in reversed(self.service.shelf.versions(kept))]
+
+    # --- the laboratory
+
+    async def report(self, store: Store, line: LineKey, refusal: str | None = None) -> None:
+        """A line ends: with its final report on the service, or refused by the laboratory."""
+        now = self.clock.now()
+
+        def write(uow: UnitOfWork) -> None:
+            found = uow.orders.line(line)
+            assert found is not None
+            uow.orders.take(found.order)
+            if refusal is None:
+                complete_lines(uow, found.order, [line], now)
+            else:
+                cancel_lines(uow, found.order, {line: refusal}, now)
+            follow(uow, found.order, now)
+            uow.commit()
+
+        await store.run(write)
+
+    # --- what can be seen from outside
+
+    def key(self, order_task: str) -> OrderKey:
+        return order_key(self.settings.exchange.base_url, order_task)  # type: ignore[arg-type]
+
+    async def journal(self, order_task: str) -> tuple[OrderRecord, tuple[LineRecord, ...]]:
+        key = self.key(order_task)
+        return await self.store.run(lambda uow: (uow.orders.take(key), uow.orders.lines(key)))
+
+    async def effects(self, order_task: str, *, open_only: bool = True) -> tuple[Effect, ...]:
+        key = self.key(order_task)
+        return await self.store.run(lambda uow: uow.effects.of_order(key, open_only=open_only))
+
+    async def drain(self, agent: Agent, *, rounds: int = 60, until: timedelta | None = None) -> None:
+        """Let one agent do all that is due now or, within `until`, later."""
+        end = self.clock.now() + (until or timedelta(seconds=30))
+        for _ in range(rounds):
+            if await agent.work(limit=20):
+                continue
+            if self.clock.now() >= end:
+                return
+            self.clock.advance(5)
+
+
+def _text(value: Any) -> str:
+    return exact_json.dumps(value).decode()
+
+
+def _relabel(bundle: dict[str, Any], rng: Random) -> None:
+    for entry in bundle["entry"]:
+        for container in entry["resource"].get("container", ()):
+            for identifier in container["identifier"]:
+                if identifier["system"].endswith("/labels"):
+                    identifier["value"] = str(rng.randrange(10**9, 10**10))
