@@ -8,7 +8,26 @@ import traceback
 import typer
 
 from lab_agent import logs
-from lab_agent.cli import adapters, check, daemon, db, init, login, mappings, orders, outbox, results, rules, schema, users
+from lab_agent.cli import (
+    adapter,
+    adapters,
+    api_tokens,
+    catalogue,
+    check,
+    daemon,
+    db,
+    eta,
+    init,
+    login,
+    mappings,
+    orders,
+    outbox,
+    preanalytics,
+    results,
+    rules,
+    schema,
+    users,
+)
 from lab_agent.cli.shown import complain
 from lab_agent.errors import LabAgentError
 from lab_agent.settings.logging import LoggingSettings
@@ -26,6 +45,7 @@ app.command("init")(init.init)
 app.command("login")(login.login)
 app.command("check")(check.check)
 app.command("adapters")(adapters.adapters)
+app.add_typer(adapter.app, name="adapter")
 app.command("rules")(rules.rules)
 app.add_typer(schema.app, name="schema")
 app.add_typer(orders.app, name="orders")
@@ -34,6 +54,10 @@ app.add_typer(mappings.app, name="mappings")
 app.add_typer(outbox.app, name="outbox")
 app.add_typer(db.app, name="db")
 app.add_typer(users.app, name="user")
+app.add_typer(catalogue.app, name="catalogue")
+app.add_typer(eta.app, name="eta")
+app.add_typer(preanalytics.app, name="preanalytics")
+app.add_typer(api_tokens.app, name="api-token")
 
 
 def run() -> int:

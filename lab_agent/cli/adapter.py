@@ -1,0 +1,59 @@
+"""`lab-agent adapter …`: a new adapter's project, and what the built-in ones need at the laboratory's end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lab_agent import bootstrap
+from lab_agent.cli.options import Config
+from lab_agent.cli.shown import complain
+from lab_agent.errors import Problem, SettingsError
+from lab_agent.lis.kit import new_project
+from lab_agent.lis.sql import SqlSettings
+from lab_agent.lis.sql.ddl import DIALECTS, ddl, dialect_of
+from lab_agent.settings.root import load_settings
+
+app = typer.Typer(help="Write an adapter of your own, or prepare the laboratory's end of a built-in one.", no_args_is_help=True)
+sql = typer.Typer(help="What the sql adapter needs.", no_args_is_help=True)
+app.add_typer(sql, name="sql")
+
+
+@app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="Name of the adapter, such as my-lis.")],
+    parent: Annotated[Path, typer.Option("--in", help="Folder that the project's folder is made in.")] = Path(),
+) -> None:
+    """Write a small installable project that passes the contract suite, to be changed into an adapter of your own."""
+    for path in new_project(name, parent):
+        typer.echo(path)
+    complain(f"Next: pip install -e {parent / name}, and pytest in it.")
+
+
+@sql.command("ddl")
+def sql_ddl(
+    config: Config = None,
+    table: Annotated[str, typer.Option(help="Name of the [lis.<name>] table.")] = "sql",
+    dialect: Annotated[str | None, typer.Option(help=f"Dialect, without any settings: {', '.join(DIALECTS)}.")] = None,
+) -> None:
+    """Print the statements that make the staging tables in the laboratory's own database."""
+    if dialect is not None:
+        typer.echo(ddl(dialect, "lab_"), nl=False)
+        return
+    settings = _settings(config, table)
+    typer.echo(ddl(dialect_of(settings.url.get_secret_value()), settings.table_prefix, settings.table_schema), nl=False)
+
+
+def _settings(config: Path | None, table: str) -> SqlSettings:
+    """Read the adapter's table, by way of loading it: what is wrong is said as `lab-agent adapters` says it."""
+    settings = load_settings(config)
+    status = next((each for each in bootstrap.adapters(settings).statuses if each.name == table), None)
+    if status is None:
+        problem = Problem(f"lis.{table}", "is not there", "name the table with --table, or the dialect with --dialect")
+        raise SettingsError((problem,))
+    if not status.loaded:
+        raise SettingsError(status.problems)
+    own = {key: value for key, value in settings.lis.tables[table].items() if key != "adapter"}
+    return SqlSettings.model_validate(own)
