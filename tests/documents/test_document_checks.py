@@ -1,0 +1,58 @@
+"""Is a document what it says?"""
+
+from __future__ import annotations
+
+import pytest
+
+from lab_agent.documents.check import kind_of, wrong_with
+
+PDF = b"%PDF-1.4\n%%EOF\n"
+LIMIT = 1000
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (PDF, "application/pdf"),
+        (b"junk before\n" + PDF, "application/pdf"),
+        (b"\xef\xbb\xbf \n<!DOCTYPE HTML><p>", "text/html"),
+        (b"\x89PNG\r\n\x1a\nrest", "image/png"),
+        (b"plain words", None),
+    ],
+)
+def test_the_first_bytes_show_the_kind(content: bytes, kind: str | None) -> None:
+    assert kind_of(content) == kind
+
+
+@pytest.mark.parametrize(
+    ("content", "content_type"),
+    [
+        (PDF, "application/pdf"),
+        (PDF, "Application/PDF; version=1"),
+        (b"<html>", "text/html; charset=utf-8"),
+        (b"words", "text/plain"),
+        (b"<a/>", "application/xml"),
+        (b"PK\x03\x04...", "application/vnd.openxmlformats-officedocument.wordprocessingml.document"),
+        (b"\xff\xd8\xff\xe0", "image/jpg"),
+        (b"{\\rtf1", "text/rtf"),
+    ],
+)
+def test_what_is_as_it_says_goes(content: bytes, content_type: str) -> None:
+    assert wrong_with(content, content_type, LIMIT) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "content_type", "words"),
+    [
+        (b"", "application/pdf", "is empty"),
+        (b"x" * 1001, "text/plain", "more than results.max_document = 1000"),
+        (b"<!doctype html><h1>502</h1>", "application/pdf", "says that it is application/pdf, and is text/html"),
+        (b"nothing", "application/pdf", "nothing of that kind"),
+        (PDF, "image/png", "and is application/pdf"),
+        (PDF, "text/plain", "and is application/pdf"),
+        (b"a\0b", "text/plain", "nothing of that kind"),
+        (PDF, "pdf", "no media type"),
+    ],
+)
+def test_what_is_not_says_so(content: bytes, content_type: str, words: str) -> None:
+    assert words in (wrong_with(content, content_type, LIMIT) or "")

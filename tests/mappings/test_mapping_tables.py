@@ -1,0 +1,132 @@
+"""The tables: what is wrong with them comes at once, and what they say is looked up."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab_agent.domain.ids import ReportKey
+from lab_agent.domain.results import ReferenceRange
+from lab_agent.domain.values import CodeableConcept, Coding, Quantity
+from lab_agent.mapping_tables import MappingShelf
+from lab_agent.mappings.apply import missing, translated
+from lab_agent.mappings.codes import check_digit, is_loinc, is_ucum
+from lab_agent.mappings.coverage import gaps
+from lab_agent.mappings.load import MappingsError, load
+from lab_agent.mappings.tables import Tables
+from tests.results.bench import hb, report
+
+SHIPPED = Path(__file__).parents[2] / "config" / "mappings"
+
+
+@pytest.mark.parametrize("code", ["718-7", "14749-6", "6690-2", "19113-0", "2160-0", "1-8"])
+def test_real_loinc_codes_have_their_check_digit(code: str) -> None:
+    assert is_loinc(code)
+
+
+@pytest.mark.parametrize("code", ["718-8", "718", "718–7", "7187", "12345678-0", "٧١٨-7", ""])
+def test_others_have_not(code: str) -> None:
+    assert not is_loinc(code)
+
+
+@given(st.integers(min_value=1, max_value=9_999_999), st.integers(min_value=1, max_value=9))
+def test_one_wrong_digit_is_always_seen(number: int, off: int) -> None:
+    right = check_digit(str(number))
+    assert is_loinc(f"{number}-{right}")
+    assert not is_loinc(f"{number}-{(right + off) % 10}")
+
+
+def test_units_are_plain_and_their_brackets_close() -> None:
+    assert all(map(is_ucum, ("10*9/L", "m[IU]/L", "{CFU}/mL", "%")))
+    assert not any(map(is_ucum, ("µmol/L", "g / L", "m[IU/L", "a]b[", "")))
+
+
+def test_the_tables_that_come_along_are_right() -> None:
+    tables = load(SHIPPED)
+    assert tables.code(Coding(code="HGB", display="Hb")) == CodeableConcept(
+        coding=(Coding(system="http://loinc.org", code="718-7", display="Hemoglobin [Mass/volume] in Blood"),), text="Hb"
+    )
+
+
+def test_everything_wrong_is_said_at_once_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "codes.csv").write_text(
+        "code;loinc;display\nHGB;718-8;x\nHGB;718-7;y\nA;718–7;\n;718-7;\nB\u00a0;718-7;\nC;718-7;d;more\n", encoding="utf-8"
+    )
+    (tmp_path / "units.csv").write_text("unit,ucum,stuff\nx,y,z\n")
+    (tmp_path / "answers.csv").write_text("answer,system,code\nneg,snomed,260385009\n")
+    (tmp_path / "extra.csv").write_text("a\n")
+    with pytest.raises(MappingsError) as caught:
+        load(tmp_path)
+    said = [str(problem) for problem in caught.value.problems]
+    for words in (
+        "codes.csv row 2, column loinc: '718-8' is no LOINC code",
+        "codes.csv row 3, column code: 'HGB' is in row 2 already",
+        "codes.csv row 4, column loinc: '718–7' is not plain ASCII",
+        "codes.csv row 5, column code: is empty",
+        "codes.csv row 6, column code: holds an invisible character",
+        "codes.csv row 7: has more cells than the header",
+        "units.csv row 1, column stuff: is not a column of this table",
+        "answers.csv row 2, column system: 'snomed' is no address",
+        "extra.csv: is no mapping table",
+    ):
+        assert any(words in each for each in said), (words, said)
+
+
+def test_without_tables_a_code_is_loinc_only_if_it_can_be() -> None:
+    none = Tables()
+    assert none.code(Coding(code="718-7")) is not None
+    assert none.code(Coding(code="HGB")) is None
+    assert none.code(Coding(system="urn:lab", code="HGB")) == CodeableConcept(coding=(Coding(system="urn:lab", code="HGB"),))
+    assert none.unit(Quantity(value=Decimal(1), unit="anything")) == Quantity(value=Decimal(1), unit="anything")
+
+
+def test_a_report_is_said_in_the_exchanges_words_with_its_own_digits() -> None:
+    tables = load(SHIPPED)
+    low = Quantity(value=Decimal("3.90"), unit="ммоль/л")
+    local = report(
+        replace(
+            hb("1"),
+            code=Coding(code="GLU"),
+            value_quantity=Quantity(value=Decimal("5.10"), unit="ммоль/л"),
+            reference_ranges=(ReferenceRange(low=low),),
+        ),
+        replace(hb("1"), id="b", value_quantity=None, value_codeable_concept=CodeableConcept(coding=(Coding(code="NEG"),))),
+    )
+    assert missing(local, tables) == ()
+    one, two = translated(local, tables).observations
+    assert one.value_quantity == Quantity(
+        value=Decimal("5.10"), unit="ммоль/л", system="http://unitsofmeasure.org", code="mmol/L"
+    )
+    assert str(one.value_quantity.value) == "5.10"
+    assert one.reference_ranges[0].low is not None
+    assert one.reference_ranges[0].low.code == "mmol/L"
+    assert two.value_codeable_concept is not None
+    assert two.value_codeable_concept.coding[0].code == "260385009"
+
+
+def test_what_is_lacking_is_counted_with_an_example() -> None:
+    tables = load(SHIPPED)
+    odd = replace(hb("1"), code=Coding(code="NEW"), value_quantity=Quantity(value=Decimal(1), unit="furlong"))
+    found = gaps([(ReportKey("P1"), report(odd)), (ReportKey("P2"), report(odd, replace(odd, id="c")))], tables)
+    assert [(gap.missing.value, gap.reports, gap.example) for gap in found] == [("NEW", 2, "P1"), ("furlong", 2, "P1")]
+
+
+def test_a_bad_table_leaves_the_old_one_in_force(tmp_path: Path) -> None:
+    folder = tmp_path / "mappings"
+    shutil.copytree(SHIPPED, folder)
+    shelf = MappingShelf(folder)
+    before = shelf.current()
+    assert before is not None
+    (folder / "codes.csv").write_text("code,loinc\nX,1-1\n")
+    assert not shelf.reload()
+    assert shelf.current() is before
+    assert MappingShelf(folder).current() is None
+    (folder / "codes.csv").write_text("code,loinc\nX,718-7\n")
+    assert shelf.reload()
+    assert shelf.current() is not before

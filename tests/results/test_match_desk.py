@@ -1,0 +1,197 @@
+"""What waits for a person, and what a person decides about it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from lab_agent.domain.ids import OrderKey, ReportKey
+from lab_agent.domain.lifecycle import OrderState, ReportState
+from lab_agent.domain.results import Document
+from lab_agent.domain.values import Coding, Quantity
+from lab_agent.errors import IllegalMoveError, StoreError
+from lab_agent.steps import result_desk as desk
+from lab_sandbox.faults.rule import FaultRule
+from tests.results.bench import ORDER, Bench, hb, open_bench, report
+
+SHIPPED = Path(__file__).parents[2] / "config" / "mappings"
+PDF = b"%PDF-1.4\n%%EOF\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    shutil.copytree(SHIPPED, tmp_path / "mappings")
+    return tmp_path / "mappings"
+
+
+@pytest.fixture
+async def mapped(folder: Path) -> AsyncIterator[Bench]:
+    async with open_bench({"mappings": folder}) as opened:
+        yield opened
+
+
+def local(code: str = "NEW", unit: str = "g/dL", **more: object) -> object:
+    return replace(
+        hb("1"), code=Coding(code=code), value_quantity=Quantity(value=Decimal("1.0"), unit=unit), **more  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def events(bench: Bench) -> list[tuple[str | None, str]]:
+    return [(event.by, event.text) for event in bench.store._shelf.events if event.action == "desk"]
+
+
+async def test_mending_a_table_releases_what_it_mends_after_a_preview(mapped: Bench, folder: Path) -> None:
+    code = await mapped.send(report(local(), report_id="a", lines=("L0",)))  # type: ignore[arg-type]
+    unit = await mapped.send(report(local("HGB", "furlong"), report_id="b", lines=("L1",)))  # type: ignore[arg-type]
+    assert [code.state, unit.state] == [ReportState.UNMAPPED, ReportState.UNMAPPED]
+    assert "code 'NEW' is not mapped" in (code.reason or "")
+    with (folder / "codes.csv").open("a") as table:
+        table.write("NEW,718-7,Hemoglobin,\n")
+    with (folder / "units.csv").open("a") as table:
+        table.write("g/dL,g/dL\n")
+    assert mapped.mappings.reload()
+    preview = await desk.released_by_mappings(mapped.store, mapped.matcher, now=mapped.clock.now())
+    assert {each.key: each.state for each in preview} == {code.key: ReportState.MATCHED, unit.key: ReportState.UNMAPPED}
+    assert (await mapped.kept("m1")).state is ReportState.UNMAPPED, "a preview changes nothing"
+    await desk.release_mapped(mapped.store, mapped.matcher, by="ann", now=mapped.clock.now())
+    await mapped.work()
+    assert [(await mapped.kept(name)).state for name in ("m1", "m2")] == [ReportState.DELIVERED, ReportState.UNMAPPED]
+    (found,) = await mapped.seen()
+    assert found.observations[0]["code"]["coding"][0]["code"] == "718-7"
+    assert ("ann", f"result {code.key} released (the mapping tables were mended): it is matched now") in events(mapped)
+
+
+async def test_tables_that_cannot_be_read_hold_and_never_refuse(folder: Path) -> None:
+    (folder / "codes.csv").write_text("nonsense\n")
+    async with open_bench({"mappings": folder}) as bench:
+        held = await bench.send(report())
+        assert held.state is ReportState.UNMAPPED
+        assert "cannot be read" in (held.reason or "")
+
+
+async def test_a_table_that_changed_between_match_and_delivery_holds_the_report(mapped: Bench, folder: Path) -> None:
+    mapped.faults(FaultRule(kind="status", status=503, route="POST /fhir/*", count=1))
+    await mapped.send(report(local("HGB", "g/l"), lines=("L0",)))  # type: ignore[arg-type]
+    mapped.faults(FaultRule(kind="status", status=503, route="POST /fhir/*"))
+    waiting = await mapped.send(report(local("HGB", "g/l"), report_id="next", lines=("L1",)))  # type: ignore[arg-type]
+    assert waiting.state is ReportState.MATCHED
+    (folder / "codes.csv").write_text("code,loinc\nOTHER,718-7\n")
+    mapped.mappings.reload()
+    mapped.faults()
+    await mapped.work()
+    held = await mapped.kept("m2")
+    assert held.state is ReportState.UNMAPPED
+    shutil.copy(SHIPPED / "codes.csv", folder)
+    mapped.mappings.reload()
+    await desk.release_mapped(mapped.store, mapped.matcher, by="ann", now=mapped.clock.now())
+    await mapped.work()
+    assert (await mapped.kept("m2")).state is ReportState.DELIVERED
+
+
+async def test_a_result_for_nobody_is_matched_by_hand(bench: Bench) -> None:
+    lost = await bench.send(report(order=None, barcode="999"))
+    assert lost.state is ReportState.UNMATCHED
+    with pytest.raises(StoreError):
+        await decide_match(bench, lost.key, OrderKey("RNOBODY"))
+    decided = await decide_match(bench, lost.key, ORDER)
+    assert decided.moved
+    await bench.work()
+    assert (await bench.kept("m1")).state is ReportState.DELIVERED
+    assert events(bench)[0][0] == "ann"
+    assert "read the paper" in events(bench)[0][1]
+
+
+async def decide_match(bench: Bench, key: ReportKey, order: OrderKey) -> desk.Decided:
+    return await desk.match_result(
+        bench.store, bench.matcher, key, order, lines=(bench.line(0),), by="ann", note="read the paper", now=bench.clock.now()
+    )
+
+
+async def test_a_late_result_goes_out_when_a_person_says_so(bench: Bench) -> None:
+    await bench.change_order(state=OrderState.WITHDRAWN)
+    held = await bench.send(report())
+    decided = await desk.release_result(bench.store, bench.matcher, held.key, by="ann", note="asked", now=bench.clock.now())
+    assert decided.report.state is ReportState.MATCHED
+    await bench.work()
+    assert (await bench.kept("m1")).state is ReportState.DELIVERED
+    with pytest.raises(IllegalMoveError):
+        await desk.release_result(bench.store, bench.matcher, held.key, by="ann", note="again", now=bench.clock.now())
+
+
+async def test_what_has_no_form_stays_whoever_says_so(bench: Bench) -> None:
+    held = await bench.send(report(hb("1", code=Coding(code="HGB"))))
+    decided = await desk.release_result(bench.store, bench.matcher, held.key, by="ann", note="go", now=bench.clock.now())
+    assert not decided.moved
+    assert decided.report.state is ReportState.UNMAPPED
+
+
+async def test_a_dismissed_result_is_gone_for_good(bench: Bench) -> None:
+    held = await bench.send(report(order="RNOBODY"))
+    gone = await desk.dismiss_result(bench.store, held.key, by="ann", note="a test", now=bench.clock.now())
+    assert gone.report.state is ReportState.DISMISSED
+    assert gone.report.reason == "dismissed by ann: a test"
+    assert await desk.waiting(bench.store) == ()
+
+
+async def test_a_parked_delivery_is_dismissed_with_its_result(bench: Bench) -> None:
+    bench.faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport"))
+    parked = await bench.send(report(lines=("L0",)))
+    assert parked.state is ReportState.MATCHED
+    gone = await desk.dismiss_result(bench.store, parked.key, by="ann", note="wrong", now=bench.clock.now())
+    assert gone.report.state is ReportState.DISMISSED
+    assert [each for each in await bench.effects() if each.subject == parked.key] == []
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        (Document(content=b"<html>sorry</html>"), "document 1 says that it is application/pdf, and is text/html"),
+        (Document(content=b"%PDF-" + b"x" * 5000), "more than results.max_document"),
+        (Document(url="file:///etc/passwd"), "no address that a clinic could open"),
+    ],
+)
+async def test_a_document_that_is_not_what_it_says_is_held(document: Document, words: str) -> None:
+    async with open_bench({"max_document": 4000}) as bench:
+        held = await bench.send(report(documents=(document,)))
+        assert held.state is ReportState.HELD
+        assert words in (held.reason or "")
+        assert (await bench.send(report(report_id="good", lines=("L1",)))).state is ReportState.DELIVERED
+
+
+async def test_a_document_that_is_gone_says_so(bench: Bench) -> None:
+    bench.faults(FaultRule(kind="status", status=503, route="POST /fhir/*"))
+    await bench.send(report(documents=(Document(content=PDF),)))
+
+    def purge(uow: object) -> None:
+        uow._shelf.documents.clear()  # type: ignore[attr-defined]
+        uow.commit()  # type: ignore[attr-defined]
+
+    await bench.store.run(purge)
+    bench.faults()
+    await bench.work()
+    (parked,) = await bench.effects()
+    assert parked.state.value == "parked"
+    assert "is not kept any more" in (parked.reason or "")
+
+
+async def test_an_order_wide_document_carries_only_a_link_and_names_every_line(bench: Bench) -> None:
+    wide = report(report_id="all", completes=(), observations=(), documents=(Document(content=PDF, title="Summary"),))
+    wide = replace(wide, observations=())
+    assert (await bench.send(wide)).state is ReportState.DELIVERED
+    (found,) = await bench.seen()
+    assert found.lines == {line.procedure_request for line in bench.placed.lines}
+    assert found.observations == ()
+    assert (await bench.partner.document(found.documents[0])).content == PDF
+
+
+async def test_a_printed_report_comes_where_the_lis_gives_none() -> None:
+    async with open_bench({"print_reports": True, "print_name": "Laboratory One"}) as bench:
+        await bench.send(report())
+        (found,) = await bench.seen()
+        assert (await bench.partner.document(found.documents[0])).content.startswith(b"%PDF-")
+        assert set((await bench.tasks()).lines.values()) == {"completed"}
