@@ -1,0 +1,92 @@
+"""Documents within results: ED (the bytes, in the several spellings of the field) and RP (a link)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from urllib.parse import urlsplit
+
+from lab_agent.domain.results import Document
+from lab_agent.lis.hl7v2.message import Segment, Value
+from lab_agent.lis.hl7v2.values import ValueProblemError
+
+_ENCODINGS = ("base64", "hex", "a")
+_TYPES = {"ap": "application", "application": "application", "im": "image", "image": "image", "text": "text", "tx": "text"}
+_SUBTYPES = {
+    "pdf": "application/pdf",
+    "rtf": "application/rtf",
+    "html": "text/html",
+    "plain": "text/plain",
+    "xml": "application/xml",
+    "jpeg": "image/jpeg",
+    "jpg": "image/jpeg",
+    "png": "image/png",
+    "tiff": "image/tiff",
+    "gif": "image/gif",
+}
+_MAGIC = (
+    (b"%PDF-", "application/pdf"),
+    (b"\x89PNG", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"{\\rtf", "application/rtf"),
+)
+_PACKED = re.compile(r"\s+")
+
+
+def documents(obx: Segment, encoding: str) -> list[Document]:
+    """Read the documents of an OBX of type ED or RP. Raises `ValueProblemError`."""
+    read = _embedded if obx.text(2).upper() == "ED" else _linked
+    title = obx.text(3, 2) or None
+    found = [read(value, title, encoding) for value in obx.repetitions(5)]
+    if not found:
+        raise ValueProblemError("has no document")
+    return found
+
+
+def _embedded(value: Value, title: str | None, encoding: str) -> Document:
+    parts = [component.text.strip() for component in value.components]
+    words = [part.lower() for part in parts]
+    place = next((place for place, word in enumerate(words[:-1]) if word in _ENCODINGS and parts[place + 1]), None)
+    if place is None:
+        raise ValueProblemError("names no encoding (Base64, Hex or A) before its data")
+    content = _decoded(words[place], parts[place + 1], encoding)
+    if not content:
+        raise ValueProblemError("is an empty document")
+    kind = words[place - 2] if place >= 2 else ""
+    return Document(content=content, content_type=_content_type(kind, words[place - 1] if place else "", content), title=title)
+
+
+def _decoded(name: str, data: str, encoding: str) -> bytes:
+    packed = _PACKED.sub("", data)
+    try:
+        match name:
+            case "base64":
+                return base64.b64decode(packed + "=" * (-len(packed) % 4), validate=True)
+            case "hex":
+                return bytes.fromhex(packed)
+            case _:
+                return data.encode(encoding)
+    except (binascii.Error, ValueError) as exc:
+        raise ValueProblemError("holds data that is not in the encoding which it names") from exc
+
+
+def _content_type(kind: str, subtype: str, content: bytes) -> str:
+    """Tell the type by the bytes where they say it, else by what the LIS wrote."""
+    for magic, known in _MAGIC:
+        if content.startswith(magic):
+            return known
+    if subtype in _SUBTYPES:
+        return _SUBTYPES[subtype]
+    full = subtype if "/" in subtype else f"{_TYPES.get(kind, '')}/{subtype}"
+    plain = re.fullmatch(r"[a-z]+/[a-z0-9.+-]+", full)
+    return full if plain else "application/octet-stream"
+
+
+def _linked(value: Value, title: str | None, encoding: str) -> Document:  # noqa: ARG001 — the same shape as _embedded
+    address = value.components[0].text.strip()
+    parts = urlsplit(address)
+    if parts.scheme.lower() not in {"http", "https"} or not parts.netloc:
+        raise ValueProblemError("is a pointer that is no web address")
+    subtype = value.at(4).strip().lower()
+    return Document(url=address, content_type=_SUBTYPES.get(subtype, "application/pdf"), title=title)

@@ -1,0 +1,94 @@
+"""One connection: frames in and out. What comes in is dealt with one after the other, in the order in which it came."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+import structlog
+
+from lab_agent.lis.hl7v2.mllp import Found, Framer, framed
+
+log = structlog.get_logger(__name__)
+_PORTION = 65536
+_CLOSING = 2.0
+Handler = Callable[["Link", Found], Awaitable[None]]
+
+
+class Link:
+    """A connection to the LIS, whoever opened it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, limit: int, patience: float) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._framer = Framer(limit)
+        self._patience = patience
+        self._writing = asyncio.Lock()
+        self._in_use = asyncio.Lock()
+        self.closed = asyncio.Event()
+
+    @property
+    def free(self) -> bool:
+        """Whether nobody is waiting for an answer on it."""
+        return not self._in_use.locked()
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Keep it to oneself, for one message and its answer."""
+        async with self._in_use:
+            yield
+
+    async def send(self, message: bytes) -> None:
+        """Send one message. Raises `OSError`; then nobody knows how much of it arrived."""
+        async with self._writing:
+            if self.closed.is_set():
+                raise ConnectionResetError("the connection is closed")
+            self._writer.write(framed(message))
+            async with asyncio.timeout(self._patience):
+                await self._writer.drain()
+
+    async def serve(self, handler: Handler) -> None:
+        """Read until the end, and hand over what comes. Returns when the connection is closed."""
+        try:
+            while data := await self._read():
+                for found in self._framer.feed(data):
+                    await handler(self, found)
+            for found in self._framer.close():
+                await handler(self, found)
+        except OSError:
+            pass  # the other side is gone; whoever waits for an answer is told by `closed`
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Close it; harmless when repeated."""
+        if self.closed.is_set():
+            return
+        self.closed.set()
+        self._writer.close()
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_CLOSING):
+                await self._writer.wait_closed()
+
+    async def _read(self) -> bytes:
+        """Read a portion; a message that has begun must go on within the patience."""
+        if not self._framer.pending:
+            return await self._reader.read(_PORTION)
+        try:
+            async with asyncio.timeout(self._patience):
+                return await self._reader.read(_PORTION)
+        except TimeoutError:
+            return b""
+
+
+def keep_alive(writer: asyncio.StreamWriter, seconds: int) -> None:
+    """Let TCP look whether the other side is still there, after so many seconds of silence; 0: never."""
+    connection = writer.get_extra_info("socket")
+    if connection is None or not seconds:
+        return
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", seconds), ("TCP_KEEPINTVL", max(1, seconds // 3)), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -1,0 +1,96 @@
+"""The hl7v2 adapter keeps the contract: whoever calls whom, on one link or two, however the LIS tells repeats."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lab_agent.domain.results import LabMessage, LabReport
+from lab_agent.lis.guard import GuardedAdapter
+from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
+from lab_agent.lis.testing import AdapterContract, Bench
+from lab_agent.ports.lis import Lis
+from tests.hl7v2.hl7_lis import Hl7Lis, free_port
+
+
+@dataclass
+class Hl7Bench:
+    lis: Hl7Lis
+    settings: Hl7v2Settings
+    guarded: bool = False
+
+    def adapter(self) -> Lis:
+        adapter = Hl7v2Adapter(self.settings, "hl7v2")
+        return GuardedAdapter(adapter, "hl7v2", timeout=30) if self.guarded else adapter  # type: ignore[arg-type]
+
+    async def orders(self) -> Sequence[str]:
+        return self.lis.taken
+
+    async def withdrawn(self) -> Sequence[str]:
+        return sorted(self.lis.told)
+
+    async def put_out(self, message: LabMessage) -> None:
+        self.lis.put_out(message)
+
+    async def unacknowledged(self) -> int:
+        return len(self.lis.waiting)
+
+    async def close(self) -> None:
+        await self.lis.close()
+
+
+async def make_bench(folder: Path, orders: str, results: str | None, guarded: bool = False, **keys: object) -> Hl7Bench:
+    lis = Hl7Lis(duplicates=str(keys.setdefault("duplicates", "msh10")))
+    links = {}
+    theirs = await lis.listen()
+    for name, role in (("orders", orders), ("results", results)):
+        if role is None:
+            continue
+        port = theirs if role == "client" else free_port()
+        links[name] = {"role": role, "port": port}
+        if role == "server":
+            lis.call(port)
+    settings = Hl7v2Settings.model_validate(
+        {**links, "folder": folder / "hl7v2", "answer_timeout": 5, "connect_timeout": 5, "reconnect_wait": 0.02, **keys}
+    )
+    return Hl7Bench(lis, settings, guarded)
+
+
+class Hl7Contract(AdapterContract):
+    def expected(self, message: LabMessage) -> LabMessage:
+        """An ORU names neither our order's key nor a version; the report's name is the filler number and the test's code."""
+        if isinstance(message, LabReport):
+            name = f"{message.report_id}/T"
+            return replace(message, order=None, version=None, report_id=name, accession=message.report_id)
+        return replace(message, order=None)
+
+
+class TestWeCallForOrdersAndListenForResults(Hl7Contract):
+    async def bench(self, folder: Path) -> Bench:
+        return await make_bench(folder, "client", "server")
+
+
+class TestWeListenForBothWithPlacerNumbers(Hl7Contract):
+    async def bench(self, folder: Path) -> Bench:
+        return await make_bench(folder, "server", "server", duplicates="placer")
+
+
+class TestWeCallForBothWithCommitAnswers(Hl7Contract):
+    async def bench(self, folder: Path) -> Bench:
+        return await make_bench(folder, "client", "client", acknowledgement="commit")
+
+
+class TestWeListenForOrdersAndCallForResults(Hl7Contract):
+    async def bench(self, folder: Path) -> Bench:
+        return await make_bench(folder, "server", "client", acknowledgement="enhanced", order_message="ORM")
+
+
+class TestOneLinkForAllWithoutKnowledgeOfRepeats(Hl7Contract):
+    async def bench(self, folder: Path) -> Bench:
+        return await make_bench(folder, "client", None, duplicates="none")
+
+
+class TestGuarded(Hl7Contract):
+    test_the_class_is_an_adapter = None  # type: ignore[assignment]  # the guard is made by us, not by an entry point
+
+    async def bench(self, folder: Path) -> Bench:
+        return await make_bench(folder, "server", None, guarded=True)
