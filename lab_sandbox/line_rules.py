@@ -7,6 +7,7 @@ from lab_sandbox.draft import Draft, Entry
 from lab_sandbox.index import identifier_value, listed
 from lab_sandbox.outcome import Problems
 from lab_sandbox.shapes import code_in, is_moment, is_number, is_text, reference_of, value_in
+from lab_sandbox.wire import Json
 
 SECOND_BARCODES = {
     "042.036": ("0000-0000", re.compile(r"[0-9]{4}-[0-9]{4}")),
@@ -35,7 +36,8 @@ def _check_line(line: Entry, draft: Draft, config: SandboxConfig, problems: Prob
     if not is_moment(line.resource.get("occurrenceDateTime")):
         problems.add(f"{line.element}.occurrenceDateTime", "line-moment", "a date-time with offset is required", "required")
     for position, one in enumerate(listed(line.resource.get("identifier"))):
-        if identifier_value(one) is None:
+        value = identifier_value(one)
+        if value is None or value.startswith("|"):
             problems.add(f"{line.element}.identifier[{position}]", "line-identifier", "system and value are expected")
     for position, one in enumerate(listed(line.resource.get("specimen"))):
         if draft.at(reference_of(one), "Specimen") is None:
@@ -68,6 +70,8 @@ def _check_specimen(specimen: Entry, config: SandboxConfig, problems: Problems) 
         problems.add(f"{element}.type", "specimen-type", f"a code in {config.system('specimen-type')} is required", "required")
     collection = body.get("collection")
     collected = collection.get("collectedDateTime") if isinstance(collection, dict) else None
+    if collection is not None and not isinstance(collection, dict):
+        problems.add(f"{element}.collection", "specimen-collected", "an object with collectedDateTime and method is expected")
     if collected is not None and not is_moment(collected):
         problems.add(f"{element}.collection.collectedDateTime", "specimen-collected", "a date-time with offset is expected")
     if (
@@ -114,8 +118,16 @@ def _check_answers(answers: Entry, draft: Draft, problems: Problems) -> None:
             "a reference to any one ProcedureRequest of the order is required",
             "required",
         )
-    if not isinstance(answers.resource.get("source"), dict):
-        problems.add(f"{answers.element}.source", "answers-source", "a reference to the patient is required", "required")
-    for position, item in enumerate(listed(answers.resource.get("item"))):
-        if not isinstance(item, dict) or not is_text(item.get("linkId")):
-            problems.add(f"{answers.element}.item[{position}].linkId", "answers-link-id", "required", "required")
+    _check_items(answers.resource, answers.element, problems)
+
+
+def _check_items(holder: Json, element: str, problems: Problems) -> None:
+    """Every item has its linkId, and every answer a value, at any depth."""
+    for position, item in enumerate(listed(holder.get("item"))):
+        here, fields = f"{element}.item[{position}]", item if isinstance(item, dict) else {}
+        if not is_text(fields.get("linkId")):
+            problems.add(f"{here}.linkId", "answers-link-id", "required", "required")
+        for number, answer in enumerate(listed(fields.get("answer"))):
+            if not isinstance(answer, dict) or not any(name.startswith("value") for name in answer):
+                problems.add(f"{here}.answer[{number}]", "answers-value", "valueCoding or valueInteger is expected", "required")
+        _check_items(fields, here, problems)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from uuid import uuid4
 
+from lab_sandbox.arrays import check_arrays
 from lab_sandbox.config import Contract, Counterparty, SandboxConfig
 from lab_sandbox.draft import Draft, Entry, read_draft
 from lab_sandbox.index import listed
@@ -15,6 +16,7 @@ from lab_sandbox.resources import Resources
 from lab_sandbox.rights import read_grants
 from lab_sandbox.shapes import reference_of
 from lab_sandbox.shelf import Kept, Shelf
+from lab_sandbox.targets import check_targets
 from lab_sandbox.wire import Json, decode_stored
 
 _Grants = set[tuple[str, str]]
@@ -36,6 +38,7 @@ class Orders:
         contract = check_order(draft, self._config, caller, problems)
         check_lines(draft, self._config, problems)
         self._offers.check(draft, contract, problems)
+        self._check_shapes(draft, problems)
         self._check_references(draft, caller, problems)
         grants = {entry.local: self._grants(entry, contract, problems) for entry in draft.entries}
         problems.refuse_if_any()
@@ -65,6 +68,17 @@ class Orders:
                 )
                 for entry in draft.entries
             ]
+
+    def _check_shapes(self, draft: Draft, problems: Problems) -> None:
+        for entry in draft.entries:
+            check_arrays(entry.type, entry.resource, entry.element, problems)
+            check_targets(entry.type, entry.resource, entry.element, lambda text: self._type_of(text, draft), problems)
+
+    def _type_of(self, text: str, draft: Draft) -> str | None:
+        inside, outside = draft.at(text), parse(text, self._config.own_addresses)
+        if inside is not None:
+            return inside.type
+        return outside.type if outside is not None else None
 
     def _check_references(self, draft: Draft, caller: Counterparty, problems: Problems) -> None:
         for entry in draft.entries:

@@ -12,6 +12,7 @@ from lab_sandbox.contract_link import ContractLink, contract_links
 from lab_sandbox.draft import Draft, Entry
 from lab_sandbox.index import identifier_value, listed
 from lab_sandbox.outcome import Problems
+from lab_sandbox.references import parse
 from lab_sandbox.shapes import code_in, reference_of
 from lab_sandbox.wire import Json
 
@@ -24,7 +25,7 @@ def check_order(draft: Draft, config: SandboxConfig, caller: Counterparty, probl
     _check_counts(draft, problems)
     _check_requisition(draft, problems)
     _check_tasks(draft, config, problems)
-    _check_patient(draft, problems)
+    _check_patient(draft, config, problems)
     _check_follow_up(draft, config, problems)
     return _check_contract(draft, config, caller, problems)
 
@@ -113,17 +114,32 @@ def _check_order_task(task: Entry, config: SandboxConfig, problems: Problems) ->
             problems.add(element, "task-notification", "code sms or email, with valueBoolean")
 
 
-def _check_patient(draft: Draft, problems: Problems) -> None:
+def _check_patient(draft: Draft, config: SandboxConfig, problems: Problems) -> None:
     """Laboratory-side counts per order: Patient 1..1."""
     subjects = [
-        (entry, reference_of(entry.resource.get("subject")) or identifier_value(_identifier(entry.resource.get("subject"))))
+        (entry, _patient_of(entry.resource.get("subject"), config))
         for entry in [*draft.of("ProcedureRequest"), *draft.of("Specimen")]
     ]
     for entry, subject in subjects:
         if subject is None:
             problems.add(f"{entry.element}.subject", "subject", "a reference patient/<patient_id> is required", "required")
-        elif subject.lower() != str(subjects[0][1]).lower():
+        elif subject != subjects[0][1]:
             problems.add(f"{entry.element}.subject", "one-patient", "all resources of one order have the same patient")
+    for answers in draft.of("QuestionnaireResponse"):
+        source = _patient_of(answers.resource.get("source"), config)
+        if source is None:
+            problems.add(f"{answers.element}.source", "answers-source", "a reference to the patient is required", "required")
+        elif subjects and source != subjects[0][1]:
+            problems.add(f"{answers.element}.source", "one-patient", "all resources of one order have the same patient")
+
+
+def _patient_of(node: object, config: SandboxConfig) -> str | None:
+    """Who a reference is about, in one form for all of its spellings: the patient's key, or a global identifier."""
+    text = reference_of(node)
+    if text is None:
+        return identifier_value(_identifier(node))
+    ref = parse(text, config.own_addresses)
+    return ref.key() if ref is not None else text
 
 
 def _check_follow_up(draft: Draft, config: SandboxConfig, problems: Problems) -> None:

@@ -68,11 +68,18 @@ def each_reference(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def replaced(node: Any, by_local: Mapping[str, str]) -> Any:
-    """The same tree with every string that is a local address of the bundle replaced, wherever it stands."""
+    """The same tree with every string that is a local address of the bundle replaced, wherever it stands.
+
+    Only an Identifier's `value` stays: it is the client's own word, and looks like an address when a client numbers by UUID.
+    """
     if isinstance(node, dict):
-        return {key: replaced(child, by_local) for key, child in node.items()}
+        return {key: _replaced_in(key, child, by_local) for key, child in node.items()}
     if isinstance(node, list):
         return [replaced(child, by_local) for child in node]
     if isinstance(node, str) and node.startswith("urn:"):
         return by_local.get(node.lower(), node)
     return node
+
+
+def _replaced_in(key: str, child: Any, by_local: Mapping[str, str]) -> Any:
+    return child if key == "value" and isinstance(child, str) else replaced(child, by_local)

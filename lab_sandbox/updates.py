@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 
+from lab_sandbox.arrays import check_arrays
 from lab_sandbox.config import Counterparty, SandboxConfig
 from lab_sandbox.documents import check_binary
 from lab_sandbox.names import CREATED_BY_POST
@@ -13,27 +14,14 @@ from lab_sandbox.rights import read_grants
 from lab_sandbox.search import read_condition
 from lab_sandbox.service import Service
 from lab_sandbox.shelf import Kept
+from lab_sandbox.targets import check_report_patient, check_targets
+from lab_sandbox.task_rules import check_task
 from lab_sandbox.upload_rules import check_observation, check_report
 from lab_sandbox.wire import Json, decode_stored
 
 _VERSION = re.compile(r'\s*(?:W/)?"([0-9]{1,15})"\s*')
 
 _ID = re.compile(r"[A-Za-z0-9.-]{1,64}")
-
-TASK_STATUSES = (
-    "draft",
-    "requested",
-    "received",
-    "accepted",
-    "rejected",
-    "ready",
-    "cancelled",
-    "in-progress",
-    "on-hold",
-    "failed",
-    "completed",
-    "entered-in-error",
-)
 
 
 def existing_for(service: Service, kind: str, header: str | None, caller: Counterparty) -> Kept | None:
@@ -58,7 +46,7 @@ def create(service: Service, kind: str, body: Json, caller: Counterparty, id_: s
     if id_ is None and "id" in body:
         raise Refusal.of(400, "not-supported", f"{kind}.id: create with a client-chosen id through POST is not supported")
     problems = Problems(frozenset(service.config.rules.off))
-    check_body(kind, body, service, problems)
+    _check_body(kind, body, service, problems)
     _check_references(kind, each_reference(body), service, caller, problems)
     grants = _grants(kind, body, service.config, problems)
     problems.refuse_if_any()
@@ -79,7 +67,7 @@ def update(service: Service, ref: Ref, body: Json, caller: Counterparty, if_matc
     if "id" in body and body["id"] != ref.id:
         raise Refusal.of(400, "invalid", f"{ref.type}.id: {body['id']!r} is not the id in the address, {ref.id}")
     problems = Problems(frozenset(service.config.rules.off))
-    check_body(ref.type, body, service, problems)
+    _check_body(ref.type, body, service, problems)
     known = {text for _, text in each_reference(decode_stored(old.body))}
     fresh = [(path, text) for path, text in each_reference(body) if text not in known]
     _check_references(ref.type, fresh, service, caller, problems)
@@ -89,18 +77,22 @@ def update(service: Service, ref: Ref, body: Json, caller: Counterparty, if_matc
     return service.resources.replace(old, body, grants)
 
 
-def check_body(kind: str, body: Json, service: Service, problems: Problems) -> None:
+def _check_body(kind: str, body: Json, service: Service, problems: Problems) -> None:
     """The rules of one resource that comes by itself."""
+    own = service.config.own_addresses
+    check_arrays(kind, body, kind, problems)
+    check_targets(kind, body, kind, lambda text: ref.type if (ref := parse(text, own)) else None, problems)
     if kind == "Patient":
         check_patient(body, problems)
     elif kind == "Observation":
         check_observation(body, problems)
     elif kind == "DiagnosticReport":
         check_report(body, service.config.system("nomenclature"), problems)
+        check_report_patient(body, service.resources, own, problems)
     elif kind == "Binary":
         check_binary(body, problems)
-    elif kind == "Task" and body.get("status") not in TASK_STATUSES:
-        problems.add("Task.status", "task-status", f"one of {', '.join(TASK_STATUSES)}", "value")
+    elif kind == "Task":
+        check_task(body, problems)
 
 
 def _check_references(

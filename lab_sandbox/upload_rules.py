@@ -5,24 +5,12 @@ from typing import Any
 from lab_sandbox.index import listed
 from lab_sandbox.outcome import Problems
 from lab_sandbox.shapes import code_in, is_date_time, is_text, reference_of
+from lab_sandbox.value_rules import check_ranges, check_value
 from lab_sandbox.wire import Json
 
 REPORT_STATUSES = ("registered", "partial", "preliminary", "final")
 OBSERVATION_STATUSES = ("registered", "preliminary", "final", "amended")
 LOINC = "http://loinc.org"
-VALUES = (
-    "valueQuantity",
-    "valueCodeableConcept",
-    "valueString",
-    "valueRange",
-    "valueRatio",
-    "valueSampledData",
-    "valueAttachment",
-    "valueTime",
-    "valueDateTime",
-    "valuePeriod",
-)
-RANGE_PARTS = ("low", "high", "meaning", "age", "text")
 
 
 def check_report(report: Json, nomenclature: str, problems: Problems) -> None:
@@ -51,14 +39,10 @@ def check_observation(observation: Json, problems: Problems) -> None:
         problems.add("Observation.status", "observation-status", f"one of {', '.join(OBSERVATION_STATUSES)}", "value")
     if code_in(observation.get("code"), LOINC) is None:
         problems.add("Observation.code", "observation-loinc", f"a code in {LOINC} is required", "required")
-    given = [name for name in observation if name.startswith("value")]
-    if len(given) != 1 or given[0] not in VALUES:
-        problems.add("Observation.value[x]", "observation-value", f"exactly one of {', '.join(VALUES)}; came: {given or 'none'}")
+    check_value(observation, problems)
     if "issued" in observation and not is_date_time(observation["issued"]):
         problems.add("Observation.issued", "observation-issued", "a date-time is expected")
-    for position, part in enumerate(listed(observation.get("referenceRange"))):
-        if not isinstance(part, dict) or not any(name in part for name in RANGE_PARTS):
-            problems.add(f"Observation.referenceRange[{position}]", "observation-range", f"parts are {', '.join(RANGE_PARTS)}")
+    check_ranges(observation, problems)
 
 
 def _check_references(report: Json, kind: str, name: str, problems: Problems) -> None:

@@ -22,6 +22,8 @@ def decode(data: bytes) -> Any:
         value = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         raise Refusal.of(400, "structure", f"body: not JSON ({exc})") from exc
+    except ArithmeticError as exc:
+        raise Refusal.of(400, "structure", "body: a number with an exponent beyond all bounds") from exc
     except RecursionError as exc:
         raise Refusal.of(400, "structure", f"body: nested deeper than {MAX_DEPTH} levels") from exc
     _check_depth(value)
