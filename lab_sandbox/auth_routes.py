@@ -53,8 +53,9 @@ def auth_routes(service: Service) -> APIRouter:
     @router.post("/revocation", summary="End a token (RFC 7009)")
     async def revoke(request: Request) -> Response:
         form = await _form(request, service)
-        service.grants.client(form, request.headers.get("authorization"))
-        service.tokens.revoke(form.get("token", ""))
+        client = service.grants.client(form, request.headers.get("authorization"))
+        if not service.tokens.revoke(form.get("token", ""), str(client.client_id)):
+            raise TokenRefusal("invalid_grant", "token: it was given to another client")
         return Response(status_code=200)
 
     return router

@@ -95,6 +95,8 @@ def _offline(scope: str) -> bool:
 def _check_verifier(code: Code, verifier: str | None) -> None:
     """PKCE (RFC 7636), S256 only: a code asked for with a challenge is worth nothing without its verifier."""
     if code.challenge is None:
+        if verifier is not None:
+            raise TokenRefusal("invalid_grant", "code_verifier: the code was asked for without a code_challenge")
         return
     digest = hashlib.sha256((verifier or "").encode()).digest()
     if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != code.challenge:

@@ -94,11 +94,18 @@ class TokenOffice:
         grant = self._access.get(access_token)
         return grant.guid if grant and grant.expires > self.clock() else None
 
-    def revoke(self, token: str) -> None:
-        """Ends a token; with a refresh token the whole sign-in ends. Unknown tokens are no error (RFC 7009)."""
+    def revoke(self, token: str, client_id: str) -> bool:
+        """Ends a token; with a refresh token the whole sign-in ends. Unknown tokens are no error (RFC 7009).
+
+        False when the token was given to another client, and lives on.
+        """
+        grant = self._refresh.get(token) or self._access.get(token)
+        if grant is not None and grant.client_id != client_id:
+            return False
         if token in self._refresh:
             self._end_family(self._refresh[token].family)
         self._access.pop(token, None)
+        return True
 
     def revoke_sign_in(self, access_token: str) -> None:
         """Ends the sign-in that an access token belongs to, refresh token included."""

@@ -202,3 +202,17 @@ async def test_protected_calls_without_or_with_a_wrong_header(world, kit):
 async def test_basic_can_be_switched_off(worlds):
     world = worlds(tokens={"allow_basic": False})
     assert (await world.client.get("/fhir/Contract", headers=world.clinic)).status_code == 401
+
+
+async def test_another_clients_token_is_not_revoked(world):
+    first = (await by_code(world)).json()
+    other = {"client_id": "lab-agent", "client_secret": "secret-lab"}
+    for name in ("access_token", "refresh_token"):
+        answer = await world.client.post("/connect/revocation", data=other | {"token": first[name]})
+        assert (answer.status_code, answer.json()["error"]) == (400, "invalid_grant")
+    assert await reads(world, first["access_token"]) == 200
+
+
+async def test_a_verifier_without_a_challenge_is_refused(world):
+    """A code that was asked for without PKCE, shown with it, may have been put in the place of the client's own."""
+    assert (await by_code(world, code_verifier="v" * 50)).json()["error"] == "invalid_grant"
