@@ -9,8 +9,9 @@ from starlette.responses import HTMLResponse, RedirectResponse
 
 from lab_sandbox.exchange import content_type, json_answer, raw_body
 from lab_sandbox.grants import TokenRefusal
+from lab_sandbox.openapi_words import form_body, query, token_body
 from lab_sandbox.service import Service
-from lab_sandbox.signin import SentBack, read_request
+from lab_sandbox.signin import ASKED, SentBack, read_request
 
 _NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 _BACK: Final[dict[int | str, dict[str, Any]]] = {
@@ -24,7 +25,13 @@ def auth_routes(service: Service) -> APIRouter:
     """All routes under `/connect`."""
     router = APIRouter(prefix="/connect", tags=["authorization"])
 
-    @router.get("/authorize", summary="The site where the user authorizes", response_class=HTMLResponse, responses=_BACK)
+    @router.get(
+        "/authorize",
+        summary="The site where the user authorizes",
+        response_class=HTMLResponse,
+        responses=_BACK,
+        openapi_extra={"parameters": query(*ASKED)},
+    )
     async def show_form(request: Request) -> Response:
         try:
             asked = read_request(dict(request.query_params), service.accounts, service.config.tokens)
@@ -32,7 +39,13 @@ def auth_routes(service: Service) -> APIRouter:
             return RedirectResponse(back.address, 302)
         return HTMLResponse(asked.page(request.url.path), headers=_NO_STORE)
 
-    @router.post("/authorize", summary="Sign in; calls the callback address with a code", responses=_BACK, status_code=302)
+    @router.post(
+        "/authorize",
+        summary="Sign in; calls the callback address with a code",
+        responses=_BACK,
+        status_code=302,
+        openapi_extra=form_body(*ASKED, "login", "password"),
+    )
     async def sign_in(request: Request) -> Response:
         fields = await _form(request, service)
         try:
@@ -45,12 +58,16 @@ def auth_routes(service: Service) -> APIRouter:
         code = service.tokens.issue_code(party, asked.client_id, asked.redirect_uri, asked.scope, asked.challenge)
         return RedirectResponse(asked.back(code=code), 302)
 
-    @router.post("/token", summary="Exchange a code, a password, a refresh token or a client's secret for tokens")
+    @router.post(
+        "/token",
+        summary="Exchange a code, a password, a refresh token or a client's secret for tokens",
+        openapi_extra=token_body(),
+    )
     async def token(request: Request) -> Response:
         form = await _form(request, service)
         return json_answer(service.grants.answer(form, request.headers.get("authorization")), headers=_NO_STORE)
 
-    @router.post("/revocation", summary="End a token (RFC 7009)")
+    @router.post("/revocation", summary="End a token (RFC 7009)", openapi_extra=form_body("token", "client_id", "client_secret"))
     async def revoke(request: Request) -> Response:
         form = await _form(request, service)
         client = service.grants.client(form, request.headers.get("authorization"))

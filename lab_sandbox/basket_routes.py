@@ -4,6 +4,7 @@ from fastapi import APIRouter, Request, Response
 
 from lab_sandbox.exchange import caller_of, json_answer, json_body
 from lab_sandbox.forward import Answer
+from lab_sandbox.openapi_words import object_body
 from lab_sandbox.outcome import Refusal
 from lab_sandbox.service import Service
 from lab_sandbox.wire import decode_object, decode_stored
@@ -26,13 +27,13 @@ def basket_routes(service: Service) -> APIRouter:
     async def eta(request: Request, contract: str = "") -> Response:
         return _passed_on(await service.forwarder.get("eta", contract, caller_of(request, service), request.headers))
 
-    @router.post("/questionnaire", summary="Questionnaire for the whole basket")
+    @router.post("/questionnaire", summary="Questionnaire for the whole basket", openapi_extra=object_body())
     async def questionnaire(request: Request) -> Response:
         caller = caller_of(request, service)
         basket = decode_object(await json_body(request, service))
         return _passed_on(await service.forwarder.post("questionnaire", basket, caller, request.headers))
 
-    @router.post("/preanalytics", summary="Pre-analytics for the whole basket")
+    @router.post("/preanalytics", summary="Pre-analytics for the whole basket", openapi_extra=object_body())
     async def preanalytics(request: Request) -> Response:
         caller = caller_of(request, service)
         basket = decode_object(await json_body(request, service))

@@ -7,11 +7,15 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from lab_sandbox.grants import TokenRefusal
+from lab_sandbox.openapi_words import OPERATION_OUTCOME
 from lab_sandbox.outcome import Issue, Refusal, operation_outcome
 from lab_sandbox.wire import encode
 
 FAILURES: Final[dict[int | str, dict[str, Any]]] = {
-    status: {"description": "An OperationOutcome that names the element and the rule.", "content": {"application/json": {}}}
+    status: {
+        "description": "An OperationOutcome that names the element and the rule.",
+        "content": {"application/json": {"schema": OPERATION_OUTCOME}},
+    }
     for status in ("4XX", "5XX")
 }
 """What the OpenAPI says about the failures of every route."""

@@ -17,10 +17,11 @@ from lab_sandbox.exchange import (
     raw_body,
     resource_answer,
 )
+from lab_sandbox.meta_add import read_meta_add
 from lab_sandbox.names import CREATE_ORDER, META_ADD, canonical_type
-from lab_sandbox.outcome import Problems, Refusal
+from lab_sandbox.openapi_words import IF_MATCH, IF_NONE_EXIST, IF_NONE_MATCH, SEARCH, ResourceName, any_resource, object_body
+from lab_sandbox.outcome import Refusal
 from lab_sandbox.references import Ref
-from lab_sandbox.rights import read_grants
 from lab_sandbox.search import entries, read_query, search_bundle
 from lab_sandbox.service import Service
 from lab_sandbox.shelf import Kept
@@ -39,6 +40,7 @@ _CREATED: Final[dict[int | str, dict[str, Any]]] = {
     200: {"description": "A new Patient, or the one resource that If-None-Exist found.", "content": {"application/json": {}}},
     201: {"description": "A new upload of the laboratory, with its ETag and Location.", "content": {"application/json": {}}},
 }
+_ORDER: Final = {**object_body("Bundle"), "parameters": [IF_NONE_EXIST]}
 
 
 def fhir_routes(service: Service) -> APIRouter:
@@ -52,7 +54,7 @@ def fhir_routes(service: Service) -> APIRouter:
 
 
 def _add_order(router: APIRouter, service: Service) -> None:
-    @router.post(f"/{CREATE_ORDER}", summary="Create order from bundle")
+    @router.post(f"/{CREATE_ORDER}", summary="Create order from bundle", openapi_extra=_ORDER)
     async def create_order(request: Request) -> Response:
         caller = caller_of(request, service)
         bundle = decode_object(await json_body(request, service), "Bundle")
@@ -63,8 +65,12 @@ def _add_order(router: APIRouter, service: Service) -> None:
 
 
 def _add_search_and_create(router: APIRouter, service: Service) -> None:
-    @router.get("/{resource}", summary="Search: Tasks, contracts, questionnaire responses and what else was uploaded")
-    async def search(resource: str, request: Request) -> Response:
+    @router.get(
+        "/{resource}",
+        summary="Search: Tasks, contracts, questionnaire responses and what else was uploaded",
+        openapi_extra=SEARCH,
+    )
+    async def search(resource: ResourceName, request: Request) -> Response:
         caller, kind = caller_of(request, service), _type(resource)
         if kind == "QuestionnaireResponse" and not service.config.rules.questionnaire_search:
             raise Refusal.of(501, "not-supported", "QuestionnaireResponse: this service does not offer the search")
@@ -78,8 +84,13 @@ def _add_search_and_create(router: APIRouter, service: Service) -> None:
         following = f"{here}?{query.next_page(page[-1])}" if len(found) > query.count else None
         return json_answer(search_bundle(page, address, f"{here}?{request.url.query}", following))
 
-    @router.post("/{resource}", summary="Create: Patient, Observation, DiagnosticReport, Binary", responses=_CREATED)
-    async def create(resource: str, request: Request) -> Response:
+    @router.post(
+        "/{resource}",
+        summary="Create: Patient, Observation, DiagnosticReport, Binary",
+        responses=_CREATED,
+        openapi_extra=any_resource(IF_NONE_EXIST),
+    )
+    async def create(resource: ResourceName, request: Request) -> Response:
         caller, kind = caller_of(request, service), _type(resource)
         body = await _resource_body(kind, request, service)
         existing = updates.existing_for(service, kind, request.headers.get("if-none-exist"), caller)
@@ -89,8 +100,13 @@ def _add_search_and_create(router: APIRouter, service: Service) -> None:
 
 
 def _add_instance(router: APIRouter, service: Service) -> None:
-    @router.get("/{resource}/{id_}", summary="Read; the response carries the ETag header", responses=_DOCUMENT)
-    async def read(resource: str, id_: str, request: Request) -> Response:
+    @router.get(
+        "/{resource}/{id_}",
+        summary="Read; the response carries the ETag header",
+        responses=_DOCUMENT,
+        openapi_extra={"parameters": [IF_NONE_MATCH]},
+    )
+    async def read(resource: ResourceName, id_: str, request: Request) -> Response:
         kept = service.resources.get(Ref(_type(resource), id_), caller_of(request, service))
         if kept.ref.type == "Binary":
             return _document(kept, request.headers.get("accept"))
@@ -98,14 +114,19 @@ def _add_instance(router: APIRouter, service: Service) -> None:
             return Response(status_code=304, headers={"ETag": kept.etag()})
         return resource_answer(kept)
 
-    @router.put("/{resource}/{id_}", summary="Update the whole resource, with If-Match")
-    async def replace(resource: str, id_: str, request: Request) -> Response:
+    @router.put("/{resource}/{id_}", summary="Update the whole resource, with If-Match", openapi_extra=any_resource(IF_MATCH))
+    async def replace(resource: ResourceName, id_: str, request: Request) -> Response:
         caller, ref = caller_of(request, service), Ref(_type(resource), id_)
         body = await _resource_body(ref.type, request, service)
         return resource_answer(updates.update(service, ref, body, caller, request.headers.get("if-match")))
 
-    @router.post("/{resource}/{id_}", summary="The alternative form: create with a client-chosen id", responses=_CREATED)
-    async def create_with_id(resource: str, id_: str, request: Request) -> Response:
+    @router.post(
+        "/{resource}/{id_}",
+        summary="The alternative form: create with a client-chosen id",
+        responses=_CREATED,
+        openapi_extra=any_resource(),
+    )
+    async def create_with_id(resource: ResourceName, id_: str, request: Request) -> Response:
         caller, ref = caller_of(request, service), Ref(_type(resource), id_)
         body = await _resource_body(ref.type, request, service)
         if service.resources.peek(ref):
@@ -114,24 +135,28 @@ def _add_instance(router: APIRouter, service: Service) -> None:
             raise Refusal.of(400, "invalid", f"{ref.type}.id: {body['id']!r} is not the id in the address, {id_}")
         return _created(updates.create(service, ref.type, body, caller, id_), request, service)
 
-    @router.post(f"/{{resource}}/{{id_}}/{META_ADD}", summary="Grant rights on an existing resource")
-    async def meta_add(resource: str, id_: str, request: Request) -> Response:
+    @router.post(
+        f"/{{resource}}/{{id_}}/{META_ADD}",
+        summary="Grant rights on an existing resource",
+        openapi_extra=object_body("Parameters"),
+    )
+    async def meta_add(resource: ResourceName, id_: str, request: Request) -> Response:
         kept = service.resources.get(Ref(_type(resource), id_), caller_of(request, service), "owner")
         parameters = decode_object(await json_body(request, service), "Parameters")
-        grants = _granted(parameters, service)
+        grants = read_meta_add(parameters, service.config)
         stored = decode_stored(service.resources.add_rights(kept, grants).body)
         return json_answer({"resourceType": "Parameters", "parameter": [{"name": "return", "valueMeta": stored["meta"]}]})
 
 
 def _add_history(router: APIRouter, service: Service) -> None:
     @router.get("/{resource}/{id_}/_history", summary="Versions that are still kept, with the right readhistory")
-    async def history(resource: str, id_: str, request: Request) -> Response:
+    async def history(resource: ResourceName, id_: str, request: Request) -> Response:
         kept = service.resources.get(Ref(_type(resource), id_), caller_of(request, service), "readhistory")
         listed = [{"resource": decode_stored(body)} for body in service.shelf.versions(kept)]
         return json_answer({"resourceType": "Bundle", "type": "history", "entry": listed})
 
     @router.get("/{resource}/{id_}/_history/{version}", summary="One version, with the right readhistory")
-    async def one_version(resource: str, id_: str, version: str, request: Request) -> Response:
+    async def one_version(resource: ResourceName, id_: str, version: str, request: Request) -> Response:
         kept = service.resources.get(Ref(_type(resource), id_), caller_of(request, service), "readhistory")
         known = version.isascii() and version.isdigit() and len(version) < 10
         body = service.shelf.old_version(kept, int(version)) if known else None
@@ -170,19 +195,3 @@ def _document(kept: Kept, accept: str | None) -> Response:
     if chosen == "application/json":
         return resource_answer(kept)
     return Response(content_of(binary), 200, {"ETag": kept.etag()}, chosen)
-
-
-def _granted(parameters: Json, service: Service) -> set[tuple[str, str]]:
-    problems = Problems(frozenset(service.config.rules.off))
-    listed = parameters.get("parameter")
-    metas = [one.get("valueMeta") for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    known = {party.guid: party for party in service.config.counterparties}
-    grants = {
-        pair
-        for meta in metas
-        for pair in read_grants(meta, service.config.base_url, known, problems, "Parameters.parameter.valueMeta")
-    }
-    if not grants:
-        problems.add("Parameters.parameter", "meta-add", "valueMeta.security with system and code is required", "required")
-    problems.refuse_if_any()
-    return grants

@@ -9,7 +9,8 @@ from lab_sandbox.accounts import Accounts
 from lab_sandbox.config import Tokens
 from lab_sandbox.grants import OFFLINE, TokenRefusal
 
-_FIELDS = ("response_type", "client_id", "redirect_uri", "scope", "state", "code_challenge", "code_challenge_method")
+ASKED = ("response_type", "client_id", "redirect_uri", "scope", "state", "code_challenge", "code_challenge_method")
+"""The parameters of an authorize request (RFC 6749 and 7636)."""
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Sign in</title></head>
@@ -53,7 +54,7 @@ class AuthorizeRequest:
     def page(self, action: str, note: str = "") -> str:
         """The sign-in form, which carries the request along."""
         hidden = "\n".join(
-            f'<input type="hidden" name="{name}" value="{escape(self.raw[name])}">' for name in _FIELDS if name in self.raw
+            f'<input type="hidden" name="{name}" value="{escape(self.raw[name])}">' for name in ASKED if name in self.raw
         )
         shown = f'<p role="alert">{escape(note)}</p>' if note else ""
         return _PAGE.format(note=shown, name=escape(self.client_name), action=escape(action), hidden=hidden)
