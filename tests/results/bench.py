@@ -41,6 +41,7 @@ from lab_sandbox.partner.plain_json import Json
 from lab_sandbox.partner.plain_json import decode as loads
 from lab_sandbox.partner.reading import Report, order_status, reports
 from lab_sandbox.references import Ref
+from tests.results.legal import illegal
 
 BASE = "http://service.test:8480/"
 CODES = "http://codes.lab.example"
@@ -196,6 +197,14 @@ async def open_bench(results: dict[str, Any] | None = None, **more: Any) -> Asyn
         await _hand_over(bench)
         yield bench
         await tokens.aclose()
+        await _all_legal(partner)
+
+
+async def _all_legal(partner: PartnerClient) -> None:
+    """Whatever a test brought to the service is legal."""
+    nomenclature = partner.account.service_system("nomenclature")
+    uploaded = [each for kind in ("Observation", "DiagnosticReport") for each in await partner.search(kind, {})]
+    assert [said for each in uploaded for said in illegal(each, nomenclature)] == []
 
 
 def report(*observations: ReportedObservation, **fields: Any) -> LabReport:
