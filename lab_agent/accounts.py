@@ -1,4 +1,4 @@
-"""Users of the status page: who may sign in, and what they may do.
+"""Users of the status page: who may sign in, and what they may do. And who may call the laboratory's API.
 
 A wrong name costs as much time as a wrong password, so that nobody learns which names exist.
 """
@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import re
+import secrets
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from lab_agent.crypto import Passwords
+from lab_agent.crypto import Passwords, hash_token, new_token
+from lab_agent.domain.offer import OFFER_STAMP, ApiToken
 from lab_agent.errors import DataInvalidError, Problem, StoreError
 from lab_agent.ports.store import Role, Store, UnitOfWork, UserRecord
 
-__all__ = ["Account", "Accounts", "Role"]
+__all__ = ["Account", "Accounts", "ApiClients", "Role"]
 
 MIN_PASSWORD = 12
 MAX_PASSWORD = 256
+_CLIENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
 _LEVELS = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
 
@@ -115,6 +119,58 @@ class Accounts:
             uow.commit()
 
         await self._store.run(work)
+
+
+class ApiClients:
+    """Callers of the laboratory's API: a token each, of which only the hash is kept."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def create(
+        self, name: str, contracts: tuple[str, ...] | None, *, now: datetime, expires_at: datetime | None = None
+    ) -> tuple[ApiToken, str]:
+        """Make a token for a caller, and give it in the clear this once. Raises `DataInvalidError` for a name."""
+        if not _CLIENT.fullmatch(name):
+            mend = "use 1 to 64 letters, digits and . _ -"
+            raise DataInvalidError((Problem("name", "not the name of a caller", mend),))
+        token = new_token()
+        made = ApiToken(
+            id=secrets.token_hex(4),
+            name=name,
+            sha256=hash_token(token),
+            contracts=contracts,
+            created_at=now,
+            expires_at=expires_at,
+        )
+
+        def work(uow: UnitOfWork) -> None:
+            uow.api_tokens.add(made)
+            _tell(uow)
+            uow.commit()
+
+        await self._store.run(work)
+        return made, token
+
+    async def list(self) -> tuple[ApiToken, ...]:
+        """Every token that was made, by name."""
+        return await self._store.run(lambda uow: uow.api_tokens.all())
+
+    async def revoke(self, which: str, *, now: datetime) -> int:
+        """End the token of this id, or all of this name; their number."""
+
+        def work(uow: UnitOfWork) -> int:
+            ended = uow.api_tokens.revoke(which, now=now)
+            _tell(uow)
+            uow.commit()
+            return ended
+
+        return await self._store.run(work)
+
+
+def _tell(uow: UnitOfWork) -> None:
+    """Let every process of the API read the tokens anew."""
+    uow.book.note(OFFER_STAMP, uuid.uuid4().hex)
 
 
 def _account(user: UserRecord) -> Account:

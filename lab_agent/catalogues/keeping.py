@@ -17,17 +17,15 @@ from lab_agent.catalogue.items import Catalogue
 from lab_agent.catalogue.load import read, version
 from lab_agent.catalogue.sheets import Table
 from lab_agent.catalogues.packed import pack, unpack
-from lab_agent.domain.offer import CatalogueVersion
+from lab_agent.domain.offer import OFFER_STAMP, CatalogueVersion
 from lab_agent.ports.store import Store, UnitOfWork
 
-STAMP = "offer.stamp"
-"""Note that changes with every change of catalogue, notices and API tokens: processes look at it, and at nothing else."""
 _SOURCE = "catalogue.source:"
 
 
 def touch(uow: UnitOfWork) -> None:
     """Tell every process that something has changed; call it in the unit of work that changes it."""
-    uow.book.note(STAMP, uuid.uuid4().hex)
+    uow.book.note(OFFER_STAMP, uuid.uuid4().hex)
 
 
 async def put_in_force(store: Store, tables: Mapping[str, Table], *, origin: str, by: str | None, now: datetime) -> bool:

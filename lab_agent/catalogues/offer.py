@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lab_agent.catalogue.turnaround import Delayed, Notice, Period, Stopped
-from lab_agent.catalogues.keeping import STAMP
-from lab_agent.domain.offer import ApiToken, CatalogueVersion, EtaNotice
+from lab_agent.domain.offer import OFFER_STAMP, ApiToken, CatalogueVersion, EtaNotice
 from lab_agent.ports.store import Store, UnitOfWork
 
 UNREAD = "unread"
@@ -29,7 +28,7 @@ async def read_offer(store: Store, known: str | None, since: datetime) -> Offer 
     """Read what was in force at `since` or later; None if nothing has changed since the stamp that is known."""
 
     def work(uow: UnitOfWork) -> Offer | None:
-        stamp = uow.book.noted(STAMP)
+        stamp = uow.book.noted(OFFER_STAMP)
         if stamp == known:
             return None
         notices = tuple(as_notices(uow.eta_notices.since(since)))

@@ -8,6 +8,9 @@ from decimal import Decimal
 
 from lab_agent.domain.ids import OrderKey
 
+OFFER_STAMP = "offer.stamp"
+"""Note that changes with every change of catalogue, notices and API tokens: processes look at it, and at nothing else."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogueVersion:

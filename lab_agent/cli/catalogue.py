@@ -1,0 +1,150 @@
+"""`lab-agent catalogue …`: the laboratory's tables, from a spreadsheet into the store and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lab_agent.catalogue import load
+from lab_agent.catalogue.assemble import assemble
+from lab_agent.catalogue.diff import Change, changes
+from lab_agent.catalogue.items import Catalogue
+from lab_agent.catalogue.sheets import SHEETS, Table
+from lab_agent.catalogue.workbook_write import write as write_workbook
+from lab_agent.catalogues.agreed import check_contracts
+from lab_agent.catalogues.keeping import put_in_force, tables_in_force
+from lab_agent.cli.opened import Opened, with_store
+from lab_agent.cli.options import AsJson, By, Config, decider
+from lab_agent.cli.shown import say, show_json
+from lab_agent.errors import CatalogueError, DataInvalidError, Problem
+from lab_agent.settings.root import load_settings
+
+app = typer.Typer(help="What the laboratory offers: nomenclature, tubes, questions, times.", no_args_is_help=True)
+Source = Annotated[Path, typer.Argument(metavar="SOURCE", help="An .xlsx workbook, or a folder of CSV files.")]
+Target = Annotated[Path, typer.Argument(metavar="TARGET", help="The .xlsx workbook, or the folder of CSV files, to be written.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+_SHOWN = 200
+
+
+@app.command()
+def template(target: Target, force: Force = False) -> None:
+    """Write an empty workbook with headings, explanations and lists to choose from (or a folder of CSV files with headings)."""
+    _write(target, {sheet.name: Table(sheet.name) for sheet in SHEETS}, force=force)
+    say(f"{target} is written; fill it, then try it: lab-agent catalogue check {target}")
+
+
+@app.command()
+def check(source: Source, config: Config = None, as_json: AsJson = False) -> None:
+    """Find every mistake of a catalogue, and whether its contracts are those of the settings. Exit code 1 for a mistake."""
+    catalogue = load.load(source)
+    notes = _notes(catalogue, config)
+    if as_json:
+        offers = {code: len(contract.items) for code, contract in catalogue.contracts.items()}
+        show_json({"version": catalogue.version, "contracts": offers, "notes": notes})
+        return
+    say(f"{source} is valid, version {catalogue.version}: {_offers(catalogue)}")
+    for note in notes:
+        say(f"note: {note}")
+
+
+@app.command("import")
+def import_(
+    source: Source,
+    config: Config = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    by: By = None,
+) -> None:
+    """Show what a catalogue changes, and put it in force. It is served within seconds; a wrong one changes nothing."""
+    tables, catalogue, found = _compared(source, config)
+    if found is not None and not found:
+        say(f"{source} is in force already; nothing to do.")
+        return
+    _show(found)
+    for note in _notes(catalogue, config):
+        say(f"note: {note}")
+    if not yes:
+        typer.confirm(f"Put {source} in force?", abort=True)
+
+    async def work(opened: Opened) -> bool:
+        return await put_in_force(opened.store, tables, origin=str(source), by=decider(by), now=opened.now)
+
+    with_store(config, work)
+    say(f"Version {catalogue.version} is in force: {_offers(catalogue)}")
+
+
+@app.command()
+def diff(source: Source, config: Config = None, as_json: AsJson = False) -> None:
+    """Show what a catalogue would change, row by row. Nothing is changed."""
+    _, _, found = _compared(source, config)
+    if as_json:
+        show_json([] if found is None else found)
+    else:
+        _show(found)
+
+
+@app.command()
+def export(target: Target, config: Config = None, force: Force = False) -> None:
+    """Write the catalogue in force, as a workbook or as a folder of CSV files; importing it again changes nothing."""
+
+    async def work(opened: Opened) -> dict[str, Table] | None:
+        return await tables_in_force(opened.store)
+
+    tables = with_store(config, work)
+    if tables is None:
+        raise CatalogueError((Problem("store", "holds no catalogue yet", "import one: lab-agent catalogue import SOURCE"),))
+    _write(target, tables, force=force)
+    say(f"{target} is written, version {load.version(tables)}")
+
+
+def _compared(source: Path, config: Path | None) -> tuple[dict[str, Table], Catalogue, tuple[Change, ...] | None]:
+    """The tables, their catalogue, and what changes; None where nothing is in force yet. Raises `CatalogueError`."""
+    tables = load.read(source)
+    catalogue = assemble(tables, load.version(tables))
+
+    async def work(opened: Opened) -> dict[str, Table] | None:
+        return await tables_in_force(opened.store)
+
+    old = with_store(config, work)
+    return tables, catalogue, None if old is None else changes(old, tables)
+
+
+def _show(found: tuple[Change, ...] | None) -> None:
+    if found is None:
+        say("There is no catalogue in force yet: everything is new.")
+        return
+    for change in found[:_SHOWN]:
+        say(str(change))
+    if len(found) > _SHOWN:
+        say(f"… and {len(found) - _SHOWN} more; `lab-agent catalogue diff --json` shows all")
+    kinds = [change.kind for change in found]
+    say(f"{kinds.count('new')} rows are new, {kinds.count('gone')} gone, {kinds.count('changed')} changed.")
+
+
+def _notes(catalogue: Catalogue, config: Path | None) -> list[str]:
+    """What is allowed and worth knowing; the settings' contracts only where there are settings."""
+    items = {item.id: item for contract in catalogue.contracts.values() for item in contract.items.values()}
+    bare = sorted(key for key, item in items.items() if not item.requirements)
+    notes = [f"no biomaterial, and so no tube, for {', '.join(bare)}"] if bare else []
+    if config is None:
+        return notes
+    settings = load_settings(config)
+    return notes + [str(each) for each in check_contracts(catalogue, settings.exchange.contracts, settings.api)]
+
+
+def _offers(catalogue: Catalogue) -> str:
+    return ", ".join(f"{code} ({len(contract.items)} items)" for code, contract in catalogue.contracts.items())
+
+
+def _write(target: Path, tables: Mapping[str, Table], *, force: bool) -> None:
+    workbook = target.suffix.lower() == ".xlsx"
+    there = target.exists() if workbook else target.is_dir() and any(target.iterdir())
+    if there and not force:
+        raise DataInvalidError((Problem(str(target), "is there already", "name another, or add --force"),))
+    if workbook:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_workbook(target, tables)
+    else:
+        load.write(target, tables)

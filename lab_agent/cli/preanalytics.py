@@ -1,0 +1,54 @@
+"""`lab-agent preanalytics explain`: why a basket needs these tubes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lab_agent import exact_json
+from lab_agent.catalogue import basket as baskets
+from lab_agent.catalogue import load, preanalytics
+from lab_agent.catalogue.explain import explain as explain_plan
+from lab_agent.catalogue.items import Catalogue
+from lab_agent.catalogues.keeping import catalogue_of
+from lab_agent.cli.opened import Opened, with_store
+from lab_agent.cli.options import Config
+from lab_agent.cli.shown import print_raw
+from lab_agent.errors import CatalogueError, DataInvalidError, Problem
+from lab_agent.settings.root import load_settings
+
+app = typer.Typer(help="The tubes of a basket.", no_args_is_help=True)
+
+
+@app.callback()
+def pre_analytics() -> None:
+    """The tubes of a basket."""
+
+
+@app.command()
+def explain(
+    basket: Annotated[Path, typer.Argument(metavar="BASKET", help="A pre-analytics request, as JSON.")],
+    config: Config = None,
+    source: Annotated[
+        Path | None, typer.Option("--catalogue", help="A workbook or folder in the place of the catalogue in force.")
+    ] = None,
+) -> None:
+    """Say which tests went into which tube, and why there are not fewer. No label is given out."""
+    try:
+        body = exact_json.loads(basket.read_bytes())
+    except OSError as exc:
+        raise DataInvalidError((Problem(str(basket), f"cannot be read: {exc.strerror}", "name a file with a request"),)) from exc
+    catalogue = with_store(config, _in_force) if source is None else load.load(source)
+    asked = baskets.read(body, catalogue.contracts, load_settings(config).api.max_basket)
+    for line in explain_plan(preanalytics.calculate(catalogue, asked.lines)):
+        print_raw(line)
+
+
+async def _in_force(opened: Opened) -> Catalogue:
+    newest = await opened.store.run(lambda uow: uow.catalogues.newest())
+    if newest is None:
+        mend = "import one: lab-agent catalogue import SOURCE; or name one with --catalogue"
+        raise CatalogueError((Problem("store", "holds no catalogue yet", mend),))
+    return catalogue_of(newest)

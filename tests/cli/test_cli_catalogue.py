@@ -1,0 +1,154 @@
+"""Catalogue, notices, explanations and API tokens by command."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import openpyxl
+import pytest
+
+from lab_agent.catalogue.load import load
+
+CATALOGUE = Path(__file__).parents[2] / "config" / "catalogue"
+
+
+@pytest.fixture
+def run(cli, lab):
+    """The command line of a laboratory that is set up."""
+    return cli
+
+
+def take_sample(run):
+    done = run("catalogue", "import", str(CATALOGUE), "--yes")
+    assert done.code == 0, done.err
+    return done
+
+
+def test_from_a_template_to_a_catalogue_in_force_and_back(run, tmp_path):
+    assert run("catalogue", "export", "out.xlsx").err.count("holds no catalogue yet") == 1
+    assert "everything is new" in take_sample(run).out
+    assert run("catalogue", "export", "out.xlsx").code == 0
+    assert run("catalogue", "export", "out.xlsx").code == 1  # it is there already
+    assert run("catalogue", "export", "out.xlsx", "--force").code == 0
+    assert run("catalogue", "export", "csv").code == 0
+    wanted = load(CATALOGUE).version
+    assert (load(tmp_path / "out.xlsx").version, load(tmp_path / "csv").version) == (wanted, wanted)
+    assert "in force already" in run("catalogue", "import", "out.xlsx").out
+
+
+def test_an_import_shows_what_it_changes_and_asks(run, tmp_path):
+    take_sample(run)
+    run("catalogue", "export", "new.xlsx")
+    book = openpyxl.load_workbook(tmp_path / "new.xlsx")
+    book["contract_items"]["C2"] = 500.5
+    book["items"]["B3"] = "Sedimentation"
+    book.save(tmp_path / "new.xlsx")
+    shown = run("catalogue", "diff", "new.xlsx").out
+    assert "contract_items C-100 / 001.001: changed, price: 480.00 → 500.50" in shown
+    assert "items 001.002: changed, caption: Erythrocyte sedimentation rate → Sedimentation" in shown
+    assert "0 rows are new, 0 gone, 2 changed." in shown
+    assert [each["kind"] for each in run("catalogue", "diff", "new.xlsx", "--json").json()] == ["changed", "changed"]
+    assert run("catalogue", "import", "new.xlsx", stdin="n\n").code == 1
+    assert "2 changed" in run("catalogue", "diff", "new.xlsx").out
+    assert run("catalogue", "import", "new.xlsx", stdin="y\n").code == 0
+    assert "0 rows are new, 0 gone, 0 changed." in run("catalogue", "diff", "new.xlsx").out
+
+
+def test_a_wrong_catalogue_changes_nothing(run, tmp_path):
+    take_sample(run)
+    run("catalogue", "export", "new.xlsx")
+    book = openpyxl.load_workbook(tmp_path / "new.xlsx")
+    book["contract_items"]["C2"] = "free"
+    book.save(tmp_path / "new.xlsx")
+    for command in ("check", "diff", "import"):
+        done = run("catalogue", command, "new.xlsx")
+        assert done.code == 1
+        assert "contract_items row 2, column price: 'free' is not a number" in done.err
+    assert "in force already" in run("catalogue", "import", str(CATALOGUE)).out
+
+
+def test_contracts_of_settings_and_catalogue_are_compared(run, lab):
+    text = lab.config.read_text().replace("[exchange.contracts.C-200]", "[exchange.contracts.C-300]")
+    lab.config.write_text(text + '[[api.pools]]\nname = "p"\npattern = "####"\nlast = 9\ncontracts = ["C-20"]\n')
+    shown = run("catalogue", "check", str(CATALOGUE)).out
+    assert "[exchange.contracts.C-300]: is not in the catalogue" in shown
+    assert "contracts, C-200: is not in the settings" in shown
+    assert "[[api.pools]] p: contract 'C-20' is not in the catalogue — did you mean 'C-200'?" in shown
+    assert "36 items" in shown
+    assert run("catalogue", "check", str(CATALOGUE), "--json").json()["contracts"] == {"C-100": 36, "C-200": 20}
+
+
+def test_a_test_is_stopped_and_delayed_at_once(run):
+    assert "holds no catalogue" in run("eta", "stop", "001.001", "--until", "3d").err
+    take_sample(run)
+    assert run("eta", "list").out.strip() == "Nothing is stopped or delayed."
+    assert run("eta", "stop", "001.001", "--until", "3d", "--contract", "C-100").code == 0
+    delayed = run("eta", "delay", "002.001", "--hours", "1,5", "--until", "2090-01-01", "--caption", "Reagent", "--json").json()
+    assert (delayed["delay_hours"], delayed["caption"]) == ("1.5", "Reagent")
+    assert [each["item"] for each in run("eta", "list", "--json").json()] == ["001.001", "002.001"]
+    assert run("eta", "clear", "001.001").code == 0
+    assert run("eta", "clear", "001.001").code == 1
+    assert [each["item"] for each in run("eta", "list", "--json").json()] == ["002.001"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("stop", "001.0011", "--until", "3d"), "did you mean '001.001'?"),
+        (("stop", "001.001", "--until", "soon"), "'soon' is not a moment"),
+        (("stop", "001.001", "--until", "2020-01-01"), "is not in the future"),
+        (("stop", "001.001", "--until", "3d", "--contract", "C-10"), "did you mean"),
+        (("delay", "001.001", "--until", "3d", "--hours", "0"), "is not above 0"),
+        (("delay", "001.001", "--until", "3d", "--hours", "x"), "'x' is not a number"),
+    ],
+)
+def test_what_cannot_be_announced(run, words, said):
+    take_sample(run)
+    done = run("eta", *words)
+    assert done.code == 1
+    assert said in done.err
+
+
+def test_a_basket_explains_itself(run, tmp_path):
+    basket = tmp_path / "basket.json"
+    items = [{"id": "002.002"}, {"id": "003.001"}, {"id": "005.010"}, {"id": "190.100"}, {"id": "006.001"}]
+    basket.write_text(json.dumps({"contract": "C-100", "analyticsrequests": items}))
+    assert "holds no catalogue" in run("preanalytics", "explain", str(basket)).err
+    take_sample(run)
+    said = run("preanalytics", "explain", str(basket)).out
+    assert "type 10, SST5 (Serum gel 5), Venepuncture: 2 tubes, and fewer are not possible" in said
+    assert "  tube 1: 1.1 of 5.0 ml, 0.5 of it dead volume\n    003.001: 0.4\n    002.002: 0.2\n" in said
+    assert "190.100: 0.5 (wants its own tube)" in said
+    assert "005.010: 9.5 (of 25 that it needs)" in said
+    assert ", 60 minutes, Venepuncture 60 minutes after the load: 1 tube" in said
+    assert run("preanalytics", "explain", str(basket), "--catalogue", str(CATALOGUE)).out == said
+    basket.write_text("{}")
+    wrong = run("preanalytics", "explain", str(basket))
+    assert (wrong.code, wrong.out) == (1, "")
+    assert "contract: is missing" in wrong.err
+    assert run("preanalytics", "explain", str(basket) + "x").code == 1
+
+
+def test_api_tokens(run):
+    made = run("api-token", "create", "exchange", "--contract", "C-100", "--days", "30", "--json").json()
+    again = run("api-token", "create", "exchange", "--json").json()
+    listed = run("api-token", "list", "--json").json()
+    assert [(each["id"], each["valid"], each["contracts"]) for each in listed] == [
+        (made["id"], True, "C-100"),
+        (again["id"], True, "(all)"),
+    ]
+    assert made["token"] not in json.dumps(listed)
+    assert run("api-token", "revoke", made["id"]).code == 0
+    assert [each["valid"] for each in run("api-token", "list", "--json").json()] == [False, True]
+    assert run("api-token", "revoke", "exchange").code == 0
+    assert run("api-token", "revoke", "exchange").code == 1
+    assert run("api-token", "create", "two words").code == 1
+
+
+def test_only_the_hash_of_a_token_is_kept(run, lab):
+    made = run("api-token", "create", "exchange", "--json").json()
+    (kept,) = lab.write(lambda uow: uow.api_tokens.all())
+    assert kept.sha256 == hashlib.sha256(made["token"].encode()).hexdigest()
+    assert made["token"] not in repr(kept)
