@@ -23,7 +23,7 @@ KEY = ORDER.key
 
 @pytest.fixture
 def orders(tmp_path: Path) -> OrderFolder:
-    made = OrderFolder(tmp_path, "{key}.json", 0o640)
+    made = OrderFolder(tmp_path, "{key}.cancel.json", 0o640)
     made.open()
     return made
 
@@ -62,7 +62,7 @@ def test_the_part_says_whether_it_was_handed_over(orders: OrderFolder) -> None:
     assert orders.was_received(KEY) is None
     orders.prepare(KEY, b"{}")
     assert orders.was_received(KEY) is False
-    orders.submit(KEY)
+    orders.submit(KEY, f"{KEY}.json")
     assert orders.was_received(KEY) is True
     (orders.folder / f"{KEY}.json").unlink()
     assert orders.was_received(KEY) is True
@@ -70,18 +70,18 @@ def test_the_part_says_whether_it_was_handed_over(orders: OrderFolder) -> None:
 
 def test_what_the_lis_has_taken_is_never_written_again(orders: OrderFolder) -> None:
     orders.prepare(KEY, b"{}")
-    orders.submit(KEY)
+    orders.submit(KEY, f"{KEY}.json")
     (orders.folder / f"{KEY}.json").unlink()
-    orders.submit(KEY)
+    orders.submit(KEY, f"{KEY}.json")
     orders.prepare(KEY, b"{}")  # as after a restored backup, or by a worker that lost its claim
-    orders.submit(KEY)
+    orders.submit(KEY, f"{KEY}.json")
     assert [path.name for path in orders.folder.iterdir()] == [".handed"]
 
 
 def test_a_crash_within_prepare_is_begun_anew(orders: OrderFolder) -> None:
     (orders.folder / f".{KEY}.part").write_bytes(b"old")  # the part was there, the note not yet
     orders.prepare(KEY, b"new")
-    orders.submit(KEY)
+    orders.submit(KEY, f"{KEY}.json")
     assert (orders.folder / f"{KEY}.json").read_bytes() == b"new"
 
 
@@ -91,14 +91,14 @@ def test_a_folder_in_which_nothing_was_prepared_is_not_believed(orders: OrderFol
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     assert orders.was_received(KEY) is None
     with pytest.raises(LisUnavailable, match="is the share mounted"):
-        orders.submit(KEY)
+        orders.submit(KEY, f"{KEY}.json")
 
 
 def test_a_late_double_of_a_file_that_is_there_goes_away(orders: OrderFolder) -> None:
     orders.prepare(KEY, b"{}")
-    orders.submit(KEY)
+    orders.submit(KEY, f"{KEY}.json")
     (orders.folder / f".{KEY}.part").write_bytes(b"late")
-    orders.submit(KEY)
+    orders.submit(KEY, f"{KEY}.json")
     assert (orders.folder / f"{KEY}.json").read_bytes() == b"{}"
     assert orders.was_received(KEY) is True
 
@@ -119,7 +119,8 @@ def test_old_debris_and_old_notes_are_cleared_away(orders: OrderFolder) -> None:
 
 @pytest.mark.parametrize("key", ["", "../x", "a/b", ".", "x" * 65, "ключ", "a\0b"])
 def test_a_key_that_is_no_file_name_is_refused(orders: OrderFolder, key: str) -> None:
-    for call in (lambda: orders.prepare(key, b""), lambda: orders.submit(key), lambda: orders.cancel(key, ["L"], "x")):
+    refused = (lambda: orders.prepare(key, b""), lambda: orders.submit(key, "x.json"), lambda: orders.cancel(key, ["L"], "x"))
+    for call in refused:
         with pytest.raises(LisRefusal):
             call()
 

@@ -16,7 +16,8 @@ from lab_agent.codec import dump_order
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.order import LabOrder
 from lab_agent.errors import DataInvalidError, LabAgentError, LisUnavailable
-from lab_agent.lis.folder.drop import DropFolder
+from lab_agent.lis.folder.drop import DropFolder, Found
+from lab_agent.lis.folder.names import file_name
 from lab_agent.lis.folder.orders import OrderFolder
 from lab_agent.lis.folder.settings import FolderSettings
 from lab_agent.ports.lis import Inbox, Receipt
@@ -31,11 +32,12 @@ class FolderAdapter:
 
     Settings: ClassVar[type[BaseModel]] = FolderSettings
     idempotent: ClassVar[bool] = True
+    contract_version: ClassVar[int] = 1
 
     def __init__(self, settings: FolderSettings, name: str) -> None:
         self._settings = settings
         self._name = name
-        self._orders = OrderFolder(settings.orders, settings.file_name, settings.file_mode)
+        self._orders = OrderFolder(settings.orders, settings.cancel_file, settings.file_mode, settings.encoding)
         self._drop = DropFolder(settings)
         self._collecting = asyncio.Lock()
         self._inbox: Inbox | None = None
@@ -63,7 +65,8 @@ class FolderAdapter:
 
     async def submit(self, order: LabOrder) -> Receipt:
         """Give the order its name."""
-        await self._hop(lambda: self._orders.submit(order.key))
+        name = file_name(self._settings.file_name, _words(order))
+        await self._hop(lambda: self._orders.submit(order.key, name))
         return Receipt()
 
     async def was_received(self, key: OrderKey) -> bool | None:
@@ -95,11 +98,13 @@ class FolderAdapter:
             raise LisUnavailable(f"{len(failures)} result files could not be taken, and stay: {why}") from failures[0]
         return new
 
-    async def _take(self, path: Path, inbox: Inbox) -> bool:
+    async def _take(self, path: Path, inbox: Inbox) -> int:
         """Take one file: committed first, put away then (law 1)."""
         found = await self._hop(lambda: self._drop.read(path))
         if found is None:
             return False
+        if self._drop.is_table(found.path):
+            return await self._take_table(found, inbox)
         if await inbox.was_accepted(found.message):
             await self._hop(lambda: self._drop.done(found, self._drop.old_documents(found)))
             return False
@@ -116,6 +121,22 @@ class FolderAdapter:
         await self._hop(lambda: self._drop.done(found, filled.files))
         return new
 
+    async def _take_table(self, found: Found, inbox: Inbox) -> int:
+        """Take each report of a table; the rows of bad ones go among the failed files, the table itself is done."""
+        try:
+            table = await self._hop(lambda: self._drop.table(found))
+        except DataInvalidError as exc:
+            error = exc
+            await self._hop(lambda: self._drop.failed(found, error))
+            log.warning("result file put among the failed ones", action="result_file_failed", adapter=self._name)
+            return 0
+        kept = [await inbox.accept(f"{found.message}#{name}", message) for name, message in table.messages.items()]
+        if table.rejected is not None:
+            await self._hop(lambda: self._drop.rejected(found, table))
+            log.warning("rows put among the failed files", action="result_file_failed", adapter=self._name)
+        await self._hop(lambda: self._drop.done(found))
+        return sum(kept)
+
     async def _hop(self, work: Callable[[], T]) -> T:
         """Run `work` in a thread of our own: a dead share blocks these, and nobody else's."""
         if self._threads is None:
@@ -124,6 +145,15 @@ class FolderAdapter:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except OSError as exc:
             raise LisUnavailable(f"a folder cannot be used: {exc.strerror or type(exc).__name__}") from exc
+
+
+def _words(order: LabOrder) -> dict[str, str]:
+    return {
+        "key": order.key,
+        "requisition": order.requisition.value,
+        "contract": order.contract,
+        "date": order.ordered_at.date().isoformat(),
+    }
 
 
 def _check(settings: FolderSettings) -> None:

@@ -5,6 +5,7 @@ All methods block; one object is used by one thread at a time.
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import time
 from collections.abc import Sequence
@@ -15,10 +16,20 @@ from lab_agent.codec import load_message
 from lab_agent.domain.results import LabMessage
 from lab_agent.errors import DataInvalidError, LisUnavailable, Problem
 from lab_agent.lis.folder.documents import Attached, Documents, Missing
-from lab_agent.lis.folder.files import Identity, NotPlainError, TooLargeError, identity_of, put_away, put_back_claimed, read_plain
-from lab_agent.lis.folder.names import is_message, is_temporary, written
+from lab_agent.lis.folder.files import (
+    Identity,
+    NotPlainError,
+    TooLargeError,
+    identity_of,
+    put_away,
+    put_back_claimed,
+    read_plain,
+    write_synced,
+)
+from lab_agent.lis.folder.names import is_temporary, matches, written
 from lab_agent.lis.folder.settings import FolderSettings
 from lab_agent.lis.folder.settling import Settling
+from lab_agent.lis.folder.tables import Table, read_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +72,7 @@ class DropFolder:
         seen = {path: identity for path in self._settings.results.iterdir() if (identity := _seen(path))}
         self._settling.keep_only(frozenset(path.name for path in seen) | self._documents.nested())
         calm = {path: identity for path, identity in seen.items() if self._settling.settled(path.name, identity, now)}
-        messages = (path for path in calm if is_message(path.name))
+        messages = (path for path in calm if self._is_result(path.name))
         return tuple(sorted(messages, key=lambda path: (calm[path].mtime_ns, path.name)))[: self._settings.batch]
 
     def read(self, path: Path) -> Found | None:
@@ -78,15 +89,31 @@ class DropFolder:
     def understand(self, found: Found) -> Filled | None:
         """Make a message of it, documents read in; None while it waits for a document. Raises `DataInvalidError`."""
         if found.data is None:
-            limit = self._settings.max_result_bytes
-            raise DataInvalidError((Problem("document", f"is larger than {limit} bytes", "send smaller files"),))
-        message = load_message(found.data, time_zone=self._settings.zone)
+            raise self._too_large()
+        message = load_message(_utf8(found.data, self._settings.encoding), time_zone=self._settings.zone)
         filled = self._documents.fill(message)
         if not isinstance(filled, Missing):
             return Filled(filled.content, filled.files)
         if filled.late and self._settling.waited(found.message, time.monotonic()) < self._settings.document_wait:
             return None
         raise DataInvalidError(filled.problems)
+
+    def is_table(self, path: Path) -> bool:
+        """Whether a result file is a table."""
+        return self._settings.csv is not None and matches(path.name, self._settings.csv_files)
+
+    def table(self, found: Found) -> Table:
+        """Read a table of results. Raises `DataInvalidError` where it cannot be read as one."""
+        if found.data is None or self._settings.csv is None:
+            raise self._too_large()
+        return read_table(found.data, self._settings.csv, self._settings.zone)
+
+    def rejected(self, found: Found, table: Table) -> None:
+        """Put the bad rows of a table among the failed files, under one name however often we die on the way."""
+        digest = hashlib.sha256(table.rejected or b"").hexdigest()[:16]
+        target = self._settings.failed_folder / f"rows-{digest}-{found.path.name[-100:]}"
+        write_synced(target, table.rejected or b"", 0o640)
+        _give_reason(target, found, table.problems)
 
     def done(self, found: Found, files: Sequence[Attached] = ()) -> None:
         """Put the file away, after its documents: if we die in between, the file is still there to tell of them."""
@@ -99,18 +126,24 @@ class DropFolder:
         """Put the file among the failed ones, with the reason beside it."""
         target = self._put_away(found.path, found.identity, self._settings.failed_folder)
         if target is not None:
-            lines = [f"{written(found.path.name)} was not taken.", *(str(problem) for problem in error.problems)]
-            reason = target.with_name(f"{target.name}.reason.txt")
-            reason.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            _give_reason(target, found, error.problems)
         self._settling.forget(found.message)
 
     def old_documents(self, found: Found) -> tuple[Attached, ...]:
         """Give the documents of a message that was taken before we died: those that are no younger than it."""
         try:
-            message = load_message(found.data or b"", time_zone=self._settings.zone)
+            message = load_message(_utf8(found.data or b"", self._settings.encoding), time_zone=self._settings.zone)
         except DataInvalidError:
             return ()
         return tuple(one for one in self._documents.there(message) if one.identity.mtime_ns <= found.identity.mtime_ns)
+
+    def _is_result(self, name: str) -> bool:
+        tables = self._settings.csv is not None and matches(name, self._settings.csv_files)
+        return tables or matches(name, self._settings.result_files)
+
+    def _too_large(self) -> DataInvalidError:
+        limit = self._settings.max_result_bytes
+        return DataInvalidError((Problem("document", f"is larger than {limit} bytes", "send smaller files"),))
 
     def _put_away(self, path: Path, identity: Identity, folder: Path) -> Path | None:
         self._settling.forget(path.name)
@@ -125,6 +158,21 @@ def _seen(path: Path) -> Identity | None:
         return None if is_temporary(path.name) else identity_of(path)
     except (FileNotFoundError, NotPlainError):
         return None
+
+
+def _give_reason(target: Path, found: Found, problems: Sequence[Problem]) -> None:
+    lines = [f"{written(found.path.name)} was not taken.", *map(str, problems)]
+    target.with_name(f"{target.name}.reason.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _utf8(data: bytes, encoding: str) -> bytes:
+    if codecs.lookup(encoding).name == "utf-8":
+        return data
+    try:
+        return data.decode(encoding).encode("utf-8")
+    except (UnicodeDecodeError, UnicodeEncodeError):
+        problem = Problem("document", f"is not written in {encoding}", "set encoding to what the LIS writes")
+        raise DataInvalidError((problem,)) from None
 
 
 def _message(path: Path, identity: Identity, digest: str) -> str:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
 _TEMPORARY = (".part", ".tmp", ".temp", ".filepart", ".crdownload", "~")
 _LONGEST = 200
+_HARMLESS = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def is_temporary(name: str) -> bool:
@@ -14,9 +18,17 @@ def is_temporary(name: str) -> bool:
     return name.startswith(".") or name.lower().endswith(_TEMPORARY)
 
 
-def is_message(name: str) -> bool:
-    """Whether a file of this name is a report or a refusal."""
-    return name.lower().endswith(".json") and not is_temporary(name)
+def matches(name: str, pattern: str) -> bool:
+    """Whether a file of this name is meant by a pattern such as `RES_*.json`, in any case."""
+    return fnmatchcase(name.lower(), pattern.lower()) and not is_temporary(name)
+
+
+def file_name(pattern: str, words: Mapping[str, str]) -> str:
+    """Give the name that a pattern means; what others wrote is made harmless, and the key (which is ours) makes it single."""
+    name = pattern
+    for word, value in words.items():
+        name = name.replace(f"{{{word}}}", _HARMLESS.sub("_", value)[:60] or "_")
+    return name
 
 
 def is_within(name: str) -> bool:

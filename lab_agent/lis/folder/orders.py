@@ -13,6 +13,8 @@ replaced), and nothing may be concluded from a missing part.
 
 from __future__ import annotations
 
+import codecs
+import json
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -35,8 +37,9 @@ class OrderFolder:
     """The folder that orders are put into. All methods block."""
 
     folder: Path
-    file_name: str
+    cancel_name: str
     mode: int
+    encoding: str = "utf-8"
 
     def open(self) -> None:
         """Make the folder of the notes, and clear away what is of no use any more."""
@@ -50,14 +53,14 @@ class OrderFolder:
         part, note = self._part(key), self._note(key)
         if note.exists() and not part.exists():
             return
-        write_synced(part, data, self.mode)
+        write_synced(part, in_encoding(data, self.encoding), self.mode)
         if not note.exists():
             note.touch(exist_ok=True)
             sync_folder(note.parent)
 
-    def submit(self, key: str) -> None:
-        """Rename the part; if it was renamed before, that is a success."""
-        part, final = self._part(key), self._final(key)
+    def submit(self, key: str, name: str) -> None:
+        """Rename the part to `name`; if it was renamed before, that is a success."""
+        part, final = self._part(key), self.folder / name
         try:
             if part.exists() and final.exists():
                 part.unlink()  # a late double of what is there already
@@ -76,11 +79,11 @@ class OrderFolder:
 
     def cancel(self, key: str, lines: Sequence[str], reason: str) -> None:
         """Write the cancel file; what one that was not taken yet says is kept in it."""
-        final = self._final(f"{key}.cancel" if is_key(key) else key)
-        told = dict.fromkeys(lines, reason) | _told(final)
+        final = self.folder / self.cancel_name.replace("{key}", _checked(key))
+        told = dict.fromkeys(lines, reason) | _told(final, self.encoding)
         entries = [{"line": line, "reason": why} for line, why in told.items()]
         body: dict[str, Any] = {"kind": "cancel", "order": key, "lines": entries}
-        write_synced(final, exact_json.dumps(body), self.mode)
+        write_synced(final, in_encoding(exact_json.dumps(body), self.encoding), self.mode)
 
     def _clear(self, now: float) -> None:
         for debris in self.folder.glob(".*.tmp"):
@@ -95,9 +98,23 @@ class OrderFolder:
     def _note(self, key: str) -> Path:
         return self.folder / _NOTES / _checked(key)
 
-    def _final(self, stem: str) -> Path:
-        _checked(stem.removesuffix(".cancel"))
-        return self.folder / self.file_name.replace("{key}", stem)
+
+def in_encoding(data: bytes, encoding: str) -> bytes:
+    """Write JSON in another encoding; a character that it does not have becomes JSON's escape of it."""
+    if codecs.lookup(encoding).name == "utf-8":
+        return data
+    text = data.decode("utf-8")
+    try:
+        return text.encode(encoding)
+    except UnicodeEncodeError:
+        return b"".join(_encoded(char, encoding) for char in text)
+
+
+def _encoded(char: str, encoding: str) -> bytes:
+    try:
+        return char.encode(encoding)
+    except UnicodeEncodeError:
+        return json.dumps(char)[1:-1].encode(encoding)
 
 
 def _checked(key: str) -> str:
@@ -106,12 +123,12 @@ def _checked(key: str) -> str:
     return key
 
 
-def _told(cancel_file: Path) -> dict[str, str]:
+def _told(cancel_file: Path, encoding: str) -> dict[str, str]:
     """Read what a cancel file that is still there says; nothing if there is none."""
     try:
-        tree = exact_json.loads(cancel_file.read_bytes())
+        tree = exact_json.loads(cancel_file.read_bytes().decode(encoding))
         return {str(entry["line"]): str(entry["reason"]) for entry in tree["lines"]}
-    except (FileNotFoundError, DataInvalidError, KeyError, TypeError):
+    except (FileNotFoundError, DataInvalidError, KeyError, TypeError, UnicodeDecodeError):
         return {}
 
 

@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from lab_agent.lis.folder.csv_settings import CsvSettings, known_encoding
 from lab_agent.lis.folder.names import is_temporary
 
 _KEY = "{key}"
+_BRACES = re.compile(r"\{[^{}]*\}")
+WORDS = ("key", "requisition", "contract", "date")
+"""What may stand in braces in the name of an order's file."""
 
 
 def _pattern(value: str) -> str:
+    words = re.findall(r"\{([^{}]*)\}", value)
     if value.count(_KEY) != 1 or {"/", "\\", "\0"} & set(value) or is_temporary(value):
         raise ValueError("is no file name with {key} in it once, such as {key}.json")
+    if unknown := set(words) - set(WORDS) or set(_BRACES.sub("", value)) & set("{}"):
+        raise ValueError(f"has a word that is not known ({', '.join(sorted(unknown))}); there are {', '.join(WORDS)}")
+    return value
+
+
+def _cancel_pattern(value: str) -> str:
+    if set(re.findall(r"\{([^{}]*)\}", _pattern(value))) != {"key"}:
+        raise ValueError("may have no word but {key}: nothing else is known when an order is withdrawn")
+    return value
+
+
+def _result_pattern(value: str) -> str:
+    if not value or {"/", "\\", "\0"} & set(value) or value.startswith("."):
+        raise ValueError("is no pattern of file names, such as *.json or RES_*.txt")
     return value
 
 
@@ -39,7 +59,17 @@ class FolderSettings(BaseModel):
     failed: Path | None = None
     """Where files that cannot be read are put, each with its reason beside it; `failed` within `results` if not set."""
     file_name: Annotated[str, AfterValidator(_pattern)] = "{key}.json"
-    """Name of an order's file; `{key}` stands for the order's key."""
+    """Name of an order's file; `{key}` stands for the order's key, and there are `{requisition}`, `{contract}`, `{date}`."""
+    cancel_name: Annotated[str, AfterValidator(_cancel_pattern)] | None = None
+    """Name of the file that tells of a withdrawal; if not set, that of an order with `.cancel` after the key."""
+    encoding: Annotated[str, AfterValidator(known_encoding)] = "utf-8"
+    """Encoding of the JSON files, both ways; what it cannot write is written as JSON's escapes."""
+    result_files: Annotated[str, AfterValidator(_result_pattern)] = "*.json"
+    """Pattern of the names of result files in JSON (any case)."""
+    csv_files: Annotated[str, AfterValidator(_result_pattern)] = "*.csv"
+    """Pattern of the names of result files that are tables; they are read where there is a table `csv`."""
+    csv: CsvSettings | None = None
+    """How tables of results are written; none are read if not set."""
     file_mode: Annotated[int, Field(ge=0, le=0o777)] = 0o640
     """Permissions of the files that we write (in TOML: 0o640)."""
     settle: Annotated[float, Field(ge=0, le=3600)] = 2.0
@@ -54,6 +84,12 @@ class FolderSettings(BaseModel):
     """Largest sum of one report's documents, in bytes."""
     batch: Annotated[int, Field(gt=0)] = 200
     """Number of result files that are read at one look, at most."""
+
+    @property
+    def cancel_file(self) -> str:
+        """Name of the file that tells of a withdrawal."""
+        of_an_order = self.file_name if set(_BRACES.findall(self.file_name)) == {_KEY} else "{key}.json"
+        return self.cancel_name or of_an_order.replace(_KEY, "{key}.cancel")
 
     @property
     def done_folder(self) -> Path:
