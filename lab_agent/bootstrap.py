@@ -16,6 +16,7 @@ from lab_agent.domain.ids import worker_name
 from lab_agent.domain.journal import EffectKind
 from lab_agent.domain.retry import Backoff
 from lab_agent.domain.systems import Systems
+from lab_agent.errors import SettingsError
 from lab_agent.exchange.client import ExchangeClient, http_options
 from lab_agent.exchange.tokens import Authenticator
 from lab_agent.http import HttpClient
@@ -26,6 +27,8 @@ from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.store import Store
 from lab_agent.ports.views import Views
+from lab_agent.rules.judge import check_severities
+from lab_agent.rules.messages import messages_of
 from lab_agent.settings.root import Settings
 from lab_agent.steps.adapters import AdapterSource
 from lab_agent.steps.catch import Catch
@@ -183,8 +186,10 @@ def matcher(settings: Settings, mappings: MappingShelf) -> Matcher:
 
 
 def judging(parts: Parts) -> Judging:
-    """The judge of this installation."""
+    """The judge of this installation. Raises `SettingsError` where its rules are set in a way that is not possible."""
     settings = parts.settings
+    if problems := check_severities(settings.rules.severities):
+        raise SettingsError(problems)
     return Judging(
         exchange=parts.exchange,
         store=parts.store,
@@ -194,6 +199,7 @@ def judging(parts: Parts) -> Judging:
         contracts=settings.exchange.contracts,
         rules=settings.rules,
         catalogues=parts.catalogues.view,
+        messages=messages_of(settings.rules.messages, settings.rules.messages_folder),
     )
 
 

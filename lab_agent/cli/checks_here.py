@@ -8,8 +8,9 @@ from lab_agent import bootstrap
 from lab_agent.catalogue.items import Catalogue
 from lab_agent.catalogue.load import load
 from lab_agent.cli.checks import Line, Verdict, listed, wrong
-from lab_agent.errors import CatalogueError, CryptoError, Failure, LabAgentError
+from lab_agent.errors import CatalogueError, CryptoError, Failure, LabAgentError, Problem, SettingsError
 from lab_agent.rules.judge import RULES, check_severities
+from lab_agent.rules.messages import messages_of
 from lab_agent.settings.masked import mask_address
 from lab_agent.settings.root import Settings
 from lab_agent.store.engine import sqlite_file
@@ -55,10 +56,18 @@ async def _store(settings: Settings, *, offline: bool) -> list[Line]:
 
 
 def _rules(settings: Settings) -> list[Line]:
-    problems = check_severities(settings.rules.severities)
+    problems = (*check_severities(settings.rules.severities), *_messages(settings))
     changed = len(settings.rules.severities)
     fine = Line("rules", Verdict.OK, f"{len(RULES)} rules, {changed} with a severity of your own")
     return [Line("rules", Verdict.WRONG, f"{each.where}: {each.what}", each.mend) for each in problems] or [fine]
+
+
+def _messages(settings: Settings) -> tuple[Problem, ...]:
+    try:
+        messages_of(settings.rules.messages, settings.rules.messages_folder)
+    except SettingsError as exc:
+        return exc.problems
+    return ()
 
 
 def _catalogue(settings: Settings) -> list[Line]:

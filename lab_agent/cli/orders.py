@@ -6,15 +6,16 @@ from typing import Annotated
 
 import typer
 
+from lab_agent.cli.judged import judge
 from lab_agent.cli.opened import Opened, with_store
 from lab_agent.cli.options import AsJson, By, Config, Limit, Offset, decider
 from lab_agent.cli.shown import Row, heading, more, say, show_json, show_list, show_one
-from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.journal import Effect
 from lab_agent.domain.lifecycle import OrderState
 from lab_agent.errors import StoreError
 from lab_agent.ports.views import PAGE, OrderDetail, OrderSummary, Page
-from lab_agent.steps import desk
+from lab_agent.steps import desk, order_desk
 
 app = typer.Typer(help="Orders: where each of them stands.", no_args_is_help=True)
 _FIELDS = (
@@ -30,6 +31,9 @@ _FIELDS = (
     "expected_at",
 )
 Key = Annotated[str, typer.Argument(metavar="ORDER", help="Key of the order, as `orders list` shows it.")]
+
+Line = Annotated[str, typer.Argument(metavar="LINE", help="Key of the line, as `orders show` lists it.")]
+Reason = Annotated[str, typer.Option("--reason", help="What the clinic reads: what is wrong, and what to do.")]
 
 
 @app.command("list")
@@ -79,6 +83,43 @@ def retry(order: Key, config: Config = None, by: By = None, as_json: AsJson = Fa
         show_json(effects)
     for effect in () if as_json else effects:
         say(f"effect {effect.id}: {desk.what_retry_does(effect.kind, effect.state)}")
+
+
+@app.command()
+def refuse(order: Key, reason: Reason, config: Config = None, by: By = None) -> None:
+    """Refuse a held order for good: every line's Task is cancelled with your reason, which the clinic reads."""
+
+    async def work(opened: Opened) -> None:
+        service = opened.settings.exchange.base_url
+        await order_desk.refuse_order(opened.store, service, OrderKey(order), reason, by=decider(by), now=opened.now)
+
+    with_store(config, work)
+    say(f"order {order} is refused; its Tasks follow")
+
+
+@app.command("refuse-line")
+def refuse_line(line: Line, reason: Reason, config: Config = None, by: By = None) -> None:
+    """Refuse a held line (one that came after its order was judged): its Task is cancelled with your reason."""
+
+    async def work(opened: Opened) -> None:
+        await order_desk.refuse_line(opened.store, LineKey(line), reason, by=decider(by), now=opened.now)
+
+    with_store(config, work)
+    say(f"line {line} is refused; its Task follows")
+
+
+@app.command("accept-line")
+def accept_line(line: Line, config: Config = None, by: By = None) -> None:
+    """Say that you entered a held line in the laboratory system by hand: its results are delivered like any other's."""
+
+    async def work(opened: Opened) -> None:
+        await order_desk.accept_line(opened.store, LineKey(line), by=decider(by), now=opened.now)
+
+    with_store(config, work)
+    say(f"line {line} is accepted; its results will be delivered")
+
+
+app.command()(judge)
 
 
 def _row(order: OrderSummary) -> Row:

@@ -7,10 +7,9 @@ sentence that is there already stays once, and other parties' outputs stay as th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 Json = Mapping[str, Any]
-PutSecurity = Literal["as_read", "short", "omit"]
 
 
 def task_status(body: Json) -> str | None:
@@ -29,22 +28,18 @@ def task_update(
     *,
     status: str,
     outputs: Sequence[str] | None,
-    put_security: PutSecurity = "as_read",
     replaces: Sequence[str] = (),
 ) -> Json:
     """Give the Task as it shall be; `body` is not changed.
 
     `outputs` are our sentences (interface: Task.output[].valueString); None leaves the outputs as they are. `replaces` are
-    sentences that we set earlier and that no longer hold. `put_security` says what becomes of meta.security: as read, with the
-    short names of the rights, or left out.
+    sentences that we set earlier and that no longer hold. What becomes of meta.security is the exchange room's affair.
     """
     changed = {**body, "status": status}
     if outputs is not None:
         changed["output"] = _outputs(body.get("output"), outputs, frozenset(replaces) - set(outputs))
         if not changed["output"]:
             del changed["output"]
-    if put_security != "as_read" and isinstance(body.get("meta"), Mapping):
-        changed["meta"] = _meta(body["meta"], put_security)
     return changed
 
 
@@ -63,14 +58,3 @@ def _sentence(output: Any) -> str | None:
     value = output.get("valueString") if isinstance(output, Mapping) else None
     return value if isinstance(value, str) else None
 
-
-def _meta(meta: Json, put_security: PutSecurity) -> Json:
-    if put_security == "omit":
-        return {key: value for key, value in meta.items() if key != "security"}
-    entries = meta.get("security")
-    return {**meta, "security": [_short(each) for each in entries]} if isinstance(entries, list | tuple) else meta
-
-
-def _short(entry: Any) -> Any:
-    system = entry.get("system") if isinstance(entry, Mapping) else None
-    return {**entry, "system": system.rstrip("/").rsplit("/", 1)[-1]} if isinstance(system, str) else entry

@@ -11,11 +11,15 @@ from lab_agent.errors import NotReadable
 from lab_agent.fhir.graph import OrderGraph
 from lab_agent.ports.exchange import Exchange, Json
 
+WIDTH = 6
+"""How many reads of one order run side by side."""
+
 
 async def fetch_graph(exchange: Exchange, base_url: str, order_task: Json, line_tasks: Sequence[Json]) -> OrderGraph:
     """Read what the Tasks lead to until nothing is wanted any more; what may not be read is told in the graph.
 
-    Raises what the exchange port raises, but for `NotReadable`. The port bounds how many reads run at once.
+    Raises what the exchange port raises, but for `NotReadable`. At most `WIDTH` reads of one order run at once, so that a large
+    order leaves room for small ones; the port bounds how many run over all.
     """
     graph = OrderGraph(base_url=base_url, order_task=order_task, line_tasks=tuple(line_tasks))
     graph = await _read_all(exchange, graph)
@@ -24,8 +28,10 @@ async def fetch_graph(exchange: Exchange, base_url: str, order_task: Json, line_
 
 
 async def _read_all(exchange: Exchange, graph: OrderGraph) -> OrderGraph:
+    gate = asyncio.Semaphore(WIDTH)
     while wanted := sorted(graph.wanted()):
-        for ref, answer in zip(wanted, await asyncio.gather(*(_read(exchange, ref) for ref in wanted)), strict=True):
+        answers = await asyncio.gather(*(_read(exchange, ref, gate) for ref in wanted))
+        for ref, answer in zip(wanted, answers, strict=True):
             if isinstance(answer, NotReadable):
                 graph = graph.with_unreadable(ref, str(answer), answer.status)
             else:
@@ -33,8 +39,9 @@ async def _read_all(exchange: Exchange, graph: OrderGraph) -> OrderGraph:
     return graph
 
 
-async def _read(exchange: Exchange, ref: ResourceRef) -> Json | NotReadable:
+async def _read(exchange: Exchange, ref: ResourceRef, gate: asyncio.Semaphore) -> Json | NotReadable:
     try:
-        return (await exchange.read(ref.type, ResourceId(ref.id))).body
+        async with gate:
+            return (await exchange.read(ref.type, ResourceId(ref.id))).body
     except NotReadable as refusal:
         return refusal

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Protocol
 
 import structlog
 
@@ -15,7 +16,6 @@ from lab_agent.errors import ServiceRefusal
 from lab_agent.fhir.graph import OrderGraph
 from lab_agent.fhir.read import receive
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.store import Store, UnitOfWork
 from lab_agent.rules.case import Case
 from lab_agent.rules.catalogue_view import CatalogueView
@@ -35,6 +35,14 @@ CatalogueSource = Callable[[], CatalogueView | None]
 """Gives the catalogue versions as they stand; None where none can be read."""
 
 
+class ContractIds(Protocol):
+    """What the judge asks the service itself (part of the port `Exchange`)."""
+
+    async def contract_ids(self, code: str) -> Sequence[str]:
+        """Ids of the Contract with this code."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Judged:
     """An order, what the rules say of it, and the contract that it comes under (None where that is not known)."""
@@ -51,7 +59,7 @@ class Judged:
 class Judging:
     """The judge and what it needs to know of this installation."""
 
-    exchange: Exchange
+    exchange: ContractIds
     store: Store
     clock: Clock
     systems: Systems

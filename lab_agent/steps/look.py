@@ -14,6 +14,7 @@ from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.journal import Effect, EffectKind, Event, OrderRecord
 from lab_agent.domain.lifecycle import OrderState
 from lab_agent.errors import ServiceRefusal
+from lab_agent.fhir.graph import OrderGraph
 from lab_agent.fhir.write import task_status
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
@@ -23,9 +24,12 @@ from lab_agent.steps.fetch import fetch_graph
 from lab_agent.steps.follow import close
 from lab_agent.steps.handler import Claim, Conclusion, done
 from lab_agent.steps.judging import Judged, Judging, in_turn, labels_in_use
-from lab_agent.steps.verdict import VerdictPolicy, decide, held_because, hold, ignore, verdict_of
+from lab_agent.steps.verdict import VerdictPolicy, decide, held_alert, held_because, hold, hold_unjudged, ignore, verdict_of
 
 log = structlog.get_logger(__name__)
+
+ANSWERS_UNKNOWN = "questionnaires.unknown_since"
+"""Note that holds since when the service offers no search of answers; empty where it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +56,14 @@ class LookAtOrder:
             order_task = (await self.exchange.read("Task", order.task_id)).body
             line_tasks = await self.exchange.line_tasks(order.task_id)
         except ServiceRefusal as refusal:  # a missing right may be mended: never a reason to refuse (law 10)
-            return self._wait(key, str(refusal), self.settings.hold_retry)
+            return self._unreadable(order, str(refusal))
         if (status := task_status(order_task)) in TERMINAL_TASK_STATUSES:
             return self._gone(key, status)
         seen = tuple(sorted(str(task.get("id")) for task in line_tasks))
         if order.seen_lines != seen or (not seen and not self._older(order, self.settings.unreadable_after)):
             return self._once_more(key, seen)
         graph = await fetch_graph(self.exchange, self.service, order_task, line_tasks)
+        await self.store.run(lambda uow: note_answers(uow, graph, self.clock.now()))
         if graph.unreadable and not self._older(order, self.settings.unreadable_after):
             names = ", ".join(str(ref) for ref in sorted(graph.unreadable))
             return self._wait(key, f"cannot be read yet: {names}", self.settings.backoff_longest / 10)
@@ -132,9 +137,26 @@ class LookAtOrder:
 
         return write
 
+    def _unreadable(self, order: OrderRecord, reason: str) -> Conclusion:
+        """Wait for a Task that cannot be read; after a while the order is held, and somebody is told."""
+        if not self._older(order, self.settings.unreadable_after):
+            return self._wait(order.key, reason, self.settings.backoff_longest / 10)
+        now = self.clock.now()
+
+        def write(uow: UnitOfWork, effect: Effect) -> Effect:
+            hold_unjudged(uow, order.key, now, reason)
+            return effect.again(now, now + timedelta(seconds=self.settings.hold_retry), reason)
+
+        return write
+
     def _gone(self, key: OrderKey, status: str | None) -> Conclusion:
         now = self.clock.now()
-        return _after(lambda uow: close(uow, key, now, f"its Task was {status} before the order was judged"), now)
+
+        def work(uow: UnitOfWork) -> None:
+            uow.book.close_alert(held_alert(key), now=now)
+            close(uow, key, now, f"its Task was {status} before the order was judged")
+
+        return _after(work, now)
 
 
 def _after(work: Callable[[UnitOfWork], None], now: datetime) -> Conclusion:
@@ -145,6 +167,15 @@ def _after(work: Callable[[UnitOfWork], None], now: datetime) -> Conclusion:
         return effect.done(now)
 
     return write
+
+
+def note_answers(uow: UnitOfWork, graph: OrderGraph, now: datetime) -> None:
+    """Keep in sight whether the service offers the search of answers (`exchange.questionnaire_search`)."""
+    said = now.isoformat() if graph.questionnaire_responses is None else ""
+    known = uow.book.noted(ANSWERS_UNKNOWN) or ""
+    if bool(said) != bool(known):
+        uow.book.note(ANSWERS_UNKNOWN, said)
+        uow.commit()
 
 
 def _all_made_before(judged: Judged, before: datetime) -> bool:

@@ -72,10 +72,16 @@ def held_because(judged: Judged) -> str | None:
 
 def hold(uow: UnitOfWork, key: OrderKey, judged: Judged, now: datetime, reason: str) -> None:
     """Hold the order: it may be our own fault, so nothing is refused, and somebody is told (law 10)."""
+    hold_unjudged(uow, key, now, reason)
+    _keep(uow, uow.orders.take(key), judged, now)
+
+
+def hold_unjudged(uow: UnitOfWork, key: OrderKey, now: datetime, reason: str) -> None:
+    """Hold an order that cannot even be read."""
     order = uow.orders.take(key)
     if order.state is not OrderState.HELD or order.reason != reason:
         uow.book.tell(Event(order=key, at=now, action="held", text=reason))
-    _keep(uow, order.become(OrderState.HELD, now, reason), judged, now)
+    uow.orders.save(order.become(OrderState.HELD, now, reason))
     uow.book.open_alert(Alert(key=held_alert(key), text=f"order {key} is held: {reason}", opened_at=now))
 
 

@@ -32,10 +32,15 @@ def withdraw_lines(uow: UnitOfWork, key: OrderKey, lines: Sequence[LineRecord], 
         return
     for line in open_lines:
         uow.orders.save_line(line.become(LineState.WITHDRAWN, now, (reason,)))
-    names = [line.key for line in open_lines]
-    uow.book.tell(Event(order=key, at=now, action="withdrawn", text=f"lines {', '.join(names)}: {reason}"))
+    names = ", ".join(line.key for line in open_lines)
+    uow.book.tell(Event(order=key, at=now, action="withdrawn", text=f"lines {names}: {reason}"))
+    for line in open_lines:
+        uow.book.close_alert(late_alert(line.key), now=now)
+    told = [line.key for line in open_lines if line.state is not LineState.HELD]  # a held one never went to the LIS
+    if not told:
+        return
     if order.state in {OrderState.HANDED_OVER, OrderState.REPORTED} or _handover_begun(uow, key):
-        uow.effects.add(effects.lis_cancel(key, names, reason, now))
+        uow.effects.add(effects.lis_cancel(key, told, reason, now))
     elif order.state in _NOT_YET_HANDED_OVER and all(line.state in ENDED_LINES for line in uow.orders.lines(key)):
         uow.orders.save(order.become(OrderState.REFUSED, now, "every line was refused or withdrawn before the handover"))
 
@@ -53,3 +58,8 @@ def _handover_begun(uow: UnitOfWork, key: OrderKey) -> bool:
         effect.kind is EffectKind.HANDOVER and (effect.begun or effect.state is not EffectState.DUE)
         for effect in uow.effects.of_order(key)
     )
+
+
+def late_alert(line: LineKey) -> str:
+    """Name of the alert of a line that came after its order had been judged."""
+    return f"line.{line}.late"

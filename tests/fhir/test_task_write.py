@@ -60,16 +60,8 @@ def test_no_empty_output_is_written() -> None:
     assert "output" not in task_update({"status": "requested"}, status="completed", outputs=())
 
 
-@pytest.mark.parametrize(
-    ("put_security", "meta"),
-    [
-        ("as_read", TASK["meta"]),
-        ("short", {"versionId": "3", "security": [{"system": "updatebody", "code": "g"}, {"system": "read", "code": "g"}]}),
-        ("omit", {"versionId": "3"}),
-    ],
-)
-def test_rights_go_back_as_set(put_security: Any, meta: Any) -> None:
-    assert task_update(TASK, status="completed", outputs=None, put_security=put_security)["meta"] == meta
+def test_rights_go_back_as_read() -> None:
+    assert task_update(TASK, status="completed", outputs=None)["meta"] == TASK["meta"]
 
 
 def test_it_is_seen_whether_it_is_so_already() -> None:
@@ -92,6 +84,6 @@ JSON = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["status", "output", "meta", "for"]), JSON), st.lists(st.text(max_size=5)))
 def test_whatever_was_read_it_becomes_so_and_stays_so(body: dict[str, Any], outputs: list[str]) -> None:
-    changed = task_update(body, status="cancelled", outputs=outputs, put_security="short")
+    changed = task_update(body, status="cancelled", outputs=outputs)
     assert task_is(changed, "cancelled", outputs)
-    assert task_update(changed, status="cancelled", outputs=outputs, put_security="short") == changed
+    assert task_update(changed, status="cancelled", outputs=outputs) == changed
