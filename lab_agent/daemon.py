@@ -34,8 +34,8 @@ _DRAIN_PAGES = 2.0
 async def run(settings: Settings, config: Path | None = None, *, change: Callable[[Parts], Parts] = lambda parts: parts) -> None:
     """Run until SIGTERM or SIGINT. `change` replaces parts (the test seam).
 
-    Raises `SettingsError` where the status page's address cannot be had, `StoreError` where the store cannot be opened, and
-    `SideTaskDied` if a part ended by itself.
+    Raises `SettingsError` where the status page's address cannot be had, `StoreError` where the store cannot be opened,
+    `CryptoError` where it was written with other keys, and `SideTaskDied` if a part ended by itself.
     """
     logs.configure(settings.logging)
     # The address is taken before anything else is: where it cannot be had, nothing was begun.

@@ -5,6 +5,7 @@ import sqlite3
 import pytest
 
 from lab_agent.cli import app as cli_app
+from tests.cli.conftest import KEY
 
 
 def test_wrong_settings_come_all_at_once(cli, lab):
@@ -46,6 +47,17 @@ def test_a_database_of_a_newer_program_is_not_touched(cli, lab):
         done = cli(*command)
         assert done.code == 1
         assert "Traceback" not in done.err
+
+
+def test_a_daemon_with_other_keys_than_the_store_s_does_not_begin(cli, lab):
+    assert cli("user", "list").code == 0  # the store is marked with the keys of the settings
+    other = "YTEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+    lab.config.write_text(lab.config.read_text().replace(KEY, other) + "[status]\nport = 0\n")
+    done = cli("run")
+    assert done.code == 1
+    assert done.err.splitlines()[-1].startswith("What is stored encrypted cannot be read")
+    assert "worker started" not in done.out + done.err
+    assert "ended by itself" not in done.err
 
 
 def test_the_database_is_made_and_made_again_without_harm(cli, lab):
