@@ -16,7 +16,8 @@ def log_to_stderr() -> None:
         structlog.processors.TimeStamper(fmt="iso"),
         structlog.processors.LogfmtRenderer(key_order=["timestamp", "action"]),
     ]
-    structlog.configure(processors=processors, logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    # Standard error is looked up for each line: whoever replaced it may have closed the one of now by then.
+    structlog.configure(processors=processors, logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
 
 
 class RequestLogMiddleware:

@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
+import structlog
 
 from lab_sandbox.app import create_app
 from lab_sandbox.config import Contract, Counterparty, Rules, SandboxConfig, Tokens
@@ -292,6 +293,13 @@ def make_world(**changes: Any) -> World:
     app = create_app(make_config(**changes), clock=clock, transport=httpx.MockTransport(lab.handle))
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     return World(app, httpx.AsyncClient(transport=transport, base_url=BASE), lab, clock)
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """A server that was started in-process leaves its logging to nobody after it."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The service on a real port: its command line, and the faults that need a line to cut."""
 
 import asyncio
+import io
 import signal
 import socket
 import subprocess
@@ -9,9 +10,11 @@ from contextlib import asynccontextmanager
 
 import httpx
 import pytest
+import structlog
 from typer.testing import CliRunner
 
 from lab_sandbox.cli import app
+from lab_sandbox.request_log import log_to_stderr
 
 COMMAND = (sys.executable, "-c", "from lab_sandbox.cli import main; main()")
 CLINIC = ("clinic", "demo-clinic-password")
@@ -222,3 +225,13 @@ async def test_the_golden_order_goes_through_as_the_guide_says(request):
         assert made.status_code == 200, made.text
         found = await client.get("/fhir/task?status=requested&code=OrderProcessingTask", auth=LABORATORY)
         assert len(found.json()["entry"]) == 1
+
+
+def test_the_log_goes_to_standard_error_as_it_is_now(monkeypatch):
+    log_to_stderr()
+    for _ in range(2):
+        stream = io.StringIO()
+        monkeypatch.setattr(sys, "stderr", stream)
+        structlog.get_logger().info("told", action="told")
+        assert "action=told" in stream.getvalue()
+        stream.close()
