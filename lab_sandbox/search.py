@@ -95,7 +95,7 @@ def _criterion(kind: str, name: str, value: str, config: SandboxConfig) -> Crite
 
 def _value(kind: str, param: str, text: str, config: SandboxConfig) -> str:
     if param in _IDENTIFIERS:
-        if "|" not in text:
+        if "|" not in text or text.endswith("|"):
             raise Refusal.of(400, "invalid", f"{param}: <system>|<value> is expected, came: {text}")
         return text
     if param not in _REFERENCES:

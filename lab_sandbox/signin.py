@@ -1,5 +1,6 @@
 """The authorize page: a sign-in form with the organisation's login, and the way back to the callback address."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
@@ -9,6 +10,7 @@ from lab_sandbox.accounts import Accounts
 from lab_sandbox.config import Tokens
 from lab_sandbox.grants import OFFLINE, TokenRefusal
 
+_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 ASKED = ("response_type", "client_id", "redirect_uri", "scope", "state", "code_challenge", "code_challenge_method")
 """The parameters of an authorize request (RFC 6749 and 7636)."""
 
@@ -76,6 +78,8 @@ def read_request(fields: Mapping[str, str], accounts: Accounts, settings: Tokens
         raise SentBack(request.back(error="unsupported_response_type", error_description="response_type: code is expected"))
     if challenge is not None and fields.get("code_challenge_method", "plain") != "S256":
         raise SentBack(request.back(error="invalid_request", error_description="code_challenge_method: S256 is expected"))
+    if challenge is not None and not _CHALLENGE.fullmatch(challenge):
+        raise SentBack(request.back(error="invalid_request", error_description="code_challenge: 43 characters are expected"))
     if challenge is None and settings.require_pkce:
         raise SentBack(request.back(error="invalid_request", error_description="code_challenge: required"))
     return request

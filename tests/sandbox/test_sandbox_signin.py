@@ -216,3 +216,9 @@ async def test_another_clients_token_is_not_revoked(world):
 async def test_a_verifier_without_a_challenge_is_refused(world):
     """A code that was asked for without PKCE, shown with it, may have been put in the place of the client's own."""
     assert (await by_code(world, code_verifier="v" * 50)).json()["error"] == "invalid_grant"
+
+
+@pytest.mark.parametrize("challenge", ["", "short", "+" * 43, "a" * 44])
+async def test_a_challenge_that_no_verifier_could_meet_is_told_at_once(world, challenge):
+    back = await sign_in(world, code_challenge=challenge, code_challenge_method="S256")
+    assert (back["error"], "code" in back) == (["invalid_request"], False)

@@ -88,7 +88,7 @@ async def test_conditional_create_with_none_one_and_several_matches(world, kit, 
     assert "If-None-Exist" in kit.diagnostics(several)
 
 
-@pytest.mark.parametrize("header", ["", "identifier=novalue", "colour=red", "identifier=", "%"])
+@pytest.mark.parametrize("header", ["", "identifier=novalue", "colour=red", "identifier=", "identifier=urn:x|", "%"])
 async def test_a_condition_that_says_nothing_is_refused(world, kit, header):
     answer = await world.upload(kit.observation(), **{"If-None-Exist": header})
     assert answer.status_code == 400
