@@ -170,7 +170,7 @@ def stamp(moment) -> str:
 
 
 def oru(message: LabMessage, control_id: str, *, enhanced: bool = False) -> str:
-    asked = "||||AL|NE" if enhanced else ""
+    asked = "|||AL|NE" if enhanced else ""
     lines = [f"MSH|^~\\&|LIS|LAB|LAB-AGENT||20240518083000+0300||ORU^R01^ORU_R01|{control_id}|P|2.5.1{asked}", "PID|1||X"]
     if isinstance(message, LabRefusal):
         entry = message.not_performed[0]

@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from lab_agent.errors import LisUnavailable
+from lab_agent.errors import LabAgentError, LisUnavailable
 from lab_agent.lis.hl7v2.link import Handler, Link, keep_alive
 from lab_agent.lis.hl7v2.settings import LinkSettings, TlsSettings
 
@@ -152,6 +152,8 @@ class Endpoint:
             async with self._changed:
                 self._changed.notify_all()
             await link.serve(self._handler)
+        except LabAgentError as error:  # the inbox cannot take it now: no answer, and the LIS gives it again
+            log.warning("message not kept", action="hl7_message_not_taken", adapter=self._name, error=error)
         except Exception:  # what one message sets off must end its connection only (law 9); it is told of here
             log.exception("connection broken off", action="hl7_connection_broken", adapter=self._name)
         finally:

@@ -85,7 +85,7 @@ class Receiver:
         if not _usable(message.control_id):
             return Verdict("R", ("MSH-10 is missing or no plain text",), _MISSING)
         if kind != "ORU":
-            return Verdict("R", ("only ORU^R01 is taken here",), _WRONG_TYPE)
+            return Verdict("R", ("only results (ORU, R01) are taken here",), _WRONG_TYPE)
         if event not in _RESULTS:
             return Verdict("R", ("of ORU only R01 is taken here",), _WRONG_EVENT)
         given = message.header.text(11)

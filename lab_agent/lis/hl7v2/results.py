@@ -217,7 +217,8 @@ def _completing(parts: Iterable[Part]) -> Iterator[Part]:
     pending = {line for report in reports if report.status is not ReportStatus.FINAL for line in report.lines}
     for part in listed:
         report = part.content
-        if isinstance(report, LabReport) and report.completes is None and any(line in pending for line in report.lines):
+        final = isinstance(report, LabReport) and report.status is ReportStatus.FINAL and report.completes is None
+        if isinstance(report, LabReport) and final and any(line in pending for line in report.lines):
             yield replace(part, content=replace(report, completes=tuple(one for one in report.lines if one not in pending)))
         else:
             yield part

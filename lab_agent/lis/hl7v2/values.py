@@ -112,7 +112,7 @@ class Reader:
     def _structured(self, obx: Segment, value: Value) -> dict[str, Any]:
         sign, first, separator, second = (value.at(number).strip() for number in range(1, 5))
         if sign not in {"", "=", "<", "<=", ">", ">="} or separator not in {"", "-", ":", "/"} or not first:
-            return {"value_string": " ".join(part for part in (sign, first, separator, second) if part)}
+            return {"value_string": f"{sign}{first}{separator}{second}"}
         if not second:
             if separator:
                 return {"value_string": f"{sign}{first}{separator}"}
