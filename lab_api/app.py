@@ -16,6 +16,7 @@ from lab_agent.settings.api import ApiSettings
 from lab_api import openapi
 from lab_api.auth import Clients
 from lab_api.basket import Endpoints
+from lab_api.documents import HostedDocuments
 from lab_api.oauth import TokenEndpoint
 from lab_api.problems import add_handlers
 from lab_api.served import Shelf
@@ -30,6 +31,7 @@ def create_app(
     labels: LabelSource | None = None,
     clients: Clients | None = None,
     tokens: TokenEndpoint | None = None,
+    documents: HostedDocuments | None = None,
 ) -> FastAPI:
     """Make the application. `shelf` holds the catalogue, which may be replaced while the application runs.
 
@@ -42,6 +44,8 @@ def create_app(
     app.include_router(Endpoints(shelf, known, labels or NoLabels(), settings).routes())
     if tokens:
         app.add_api_route(f"{settings.prefix}/token", tokens.answer, methods=["POST"], include_in_schema=False)
+    if documents:
+        app.include_router(documents.routes(settings.prefix))
     _add_health(app, shelf)
     add_handlers(app)
     app.add_middleware(RequestLog)

@@ -22,6 +22,7 @@ from lab_agent.ports.store import Store
 from lab_agent.settings.root import Settings, load_settings
 from lab_api.app import create_app
 from lab_api.auth import Clients
+from lab_api.documents import HostedDocuments
 from lab_api.oauth import SignedTokens, TokenEndpoint
 from lab_api.server import Server, listen
 from lab_api.upkeep import Upkeep
@@ -59,7 +60,8 @@ async def _server(settings: Settings, store: Store) -> Server:
     tokens = TokenEndpoint(lambda: upkeep.tokens, signed, _now) if signed else None
     labels = PoolLabels(store, pools_of(api), Mark(api.label_mark) if api.label_mark else None, _now)
     _warn(settings, upkeep, [str(each) for each in check_contracts(shelf.served.catalogue, settings.exchange.contracts, api)])
-    return Server(create_app(api, shelf, labels, clients, tokens), shelf, upkeep, api)
+    documents = HostedDocuments(store, _now)
+    return Server(create_app(api, shelf, labels, clients, tokens, documents), shelf, upkeep, api)
 
 
 def _warn(settings: Settings, upkeep: Upkeep, disagreements: list[str]) -> None:

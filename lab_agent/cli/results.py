@@ -117,6 +117,26 @@ def dismiss(result: Key, note: Note, config: Config = None, by: By = None, as_js
     _answer(with_store(config, work), as_json=as_json)
 
 
+@app.command()
+def refused(
+    config: Config = None,
+    seen: Annotated[
+        str | None, typer.Option("--seen", metavar="ADAPTER", help="You have looked: end this adapter's alert.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how many messages laboratory systems sent that could not be understood, since somebody looked last."""
+
+    async def work(opened: Opened) -> dict[str, int]:
+        if seen is not None and not await result_desk.refused_seen(opened.store, seen, now=opened.now):
+            raise StoreError(f"There is no open alert about refused results of {seen}.")
+        return await result_desk.refused(opened.store, opened.settings.lis.tables)
+
+    counted = with_store(config, work)
+    rows = [{"adapter": name, "refused": number} for name, number in counted.items()]
+    show_list(rows, as_json=as_json, nothing="No results were refused since somebody looked last.")
+
+
 def matcher(opened: Opened) -> Matcher:
     """What matches results here, with the mapping tables as they lie in their folder now."""
     return bootstrap.matcher(opened.settings, MappingShelf(opened.settings.results.mappings))

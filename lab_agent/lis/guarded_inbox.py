@@ -12,6 +12,7 @@ from lab_agent.errors import DataInvalidError, Problem
 from lab_agent.ports.lis import Inbox
 
 _LONGEST_NAME = 1000
+_LONGEST_REASON = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,10 @@ class GuardedInbox:
     async def was_accepted(self, message: str) -> bool:
         """Whether a message of that name was kept before."""
         return await self.inbox.was_accepted(message)
+
+    async def refused(self, message: str, reason: str) -> None:
+        """Hear that a message was refused."""
+        await self.inbox.refused(str(message)[:_LONGEST_NAME], str(reason)[:_LONGEST_REASON])
 
 
 def _checked(message: object, content: object) -> LabMessage:

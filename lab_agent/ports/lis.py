@@ -43,6 +43,13 @@ class Inbox(Protocol):
         """Whether a message of that name was kept before."""
         ...
 
+    async def refused(self, message: str, reason: str) -> None:
+        """Hear that a message could not be understood and was refused in the adapter's own way; `reason` names no patient.
+
+        The laboratory system may not look at its refusals, so somebody here is to.
+        """
+        ...
+
 
 class LisCalls(Protocol):
     """What a laboratory system can be asked.

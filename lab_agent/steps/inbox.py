@@ -10,7 +10,7 @@ import structlog
 from lab_agent.codec import dump_message
 from lab_agent.domain import effects
 from lab_agent.domain.ids import report_key
-from lab_agent.domain.journal import ReportRecord
+from lab_agent.domain.journal import Alert, ReportRecord
 from lab_agent.domain.results import Document, LabMessage, LabReceipt, LabReport, ReportedObservation
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.store import Store, UnitOfWork
@@ -38,6 +38,19 @@ class StoreInbox:
     async def was_accepted(self, message: str) -> bool:
         """Whether a message of that name was kept before."""
         return await self.store.run(lambda uow: uow.reports.known(self.source, message))
+
+    async def refused(self, message: str, reason: str) -> None:  # noqa: ARG002 - a file name may name a patient
+        """Hold in sight that a message was refused: one alert for each laboratory system, with its first reason, and a number."""
+
+        def write(uow: UnitOfWork) -> None:
+            key = refused_alert(self.source)
+            text = f"laboratory system {self.source}: a result was refused: {reason.partition(chr(10))[0]}"
+            first = uow.book.open_alert(Alert(key=key, text=text, opened_at=self.clock.now()))
+            uow.book.note(key, "1" if first else str(int(uow.book.noted(key) or "0") + 1))
+            uow.commit()
+
+        await self.store.run(write)
+        log.warning("result refused", action="result_refused", adapter=self.source)
 
     def _keep(self, uow: UnitOfWork, message: str, content: LabMessage) -> bool:
         if uow.reports.known(self.source, message):
@@ -82,6 +95,11 @@ class StoreInbox:
             documents=tuple(map(apart, content.documents)),
             observations=tuple(map(lean, content.observations)),
         )
+
+
+def refused_alert(source: str) -> str:
+    """Name of the alert (and of the number beside it) that tells of refused messages of an adapter."""
+    return f"lis.{source}.refused"
 
 
 def _target(content: LabMessage) -> str:

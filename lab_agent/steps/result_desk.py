@@ -5,7 +5,7 @@ Every decision says who took it, when and why: in the order's timeline where the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -16,6 +16,7 @@ from lab_agent.domain.lifecycle import WAITING_REPORTS, EffectState, ReportState
 from lab_agent.domain.results import LabMessage, LabReceipt, LabReport
 from lab_agent.errors import IllegalMoveError, StoreError
 from lab_agent.ports.store import Store, UnitOfWork
+from lab_agent.steps.inbox import refused_alert
 from lab_agent.steps.match import Matcher
 
 WAITS_FOR_A_PERSON = frozenset({EffectState.PARKED, EffectState.REVIEW})
@@ -120,6 +121,28 @@ async def release_mapped(store: Store, matcher: Matcher, *, by: str, now: dateti
             for key in keys
         ]
     )
+
+
+async def refused(store: Store, sources: Iterable[str]) -> dict[str, int]:
+    """How many messages of each laboratory system were refused since somebody looked last; those without any are left out."""
+
+    def look(uow: UnitOfWork) -> dict[str, int]:
+        counted = {source: int(uow.book.noted(refused_alert(source)) or "0") for source in sources}
+        return {source: number for source, number in counted.items() if number}
+
+    return await store.run(look)
+
+
+async def refused_seen(store: Store, source: str, *, now: datetime) -> bool:
+    """A person has looked at the refused messages of a laboratory system: its alert ends. False if there was none."""
+
+    def write(uow: UnitOfWork) -> bool:
+        uow.book.note(refused_alert(source), "0")
+        closed = uow.book.close_alert(refused_alert(source), now=now)
+        uow.commit()
+        return closed
+
+    return await store.run(write)
 
 
 def _unmapped(uow: UnitOfWork) -> list[ReportRecord]:

@@ -1,4 +1,4 @@
-"""Is a resource legal? By STU3's own models (fhir.resources), and by the interface's cardinality tables as the sandbox reads them."""
+"""Is a resource legal? By the STU3 models of fhir.resources, and by the cardinality tables as the sandbox reads them."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from lab_agent.domain.results import Document
 from lab_agent.domain.values import Coding, Quantity
 from lab_agent.errors import IllegalMoveError, StoreError
 from lab_agent.steps import result_desk as desk
+from lab_agent.steps.inbox import StoreInbox
 from lab_sandbox.faults.rule import FaultRule
 from tests.results.bench import ORDER, Bench, hb, open_bench, report
 
@@ -195,3 +196,15 @@ async def test_a_printed_report_comes_where_the_lis_gives_none() -> None:
         (found,) = await bench.seen()
         assert (await bench.partner.document(found.documents[0])).content.startswith(b"%PDF-")
         assert set((await bench.tasks()).lines.values()) == {"completed"}
+
+
+async def test_messages_that_nobody_understood_are_counted_until_somebody_looks(bench: Bench) -> None:
+    inbox = StoreInbox(bench.store, bench.clock, "lis", lambda: None)
+    for number in range(3):
+        await inbox.refused(f"f{number}", "observations[0]: has no value")
+    assert await desk.refused(bench.store, ["lis", "other"]) == {"lis": 3}
+    (alert,) = [each for each in bench.store._shelf.alerts if each.closed_at is None]
+    assert "has no value" in alert.text
+    assert await desk.refused_seen(bench.store, "lis", now=bench.clock.now())
+    assert await desk.refused(bench.store, ["lis"]) == {}
+    assert not await desk.refused_seen(bench.store, "lis", now=bench.clock.now())

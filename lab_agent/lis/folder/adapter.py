@@ -114,10 +114,7 @@ class FolderAdapter:
                 return False
             new = await inbox.accept(found.message, filled.content)
         except DataInvalidError as exc:
-            error = exc
-            await self._hop(lambda: self._drop.failed(found, error))
-            log.warning("result file put among the failed ones", action="result_file_failed", adapter=self._name)
-            return False
+            return await self._fail(found, exc, inbox)
         await self._hop(lambda: self._drop.done(found, filled.files))
         return new
 
@@ -126,16 +123,21 @@ class FolderAdapter:
         try:
             table = await self._hop(lambda: self._drop.table(found))
         except DataInvalidError as exc:
-            error = exc
-            await self._hop(lambda: self._drop.failed(found, error))
-            log.warning("result file put among the failed ones", action="result_file_failed", adapter=self._name)
-            return 0
+            return await self._fail(found, exc, inbox)
         kept = [await inbox.accept(f"{found.message}#{name}", message) for name, message in table.messages.items()]
         if table.rejected is not None:
+            await inbox.refused(found.message, "rows of a table; the failed folder holds them, each with its reason")
             await self._hop(lambda: self._drop.rejected(found, table))
             log.warning("rows put among the failed files", action="result_file_failed", adapter=self._name)
         await self._hop(lambda: self._drop.done(found))
         return sum(kept)
+
+    async def _fail(self, found: Found, error: DataInvalidError, inbox: Inbox) -> int:
+        """Put a file among the failed ones; told first, so that nobody waits in the dark if we die in between."""
+        await inbox.refused(found.message, str(error.problems[0]))
+        await self._hop(lambda: self._drop.failed(found, error))
+        log.warning("result file put among the failed ones", action="result_file_failed", adapter=self._name)
+        return 0
 
     async def _hop(self, work: Callable[[], T]) -> T:
         """Run `work` in a thread of our own: a dead share blocks these, and nobody else's."""

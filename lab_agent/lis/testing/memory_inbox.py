@@ -16,6 +16,7 @@ class MemoryInbox:
     """
 
     messages: dict[str, LabMessage] = field(default_factory=dict)
+    refusals: dict[str, str] = field(default_factory=dict)
     attempts: int = 0
     fail_before: int = 0
     fail_after: int = 0
@@ -36,6 +37,10 @@ class MemoryInbox:
     async def was_accepted(self, message: str) -> bool:
         """Whether a message of that name was kept before."""
         return message in self.messages
+
+    async def refused(self, message: str, reason: str) -> None:
+        """Remember a refusal."""
+        self.refusals[message] = reason
 
     @property
     def contents(self) -> list[LabMessage]:
