@@ -142,6 +142,7 @@ async def test_what_cannot_be_taken_is_refused_with_its_reason_and_kept(
     assert second[1] == "MSA|AA|M2"
     [reason] = refused(tmp_path)
     assert why in reason
+    assert list(inbox.refusals.values()) == [reason]
     [raw] = (tmp_path / "own" / "refused").glob("*.hl7")
     assert raw.read_bytes() == (bad if isinstance(bad, bytes) else bad.encode())
     assert raw.stat().st_mode & 0o777 == 0o600

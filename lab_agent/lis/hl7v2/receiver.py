@@ -155,12 +155,14 @@ class Receiver:
             await link.send(text.encode("ascii", "replace"))
 
     async def _refused(self, data: bytes, reason: str) -> None:
-        """Keep what cannot be taken, as it came, for a person."""
+        """Keep what cannot be taken, as it came, for a person, and tell the agent so that somebody looks."""
         log.warning("message refused", action="hl7_message_refused", adapter=self.name, size=len(data), reason=reason)
         try:
-            await asyncio.to_thread(self.shelf.keep, "refused", data, reason, datetime.now(UTC))
+            path = await asyncio.to_thread(self.shelf.keep, "refused", data, reason, datetime.now(UTC))
         except OSError:
             log.exception("refused message not kept", action="hl7_message_not_kept", adapter=self.name)
+            path = None
+        await self.inbox.refused(path.name if path else _digest(data), reason)
 
     async def _reply(self, link: Link, header: Segment, verdict: Verdict) -> None:
         """Answer as the message asks, or as the settings say."""
