@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 import structlog
@@ -33,10 +34,10 @@ class StoreClaim:
 
     async def begin(self, also: Callable[[UnitOfWork], None] | None = None) -> None:
         """Commit that the effect may be felt outside from now on, with a full lease ahead. Raises `LeaseLostError`."""
-        begun = self._effect.beginning(self._clock.now())
+        now = self._clock.now()
+        begun = replace(self._effect.beginning(now), lease_until=now + self._lease)
 
         def write(uow: UnitOfWork) -> None:
-            uow.effects.prolong(begun, now=self._clock.now(), lease=self._lease)
             uow.effects.save(begun)
             if also is not None:
                 also(uow)

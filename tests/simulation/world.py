@@ -202,10 +202,10 @@ class World:
 
     # --- the partner
 
-    def order(self, template: Template, *, spoil: int | None = None, relabel: bool = False) -> str:
+    def order(self, template: Template, *, spoil: int | None = None, relabel: bool = False, patient: str | None = None) -> str:
         """Place an order; the id of its order-level Task. The line number `spoil` orders a test that nobody offers."""
-        patient = updates.create(self.service, "Patient", copy.deepcopy(template.patient), self.clinic)
-        bundle = json.loads(_text(template.bundle).replace("patient/PATIENT", f"patient/{patient.ref.id}"))
+        patient = patient or updates.create(self.service, "Patient", copy.deepcopy(template.patient), self.clinic).ref.id
+        bundle = json.loads(_text(template.bundle).replace("patient/PATIENT", f"patient/{patient}"))
         if spoil is not None:
             lines_of(bundle)[spoil]["code"]["coding"][0]["code"] = "999.999"
         if relabel:

@@ -1,0 +1,103 @@
+"""The steps at work: the real service in-process, a laboratory system in memory, and a clock that a test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from lab_agent.domain.ids import LineKey
+from lab_agent.domain.journal import Effect, EffectKind, Event, LineRecord, OrderRecord
+from lab_agent.ports.store import UnitOfWork
+from lab_agent.steps.catch import alert_key
+from tests.simulation.orders import Template, lines_of, templates
+from tests.simulation.world import Agent, World
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits within one call are not waited for."""
+    monkeypatch.setattr("lab_agent.exchange.calls.jittered", lambda *_: 0.0)
+
+
+@dataclass
+class Scene:
+    """A world with one worker in it, and one order that was placed."""
+
+    world: World
+    agent: Agent
+    task: str
+
+    async def arrive(self) -> None:
+        """The order is found, and everything that is due is done."""
+        await self.agent.poll.run()
+        await self.world.drain(self.agent)
+
+    async def judge(self) -> None:
+        """The order is found and judged, and nothing else is done."""
+        await self.agent.poll.run()
+        for _ in range(4):
+            await self.agent.work(EffectKind.LOOK)
+            self.world.clock.advance(6)
+
+    async def record(self) -> OrderRecord:
+        return (await self.world.journal(self.task))[0]
+
+    async def lines(self) -> tuple[LineRecord, ...]:
+        return (await self.world.journal(self.task))[1]
+
+    async def effects(self, **options: Any) -> tuple[Effect, ...]:
+        return await self.world.effects(self.task, **options)
+
+    async def report_all(self) -> None:
+        """The laboratory reports every line that it has, finally."""
+        for order in self.world.lis.submitted:
+            for line in order.lines:
+                await self.world.report(self.world.store, line.key)
+
+    async def alert_open(self, key: str) -> bool:
+        """Whether an alert of that name is open."""
+        return await self.world.store.run(lambda uow: uow.book.close_alert(key, now=self.world.clock.now()))
+
+    async def events(self) -> list[Event]:
+        key = self.world.key(self.task)
+        found: list[Event] = await self.world.store.run(lambda uow: [e for e in _events(uow) if e.order == key])
+        return found
+
+    @property
+    def line_tasks(self) -> list[str]:
+        return [str(task["id"]) for task in self.world.line_tasks(self.task)]
+
+    def status(self, task: str | None = None) -> str:
+        return str(self.world.task(task or self.task)["status"])
+
+    def statuses(self) -> list[str]:
+        return [self.status(task) for task in self.line_tasks]
+
+    def outputs(self, task: str) -> list[str]:
+        return [one["valueString"] for one in self.world.task(task).get("output", ())]
+
+
+def _events(uow: UnitOfWork) -> list[Event]:
+    return list(uow.book._shelf.events)  # type: ignore[attr-defined]
+
+
+def template(world: World, lines: int) -> Template:
+    """A valid order of so many lines."""
+    found = templates(world.clock.now().replace(minute=0, second=0))
+    return next(one for one in found if len(lines_of(one.bundle)) == lines)
+
+
+@pytest.fixture
+def scene() -> Callable[..., Scene]:
+    def make(lines: int = 2, *, spoil: int | None = None, rules: dict[str, Any] | None = None, **worker: Any) -> Scene:
+        world = World("scene", rules=rules, **worker)
+        task = world.order(template(world, lines), spoil=spoil)
+        return Scene(world, world.agent(), task)
+
+    return make
+
+
+__all__ = ["LineKey", "Scene", "alert_key"]

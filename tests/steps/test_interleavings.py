@@ -1,0 +1,316 @@
+"""Each interleaving that must come out right, as far as steps decide it, by its own name."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from random import Random
+
+import pytest
+
+from lab_agent.domain.journal import EffectKind
+from lab_agent.domain.lifecycle import EffectState, LineState, OrderState
+from lab_agent.errors import LeaseLostError
+from lab_agent.steps import order_desk
+from lab_agent.worker.claim import StoreClaim
+from lab_sandbox.references import Ref
+from tests.simulation.seams import Crash, Life
+from tests.steps.conftest import Scene, template
+
+MakeScene = Callable[..., Scene]
+
+
+class Once(Life):
+    """A life in which one named thing happens to the next call of a kind: its answer is lost."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__(rng=Random(1))
+        self.method = method
+        self.lost = 0
+
+    async def seam(self, name: str) -> None:
+        self.last = name
+
+    def fault(self, *kinds: str) -> str | None:
+        if "lost" in kinds and self.method in self.last.split() and not self.lost:
+            self.lost += 1
+            return "lost"
+        return None
+
+
+def lose_one_answer(scene: Scene, method: str) -> Once:
+    """From now on the worker's next call of that method is done, and its answer is lost."""
+    life = Once(method)
+    for part in (scene.agent._http._transport, scene.agent.adapters._lis, scene.agent.store):  # type: ignore[attr-defined]
+        part._life = life
+    return life
+
+
+async def test_our_completed_landed_and_its_reply_was_lost_and_reconcile_runs(scene: MakeScene) -> None:
+    here = scene(1)
+    await here.arrive()
+    await here.report_all()
+    life = lose_one_answer(here, "PUT")
+    await here.agent.work(EffectKind.LINE_TASK)
+    assert life.lost == 1
+    assert here.statuses() == ["completed"]
+    assert [e.state for e in await here.effects() if e.kind is EffectKind.LINE_TASK] == [EffectState.UNKNOWN]
+
+    await here.agent.reconcile.run()
+    assert [line.state for line in await here.lines()] == [LineState.COMPLETED]
+    await here.world.drain(here.agent)
+    assert (await here.record()).state is OrderState.CLOSED
+    assert here.world.history(here.line_tasks[0]).count("completed") == 1
+    assert here.world.lis.cancelled == []
+
+
+async def test_reconcile_leaves_tasks_with_open_effects_alone(scene: MakeScene) -> None:
+    here = scene(2, acknowledge_status="accepted")
+    await here.judge()
+    await here.agent.work(EffectKind.HANDOVER)
+    here.world.end(here.line_tasks[0])
+    await here.agent.reconcile.run()
+    assert [line.state for line in await here.lines()] == [LineState.ACCEPTED] * 2
+    await here.world.drain(here.agent)
+    assert [line.state for line in await here.lines()] == [LineState.WITHDRAWN, LineState.ACCEPTED]
+    assert here.statuses() == ["cancelled", "accepted"]
+
+
+async def test_outputs_are_set_once_though_the_reply_was_lost(scene: MakeScene) -> None:
+    here = scene(1, spoil=0)
+    await here.judge()
+    life = lose_one_answer(here, "PUT")
+    await here.world.drain(here.agent)
+    assert life.lost == 1
+    assert len(here.outputs(here.line_tasks[0])) == 1
+    assert here.status() == "cancelled"
+
+
+async def test_a_handover_whose_answer_was_lost_is_asked_for_and_not_done_again(scene: MakeScene) -> None:
+    here = scene(1)
+    await here.judge()
+    life = lose_one_answer(here, "submit")
+    await here.world.drain(here.agent)
+    assert life.lost == 1
+    assert len(here.world.lis.submitted) == 1
+    assert (await here.record()).state is OrderState.HANDED_OVER
+
+
+async def test_where_nobody_can_tell_of_a_handover_a_person_decides(scene: MakeScene) -> None:
+    here = scene(1)
+    here.world.lis.knows = False
+    await here.judge()
+    lose_one_answer(here, "submit")
+    await here.world.drain(here.agent)
+    assert [e.state for e in await here.effects()] == [EffectState.REVIEW]
+    assert len(here.world.lis.submitted) == 1
+
+
+async def test_a_late_owner_cannot_write(scene: MakeScene) -> None:
+    here = scene(1)
+    await here.judge()
+    world = here.world
+    (first,) = await here.agent.engine.claim([EffectKind.HANDOVER], 1)
+    world.clock.advance(world.settings.worker.lease + 1)
+    other = world.agent("other")
+    (again,) = await other.engine.claim([EffectKind.HANDOVER], 1)
+    assert again.id == first.id
+    assert again.fence > first.fence
+    late = StoreClaim(first, world.store, world.clock, timedelta(seconds=180))
+    with pytest.raises(LeaseLostError):
+        await late.begin()
+    await here.agent.engine.work(first)
+    assert (await here.record()).state is OrderState.FETCHED
+    assert world.lis.submitted == [], "a late owner must not reach the laboratory system"
+
+
+async def test_before_sending_the_lease_is_made_to_outlast_the_call(scene: MakeScene) -> None:
+    here = scene(1)
+    await here.judge()
+    (effect,) = await here.agent.engine.claim([EffectKind.HANDOVER], 1)
+    lease = timedelta(seconds=here.world.settings.worker.lease)
+    here.world.clock.advance(lease.total_seconds() * 0.9)
+    await StoreClaim(effect, here.world.store, here.world.clock, lease).begin()
+    kept = await here.world.store.run(lambda uow: uow.effects.get(effect.id))
+    assert kept is not None
+    assert kept.lease_until == here.world.clock.now() + lease
+    assert kept.begun
+
+
+async def test_lines_missing_at_the_first_look_are_waited_for(scene: MakeScene) -> None:
+    here = scene(3)
+    here.agent.life.faults = 1.0
+    here.agent.life.fault = lambda *kinds: "short" if kinds == ("short",) else None  # type: ignore[method-assign]
+    await here.arrive()
+    assert len(await here.lines()) == 3
+    assert [len(order.lines) for order in here.world.lis.submitted] == [3]
+
+
+async def place_late_line(here: Scene) -> str:
+    """The partner adds one more Task to an order that the laboratory has."""
+    service, config = here.world.service, here.world.service.config
+    kept = service.resources.peek(Ref("Task", here.line_tasks[0]))
+    assert kept is not None
+    body = {key: value for key, value in json.loads(kept.body).items() if key not in {"id", "meta"}} | {"status": "requested"}
+    grants = {(right, config.counterparties[1].guid) for right in ("read", "updatebody")}
+    return service.resources.create("Task", body, here.world.clinic, grants).ref.id
+
+
+async def test_a_line_that_comes_after_the_judgement_is_held_in_sight(scene: MakeScene) -> None:
+    here = scene(1)
+    await here.arrive()
+    late = await place_late_line(here)
+    await here.agent.reconcile.run()
+    await here.agent.reconcile.run()
+    (_, line) = await here.lines()
+    assert (line.task_id, line.state) == (late, LineState.HELD)
+    assert line.item
+    assert line.procedure_request_id
+    await here.report_all()
+    await here.world.drain(here.agent)
+    assert (await here.record()).state is OrderState.HANDED_OVER, "the order waits for the decision about the line"
+    assert here.status(late) == "requested"
+    assert await here.alert_open(f"line.{line.key}.late")
+
+
+async def test_a_late_line_may_be_refused_by_a_person(scene: MakeScene) -> None:
+    here = scene(1)
+    await here.arrive()
+    late = await place_late_line(here)
+    await here.agent.reconcile.run()
+    line = (await here.lines())[1]
+    now = here.world.clock.now()
+    await order_desk.refuse_line(here.world.store, line.key, "came too late; order it anew", by="eve", now=now)
+    await here.report_all()
+    await here.world.drain(here.agent)
+    assert (here.status(late), here.outputs(late)) == ("cancelled", ["came too late; order it anew"])
+    assert (await here.record()).state is OrderState.CLOSED
+    assert here.status() == "completed"
+    assert not await here.alert_open(f"line.{line.key}.late")
+
+
+async def test_a_late_line_may_be_entered_by_hand(scene: MakeScene) -> None:
+    here = scene(1)
+    await here.arrive()
+    late = await place_late_line(here)
+    await here.agent.reconcile.run()
+    line = (await here.lines())[1]
+    await order_desk.accept_line(here.world.store, line.key, by="eve", now=here.world.clock.now())
+    await here.report_all()
+    await here.world.report(here.world.store, line.key)
+    await here.world.drain(here.agent)
+    assert here.status(late) == here.status() == "completed"
+    assert (await here.record()).state is OrderState.CLOSED
+
+
+async def test_a_late_line_that_is_withdrawn_is_no_news_to_the_laboratory(scene: MakeScene) -> None:
+    here = scene(1)
+    await here.arrive()
+    late = await place_late_line(here)
+    await here.agent.reconcile.run()
+    here.world.end(late)
+    await here.agent.reconcile.run()
+    await here.world.drain(here.agent)
+    line = (await here.lines())[1]
+    assert line.state is LineState.WITHDRAWN
+    assert here.world.lis.cancelled == []
+    assert not await here.alert_open(f"line.{line.key}.late")
+
+
+async def test_the_poll_drops_known_orders_before_anything_else_is_read(scene: MakeScene) -> None:
+    here = scene(2)
+    await here.arrive()
+    asked: list[str] = []
+    handle = here.agent._http._transport.handle_async_request  # type: ignore[attr-defined]
+
+    async def listen(request: object) -> object:
+        asked.append(f"{request.method} {request.url.path}")  # type: ignore[attr-defined]
+        return await handle(request)
+
+    here.agent._http._transport.handle_async_request = listen  # type: ignore[attr-defined]
+    assert here.status() == "requested"
+    assert [await here.agent.poll.run() for _ in range(3)] == [0, 0, 0]
+    assert len(asked) == 3
+
+
+async def test_two_workers_that_poll_at_once_journal_an_order_once(scene: MakeScene) -> None:
+    here = scene(2)
+    other = here.world.agent("other")
+    found = await asyncio.gather(here.agent.poll.run(), other.poll.run())
+    assert sum(found) == 1
+    await here.world.drain(other)
+    assert len(here.world.lis.submitted) == 1
+
+
+async def order_again(here: Scene, *, same_patient: bool) -> str:
+    """The same order once more, with the same tubes: of the same patient, or of another."""
+    again = template(here.world, len(here.line_tasks))
+    if not same_patient:
+        return here.world.order(again)
+    request = here.world.task(here.line_tasks[0])["basedOn"][0]["reference"].rsplit("/", 1)[-1]
+    kept = here.world.service.resources.peek(Ref("ProcedureRequest", request))
+    assert kept is not None
+    patient = json.loads(kept.body)["subject"]["reference"].rsplit("/", 1)[-1]
+    return here.world.order(again, patient=patient)
+
+
+async def test_a_label_in_use_by_another_patient_refuses(scene: MakeScene) -> None:
+    here = scene(1)
+    await here.arrive()
+    here.task = await order_again(here, same_patient=False)
+    await here.arrive()
+    assert here.statuses() == ["cancelled"]
+    assert "in use for another patient" in here.outputs(here.line_tasks[0])[0]
+
+
+async def test_a_label_in_use_by_the_same_patient_warns(scene: MakeScene) -> None:
+    here = scene(1)
+    await here.arrive()
+    here.task = await order_again(here, same_patient=True)
+    await here.arrive()
+    assert (await here.record()).state is OrderState.HANDED_OVER
+    assert any(e.action == "warn" and "tube.label-reused" in e.text for e in await here.events())
+
+
+async def test_a_refused_line_is_ordered_again_with_the_same_tube(scene: MakeScene) -> None:
+    here = scene(1, spoil=0)
+    await here.arrive()
+    assert here.statuses() == ["cancelled"]
+    here.task = await order_again(here, same_patient=False)
+    await here.arrive()
+    assert (await here.record()).state is OrderState.HANDED_OVER
+    assert not [e for e in await here.events() if "label" in e.text]
+
+
+async def test_two_orders_with_one_tube_that_are_judged_at_once_are_not_both_accepted(scene: MakeScene) -> None:
+    here = scene(1)
+    second = here.world.order(template(here.world, 1))
+    await here.agent.poll.run()
+    for _ in range(6):
+        await here.agent.work(EffectKind.LOOK)
+        here.world.clock.advance(6)
+    states = {(await here.world.journal(task))[0].state for task in (here.task, second)}
+    assert states == {OrderState.FETCHED, OrderState.REFUSED}
+
+
+async def test_a_worker_that_dies_between_the_commit_and_the_call_hands_over_once(scene: MakeScene) -> None:
+    here = scene(1)
+    await here.judge()
+    here.agent.life.crashes = 0.0
+    seen: list[str] = []
+
+    async def dies(name: str) -> None:
+        seen.append(name)
+        if name == "before submit":
+            raise Crash(name)
+
+    here.agent.life.seam = dies  # type: ignore[method-assign]
+    with pytest.raises(Crash):
+        await here.agent.work(EffectKind.HANDOVER)
+    assert here.world.lis.submitted == []
+    here.world.clock.advance(here.world.settings.worker.lease + 1)
+    await here.world.drain(here.world.agent("next"))
+    assert len(here.world.lis.submitted) == 1
+    assert "before submit" in seen
