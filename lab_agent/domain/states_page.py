@@ -1,0 +1,89 @@
+"""The page of states, drawn from the tables that the code runs on: `python -m lab_agent.domain.states_page > docs/states.md`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+
+from lab_agent.domain.lifecycle import EFFECT_MOVES, LINE_MOVES, ORDER_MOVES, REPORT_MOVES, S
+
+_HEAD = """# The states
+
+Drawn from the tables in `lab_agent/domain/lifecycle.py`, which are the only place that knows which move is legal; a move that is
+not drawn here raises and changes nothing. A test holds this page current.
+"""
+_ORDER = {
+    "seen": "found by the poll; being fetched until two part-of answers are equal",
+    "fetched": "judged; its good lines go to the laboratory",
+    "held": "may be our own fault: nothing is refused, an alert is open, it is judged again by itself",
+    "handed_over": "the laboratory system has it",
+    "reported": "every line has ended; the order-level Task follows",
+    "refused": "no line went to the laboratory; the order-level Task follows",
+    "withdrawn": "the partner or the service ended it; the laboratory is told",
+    "closed": "nothing is left to do; a corrected result is still delivered",
+}
+_LINE = {
+    "requested": "its Task is as the partner made it",
+    "held": "came after its order was judged; a person accepts or refuses it",
+    "refused": "its Task is cancelled, with the reason",
+    "accepted": "goes to the laboratory, or is there",
+    "resulted": "a final report is on its way to the service",
+    "completed": "its Task is completed",
+    "cancelled": "the laboratory cannot perform it: its Task is cancelled, with the reason",
+    "withdrawn": "somebody else ended its Task",
+}
+_REPORT = {
+    "received": "kept; its order is being looked for",
+    "matched": "its order and lines are known; it is being uploaded",
+    "unmatched": "no order, or more than one, fits; a person decides",
+    "unmapped": "a code of it is in no mapping table; it goes on when the table has it",
+    "held": "may not go out by itself; a person decides",
+    "delivered": "on the service",
+    "superseded": "a newer version took its place",
+    "dismissed": "a person decided that it shall not go out",
+}
+_EFFECT = {
+    "due": "to be done at its time",
+    "in_flight": "a worker has claimed it",
+    "unknown": "it may have happened: a look comes first",
+    "review": "nobody can tell whether it happened: a person decides",
+    "parked": "it will not work by itself: a person decides",
+    "done": "it has happened",
+    "obsolete": "it is not needed any more",
+    "dismissed": "a person decided that it shall not be done",
+}
+
+
+def states_page() -> str:
+    """Give the page as Markdown with Mermaid diagrams."""
+    parts = (
+        _part("An order", ORDER_MOVES, _ORDER),
+        _part("An order line", LINE_MOVES, _LINE),
+        _part("A version of a report", REPORT_MOVES, _REPORT),
+        _part("An effect (a row of the outbox)", EFFECT_MOVES, _EFFECT),
+    )
+    return _HEAD + "".join(parts)
+
+
+def _part(title: str, moves: Mapping[S, frozenset[S]], meaning: Mapping[str, str]) -> str:
+    rows = "".join(f"| `{state.value}` | {meaning[state.value]} |\n" for state in moves)
+    return f"\n## {title}\n\n```mermaid\n{diagram(moves)}```\n\n| State | Meaning |\n|---|---|\n{rows}"
+
+
+def diagram(moves: Mapping[S, frozenset[S]]) -> str:
+    """Draw a table of moves (Mermaid, `stateDiagram-v2`); what comes first in the table is where it starts."""
+    return "stateDiagram-v2\n" + "".join(f"    {arrow}\n" for arrow in _arrows(moves))
+
+
+def _arrows(moves: Mapping[S, frozenset[S]]) -> Iterator[str]:
+    order: list[StrEnum] = list(moves)
+    yield f"[*] --> {order[0].value}"
+    for state, targets in moves.items():
+        yield from (f"{state.value} --> {target.value}" for target in sorted(targets, key=order.index))
+        if not targets:
+            yield f"{state.value} --> [*]"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(states_page())
