@@ -83,7 +83,12 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def _postgresql(url: URL, connections: int) -> Engine:
-    ours = {"connect_timeout": "5", "application_name": "lab-agent", "options": f"-c lock_timeout={_BUSY_SECONDS}s"}
+    ours = {
+        "connect_timeout": "5",
+        "application_name": "lab-agent",
+        "client_encoding": "utf8",  # of a database in SQL_ASCII, psycopg would give bytes for text
+        "options": f"-c lock_timeout={_BUSY_SECONDS}s",
+    }
     return create_engine(
         url.set(query={**ours, **url.query}),
         pool_size=connections,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import stat
+import uuid
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 
+import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
@@ -169,3 +171,16 @@ def test_each_record_has_a_column_for_each_of_its_fields():
         for field in fields(record):
             object.__setattr__(blank, field.name, None)
         assert set(to_values(blank)) <= set(table.c.keys()), record.__name__
+
+
+def test_a_postgresql_database_without_an_encoding_of_its_own(postgres_server):
+    """As `initdb` makes one in the locale C: psycopg would give bytes for text."""
+    name = f"t{uuid.uuid4().hex}"
+    url = postgres_server.replace("/postgres?", f"/{name}?")
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE \"{name}\" ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+        try:
+            upgrade(url)
+            check_schema(url)
+        finally:
+            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
