@@ -18,7 +18,7 @@ from lab_agent.catalogue.items import Catalogue, Container, Contract, Item
 from lab_agent.catalogue.shapes import Shape
 from lab_agent.catalogue.sheets import SHEETS, Table
 from lab_agent.catalogue.turnaround import Delayed, Notice, Period, Stopped, Turnaround
-from lab_agent.errors import CatalogueError
+from lab_agent.errors import CatalogueError, Problem
 
 _Times = Mapping[tuple[str, str | None], Turnaround]
 
@@ -30,6 +30,9 @@ def assemble(tables: Mapping[str, Table], version: str) -> Catalogue:
     vessels = parts.containers(tables["containers"], problems)
     questions = question_sheets.questions(tables["questions"], tables["options"], problems)
     codes = dict(parts.by_key(tables["contracts"], "contract", problems))
+    if not codes:  # an empty template must not take the place of what is in force
+        source = tables["contracts"].source
+        problems.found.append(Problem(source, "has no contract, so that nobody is offered anything", "add one"))
     items = _items(tables, vessels, problems)
     asked = question_sheets.asked(tables["item_questions"], set(items), questions, problems)
     items = {key: replace(item, asked=asked.get(key, ())) for key, item in items.items()}

@@ -56,12 +56,12 @@ def _tables(
         problems += _strangers(named)
         tables = {}
         for sheet in SHEETS:
-            lines: Iterable[Any] = ()
+            tables[sheet.name] = Table(sheet.name)
             if sheet.name in named:
                 lines = book[named[sheet.name]].iter_rows()
+                tables[sheet.name] = Table(sheet.name, tuple(_rows(sheet, lines, problems, formulas or set(), found)))
             elif not sheet.optional:
                 problems.append(Problem(f"sheet {sheet.name}", "is missing", "add it; `lab-agent catalogue template` shows it"))
-            tables[sheet.name] = Table(sheet.name, tuple(_rows(sheet, lines, problems, formulas or found, found)))
     return tables, found
 
 

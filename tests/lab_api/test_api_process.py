@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -122,6 +123,24 @@ def test_start_reload_and_graceful_stop(folder: Path, systemd: Notices) -> None:
     assert log.count("catalogue.refused") == 1
     assert "contract=C-100" not in log
     assert "process-token" not in log
+
+
+def test_an_import_by_command_is_served_without_a_restart(folder: Path, systemd: Notices) -> None:
+    port = free_port()
+    config = settings_file(folder, port)
+    address = f"http://127.0.0.1:{port}/nomenclature?contract=C-100"
+    with running(config, systemd.environ):
+        systemd.wait_for("READY=1")
+        prices = folder / "contract_items.csv"
+        prices.write_text(prices.read_text().replace("480.00", "520.00"))
+        words = ["catalogue", "import", str(folder), "--yes", "--config", str(config)]
+        command = [sys.executable, "-c", "from lab_agent.cli import main; main()", *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert "price: 480.00 → 520.00" in done.stdout, done.stderr
+        deadline = time.monotonic() + DEADLINE
+        while httpx.get(address, headers=TOKEN).json()[0]["price"] != 520.0:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
 
 
 def test_a_request_in_flight_is_answered_before_the_stop(folder: Path, systemd: Notices) -> None:

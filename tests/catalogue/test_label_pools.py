@@ -1,0 +1,59 @@
+"""Pools of barcodes: pattern, range, check digit, and which contract has which."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from lab_agent.catalogue import supporting_info
+from lab_agent.catalogue.pools import Pool, gs1, luhn, pool_of, second_pool
+from lab_agent.catalogue.supporting_info import SupportingInfo
+from lab_agent.settings.api import ApiPoolSettings
+
+
+def test_check_digits_of_published_numbers() -> None:
+    assert luhn([int(each) for each in "7992739871"]) == 3
+    assert gs1([int(each) for each in "400638133393"]) == 1
+    assert gs1([int(each) for each in "03600029145"]) == 2
+
+
+def test_a_label_follows_its_pattern() -> None:
+    assert Pool("p", "LAB-####", 1, 9999).label(42) == "LAB-0042"
+    assert Pool("p", "####-####", 1, 9999_9999).label(12345678) == "1234-5678"
+    assert Pool("p", "799273987#%", 1, 9, "luhn").label(1) == "79927398713"
+    assert Pool("p", "%/##", 1, 99, "gs1").label(12) == f"{gs1([1, 2])}/12"
+
+
+def test_a_contracts_own_pool_goes_before_the_one_for_all() -> None:
+    everybody, own = Pool("all", "#", 1, 9), Pool("own", "#", 1, 9, contracts=frozenset({"C-2"}))
+    assert pool_of((everybody, own), "C-1") is everybody
+    assert pool_of((everybody, own), "C-2") is own
+    assert pool_of((own,), "C-1") is None
+    second = Pool("second", "####-####", 1, 9, second=True)
+    assert pool_of((second,), "C-1") is None
+    assert second_pool((everybody, second), "C-1", "0000-0000") is second
+    assert second_pool((everybody, second), "C-1", "000-000-000") is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"pattern": "77"},
+        {"pattern": "#", "last": 10},
+        {"pattern": "##", "first": 9, "last": 8},
+        {"pattern": "##%"},
+        {"pattern": "##", "check_digit": "luhn"},
+        {"pattern": "##%%", "check_digit": "gs1"},
+        {"pattern": "## "},
+    ],
+)
+def test_pools_that_cannot_be(wrong: dict[str, object]) -> None:
+    assert ApiPoolSettings.model_validate({"name": "p", "pattern": "##", "last": 9}).last == 9
+    with pytest.raises(ValidationError):
+        ApiPoolSettings.model_validate({"name": "p", "pattern": "##", "last": 9, **wrong})
+
+
+def test_a_second_barcode_travels_with_the_supporting_info() -> None:
+    said = SupportingInfo("10", None, 60, ("own",), ("1234-5678", "111-222-333"))
+    assert str(said) == "specimen=10,time=60,second=1234-5678,second=111-222-333,own"
+    assert supporting_info.read(str(said)) == said

@@ -1,0 +1,234 @@
+"""Labels: reserved in the store, never given twice, the same for the same basket; second ones, alerts, the mark."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import multiprocessing
+import os
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from lab_agent.catalogue.load import load
+from lab_agent.catalogue.pools import Pool
+from lab_agent.catalogues.labels import PoolLabels, low_alert
+from lab_agent.catalogues.mark import Mark
+from lab_agent.crypto import Cipher
+from lab_agent.domain.journal import Alert
+from lab_agent.errors import StoreError
+from lab_agent.ports.store import Store
+from lab_agent.settings.api import ApiSettings
+from lab_agent.store.memory import MemoryStore
+from lab_agent.store.migrate import upgrade
+from lab_agent.store.unit_of_work import SqlStore
+from lab_api.app import create_app
+from lab_api.served import Shelf
+
+SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
+SAMPLE = Path(__file__).parents[2] / "config" / "catalogue"
+KEY = "mBhtlW3ttGseDcUuF61rb-sYuo32K-3GRXN3KNo1Lvc="
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+MAIN = Pool("main", "77######%", 1, 999_999, "luhn", contracts=frozenset({"C-100"}))
+SECOND = Pool("second", "####-####", 1, 9999_9999, second=True)
+
+
+def application(store: Store, shelf: Shelf, *pools: Pool, mark: Mark | None = None) -> httpx.AsyncClient:
+    settings = ApiSettings.model_validate(
+        {"rate": 1e6, "burst": 10**6, "tokens": [{"name": "x", "sha256": _hash("exchange-token")}]}
+    )
+    app = create_app(settings, shelf, PoolLabels(store, pools, mark, lambda: NOW))
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    headers = {"Authorization": "Bearer exchange-token"}
+    return httpx.AsyncClient(transport=transport, base_url="http://lab/", headers=headers)
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def basket(*items: str, guids: list[str] | None = None, contract: str = "C-100") -> dict[str, Any]:
+    names = guids or [str(uuid.uuid4()) for _ in items]
+    lines = [{"id": item, "guid": guid} for item, guid in zip(items, names, strict=True)]
+    return {"contract": contract, "analyticsrequests": lines}
+
+
+async def ask(client: httpx.AsyncClient, body: dict[str, Any]) -> list[dict[str, Any]]:
+    response = await client.post("preanalytics", json=body)
+    assert response.status_code == 200, response.text
+    found: list[dict[str, Any]] = response.json()["specimens"]
+    return found
+
+
+def labels(specimens: list[dict[str, Any]]) -> list[str]:
+    return [each["label"] for each in specimens]
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+async def test_each_tube_has_a_label_of_its_own(store: MemoryStore, shelf: Shelf) -> None:
+    async with application(store, shelf, MAIN) as client:
+        found = labels(await ask(client, basket("002.002", "004.001")))
+        assert found == [MAIN.label(1), MAIN.label(2)]
+        assert labels(await ask(client, basket("001.001", contract="C-200"))) == [None]
+
+
+async def test_the_same_basket_gets_the_same_labels(store: MemoryStore, shelf: Shelf) -> None:
+    body = basket("002.002", "004.001")
+    async with application(store, shelf, MAIN) as client:
+        first = await ask(client, body)
+        turned = {**body, "analyticsrequests": list(reversed(body["analyticsrequests"])), "includetransportcontainer": True}
+        assert labels(await ask(client, turned)) == labels(first)
+        assert set(labels(await ask(client, basket("002.002", "004.001")))).isdisjoint(labels(first))
+        shelf.put(replace(shelf.served.catalogue, version="another"))
+        assert set(labels(await ask(client, body))).isdisjoint(labels(first))
+
+
+@pytest.mark.parametrize("guids", [["1", "2"], ["", ""], [str(uuid.uuid4()), ""]])
+async def test_guids_that_are_not_unique_make_no_basket_the_same(store: MemoryStore, shelf: Shelf, guids: list[str]) -> None:
+    async with application(store, shelf, MAIN) as client:
+        body = basket("002.002", "004.001", guids=guids)
+        assert set(labels(await ask(client, body))).isdisjoint(labels(await ask(client, body)))
+
+
+async def test_a_used_label_is_never_given_again(store: MemoryStore, shelf: Shelf) -> None:
+    body = basket("002.002")
+    async with application(store, shelf, MAIN) as client:
+        (first,) = labels(await ask(client, body))
+
+        def use(uow: Any) -> None:
+            assert uow.labels.use([first], "R1", at=NOW) == 1
+            uow.commit()
+
+        await store.run(use)
+        (second,) = labels(await ask(client, body))
+        assert second != first
+        assert labels(await ask(client, body)) == [second]
+
+
+async def test_second_barcodes_for_the_studies_that_need_them(store: MemoryStore, shelf: Shelf) -> None:
+    option = shelf.served.catalogue.contract("C-100").items["042.036"].options[0].option
+    line = {
+        "id": "042.036",
+        "guid": str(uuid.uuid4()),
+        "specimen_code": option.specimen_code,
+        "bodysite_code": option.bodysite_code,
+    }
+    async with application(store, shelf, MAIN, SECOND) as client:
+        (tube,) = await ask(client, {"contract": "C-100", "analyticsrequests": [line]})
+        assert tube["label"] == MAIN.label(1)
+        assert "second=0000-0001" in tube["supportingInfo"].split(",")
+        (plain,) = await ask(client, basket("002.002"))
+        assert "second" not in plain["supportingInfo"]
+
+
+async def test_a_low_pool_is_told_and_an_empty_one_answers_503(store: MemoryStore, shelf: Shelf) -> None:
+    small = Pool("small", "##", 1, 3, warn_below=2)
+    async with application(store, shelf, small) as client:
+        await ask(client, basket("002.002"))
+        assert await _is_open(store, low_alert("small")) is False
+        await ask(client, basket("002.002"))
+        assert await _is_open(store, low_alert("small")) is True
+        await ask(client, basket("002.002"))
+        response = await client.post("preanalytics", json=basket("002.002"))
+        assert response.status_code == 503
+        assert response.headers["retry-after"]
+        assert response.json()["issue"][0]["code"] == "transient"
+        assert await _is_open(store, "labels.small.empty") is True
+    async with application(store, shelf, Pool("small", "##", 1, 99, warn_below=2)) as client:  # the range is widened
+        assert labels(await ask(client, basket("002.002"))) == ["04"]
+        assert await _is_open(store, low_alert("small")) is False
+        assert await _is_open(store, "labels.small.empty") is False
+
+
+async def _is_open(store: Store, key: str) -> bool:
+    return not await store.run(lambda uow: uow.book.open_alert(Alert(key=key, text="", opened_at=NOW)))
+
+
+async def test_pools_that_meet_never_give_the_same_barcode(store: MemoryStore, shelf: Shelf) -> None:
+    one, two = Pool("one", "##", 1, 9), Pool("two", "##", 1, 99, contracts=frozenset({"C-200"}))
+    async with application(store, shelf, one, two) as client:
+        given = [label for _ in range(4) for label in labels(await ask(client, basket("001.001")))]
+        given += [label for _ in range(4) for label in labels(await ask(client, basket("001.001", contract="C-200")))]
+    assert len(set(given)) == 8
+
+
+async def test_after_a_restore_labels_go_on_behind_the_mark(tmp_path: Path, shelf: Shelf) -> None:
+    mark = Mark(tmp_path / "outside" / "labels.json")
+    async with application(MemoryStore(), shelf, MAIN, mark=mark) as client:
+        given = [label for _ in range(3) for label in labels(await ask(client, basket("002.002")))]
+    async with application(MemoryStore(), shelf, MAIN, mark=mark) as client:  # a database that has forgotten everything
+        assert labels(await ask(client, basket("002.002"))) == [MAIN.label(4)]
+    assert given == [MAIN.label(number) for number in (1, 2, 3)]
+    assert json.loads(mark.path.read_text()) == {"main": 4}
+
+
+async def test_a_damaged_mark_stops_labels_and_is_named(tmp_path: Path, store: MemoryStore, shelf: Shelf) -> None:
+    mark = Mark(tmp_path / "labels.json")
+    mark.path.write_text("{")
+    with pytest.raises(StoreError, match="damaged"):
+        mark.read()
+    async with application(store, shelf, MAIN, mark=mark) as client:
+        assert (await client.post("preanalytics", json=basket("002.002"))).status_code == 503
+        mark.path.write_text('{"main": 7}')
+        mark.raise_to({"main": 3, "other": 2})
+        assert mark.read() == {"main": 7, "other": 2}
+        assert labels(await ask(client, basket("002.002"))) == [MAIN.label(8)]
+
+
+# --- several processes ------------------------------------------------------------------------------------------------------
+
+
+def _process(url: str, mark: str, count: int, shared: list[str]) -> tuple[list[str], list[list[str]]]:
+    """One API process: `count` baskets at once, and some that every process asks for."""
+
+    async def whole() -> tuple[list[str], list[list[str]]]:
+        store = SqlStore(url, Cipher(KEY))
+        async with application(store, Shelf(load(SAMPLE), lambda: NOW), MAIN, mark=Mark(Path(mark))) as client:
+            own = await asyncio.gather(*(ask(client, basket("002.002")) for _ in range(count)))
+            same = await asyncio.gather(*(ask(client, basket("002.002", guids=[guid])) for guid in shared))
+        await store.close()
+        return [label for each in own for label in labels(each)], [labels(each) for each in same]
+
+    return asyncio.run(whole())
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    found = f"sqlite:///{tmp_path}/lab.db" if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
+    upgrade(found)
+    return found
+
+
+def four_processes(url: str, tmp_path: Path, count: int) -> None:
+    shared = [str(uuid.uuid4()) for _ in range(3)]
+    with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("spawn")) as pool:
+        asked = [pool.submit(_process, url, str(tmp_path / "mark.json"), count // 4, shared) for _ in range(4)]
+        done = [each.result() for each in asked]
+    own = [label for labels_, _ in done for label in labels_]
+    same = [found for _, found in done]
+    assert all(found == same[0] for found in same)
+    given = own + [label for each in same[0] for label in each]
+    assert len(set(given)) == len(given) == 4 * (count // 4) + len(shared)
+    numbers = sorted(int(label[2:-1]) for label in given)
+    assert numbers == list(range(1, len(given) + 1))  # and none was skipped
+
+
+def test_no_label_twice_from_four_processes(url: str, tmp_path: Path) -> None:
+    four_processes(url, tmp_path, 60)
+
+
+@pytest.mark.proof
+def test_no_label_twice_in_a_thousand_calls_from_four_processes(url: str, tmp_path: Path) -> None:
+    four_processes(url, tmp_path, max(40, int(1000 * SHARE)))
