@@ -21,8 +21,10 @@ async def bring_up(troupe: Troupe, place: Workplace, screen: Screen) -> None:
     early = [await troupe.start(_service(place))]
     await troupe.once(_journal(place), READY)
     early.append(await troupe.start(_api(place)))
+    if place.way.kind == "sql":
+        await troupe.once(_staging_tables(place), READY)
     await troupe.once(_user(place), READY, given=f"{PASSWORD}\n")
-    late = [await troupe.start(one) for one in (_agent(place), _lis(place))]
+    late = [await troupe.start(one) for one in (_lis(place), _agent(place))]
     await asyncio.gather(*(_ready(troupe, one, screen) for one in (*early, *late)))
 
 
@@ -55,7 +57,11 @@ def _agent(place: Workplace) -> Program:
     return Program("agent", command, f"{place.status_url}/readyz")
 
 
+def _staging_tables(place: Workplace) -> Program:
+    return Program("staging tables", (beside("lab-agent"), "adapter", "sql", "ddl", "--config", str(place.agent_settings)))
+
+
 def _lis(place: Workplace) -> Program:
     folders = ("--orders", str(place.orders), "--results", str(place.results), "--own", str(place.lis))
     habits = ("--staged", STAGED, "--refused", HAEMOLYSED)
-    return Program("stand-in LIS", (beside("lab-sandbox"), "stand-in-lis", *folders, *habits))
+    return Program("stand-in LIS", (beside("lab-sandbox"), "stand-in-lis", *folders, *habits, *place.way.options))

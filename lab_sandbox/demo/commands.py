@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from lab_sandbox.demo.connections import KINDS, link
 from lab_sandbox.demo.ledger import Ledger
 from lab_sandbox.demo.lis.messages import Habits
 from lab_sandbox.demo.lis.run import work
@@ -32,11 +33,12 @@ def demo(
     config_dir: Annotated[Path, typer.Option(help="The folder with the demo's settings and catalogue.")] = Path("config"),
     patience: Annotated[float, typer.Option(help="Seconds that one step of the laboratory may take.")] = 60.0,
     other_ports: Annotated[bool, typer.Option("--other-ports", help="Leave the ports of the settings to others.")] = False,
+    lis: Annotated[str, typer.Option(help=f"How the laboratory system is connected: {', '.join(KINDS)}.")] = "folder",
 ) -> None:
     """Run the daily flow through all programs on this machine, and check what the partner sees."""
     screen = Screen(Console(stderr=as_json))
     verdict = Verdict(Ledger(screen.check))
-    wishes = Wishes(config=config_dir, once=once, patience=patience, other_ports=other_ports)
+    wishes = Wishes(config=config_dir, once=once, patience=patience, other_ports=other_ports, lis=lis)
     asyncio.run(_until_stopped(wishes, screen, verdict))
     held = sum(check.ok for check in verdict.ledger.checks)
     screen.heading(f"{held} of {len(verdict.ledger.checks)} checks held" + ("" if verdict.ok else ": the demo FAILED"))
@@ -53,10 +55,17 @@ def stand_in_lis(
     refused: Annotated[list[str] | None, typer.Option(help="Item codes whose samples are refused.")] = None,
     interval: Annotated[float, typer.Option(min=0.01, help="Seconds between two rounds.")] = 0.2,
     stage_patience: Annotated[float, typer.Option(help="Seconds after which a stage goes on by itself.")] = 600.0,
+    by: Annotated[
+        list[str] | None, typer.Option(help="Another way to the agent than the two folders, and what it needs.")
+    ] = None,
 ) -> None:
-    """Run the stand-in laboratory system: it takes orders from one folder and drops made-up results into another."""
+    """Run the stand-in laboratory system: it takes orders from one folder and drops made-up results into another.
+
+    `--by http --by PORT --by AGENT` carries what lies in them by HTTP, `--by sql --by DATABASE --by DDL` by staging tables.
+    """
     habits = Habits(frozenset(staged or ()), frozenset(refused or ()))
-    work(Folders(orders, results, own), habits, interval=interval, patience=stage_patience, tell=typer.echo)
+    folders = Folders(orders, results, own)
+    work(folders, habits, lambda: link(by or (), folders), interval=interval, patience=stage_patience, tell=typer.echo)
 
 
 async def _until_stopped(wishes: Wishes, screen: Screen, verdict: Verdict) -> None:

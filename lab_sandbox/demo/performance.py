@@ -34,13 +34,14 @@ class Wishes:
     """How the demo shall run.
 
     `config` is the settings folder; `once` ends after the story; `patience` is how many seconds one step of the laboratory may
-    take; `other_ports` leaves the ports of the settings to others.
+    take; `other_ports` leaves the ports of the settings to others; `lis` is how the laboratory system is connected.
     """
 
     config: Path
     once: bool = False
     patience: float = 60.0
     other_ports: bool = False
+    lis: str = "folder"
 
 
 @dataclass(slots=True)
@@ -67,7 +68,7 @@ async def perform(wishes: Wishes, screen: Screen, verdict: Verdict) -> None:
     """Fills in the verdict; stays up afterwards, unless it shall end, until it is cancelled or a program ends."""
     place: Workplace | None = None
     try:
-        place = fresh_workplace(wishes.config, other_ports=wishes.other_ports)
+        place = fresh_workplace(wishes.config, other_ports=wishes.other_ports, lis=wishes.lis)
         async with Troupe(place.folder, place.logs) as troupe:
             await bring_up(troupe, place, screen)
             verdict.orders = await _unless_one_dies(troupe, _story(place, screen, verdict.ledger, wishes.patience))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lab_sandbox.config import ConfigError, SandboxConfig, load_config
+from lab_sandbox.demo.connections import FOLDER, Connection, connect, connection
 from lab_sandbox.demo.ports import HOST, settled
 from lab_sandbox.demo.trouble import DemoError
 
@@ -28,6 +29,7 @@ class Workplace:
     folder: Path
     agent: dict[str, Any]
     service: SandboxConfig
+    way: Connection = FOLDER
 
     @property
     def agent_settings(self) -> Path:
@@ -41,13 +43,16 @@ class Workplace:
 
     @property
     def orders(self) -> Path:
-        """Where the agent puts orders for the laboratory system."""
-        return self.folder / str(self.agent["lis"]["folder"]["orders"])
+        """Where orders for the laboratory system are put, by the agent or by what brings them."""
+        return self._of_the_lis("orders")
 
     @property
     def results(self) -> Path:
         """Where the laboratory system puts results."""
-        return self.folder / str(self.agent["lis"]["folder"]["results"])
+        return self._of_the_lis("results")
+
+    def _of_the_lis(self, name: str) -> Path:
+        return self.lis / name if self.way.kind != "folder" else self.folder / str(self.agent["lis"]["folder"][name])
 
     @property
     def lis(self) -> Path:
@@ -75,10 +80,11 @@ class Workplace:
         return f"http://{HOST}:{self.agent['status']['port']}"
 
 
-def fresh_workplace(config: Path, *, other_ports: bool = False) -> Workplace:
+def fresh_workplace(config: Path, *, other_ports: bool = False, lis: str = "folder") -> Workplace:
     """Makes a working folder from the settings folder `config`; `DemoError` if that is not one.
 
-    `other_ports` takes free ports at once, so that several demos can start side by side.
+    `other_ports` takes free ports at once, so that several demos can start side by side; `lis` is how the laboratory system is
+    connected.
     """
     for name in (AGENT, SERVICE):
         if not (config / name).is_file():
@@ -89,9 +95,11 @@ def fresh_workplace(config: Path, *, other_ports: bool = False) -> Workplace:
     folder = Path(tempfile.mkdtemp(prefix="lab-demo-"))
     shutil.copytree(config, folder / "config")
     _move_ports(folder / "config", ports)
-    place = Workplace(folder, _toml(folder / "config" / AGENT), _service(folder / "config" / SERVICE))
+    way = connection(lis, folder, other_ports=other_ports)
+    connect(folder / "config" / AGENT, way)
+    place = Workplace(folder, _toml(folder / "config" / AGENT), _service(folder / "config" / SERVICE), way)
     for path in (place.orders, place.results, place.lis, place.logs):
-        path.mkdir(parents=True)
+        path.mkdir(parents=True, exist_ok=True)
     return place
 
 

@@ -98,6 +98,8 @@ def _lines(order: LabOrder) -> Rows:
             "item": line.item,
             "lab_code": line.lab_code,
             "caption": line.text,
+            "identifier": line.identifiers[0].value if line.identifiers else None,
+            "identifier_system": line.identifiers[0].system if line.identifiers else None,
             "ordered_at": line.ordered_at.isoformat(),
             "notes": "\n".join(line.notes) or None,
             "old_order_number": line.old_order_number,

@@ -116,6 +116,8 @@ def _lines(metadata: MetaData, prefix: str, orders: Table) -> Table:
         Column("item", String(_CODE), nullable=False, comment="code of the nomenclature"),
         Column("lab_code", String(_CODE), comment="the laboratory's own code"),
         Column("caption", Text),
+        Column("identifier", String(_NAME), comment="the partner's own number of the line"),
+        Column("identifier_system", String(_NAME)),
         Column("ordered_at", String(_MOMENT), nullable=False),
         Column("notes", Text),
         Column("old_order_number", String(_NAME)),

@@ -1,0 +1,154 @@
+"""The stand-in's HL7 v2: its messages as ORU^R01, and what an OML^O21 orders. Written for itself, with python-hl7 to read by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import count
+from typing import Any
+
+import hl7
+
+from lab_sandbox.partner.plain_json import Json
+
+_STATUS = {"registered": "I", "preliminary": "P", "partial": "A", "final": "F", "amended": "C"}
+_SYSTEMS = {"http://loinc.org": "LN", "http://snomed.info/sct": "SCT", "http://unitsofmeasure.org": "UCUM"}
+_ESCAPES = {"\\": "\\E\\", "|": "\\F\\", "^": "\\S\\", "&": "\\T\\", "~": "\\R\\", "\r": "\\X0D\\", "\n": "\\X0A\\"}
+
+
+def escaped(text: str) -> str:
+    """A text as one value."""
+    return "".join(_ESCAPES.get(char, char) for char in text)
+
+
+def order_of(message: hl7.Message) -> Json:
+    """An order in the words that the stand-in works with."""
+    lines: list[Json] = []
+    specimens: dict[str, Json] = {}
+    for segment in message:
+        match str(segment[0]):
+            case "ORC":
+                lines.append({"key": _at(segment, 2), "ordered_at": _time(_at(segment, 9)), "specimens": []})
+                requisition = _at(segment, 4)
+            case "OBR":
+                number = {"value": _at(segment, 18)}
+                lines[-1] |= {"item": _at(segment, 4, 4), "text": message.unescape(_at(segment, 4, 2)), "identifiers": [number]}
+            case "SPM":
+                name = _at(segment, 2)
+                specimens[name] = {"id": name, "collected_at": _time(_at(segment, 17))}
+                lines[-1]["specimens"].append(name)
+    return {
+        "key": str(message.segment("MSH")[10]),
+        "requisition": {"value": requisition},
+        "ordered_at": lines[0]["ordered_at"],
+        "lines": lines,
+        "specimens": list(specimens.values()),
+    }
+
+
+def result_of(message: Json, control_id: str, now: datetime) -> str:
+    """A report or a refusal as ORU^R01."""
+    head = f"MSH|^~\\&|STAND-IN|LAB|LAB-AGENT||{_stamp(now)}||ORU^R01^ORU_R01|{control_id}|P|2.5.1||||||UNICODE UTF-8"
+    body = _refusal(message) if message["kind"] == "refusal" else _report(message)
+    return "\r".join((head, "PID|1||STAND-IN", *body)) + "\r"
+
+
+def acknowledgement(message: hl7.Message, now: datetime) -> str:
+    """AA, with a number of ours for each line."""
+    header = message.segment("MSH")
+    lines = [str(one[2]) for one in message.segments("ORC")]
+    head = f"MSH|^~\\&|STAND-IN|LAB|LAB-AGENT||{_stamp(now)}||ORL^O22|{header[10]}|P|2.5.1"
+    numbers = (f"ORC|OK|{line}|S{line[1:]}" for line in lines)
+    return "\r".join((head, f"MSA|AA|{header[10]}", *numbers)) + "\r"
+
+
+def _refusal(message: Json) -> Iterator[str]:
+    for number, entry in enumerate(message["not_performed"], 1):
+        yield f"OBR|{number}|{entry['line']}||TEST"
+        yield f"SPM|1|||{'|' * 17}RH^{escaped(entry['reason'])}^HL70490"
+
+
+def _report(message: Json) -> Iterator[str]:
+    placer = "~".join(message.get("lines", ())) or message["order"]
+    times = _digits(message["effective"]), _digits(message["issued"])
+    name = escaped(message["report_id"])
+    yield f"OBR|1|{placer}|{name}|TEST^{name}|||{times[0]}|{'|' * 14}{times[1]}|||{_STATUS[message['status']]}"
+    number = count(1)
+    for one in message.get("observations", ()):
+        yield _observation(next(number), one)
+    for document in message.get("documents", ()):
+        title = escaped(document.get("title", ""))
+        yield f"OBX|{next(number)}|ED|PDF^{title}^L||^application^PDF^Base64^{document['content']}||||||F"
+
+
+def _observation(number: int, one: Json) -> str:
+    kind, value, unit = _value(one)
+    bounds = "~".join(map(_bounds, one.get("reference_ranges", ())))
+    flags = "~".join(one.get("flags", ()))
+    return f"OBX|{number}|{kind}|{_coded(one['code'])}||{value}|{unit}|{escaped(bounds)}|{flags}|||{_STATUS[one['status']]}"
+
+
+def _value(one: Json) -> tuple[str, str, str]:
+    """Type, value and unit."""
+    match next((name, value) for name, value in one.items() if name.startswith("value_")):
+        case "value_quantity", quantity:
+            return ("SN" if "comparator" in quantity else "NM"), _number(quantity), _unit(quantity)
+        case "value_codeable_concept", concept:
+            return "CWE", _coded(concept["coding"][0]), ""
+        case "value_range", span:
+            return "SN", f"^{span['low']['value']}^-^{span['high']['value']}", _unit(span["low"])
+        case "value_ratio", ratio:
+            return "SN", f"^{ratio['numerator']['value']}^:^{ratio['denominator']['value']}", ""
+        case "value_time", text:
+            return "TM", text.replace(":", ""), ""
+        case "value_date_time", text:
+            return "DTM", _digits(text), ""
+        case _, text:
+            return "ST", escaped(str(text)), ""
+
+
+def _number(quantity: Json) -> str:
+    return f"{quantity['comparator']}^{quantity['value']}" if "comparator" in quantity else str(quantity["value"])
+
+
+def _unit(quantity: Json) -> str:
+    return _coded({"code": quantity["code"], "system": quantity["system"]}) if "code" in quantity else ""
+
+
+def _coded(coding: Json) -> str:
+    return "^".join((escaped(coding["code"]), escaped(coding.get("display", "")), _SYSTEMS[coding["system"]]))
+
+
+def _bounds(bounds: Json) -> str:
+    return f"{bounds['low']['value']}-{bounds['high']['value']}" if "low" in bounds else f"<{bounds['high']['value']}"
+
+
+def _stamp(moment: datetime) -> str:
+    return f"{moment:%Y%m%d%H%M%S%z}"
+
+
+def _digits(text: str) -> str:
+    """A time of ISO 8601 as HL7 writes it, fractions of a second kept."""
+    moment = datetime.fromisoformat(text)
+    fraction = f".{moment.microsecond // 100:04d}" if moment.microsecond else ""
+    return f"{moment:%Y%m%d%H%M%S}{fraction}{moment:%z}"
+
+
+def _time(text: str) -> str | None:
+    if not text:
+        return None
+    zone = f"{text[-5:-2]}:{text[-2:]}"
+    plain = text[:-5].partition(".")[0]
+    return f"{plain[:4]}-{plain[4:6]}-{plain[6:8]}T{plain[8:10]}:{plain[10:12]}:{plain[12:14]}{zone}"
+
+
+def _at(segment: Any, field: int, component: int = 1) -> str:
+    """A component's text; empty if it is not there."""
+    if len(segment) <= field:
+        return ""
+    value = segment[field]
+    first = value[0] if len(value) else ""
+    if isinstance(first, str):
+        return first if component == 1 else ""
+    part = first[component - 1] if len(first) >= component else ""
+    return str(part)

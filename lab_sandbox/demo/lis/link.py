@@ -1,0 +1,71 @@
+"""How the stand-in is reached: by its two folders alone, or by a link that carries what lies in them over another way.
+
+Whatever the way, the stand-in itself works on folders: a link puts orders into the one and takes results out of the other.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from lab_sandbox.demo.lis.drop import TEMPORARY, drop
+from lab_sandbox.partner.plain_json import Json, decode, encode
+
+
+class Link(Protocol):
+    """A way to the agent."""
+
+    def turn(self) -> Iterator[str]:
+        """One round: takes what has come, brings what is to go; gives a line about each thing."""
+        ...
+
+    def close(self) -> None:
+        """Ends it."""
+        ...
+
+
+class NoLink:
+    """The agent uses the folders itself."""
+
+    def turn(self) -> Iterator[str]:
+        """Nothing to carry."""
+        return iter(())
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+def outgoing(results: Path) -> Iterator[tuple[Path, Json]]:
+    """The messages in the folder for results, oldest first, their documents within them."""
+    files = [file for file in results.glob("*.json") if not file.name.endswith(TEMPORARY)]
+    for file in sorted(files, key=lambda one: (one.stat().st_mtime_ns, one.name)):
+        yield file, _whole(decode(file.read_bytes()), results)
+
+
+def carried(file: Path) -> None:
+    """Removes a message that has arrived, and the documents that lay beside it."""
+    for document in decode(file.read_bytes()).get("documents", ()):
+        if "file" in document:
+            (file.parent / document["file"]).unlink(missing_ok=True)
+    file.unlink()
+
+
+def cancel(orders: Path, told: Json) -> None:
+    """Puts a withdrawal into the folder for orders; one that was not taken yet is joined."""
+    name = f"{told['order']}.cancel.json"
+    earlier = decode((orders / name).read_bytes())["lines"] if (orders / name).exists() else []
+    drop(orders, name, encode({**told, "lines": [*earlier, *told["lines"]]}))
+
+
+def _whole(message: Json, results: Path) -> Json:
+    documents = [_filled(one, results) for one in message.get("documents", ())]
+    return {**message, "documents": documents} if documents else message
+
+
+def _filled(document: Json, results: Path) -> Json:
+    if "file" not in document:
+        return document
+    rest = {key: value for key, value in document.items() if key != "file"}
+    return {**rest, "content": base64.b64encode((results / document["file"]).read_bytes()).decode("ascii")}
