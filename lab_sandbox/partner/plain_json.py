@@ -22,7 +22,7 @@ def decode(data: bytes) -> Any:
     """Read JSON, fractional numbers as `Decimal`. Raises `NotJsonError`."""
     try:
         return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ArithmeticError) as exc:
         raise NotJsonError(str(exc)) from exc
 
 
