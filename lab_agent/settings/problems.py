@@ -13,6 +13,9 @@ from pydantic_core import ErrorDetails
 from lab_agent.errors import Problem
 from lab_agent.settings.keys import find, tables, walk
 
+_WORDS = {"string_pattern_mismatch": "does not have the form that it must have"}
+"""What we say where the library would show a regular expression, or other words that only a programmer reads."""
+
 
 def problems_of(error: ValidationError, root: type[BaseModel], origins: Mapping[str, str]) -> tuple[Problem, ...]:
     """Give every error as a `Problem`, in the order of the settings file; values are never repeated."""
@@ -29,7 +32,7 @@ def _problem(error: ErrorDetails, root: type[BaseModel], origins: Mapping[str, s
         return Problem(shown, "there is no such key", _meant(location, root))
     if error["type"] == "missing":
         return Problem(shown, "is missing", _description(location, root))
-    what = error["msg"].removeprefix("Value error, ")
+    what = _WORDS.get(error["type"]) or error["msg"].removeprefix("Value error, ")
     mend = "" if error["type"] == "value_error" else _choice(error) or _description(location, root)
     return Problem(shown, what[:1].lower() + what[1:], mend)
 

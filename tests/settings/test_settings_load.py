@@ -109,6 +109,12 @@ def test_all_problems_come_at_once_each_with_its_mend(tmp_path):
     assert "auth_url" in found["exchange.oauth"]
 
 
+def test_a_value_of_the_wrong_form_is_told_in_words(tmp_path):
+    found = problems(written(tmp_path, VALID.replace("[store]", "[store]\nurl = 'mysql://x'")))
+    assert found["store.url"].startswith("does not have the form that it must have — Address of the database")
+    assert "^(" not in found["store.url"]
+
+
 def test_a_key_in_the_wrong_table_is_shown_its_place(tmp_path):
     found = problems(written(tmp_path, VALID + "[worker]\ncall_timeout = 5\n"))
     assert found["worker.call_timeout"] == "there is no such key — did you mean lis.call_timeout?"
