@@ -1,0 +1,108 @@
+"""The match desk and the mapping tables by command."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from lab_agent import bootstrap
+from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId, report_key
+from lab_agent.domain.journal import EffectKind, LineRecord, OrderRecord
+from lab_agent.domain.lifecycle import LineState, OrderState
+from lab_agent.domain.results import LabReport, ReportedObservation, ReportStatus
+from lab_agent.domain.values import Coding
+from lab_agent.mapping_tables import MappingShelf
+from lab_agent.settings.root import load_settings
+from lab_agent.steps.inbox import StoreInbox
+
+NOW = datetime(2026, 3, 3, tzinfo=UTC)
+ORDER = OrderKey("RORDER")
+
+
+@pytest.fixture
+def mapped(lab: Any) -> Any:
+    """A laboratory with tables that know one code, and an order at the LIS."""
+    folder = lab.folder / "mappings"
+    folder.mkdir()
+    (folder / "codes.csv").write_text("code,loinc\nHGB,718-7\n")
+    lab.config.write_text(lab.config.read_text() + f'[results]\nmappings = "{folder}"\n')
+    order = OrderRecord(
+        key=ORDER,
+        task_id=ResourceId("t"),
+        state=OrderState.HANDED_OVER,
+        seen_at=NOW,
+        changed_at=NOW,
+        patient_reference="patient/1",
+    )
+    line = LineRecord(
+        key=LineKey("L1"), order=ORDER, task_id=ResourceId("lt"), procedure_request_id=ResourceId("pr"), item="001.001",
+        state=LineState.ACCEPTED, changed_at=NOW,
+    )  # fmt: skip
+    lab.write(lambda uow: (uow.orders.add(order), uow.orders.add_line(line)))
+    return lab
+
+
+def arrive(lab: Any, name: str, code: str, order: str = ORDER) -> ReportKey:
+    """A report comes in, and is matched as the daemon would."""
+    value = ReportedObservation(code=Coding(code=code), value_string="x")
+    report = LabReport(report_id=name, status=ReportStatus.FINAL, order=order, effective=NOW, issued=NOW, observations=(value,))
+
+    class Clock:
+        def now(self) -> datetime:
+            return NOW
+
+    class Once:
+        async def run(self, work: Any) -> Any:
+            return await asyncio.to_thread(lab.write, work)
+
+    asyncio.run(StoreInbox(Once(), Clock(), "folder", lambda: None).accept(name, report))  # type: ignore[arg-type]
+    settings = load_settings(lab.config)
+    key = report_key("folder", name)
+    lab.write(lambda uow: bootstrap.matcher(settings, MappingShelf(settings.results.mappings)).match(uow, key, NOW))
+    return key
+
+
+def test_an_unmapped_code_is_found_mended_and_released(cli: Any, mapped: Any) -> None:
+    key = arrive(mapped, "one", "NEW")
+    assert cli("results", "list").code == 0  # and what the arrival logged is out of the way
+    assert [row["state"] for row in cli("results", "list", "--waiting", "--json").json()] == ["unmapped"]
+    checked = cli("mappings", "check")
+    assert checked.code == 1
+    assert "NEW" in checked.out
+    assert "add the missing rows" in cli("results", "show", key).out
+    with (mapped.folder / "mappings" / "codes.csv").open("a") as table:
+        table.write("NEW,6690-2\n")
+    assert [row["state"] for row in cli("mappings", "release", "--preview", "--json").json()] == ["matched"]
+    assert [row["state"] for row in cli("results", "list", "--waiting", "--json").json()] == ["unmapped"]
+    assert [row["state"] for row in cli("mappings", "release", "--by", "ann", "--json").json()] == ["matched"]
+    duties = mapped.write(lambda uow: uow.effects.of_order(ORDER))
+    assert [duty.kind for duty in duties] == [EffectKind.DELIVER]
+    assert cli("mappings", "check").code == 0
+
+
+def test_a_lost_result_is_matched_and_another_dismissed(cli: Any, mapped: Any) -> None:
+    lost, other = arrive(mapped, "lost", "HGB", "RNOBODY"), arrive(mapped, "other", "HGB", "RNOBODY")
+    assert cli("results", "release", lost, "--note", "go").code == 1
+    assert cli("results", "match", lost, "RWRONG", "--note", "x").code == 1
+    done = cli("results", "match", lost, ORDER, "--line", "L1", "--note", "on the form", "--by", "ann")
+    assert (done.code, "is matched now" in done.out) == (0, True)
+    gone = cli("results", "dismiss", other, "--note", "a test", "--by", "ann", "--json").json()
+    assert gone["reason"] == "dismissed by ann: a test"
+    again = cli("results", "dismiss", other, "--note", "twice")
+    assert again.code == 1
+    assert "does not wait" in again.err
+
+
+def test_bad_tables_are_named_by_row(cli: Any, mapped: Any) -> None:
+    (mapped.folder / "mappings" / "codes.csv").write_text("code,loinc\nHGB,718-8\n")
+    checked = cli("mappings", "check")
+    assert checked.code == 1
+    assert "codes.csv row 2, column loinc" in checked.err
+
+
+def test_nothing_refused_is_said(cli: Any, mapped: Any) -> None:
+    assert "No results were refused" in cli("results", "refused").out
+    assert "no open alert" in cli("results", "refused", "--seen", "folder").err
