@@ -1,4 +1,4 @@
-"""Why pre-analytics answers as it does, in lines for people (`lab-api explain`)."""
+"""Why pre-analytics answers as it does, in lines for people (`lab-agent preanalytics explain`)."""
 
 from __future__ import annotations
 
