@@ -1,0 +1,162 @@
+"""`orders judge`, `refuse`, `refuse-line`, `accept-line`: what a person sees of a judgement, and what they decide."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab_agent import exact_json
+from lab_agent.domain.ids import LineKey, OrderKey, ResourceId
+from lab_agent.domain.journal import LineRecord, OrderRecord
+from lab_agent.domain.lifecycle import LineState, OrderState
+from lab_agent.domain.received import ResourceRef
+from lab_agent.fhir.graph import OrderGraph
+from lab_agent.rules.judge import RULES
+from lab_agent.steps.identity import pack
+from tests.cli.conftest import Cli, Lab
+
+KEY = OrderKey("RJUDGED000000001")
+NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
+WIRE = Path(__file__).parents[1] / "fhir" / "order.json"
+SYSTEMS = {
+    'base_url = "http://127.0.0.1:9/"': 'base_url = "https://exchange.example/api/"',
+    'lab_codes_url = "http://codes.lab.example"': 'lab_codes_url = "https://lab.example/codes"\n'
+    'second_labels_system = "https://lab.example/second-labels"',
+    'laboratory = "our-guid"': 'laboratory = "lab-guid"',
+}
+
+
+def put_order(lab: Lab, state: OrderState, change: Any = None, **fields: Any) -> None:
+    text = lab.config.read_text(encoding="utf-8")
+    for old, new in SYSTEMS.items():
+        text = text.replace(old, new)
+    lab.config.write_text(text, encoding="utf-8")
+    wire = exact_json.loads(WIRE.read_bytes())
+    if change:
+        change(wire)
+    graph = OrderGraph(
+        base_url=wire["base_url"],
+        order_task=wire["order_task"],
+        line_tasks=tuple(wire["line_tasks"]),
+        resources={ResourceRef(*name.split("/")): body for name, body in wire["resources"].items()},
+        questionnaire_responses=tuple(wire["questionnaire_responses"]),
+    )
+    parts = graph.to_json()
+    record = OrderRecord(
+        key=KEY,
+        task_id=ResourceId("t1"),
+        state=state,
+        seen_at=NOW,
+        changed_at=NOW,
+        contract="C-100",
+        received=parts.medical,
+        **fields,
+    )
+
+    def write(uow: Any) -> None:
+        uow.orders.add(record)
+        uow.vault.put_identity(KEY, pack(parts.identification), at=NOW)
+
+    lab.write(write)
+
+
+def test_a_good_order_is_judged_from_the_journal_without_the_service(cli: Cli, lab: Lab) -> None:
+    put_order(lab, OrderState.HANDED_OVER)
+    assert cli("catalogue", "import", str(Path(__file__).parents[2] / "config" / "catalogue"), stdin="y\n").code == 0
+    told = cli("orders", "judge", KEY, "--json").json()
+    assert told["judged_from"] == "journal"
+    assert told["held_because"] is None
+    assert told["findings"] == []
+    assert len(told["accepted"]) == 2
+    assert len(told["silent"]) == len(RULES)
+
+
+def test_what_a_rule_says_is_told_with_its_place_its_reason_and_its_source(cli: Cli, lab: Lab) -> None:
+    def spoil(wire: dict[str, Any]) -> None:
+        wire["resources"]["ProcedureRequest/pr1"]["code"]["coding"][0]["code"] = "999.999"
+
+    put_order(lab, OrderState.HELD, spoil)
+    assert cli("catalogue", "import", str(Path(__file__).parents[2] / "config" / "catalogue"), stdin="y\n").code == 0
+    told = cli("orders", "judge", KEY, "--json").json()
+    (finding,) = [each for each in told["findings"] if each["rule"] == "line.item"]
+    assert finding["severity"] == "refuse"
+    assert finding["where"].startswith("ProcedureRequest[0].code")
+    assert "999.999 is not in the nomenclature" in finding["message"]
+    assert finding["source"]
+    shown = cli("orders", "judge", KEY)
+    assert shown.code == 0
+    assert "line.item" in shown.out
+
+
+def test_judging_writes_nothing(cli: Cli, lab: Lab) -> None:
+    put_order(lab, OrderState.HELD)
+    before = cli("orders", "show", KEY, "--json").out
+    cli("orders", "judge", KEY)
+    assert cli("orders", "show", KEY, "--json").out == before
+
+
+def test_an_order_that_was_never_fetched_is_told_so(cli: Cli, lab: Lab) -> None:
+    lab.write(lambda uow: uow.orders.add(OrderRecord(key=KEY, task_id=ResourceId("t"), seen_at=NOW, changed_at=NOW)))
+    done = cli("orders", "judge", KEY)
+    assert done.code == 1
+    assert "--fetch" in done.err
+
+
+def test_fetching_asks_the_service_and_says_that_it_is_away(cli: Cli, lab: Lab) -> None:
+    lab.write(lambda uow: uow.orders.add(OrderRecord(key=KEY, task_id=ResourceId("t"), seen_at=NOW, changed_at=NOW)))
+    done = cli("orders", "judge", KEY, "--fetch")
+    assert done.code == 1
+    assert "127.0.0.1" in done.err
+
+
+def test_a_held_order_is_refused_by_hand(cli: Cli, lab: Lab) -> None:
+    put_order(lab, OrderState.HELD)
+    assert cli("orders", "refuse", KEY, "--reason", "we never do this", "--by", "eve").code == 0
+    shown = cli("orders", "show", KEY, "--json").json()
+    assert shown["order"]["state"] == "refused"
+    assert {tuple(line["outputs"]) for line in shown["lines"]} == {("we never do this",)}
+    assert [effect["kind"] for effect in shown["effects"]] == ["line_task", "line_task"]
+    again = cli("orders", "refuse", KEY, "--reason", "again")
+    assert again.code == 1
+    assert "only a held order" in again.err
+
+
+@pytest.mark.parametrize(("command", "state"), [("refuse-line", "refused"), ("accept-line", "accepted")])
+def test_a_late_line_is_settled_by_hand(cli: Cli, lab: Lab, command: str, state: str) -> None:
+    put_order(lab, OrderState.HANDED_OVER)
+    line = LineRecord(
+        key=LineKey("LLATE"),
+        order=KEY,
+        task_id=ResourceId("late"),
+        procedure_request_id=ResourceId("pr9"),
+        state=LineState.HELD,
+        changed_at=NOW,
+    )
+    lab.write(lambda uow: uow.orders.add_line(line))
+    reason = ["--reason", "came too late"] if command == "refuse-line" else []
+    assert cli("orders", command, "LLATE", *reason, "--by", "eve").code == 0
+    shown = json.loads(cli("orders", "show", KEY, "--json").out)
+    assert [each["state"] for each in shown["lines"]] == [state]
+    assert shown["events"][-1]["by"] == "eve"
+    assert cli("orders", command, "LLATE", *reason).code == 1
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ('[rules.severities]\n"no.such-rule" = "warn"', "there is no such rule"),
+        ('[rules.severities]\n"order.contract-known" = "refuse"', "is not possible for it"),
+        ('[rules]\nmessages = "xx"', "xx.toml: cannot be read"),
+        ("[rules]\nlabel_pattern = '['", "no regular expression"),
+    ],
+)
+def test_the_daemon_refuses_rules_that_are_not_possible(cli: Cli, lab: Lab, setting: str, said: str) -> None:
+    text = lab.config.read_text(encoding="utf-8")
+    lab.config.write_text(f"{text}\n[status]\nport = 0\n{setting}\n", encoding="utf-8")
+    done = cli("run")
+    assert done.code != 0
+    assert said in done.err
