@@ -13,6 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -215,6 +216,18 @@ class AdapterContract(ABC):
                 await gathered(adapter, inbox, count)
                 await until(bench, 0)
         assert inbox.contents == [self.expected(version) for version in versions]
+
+    @on_a_bench
+    async def test_versions_out_of_order_all_arrive(self, bench: Bench) -> None:
+        """The second version before the first: both arrive, and telling which is newer is not the adapter's business."""
+        second, inbox = correction(make_report(11, make_order(11)), "2.50"), MemoryInbox()
+        versions = [replace(second, version=2), replace(correction(second, "2.40"), version=1)]
+        async with running(bench, inbox) as adapter:
+            for version in versions:
+                await bench.put_out(version)
+            await gathered(adapter, inbox, 2)
+            await until(bench, 0)
+        assert sorted(map(repr, inbox.contents)) == sorted(repr(self.expected(version)) for version in versions)
 
     @on_a_bench
     async def test_a_restart_in_the_middle_loses_and_doubles_nothing(self, bench: Bench) -> None:

@@ -1,0 +1,49 @@
+"""The demo's laboratory by HTTP and by staging tables: the agent's settings, the stand-in's ends, and the whole story."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lab_agent.bootstrap import adapters
+from lab_agent.settings.root import load_settings
+from lab_sandbox.demo.connections import KINDS, connection, link
+from lab_sandbox.demo.lis.stand_in import Folders
+from lab_sandbox.demo.programs import beside
+from lab_sandbox.demo.trouble import DemoError
+from lab_sandbox.demo.workplace import fresh_workplace
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_agents_settings_name_one_laboratory_system(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    place = fresh_workplace(ROOT / "config", other_ports=True, lis=kind)
+    monkeypatch.chdir(place.folder)
+    settings = load_settings(place.agent_settings)
+    (status,) = adapters(settings).statuses
+    assert (status.name, status.loaded, status.reason) == (kind, True, None)
+    assert settings.lis.default == kind
+    assert place.orders.is_dir()
+    assert place.results.is_dir()
+
+
+def test_an_unknown_way_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(DemoError, match="folder, http"):
+        connection("fax", tmp_path, other_ports=True)
+    folders = Folders(tmp_path / "orders", tmp_path / "results", tmp_path / "own")
+    with pytest.raises(DemoError, match="--by"):
+        link(["fax"], folders)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "folder"])
+def test_the_daily_flow(kind: str) -> None:
+    command = (beside("lab-sandbox"), "demo", "--once", "--json", "--other-ports", "--lis", kind)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    verdict = json.loads(done.stdout.splitlines()[-1])
+    assert verdict["ok"], done.stderr[-3000:]

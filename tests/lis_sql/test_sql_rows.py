@@ -1,0 +1,204 @@
+"""Rows both ways: an order is there whole or not at all, a bad result keeps its reason, another agent's claim holds."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, create_engine, insert, select, text, update
+
+from lab_agent.codec import dump_message, load_order
+from lab_agent.domain.ids import LineKey
+from lab_agent.domain.order import OrderPatient
+from lab_agent.domain.results import Accession, LabReceipt, LabReport
+from lab_agent.errors import LisRefusal, LisUnavailable
+from lab_agent.lis.sql import SqlAdapter, SqlSettings
+from lab_agent.lis.sql.ddl import DIALECTS, ddl
+from lab_agent.lis.sql.tables import Tables, make_tables
+from lab_agent.lis.testing import MemoryInbox, make_order, make_report
+
+REPORT = make_report(1, make_order(1))
+
+
+@dataclass
+class House:
+    engine: Engine
+    tables: Tables
+    adapter: SqlAdapter
+    inbox: MemoryInbox
+    url: str
+
+    def rows(self, table: Any) -> list[dict[str, Any]]:
+        with self.engine.connect() as connection:
+            return [dict(row) for row in connection.execute(select(table)).mappings()]
+
+    def put(self, **values: Any) -> int:
+        with self.engine.begin() as connection:
+            (number,) = connection.execute(insert(self.tables.results).values(ready=1, **values)).inserted_primary_key or (0,)
+            return int(number)
+
+    def fault(self, number: int) -> str | None:
+        (row,) = [row for row in self.rows(self.tables.results) if row["id"] == number]
+        told: str | None = row["fault"]
+        return told
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    url = f"sqlite:///{tmp_path / 'lis.db'}"
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        for statement in filter(str.strip, ddl("sqlite", "lab_").split(";")):
+            connection.execute(text(statement))
+    inbox = MemoryInbox()
+    adapter = SqlAdapter(SqlSettings.model_validate({"url": url, "time_zone": "Europe/Moscow"}), "sql")
+    await adapter.start(inbox)
+    yield House(engine, make_tables("lab_", None), adapter, inbox, url)
+    await adapter.stop()
+    engine.dispose()
+
+
+async def test_an_order_is_readable_column_by_column(house: House) -> None:
+    order = next(order for order in map(make_order, range(50)) if len(order.lines) > 1 and not order.patient.anonymous)
+    await house.adapter.submit(order)
+    (head,) = house.rows(house.tables.orders)
+    assert load_order(head["document"].encode()) == order
+    assert head["ordered_at"] == order.ordered_at.isoformat()
+    (patient,) = house.rows(house.tables.patients)
+    assert (patient["family"], patient["birth_date"]) == (order.patient.family, order.patient.birth_date)
+    assert [row["line_key"] for row in house.rows(house.tables.lines)] == [line.key for line in order.lines]
+    assert {row["quantity"] for row in house.rows(house.tables.containers)} == {"1.50"}
+    assert [row["answer"] for row in house.rows(house.tables.answers)] == [str(order.answers[0].values[0]).lower(), "0"]
+
+
+@pytest.mark.parametrize("where", ["patients", "order_lines", "line_specimens", "answers"])
+async def test_an_order_that_cannot_be_written_whole_is_not_written(house: House, where: str) -> None:
+    with house.engine.begin() as connection:
+        stop = f"create trigger stop before insert on lab_{where} begin select raise(abort, 'no'); end"
+        connection.execute(text(stop))
+    with pytest.raises(LisRefusal):
+        await house.adapter.submit(make_order(1))
+    assert house.rows(house.tables.orders) == []
+    assert await house.adapter.was_received(make_order(1).key) is False
+
+
+async def test_hostile_text_is_data_and_nothing_else(house: House) -> None:
+    order = replace(make_order(1), patient=OrderPatient(family="O'Sample'); drop table lab_orders; --", given=("\n\t|^~\\&",)))
+    await house.adapter.submit(order)
+    await house.adapter.cancel(order.key, (LineKey("L'1"),), "'; delete from lab_orders; --")
+    (patient,) = house.rows(house.tables.patients)
+    assert (patient["family"], patient["given"]) == (order.patient.family, order.patient.given[0])
+
+
+@pytest.mark.parametrize(
+    ("bad", "word"),
+    [
+        ({"document": "{"}, "JSON"),
+        ({"document": '{"kind": "report"}'}, "report_id"),
+        ({"kind": "fax"}, "kind"),
+        ({"report_id": "B1"}, "names no order"),
+        ({"report_id": "B1", "order_key": "R1", "status": "done", "effective_at": "2024-05-17T08:30:00Z"}, "status"),
+        ({"kind": "refusal", "order_key": "R1"}, "not_performed"),
+        ({"kind": "receipt", "order_key": "R1"}, "gives no number"),
+    ],
+)
+async def test_a_bad_row_keeps_its_reason_and_stops_no_other(house: House, bad: dict[str, Any], word: str) -> None:
+    number = house.put(**bad)
+    good = house.put(document=dump_message(REPORT).decode())
+    assert await house.adapter.collect() == 1
+    assert word in (house.fault(number) or "")
+    assert house.fault(good) is None
+    assert await house.adapter.collect() == 0
+    assert house.inbox.contents == [REPORT]
+
+
+async def test_a_mended_row_is_taken(house: House) -> None:
+    number = house.put(document="{")
+    await house.adapter.collect()
+    with house.engine.begin() as connection:
+        mended = {"document": dump_message(REPORT).decode(), "fault": None}
+        connection.execute(update(house.tables.results).where(house.tables.results.c.id == number).values(mended))
+    assert await house.adapter.collect() == 1
+
+
+async def test_a_row_that_is_not_ready_is_left_alone(house: House) -> None:
+    with house.engine.begin() as connection:
+        connection.execute(insert(house.tables.results).values(document=dump_message(REPORT).decode()))
+    assert await house.adapter.collect() == 0
+
+
+async def test_values_of_many_kinds_keep_their_digits(house: House) -> None:
+    head = {"report_id": "B1", "status": "final", "order_key": "R1", "effective_at": "2024-05-17T08:30:00"}
+    number = house.put(**head, issued_at="2024-05-17T09:00:00.123+05:00")
+    rows: list[dict[str, Any]] = [
+        {"code": "1", "value": "1.20", "unit": "g/L", "low": "0.90", "range_text": "from 0.90"},
+        {"code": "2", "value": "<5"},
+        {"code": "3", "value": "negative", "flag": "N"},
+        {"code": "4", "value_type": "text", "value": "5"},
+        {"code": "5", "value_type": "code", "value": "POS", "code_system": "urn:ours"},
+        {"code": "6", "value_type": "time", "value": "08:30:00"},
+    ]
+    with house.engine.begin() as connection:
+        for place, row in enumerate(rows):
+            connection.execute(insert(house.tables.values).values(result_id=number, position=place, **row))
+    assert await house.adapter.collect() == 1
+    (report,) = house.inbox.contents
+    assert isinstance(report, LabReport)
+    assert report.effective.isoformat() == "2024-05-17T08:30:00+03:00"
+    one, two, three, four, five, six = report.observations
+    assert str(one.value_quantity and one.value_quantity.value) == "1.20"
+    assert str(one.reference_ranges[0].low and one.reference_ranges[0].low.value) == "0.90"
+    assert two.value_quantity
+    assert (two.value_quantity.comparator, str(two.value_quantity.value)) == ("<", "5")
+    assert (three.value_string, three.flags, four.value_string) == ("negative", ("N",), "5")
+    assert five.value_codeable_concept
+    assert (five.code.system, five.value_codeable_concept.coding[0].code) == ("urn:ours", "POS")
+    assert str(six.value_time) == "08:30:00"
+
+
+async def test_numbers_come_later_as_a_receipt(house: House) -> None:
+    number = house.put(kind="receipt", order_key="R1", accession="A7")
+    with house.engine.begin() as connection:
+        for place, row in enumerate(({"number": "A7-1", "line_key": "L1"}, {"number": "T9", "barcode": "0042"})):
+            connection.execute(insert(house.tables.accessions).values(result_id=number, position=place, **row))
+    assert await house.adapter.collect() == 1
+    numbers = (Accession(number="A7-1", line="L1"), Accession(number="T9", barcode="0042"))
+    assert house.inbox.contents == [LabReceipt(order="R1", accession="A7", accessions=numbers)]
+
+
+async def test_another_agents_claim_holds_until_it_lapses(house: House) -> None:
+    number = house.put(document=dump_message(REPORT).decode())
+    results = house.tables.results
+    for claimed_at, taken in (("2999-01-01 00:00:00", 0), ("2020-01-01 00:00:00", 1)):
+        with house.engine.begin() as connection:
+            claim = "update lab_results set claimed_by = 'another', claimed_at = :at where id = :id"
+            connection.execute(text(claim), {"at": f"{claimed_at}.000000", "id": number})
+        assert await house.adapter.collect() == taken
+    (row,) = house.rows(results)
+    assert row["processed_at"]
+    assert row["claimed_by"] is None
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:////nowhere/at/all.db", "nonsense", "fantasy://host/db", "postgresql+psycopg://u@127.0.0.1:9/x"]
+)
+async def test_a_database_that_is_not_there_is_temporary_and_names_no_password(url: str) -> None:
+    adapter = SqlAdapter(SqlSettings.model_validate({"url": url}), "sql")
+    for call in (adapter.check(), adapter.submit(make_order(1)), adapter.was_received(make_order(1).key)):
+        with pytest.raises(LisUnavailable):
+            await call
+    await adapter.stop()
+
+
+async def test_missing_tables_are_a_sentence(tmp_path: Path) -> None:
+    adapter = SqlAdapter(SqlSettings.model_validate({"url": f"sqlite:///{tmp_path / 'empty.db'}"}), "sql")
+    with pytest.raises(LisUnavailable, match="answer"):
+        await adapter.check()
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_tables_can_be_said_in_every_dialect(dialect: str) -> None:
+    said = ddl(dialect, "x_", "staging" if dialect != "sqlite" else None)
+    assert said.count("CREATE TABLE") == 13
+    assert "x_orders" in said
