@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import get_args
@@ -14,6 +15,8 @@ GRANTS: tuple[str, ...] = get_args(Grant)
 _EVERY = frozenset(GRANTS)
 _WITH_PASSWORD = frozenset({"password", "basic"})
 _WITH_TOKENS = _EVERY - {"basic"}
+_SERVICE = frozenset({"base_url", "auth_url"})
+_ADDRESS = re.compile(r"https?://[^/@\s]+(/\S*)?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,15 @@ def _asked(question: Question, grant: str) -> str:
         answer = str(
             typer.prompt(question.text, default=default, hide_input=question.hidden, show_default=bool(default), err=True)
         )
-        if question.name != "grant" or answer in GRANTS:
+        if not (wish := _wish(question, answer.strip())):
             return answer
-        typer.echo(f"Please choose one of {', '.join(GRANTS)}.", err=True)
+        typer.echo(wish, err=True)
+
+
+def _wish(question: Question, answer: str) -> str:
+    """What to say to an answer that cannot hold, so that one slip does not cost all the others; empty where it can."""
+    if question.name == "grant" and answer not in GRANTS:
+        return f"Please choose one of {', '.join(GRANTS)}."
+    if question.name in _SERVICE and not _ADDRESS.match(answer):
+        return "Please write it as https://host/path."
+    return ""

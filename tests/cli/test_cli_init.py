@@ -126,6 +126,7 @@ def test_a_grant_that_is_none_is_wrong_usage(cli):
 
 def test_it_asks_for_what_was_not_given(cli):
     answers = [
+        "exchange.example/api",
         "https://exchange.example/api",
         "https://codes.example",
         "",
@@ -144,8 +145,9 @@ def test_it_asks_for_what_was_not_given(cli):
         "",
     ]
     given = [*words({"--client-secret": "secret"})]
-    done = cli("init", *given, "--ask", stdin="\n".join(answer for index, answer in enumerate(answers) if index != 8) + "\n")
+    done = cli("init", *given, "--ask", stdin="\n".join(answer for index, answer in enumerate(answers) if index != 9) + "\n")
     assert done.code == 0, done.err
+    assert "Please write it as https://host/path." in done.err
     assert "Please choose one of" in done.err
     settings = load_settings(Path("lab-agent.toml"), {})
     assert settings.exchange.oauth.redirect_uri == "http://127.0.0.1:8485/callback"
