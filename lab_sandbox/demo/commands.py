@@ -61,9 +61,10 @@ def stand_in_lis(
 ) -> None:
     """Run the stand-in laboratory system: it takes orders from one folder and drops made-up results into another.
 
-    `--by http --by PORT --by AGENT` carries what lies in them by HTTP, `--by sql --by DATABASE --by DDL` by staging tables.
+    `--by http --by PORT --by AGENT` carries what lies in them by HTTP, `--by hl7v2 --by PORT --by AGENTPORT` by HL7 v2,
+    `--by sql --by DATABASE --by DDL` by staging tables.
     """
-    habits = Habits(frozenset(staged or ()), frozenset(refused or ()))
+    habits = Habits(frozenset(staged or ()), frozenset(refused or ()), plain="hl7v2" in (by or ()))
     folders = Folders(orders, results, own)
     work(folders, habits, lambda: link(by or (), folders), interval=interval, patience=stage_patience, tell=typer.echo)
 

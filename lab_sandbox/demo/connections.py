@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab_sandbox.demo.lis.by_hl7 import Hl7Link
 from lab_sandbox.demo.lis.by_http import AGENT_SECRET, LIS_SECRET, HttpLink
 from lab_sandbox.demo.lis.by_sql import SqlLink
 from lab_sandbox.demo.lis.link import Link, NoLink
@@ -14,11 +15,12 @@ from lab_sandbox.demo.lis.stand_in import Folders
 from lab_sandbox.demo.ports import HOST, settled
 from lab_sandbox.demo.trouble import DemoError
 
-KINDS = ("folder", "http", "sql")
+KINDS = ("folder", "http", "hl7v2", "sql")
 DDL = "logs/staging-tables.log"
 """Where the statements that make the staging tables are: `lab-agent adapter sql ddl` writes them there."""
 _DATABASE = "lis/lis.db"
 _PORTS = (8485, 8486)
+_HL7_PORTS = (8487, 8488)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ def connection(kind: str, folder: Path, *, other_ports: bool) -> Connection:
             return FOLDER
         case "http":
             return _by_http(*settled(_PORTS, others=other_ports).values())
+        case "hl7v2":
+            return _by_hl7(*settled(_HL7_PORTS, others=other_ports).values())
         case "sql":
             table = f'[lis.sql]\nurl = "sqlite:///{_DATABASE}"\n'
             return Connection(kind, table, _options(kind, str(folder / _DATABASE), str(folder / DDL)))
@@ -67,17 +71,30 @@ def _by_http(lis: int, agent: int) -> Connection:
     return Connection("http", table, _options("http", str(lis), f"http://{HOST}:{agent}"))
 
 
+def _by_hl7(lis: int, agent: int) -> Connection:
+    table = (
+        '[lis.hl7v2]\nfolder = "lis/hl7v2"\nduplicates = "msh10"\nreconnect_wait = 0.5\n'
+        f'orders = {{ role = "client", host = "{HOST}", port = {lis} }}\n'
+        f'results = {{ role = "server", host = "{HOST}", port = {agent} }}\n'
+    )
+    return Connection("hl7v2", table, _options("hl7v2", str(lis), str(agent)))
+
+
 def link(words: Sequence[str], folders: Folders) -> Link:
     """The stand-in's end of a way, from the words of its `--by` options."""
     match list(words):
         case []:
             return NoLink()
+        case ["hl7v2", port, agent] if port.isdecimal() and agent.isdecimal():
+            return Hl7Link(folders, int(port), int(agent))
         case ["http", port, agent] if port.isdecimal():
             return HttpLink(folders, int(port), agent)
         case ["sql", database, ddl]:
             return SqlLink(folders, Path(database), Path(ddl))
         case _:
-            raise DemoError("say --by http --by PORT --by AGENT, or --by sql --by DATABASE --by DDL")
+            raise DemoError(
+                "say --by http --by PORT --by AGENT, --by hl7v2 --by PORT --by AGENTPORT, or --by sql --by DATABASE --by DDL"
+            )
 
 
 def _options(*words: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The stand-in by HL7 v2 over MLLP: takes orders on a port of its own, and sends results to the agent's until they are acknowledged."""
+"""The stand-in by HL7 v2 over MLLP: takes orders on a port of its own, and sends results to the agent until they are taken."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, BinaryIO
 
-import hl7
+import hl7  # type: ignore[import-untyped]
 
 from lab_sandbox.demo.lis.drop import drop
 from lab_sandbox.demo.lis.hl7_text import acknowledgement, order_of, result_of

@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import count
 from typing import Any
 
-import hl7
+import hl7  # type: ignore[import-untyped]
 
 from lab_sandbox.partner.plain_json import Json
 
@@ -99,12 +99,14 @@ def _value(one: Json) -> tuple[str, str, str]:
             return "SN", f"^{span['low']['value']}^-^{span['high']['value']}", _unit(span["low"])
         case "value_ratio", ratio:
             return "SN", f"^{ratio['numerator']['value']}^:^{ratio['denominator']['value']}", ""
-        case "value_time", text:
-            return "TM", text.replace(":", ""), ""
-        case "value_date_time", text:
-            return "DTM", _digits(text), ""
-        case _, text:
-            return "ST", escaped(str(text)), ""
+        case form, text:
+            return (*_written(form, str(text)), "")
+
+
+def _written(form: str, text: str) -> tuple[str, str]:
+    if form == "value_time":
+        return "TM", text.replace(":", "")
+    return ("DTM", _digits(text)) if form == "value_date_time" else ("ST", escaped(text))
 
 
 def _number(quantity: Json) -> str:

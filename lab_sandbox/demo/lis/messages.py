@@ -18,10 +18,14 @@ HAEMOLYSED = "The sample is haemolysed and cannot be measured"
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """Which tests are reported in stages (`staged`), and of which the stand-in refuses the sample (`refused`): item codes."""
+    """Which tests are reported in stages (`staged`), and of which the stand-in refuses the sample (`refused`): item codes.
+
+    `plain`: values are said in the forms that HL7 v2 has.
+    """
 
     staged: frozenset[str] = frozenset()
     refused: frozenset[str] = frozenset()
+    plain: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ from dataclasses import replace
 from lab_sandbox.demo.lis.messages import Message
 from lab_sandbox.partner.plain_json import Json
 
+_UNKNOWN = frozenset({"value_sampled_data", "value_period", "value_attachment", "id"})
+
 
 def plain(message: Message) -> Message:
     """The message in the forms of HL7 v2; a picture that is a value becomes a document of the report."""
@@ -14,14 +16,16 @@ def plain(message: Message) -> Message:
     if not seen:
         return message
     pictures = [one["value_attachment"] for one in seen if "value_attachment" in one]
-    body = {**message.body, "observations": [_plain(one) for one in seen if "value_attachment" not in one]}
+    body = {**message.body, "observations": [_plain(one) for one in seen]}
     if pictures:
         body["documents"] = [*body.get("documents", ()), *pictures]
     return replace(message, body=body)
 
 
 def _plain(observation: Json) -> Json:
-    said = {key: value for key, value in observation.items() if key not in {"value_sampled_data", "value_period", "id"}}
+    said = {key: value for key, value in observation.items() if key not in _UNKNOWN}
+    if "value_attachment" in observation:
+        said["value_string"] = "see the document"
     if "value_sampled_data" in observation:
         said["value_string"] = observation["value_sampled_data"]["data"]
     if "value_period" in observation:

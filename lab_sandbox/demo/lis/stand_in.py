@@ -14,6 +14,7 @@ from pathlib import Path
 
 from lab_sandbox.demo.lis.drop import drop
 from lab_sandbox.demo.lis.messages import Habits, Message, messages
+from lab_sandbox.demo.lis.plain import plain
 from lab_sandbox.partner.plain_json import Json, decode, encode
 
 ORDER_FILES = "*.json"
@@ -90,7 +91,8 @@ class StandIn:
     def _say(self, order: Json) -> Iterator[str]:
         """What is due about one order; what is not due yet stops what comes after it about the same line, not the others."""
         waiting: set[str] = set()
-        for message in messages(order, self._habits, self._clock()):
+        for said in messages(order, self._habits, self._clock()):
+            message = plain(said) if self._habits.plain else said
             report = message.body.get("report_id", message.name)
             if report in waiting or (self._folders.written / message.name).exists():
                 continue
