@@ -58,7 +58,7 @@ class Matcher:
         lines = uow.orders.lines(order.key)
         report = replace(report, order=order.key)
         if isinstance(message, LabReceipt):
-            return _numbered(uow, report, order, message, now)
+            return self._numbered(uow, report, order, message, now)
         coverage = cover(message, lines, codes_of(order))
         if coverage.problem:
             return _hold(uow, report, ReportState.UNMATCHED, now, coverage.problem)
@@ -66,6 +66,18 @@ class Matcher:
         if isinstance(message, LabRefusal):
             return _refused(uow, report, message, coverage, now)
         return self._reported(uow, Found(report, message, order, lines, coverage), now, waive=waive)
+
+    def _numbered(
+        self, uow: UnitOfWork, report: ReportRecord, order: OrderRecord, receipt: LabReceipt, now: datetime
+    ) -> ReportRecord:
+        """Write the laboratory's numbers, then match what came before them and names the order by one of them."""
+        numbered = _numbered(uow, report, order, receipt, now)
+        if numbered.state is ReportState.DELIVERED:
+            numbers = {receipt.accession, *(each.number for each in receipt.accessions)} - {None}
+            for early in [each for each in uow.reports.waiting() if each.state is ReportState.UNMATCHED]:
+                if _accession(early) in numbers:
+                    self.match(uow, early.key, now)
+        return numbered
 
     def _reported(self, uow: UnitOfWork, found: Found, now: datetime, *, waive: bool) -> ReportRecord:
         report, message, coverage = found.report, found.message, found.coverage
@@ -164,6 +176,11 @@ def _too_late(found: Found) -> str | None:
     if said and all(ended[key] in _GONE for key in found.coverage.lines):
         return "every line that it is about has ended as cancelled, and this is the first that is heard of this report"
     return None
+
+
+def _accession(report: ReportRecord) -> str | None:
+    message = load_message(report.body)
+    return None if isinstance(message, LabReceipt) else message.accession
 
 
 def _numbered(uow: UnitOfWork, report: ReportRecord, order: OrderRecord, receipt: LabReceipt, now: datetime) -> ReportRecord:

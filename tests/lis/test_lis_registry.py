@@ -1,5 +1,6 @@
 """Loading adapters: whatever is wrong becomes a status with a reason, and nothing is raised."""
 
+import re
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -122,3 +123,21 @@ def test_the_built_in_adapter_comes_through_the_same_door() -> None:
     assert good.source == "lab-agent"
     assert "lis.b.orders: is missing" in (bad.reason or "")
     assert "lis.b.results: is missing" in (bad.reason or "")
+
+
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        ("2", "wrong version: .* version 2 .* newer version of the agent"),
+        ("0", "newer version of the adapter"),
+        ("'1'", "no whole number"),
+    ],
+)
+def test_another_version_of_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, declared: str, words: str) -> None:
+    source = GOOD.replace("    idempotent", f"    contract_version = {declared}\n    idempotent")
+    assert re.search(words, reason(load(tmp_path, monkeypatch, source)))
+
+
+def test_the_version_of_this_contract_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    adapters = load(tmp_path, monkeypatch, GOOD.replace("    idempotent", "    contract_version = 1\n    idempotent"))
+    assert all(status.loaded for status in adapters.statuses)

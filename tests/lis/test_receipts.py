@@ -1,0 +1,135 @@
+"""The laboratory's own numbers: at the handover or later, of the order, its lines and its tubes; reports are found by them."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from lab_agent import codec
+from lab_agent.domain.ids import LineKey, ResourceId, report_key
+from lab_agent.domain.journal import LineRecord, OrderRecord, ReportRecord
+from lab_agent.domain.lifecycle import LineState, OrderState, ReportState
+from lab_agent.domain.results import Accession, LabMessage, LabReceipt, LabRefusal, NotPerformed
+from lab_agent.errors import DataInvalidError, LisOutcomeUnknown
+from lab_agent.lis.answers import receipt as checked
+from lab_agent.lis.testing import make_order
+from lab_agent.ports.lis import Receipt
+from lab_agent.ports.store import UnitOfWork
+from lab_agent.steps.match import Matcher
+from lab_agent.steps.receipts import receive
+from lab_agent.store.memory import MemoryStore
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+ORDER = next(
+    order for order in map(make_order, range(200)) if len(order.lines) > 2 and len({line.specimens for line in order.lines}) == 2
+)
+TUBES = {specimen.id: specimen.containers[0].barcode or "" for specimen in ORDER.specimens}
+MATCHER = Matcher(planning=None, documents=None)  # type: ignore[arg-type]  # neither is asked about receipts and refusals
+
+
+@pytest.fixture
+async def store() -> MemoryStore:
+    made = MemoryStore()
+
+    def write(uow: UnitOfWork) -> None:
+        medical, _ = codec.split_identity(ORDER)
+        start: dict[str, Any] = {"seen_at": NOW, "changed_at": NOW, "state": OrderState.HANDED_OVER, "lab_order": medical}
+        uow.orders.add(OrderRecord(key=ORDER.key, task_id=ResourceId("t"), **start))
+        for line in ORDER.lines:
+            at: dict[str, Any] = {"task_id": ResourceId(line.key), "changed_at": NOW, "state": LineState.ACCEPTED}
+            uow.orders.add_line(LineRecord(key=line.key, order=ORDER.key, **at))
+        uow.commit()
+
+    await made.run(write)
+    return made
+
+
+async def numbers(store: MemoryStore) -> tuple[str | None, dict[LineKey, str | None]]:
+    def read(uow: UnitOfWork) -> tuple[str | None, dict[LineKey, str | None]]:
+        return uow.orders.take(ORDER.key).accession, {line.key: line.accession for line in uow.orders.lines(ORDER.key)}
+
+    return await store.run(read)
+
+
+async def matched(store: MemoryStore, name: str, message: LabMessage) -> ReportRecord:
+    def write(uow: UnitOfWork) -> ReportRecord:
+        key = report_key("lis", name)
+        uow.reports.add(
+            ReportRecord(key=key, source="lis", message=name, received_at=NOW, changed_at=NOW, body=codec.dump_message(message))
+        )
+        MATCHER.match(uow, key, NOW)
+        uow.commit()
+        return uow.reports.take(key)
+
+    return await store.run(write)
+
+
+async def test_at_the_handover(store: MemoryStore) -> None:
+    first = ORDER.lines[0]
+    tubes = {barcode: f"T-{barcode}" for barcode in TUBES.values()}
+    receipt = Receipt(accession="A7", line_accessions={first.key: "A7-1"}, tube_accessions={**tubes, "unknown": "T0"})
+
+    def write(uow: UnitOfWork) -> None:
+        receive(uow, ORDER.key, receipt)
+        uow.commit()
+
+    await store.run(write)
+    expected = {line.key: f"T-{TUBES[line.specimens[0]]}" for line in ORDER.lines}
+    assert await numbers(store) == ("A7", {**expected, first.key: "A7-1"})
+    assert await store.run(lambda uow: uow.orders.by_accession("A7-1")) == (ORDER.key,)
+
+
+async def test_later_and_a_second_time(store: MemoryStore) -> None:
+    first, second, *_ = ORDER.lines
+    entries = (Accession(number="1", line=first.key), Accession(number="2", item=second.item))
+    record = await matched(store, "m1", LabReceipt(order=ORDER.key, accession="A7", accessions=entries))
+    assert (record.state, record.order) == (ReportState.DELIVERED, ORDER.key)
+    await matched(store, "m2", LabReceipt(order=ORDER.key, accessions=(Accession(number="3", line=first.key),)))
+    accession, lines = await numbers(store)
+    assert (accession, lines[first.key], lines[second.key]) == ("A7", "3", "2")
+
+
+async def test_a_number_of_nothing_is_held_in_sight_and_writes_nothing(store: MemoryStore) -> None:
+    entries = (Accession(number="1", line=ORDER.lines[0].key), Accession(number="2", barcode="nobody's"))
+    record = await matched(store, "m1", LabReceipt(order=ORDER.key, accession="A7", accessions=entries))
+    assert record.state is ReportState.UNMATCHED
+    assert "nobody's" in (record.reason or "")
+    accession, lines = await numbers(store)
+    assert accession is None
+    assert set(lines.values()) == {None}
+
+
+async def test_what_came_before_its_number_is_matched_by_it(store: MemoryStore) -> None:
+    refusal = LabRefusal(accession="A7", not_performed=(NotPerformed(reason="haemolysed"),))
+    assert (await matched(store, "m1", refusal)).state is ReportState.UNMATCHED
+    await matched(store, "m2", LabReceipt(order=ORDER.key, accession="A7"))
+    early = await store.run(lambda uow: uow.reports.take(report_key("lis", "m1")))
+    assert (early.state, early.order) == (ReportState.DELIVERED, ORDER.key)
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        ({"order": "R1"}, "gives no number"),
+        ({"accession": "A7"}, "names no order"),
+        ({"order": "R1", "accessions": [{"number": "1"}]}, "names nothing"),
+        ({"order": "R1", "accessions": [{"number": "1", "line": "L", "item": "I"}]}, "2 at once"),
+        ({"order": "R1", "accessions": [{"number": " ", "line": "L"}]}, "is empty"),
+    ],
+)
+def test_a_receipt_that_says_nothing_is_refused(body: dict[str, Any], word: str) -> None:
+    with pytest.raises(DataInvalidError, match=word):
+        codec.load_message(json.dumps({"kind": "receipt", **body}).encode())
+
+
+def test_a_receipt_survives_its_json() -> None:
+    receipt = LabReceipt(barcode="0042", accession="A7", accessions=(Accession(number="1", barcode="0042"),))
+    assert codec.load_message(codec.dump_message(receipt)) == receipt
+
+
+@pytest.mark.parametrize("wrong", [{"tube_accessions": {"1": ""}}, {"line_accessions": {"1": 7}}, {"accession": "a\nb"}])
+def test_numbers_that_are_no_short_text_leave_the_outcome_unknown(wrong: dict[str, Any]) -> None:
+    with pytest.raises(LisOutcomeUnknown):
+        checked(replace(Receipt(), **wrong), "lis")
