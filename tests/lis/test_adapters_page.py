@@ -7,9 +7,10 @@ import tomllib
 from pathlib import Path
 
 from lab_agent.codec import load_message, load_order
-from lab_agent.domain.results import LabRefusal, LabReport
+from lab_agent.domain.results import LabReceipt, LabRefusal, LabReport
 from lab_agent.lis import contract
 from lab_agent.lis.folder import FolderSettings
+from lab_agent.lis.folder.csv_settings import COLUMNS, CsvSettings
 from lab_agent.lis.shape import METHODS
 from lab_agent.lis.testing import AdapterContract
 
@@ -50,26 +51,27 @@ def test_the_example_passes_the_suite(tmp_path: Path) -> None:
 
 
 def test_the_json_is_what_is_read() -> None:
-    order, report, refusal = (block.encode() for block in blocks("json"))
+    order, report, refusal, receipt = (block.encode() for block in blocks("json"))
     assert load_order(order).lines
     read = load_message(report)
     assert isinstance(read, LabReport)
     assert str(read.observations[0].value_quantity.value) == "134.0"  # type: ignore[union-attr]
     assert isinstance(load_message(refusal), LabRefusal)
+    assert isinstance(load_message(receipt), LabReceipt)
 
 
 def test_the_tables_are_complete() -> None:
     named = set(re.findall(r"`(\w+)`", PAGE))
-    assert set(FolderSettings.model_fields) <= named
+    assert set(FolderSettings.model_fields) | set(CsvSettings.model_fields) | set(COLUMNS) <= named
     for method in METHODS:
         assert f"| `{method}(" in PAGE
 
 
 def test_the_defaults_are_those_of_the_settings() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| ([\d,]+) \|", PAGE, flags=re.MULTILINE))
-    assert set(rows) == {"settle", "document_wait", "max_result_bytes", "max_document_bytes", "batch"}
+    assert set(rows) == {"settle", "document_wait", "max_result_bytes", "max_document_bytes", "batch", "max_rows"}
     for name, value in rows.items():
-        assert FolderSettings.model_fields[name].default == float(value.replace(",", ""))
+        assert {**CsvSettings.model_fields, **FolderSettings.model_fields}[name].default == float(value.replace(",", ""))
 
 
 def test_the_settings_are_toml() -> None:
