@@ -82,6 +82,8 @@ class Deliver:
         uploader = Uploader(self.exchange, self.store, claim, delivery.order.key, key, looking)
         reader = self.planning.reader(delivery.order)
         delivery = await self._with_print(delivery)
+        if self.planning.unmapped(delivery.message):  # whoever released it may have mended the tables since we read them
+            await asyncio.to_thread(self.planning.mappings.reload)
         try:
             await self._plan(delivery, reader, {}, uploader)  # before anything is sent
         except DataInvalidError as exc:

@@ -13,6 +13,7 @@ from lab_sandbox.config import Counterparty
 from lab_sandbox.demo.cast import PASSWORD, USER, bring_up
 from lab_sandbox.demo.ledger import Ledger
 from lab_sandbox.demo.lis.run import local_now
+from lab_sandbox.demo.match_desk import MatchDesk
 from lab_sandbox.demo.programs import Troupe
 from lab_sandbox.demo.record import Record
 from lab_sandbox.demo.screen import Screen
@@ -91,7 +92,10 @@ async def _story(place: Workplace, screen: Screen, ledger: Ledger, patience: flo
     async with partner_client(account(place), grant="code") as client:
         screen.step("the clinic has signed in through the authorization site")
         clinic = Clinic(client, Labels(first=7_000_001), local_now, local_now().strftime("%y%m%d%H%M%S"))
-        return await tell(clinic, Record(place.lis), ledger, screen, patience)
+        orders = await tell(clinic, Record(place.lis), ledger, screen, patience)
+        if place.way.kind == "folder":
+            await MatchDesk(place, client, ledger, screen, patience).show()
+        return orders
 
 
 async def _unless_one_dies(troupe: Troupe, story: Coroutine[Any, Any, T]) -> T:

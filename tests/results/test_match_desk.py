@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from lab_agent import bootstrap
 from lab_agent.domain.ids import OrderKey, ReportKey
 from lab_agent.domain.lifecycle import OrderState, ReportState
 from lab_agent.domain.results import Document
 from lab_agent.domain.values import Coding, Quantity
 from lab_agent.errors import IllegalMoveError, StoreError
+from lab_agent.mapping_tables import MappingShelf
 from lab_agent.steps import result_desk as desk
 from lab_agent.steps.inbox import StoreInbox
 from lab_sandbox.faults.rule import FaultRule
@@ -88,8 +90,8 @@ async def test_a_table_that_changed_between_match_and_delivery_holds_the_report(
     held = await mapped.kept("m2")
     assert held.state is ReportState.UNMAPPED
     shutil.copy(SHIPPED / "codes.csv", folder)
-    mapped.mappings.reload()
-    await desk.release_mapped(mapped.store, mapped.matcher, by="ann", now=mapped.clock.now())
+    fresh = bootstrap.matcher(mapped.settings, MappingShelf(folder))  # another process released it: ours reads the tables again
+    await desk.release_mapped(mapped.store, fresh, by="ann", now=mapped.clock.now())
     await mapped.work()
     assert (await mapped.kept("m2")).state is ReportState.DELIVERED
 
