@@ -1,0 +1,136 @@
+"""Settings and mapping files: what is wrong is a reason that is shown, and the page and the example tell the truth."""
+
+import os
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from lab_agent.domain.results import ReportStatus
+from lab_agent.lis.hl7v2 import Hl7v2Settings
+from lab_agent.lis.hl7v2.fieldmap import default_map
+from lab_agent.lis.hl7v2.message import read_message
+from lab_agent.lis.hl7v2.outgoing import Writer
+from lab_agent.lis.hl7v2.shelf import Shelf
+from lab_agent.lis.registry import load_adapters
+from lab_agent.lis.testing import make_order, make_report
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "hl7v2.md").read_text()
+BASE = {"orders": {"role": "client", "port": 1}, "folder": "x", "duplicates": "msh10"}
+
+
+def reason(**keys: object) -> str:
+    adapters = load_adapters({"hl7v2": {**BASE, **keys}}, "hl7v2")
+    return adapters.statuses[0].reason or ""
+
+
+def test_it_is_found_through_the_entry_point() -> None:
+    assert reason() == ""
+    [status] = load_adapters({"hl7v2": BASE}, "hl7v2").statuses
+    assert status.idempotent is True
+
+
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        ({"duplicates": "perhaps"}, "duplicates"),
+        ({"encoding": "klingon"}, "code page"),
+        ({"encoding": "utf-16"}, "code page"),
+        ({"time_zone": "Moscow"}, "time zone"),
+        ({"orders": {"role": "client", "port": 0}}, "port of the LIS"),
+        ({"results": {"role": "server", "port": 1, "tls": {}}}, "tls.certificate"),
+        ({"results": {"role": "server", "port": 1, "allow": ["nowhere"]}}, "allow"),
+        ({"mapping": "/nowhere.toml"}, "cannot be read"),
+        ({"unknown": 1}, "unknown"),
+    ],
+)
+def test_bad_settings_are_a_reason(keys: dict[str, object], why: str) -> None:
+    assert why in reason(**keys)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[fields.PID]\n5 = '{patient.familly}'\n", "patient.familly"),
+        ("[fields.PID]\n8 = '{patient.sex|sexes}'\n", "[tables.sexes]"),
+        ("[fields.ZLBX]\n1 = 'x'\n", "no name of a segment"),
+        ("[fields.PID]\n300 = 'x'\n", "no field"),
+        ('[fields.PID]\n5 = "x\\rZZZ|1"\n', "control character"),
+        ("[orders.OML]\nline = ['ORC', 'ZXX']\n", "[fields.ZXX]"),
+        ("[results]\nline = ['OBR']\n", "no place"),
+        ("[tables.report_status]\nF = 'finished'\n", "finished"),
+        ("[result]\n", "result"),
+        ("not toml", "not TOML"),
+    ],
+)
+def test_bad_mapping_files_are_a_reason(tmp_path: Path, text: str, why: str) -> None:
+    (tmp_path / "map.toml").write_text(text)
+    assert why in reason(mapping=str(tmp_path / "map.toml"))
+
+
+def test_the_example_of_a_mapping_file_is_good() -> None:
+    settings = Hl7v2Settings.model_validate({**BASE, "mapping": ROOT / "config" / "hl7v2" / "mapping.toml"})
+    order = make_order(3)
+    message = read_message(Writer(settings).order(order, order.key, datetime.now(UTC)), "utf-8")
+    [first, *_] = [segment for segment in message.segments if segment.name == "ZLB"]
+    assert (first.text(1), first.text(2)) == (order.lines[0].key, order.contract)
+    assert "SPM" in {segment.name for segment in message.segments}
+
+
+def test_the_older_message_finds_a_place_for_all() -> None:
+    settings = Hl7v2Settings.model_validate({**BASE, "order_message": "ORM"})
+    order = make_order(3)
+    message = read_message(Writer(settings).order(order, order.key, datetime.now(UTC)), "utf-8")
+    obr = message.first("OBR")
+    assert message.kind == ("ORM", "O01")
+    assert obr
+    [specimen] = [one for one in order.specimens if one.id in order.lines[0].specimens]
+    assert (obr.text(15), obr.text(19)) == ("100", specimen.containers[0].barcode)
+
+
+def test_every_key_and_every_word_for_people_is_on_the_page_or_says_what_it_is() -> None:
+    for name, field in Hl7v2Settings.model_fields.items():
+        assert field.description, name
+    named = set(re.findall(r"`(\w+)`", PAGE))
+    must = {"duplicates", "acknowledgement", "answer_results", "time_zone", "encoding", "unencodable", "keep_days", "retry_codes"}
+    assert must <= named & set(Hl7v2Settings.model_fields)
+
+
+def test_the_page_names_the_places_of_the_map() -> None:
+    fields = default_map().fields
+    assert fields["ORC"][2] == fields["OBR"][2] == "{line.key}"
+    for place in re.findall(r"\| (?:line key|requisition|contract|old order number) \| (.+?) \|", PAGE):
+        for one in place.split(", "):
+            name, _, number = one.partition("-")
+            assert fields[name][int(number)], one
+
+
+def test_an_unknown_key_in_a_link_is_refused() -> None:
+    with pytest.raises(ValidationError):
+        Hl7v2Settings.model_validate({**BASE, "orders": {"role": "client", "port": 1, "hosst": "x"}})
+
+
+def test_the_shelf_forgets_in_time_and_keeps_values_until_they_are_final(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path / "own", keep_days=2)
+    shelf.open()
+    now = datetime.now(UTC)
+    old, young = (shelf.keep("refused", b"x", "why", now) for _ in range(2))
+    past = (now - timedelta(days=3)).timestamp()
+    for path in (old, old.with_suffix(".reason.txt")):
+        os.utime(path, (past, past))
+    shelf.clear()
+    assert not old.exists()
+    assert young.exists()
+    final = make_report(1, make_order(1))
+    early = replace(final, status=ReportStatus.PRELIMINARY)
+    shelf.remember(early)
+    kept = shelf.recall(early.report_id)
+    assert kept
+    assert kept.observations == early.observations
+    assert kept.documents == ()
+    shelf.remember(final)
+    assert shelf.recall(early.report_id) is None
