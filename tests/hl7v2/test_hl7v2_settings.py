@@ -19,7 +19,7 @@ from lab_agent.lis.registry import load_adapters
 from lab_agent.lis.testing import make_order, make_report
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "hl7v2.md").read_text()
+PAGE = (ROOT / "docs" / "adapters-hl7v2.md").read_text()
 BASE = {"orders": {"role": "client", "port": 1}, "folder": "x", "duplicates": "msh10"}
 
 
