@@ -141,7 +141,7 @@ def test_a_damaged_order_is_kept_whole_or_not_at_all(runner, kit, data):
 
 @pytest.mark.proof
 @given(data=st.data())
-@settings(max_examples=max(100, int(20_000 * SHARE)), **QUIET)
+@settings(max_examples=max(100, int(10_000 * SHARE)), **QUIET)
 def test_any_request_gets_a_documented_answer_at_length(runner, data):
     send_anything(runner, data)
 
