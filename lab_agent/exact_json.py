@@ -23,7 +23,7 @@ def loads(data: bytes | str) -> Any:
     """Read JSON; fractional numbers become `Decimal`. Raises `DataInvalidError` for what is not JSON."""
     try:
         return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ArithmeticError) as exc:
         raise DataInvalidError((Problem("document", f"not JSON: {exc}", "send one JSON value in UTF-8"),)) from exc
 
 
