@@ -144,7 +144,7 @@ class Hl7v2Settings(BaseModel):
     max_message_bytes: Annotated[int, Field(ge=1000)] = 50_000_000
     """Largest message that is read, in bytes."""
     keep: Literal["refused", "all"] = "refused"
-    """Which messages are kept as they came: those that we could not take, or all (they hold names: see docs/adapters-hl7v2.md)."""
+    """Which messages are kept as they came: those that we could not take, or all (they hold names; docs/adapters-hl7v2.md)."""
     keep_days: Annotated[int, Field(ge=1, le=3660)] = 30
     """Days for which they are kept."""
 
