@@ -9,6 +9,8 @@ from lab_agent.catalogue.items import Catalogue
 from lab_agent.catalogue.load import load
 from lab_agent.cli.checks import Line, Verdict, listed, wrong
 from lab_agent.errors import CatalogueError, CryptoError, Failure, LabAgentError, Problem, SettingsError
+from lab_agent.mappings.load import MappingsError
+from lab_agent.mappings.load import load as load_mappings
 from lab_agent.rules.judge import RULES, check_severities
 from lab_agent.rules.messages import messages_of
 from lab_agent.settings.masked import mask_address
@@ -23,6 +25,7 @@ async def check_here(settings: Settings, *, offline: bool) -> list[Line]:
         found += await _store(settings, offline=offline)
     found += _rules(settings)
     found += await asyncio.to_thread(_catalogue, settings)
+    found += await asyncio.to_thread(_mappings, settings)
     return found + await _adapters(settings, offline=offline)
 
 
@@ -53,6 +56,18 @@ async def _store(settings: Settings, *, offline: bool) -> list[Line]:
     except LabAgentError as exc:
         return wrong("store", exc)
     return [Line("store", Verdict.OK, f"{address}, schema as it should be")]
+
+
+def _mappings(settings: Settings) -> list[Line]:
+    folder = settings.results.mappings
+    if folder is None:
+        return []
+    try:
+        tables = load_mappings(folder)
+    except MappingsError as exc:
+        return wrong("mappings", exc)
+    rows = sum(len(table or ()) for table in (tables.codes, tables.units, tables.answers))
+    return [Line("mappings", Verdict.OK, f"{folder}, {rows} rows")]
 
 
 def _rules(settings: Settings) -> list[Line]:

@@ -42,8 +42,8 @@ from lab_sandbox.partner.plain_json import decode as loads
 from lab_sandbox.partner.reading import Report, order_status, reports
 from lab_sandbox.references import Ref
 from tests.results.legal import illegal
+from tests.simulation.orders import ACCOUNT, BASE
 
-BASE = "http://service.test:8480/"
 CODES = "http://codes.lab.example"
 ORDER = OrderKey("RORDER")
 NOW = datetime(2026, 3, 3, 10, tzinfo=UTC)
@@ -186,7 +186,7 @@ async def open_bench(results: dict[str, Any] | None = None, **more: Any) -> Asyn
     store, clock = MemoryStore(), Clock()
     transport = httpx.ASGITransport(app)
     async with (
-        partner_client(_account(), transport=httpx.ASGITransport(app)) as partner,
+        partner_client(ACCOUNT, transport=httpx.ASGITransport(app)) as partner,
         HttpClient(http_options(settings.exchange), transport=transport) as http,
     ):
         placed = placed_order(await _place(partner), f"{CODES}/labels")
@@ -217,23 +217,6 @@ def hb(value: str, **fields: Any) -> ReportedObservation:
     given: dict[str, Any] = {"id": "hb", "code": Coding(system=LOINC, code="718-7"),
                              "value_quantity": Quantity(value=Decimal(value), unit="g/dL")}  # fmt: skip
     return ReportedObservation(**{**given, **fields})
-
-
-def _account() -> Account:
-    return Account(
-        base_url=BASE,
-        auth_url=BASE.rstrip("/"),
-        login="clinic",
-        password="demo-clinic-password",
-        client_id="clinic-app",
-        client_secret="demo-clinic-secret",
-        redirect_uri="http://127.0.0.1:8484/callback",
-        guid=CLINIC_GUID,
-        laboratory=LABORATORY_GUID,
-        contract="C-100",
-        lab_codes_url=CODES,
-        second_labels_system=f"{CODES}/second-labels",
-    )
 
 
 async def _place(partner: PartnerClient) -> Json:
