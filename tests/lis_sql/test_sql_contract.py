@@ -62,7 +62,7 @@ class SqlBench:
     def write(self, message: LabMessage) -> None:
         results = self.tables.results
         with self.engine.begin() as connection:
-            if not self.as_rows or not isinstance(message, LabReport | LabRefusal):
+            if not self.as_rows or not isinstance(message, LabReport | LabRefusal) or not _fits_rows(message):
                 connection.execute(insert(results).values(document=dump_message(message).decode(), ready=1))
                 return
             head = _head(message)
@@ -78,6 +78,13 @@ class SqlBench:
             if self.schema:
                 connection.execute(text(f"drop schema {self.schema} cascade"))
         self.engine.dispose()
+
+
+def _fits_rows(message: LabReport | LabRefusal) -> bool:
+    """Columns have one unit for a value and its bounds; what has two goes as a document."""
+    observations = message.observations if isinstance(message, LabReport) else ()
+    pairs = [(one.value_quantity, one.reference_ranges[0].low) for one in observations]
+    return all(value and low and value.unit == low.unit for value, low in pairs)
 
 
 def _head(message: LabReport | LabRefusal) -> dict[str, Any]:
