@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -69,9 +70,8 @@ class Upkeep:
     async def reload(self) -> None:
         """Take over what has changed in the settings' folder, then serve what the store holds."""
         try:
-            await self._take()
-            await self.refresh()
-        except CatalogueError:
+            with suppress(CatalogueError):  # said in the log; what is in the store is served
+                await self._take()
             await self.refresh()
         except StoreError as exc:
             _log.warning("the store cannot be looked at", action="catalogue.away", reason=str(exc))
