@@ -160,3 +160,12 @@ def test_the_daemon_refuses_rules_that_are_not_possible(cli: Cli, lab: Lab, sett
     done = cli("run")
     assert done.code != 0
     assert said in done.err
+
+
+def test_reasons_are_told_in_the_language_of_the_settings(cli: Cli, lab: Lab) -> None:
+    put_order(lab, OrderState.HELD)
+    folder = Path(__file__).parents[2] / "config" / "messages"
+    text = lab.config.read_text(encoding="utf-8")
+    lab.config.write_text(f'{text}\n[rules]\nmessages = "de"\nmessages_folder = "{folder}"\n', encoding="utf-8")
+    told = cli("orders", "judge", KEY, "--json").json()
+    assert "Hier liegt kein Leistungsverzeichnis vor" in told["held_because"]
