@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab_agent.domain.results import LabMessage, LabReport
+from lab_agent.domain.results import LabMessage, LabRefusal, LabReport, ReportedObservation
 from lab_agent.lis.guard import GuardedAdapter
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
 from lab_agent.lis.testing import AdapterContract, Bench
@@ -59,9 +59,22 @@ class Hl7Contract(AdapterContract):
     def expected(self, message: LabMessage) -> LabMessage:
         """An ORU names neither our order's key nor a version; the report's name is the filler number and the test's code."""
         if isinstance(message, LabReport):
-            name = f"{message.report_id}/T"
-            return replace(message, order=None, version=None, report_id=name, accession=message.report_id)
+            name, seen = f"{message.report_id}/T", tuple(map(in_one_unit, message.observations))
+            return replace(message, order=None, version=None, report_id=name, accession=message.report_id, observations=seen)
+        assert isinstance(message, LabRefusal)
         return replace(message, order=None)
+
+
+def in_one_unit(one: ReportedObservation) -> ReportedObservation:
+    """OBX-6 is the unit of the value and of its range."""
+    assert one.value_quantity
+    unit = one.value_quantity.unit
+    ranges = (
+        replace(bounds, low=replace(bounds.low, unit=unit), high=replace(bounds.high, unit=unit))
+        for bounds in one.reference_ranges
+        if bounds.low and bounds.high
+    )
+    return replace(one, reference_ranges=tuple(ranges))
 
 
 class TestWeCallForOrdersAndListenForResults(Hl7Contract):
