@@ -45,9 +45,7 @@ class HostedDocuments:
         """The document; 304 if the client has it, 406 if it wants another format. Raises `Refused`."""
         found = await self.store.run(lambda uow: self._find(uow, address[:_LONGEST]))
         if found is None:
-            raise Refused(
-                404, "not-found", "document: there is none at this address — read the report again for its present one"
-            )
+            raise Refused(404, "not-found", "document: there is none at this address — read the report again for its present one")
         hosted, content = found
         if not takes(request.headers.getlist("accept"), hosted.content_type):
             said = f"Accept: the document is {hosted.content_type}, and there is no other format — ask for it or for */*"

@@ -80,13 +80,11 @@ async def killed_while_delivering(house: House, kills: int) -> None:
         wanted = ["1.20", *(value_of(version) for version in range(2, kills + 2))]
 
         async def all_there() -> bool:
-            return (await values(house, line))[-1] == wanted[-1] and not await waiting(house)
+            return (await issued(house, line))[-1] == issued_of(kills + 1) and not await waiting(house)
 
         await until(all_there, "the last version on the service", within=120)
         assert await values(house, line) == wanted
-        assert [each["issued"] for each in await history(house, "DiagnosticReport", f"rep-{line}")][1:] == [
-            issued_of(version) for version in range(2, kills + 2)
-        ]
+        assert (await issued(house, line))[1:] == [issued_of(version) for version in range(2, kills + 2)]
 
 
 def value_of(version: int) -> str:
@@ -119,6 +117,11 @@ async def waiting(house: House) -> bool:
 
 async def values(house: House, line: str) -> list[str]:
     return [str(each["valueQuantity"]["value"]) for each in await history(house, "Observation", f"rep-{line}")]
+
+
+async def issued(house: House, line: str) -> list[str]:
+    """Of the report, which is the commit point: it comes after its values."""
+    return [str(each["issued"]) for each in await history(house, "DiagnosticReport", f"rep-{line}")]
 
 
 async def history(house: House, kind: str, report: str) -> list[Json]:
