@@ -27,7 +27,7 @@ class Writer:
 
     def order(self, order: LabOrder, control_id: str, now: datetime) -> bytes:
         """Write an order. Raises `LisRefusal` where the code page has no place for a character."""
-        layout = self.settings.mapping.orders[self.settings.order_message]
+        layout = self.settings.field_map.orders[self.settings.order_message]
         once = order_words(order)
         lines = [self._header(layout, control_id, now, once), *self._group(layout.once[1:], once)]
         for number, line in enumerate(order.lines, 1):
@@ -37,7 +37,7 @@ class Writer:
 
     def cancel(self, lines: Sequence[LineKey], reason: str, control_id: str, now: datetime) -> bytes:
         """Write a withdrawal of lines."""
-        layout = self.settings.mapping.cancels[self.settings.order_message]
+        layout = self.settings.field_map.cancels[self.settings.order_message]
         written = [self._header(layout, control_id, now, {})]
         for number, key in enumerate(lines, 1):
             words: dict[str, Word] = {"line.n": str(number), "line.key": key, "cancel.reason": reason}
@@ -63,8 +63,8 @@ class Writer:
 
     def _header(self, layout: Layout, control_id: str, now: datetime, words: Words) -> str:
         fields = self.header(layout.type, control_id, now, _ACCEPT[self.settings.acknowledgement])
-        tables = self.settings.mapping.tables
-        own = {number: render_field(text, words, tables) for number, text in self.settings.mapping.fields["MSH"].items()}
+        tables = self.settings.field_map.tables
+        own = {number: render_field(text, words, tables) for number, text in self.settings.field_map.fields["MSH"].items()}
         return segment("MSH", fields | own)
 
     def _line(self, layout: Layout, order: LabOrder, number: int, line: OrderLine, once: Words) -> Iterator[str]:
@@ -83,9 +83,9 @@ class Writer:
 
     def _group(self, names: Sequence[str], words: Words) -> Iterator[str]:
         for name in names:
-            fields = self.settings.mapping.fields[name]
+            fields = self.settings.field_map.fields[name]
             if says_anything(fields, words):
-                tables = self.settings.mapping.tables
+                tables = self.settings.field_map.tables
                 rendered = {number: render_field(text, words, tables) for number, text in fields.items()}
                 yield segment(name.partition(".")[0], rendered)
 

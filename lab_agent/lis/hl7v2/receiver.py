@@ -95,7 +95,7 @@ class Receiver:
 
     async def _kept(self, message: Message, data: bytes) -> Verdict:
         """Put every part into the inbox."""
-        results = Results(Reader(self.settings.mapping, self.settings.zone), self.shelf.recall)
+        results = Results(Reader(self.settings.field_map, self.settings.zone), self.shelf.recall)
         parts = await asyncio.to_thread(results.read, message)
         name = _name(message, data)
         problems = [problem for part in parts if (problem := await self._part(name, part))]

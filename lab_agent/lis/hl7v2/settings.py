@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from zoneinfo import ZoneInfo, available_timezones
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SkipValidation, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from lab_agent.lis.hl7v2.charset import UnknownCharsetError, hl7_name, python_name
 from lab_agent.lis.hl7v2.fieldmap import FieldMap, default_map, load_map
@@ -26,14 +26,6 @@ def _codec(value: str) -> str:
         return python_name(value)
     except UnknownCharsetError:
         raise ValueError("is no code page that is known here, such as utf-8, cp1251 or iso-8859-5") from None
-
-
-def _map(value: Any) -> FieldMap:
-    if isinstance(value, FieldMap):
-        return value
-    if not isinstance(value, str | Path):
-        raise ValueError("is no path of a mapping file")  # noqa: TRY004 — pydantic wants a ValueError
-    return load_map(Path(value))
 
 
 class TlsSettings(BaseModel):
@@ -125,7 +117,7 @@ class Hl7v2Settings(BaseModel):
     """MSH-5."""
     receiving_facility: str = ""
     """MSH-6."""
-    mapping: Annotated[SkipValidation[FieldMap], BeforeValidator(_map)] = Field(default_factory=default_map)
+    mapping: Path | None = None
     """A mapping file (TOML) that is laid over the map which comes with the adapter."""
     retry_codes: tuple[str, ...] = ("206", "207")
     """ERR-3 codes with which the LIS says that it may work later (application record locked, internal error)."""
@@ -148,11 +140,19 @@ class Hl7v2Settings(BaseModel):
     keep_days: Annotated[int, Field(ge=1, le=3660)] = 30
     """Days for which they are kept."""
 
+    _field_map: FieldMap = PrivateAttr(default_factory=default_map)
+
     @model_validator(mode="after")
-    def _fits(self) -> Hl7v2Settings:
-        if self.order_message not in self.mapping.orders or self.order_message not in self.mapping.cancels:
-            raise ValueError(f"the mapping has no layout for {self.order_message}")
+    def _with_map(self) -> Hl7v2Settings:
+        """Read the mapping file once, here, so that what is wrong in it is a fault of the settings."""
+        if self.mapping is not None:
+            self._field_map = load_map(self.mapping)
         return self
+
+    @property
+    def field_map(self) -> FieldMap:
+        """The map that comes with the adapter, with the laboratory's own laid over it."""
+        return self._field_map
 
     @property
     def zone(self) -> ZoneInfo | None:
