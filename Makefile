@@ -1,15 +1,16 @@
 # Two commands do everything on a fresh machine with Python 3.11+ and make:
-#   make demo [ONCE=1] [LIS=folder]   the daily flow, live, on this machine alone
+#   make demo [ONCE=1] [LIS=hl7v2]   the daily flow, live, on this machine alone
 #   make test                         formatting, types, import rules and the test suite
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= 2
+LIS ?= folder
 
 .PHONY: demo test proof lint lock clean
 
 demo: .venv/.run
-	$(BIN)/lab-sandbox demo $(if $(ONCE),--once)
+	$(BIN)/lab-sandbox demo --lis $(LIS) $(if $(ONCE),--once)
 
 test: lint
 	$(BIN)/python -m pytest -n $(JOBS) -m "not proof"

@@ -16,7 +16,7 @@ from lab_agent.domain.ids import worker_name
 from lab_agent.domain.journal import EffectKind
 from lab_agent.domain.retry import Backoff
 from lab_agent.domain.systems import Systems
-from lab_agent.errors import SettingsError
+from lab_agent.errors import Failure, SettingsError
 from lab_agent.exchange.client import ExchangeClient, http_options
 from lab_agent.exchange.tokens import Authenticator
 from lab_agent.http import HttpClient
@@ -30,7 +30,7 @@ from lab_agent.ports.views import Views
 from lab_agent.rules.judge import check_severities
 from lab_agent.rules.messages import messages_of
 from lab_agent.settings.root import Settings
-from lab_agent.steps.adapters import AdapterSource
+from lab_agent.steps.adapters import AdapterSource, NoAdapters
 from lab_agent.steps.catch import Catch
 from lab_agent.steps.collect import Collect
 from lab_agent.steps.deliver import Deliver
@@ -39,6 +39,7 @@ from lab_agent.steps.handover import CancelInLis, HandOver
 from lab_agent.steps.housekeeping import Housekeeping
 from lab_agent.steps.inbox import StoreInbox
 from lab_agent.steps.judging import Judging
+from lab_agent.steps.late_lines import LateLines
 from lab_agent.steps.look import LookAtOrder
 from lab_agent.steps.match import Match, Matcher
 from lab_agent.steps.planning import Planning
@@ -120,9 +121,7 @@ async def connect(
                 exchange=exchange(ExchangeClient(settings.exchange, http, authenticator)),
                 authenticator=authenticator,
                 adapters=adapters(settings),
-                catalogues=CatalogueShelf(
-                    opened, settings.api.catalogue, timedelta(seconds=settings.api.cache_lifetime), clock
-                ),
+                catalogues=CatalogueShelf(opened, settings.api.catalogue, timedelta(seconds=settings.api.cache_lifetime), clock),
                 mappings=MappingShelf(settings.results.mappings),
                 metrics=Metrics(),
                 owner=owner,
@@ -163,7 +162,7 @@ def handlers(parts: Parts, adapters: AdapterSource) -> dict[EffectKind, Handler]
             DocumentRoom(settings.results),
             settings.api.public_url if settings.results.documents == "host" else None,
         ),
-        TaskUpdates(exchange, store, clock),
+        TaskUpdates(exchange, store, clock, late_lines(parts)),
     ]
     return {kind: handler for handler in made for kind in handler.kinds}
 
@@ -183,6 +182,11 @@ def planning(settings: Settings, mappings: MappingShelf) -> Planning:
 def matcher(settings: Settings, mappings: MappingShelf) -> Matcher:
     """What finds the order of a report; also for the desk."""
     return Matcher(planning(settings, mappings), DocumentRoom(settings.results))
+
+
+def late_lines(parts: Parts) -> LateLines:
+    """What finds the lines that come after their order was judged."""
+    return LateLines(parts.exchange, parts.store, parts.clock, parts.settings.exchange.base_url)
 
 
 def judging(parts: Parts) -> Judging:
@@ -222,9 +226,10 @@ def make_worker(
 ) -> Worker:
     """The daemon's worker. `side_tasks` run beside it by name, until it ends; one that ends by itself stops it."""
     settings, store, clock = parts.settings, parts.store, parts.clock
-    lis: AdapterSource = parts.adapters if adapters is None else adapters
-    outages = Outages(store, clock)
     observe = settings.worker.mode == "observe"
+    # Observing writes nothing anywhere, so no laboratory system is even started: one that pushes would be acknowledged (law 10).
+    lis: AdapterSource = NoAdapters() if observe else parts.adapters if adapters is None else adapters
+    outages = Outages(store, clock, lambda: _answers(parts.exchange))
     engine = Engine(
         store=store,
         clock=clock,
@@ -254,11 +259,11 @@ def make_worker(
         "collect": (settings.lis.collect_interval, Collect(lis, watch.told).run),
         "reconcile": (
             settings.worker.reconcile_interval,
-            Reconcile(parts.exchange, store, clock, settings.exchange.base_url).run,
+            Reconcile(parts.exchange, store, clock, late_lines(parts)).run,
         ),
         "housekeeping": (HOUSEKEEPING_EVERY, Housekeeping(store, clock, settings.retention).run),
     }
-    if observe:  # nothing is written anywhere: neither results taken from the LIS nor orders withdrawn there
+    if observe:
         rounds = {"poll": rounds["poll"]}
     return Worker(
         groups=groups,
@@ -269,3 +274,12 @@ def make_worker(
         side_tasks=side_tasks or {},
         drain_timeout=settings.worker.drain_timeout,
     )
+
+
+async def _answers(exchange: Exchange) -> bool:
+    """Whether the service answers a harmless question."""
+    try:
+        await exchange.check()
+    except Failure:
+        return False
+    return True

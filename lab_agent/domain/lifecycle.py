@@ -83,7 +83,7 @@ ORDER_MOVES = _moves(
     held        -> fetched refused withdrawn closed
     fetched     -> held handed_over refused withdrawn
     handed_over -> reported withdrawn
-    reported    -> closed withdrawn
+    reported    -> handed_over closed withdrawn
     refused     -> closed withdrawn
     withdrawn   -> closed
     closed      ->

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
+from lab_agent.errors import LisUnavailable
 from lab_agent.ports.lis import Lis
 
 
@@ -18,3 +19,15 @@ class AdapterSource(Protocol):
     def running(self) -> Iterator[tuple[str, Lis]]:
         """Those that could be loaded, with their names."""
         ...
+
+
+class NoAdapters:
+    """No laboratory system at all: what a worker has that only observes."""
+
+    def get(self, name: str | None = None) -> Lis:
+        """Raise `LisUnavailable`: there is none."""
+        raise LisUnavailable(f"this worker only observes; the laboratory system {name or 'of its orders'} is not spoken to")
+
+    def running(self) -> Iterator[tuple[str, Lis]]:
+        """Give none."""
+        return iter(())

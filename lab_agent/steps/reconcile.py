@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import structlog
 
 from lab_agent.domain.effects import TERMINAL_TASK_STATUSES
-from lab_agent.domain.ids import OrderKey, ResourceId, line_key
-from lab_agent.domain.journal import Alert, EffectKind, Event, LineRecord, OrderRecord
-from lab_agent.domain.lifecycle import ENDED_LINES, LineState, OrderState
-from lab_agent.errors import ServiceRefusal
-from lab_agent.fhir.read import receive
+from lab_agent.domain.ids import OrderKey, ResourceId
+from lab_agent.domain.journal import EffectKind, LineRecord, OrderRecord
+from lab_agent.domain.lifecycle import ENDED_LINES, OrderState
+from lab_agent.errors import LabAgentError, StoreUnreachableError, TemporaryFailure
 from lab_agent.fhir.write import task_status
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.exchange import Exchange, Json
+from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.store import Store, UnitOfWork
-from lab_agent.steps.fetch import fetch_graph
 from lab_agent.steps.follow import follow
-from lab_agent.steps.withdrawal import late_alert, withdraw_line, withdraw_order
+from lab_agent.steps.late_lines import LateLines, hold_late_line
+from lab_agent.steps.withdrawal import withdraw_line, withdraw_order
 
 log = structlog.get_logger(__name__)
 
@@ -36,7 +34,7 @@ class Reconcile:
     exchange: Exchange
     store: Store
     clock: Clock
-    service: str
+    late_lines: LateLines
 
     async def run(self) -> int:
         """Go round all open orders once; how many were looked at. Raises what the exchange port raises when it is away."""
@@ -44,47 +42,33 @@ class Reconcile:
         looked = 0
         while orders := await self._page(after):
             for order in orders:
-                looked += await self._look_at(order)
+                looked += await self._try(order)
             after = orders[-1].key
         return looked
+
+    async def _try(self, order: OrderRecord) -> bool:
+        """Look at one order; what is wrong with it alone is told, and the others go on (law 9)."""
+        try:
+            return await self._look_at(order)
+        except (TemporaryFailure, StoreUnreachableError):
+            raise
+        except LabAgentError as exc:
+            log.warning("order not reconciled", action="reconcile_failed", order=order.key, reason=str(exc))
+            return False
 
     async def _page(self, after: OrderKey | None) -> tuple[OrderRecord, ...]:
         return await self.store.run(lambda uow: uow.orders.open_orders(limit=PAGE, after=after))
 
     async def _look_at(self, order: OrderRecord) -> bool:
-        """Look at one order. One that cannot be read any more is told of and left; the others go on (law 9)."""
+        """Look at one order, if it has been judged. Raises what the ports raise."""
         if order.state in _NOT_YET_JUDGED:
             return False
-        try:
-            order_status = task_status((await self.exchange.read("Task", order.task_id)).body)
-            tasks = await self.exchange.line_tasks(order.task_id)
-            late = await self._late_lines(order, tasks)
-        except ServiceRefusal as refusal:
-            log.warning("order unreadable", action="reconcile_unreadable", order=order.key, reason=str(refusal))
-            return False
+        order_status = task_status((await self.exchange.read("Task", order.task_id)).body)
+        tasks = await self.exchange.line_tasks(order.task_id)
+        late = await self.late_lines.among(order.key, tasks)
         statuses = {str(task.get("id")): task_status(task) for task in tasks}
         await self.store.run(lambda uow: self._compare(uow, order.key, order_status, statuses, late))
         return True
-
-    async def _late_lines(self, order: OrderRecord, tasks: Sequence[Json]) -> tuple[LineRecord, ...]:
-        """Open lines that the journal does not know, with what can be told of them."""
-        known = await self.store.run(lambda uow: {line.task_id for line in uow.orders.lines(order.key)})
-        new = [task for task in tasks if task.get("id") not in known and task_status(task) not in TERMINAL_TASK_STATUSES]
-        return tuple([await self._late_line(order, task) for task in new])
-
-    async def _late_line(self, order: OrderRecord, task: Json) -> LineRecord:
-        task_id = ResourceId(str(task.get("id")))
-        graph = await fetch_graph(self.exchange, self.service, {}, [task])
-        request = receive(graph).lines[0].request
-        return LineRecord(
-            key=line_key(self.service, task_id),
-            order=order.key,
-            task_id=task_id,
-            procedure_request_id=ResourceId(request.ref.id) if request else None,
-            item=next((coding.code for coding in request.code.coding), None) if request else None,
-            state=LineState.HELD,
-            changed_at=self.clock.now(),
-        )
 
     def _compare(
         self,
@@ -97,7 +81,7 @@ class Reconcile:
         now = self.clock.now()
         order = uow.orders.take(key)
         for line in late if order.state in _MAY_GROW else ():
-            self._hold_late_line(uow, line)
+            hold_late_line(uow, line, now)
         busy = {effect.subject for effect in uow.effects.of_order(key) if effect.kind in _WRITES_TASKS}
         if _ended_by_others(order_status, order.sent_statuses) and key not in busy and order.state is not OrderState.WITHDRAWN:
             withdraw_order(uow, key, now, f"the order-level Task was set to {order_status} by somebody else")
@@ -110,17 +94,6 @@ class Reconcile:
                 withdraw_line(uow, known.key, now, f"its Task was set to {status} by somebody else")
         follow(uow, key, now)
         uow.commit()
-
-    def _hold_late_line(self, uow: UnitOfWork, line: LineRecord) -> None:
-        """A line that came after the order was judged is held in sight: the laboratory has the order without it."""
-        if uow.orders.line(line.key) is not None:
-            return
-        now = self.clock.now()
-        uow.orders.add_line(line)
-        text = f"line {line.key} (Task {line.task_id}) came after the order had been judged; it is held"
-        uow.book.tell(Event(order=line.order, at=now, action="late_line", text=text))
-        mend = f"enter it in the laboratory system and run `lab-agent orders accept-line {line.key}`, or refuse-line"
-        uow.book.open_alert(Alert(key=late_alert(line.key), text=f"order {line.order}: {text}; {mend}", opened_at=now))
 
 
 def _ended_by_others(status: str | None, ours: tuple[str, ...]) -> bool:

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import ClassVar
 
 import structlog
 
 from lab_agent.domain.effects import REQUESTED, TERMINAL_TASK_STATUSES
 from lab_agent.domain.ids import LineKey, OrderKey, ResourceId
-from lab_agent.domain.journal import Effect, EffectKind, Event
+from lab_agent.domain.journal import Effect, EffectKind, Event, LineRecord
+from lab_agent.domain.lifecycle import ENDED_LINES, OrderState
 from lab_agent.errors import PermanentFailure, StaleVersion, StoreError, TemporaryFailure
 from lab_agent.fhir.write import task_is, task_status, task_update
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.store import Store, UnitOfWork
-from lab_agent.steps.follow import close, follow
+from lab_agent.steps.follow import close, follow, order_task_status
 from lab_agent.steps.handler import Claim, Conclusion
+from lab_agent.steps.late_lines import LateLines, hold_late_line
 from lab_agent.steps.withdrawal import withdraw_line, withdraw_order
 
 log = structlog.get_logger(__name__)
 
 CONFLICTS = 3
 """How often a conflict is answered by reading again before the effect waits its turn."""
+LATE_LINES_AGAIN = timedelta(minutes=1)
+"""How long an order-level Task waits before it is looked at again whether its late lines have ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +47,14 @@ class TaskUpdates:
     exchange: Exchange
     store: Store
     clock: Clock
+    late_lines: LateLines
 
     kinds: ClassVar[frozenset[EffectKind]] = frozenset({EffectKind.LINE_TASK, EffectKind.ORDER_TASK})
 
     async def do(self, claim: Claim) -> Conclusion:
         """Read the Task; where it is not so yet and nobody else has decided otherwise, make it so."""
+        if unfinished := await self._unfinished(claim):
+            return unfinished
         for _ in range(CONFLICTS):
             wish = await self.store.run(lambda uow: _wish(uow, claim.effect))
             saved = await self.exchange.read("Task", wish.task_id)
@@ -73,6 +81,36 @@ class TaskUpdates:
         raise TemporaryFailure(f"the Task was changed by somebody else {CONFLICTS} times while we wrote it")
 
     look = do  # reading first is the look
+
+    async def _unfinished(self, claim: Claim) -> Conclusion | None:
+        """Let the order-level Task wait while a line of its order is open: one that came late would be lost with its end."""
+        effect = claim.effect
+        if effect.kind is not EffectKind.ORDER_TASK or effect.payload["status"] not in TERMINAL_TASK_STATUSES:
+            return None
+        key = OrderKey(effect.subject)
+        order = await self.store.run(lambda uow: uow.orders.take(key))
+        late = await self.late_lines.of(key, order.task_id)
+        lines = (*late, *await self.store.run(lambda uow: uow.orders.lines(key)))
+        if any(line.state not in ENDED_LINES for line in lines):
+            return self._wait_for(late)
+        if order_task_status(lines) != effect.payload["status"]:
+            now = self.clock.now()
+            return lambda _, current: current.obsolete(now, "a line that came late has given the order another end")
+        return None
+
+    def _wait_for(self, late: tuple[LineRecord, ...]) -> Conclusion:
+        now = self.clock.now()
+        reason = "a line of the order came late and waits for a person"
+
+        def write(uow: UnitOfWork, effect: Effect) -> Effect:
+            for line in late:
+                hold_late_line(uow, line, now)
+            order = uow.orders.take(_order_of(effect))
+            if order.state is OrderState.REPORTED:
+                uow.orders.save(order.become(OrderState.HANDED_OVER, now, reason))
+            return effect.again(now, now + LATE_LINES_AGAIN, reason)
+
+        return write
 
     async def _remember(self, claim: Claim, status: str) -> None:
         """Commit that we send this status, before it is sent: from then on it is ours, answered or not."""

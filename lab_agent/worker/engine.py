@@ -16,7 +16,7 @@ from lab_agent.ports.clock import Clock
 from lab_agent.ports.store import Store, UnitOfWork
 from lab_agent.steps.handler import Conclusion, Handler
 from lab_agent.worker.claim import StoreClaim
-from lab_agent.worker.outages import Outages
+from lab_agent.worker.outages import Outages, part_of_exchange
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +53,8 @@ class Engine:
             async with claim.kept_alive():
                 ended = await self._to_its_end(claim)
             self.tried(ended.kind.value, ended.state.value)
+            if ended.state is EffectState.DONE:
+                await self.outages.end(part_of_exchange(ended.kind.value))
         except LeaseLostError:
             log.warning("late result dropped", action="claim_lost", effect=effect.id, kind=effect.kind.value)
         except StoreUnreachableError as exc:
@@ -65,7 +67,7 @@ class Engine:
         except (LeaseLostError, StoreUnreachableError):
             raise
         except Failure as failure:
-            await self.outages.notice(failure)
+            await self.outages.notice(failure, claim.effect.kind.value)
             return await claim.conclude(self._after(failure, claim.effect, looking=must_look))
         except Exception as exc:  # the one boundary: a bad one is parked with its reason, and the good ones go on (law 9)
             log.exception("effect failed", action="effect_failed", effect=claim.effect.id, kind=claim.effect.kind.value)
@@ -101,7 +103,7 @@ class Engine:
         """One line when an effect first fails, and one when it is parked; an outage has its own line."""
         if isinstance(decision, Park):
             tell = log.error
-        elif effect.attempts == 1 and not self.outages.explains(failure):
+        elif effect.attempts == 1 and not self.outages.explains(failure, effect.kind.value):
             tell = log.warning
         else:
             tell = log.debug

@@ -69,7 +69,8 @@ class Group:
         except StoreUnreachableError as exc:  # any other fault of the store ends the group, and with it the worker
             await self._outages.notice(exc)
             return False
-        self._outages.store_back()
+        if effects:  # a claim that finds nothing writes nothing, and says nothing of a full disk
+            self._outages.store_back()
         for effect in effects:
             task = asyncio.create_task(self._engine.work(effect), name=f"effect {effect.id}")
             self._running.add(task)

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lab_agent.domain.journal import EffectKind
-from lab_agent.errors import Failure
+from lab_agent.errors import Failure, TemporaryFailure
 from lab_agent.metrics import Metrics
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.store import Store, UnitOfWork
 from lab_agent.steps.poll import Poll
-from lab_agent.worker.outages import EXCHANGE, LIS, SIGN_IN, Outages
+from lab_agent.worker.outages import EXCHANGE, LIS, POLL, SIGN_IN, Outages
 from lab_agent.worker.polling import PollPace
 
 _WAITING_FOR_THE_SERVICE = (EffectKind.LOOK, EffectKind.DELIVER, EffectKind.LINE_TASK, EffectKind.ORDER_TASK)
@@ -33,20 +33,28 @@ class PollRound:
     _wait: float = field(default=0.0, init=False)
 
     async def run(self) -> None:
-        """Poll once. Raises what the poll raises, after the next run was set."""
+        """Poll once, tell what went wrong, and set the next run."""
         try:
             found = await self.poll.run()
         except Failure as failure:
             self.metrics.polled(type(failure).__name__, new=0, at=self.clock.now().timestamp())
-            self._wait = self.pace.shortest
-            self.again_in(self._wait)
-            raise
-        self.metrics.polled("ok", new=found, at=self.clock.now().timestamp())
-        if await self.outages.end(EXCHANGE, SIGN_IN):
-            await wake(self.store, self.clock, _WAITING_FOR_THE_SERVICE)
-        self._wait = self.pace.after(self._wait, found)
+            self._wait = await self._after(failure)
+        else:
+            self.metrics.polled("ok", new=found, at=self.clock.now().timestamp())
+            self.outages.store_back()
+            if await self.outages.end(EXCHANGE, SIGN_IN, POLL):
+                await wake(self.store, self.clock, _WAITING_FOR_THE_SERVICE)
+            self._wait = self.pace.after(self._wait, found)
+            self.nudge()
         self.again_in(self._wait)
-        self.nudge()
+
+    async def _after(self, failure: Failure) -> float:
+        """Tell the failure; the wait in seconds: short while the service is away, growing while it refuses the poll itself."""
+        if isinstance(failure, TemporaryFailure):
+            await self.outages.notice(failure)
+            return max(self.pace.shortest, failure.retry_after or 0.0)
+        await self.outages.begin(POLL, f"new orders cannot be fetched: {failure}")
+        return self.pace.after(self._wait, 0)
 
 
 @dataclass(frozen=True, slots=True)

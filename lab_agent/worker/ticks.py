@@ -13,7 +13,7 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
 from lab_agent.errors import LabAgentError
-from lab_agent.worker.outages import Outages
+from lab_agent.worker.outages import Outages, part_of_exchange
 
 log = structlog.get_logger(__name__)
 
@@ -65,6 +65,7 @@ class Ticks:
         """Run one tick; what goes wrong is told, and the next tick comes all the same."""
         try:
             await tick()
+            await self._outages.end(part_of_exchange(name))
         except asyncio.CancelledError:
             if not self._stopping:  # a tick that is cut off by the end is no news
                 raise
@@ -74,11 +75,10 @@ class Ticks:
             log.exception("tick failed", action="tick_failed", tick=name)
 
     async def _tell(self, name: str, failure: LabAgentError) -> None:
+        known = self._outages.explains(failure, name)
         try:
-            known = self._outages.explains(failure)
-            await self._outages.notice(failure)
+            await self._outages.notice(failure, name)
         except LabAgentError as second:  # the store is away, too
             await self._outages.notice(second)
-            known = True
-        if not known and not self._outages.explains(failure):
+        if not known and not self._outages.explains(failure, name):
             log.warning("tick failed", action="tick_failed", tick=name, reason=str(failure))

@@ -26,6 +26,7 @@ from lab_agent.mapping_tables import MappingShelf
 from lab_agent.settings.root import Settings
 from lab_agent.steps.deliver import Deliver
 from lab_agent.steps.inbox import StoreInbox
+from lab_agent.steps.late_lines import LateLines
 from lab_agent.steps.match import Match
 from lab_agent.steps.tasks import TaskUpdates
 from lab_agent.store.memory import MemoryStore
@@ -41,6 +42,7 @@ from lab_sandbox.partner.plain_json import Json
 from lab_sandbox.partner.plain_json import decode as loads
 from lab_sandbox.partner.reading import Report, order_status, reports
 from lab_sandbox.references import Ref
+from tests.doubles import service_answers
 from tests.results.legal import illegal
 from tests.simulation.orders import ACCOUNT, BASE
 
@@ -77,16 +79,17 @@ class Bench:
         if self._engine is None:
             planning = bootstrap.planning(self.settings, self.mappings)
             host = self.settings.api.public_url if self.settings.results.documents == "host" else None
+            late_lines = LateLines(self.exchange, self.store, self.clock, self.settings.exchange.base_url)
             made: list[Any] = [
                 Match(self.clock, self.matcher),
                 Deliver(self.exchange, self.store, self.clock, planning, DocumentRoom(self.settings.results), host),
-                TaskUpdates(self.exchange, self.store, self.clock),
+                TaskUpdates(self.exchange, self.store, self.clock, late_lines),
             ]
             self._engine = Engine(
                 store=self.store,
                 clock=self.clock,
                 handlers={kind: handler for handler in made for kind in handler.kinds},
-                outages=Outages(self.store, self.clock),
+                outages=Outages(self.store, self.clock, service_answers),
                 owner="bench",
                 lease=timedelta(seconds=60),
                 backoff=Backoff(1, 10),

@@ -59,7 +59,9 @@ def test_the_example_names_every_key_and_no_other():
     known -= {path for path in known if any(other.startswith((f"{path}.", f"{path}{REPEATED}.")) for other in known)}
     adapters = {path for path in named if path.startswith("lis.") and path.count(".") > 1}
     assert named - adapters == known
-    assert {".".join(path.split(".")[:3]) for path in adapters} == {f"lis.folder.{name}" for name in ("adapter", *FolderSettings.model_fields)}
+    assert {".".join(path.split(".")[:3]) for path in adapters} == {
+        f"lis.folder.{name}" for name in ("adapter", *FolderSettings.model_fields)
+    }
 
 
 def test_the_example_shows_the_defaults():

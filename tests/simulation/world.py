@@ -34,6 +34,7 @@ from lab_agent.steps.follow import follow
 from lab_agent.steps.handler import Handler
 from lab_agent.steps.handover import CancelInLis, HandOver
 from lab_agent.steps.judging import Judging
+from lab_agent.steps.late_lines import LateLines
 from lab_agent.steps.look import LookAtOrder
 from lab_agent.steps.poll import Poll
 from lab_agent.steps.reconcile import Reconcile
@@ -47,6 +48,7 @@ from lab_sandbox.app import create_app
 from lab_sandbox.config import LABORATORY_GUID, Rules, SandboxConfig
 from lab_sandbox.references import Ref
 from lab_sandbox.service import Service
+from tests.doubles import service_answers
 from tests.simulation.orders import BASE, Template, catalogue, lines_of
 from tests.simulation.seams import Crash, Life, LisBox, LivingLis, LivingStore, LivingTransport, OneLis, VirtualClock
 
@@ -119,12 +121,13 @@ class Agent:
         self.exchange = ExchangeClient(world.settings.exchange, self._http, authenticator)
         service = world.settings.exchange.base_url
         self.poll = Poll(self.exchange, self.store, world.clock, service)
-        self.reconcile = Reconcile(self.exchange, self.store, world.clock, service)
+        self.late_lines = LateLines(self.exchange, self.store, world.clock, service)
+        self.reconcile = Reconcile(self.exchange, self.store, world.clock, self.late_lines)
         self.engine = Engine(
             store=self.store,
             clock=world.clock,
             handlers=self._handlers(world),
-            outages=Outages(self.store, world.clock),
+            outages=Outages(self.store, world.clock, service_answers),
             owner=name,
             lease=timedelta(seconds=world.settings.worker.lease),
             backoff=Backoff(world.settings.worker.backoff_first, world.settings.worker.backoff_longest),
@@ -141,7 +144,7 @@ class Agent:
             LookAtOrder(self.exchange, self.store, world.clock, judging, policy, worker, service),
             HandOver(self.store, world.clock, self.adapters, worker.acknowledge_status),
             CancelInLis(self.store, world.clock, self.adapters),
-            TaskUpdates(self.exchange, self.store, world.clock),
+            TaskUpdates(self.exchange, self.store, world.clock, self.late_lines),
         ]
         return {kind: handler for handler in made for kind in handler.kinds}
 

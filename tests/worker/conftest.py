@@ -22,6 +22,7 @@ from lab_agent.store.migrate import upgrade
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.worker.engine import Engine
 from lab_agent.worker.outages import Outages
+from tests.doubles import service_is_silent
 from tests.simulation.seams import VirtualClock
 
 LEASE = timedelta(seconds=60)
@@ -59,7 +60,7 @@ class Bench:
     tried: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.outages = Outages(self.store, self.clock)
+        self.outages = Outages(self.store, self.clock, service_is_silent)
         self.engine = self.another("one")
 
     def another(self, owner: str) -> Engine:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from lab_agent.domain.journal import EffectKind
-from lab_agent.errors import LisUnavailable, PermanentFailure, ServiceUnavailable, SignInNeeded
+from lab_agent.errors import LisUnavailable, PermanentFailure, ServiceUnavailable, SignInNeeded, StoreUnreachableError
 from lab_agent.steps.handler import Claim, Conclusion
 from lab_agent.worker.groups import GROUPS, OUTWARD, Group, make_groups
-from lab_agent.worker.outages import EXCHANGE, SIGN_IN, Outages
+from lab_agent.worker.outages import EXCHANGE, SIGN_IN, Outages, part_of_exchange
 from lab_agent.worker.polling import PollPace
 from lab_agent.worker.ticks import Ticks
+from tests.doubles import service_answers, service_is_silent
 from tests.worker.conftest import Bench
 
 
@@ -99,7 +101,7 @@ async def test_stopping_finishes_what_is_under_way_and_begins_nothing_new(bench:
 
 
 async def test_an_outage_is_told_once_at_its_start_and_once_at_its_end(bench: Bench) -> None:
-    outages = Outages(bench.store, bench.clock)
+    outages = Outages(bench.store, bench.clock, service_answers)
     for _ in range(3):
         await outages.notice(ServiceUnavailable("nobody there"))
     assert outages.explains(ServiceUnavailable("again"))
@@ -109,14 +111,59 @@ async def test_an_outage_is_told_once_at_its_start_and_once_at_its_end(bench: Be
 
 
 async def test_an_alert_that_an_earlier_process_left_open_is_closed(bench: Bench) -> None:
-    await Outages(bench.store, bench.clock).notice(SignInNeeded("sign in"))
-    fresh = Outages(bench.store, bench.clock)
+    await Outages(bench.store, bench.clock, service_answers).notice(SignInNeeded("sign in"))
+    fresh = Outages(bench.store, bench.clock, service_answers)
     assert not await fresh.end(SIGN_IN), "this process knew of none"
     assert not await bench.write(lambda uow: uow.book.close_alert(SIGN_IN, now=bench.clock.now()))
 
 
+async def test_one_kind_of_work_that_fails_has_an_outage_of_its_own(bench: Bench) -> None:
+    outages = Outages(bench.store, bench.clock, service_answers)
+    await outages.notice(ServiceUnavailable("503"), "line_task")
+    assert outages.explains(ServiceUnavailable("503"), "line_task")
+    assert not outages.explains(ServiceUnavailable("503"), "deliver")
+    assert not await outages.end(EXCHANGE), "a good poll says nothing about Task updates"
+    assert outages.explains(ServiceUnavailable("503"), "line_task")
+    assert await outages.end(part_of_exchange("line_task"))
+    assert not outages.explains(ServiceUnavailable("503"), "line_task")
+
+
+async def test_a_service_that_answers_nothing_is_one_outage_whatever_failed(bench: Bench) -> None:
+    outages = Outages(bench.store, bench.clock, service_is_silent)
+    for kind in ("line_task", "deliver", "look"):
+        await outages.notice(ServiceUnavailable("nobody there"), kind)
+    assert await outages.end(EXCHANGE)
+    assert not outages.explains(ServiceUnavailable("nobody there"), "deliver")
+
+
+async def test_an_outage_of_the_store_explains_its_failures(bench: Bench) -> None:
+    outages = Outages(bench.store, bench.clock, service_answers)
+    await outages.notice(StoreUnreachableError())
+    assert outages.explains(StoreUnreachableError())
+    outages.store_back()
+    assert not outages.explains(StoreUnreachableError())
+
+
+async def test_an_alert_that_could_not_be_written_is_written_later(bench: Bench) -> None:
+    class Full:
+        broken = True
+
+        async def run(self, work: Any) -> Any:
+            if self.broken:
+                raise StoreUnreachableError
+            return await bench.store.run(work)
+
+    store = Full()
+    outages = Outages(store, bench.clock, service_answers)
+    with pytest.raises(StoreUnreachableError):
+        await outages.begin("some.thing", "broken")
+    store.broken = False
+    await outages.begin("some.thing", "broken")
+    assert await bench.write(lambda uow: uow.book.close_alert("some.thing", now=bench.clock.now()))
+
+
 async def test_what_is_no_outage_opens_none(bench: Bench) -> None:
-    outages = Outages(bench.store, bench.clock)
+    outages = Outages(bench.store, bench.clock, service_answers)
     await outages.notice(PermanentFailure("no"))
     await outages.notice(LisUnavailable("told by collection"))
     assert not outages.explains(PermanentFailure("no"))
