@@ -76,16 +76,16 @@ class TokenEndpoint:
             timeout=self.longest_call,
         )
         if (wrong := failure(_ASKED, answer.status, answer.headers, answer.body, now=self._clock.now())) is not None:
-            raise _told(wrong, answer)
+            raise self._told(wrong, answer)
         token = grants.read_token(answer.body, generation=generation, asked_at=asked_at, old_refresh_token=refresh_token)
         if token is None:
             raise AnswerUnreadable("the authorization site answered without an access token")
         return token
 
-
-def _told(wrong: Failure, answer: Answer) -> Failure:
-    if not isinstance(wrong, SignInNeeded | ServiceRefusal):
-        return wrong
-    code = grants.read_error(answer.body)
-    reason = f"{answer.status}, {code}" if code else str(answer.status)
-    return SignInNeeded(f"the authorization site refused us ({reason}); run `lab-agent login`, or mend [exchange.oauth]")
+    def _told(self, wrong: Failure, answer: Answer) -> Failure:
+        if not isinstance(wrong, SignInNeeded | ServiceRefusal):
+            return wrong
+        code = grants.read_error(answer.body)
+        reason = f"{answer.status}, {code}" if code else str(answer.status)
+        by_hand = "run `lab-agent login`, or " if self._oauth.grant == "authorization_code" else ""
+        return SignInNeeded(f"the authorization site refused us ({reason}); {by_hand}mend [exchange.oauth]")

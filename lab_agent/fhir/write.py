@@ -57,4 +57,3 @@ def _sentences(body: Json) -> set[str | None]:
 def _sentence(output: Any) -> str | None:
     value = output.get("valueString") if isinstance(output, Mapping) else None
     return value if isinstance(value, str) else None
-

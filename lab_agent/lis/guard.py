@@ -15,7 +15,7 @@ import structlog
 
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.order import LabOrder
-from lab_agent.errors import Failure, LisOutcomeUnknown, LisRefusal, LisUnavailable
+from lab_agent.errors import Failure, LisOutcomeUnknown, LisRefusal, LisUnavailable, StoreError
 from lab_agent.lis.answers import count, nothing, receipt, yes_no_unknown
 from lab_agent.lis.guarded_inbox import GuardedInbox
 from lab_agent.ports.lis import Inbox, LisAdapter, Receipt
@@ -151,8 +151,8 @@ class GuardedAdapter:
         if error is None:
             self._recovered(call)
             return task.result()
-        if isinstance(error, LisUnavailable | LisRefusal | LisOutcomeUnknown):
-            raise error
+        if isinstance(error, LisUnavailable | LisRefusal | LisOutcomeUnknown | StoreError):
+            raise error  # a fault of our own store, behind the inbox, is not the laboratory's
         self._note(call, error)
         raise otherwise(f"the adapter {self._name} broke off {call} with {type(error).__name__}") from error
 

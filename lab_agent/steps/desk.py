@@ -9,12 +9,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
-from lab_agent.domain.ids import EffectId, OrderKey
+from lab_agent.domain.ids import EffectId, OrderKey, ReportKey
 from lab_agent.domain.journal import Effect, EffectKind, Event
-from lab_agent.domain.lifecycle import EffectState, OrderState
+from lab_agent.domain.lifecycle import EffectState, OrderState, ReportState
 from lab_agent.errors import IllegalMoveError, StoreError
 from lab_agent.ports.store import Store, UnitOfWork
 from lab_agent.steps.catch import release_rule
+from lab_agent.steps.endings import cancel_lines
 from lab_agent.steps.follow import close, follow
 from lab_agent.steps.handover import hand_over_by_hand
 
@@ -60,8 +61,22 @@ async def retry_effect(store: Store, effect: EffectId, *, by: str, now: datetime
 
 
 async def dismiss_effect(store: Store, effect: EffectId, *, by: str, note: str, now: datetime) -> Effect:
-    """Leave it undone for good. Raises as `retry_effect` does."""
-    return await _decide(store, effect, f"dismissed ({note})", by=by, now=now, change=lambda _, e: e.dismissed(now, note))
+    """Leave it undone for good; the lines of an order that is not handed over are cancelled, and the clinic reads the note.
+
+    Raises as `retry_effect` does, and `IllegalMoveError` for an order that is not judged: refuse that one.
+    """
+
+    def change(uow: UnitOfWork, current: Effect) -> Effect:
+        dismissed = current.dismissed(now, note)
+        if current.kind is EffectKind.LOOK:
+            raise IllegalMoveError("an order cannot be left unjudged; mend what holds it, or `lab-agent orders refuse` it")
+        if current.kind is EffectKind.HANDOVER:
+            _never_handed_over(uow, OrderKey(current.subject), now, note)
+        if current.kind is EffectKind.DELIVER:
+            uow.reports.save(uow.reports.take(ReportKey(current.subject)).become(ReportState.DISMISSED, now, note))
+        return dismissed
+
+    return await _decide(store, effect, f"dismissed ({note})", by=by, now=now, change=change)
 
 
 async def mark_effect_done(store: Store, effect: EffectId, *, by: str, note: str, now: datetime) -> Effect:
@@ -78,13 +93,22 @@ async def mark_effect_done(store: Store, effect: EffectId, *, by: str, note: str
 
 
 async def retry_order(store: Store, order: OrderKey, *, by: str, now: datetime) -> tuple[Effect, ...]:
-    """Do now whatever of an order waits. Raises `StoreError` if there is no such order, or nothing of it waits."""
+    """Do now whatever of an order waits.
+
+    Raises `StoreError` if there is no such order, or nothing of it waits, and `IllegalMoveError` while its handover is in doubt.
+    """
 
     def waiting(uow: UnitOfWork) -> tuple[Effect, ...]:
         uow.orders.take(order)
         return tuple(e for e in uow.effects.of_order(order) if e.state in {EffectState.DUE, *WAITS_FOR_A_PERSON})
 
     found = await store.run(waiting)
+    if doubtful := [e for e in found if e.kind is EffectKind.HANDOVER and e.state is EffectState.REVIEW]:
+        number = doubtful[0].id
+        raise IllegalMoveError(
+            f"it is in doubt whether the laboratory system has order {order}: ask there, then `lab-agent outbox done {number}` "
+            f"if it is there, or `lab-agent outbox retry {number}` if it certainly is not"
+        )
     if not found:
         raise StoreError(f"nothing of order {order} waits; there is nothing to retry")
     return tuple([await retry_effect(store, effect.id, by=by, now=now) for effect in found])
@@ -101,6 +125,13 @@ async def release(store: Store, rule: str, *, now: datetime) -> bool:
         return released
 
     return await store.run(write)
+
+
+def _never_handed_over(uow: UnitOfWork, key: OrderKey, now: datetime, note: str) -> None:
+    order = uow.orders.take(key)
+    if order.state is OrderState.FETCHED:
+        cancel_lines(uow, key, {line.key: note for line in uow.orders.lines(key)}, now)
+        uow.orders.save(order.become(OrderState.REFUSED, now, note))
 
 
 async def _decide(

@@ -127,7 +127,7 @@ def test_a_key_that_is_no_file_name_is_refused(orders: OrderFolder, key: str) ->
 
 async def test_a_read_only_folder_is_a_passing_failure(adapter: FolderAdapter, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "orders")
-    with pytest.raises(LisUnavailable, match="a folder cannot be used"):
+    with pytest.raises(LisUnavailable, match=r"a folder of \[lis.folder\] cannot be used"):
         await adapter.prepare(ORDER)
     assert await adapter.was_received(OrderKey(KEY)) is None
 

@@ -175,6 +175,25 @@ async def test_a_line_that_comes_after_the_judgement_is_held_in_sight(scene: Mak
     assert await here.alert_open(f"line.{line.key}.late")
 
 
+async def test_a_line_that_comes_just_before_the_order_ends_is_not_lost_with_it(scene: MakeScene) -> None:
+    here = scene(1)
+    await here.arrive()
+    late = await place_late_line(here)
+    await here.report_all()
+    await here.world.drain(here.agent)
+    (first, line) = await here.lines()
+    assert first.state is LineState.COMPLETED
+    assert (line.task_id, line.state) == (late, LineState.HELD)
+    assert here.status() == "requested", "the order-level Task waits for the late line"
+    assert (await here.record()).state is OrderState.HANDED_OVER
+    now = here.world.clock.now()
+    await order_desk.refuse_line(here.world.store, line.key, "came too late; order it anew", by="eve", now=now)
+    here.world.clock.advance(61)
+    await here.world.drain(here.agent)
+    assert (here.status(late), here.status()) == ("cancelled", "completed")
+    assert (await here.record()).state is OrderState.CLOSED
+
+
 async def test_a_late_line_may_be_refused_by_a_person(scene: MakeScene) -> None:
     here = scene(1)
     await here.arrive()

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from lab_agent.codec import dump_order
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.order import LabOrder
-from lab_agent.errors import DataInvalidError, LabAgentError, LisUnavailable
+from lab_agent.errors import DataInvalidError, LabAgentError, LisUnavailable, StoreError
 from lab_agent.lis.folder.drop import DropFolder, Found
 from lab_agent.lis.folder.names import file_name
 from lab_agent.lis.folder.orders import OrderFolder
@@ -93,6 +93,8 @@ class FolderAdapter:
                 new += await self._take(path, inbox)
             except Exception as exc:  # noqa: BLE001 — one bad file must not stop the good ones (law 9); told of below
                 failures.append(exc)
+        if failures and all(isinstance(failure, StoreError) for failure in failures):
+            raise failures[0]  # nothing is wrong with the files or their folder: our own store is away
         if failures:
             why = failures[0] if isinstance(failures[0], LabAgentError) else type(failures[0]).__name__
             raise LisUnavailable(f"{len(failures)} result files could not be taken, and stay: {why}") from failures[0]
@@ -146,7 +148,8 @@ class FolderAdapter:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except OSError as exc:
-            raise LisUnavailable(f"a folder cannot be used: {exc.strerror or type(exc).__name__}") from exc
+            why = exc.strerror or type(exc).__name__
+            raise LisUnavailable(f"a folder of [lis.{self._name}] cannot be used ({why}); mount it, or mend its rights") from exc
 
 
 def _words(order: LabOrder) -> dict[str, str]:

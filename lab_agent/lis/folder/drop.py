@@ -24,6 +24,7 @@ from lab_agent.lis.folder.files import (
     put_away,
     put_back_claimed,
     read_plain,
+    short_name,
     write_synced,
 )
 from lab_agent.lis.folder.names import is_temporary, matches, written
@@ -162,7 +163,7 @@ def _seen(path: Path) -> Identity | None:
 
 def _give_reason(target: Path, found: Found, problems: Sequence[Problem]) -> None:
     lines = [f"{written(found.path.name)} was not taken.", *map(str, problems)]
-    target.with_name(f"{target.name}.reason.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    target.with_name(f"{short_name(target.name, 200)}.reason.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _utf8(data: bytes, encoding: str) -> bytes:

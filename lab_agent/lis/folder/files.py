@@ -90,7 +90,7 @@ def put_away(path: Path, identity: Identity, folder: Path) -> Path | None:
     a hidden name first, so that one that we took by mistake is found again even if we die with it in our hands
     (`put_back_claimed`). A name is taken by creating it, so that nothing is ever overwritten.
     """
-    claimed = path.with_name(f"{_CLAIM}{secrets.token_hex(4)}-{_short(path.name, 220)}")
+    claimed = path.with_name(f"{_CLAIM}{secrets.token_hex(4)}-{short_name(path.name, 220)}")
     path.rename(claimed)
     try:
         if identity_of(claimed) == identity:
@@ -125,7 +125,7 @@ def _move_free(path: Path, folder: Path, name: str) -> Path:
 def _reserve(folder: Path, name: str) -> Path:
     """Create an empty file of a name that is free in `folder`, as near to `name` as can be."""
     stem, suffix = os.path.splitext(name)  # noqa: PTH122 — a Path would not take every name
-    candidates = (name, *(f"{_short(stem, 200)}~{secrets.token_hex(4)}{suffix}" for _ in range(20)))
+    candidates = (name, *(f"{short_name(stem, 200)}~{secrets.token_hex(4)}{suffix}" for _ in range(20)))
     for candidate in candidates:
         try:
             os.close(os.open(folder / candidate, _NEW, 0o600))
@@ -135,6 +135,6 @@ def _reserve(folder: Path, name: str) -> Path:
     raise FileExistsError(name)
 
 
-def _short(name: str, length: int) -> str:
+def short_name(name: str, length: int) -> str:
     """Keep the end of a name: its suffix says what it is."""
     return os.fsdecode(os.fsencode(name)[-length:])
