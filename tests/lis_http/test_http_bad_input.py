@@ -18,7 +18,7 @@ from lis_by_http import OURS, THEIRS, HttpLis, headers
 from test_http_contract import free_port
 
 from lab_agent.codec import dump_message
-from lab_agent.errors import Failure, LisOutcomeUnknown, LisRefusal, LisUnavailable
+from lab_agent.errors import Failure, LisOutcomeUnknown, LisRefusal, LisUnavailable, StoreUnreachableError
 from lab_agent.lis.http import HttpAdapter, HttpSettings
 from lab_agent.lis.testing import MemoryInbox, correction, make_order, make_report
 
@@ -105,6 +105,7 @@ async def test_what_is_not_genuine_is_refused_and_kept_nowhere(house: House, giv
     status, said = await house.post(BODY, given)
     assert (status, said["code"]) == (401, "not_genuine")
     assert not house.inbox.attempts
+    assert not house.inbox.refusals  # a stranger must not fill a person's list
     assert not house.refused.exists()
     assert (await house.post(BODY, headers(THEIRS, "good", BODY)))[0] == 200
 
@@ -128,6 +129,20 @@ async def test_what_is_not_understood_is_refused_with_the_reason_and_its_bytes_a
     (kept,) = house.refused.glob("*.message")
     assert kept.read_bytes() == body
     assert kept.with_suffix(".reason.txt").read_text()
+    assert list(house.inbox.refusals) == ["m1"]  # somebody here is told, too
+    assert house.inbox.refusals["m1"] in kept.with_suffix(".reason.txt").read_text()
+
+
+async def test_a_refusal_that_nobody_here_can_be_told_of_is_none_yet(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(*_: object) -> None:
+        raise StoreUnreachableError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryInbox, "refused", away)
+        assert (await house.post(b"{", headers(THEIRS, "m1", b"{")))[0] == 503
+    assert not house.refused.exists()
+    assert (await house.post(b"{", headers(THEIRS, "m1", b"{")))[0] == 422
+    assert list(house.inbox.refusals) == ["m1"]
 
 
 async def test_a_store_that_is_away_is_no_acknowledgement(house: House) -> None:

@@ -12,7 +12,7 @@ from lab_agent.codec import dump_message, load_order
 from lab_agent.domain.ids import LineKey
 from lab_agent.domain.order import OrderPatient
 from lab_agent.domain.results import Accession, LabReceipt, LabReport
-from lab_agent.errors import LisRefusal, LisUnavailable
+from lab_agent.errors import LisRefusal, LisUnavailable, StoreUnreachableError
 from lab_agent.lis.sql import SqlAdapter, SqlSettings
 from lab_agent.lis.sql.ddl import DIALECTS, ddl
 from lab_agent.lis.sql.tables import Tables, make_tables
@@ -110,6 +110,32 @@ async def test_a_bad_row_keeps_its_reason_and_stops_no_other(house: House, bad: 
     assert word in (house.fault(number) or "")
     assert house.fault(good) is None
     assert await house.adapter.collect() == 0
+    assert house.inbox.contents == [REPORT]
+    assert house.inbox.refusals == {f"row-{number}": (house.fault(number) or "").splitlines()[0]}  # somebody here is told, too
+
+
+async def test_a_bad_row_stays_while_nobody_here_can_be_told_of_it(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(*_: object) -> None:
+        raise StoreUnreachableError
+
+    number = house.put(document="{")
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryInbox, "refused", away)
+        with pytest.raises(StoreUnreachableError):
+            await house.adapter.collect()
+    assert house.fault(number) is None
+    assert await house.adapter.collect() == 0
+    assert house.fault(number)
+    assert list(house.inbox.refusals) == [f"row-{number}"]
+
+
+async def test_a_row_that_no_driver_can_read_stops_no_other(house: House) -> None:
+    number = house.put(document="{}")
+    with house.engine.begin() as connection:
+        connection.execute(text(f"update lab_results set created_at = 'yesterday' where id = {number}"))
+    house.put(document=dump_message(REPORT).decode())
+    with pytest.raises(LisUnavailable, match="1 results could not be taken"):
+        await house.adapter.collect()
     assert house.inbox.contents == [REPORT]
 
 

@@ -50,11 +50,14 @@ class Endpoint:
             message = await asyncio.to_thread(load_message, body, time_zone=self.settings.zone)
             new = await self.inbox.accept(f"{name}:{hashlib.sha256(body).hexdigest()[:16]}", message)
         except DataInvalidError as exc:
-            return await self._refused(body, exc)
+            return await self._refused(name, body, exc)
         except LabAgentError as exc:
-            log.warning("message not kept", action="webhook_not_kept", adapter=self.name, error=type(exc).__name__)
-            return _problem(503, "again_later", "it could not be kept; send it again", {"Retry-After": _RETRY_AFTER})
+            return self._again_later(exc)
         return _json(200, {"kept": "now" if new else "before"})
+
+    def _again_later(self, error: LabAgentError) -> Response:
+        log.warning("message not kept", action="webhook_not_kept", adapter=self.name, error=type(error).__name__)
+        return _problem(503, "again_later", "it could not be kept; send it again", {"Retry-After": _RETRY_AFTER})
 
     def _genuine(self, headers: Mapping[str, str], body: bytes) -> str:
         """Give the message's name; a row of forgeries is logged once."""
@@ -69,7 +72,12 @@ class Endpoint:
         self._forged = False
         return name
 
-    async def _refused(self, body: bytes, error: DataInvalidError) -> Response:
+    async def _refused(self, name: str, body: bytes, error: DataInvalidError) -> Response:
+        """Refuse a message; told first, so that nobody waits in the dark. Where that cannot be kept, it is to come again."""
+        try:
+            await self.inbox.refused(name, str(error.problems[0]))
+        except LabAgentError as exc:
+            return self._again_later(exc)
         log.warning("message refused", action="webhook_refused", adapter=self.name)
         if self.settings.refused_folder is not None:
             await asyncio.to_thread(_keep, self.settings.refused_folder, body, error)

@@ -15,7 +15,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.order import LabOrder
-from lab_agent.errors import DataInvalidError, LabAgentError, LisOutcomeUnknown, LisRefusal, LisUnavailable
+from lab_agent.errors import DataInvalidError, LabAgentError, LisOutcomeUnknown, LisRefusal, LisUnavailable, StoreError
 from lab_agent.lis.sql.orders import OrderTables
 from lab_agent.lis.sql.results import Found, ResultTables
 from lab_agent.lis.sql.settings import SqlSettings
@@ -95,16 +95,19 @@ class SqlAdapter:
     async def _take_all(self, inbox: Inbox) -> int:
         """Take one after the other; one that cannot be taken now stays, and is told of when the others are through."""
         new = 0
-        failures: list[LabAgentError] = []
+        failures: list[Exception] = []
         for number in await self._read(self._results.waiting):
             try:
                 new += await self._take(number, inbox)
             except LisUnavailable:
                 raise
-            except LabAgentError as exc:
+            except Exception as exc:  # noqa: BLE001 — one bad row must not stop the good ones (law 9); told of below
                 failures.append(exc)
+        if failures and all(isinstance(failure, StoreError) for failure in failures):
+            raise failures[0]  # nothing is wrong with the rows or their database: our own store is away
         if failures:
-            raise LisUnavailable(f"{len(failures)} results could not be taken, and stay: {failures[0]}") from failures[0]
+            why = failures[0] if isinstance(failures[0], LabAgentError) else type(failures[0]).__name__
+            raise LisUnavailable(f"{len(failures)} results could not be taken, and stay: {why}") from failures[0]
         return new
 
     async def _take(self, number: int, inbox: Inbox) -> bool:
@@ -116,6 +119,7 @@ class SqlAdapter:
             new = await self._accept(found, inbox)
         except DataInvalidError as exc:
             error = exc
+            await inbox.refused(f"row-{number}", str(error.problems[0]))  # told first: nobody waits in the dark if we die here
             await self._hop(lambda: self._write(lambda connection: self._results.faulty(connection, number, error)))
             log.warning("result row marked as faulty", action="result_row_failed", adapter=self._name)
             return False
