@@ -47,6 +47,8 @@ orders = "orders"
 results = "results"
 [api]
 catalogue = "{CATALOGUE}"
+[status]
+port = 0
 """
 
 

@@ -1,12 +1,12 @@
 """`lab-agent check`, offline and against the service in a box; `lab-agent login` as a person does it."""
 
 import json
+import queue
 import re
-import select
 import socket
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -49,14 +49,19 @@ def free_port() -> int:
 
 def line_with(process: subprocess.Popen[str], pattern: str, seconds: float = 30) -> str:
     """The next line of a program that matches, by a deadline."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if select.select([process.stdout], [], [], end - time.monotonic())[0]:
-            line = process.stdout.readline()
-            if found := re.search(pattern, line):
-                return found.group(0)
-            assert line or process.poll() is None, "it ended"
-    raise AssertionError(f"no {pattern} within {seconds} s")
+    found: queue.Queue[str | None] = queue.Queue()
+
+    def read() -> None:
+        for line in process.stdout:
+            if match := re.search(pattern, line):
+                found.put(match.group(0))
+                return
+        found.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    line = found.get(timeout=seconds)
+    assert line is not None, f"it ended without {pattern}"
+    return line
 
 
 @pytest.fixture

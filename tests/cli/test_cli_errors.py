@@ -52,7 +52,7 @@ def test_a_database_of_a_newer_program_is_not_touched(cli, lab):
 def test_a_daemon_with_other_keys_than_the_store_s_does_not_begin(cli, lab):
     assert cli("user", "list").code == 0  # the store is marked with the keys of the settings
     other = "YTEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
-    lab.config.write_text(lab.config.read_text().replace(KEY, other) + "[status]\nport = 0\n")
+    lab.config.write_text(lab.config.read_text().replace(KEY, other))
     done = cli("run")
     assert done.code == 1
     assert done.err.splitlines()[-1].startswith("What is stored encrypted cannot be read")

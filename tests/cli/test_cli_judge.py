@@ -156,7 +156,7 @@ def test_a_late_line_is_settled_by_hand(cli: Cli, lab: Lab, command: str, state:
 )
 def test_the_daemon_refuses_rules_that_are_not_possible(cli: Cli, lab: Lab, setting: str, said: str) -> None:
     text = lab.config.read_text(encoding="utf-8")
-    lab.config.write_text(f"{text}\n[status]\nport = 0\n{setting}\n", encoding="utf-8")
+    lab.config.write_text(f"{text}\n{setting}\n", encoding="utf-8")
     done = cli("run")
     assert done.code != 0
     assert said in done.err

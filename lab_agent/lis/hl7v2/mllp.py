@@ -103,8 +103,7 @@ class Framer:
         if not self._inside:
             self._buffer += data[: _HEAD - len(self._buffer)]
             return
-        if self._length - len(data) <= self.limit:
-            self._buffer += data
+        self._buffer += data[: max(0, self.limit + 1 - (self._length - len(data)))]
         if self._length > self.limit:
             del self._buffer[_HEAD:]
 
