@@ -24,10 +24,11 @@ async def read_json(request: Request, limit: int) -> Any:
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length[:20]) > limit:
         raise _too_large(limit)
-    return exact_json.loads(await _read(request, limit))
+    return exact_json.loads(await read_body(request, limit))
 
 
-async def _read(request: Request, limit: int) -> bytes:
+async def read_body(request: Request, limit: int) -> bytes:
+    """Read a body of at most `limit` bytes. Raises `Refused` (400, 408, 413)."""
     body = bytearray()
     try:
         async with asyncio.timeout(_PATIENCE):
@@ -43,7 +44,7 @@ async def _read(request: Request, limit: int) -> bytes:
 
 
 def _too_large(limit: int) -> Refused:
-    return Refused(413, "too-costly", f"body: is larger than {limit} bytes — send a smaller basket", {"Connection": "close"})
+    return Refused(413, "too-costly", f"body: is larger than {limit} bytes — send a smaller one", {"Connection": "close"})
 
 
 def cached(request: Request, body: Body, cache_control: str) -> Response:

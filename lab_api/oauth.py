@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from authlib.oauth2.rfc6749 import AuthorizationServer, OAuth2Request
-from authlib.oauth2.rfc6749.errors import InvalidClientError
+from authlib.oauth2.rfc6749.errors import InvalidClientError, InvalidRequestError
 from authlib.oauth2.rfc6749.grants import ClientCredentialsGrant
 from authlib.oauth2.rfc6749.models import ClientMixin
 from authlib.oauth2.rfc6749.requests import BasicOAuth2Payload
@@ -28,10 +28,11 @@ from joserfc.jwk import OctKey
 
 from lab_agent.crypto import token_matches
 from lab_agent.domain.offer import ApiToken
-from lab_api.problems import Refused
+from lab_api.bodies import read_body
 
 _ISSUER = "lab-api"
 _LARGEST = 10_000
+_MOST_FIELDS = 50
 
 
 class SignedTokens:
@@ -53,7 +54,7 @@ class SignedTokens:
         for key in self._keys:
             try:
                 claims = jwt.decode(token, key, algorithms=["HS256"]).claims
-            except (JoseError, ValueError):
+            except (JoseError, ValueError, TypeError, LookupError, AttributeError):  # of a header that joserfc does not expect
                 continue
             fits = claims.get("iss") == _ISSUER and isinstance(claims.get("exp"), int)
             return str(claims.get("cid")) if fits and claims["exp"] > self._now().timestamp() else None
@@ -117,16 +118,15 @@ class TokenEndpoint(AuthorizationServer):  # type: ignore[misc]
 
     async def answer(self, request: Request) -> Response:
         """Answer a token request (RFC 6749, sections 4.4 and 5)."""
-        body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > _LARGEST:
-                raise Refused(413, "too-costly", "body: is too large for a token request")
-        form = dict(parse_qsl(body.decode("utf-8", "replace"), max_num_fields=50))
+        form = _form(await read_body(request, _LARGEST))
+        if form is None:
+            said = InvalidRequestError("The form names too much, or a parameter twice.")
+            refused: Response = self.handle_error_response(None, said)
+            return refused
         headers = {"Authorization": value} if (value := request.headers.get("authorization")) else {}
         try:
             response: Response = self.create_token_response(_Asked(form, headers))
-        except UnicodeDecodeError:  # of the Basic credentials, which authlib does not expect
+        except ValueError:  # not ASCII, or not UTF-8: of the Basic credentials, which authlib does not expect
             response = self.handle_error_response(None, InvalidClientError(status_code=401))
         return response
 
@@ -154,3 +154,13 @@ class TokenEndpoint(AuthorizationServer):  # type: ignore[misc]
         if client.proven is None:
             raise InvalidClientError(status_code=401)
         return {"access_token": self._signed.make(client.proven), "token_type": "Bearer", "expires_in": self._signed.lifetime}
+
+
+def _form(body: bytes) -> dict[str, str] | None:
+    """The fields of a form; None where there are too many, or one comes twice (RFC 6749, section 3.2)."""
+    try:
+        pairs = parse_qsl(body.decode("utf-8", "replace"), max_num_fields=_MOST_FIELDS)
+    except ValueError:
+        return None
+    form = dict(pairs)
+    return form if len(form) == len(pairs) else None

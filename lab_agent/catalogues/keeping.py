@@ -18,6 +18,7 @@ from lab_agent.catalogue.load import read, version
 from lab_agent.catalogue.sheets import Table
 from lab_agent.catalogues.packed import pack, unpack
 from lab_agent.domain.offer import OFFER_STAMP, CatalogueVersion
+from lab_agent.errors import CatalogueError
 from lab_agent.ports.store import Store, UnitOfWork
 
 _SOURCE = "catalogue.source:"
@@ -28,11 +29,19 @@ def touch(uow: UnitOfWork) -> None:
     uow.book.note(OFFER_STAMP, uuid.uuid4().hex)
 
 
-async def put_in_force(store: Store, tables: Mapping[str, Table], *, origin: str, by: str | None, now: datetime) -> bool:
-    """Replace the catalogue. False if it is in force already. Raises `CatalogueError`, and then the old one stays."""
+async def put_in_force(
+    store: Store, tables: Mapping[str, Table], *, origin: str, by: str | None, now: datetime, over: Path | None = None
+) -> bool:
+    """Replace the catalogue. False if it is in force already. Raises `CatalogueError`, and then the old one stays.
+
+    `over` is the folder (or workbook) of the settings: as it stands now, it counts as taken, so that no start undoes this.
+    """
     made = await asyncio.to_thread(_made, tables, origin, by, now)
+    passed = None if over is None else await asyncio.to_thread(_digest, over)
 
     def work(uow: UnitOfWork) -> bool:
+        if over is not None and passed is not None:
+            uow.book.note(_note_of(over), passed)
         return _put(uow, made)
 
     return await store.run(work)
@@ -73,6 +82,13 @@ def _made(tables: Mapping[str, Table], origin: str, by: str | None, now: datetim
     digest = version(tables)
     assemble(tables, digest)
     return CatalogueVersion(version=digest, since=now, content=pack(tables), origin=origin, by=by)
+
+
+def _digest(source: Path) -> str | None:
+    try:
+        return version(read(source))
+    except CatalogueError:
+        return None  # there is none, or it cannot be read: nothing could be taken from it
 
 
 def _note_of(source: Path) -> str:

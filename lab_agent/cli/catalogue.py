@@ -69,7 +69,8 @@ def import_(
         typer.confirm(f"Put {source} in force?", abort=True)
 
     async def work(opened: Opened) -> bool:
-        return await put_in_force(opened.store, tables, origin=str(source), by=decider(by), now=opened.now)
+        named, who = opened.settings.api.catalogue, decider(by)
+        return await put_in_force(opened.store, tables, origin=str(source), by=who, now=opened.now, over=named)
 
     with_store(config, work)
     say(f"Version {catalogue.version} is in force: {_offers(catalogue)}")

@@ -115,6 +115,17 @@ async def test_two_processes_take_a_folder_over_once(folder: Path) -> None:
     assert len(await store.run(lambda uow: uow.catalogues.in_force_since(clock.at))) == 1
 
 
+async def test_an_import_by_command_is_not_undone_by_the_folder_of_the_settings(folder: Path, tmp_path: Path) -> None:
+    store, clock = MemoryStore(), Clock()
+    await put_in_force(store, read(SAMPLE), origin="x", by=None, now=clock.at, over=tmp_path / "missing")
+    without(folder, "001.002")
+    tables = read(SAMPLE)
+    await put_in_force(store, tables, origin="x", by=None, now=clock.at, over=folder)  # never taken from there before
+    assert await take_from(store, folder, now=clock.at) is False
+    without(folder, "001.001")
+    assert await take_from(store, folder, now=clock.at) is True
+
+
 def test_tables_are_packed_without_loss() -> None:
     tables = read(SAMPLE)
     again = unpack(pack(tables))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from base64 import b64encode
+from base64 import b64encode, urlsafe_b64encode
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -236,10 +236,25 @@ async def test_the_token_endpoint_refuses_as_rfc_6749_says(running: Running) -> 
     assert (other.status_code, other.json()["error"]) == (400, "unsupported_grant_type")
     nothing = await running.client.post("token")
     assert nothing.status_code == 400
-    odd = b"Basic " + b64encode(b"\xff\xfe:x")
-    response = await running.client.post("token", data={"grant_type": "client_credentials"}, headers=[(b"Authorization", odd)])
-    assert (response.status_code, response.json()["error"]) == (401, "invalid_client")
+    for odd in (b"Basic " + b64encode(b"\xff\xfe:x"), b"Basic \xe9"):
+        headers = [(b"Authorization", odd)]
+        response = await running.client.post("token", data={"grant_type": "client_credentials"}, headers=headers)
+        assert (response.status_code, response.json()["error"]) == (401, "invalid_client")
     assert (await running.client.post("token", content=b"x" * 20_000)).status_code == 413
+
+
+@pytest.mark.parametrize("form", [b"&".join(b"a%d=1" % number for number in range(60)), b"grant_type=client_credentials&" * 2])
+async def test_a_form_that_no_client_sends_is_refused(running: Running, form: bytes) -> None:
+    response = await running.client.post("token", content=form)
+    assert (response.status_code, response.json()["error"]) == (400, "invalid_request")
+
+
+@pytest.mark.parametrize(
+    "header", ["1", "[]", "[" * 2500, '{"alg":1}', '{"alg":"HS256","crit":5}', '{"alg":"HS256","crit":[{}]}']
+)
+async def test_a_token_with_an_odd_header_is_not_believed(running: Running, header: str) -> None:
+    odd = urlsafe_b64encode(header.encode()).rstrip(b"=").decode()
+    assert (await running.eta(f"Bearer {odd}.e30.eA")).status_code == 401
 
 
 async def test_the_document_names_the_token_endpoint(running: Running) -> None:
