@@ -23,6 +23,8 @@ SOURCES = ("content", "file", "url")
 NUMBERED = ("line", "item", "barcode")
 _MISSING: Mapping[tuple[str, ...], str] = {VALUES: "has no value", SOURCES: "has no source"}
 COMPARATORS = ("<", "<=", ">=", ">")
+HIGHEST_VERSION = 2**63 - 1
+"""What every database keeps as a whole number."""
 _QUANTITIES = frozenset({"value_quantity", "low", "high", "numerator", "denominator", "origin"})
 
 
@@ -66,6 +68,9 @@ def _report(tree: Mapping[str, Any]) -> Iterator[Found]:
         yield Found((), "names no order", "give at least one of order, lines, accession and barcode")
     if tree.get("report_id") == "":
         yield Found(("report_id",), "is empty", "give the laboratory's own name of the report")
+    version = tree.get("version")
+    if isinstance(version, int) and not -HIGHEST_VERSION <= version <= HIGHEST_VERSION:
+        yield Found(("version",), "is a number out of all measure", f"write a whole number up to {HIGHEST_VERSION}")
     for index, observation in _entries(tree, "observations"):
         yield from _observation(observation, ("observations", index))
     for index, document in _entries(tree, "documents"):

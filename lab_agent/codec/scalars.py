@@ -10,7 +10,7 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping
-from datetime import date, datetime, time, tzinfo
+from datetime import UTC, date, datetime, time, tzinfo
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from typing import Annotated, Any
@@ -63,7 +63,12 @@ def _when(value: Any, info: ValidationInfo) -> datetime:
     zone: tzinfo | None = (info.context or {}).get("time_zone")
     if moment.tzinfo is None and zone is None:
         raise wrong("is a time without a zone", f"add the offset from UTC: {mend}")
-    return moment if moment.tzinfo else moment.replace(tzinfo=zone)
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=zone)
+    try:
+        moment.astimezone(UTC)
+    except OverflowError:
+        raise wrong("is a time out of all measure", mend) from None
+    return moment
 
 
 def _iso(value: Any, shape: re.Pattern[str], parse: Any, what: str, mend: str) -> Any:

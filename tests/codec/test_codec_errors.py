@@ -1,6 +1,7 @@
 """What is wrong is said all at once, by path, with a mend; and no value is ever repeated."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -87,6 +88,23 @@ def test_the_adapter_may_say_what_zone_is_meant() -> None:
     assert isinstance(read, LabReport)
     assert read.issued == datetime(2024, 5, 17, 5, 30, tzinfo=UTC)
     assert read.effective.isoformat() == MOMENT
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+03:00", "9999-12-31T23:59:59-05:00"])
+@pytest.mark.parametrize("name", ["issued", "effective"])
+def test_a_time_that_utc_cannot_say_is_refused_and_not_tried_for_ever(name: str, moment: str) -> None:
+    assert "out of all measure" in problems(report(**{name: moment}))[name]
+
+
+@pytest.mark.parametrize("version", [2**63, -(2**63), 10**30])
+def test_a_version_that_no_database_keeps_is_refused_and_not_tried_for_ever(version: int) -> None:
+    assert "out of all measure" in problems(report(version=version))["version"]
+    with pytest.raises(DataInvalidError, match="version"):
+        codec.check_message(replace(codec.load_message(json.dumps(report()).encode()), version=version))  # type: ignore[type-var]
+
+
+def test_a_time_stamp_may_be_a_version() -> None:
+    codec.load_message(json.dumps(report(version=20240517083000123)).encode())
 
 
 @pytest.mark.parametrize("named", [{"order": None}, {"order": ""}, {"order": None, "lines": []}])
