@@ -16,6 +16,9 @@ from lab_agent.ports.store import UnitOfWork
 Conclusion = Callable[[UnitOfWork, Effect], Effect]
 """Write what follows and give the effect as it ends. Neither saves the effect nor commits: the engine does, with the fence."""
 
+CONFLICTS = 3
+"""How often a conflict is answered by reading again before the effect waits its turn."""
+
 
 class Claim(Protocol):
     """The hold that a worker has on an effect while it works on it."""

@@ -13,11 +13,9 @@ from lab_agent.errors import AlreadyKnownError
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.store import Store, UnitOfWork
+from lab_agent.ports.views import POLL_SUCCEEDED
 
 log = structlog.get_logger(__name__)
-
-POLL_SUCCEEDED = "poll.succeeded"
-"""Note that holds the time of the last successful poll."""
 
 
 @dataclass(frozen=True, slots=True)

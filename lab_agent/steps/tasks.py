@@ -18,14 +18,12 @@ from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.store import Store, UnitOfWork
 from lab_agent.steps.follow import close, follow, order_task_status
-from lab_agent.steps.handler import Claim, Conclusion
+from lab_agent.steps.handler import CONFLICTS, Claim, Conclusion
 from lab_agent.steps.late_lines import LateLines, hold_late_line
 from lab_agent.steps.withdrawal import withdraw_line, withdraw_order
 
 log = structlog.get_logger(__name__)
 
-CONFLICTS = 3
-"""How often a conflict is answered by reading again before the effect waits its turn."""
 LATE_LINES_AGAIN = timedelta(minutes=1)
 """How long an order-level Task waits before it is looked at again whether its late lines have ended."""
 

@@ -14,9 +14,8 @@ from lab_agent.errors import SeveralMatches, StaleVersion, TemporaryFailure
 from lab_agent.fhir.stable import digest
 from lab_agent.ports.exchange import Exchange, Json, Saved
 from lab_agent.ports.store import Store, UnitOfWork
-from lab_agent.steps.handler import Claim
+from lab_agent.steps.handler import CONFLICTS, Claim
 
-CONFLICTS = 3
 FINAL = frozenset({"final", "amended"})
 _OURS = frozenset({"comment", "interpretation", "method", "specimen", "referenceRange", "result", "presentedForm"})
 """Fields of Observation and DiagnosticReport that we write or leave out, beside value[x]; others are always written."""

@@ -15,11 +15,12 @@ from pydantic import BaseModel
 from lab_agent.codec import dump_order
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.order import LabOrder
-from lab_agent.errors import DataInvalidError, LabAgentError, LisUnavailable, StoreError
+from lab_agent.errors import DataInvalidError, LisUnavailable
 from lab_agent.lis.folder.drop import DropFolder, Found
 from lab_agent.lis.folder.names import file_name
 from lab_agent.lis.folder.orders import OrderFolder
 from lab_agent.lis.folder.settings import FolderSettings
+from lab_agent.lis.one_by_one import take_each
 from lab_agent.ports.lis import Inbox, Receipt
 
 T = TypeVar("T")
@@ -79,26 +80,10 @@ class FolderAdapter:
 
     async def collect(self) -> int:
         """Take the result files that have stopped changing, oldest first."""
-        if self._inbox is None:
+        if (inbox := self._inbox) is None:
             raise LisUnavailable("the adapter was not started")
         async with self._collecting:
-            return await self._take_all(self._inbox)
-
-    async def _take_all(self, inbox: Inbox) -> int:
-        """Take one after the other; one that cannot be taken now stays, and is told of when the others are through."""
-        new = 0
-        failures: list[Exception] = []
-        for path in await self._hop(self._drop.ready):
-            try:
-                new += await self._take(path, inbox)
-            except Exception as exc:  # noqa: BLE001 — one bad file must not stop the good ones (law 9); told of below
-                failures.append(exc)
-        if failures and all(isinstance(failure, StoreError) for failure in failures):
-            raise failures[0]  # nothing is wrong with the files or their folder: our own store is away
-        if failures:
-            why = failures[0] if isinstance(failures[0], LabAgentError) else type(failures[0]).__name__
-            raise LisUnavailable(f"{len(failures)} result files could not be taken, and stay: {why}") from failures[0]
-        return new
+            return await take_each(await self._hop(self._drop.ready), lambda path: self._take(path, inbox), "result files")
 
     async def _take(self, path: Path, inbox: Inbox) -> int:
         """Take one file: committed first, put away then (law 1)."""

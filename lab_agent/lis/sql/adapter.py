@@ -15,7 +15,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.order import LabOrder
-from lab_agent.errors import DataInvalidError, LabAgentError, LisOutcomeUnknown, LisRefusal, LisUnavailable, StoreError
+from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRefusal, LisUnavailable
+from lab_agent.lis.one_by_one import take_each
 from lab_agent.lis.sql.orders import OrderTables
 from lab_agent.lis.sql.results import Found, ResultTables
 from lab_agent.lis.sql.settings import SqlSettings
@@ -87,28 +88,11 @@ class SqlAdapter:
 
     async def collect(self) -> int:
         """Take the results that are ready, oldest first."""
-        if self._inbox is None:
+        if (inbox := self._inbox) is None:
             raise LisUnavailable("the adapter was not started")
         async with self._collecting:
-            return await self._take_all(self._inbox)
-
-    async def _take_all(self, inbox: Inbox) -> int:
-        """Take one after the other; one that cannot be taken now stays, and is told of when the others are through."""
-        new = 0
-        failures: list[Exception] = []
-        for number in await self._read(self._results.waiting):
-            try:
-                new += await self._take(number, inbox)
-            except LisUnavailable:
-                raise
-            except Exception as exc:  # noqa: BLE001 — one bad row must not stop the good ones (law 9); told of below
-                failures.append(exc)
-        if failures and all(isinstance(failure, StoreError) for failure in failures):
-            raise failures[0]  # nothing is wrong with the rows or their database: our own store is away
-        if failures:
-            why = failures[0] if isinstance(failures[0], LabAgentError) else type(failures[0]).__name__
-            raise LisUnavailable(f"{len(failures)} results could not be taken, and stay: {why}") from failures[0]
-        return new
+            waiting = await self._read(self._results.waiting)
+            return await take_each(waiting, lambda number: self._take(number, inbox), "results", at_once=(LisUnavailable,))
 
     async def _take(self, number: int, inbox: Inbox) -> bool:
         """Take one result: committed first, marked then (law 1)."""
