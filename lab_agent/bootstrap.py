@@ -110,6 +110,7 @@ async def connect(
     clock = clock or SystemClock()
     opened = open_store(settings) if store is None else store
     owner = worker_name(socket.gethostname())
+    metrics = Metrics()
     async with HttpClient(http_options(settings.exchange)) as http:
         authenticator = Authenticator(settings.exchange.oauth, http, opened, clock, owner)
         try:
@@ -118,12 +119,12 @@ async def connect(
                 clock=clock,
                 store=opened,
                 views=SqlViews(opened) if isinstance(opened, SqlStore) else None,
-                exchange=exchange(ExchangeClient(settings.exchange, http, authenticator)),
+                exchange=exchange(ExchangeClient(settings.exchange, http, authenticator, heard=metrics.called)),
                 authenticator=authenticator,
-                adapters=adapters(settings),
+                adapters=adapters(settings, metrics),
                 catalogues=CatalogueShelf(opened, settings.api.catalogue, timedelta(seconds=settings.api.cache_lifetime), clock),
                 mappings=MappingShelf(settings.results.mappings),
-                metrics=Metrics(),
+                metrics=metrics,
                 owner=owner,
             )
         finally:
@@ -132,9 +133,10 @@ async def connect(
                 await opened.close()
 
 
-def adapters(settings: Settings) -> Adapters:
+def adapters(settings: Settings, metrics: Metrics | None = None) -> Adapters:
     """Load the LIS adapters. Never raises: what could not be loaded is a status with its reason."""
-    return load_adapters(settings.lis.tables, settings.lis.default, call_timeout=settings.lis.call_timeout)
+    lis = settings.lis
+    return load_adapters(lis.tables, lis.default, call_timeout=lis.call_timeout, metrics=metrics)
 
 
 def systems(settings: Settings) -> Systems:

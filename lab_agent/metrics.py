@@ -6,7 +6,9 @@ are read, so that they are true after a restart and for every worker on one stor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from math import nan
@@ -16,7 +18,26 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+Heard = Callable[[str, str, float], None]
+"""Hears of a call when it has ended: its operation, its outcome (`ok`, or the kind of failure), and how many seconds it took."""
 _SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+@contextmanager
+def timed(operation: str, heard: Heard) -> Iterator[None]:
+    """Measure what is done within, and let `heard` know, however it ends."""
+    begun, outcome = time.monotonic(), "ok"
+    try:
+        yield
+    except BaseException as exc:
+        outcome = type(exc).__name__
+        raise
+    finally:
+        heard(operation, outcome, time.monotonic() - begun)
+
+
+def unheard(operation: str, outcome: str, seconds: float) -> None:
+    """Let nobody know: for a call that no metrics are kept of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +86,7 @@ class Metrics:
             self._last_poll.set(at)
 
     def called(self, operation: str, outcome: str, seconds: float) -> None:
-        """Count a call to the exchange service; `operation` is a name of ours, never an address."""
+        """Count a call to the exchange service; `operation` is a method and a kind of resource, never an address."""
         self._calls.labels(operation, outcome).observe(seconds)
 
     def called_lis(self, adapter: str, operation: str, outcome: str, seconds: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 
 from lab_agent import daemon
 from lab_agent.cli.options import Config
@@ -11,4 +12,5 @@ from lab_agent.settings.root import load_settings
 
 def run(config: Config = None) -> None:
     """Poll for orders, hand them over, deliver results; until SIGTERM. SIGHUP reads the catalogue again."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the daemon listens for it: the settings are being read just now
     asyncio.run(daemon.run(load_settings(config), config))

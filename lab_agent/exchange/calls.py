@@ -14,6 +14,7 @@ from lab_agent.errors import ServiceUnavailable
 from lab_agent.exchange.outcomes import Asked, content, failure
 from lab_agent.exchange.tokens import Authenticator
 from lab_agent.http import Answer, HttpClient
+from lab_agent.metrics import Heard, timed
 from lab_agent.ports.exchange import Json
 
 _TRIES = 3
@@ -25,10 +26,11 @@ _JSON = {"Accept": "application/json"}
 class Calls:
     """Signed calls to one base address."""
 
-    def __init__(self, base: str, http: HttpClient, tokens: Authenticator, *, max_concurrency: int) -> None:
+    def __init__(self, base: str, http: HttpClient, tokens: Authenticator, *, max_concurrency: int, heard: Heard) -> None:
         self._base = base
         self._http = http
         self._tokens = tokens
+        self._heard = heard
         self._gate = asyncio.Semaphore(max_concurrency)
 
     async def get(self, asked: Asked, address: str) -> tuple[Json, Answer]:
@@ -51,14 +53,19 @@ class Calls:
         return content(asked, answer.body), answer
 
     async def _signed(self, asked: Asked, method: str, address: str, headers: Mapping[str, str], sent: bytes) -> Answer:
+        with timed(asked.what, self._heard):
+            answer = await self._authorized(method, address, headers, sent)
+            if (wrong := failure(asked, answer.status, answer.headers, answer.body, now=self._tokens.clock.now())) is not None:
+                raise wrong
+            return answer
+
+    async def _authorized(self, method: str, address: str, headers: Mapping[str, str], sent: bytes) -> Answer:
         """A 401 says that nothing was done, so that one more try with a newer token is right for a write as well."""
         credential = await self._tokens.credential()
         answer = await self._send(method, address, {**headers, "Authorization": credential.header}, sent)
         if answer.status == 401 and credential.generation:
             credential = await self._tokens.renewed(credential)
             answer = await self._send(method, address, {**headers, "Authorization": credential.header}, sent)
-        if (wrong := failure(asked, answer.status, answer.headers, answer.body, now=self._tokens.clock.now())) is not None:
-            raise wrong
         return answer
 
     async def _send(self, method: str, address: str, headers: Mapping[str, str], sent: bytes) -> Answer:

@@ -15,6 +15,7 @@ from lab_agent.exchange.outcomes import Asked, Kind, content, unreadable
 from lab_agent.exchange.paths import Paths, condition, next_page
 from lab_agent.exchange.tokens import Authenticator
 from lab_agent.http import Answer, HttpClient, HttpOptions
+from lab_agent.metrics import Heard, unheard
 from lab_agent.ports.exchange import Json, Saved
 from lab_agent.settings.exchange import ExchangeSettings
 
@@ -37,13 +38,13 @@ def http_options(settings: ExchangeSettings) -> HttpOptions:
 
 
 class ExchangeClient:
-    """Implements `lab_agent.ports.exchange.Exchange`."""
+    """Implements `lab_agent.ports.exchange.Exchange`. `heard` hears of every call."""
 
-    def __init__(self, settings: ExchangeSettings, http: HttpClient, tokens: Authenticator) -> None:
+    def __init__(self, settings: ExchangeSettings, http: HttpClient, tokens: Authenticator, *, heard: Heard = unheard) -> None:
         self._settings = settings
         self._base = settings.base_url
         self._paths = Paths(settings.paths, page_size=settings.page_size)
-        self._calls = Calls(self._base, http, tokens, max_concurrency=settings.max_concurrency)
+        self._calls = Calls(self._base, http, tokens, max_concurrency=settings.max_concurrency, heard=heard)
         self._questionnaires_offered = settings.questionnaire_search == "auto"
         self._contracts: dict[str, tuple[ResourceId, ...]] = {}
 

@@ -18,6 +18,7 @@ from lab_agent.domain.order import LabOrder
 from lab_agent.errors import Failure, LisOutcomeUnknown, LisRefusal, LisUnavailable, StoreError
 from lab_agent.lis.answers import count, nothing, receipt, yes_no_unknown
 from lab_agent.lis.guarded_inbox import GuardedInbox
+from lab_agent.metrics import Heard, timed, unheard
 from lab_agent.ports.lis import Inbox, LisAdapter, Receipt
 
 T = TypeVar("T")
@@ -26,15 +27,16 @@ _PARTING = 5.0
 
 
 class GuardedAdapter:
-    """A `Lis`: an adapter behind its guard. `timeout` is the seconds that a call may take.
+    """A `Lis`: an adapter behind its guard. `timeout` is the seconds that a call may take; `heard` hears of every call.
 
     Once `start` was asked for and the LIS was away, each later call tries to start first, so that it recovers by itself.
     """
 
-    def __init__(self, adapter: LisAdapter, name: str, *, timeout: float) -> None:
+    def __init__(self, adapter: LisAdapter, name: str, *, timeout: float, heard: Heard = unheard) -> None:
         self._adapter = adapter
         self._name = name
         self._timeout = timeout
+        self._heard = heard
         self._inbox: GuardedInbox | None = None
         self._started = False
         self._starting = asyncio.Lock()
@@ -133,11 +135,15 @@ class GuardedAdapter:
         end: float | None = None,
         otherwise: type[Failure] = LisUnavailable,
     ) -> T:
+        with timed(call, self._heard):
+            return await self._watched(call, work, key=key, end=self._end() if end is None else end, otherwise=otherwise)
+
+    async def _watched(self, call: str, work: Coroutine[Any, Any, T], *, key: str, end: float, otherwise: type[Failure]) -> T:
         task = asyncio.ensure_future(_contained(work))
         task.set_name(f"lis:{self._name}:{call}")
         try:
             now = asyncio.get_running_loop().time()
-            await asyncio.wait({task}, timeout=max(0.0, (end or self._end()) - now))
+            await asyncio.wait({task}, timeout=max(0.0, end - now))
         finally:
             if not task.done():
                 self._leave_behind(task, key)

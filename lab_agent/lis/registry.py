@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -17,6 +18,7 @@ from lab_agent.codec.problems import did_you_mean, found_by_pydantic, path
 from lab_agent.errors import LisUnavailable, Problem
 from lab_agent.lis.guard import GuardedAdapter
 from lab_agent.lis.shape import shape_problems
+from lab_agent.metrics import Metrics
 from lab_agent.ports.lis import LisAdapter
 
 GROUP = "lab_agent.adapters"
@@ -72,11 +74,14 @@ def load_adapters(
     *,
     call_timeout: float = 60.0,
     doors: Iterable[EntryPoint] | None = None,
+    metrics: Metrics | None = None,
 ) -> Adapters:
     """Load the adapter of each `[lis.<name>]` table; `adapter` in it names the kind, where that is not the table's name.
 
-    `call_timeout` is the seconds that one call to an adapter may take. Never raises; see `Adapters.statuses`.
+    `call_timeout` is the seconds that one call to an adapter may take; `metrics` are kept of the calls. Never raises; see
+    `Adapters.statuses`.
     """
+    metrics = metrics or Metrics()
     offered = tuple(entry_points(group=GROUP) if doors is None else doors)
     loaded: dict[str, GuardedAdapter] = {}
     statuses = []
@@ -85,7 +90,7 @@ def load_adapters(
         kind = str(own.pop("adapter", name))
         made = _load(name, kind, own, offered)
         if not isinstance(made, tuple):
-            loaded[name] = GuardedAdapter(made, name, timeout=call_timeout)
+            loaded[name] = GuardedAdapter(made, name, timeout=call_timeout, heard=partial(metrics.called_lis, name))
         statuses.append(_status(name, kind, made, offered))
     return Adapters(default, tuple(statuses), loaded)
 

@@ -11,6 +11,7 @@ from lab_agent.errors import LeaseLostError
 from lab_agent.exchange.client import ExchangeClient
 from lab_agent.exchange.tokens import Authenticator
 from lab_agent.http import HttpClient, HttpOptions
+from lab_agent.metrics import Heard, unheard
 from lab_agent.settings.exchange import ExchangeSettings, OAuthSettings
 
 BASE = "https://service.example/api/"
@@ -127,7 +128,7 @@ def make_client(
 ) -> Callable[..., ExchangeClient]:
     monkeypatch.setattr("lab_agent.exchange.calls.jittered", lambda *_: 0.001)
 
-    def make(**changes: Any) -> ExchangeClient:
-        return ExchangeClient(exchange_settings(**changes), http, make_tokens())
+    def make(heard: Heard = unheard, **changes: Any) -> ExchangeClient:
+        return ExchangeClient(exchange_settings(**changes), http, make_tokens(), heard=heard)
 
     return make

@@ -30,6 +30,20 @@ def rid(value: str) -> ResourceId:
     return ResourceId(value)
 
 
+async def test_every_call_is_heard_of_by_a_name_without_ids(make_client: Make, router: respx.MockRouter) -> None:
+    router.get(f"{BASE}fhir/task/t1").respond(json=task(1))
+    router.get(f"{BASE}fhir/task/t2").respond(404)
+    router.put(f"{BASE}fhir/Task/t1").mock(side_effect=httpx.ReadTimeout)
+    told: list[tuple[str, str]] = []
+    client = make_client(heard=lambda operation, outcome, seconds: told.append((operation, outcome)) if seconds >= 0 else None)
+    await client.read("Task", rid("t1"))
+    with pytest.raises(errors.NotReadable):
+        await client.read("Task", rid("t2"))
+    with pytest.raises(errors.OutcomeUnknown):
+        await client.update("Task", rid("t1"), task(1), version="1")
+    assert told == [("GET Task", "ok"), ("GET Task", "NotReadable"), ("PUT Task", "OutcomeUnknown")]
+
+
 # --- searches
 
 

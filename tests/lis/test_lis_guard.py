@@ -198,6 +198,19 @@ async def test_a_call_in_a_thread_that_hangs_does_not_hold_the_agent() -> None:
     release.set()
 
 
+async def test_every_call_is_heard_of_with_its_outcome() -> None:
+    told: list[tuple[str, str]] = []
+    odd = Odd(collect=1, submit=LisRefusal("no"), check=forever)
+    guarded = GuardedAdapter(odd, "odd", timeout=0.05, heard=lambda call, outcome, _: told.append((call, outcome)))
+    await guarded.start(MemoryInbox())
+    await guarded.collect()
+    with pytest.raises(LisRefusal):
+        await guarded.submit(ORDER)
+    with pytest.raises(LisUnavailable):
+        await guarded.check()
+    assert told == [("start", "ok"), ("collect", "ok"), ("submit", "LisRefusal"), ("check", "LisUnavailable")]
+
+
 async def test_a_lis_that_was_away_at_the_start_is_tried_again() -> None:
     odd = Odd(start=LisUnavailable("away"), collect=2)
     guarded = GuardedAdapter(odd, "odd", timeout=5)

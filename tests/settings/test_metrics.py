@@ -27,7 +27,7 @@ def test_polls_calls_and_tries_are_counted():
     metrics = Metrics()
     metrics.polled("ok", new=3, at=1000.0)
     metrics.polled("ServiceUnavailable", new=0, at=2000.0)
-    metrics.called("read", "ok", 0.2)
+    metrics.called("GET Task", "ok", 0.2)
     metrics.called_lis("folder", "submit", "ok", 0.1)
     metrics.tried("deliver", "done")
     shown = text(metrics)
@@ -35,7 +35,7 @@ def test_polls_calls_and_tries_are_counted():
     assert 'lab_agent_polls_total{outcome="ServiceUnavailable"} 1.0' in shown
     assert "lab_agent_orders_seen_total 3.0" in shown
     assert "lab_agent_last_poll_timestamp_seconds 1000.0" in shown
-    assert 'lab_agent_exchange_call_seconds_count{operation="read",outcome="ok"} 1.0' in shown
+    assert 'lab_agent_exchange_call_seconds_count{operation="GET Task",outcome="ok"} 1.0' in shown
     assert 'lab_agent_lis_call_seconds_count{adapter="folder",operation="submit",outcome="ok"} 1.0' in shown
     assert 'lab_agent_effects_tried_total{kind="deliver",outcome="done"} 1.0' in shown
     assert "lab_agent_build_info{" in shown
