@@ -35,7 +35,7 @@ _errors = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
 @app.command()
 def run(config: Config) -> None:
     """Serve until SIGTERM; a new catalogue is served when it is imported, and SIGHUP looks for one at once."""
-    settings = load_settings(config)
+    settings = load_settings(config, signs_in=False)
     logs.configure(settings.logging)
     with closing(listen(settings.api)) as sock:
         asyncio.run(_run(settings, sock))

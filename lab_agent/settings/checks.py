@@ -20,6 +20,13 @@ def contradictions(
     return (*_intervals(worker), *_lease(exchange, worker, lis), *_adapters(exchange, lis), *_hosting(results, api))
 
 
+def unable_to_sign_in(exchange: ExchangeSettings) -> Iterator[Problem]:
+    """Find what is missing for signing in at the service."""
+    if secret := exchange.oauth.missing_secret:
+        mend = f"set it, or give it as the credential exchange.oauth.{secret}"
+        yield Problem(f"exchange.oauth.{secret}", f"is missing; the grant {exchange.oauth.grant!r} needs it", mend)
+
+
 def _hosting(results: ResultsSettings, api: ApiSettings) -> Iterator[Problem]:
     if results.documents == "host" and not api.public_url:
         what = "is host, and nobody knows the address at which partners find documents"

@@ -14,11 +14,12 @@ from lab_agent.settings.base import Group, Seconds
 Grant = Literal["password", "authorization_code", "client_credentials", "basic"]
 
 _NEEDED: dict[str, tuple[str, ...]] = {
-    "password": ("auth_url", "client_id", "username", "password"),
+    "password": ("auth_url", "client_id", "username"),
     "authorization_code": ("auth_url", "client_id", "redirect_uri"),
-    "client_credentials": ("auth_url", "client_id", "client_secret"),
-    "basic": ("username", "password"),
+    "client_credentials": ("auth_url", "client_id"),
+    "basic": ("username",),
 }
+_SECRETS: dict[str, str] = {"password": "password", "client_credentials": "client_secret", "basic": "password"}
 _PLACEHOLDERS = {
     "order_tasks": set[str](),
     "line_tasks": {"id"},
@@ -78,6 +79,12 @@ class OAuthSettings(Group):
         if missing:
             raise ValueError(f"grant {self.grant!r} needs {', '.join(missing)}; set {'it' if len(missing) == 1 else 'them'} too")
         return self
+
+    @property
+    def missing_secret(self) -> str | None:
+        """The secret that signing in needs and that is not set; whoever never signs in can do without."""
+        secret = _SECRETS.get(self.grant)
+        return secret if secret and not getattr(self, secret) else None
 
 
 class ContractSettings(Group):

@@ -16,7 +16,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 
 from lab_agent.errors import Problem, SettingsError
 from lab_agent.settings.api import ApiSettings
-from lab_agent.settings.checks import contradictions
+from lab_agent.settings.checks import contradictions, unable_to_sign_in
 from lab_agent.settings.exchange import ExchangeSettings
 from lab_agent.settings.keys import is_list
 from lab_agent.settings.lis import LisSettings
@@ -80,8 +80,11 @@ class Settings(BaseSettings):
         return self.results.observation_system or f"{str(self.exchange.lab_codes_url).rstrip('/')}/observation"
 
 
-def load_settings(path: Path | None, environ: Mapping[str, str] | None = None) -> Settings:
-    """Read and check everything. Raises `SettingsError` with all problems at once."""
+def load_settings(path: Path | None, environ: Mapping[str, str] | None = None, *, signs_in: bool = True) -> Settings:
+    """Read and check everything. Raises `SettingsError` with all problems at once.
+
+    A program that never signs in at the service (`signs_in=False`) does not need the secret for it, and should not be given it.
+    """
     environ = process_environment() if environ is None else environ
     groups = Settings.model_fields.keys()
     file = read_file(path) if path else Source()
@@ -99,7 +102,10 @@ def load_settings(path: Path | None, environ: Mapping[str, str] | None = None) -
         settings = Settings(_build_sources=(layers, {}))
     except ValidationError as exc:
         raise SettingsError(_NO_FILE[: path is None] + problems + problems_of(exc, Settings, origins)) from None
-    if problems := problems + contradictions(settings.exchange, settings.worker, settings.lis, settings.results, settings.api):
+    problems += contradictions(settings.exchange, settings.worker, settings.lis, settings.results, settings.api)
+    if signs_in:
+        problems += tuple(unable_to_sign_in(settings.exchange))
+    if problems:
         raise SettingsError(problems)
     return settings
 

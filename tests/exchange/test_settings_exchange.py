@@ -31,10 +31,10 @@ def test_a_callback_address_is_kept_to_the_letter() -> None:
 @pytest.mark.parametrize(
     ("grant", "needed"),
     [
-        ("password", "needs auth_url, client_id, username, password; set them too"),
+        ("password", "needs auth_url, client_id, username; set them too"),
         ("authorization_code", "needs auth_url, client_id, redirect_uri; set them too"),
-        ("client_credentials", "needs auth_url, client_id, client_secret; set them too"),
-        ("basic", "needs username, password; set them too"),
+        ("client_credentials", "needs auth_url, client_id; set them too"),
+        ("basic", "needs username; set it too"),
     ],
 )
 def test_a_grant_names_what_it_needs(grant: str, needed: str) -> None:

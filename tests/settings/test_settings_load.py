@@ -54,6 +54,23 @@ def password(settings: Settings) -> str:
     return settings.exchange.oauth.password.get_secret_value()
 
 
+def without_password(folder: Path) -> Path:
+    return written(folder, VALID.replace('password = "from-file"\n', ""))
+
+
+def test_signing_in_needs_its_secret(tmp_path):
+    told = problems(without_password(tmp_path))
+    assert told == {
+        "exchange.oauth.password": "is missing; the grant 'password' needs it — "
+        "set it, or give it as the credential exchange.oauth.password"
+    }
+    assert password(load_settings(without_password(tmp_path), credentials(tmp_path, exchange__oauth__password="p"))) == "p"
+
+
+def test_who_never_signs_in_needs_no_secret_for_it(tmp_path):
+    assert load_settings(without_password(tmp_path), {}, signs_in=False).exchange.oauth.password is None
+
+
 def test_a_file_alone_is_enough(tmp_path):
     settings = load_settings(written(tmp_path, VALID), {})
     assert password(settings) == "from-file"
