@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from lab_agent.catalogues.reach import Reach
 from lab_agent.catalogues.shelf import CatalogueShelf
 from lab_agent.crypto import Cipher
 from lab_agent.documents.room import DocumentRoom
@@ -32,6 +33,7 @@ from lab_agent.rules.messages import messages_of
 from lab_agent.settings.root import Settings
 from lab_agent.steps.adapters import AdapterSource, NoAdapters
 from lab_agent.steps.catch import Catch
+from lab_agent.steps.clearing import Clearing
 from lab_agent.steps.collect import Collect
 from lab_agent.steps.deliver import Deliver
 from lab_agent.steps.handler import Handler
@@ -122,7 +124,7 @@ async def connect(
                 exchange=exchange(ExchangeClient(settings.exchange, http, authenticator, heard=metrics.called)),
                 authenticator=authenticator,
                 adapters=adapters(settings, metrics),
-                catalogues=CatalogueShelf(opened, settings.api.catalogue, timedelta(seconds=settings.api.cache_lifetime), clock),
+                catalogues=CatalogueShelf(opened, settings.api.catalogue, reach(settings), clock),
                 mappings=MappingShelf(settings.results.mappings),
                 metrics=metrics,
                 owner=owner,
@@ -137,6 +139,11 @@ def adapters(settings: Settings, metrics: Metrics | None = None) -> Adapters:
     """Load the LIS adapters. Never raises: what could not be loaded is a status with its reason."""
     lis = settings.lis
     return load_adapters(lis.tables, lis.default, call_timeout=lis.call_timeout, metrics=metrics)
+
+
+def reach(settings: Settings) -> Reach:
+    """How far back catalogue versions are needed in this installation."""
+    return Reach(timedelta(days=settings.rules.look_back_days), timedelta(seconds=settings.api.cache_lifetime))
 
 
 def systems(settings: Settings) -> Systems:
@@ -183,7 +190,12 @@ def planning(settings: Settings, mappings: MappingShelf) -> Planning:
 
 def matcher(settings: Settings, mappings: MappingShelf) -> Matcher:
     """What finds the order of a report; also for the desk."""
-    return Matcher(planning(settings, mappings), DocumentRoom(settings.results))
+    return Matcher(Clearing(planning(settings, mappings), DocumentRoom(settings.results)))
+
+
+def desk_matcher(settings: Settings) -> Matcher:
+    """What matches results at the match desk, with the mapping tables as they lie in their folder now."""
+    return matcher(settings, MappingShelf(settings.results.mappings))
 
 
 def late_lines(parts: Parts) -> LateLines:
@@ -263,7 +275,7 @@ def make_worker(
             settings.worker.reconcile_interval,
             Reconcile(parts.exchange, store, clock, late_lines(parts)).run,
         ),
-        "housekeeping": (HOUSEKEEPING_EVERY, Housekeeping(store, clock, settings.retention).run),
+        "housekeeping": (HOUSEKEEPING_EVERY, Housekeeping(store, clock, settings.retention, reach(settings).since).run),
     }
     if observe:
         rounds = {"poll": rounds["poll"]}

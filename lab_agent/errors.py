@@ -67,6 +67,10 @@ class IllegalMoveError(LabAgentError):
     """The state table knows no such move; nothing was changed."""
 
 
+class InputError(LabAgentError):
+    """What was typed cannot be used; nothing was changed."""
+
+
 class CryptoError(LabAgentError):
     """What is stored encrypted cannot be read with the keys that are set."""
 

@@ -6,12 +6,16 @@ that they came with. NaN and infinities have no JSON form and are refused.
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
 import msgspec
 
+from lab_agent.domain.quoting import quoted
 from lab_agent.errors import DataInvalidError, Problem
 
 _decoder = msgspec.json.Decoder(float_hook=Decimal)
@@ -25,6 +29,27 @@ def loads(data: bytes | str) -> Any:
         return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ArithmeticError) as exc:
         raise DataInvalidError((Problem("document", f"not JSON: {exc}", "send one JSON value in UTF-8"),)) from exc
+
+
+def loads_strictly(data: bytes | str) -> Any:
+    """Read JSON as `loads` does, and refuse a key that an object has twice: nobody could say which of the two was meant."""
+    tree = loads(data)
+    if twice := _keys_there_twice(data):
+        mend = "leave one of the two out"
+        raise DataInvalidError(tuple(Problem(quoted(key), "is there twice in one object", mend) for key in twice))
+    return tree
+
+
+def _keys_there_twice(data: bytes | str) -> tuple[str, ...]:
+    twice: dict[str, None] = {}
+
+    def look(pairs: list[tuple[str, Any]]) -> None:
+        counted = Counter(key for key, _ in pairs)
+        twice.update((key, None) for key, times in counted.items() if times > 1)
+
+    with suppress(RecursionError):  # deeper than anything that is read here: the shape is refused in its place
+        json.loads(data, object_pairs_hook=look, parse_int=str, parse_float=str)
+    return tuple(twice)
 
 
 def dumps(value: Any, *, sort_keys: bool = False) -> bytes:

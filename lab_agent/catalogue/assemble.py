@@ -21,6 +21,7 @@ from lab_agent.catalogue.turnaround import Delayed, Notice, Period, Stopped, Tur
 from lab_agent.errors import CatalogueError, Problem
 
 _Times = Mapping[tuple[str, str | None], Turnaround]
+_LONGEST_CACHE = 366 * 24
 
 
 def assemble(tables: Mapping[str, Table], version: str) -> Catalogue:
@@ -114,6 +115,8 @@ def _contract(code: str, cells: Cells, items: dict[str, Item]) -> Contract:
     if not items:
         cells.problems.add(cells.row, "contract", f"{code!r} offers nothing", "add its rows to the sheet contract_items")
     hours = cells.number("cache_hours") if cells.text("cache_hours") else None
+    if hours and hours > _LONGEST_CACHE:  # every version that may still be kept by a clinic is kept here too
+        cells.problems.add(cells.row, "cache_hours", "is more than a year", "write hours, as in 24")
     return Contract(code, cells.text("name"), items, None if hours is None else int(hours * 3600))
 
 

@@ -96,6 +96,8 @@ def _requirement(item: str, code: str, name: str, cells: Cells, vessels: Mapping
 
 
 def _option(code: str, name: str, cells: Cells, vessel: Container | None) -> SpecimenOption:
+    if "," in cells.text("bodysite_code"):
+        cells.problems.add(cells.row, "bodysite_code", "holds a comma, which separates the values of supportingInfo", "use none")
     return SpecimenOption(
         description=cells.text("description"),
         specimen_code=int(code),

@@ -32,6 +32,10 @@ class Period:
         """Whether `now` lies within."""
         return self.start <= now < self.end
 
+    def as_json(self) -> dict[str, str]:
+        """Give effectivePeriod; to the second, since what staff say by a command begins at a fraction of one."""
+        return {"start": self.start.isoformat(timespec="seconds"), "end": self.end.isoformat(timespec="seconds")}
+
 
 @dataclass(frozen=True, slots=True)
 class Available:
@@ -88,7 +92,7 @@ class Eta:
             "status": type(self.status).__name__.lower(),
             "time": self.turnaround.hours,
             "caption": self.caption,
-            "effectivePeriod": period and {"start": period.start.isoformat(), "end": period.end.isoformat()},
+            "effectivePeriod": period and period.as_json(),
             "delayDuration": delay,
         }
 

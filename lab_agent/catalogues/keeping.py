@@ -17,6 +17,7 @@ from lab_agent.catalogue.items import Catalogue
 from lab_agent.catalogue.load import read, version
 from lab_agent.catalogue.sheets import Table
 from lab_agent.catalogues.packed import pack, unpack
+from lab_agent.catalogues.reach import remember_lifetimes
 from lab_agent.domain.offer import OFFER_STAMP, CatalogueVersion
 from lab_agent.errors import CatalogueError
 from lab_agent.ports.store import Store, UnitOfWork
@@ -36,13 +37,13 @@ async def put_in_force(
 
     `over` is the folder (or workbook) of the settings: as it stands now, it counts as taken, so that no start undoes this.
     """
-    made = await asyncio.to_thread(_made, tables, origin, by, now)
+    made, catalogue = await asyncio.to_thread(_made, tables, origin, by, now)
     passed = None if over is None else await asyncio.to_thread(_digest, over)
 
     def work(uow: UnitOfWork) -> bool:
         if over is not None and passed is not None:
             uow.book.note(_note_of(over), passed)
-        return _put(uow, made)
+        return _put(uow, made, catalogue)
 
     return await store.run(work)
 
@@ -56,13 +57,13 @@ async def take_from(store: Store, source: Path, *, now: datetime) -> bool:
     key, digest = _note_of(source), version(tables)
     if await store.run(lambda uow: uow.book.noted(key)) == digest:
         return False
-    made = await asyncio.to_thread(_made, tables, str(source), None, now)
+    made, catalogue = await asyncio.to_thread(_made, tables, str(source), None, now)
 
     def work(uow: UnitOfWork) -> bool:
         if uow.book.noted(key) == digest:  # another process was quicker
             return False
         uow.book.note(key, digest)
-        return _put(uow, made)
+        return _put(uow, made, catalogue)
 
     return await store.run(work)
 
@@ -73,15 +74,21 @@ async def tables_in_force(store: Store) -> dict[str, Table] | None:
     return None if newest is None else unpack(newest.content)
 
 
+async def catalogue_in_force(store: Store) -> Catalogue | None:
+    """The catalogue in force; None if none was ever imported. Raises `CatalogueError` as `catalogue_of` does."""
+    newest = await store.run(lambda uow: uow.catalogues.newest())
+    return None if newest is None else await asyncio.to_thread(catalogue_of, newest)
+
+
 def catalogue_of(kept: CatalogueVersion) -> Catalogue:
     """Make the catalogue of a kept version. Raises `CatalogueError` if this program reads its tables another way."""
     return assemble(unpack(kept.content), kept.version)
 
 
-def _made(tables: Mapping[str, Table], origin: str, by: str | None, now: datetime) -> CatalogueVersion:
+def _made(tables: Mapping[str, Table], origin: str, by: str | None, now: datetime) -> tuple[CatalogueVersion, Catalogue]:
     digest = version(tables)
-    assemble(tables, digest)
-    return CatalogueVersion(version=digest, since=now, content=pack(tables), origin=origin, by=by)
+    catalogue = assemble(tables, digest)
+    return CatalogueVersion(version=digest, since=now, content=pack(tables), origin=origin, by=by), catalogue
 
 
 def _digest(source: Path) -> str | None:
@@ -95,9 +102,10 @@ def _note_of(source: Path) -> str:
     return f"{_SOURCE}{source.resolve()}"
 
 
-def _put(uow: UnitOfWork, made: CatalogueVersion) -> bool:
+def _put(uow: UnitOfWork, made: CatalogueVersion, catalogue: Catalogue) -> bool:
     added = uow.catalogues.add(made)
     if added:
+        remember_lifetimes(uow, catalogue)
         touch(uow)
     uow.commit()
     return added

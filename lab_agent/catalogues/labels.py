@@ -84,7 +84,7 @@ class PoolLabels:
     ) -> dict[str, str]:
         marks = self._mark.read() if self._mark else {}
         pools = {each.pool.name: each.pool for each in wanted}
-        at = {name: max(number, marks.get(name, 0) + 1, pools[name].first) for name, number in following.items()}
+        at = {name: next_number(pools[name], number, marks) for name, number in following.items()}
         given = {}
         for each in wanted:
             given[each.place] = _take(uow, each, at, key, now)
@@ -95,6 +95,11 @@ class PoolLabels:
             _warn(uow, pools[name], number, now)
         uow.commit()
         return given
+
+
+def next_number(pool: Pool, following: int, marks: Mapping[str, int]) -> int:
+    """The number that a pool gives next: behind what the store and the mark know, and in its range."""
+    return max(following, marks.get(pool.name, 0) + 1, pool.first)
 
 
 def _take(uow: UnitOfWork, wanted: Wanted, at: dict[str, int], key: str | None, now: datetime) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -24,15 +24,16 @@ class Offer:
     tokens: tuple[ApiToken, ...]
 
 
-async def read_offer(store: Store, known: str | None, since: datetime) -> Offer | None:
+async def read_offer(store: Store, known: str | None, since: Callable[[UnitOfWork], datetime]) -> Offer | None:
     """Read what was in force at `since` or later; None if nothing has changed since the stamp that is known."""
 
     def work(uow: UnitOfWork) -> Offer | None:
         stamp = uow.book.noted(OFFER_STAMP)
         if stamp == known:
             return None
-        notices = tuple(as_notices(uow.eta_notices.since(since)))
-        return Offer(stamp, uow.catalogues.in_force_since(since), notices, uow.api_tokens.all())
+        moment = since(uow)
+        notices = tuple(as_notices(uow.eta_notices.since(moment)))
+        return Offer(stamp, uow.catalogues.in_force_since(moment), notices, uow.api_tokens.all())
 
     return await store.run(work)
 

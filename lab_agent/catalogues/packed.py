@@ -8,6 +8,7 @@ from typing import Any
 
 from lab_agent import exact_json
 from lab_agent.catalogue.sheets import SHEETS, Row, Table
+from lab_agent.errors import CatalogueError, DataInvalidError, Problem
 
 
 def pack(tables: Mapping[str, Table]) -> bytes:
@@ -21,9 +22,16 @@ def pack(tables: Mapping[str, Table]) -> bytes:
 
 
 def unpack(content: bytes) -> dict[str, Table]:
-    """Give the tables back. A sheet or column that this program does not know (any more) is left out."""
-    sheets = exact_json.loads(zlib.decompress(content))
-    return {sheet.name: _table(sheet.name, sheets.get(sheet.name, {})) for sheet in SHEETS}
+    """Give the tables back. A sheet or column that this program does not know (any more) is left out.
+
+    Raises `CatalogueError` for bytes that are damaged, or that another program wrote.
+    """
+    try:
+        sheets = exact_json.loads(zlib.decompress(content))
+        return {sheet.name: _table(sheet.name, sheets.get(sheet.name, {})) for sheet in SHEETS}
+    except (zlib.error, DataInvalidError, ValueError, TypeError, AttributeError) as exc:
+        damaged = Problem("store", "holds a catalogue that cannot be read", "import it again: lab-agent catalogue import SOURCE")
+        raise CatalogueError((damaged,)) from exc
 
 
 def _table(name: str, packed: Mapping[str, Any]) -> Table:

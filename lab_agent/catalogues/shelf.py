@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import structlog
@@ -12,6 +11,7 @@ import structlog
 from lab_agent.catalogue.items import Catalogue
 from lab_agent.catalogues.keeping import catalogue_of, take_from
 from lab_agent.catalogues.offer import UNREAD, Offer, read_offer
+from lab_agent.catalogues.reach import Reach
 from lab_agent.errors import CatalogueError, StoreError
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.store import Store
@@ -21,17 +21,15 @@ log = structlog.get_logger(__name__)
 
 LOOK_EVERY = 2.0
 """Seconds between two looks at the store's stamp."""
-_REACH = timedelta(days=7)
-"""How far back orders are judged that wait for us: with every version in force since one cache lifetime before them."""
 
 
 class CatalogueShelf:
     """Catalogue versions by time, from the store. What cannot be read keeps the old ones; with none, orders are held."""
 
-    def __init__(self, store: Store, source: Path | None, cache_lifetime: timedelta, clock: Clock) -> None:
+    def __init__(self, store: Store, source: Path | None, reach: Reach, clock: Clock) -> None:
         self._store = store
         self._source = source
-        self._cache_lifetime = cache_lifetime
+        self._reach = reach
         self._clock = clock
         self._stamp: str | None = UNREAD
         self._read: dict[str, Catalogue] = {}
@@ -40,7 +38,7 @@ class CatalogueShelf:
 
     def view(self) -> CatalogueView | None:
         """The versions as they stand, newest first; None where none could be read."""
-        return CatalogueView(self._versions, self._cache_lifetime) if self._versions else None
+        return CatalogueView(self._versions, self._reach.cache_lifetime) if self._versions else None
 
     async def reload(self) -> None:
         """Take over what has changed in the folder of the settings, then look at the store."""
@@ -53,8 +51,8 @@ class CatalogueShelf:
 
     async def refresh(self) -> bool:
         """Read the store, if anything has changed there; whether it had."""
-        since = self._clock.now() - _REACH - self._cache_lifetime
-        offer = await read_offer(self._store, self._stamp, since)
+        now = self._clock.now()
+        offer = await read_offer(self._store, self._stamp, lambda uow: self._reach.since(uow, now))
         if offer is None:
             return False
         self._versions = await asyncio.to_thread(self._made, offer)

@@ -29,7 +29,7 @@ from lab_agent.cli import (
     users,
 )
 from lab_agent.cli.shown import complain
-from lab_agent.errors import LabAgentError
+from lab_agent.errors import InputError, LabAgentError
 from lab_agent.settings.logging import LoggingSettings
 
 app = typer.Typer(
@@ -69,6 +69,7 @@ def run() -> int:
         return exc.code if isinstance(exc.code, int) else int(exc.code is not None)
     except LabAgentError as exc:
         complain(str(exc))
+        return 2 if isinstance(exc, InputError) else 1
     except BrokenPipeError:
         sys.stderr.close()  # whoever read us has gone; nothing is left to say, and nobody to say it to
     except OSError as exc:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -27,12 +28,17 @@ Source = Annotated[Path, typer.Argument(metavar="SOURCE", help="An .xlsx workboo
 Target = Annotated[Path, typer.Argument(metavar="TARGET", help="The .xlsx workbook, or the folder of CSV files, to be written.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 _SHOWN = 200
+_SAMPLES = (Path(__file__).parents[2] / "config" / "catalogue", Path(sysconfig.get_path("data")) / "share/lab-agent/catalogue")
 
 
 @app.command()
-def template(target: Target, force: Force = False) -> None:
+def template(
+    target: Target,
+    sample: Annotated[bool, typer.Option("--sample", help="With the sample: 36 realistic tests under two contracts.")] = False,
+    force: Force = False,
+) -> None:
     """Write an empty workbook with headings, explanations and lists to choose from (or a folder of CSV files with headings)."""
-    _write(target, {sheet.name: Table(sheet.name) for sheet in SHEETS}, force=force)
+    _write(target, load.read(_sample()) if sample else {sheet.name: Table(sheet.name) for sheet in SHEETS}, force=force)
     say(f"{target} is written; fill it, then try it: lab-agent catalogue check {target}")
 
 
@@ -98,6 +104,11 @@ def export(target: Target, config: Config = None, force: Force = False) -> None:
         raise CatalogueError((Problem("store", "holds no catalogue yet", "import one: lab-agent catalogue import SOURCE"),))
     _write(target, tables, force=force)
     say(f"{target} is written, version {load.version(tables)}")
+
+
+def _sample() -> Path:
+    """The sample's folder: in the sources that this runs from, or where the package has put it."""
+    return next((place for place in _SAMPLES if place.is_dir()), _SAMPLES[-1])
 
 
 def _compared(source: Path, config: Path | None) -> tuple[dict[str, Table], Catalogue, tuple[Change, ...] | None]:

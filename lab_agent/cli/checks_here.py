@@ -1,14 +1,13 @@
-"""Checks of what is on this machine: keys, store, catalogue, adapters."""
+"""Checks of what is on this machine: keys, store, rules, what the API offers, adapters."""
 
 from __future__ import annotations
 
 import asyncio
 
 from lab_agent import bootstrap
-from lab_agent.catalogue.items import Catalogue
-from lab_agent.catalogue.load import load
-from lab_agent.cli.checks import Line, Verdict, listed, wrong
-from lab_agent.errors import CatalogueError, CryptoError, Failure, LabAgentError, Problem, SettingsError
+from lab_agent.cli.checks import Line, Verdict, wrong
+from lab_agent.cli.checks_offer import Kept, check_offer, look
+from lab_agent.errors import CryptoError, Failure, LabAgentError, Problem, SettingsError
 from lab_agent.mappings.load import MappingsError
 from lab_agent.mappings.load import load as load_mappings
 from lab_agent.rules.judge import RULES, check_severities
@@ -20,11 +19,12 @@ from lab_agent.store.engine import sqlite_file
 
 async def check_here(settings: Settings, *, offline: bool) -> list[Line]:
     """Check it all; `offline` leaves a database server and the laboratory systems alone."""
-    found = _key(settings)
+    found, kept = _key(settings), None
     if found[0].verdict is Verdict.OK:
-        found += await _store(settings, offline=offline)
+        lines, kept = await _store(settings, offline=offline)
+        found += lines
     found += _rules(settings)
-    found += await asyncio.to_thread(_catalogue, settings)
+    found += await asyncio.to_thread(check_offer, settings, kept)
     found += await asyncio.to_thread(_mappings, settings)
     return found + await _adapters(settings, offline=offline)
 
@@ -38,24 +38,25 @@ def _key(settings: Settings) -> list[Line]:
     return [Line("encryption key", Verdict.OK, f"{number} key{'s' if number > 1 else ''}")]
 
 
-async def _store(settings: Settings, *, offline: bool) -> list[Line]:
+async def _store(settings: Settings, *, offline: bool) -> tuple[list[Line], Kept | None]:
     address = mask_address(settings.store.url)
     file = sqlite_file(settings.store.url)
     if file is None and offline:
-        return [Line("store", Verdict.SKIPPED, address)]
+        return [Line("store", Verdict.SKIPPED, address)], None
     if file is not None and not file.exists():
-        return [Line("store", Verdict.TODO, f"there is no database at {file} yet", "run `lab-agent db upgrade`")]
+        return [Line("store", Verdict.TODO, f"there is no database at {file} yet", "run `lab-agent db upgrade`")], None
     try:
         store = bootstrap.open_store(settings)
         try:
             await store.run(lambda uow: uow.tokens.current())
+            kept = await store.run(lambda uow: look(uow, settings))
         finally:
             await store.close()
     except CryptoError as exc:
-        return [Line("store", Verdict.OK, address), *wrong("encryption key", exc)]
+        return [Line("store", Verdict.OK, address), *wrong("encryption key", exc)], None
     except LabAgentError as exc:
-        return wrong("store", exc)
-    return [Line("store", Verdict.OK, f"{address}, schema as it should be")]
+        return wrong("store", exc), None
+    return [Line("store", Verdict.OK, f"{address}, schema as it should be")], kept
 
 
 def _mappings(settings: Settings) -> list[Line]:
@@ -83,52 +84,6 @@ def _messages(settings: Settings) -> tuple[Problem, ...]:
     except SettingsError as exc:
         return exc.problems
     return ()
-
-
-def _catalogue(settings: Settings) -> list[Line]:
-    folder = settings.api.catalogue
-    if folder is None:
-        mend = "`lab-agent catalogue import` puts it there; `lab-agent catalogue check` tries it first"
-        return [Line("catalogue", Verdict.OK, "comes from the store", mend), _clients(settings)]
-    if not folder.exists():
-        mend = "put the laboratory's CSV files there, or set api.catalogue"
-        return [Line("catalogue", Verdict.TODO, f"there is no folder {folder} yet", mend)]
-    try:
-        catalogue = load(folder)
-    except CatalogueError as exc:
-        return wrong("catalogue", exc)
-    except OSError as exc:
-        return [Line("catalogue", Verdict.WRONG, f"{exc.filename or folder}: {exc.strerror}")]
-    offered = listed(f"{code} ({len(contract.items)} items)" for code, contract in catalogue.contracts.items())
-    return [Line("catalogue", Verdict.OK, f"{folder}, {offered}"), *_contracts(settings, catalogue), _clients(settings)]
-
-
-def _contracts(settings: Settings, catalogue: Catalogue) -> list[Line]:
-    set_, offered = set(settings.exchange.contracts), set(catalogue.contracts)
-    clients = [client.contracts or () for client in settings.api.tokens] + [
-        client.contracts or () for client in settings.api.basic
-    ]
-    allowed = {code for contracts in clients for code in contracts}
-    found = []
-    if missing := set_ - offered:
-        mend = "add them to the sheet contracts, or remove them from the settings"
-        found.append(Line("contracts", Verdict.WRONG, f"not in the catalogue: {listed(missing)}", mend))
-    if extra := offered - set_:
-        mend = "add [exchange.contracts.<code>]: orders under other contracts are held"
-        found.append(Line("contracts", Verdict.WRONG, f"only in the catalogue: {listed(extra)}", mend))
-    if unknown := allowed - offered:
-        found.append(
-            Line("contracts", Verdict.WRONG, f"API clients name unknown ones: {listed(unknown)}", "mend api.tokens or api.basic")
-        )
-    return found or [Line("contracts", Verdict.OK, listed(set_) or "none", "" if set_ else "set [exchange.contracts.<code>]")]
-
-
-def _clients(settings: Settings) -> Line:
-    names = [client.name for client in settings.api.tokens] + [client.name for client in settings.api.basic]
-    if not names:
-        mend = "make one: lab-agent api-token create NAME; or add [[api.tokens]] or [[api.basic]]"
-        return Line("API clients", Verdict.TODO, "the settings name none", mend)
-    return Line("API clients", Verdict.OK, listed(names))
 
 
 async def _adapters(settings: Settings, *, offline: bool) -> list[Line]:

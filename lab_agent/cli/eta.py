@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from datetime import datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from datetime import datetime
+from decimal import Decimal
 from typing import Annotated
 
 import typer
 
+from lab_agent.catalogues import spoken
 from lab_agent.catalogues.notices import Announcement, announce, standing
 from lab_agent.catalogues.notices import clear as clear_notices
 from lab_agent.cli.opened import Opened, with_store
@@ -23,7 +23,6 @@ Until = Annotated[str, typer.Option("--until", help="Its end: 2026-11-20T08:00+0
 From = Annotated[str | None, typer.Option("--from", help="Its beginning, in the same forms; by default now.")]
 Contract = Annotated[str | None, typer.Option("--contract", help="For this contract alone; by default for every one.")]
 Caption = Annotated[str, typer.Option("--caption", help="Sentence that the partners see; by default the usual one.")]
-_SPAN = re.compile(r"([0-9]{1,4})([hd])")
 
 
 @app.command()
@@ -59,7 +58,7 @@ def delay(
     """Say that a test takes longer for a time."""
 
     async def work(opened: Opened) -> EtaNotice:
-        said = _said(item, contract, caption, since, until, opened.now, _number(hours))
+        said = _said(item, contract, caption, since, until, opened.now, spoken.hours("--hours", hours))
         return await announce(opened.store, said, by=decider(None), now=opened.now)
 
     _told(with_store(config, work), f"delayed by {hours} hours", as_json=as_json)
@@ -97,31 +96,8 @@ def _said(
     now: datetime,
     hours: Decimal | None = None,
 ) -> Announcement:
-    start, end = now if since is None else _moment("--from", since, now), _moment("--until", until, now)
+    start, end = now if since is None else spoken.moment("--from", since, now), spoken.moment("--until", until, now)
     return Announcement(item=item, start=start, end=end, contract=contract, delay_hours=hours, caption=caption)
-
-
-def _moment(option: str, text: str, now: datetime) -> datetime:
-    """A moment as people write it; without an offset it is in this machine's zone."""
-    if found := _SPAN.fullmatch(text.strip().lower()):
-        count = int(found[1])
-        return now + (timedelta(hours=count) if found[2] == "h" else timedelta(days=count))
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError as exc:
-        mend = "write it as 2026-11-20T08:00+03:00, 2026-11-20, 12h or 3d"
-        raise DataInvalidError((Problem(option, f"{text!r} is not a moment", mend),)) from exc
-    return moment if moment.tzinfo else moment.astimezone()
-
-
-def _number(text: str) -> Decimal:
-    try:
-        number = Decimal(text.replace(",", "."))
-    except InvalidOperation:
-        number = Decimal("NaN")
-    if not number.is_finite():
-        raise DataInvalidError((Problem("--hours", f"{text!r} is not a number", "write digits, as in 24"),))
-    return number
 
 
 def _told(notice: EtaNotice, what: str, *, as_json: bool) -> None:

@@ -6,19 +6,18 @@ from typing import Annotated
 
 import typer
 
-from lab_agent.catalogue.load import load as load_catalogue
+from lab_agent.catalogues.keeping import catalogue_in_force
 from lab_agent.cli.opened import Opened, with_store
 from lab_agent.cli.options import AsJson, By, Config, decider
 from lab_agent.cli.results import matcher, row
 from lab_agent.cli.shown import Row, say, show_json, show_list
-from lab_agent.codec import load_message
+from lab_agent.codec import load_kept
 from lab_agent.domain.ids import ReportKey
 from lab_agent.domain.results import LabReport
 from lab_agent.errors import CatalogueError
 from lab_agent.mappings.coverage import Gap, gaps
 from lab_agent.mappings.load import load
 from lab_agent.mappings.tables import Tables
-from lab_agent.settings.root import Settings
 from lab_agent.steps import result_desk
 from lab_agent.steps.result_desk import Decided
 
@@ -37,7 +36,7 @@ def check(
     async def work(opened: Opened) -> tuple[Tables, list[str], tuple[Gap, ...]]:
         folder = opened.settings.results.mappings
         tables = Tables() if folder is None else load(folder)
-        return tables, _unused(opened.settings, tables), gaps(await _past(opened, last), tables)
+        return tables, await _unused(opened, tables), gaps(await _past(opened, last), tables)
 
     tables, unused, found = with_store(config, work)
     if as_json:
@@ -79,7 +78,7 @@ async def _past(opened: Opened, last: int) -> list[tuple[ReportKey, LabReport]]:
         page = await opened.views.reports(limit=min(_PAGE, last - offset), offset=offset)
         for summary in page.items:
             record = await opened.views.report(summary.key)
-            message = load_message(record.body) if record else None
+            message = load_kept(record.body) if record else None
             if isinstance(message, LabReport):
                 found.append((summary.key, message))
         if not page.more:
@@ -87,16 +86,17 @@ async def _past(opened: Opened, last: int) -> list[tuple[ReportKey, LabReport]]:
     return found
 
 
-def _unused(settings: Settings, tables: Tables) -> list[str]:
-    """Laboratory codes of the catalogue that no row knows: where a LIS reports by the code of the test, they will be missed."""
-    if tables.codes is None or settings.api.catalogue is None:
-        return []
+async def _unused(opened: Opened, tables: Tables) -> list[str]:
+    """Laboratory codes of the catalogue in force that no row knows: a LIS that reports by the test's code will miss them."""
     try:
-        contracts = load_catalogue(settings.api.catalogue).contracts.values()
+        catalogue = None if tables.codes is None else await catalogue_in_force(opened.store)
     except CatalogueError:
+        catalogue = None
+    if catalogue is None or tables.codes is None:
         return []
     local = {code for _, code in tables.codes}
-    return sorted({item.lab_id for each in contracts for item in each.items.values() if item.lab_id} - local)
+    items = (item for each in catalogue.contracts.values() for item in each.items.values())
+    return sorted({item.lab_id for item in items if item.lab_id} - local)
 
 
 def _gap(gap: Gap) -> Row:

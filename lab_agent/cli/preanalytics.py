@@ -12,7 +12,7 @@ from lab_agent.catalogue import basket as baskets
 from lab_agent.catalogue import load, preanalytics
 from lab_agent.catalogue.explain import explain as explain_plan
 from lab_agent.catalogue.items import Catalogue
-from lab_agent.catalogues.keeping import catalogue_of
+from lab_agent.catalogues.keeping import catalogue_in_force
 from lab_agent.cli.opened import Opened, with_store
 from lab_agent.cli.options import Config
 from lab_agent.cli.shown import print_raw
@@ -47,8 +47,8 @@ def explain(
 
 
 async def _in_force(opened: Opened) -> Catalogue:
-    newest = await opened.store.run(lambda uow: uow.catalogues.newest())
-    if newest is None:
+    catalogue = await catalogue_in_force(opened.store)
+    if catalogue is None:
         mend = "import one: lab-agent catalogue import SOURCE; or name one with --catalogue"
         raise CatalogueError((Problem("store", "holds no catalogue yet", mend),))
-    return catalogue_of(newest)
+    return catalogue

@@ -11,10 +11,9 @@ from lab_agent.cli.opened import Opened, with_store
 from lab_agent.cli.options import AsJson, By, Config, Limit, Offset, decider
 from lab_agent.cli.shown import Row, heading, more, plain, say, show_exact, show_json, show_list, show_one
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
-from lab_agent.domain.journal import ReportRecord
+from lab_agent.domain.journal import Event, ReportRecord
 from lab_agent.domain.lifecycle import WAITING_REPORTS, ReportState
 from lab_agent.errors import StoreError
-from lab_agent.mapping_tables import MappingShelf
 from lab_agent.ports.views import PAGE, Page, ReportSummary
 from lab_agent.steps import result_desk
 from lab_agent.steps.match import Matcher
@@ -22,7 +21,7 @@ from lab_agent.steps.result_desk import Decided
 
 app = typer.Typer(help="Results: what laboratory systems have reported.", no_args_is_help=True)
 Key = Annotated[str, typer.Argument(metavar="RESULT", help="Key of the result, as `results list` shows it.")]
-Note = Annotated[str, typer.Option("--note", help="Why; it is kept in the order's timeline.")]
+Note = Annotated[str, typer.Option("--note", help="Why; it is kept in the result's history, and in the timeline of its order.")]
 
 
 @app.command("list")
@@ -47,20 +46,23 @@ def list_(
 
 @app.command()
 def show(result: Key, config: Config = None, as_json: AsJson = False) -> None:
-    """Show one result with its content."""
+    """Show one result with its history and its content."""
 
-    async def work(opened: Opened) -> ReportRecord | None:
-        return await opened.views.report(ReportKey(result))
+    async def work(opened: Opened) -> tuple[ReportRecord | None, tuple[Event, ...]]:
+        return await opened.views.report(ReportKey(result)), await opened.views.history(ReportKey(result))
 
-    report = with_store(config, work)
+    report, history = with_store(config, work)
     if report is None:
         raise StoreError(f"There is no result {result}; `lab-agent results list` shows them.")
     fields = {**plain(report), "next": result_desk.what_to_do(report.state)}
     content = exact_json.loads(report.body)
     if as_json:
-        show_exact({**fields, "content": content})
+        show_exact({**fields, "history": plain(history), "content": content})
         return
     show_one(fields, as_json=False)
+    if history:
+        heading("History")
+        show_list([{"at": each.at, "what": each.text, "by": each.by} for each in history], as_json=False, nothing="")
     heading("Content")
     show_exact(content)
 
@@ -139,7 +141,7 @@ def refused(
 
 def matcher(opened: Opened) -> Matcher:
     """What matches results here, with the mapping tables as they lie in their folder now."""
-    return bootstrap.matcher(opened.settings, MappingShelf(opened.settings.results.mappings))
+    return bootstrap.desk_matcher(opened.settings)
 
 
 def row(report: ReportRecord | ReportSummary) -> Row:

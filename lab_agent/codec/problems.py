@@ -13,11 +13,11 @@ from typing import NoReturn
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from lab_agent.domain.quoting import quoted
 from lab_agent.errors import DataInvalidError, Problem
 
 TAG = "="
 """Marks a part of a pydantic location that names the branch of a union and no place in the data."""
-_SHOWN = 60
 
 _SENTENCES = {
     "missing": ("is missing", "give it"),
@@ -46,7 +46,7 @@ def path(place: Iterable[str | int]) -> str:
         if isinstance(part, int):
             written += f"[{part}]"
         elif not part.startswith(TAG):
-            written += f".{_shown(part)}" if written else _shown(part)
+            written += f".{quoted(part)}" if written else quoted(part)
     return written or "document"
 
 
@@ -75,8 +75,3 @@ def _translate(detail: ErrorDetails, names: Collection[str]) -> Found:
         return Found(place, "is not a word that is known here", f"write {context['expected']}")
     what, mend = _SENTENCES.get(kind, (detail["msg"], str(context.get("mend", ""))))
     return Found(place, what, mend)
-
-
-def _shown(key: str) -> str:
-    plain = "".join(char if char.isprintable() else "?" for char in key)
-    return plain if len(plain) <= _SHOWN else plain[:_SHOWN] + "…"

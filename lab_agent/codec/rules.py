@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from lab_agent.codec.problems import Found
+from lab_agent.codec.texts import text_rules
 from lab_agent.domain.order import SCHEMA_VERSION
 from lab_agent.domain.results import LabReceipt, LabRefusal, ReportedObservation
 
@@ -69,8 +69,9 @@ def _report(tree: Mapping[str, Any]) -> Iterator[Found]:
     if tree.get("report_id") == "":
         yield Found(("report_id",), "is empty", "give the laboratory's own name of the report")
     version = tree.get("version")
-    if isinstance(version, int) and not -HIGHEST_VERSION <= version <= HIGHEST_VERSION:
-        yield Found(("version",), "is a number out of all measure", f"write a whole number up to {HIGHEST_VERSION}")
+    if isinstance(version, int) and not 0 <= version <= HIGHEST_VERSION:
+        what = "is a number below nought" if version < 0 else "is a number out of all measure"
+        yield Found(("version",), what, f"write a whole number from 0 to {HIGHEST_VERSION}")
     for index, observation in _entries(tree, "observations"):
         yield from _observation(observation, ("observations", index))
     for index, document in _entries(tree, "documents"):
@@ -90,10 +91,6 @@ def _observation(observation: Mapping[str, Any], place: Place) -> Iterator[Found
     attachment = observation.get("value_attachment")
     if isinstance(attachment, Mapping):
         yield from _one_of(attachment, SOURCES, (*place, "value_attachment"))
-    for index, entry in _entries(observation, "reference_ranges"):
-        age = entry.get("age")
-        if isinstance(age, Mapping):
-            yield from _age(age, (*place, "reference_ranges", index, "age"))
 
 
 def _one_of(holder: Mapping[str, Any], names: tuple[str, ...], place: Place) -> Iterator[Found]:
@@ -102,15 +99,6 @@ def _one_of(holder: Mapping[str, Any], names: tuple[str, ...], place: Place) -> 
         yield Found(place, _MISSING.get(names, "names nothing"), f"give exactly one of {', '.join(names)}")
     elif len(given) > 1:
         yield Found(place, f"has {len(given)} at once: {', '.join(given)}", "give exactly one of them")
-
-
-def _age(age: Mapping[str, Any], place: Place) -> Iterator[Found]:
-    low, high = (_amount(age.get(end)) for end in ("low", "high"))
-    for name, amount in (("low", low), ("high", high)):
-        if amount is not None and amount < 0:
-            yield Found((*place, name, "value"), "is an age below nought", "give an age of nought or more")
-    if low is not None and high is not None and low > high and _unit(age["low"]) == _unit(age["high"]):
-        yield Found(place, "is an age range upside down", "give low and high so that low is the smaller one")
 
 
 def _everywhere(tree: Any, place: Place) -> Iterator[Found]:
@@ -123,24 +111,11 @@ def _everywhere(tree: Any, place: Place) -> Iterator[Found]:
             yield Found((*place, "comparator"), "is no comparator", f"write one of {' '.join(COMPARATORS)}, or leave it out")
         for key, item in tree.items():
             yield from _everywhere(item, (*place, key))
-    elif isinstance(tree, str) and "\0" in tree:
-        yield Found(place, "holds a NUL character", "leave it out: neither databases nor the exchange take it")
+    elif isinstance(tree, str):
+        yield from text_rules(tree, place)
 
 
 def _entries(holder: Mapping[str, Any], name: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     listed = holder.get(name)
     if isinstance(listed, list):
         yield from ((index, entry) for index, entry in enumerate(listed) if isinstance(entry, Mapping))
-
-
-def _amount(quantity: Any) -> Decimal | None:
-    value = quantity.get("value") if isinstance(quantity, Mapping) else None
-    try:
-        amount = Decimal(value) if isinstance(value, Decimal | int | str) else None
-    except InvalidOperation:
-        return None
-    return amount if amount is not None and amount.is_finite() else None
-
-
-def _unit(quantity: Mapping[str, Any]) -> tuple[Any, Any]:
-    return quantity.get("code"), quantity.get("unit")

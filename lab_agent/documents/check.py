@@ -5,6 +5,9 @@ A clinic that gets a page of HTML under the name of a PDF has no result at all: 
 
 from __future__ import annotations
 
+from lab_agent.domain.quoting import quoted
+from lab_agent.ports.documents import DocumentFault
+
 _HTML = (b"<!doctype html", b"<html", b"<head", b"<body")
 _SIGNS: tuple[tuple[bytes, str], ...] = (
     (b"%PDF-", "application/pdf"),
@@ -20,6 +23,8 @@ _ALIASES = {"text/rtf": "application/rtf", "image/jpg": "image/jpeg", "applicati
 _ZIPPED = ("application/vnd.", "application/epub", "application/x-zip")
 _RECOGNISED = frozenset(kind for _, kind in _SIGNS) | {"text/html"}
 _PDF_WITHIN = 1024
+_BYTES = "application/octet-stream"
+"""What is true of any document whose bytes show nothing that is known here."""
 
 
 def kind_of(content: bytes) -> str | None:
@@ -34,18 +39,21 @@ def kind_of(content: bytes) -> str | None:
     return "text/html" if text.startswith(_HTML) else None
 
 
-def wrong_with(content: bytes, content_type: str, limit: int) -> str | None:
+def wrong_with(content: bytes, content_type: str, limit: int) -> DocumentFault | None:
     """What keeps a document from being sent; None for nothing. `limit` is in bytes."""
-    if not content or len(content) > limit:
-        return f"has {len(content)} bytes, more than results.max_document = {limit}" if content else "is empty"
+    if not content:
+        return DocumentFault("is empty")
+    if len(content) > limit:
+        return DocumentFault(f"has {len(content)} bytes, more than results.max_document = {limit}")
     declared = content_type.partition(";")[0].strip().lower()
     declared = _ALIASES.get(declared, declared)
-    if "/" not in declared:
-        return f"says that it is {content_type!r}, which is no media type"
     shown = kind_of(content)
+    if "/" not in declared:
+        return DocumentFault(f"says that it is '{quoted(content_type)}', which is no media type", shown or _BYTES)
     if shown == "application/zip" and declared.startswith(_ZIPPED):
         return None
     odd = declared.startswith("text/") and b"\0" in content
     if shown != declared and (odd or declared in _RECOGNISED or shown in {"text/html", "application/pdf"}):
-        return f"says that it is {declared}, and is {shown or 'nothing of that kind'}"
+        words = f"says that it is {quoted(declared)}, and is {shown or 'nothing of that kind'}"
+        return DocumentFault(words, shown or _BYTES)
     return None

@@ -6,7 +6,7 @@ delivery finds its document instead of making another one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -23,7 +23,7 @@ from reportlab.pdfbase import pdfmetrics
 from reportlab.pdfbase.ttfonts import TTFError, TTFont
 from reportlab.platypus import Flowable, Image, Paragraph, SimpleDocTemplate, Spacer, Table, TableStyle
 
-from lab_agent.documents import words
+from lab_agent.domain import value_words as words
 from lab_agent.domain.results import LabReport, ReportedObservation
 from lab_agent.errors import Problem, SettingsError
 
@@ -31,6 +31,7 @@ _DEJAVU = Path("/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf")
 _SHIPPED = "Vera.ttf"
 _MARGIN = 18 * mm
 _WIDTHS = (58 * mm, 46 * mm, 14 * mm, 56 * mm)
+_SMALL = 6.5
 _LOGO_HEIGHT = 16 * mm
 _ACCENT = colors.HexColor("#2c4a5e")
 
@@ -44,10 +45,13 @@ class Letterhead:
     font: Path | None = None
 
 
-def print_report(report: LabReport, heading: str, head: Letterhead) -> bytes | None:
-    """The PDF; None where the font lacks a letter of the report. Raises `SettingsError` for a font that cannot be read."""
+def print_report(report: LabReport, heading: str, head: Letterhead, codes: Sequence[str] = ()) -> bytes | None:
+    """The PDF; None where the font lacks a letter of the report. Raises `SettingsError` for a font that cannot be read.
+
+    `codes` are the exchange's codes of the observations, in their order; each stands small below the laboratory's own name.
+    """
     font = _font(head.font)
-    written = "".join((heading, head.name, *_texts(report)))
+    written = "".join((heading, head.name, *codes, *_texts(report)))
     if any(ord(sign) not in font.face.charToGlyph for sign in written if not sign.isspace()):
         return None
     page = BytesIO()
@@ -56,12 +60,14 @@ def print_report(report: LabReport, heading: str, head: Letterhead) -> bytes | N
         title=f"Laboratory report {heading}", author=head.name.partition("\n")[0], invariant=1,
     )  # fmt: skip
     template.build(
-        list(_story(report, heading, head, font.fontName)), onFirstPage=_foot(font, heading), onLaterPages=_foot(font, heading)
+        list(_story(report, heading, head, font.fontName, codes)),
+        onFirstPage=_foot(font, heading),
+        onLaterPages=_foot(font, heading),
     )
     return page.getvalue()
 
 
-def _story(report: LabReport, heading: str, head: Letterhead, font: str) -> Iterator[Flowable]:
+def _story(report: LabReport, heading: str, head: Letterhead, font: str, codes: Sequence[str]) -> Iterator[Flowable]:
     plain = ParagraphStyle("plain", fontName=font, fontSize=9, leading=12)
     title = ParagraphStyle("title", parent=plain, fontSize=15, leading=20, textColor=_ACCENT)
     name = Paragraph("<br/>".join(map(escape, head.name.splitlines())), plain)
@@ -75,9 +81,9 @@ def _story(report: LabReport, heading: str, head: Letterhead, font: str) -> Iter
         yield Paragraph(f"{label}: {escape(value)}", plain)
     yield Paragraph(f"Collected: {_moment(report.effective)}; issued: {_moment(report.issued)}", plain)
     yield Spacer(1, 5 * mm)
-    yield Table(
-        [_HEADINGS, *(_row(one, plain) for one in report.observations)], colWidths=_WIDTHS, repeatRows=1, style=_grid(font)
-    )
+    small = codes or ("",) * len(report.observations)
+    rows = [_row(one, code, plain) for one, code in zip(report.observations, small, strict=True)]
+    yield Table([_HEADINGS, *rows], colWidths=_WIDTHS, repeatRows=1, style=_grid(font))
     notes = [one for one in report.observations if one.note]
     if notes:
         yield Spacer(1, 4 * mm)
@@ -101,10 +107,12 @@ def _grid(font: str) -> TableStyle:
     )
 
 
-def _row(one: ReportedObservation, style: ParagraphStyle) -> list[Flowable]:
+def _row(one: ReportedObservation, code: str, style: ParagraphStyle) -> list[Flowable]:
     value = words.value_of(one) + (" (corrected)" if one.status.value == "amended" else "")
-    cells = (words.name_of(one.code), value, " ".join(one.flags), words.normal(one.reference_ranges))
-    return [Paragraph(escape(cell).replace("\n", "<br/>"), style) for cell in cells]
+    name = words.name_of(one.code)
+    cells = (value, " ".join(one.flags), words.normal(one.reference_ranges))
+    small = f'<br/><font size="{_SMALL}">{escape(code)}</font>' if code not in {"", name} else ""
+    return [Paragraph(escape(name) + small, style), *(Paragraph(escape(cell).replace("\n", "<br/>"), style) for cell in cells)]
 
 
 def _texts(report: LabReport) -> Iterator[str]:

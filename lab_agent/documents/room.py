@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lab_agent.documents.check import wrong_with
 from lab_agent.documents.printer import Letterhead, print_report
 from lab_agent.domain.results import LabReport
+from lab_agent.ports.documents import DocumentFault
 from lab_agent.settings.results import ResultsSettings
 
 
@@ -14,13 +17,13 @@ class DocumentRoom:
     def __init__(self, settings: ResultsSettings) -> None:
         self._settings = settings
 
-    def wrong(self, content: bytes, content_type: str) -> str | None:
+    def wrong(self, content: bytes, content_type: str) -> DocumentFault | None:
         """What keeps a document from being sent; None for nothing."""
         return wrong_with(content, content_type, self._settings.max_document)
 
-    def printed(self, report: LabReport, heading: str) -> bytes | None:
+    def printed(self, report: LabReport, heading: str, codes: Sequence[str] = ()) -> bytes | None:
         """A PDF of the observations; None where none is wanted, or a letter has no form in the font."""
         if not self._settings.print_reports:
             return None
         head = Letterhead(name=self._settings.print_name, logo=self._settings.print_logo, font=self._settings.print_font)
-        return print_report(report, heading, head)
+        return print_report(report, heading, head, codes)

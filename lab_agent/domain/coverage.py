@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from lab_agent.domain.ids import LineKey
 from lab_agent.domain.journal import LineRecord
 from lab_agent.domain.lifecycle import LineState
+from lab_agent.domain.quoting import quoted
 from lab_agent.domain.results import LabRefusal, LabReport, ReportStatus
 
 Codes = Mapping[str, Sequence[LineKey]]
@@ -55,7 +56,7 @@ def cover(message: LabReport | LabRefusal, lines: Sequence[LineRecord], codes: C
         }
         completes = _completes(message, covered, lines, codes, only_extra=bool(extra) and set(ours) <= set(_lines(message)))
     except _UnknownName as unknown:
-        return Coverage(problem=f"{unknown} is no line and no item of this order")
+        return Coverage(problem=f"{quoted(str(unknown))} is no line and no item of this order")
     if gone := [key for key in (*named, *absent) if key not in served]:
         return Coverage(problem=f"line {gone[0]} did not go to the laboratory, or was withdrawn; nothing is expected for it")
     if not covered:

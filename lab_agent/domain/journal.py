@@ -288,9 +288,10 @@ class Alert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One line of an order's timeline."""
+    """One line of an order's timeline, of a report's history, or of both: where the order is not known, the report's alone."""
 
-    order: OrderKey
+    order: OrderKey | None
+    report: ReportKey | None = None
     at: datetime
     action: str
     text: str

@@ -96,7 +96,7 @@ LINE_MOVES = _moves(
     requested -> held refused accepted withdrawn
     held      -> refused accepted withdrawn
     accepted  -> resulted completed cancelled withdrawn
-    resulted  -> completed cancelled withdrawn
+    resulted  -> accepted completed cancelled withdrawn
     refused   ->
     completed ->
     cancelled ->

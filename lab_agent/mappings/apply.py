@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from lab_agent.domain.quoting import quoted
 from lab_agent.domain.results import LabReport, ReportedObservation
 from lab_agent.domain.values import CodeableConcept, Quantity
 from lab_agent.mappings.tables import Tables
@@ -36,8 +37,8 @@ class Missing:
 
     def __str__(self) -> str:
         """Say it as a reason."""
-        of = f" of {self.observation}" if self.observation else ""
-        return f"{self.sort.value} {self.value!r}{of} is not mapped"
+        of = f" of {quoted(self.observation)}" if self.observation else ""
+        return f"{self.sort.value} '{quoted(self.value)}'{of} is not mapped"
 
 
 def missing(report: LabReport, tables: Tables) -> tuple[Missing, ...]:

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from lab_agent.domain.results import LabReport
 
 
+@dataclass(frozen=True, slots=True)
+class DocumentFault:
+    """What keeps a document from being sent.
+
+    `shown` is the true type under which it may go when a person says so; None where it can never go (empty, too large, gone).
+    """
+
+    text: str
+    shown: str | None = None
+
+
 class Documents(Protocol):
     """The room of documents."""
 
-    def wrong(self, content: bytes, content_type: str) -> str | None:
+    def wrong(self, content: bytes, content_type: str) -> DocumentFault | None:
         """What keeps a document from being sent (empty, too large, not what its type says); None for nothing."""
         ...
 
-    def printed(self, report: LabReport, heading: str) -> bytes | None:
+    def printed(self, report: LabReport, heading: str, codes: Sequence[str] = ()) -> bytes | None:
         """A PDF of the observations, the same bytes for the same report; None where none is wanted, or none can be made.
 
-        `heading` names the order without naming the patient.
+        `heading` names the order without naming the patient; `codes` are the exchange's codes of the observations, in order.
         """
         ...

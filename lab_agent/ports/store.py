@@ -105,6 +105,10 @@ class Orders(Protocol):
         """Orders that are not closed, by key, for going round them all at a gentle pace."""
         ...
 
+    def unjudged_since(self) -> datetime | None:
+        """When the oldest order was seen that is still to be judged (seen, fetched or held); None if there is none."""
+        ...
+
 
 class Effects(Protocol):
     """The outbox."""
@@ -228,7 +232,7 @@ class Book(Protocol):
         ...
 
     def tell(self, event: Event) -> None:
-        """Add a line to an order's timeline."""
+        """Add a line to an order's timeline, to a report's history, or to both."""
         ...
 
     def add_refusal(self, rule: str, order: OrderKey, *, at: datetime) -> None:
@@ -308,6 +312,14 @@ class Purge(Protocol):
 
         Closed alerts, refusals, and reports and effects that belong to no order, if finished before then, go with them.
         """
+        ...
+
+    def baskets(self, *, before: datetime, limit: int = 500) -> int:
+        """Forget which baskets got the labels that were given before then. The barcodes stay known: none is given again."""
+        ...
+
+    def catalogues(self, *, before: datetime, keep: int, limit: int = 50) -> int:
+        """Forget catalogue versions that were replaced before then, but for the newest `keep`."""
         ...
 
 

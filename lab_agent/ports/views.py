@@ -168,6 +168,10 @@ class Views(Protocol):
         """What waits for a person, longest first."""
         ...
 
+    async def asking(self) -> Mapping[Sort, int]:
+        """How many of each sort wait for a person: the numbers of `failures`."""
+        ...
+
     async def orders(
         self, *, search: str | None = None, states: Collection[OrderState] = (), offset: int = 0, limit: int = PAGE
     ) -> Page[OrderSummary]:
@@ -199,6 +203,25 @@ class Views(Protocol):
 
     async def report(self, key: ReportKey) -> ReportRecord | None:
         """One report with its content; None if it is unknown."""
+        ...
+
+    async def history(self, report: ReportKey) -> tuple[Event, ...]:
+        """What was told of one report, oldest first: where it stood, who decided, when and why."""
+        ...
+
+    async def desk(self, *, offset: int = 0, limit: int = PAGE) -> Page[ReportRecord]:
+        """What waits at the match desk, with its content: reports that are unmatched, unmapped or held, longest waiting first."""
+        ...
+
+    async def versions(self, report: ReportRecord, *, limit: int = PAGE) -> tuple[ReportSummary, ...]:
+        """Messages of the same report, this one among them, newest first.
+
+        Of the same order; while no order is known, those of the same adapter that have none either.
+        """
+        ...
+
+    async def document_sizes(self, documents: Collection[str]) -> Mapping[str, int]:
+        """About how many bytes documents in the vault have, by their ids; those that were purged are left out."""
         ...
 
     async def alerts(self, *, offset: int = 0, limit: int = PAGE) -> Page[Alert]:

@@ -7,15 +7,12 @@ and settings cannot make a refusal of it (law 10), unless the rule says that the
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from lab_agent.domain.quoting import quoted
 from lab_agent.rules.case import Case
-
-_LONGEST = 80
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 class Severity(StrEnum):
@@ -71,5 +68,4 @@ class Finding:
 
 def words(template: str, where: str, values: Mapping[str, str]) -> str:
     """Fill a template; values are cut to a length for people and lose line breaks, since they are the partner's."""
-    shown = {key: _UNPRINTABLE.sub(" ", value)[:_LONGEST] for key, value in values.items()}
-    return template.format_map({**shown, "where": where})
+    return template.format_map({**{key: quoted(value) for key, value in values.items()}, "where": where})

@@ -93,7 +93,8 @@ class ApiSettings(Group):
     """File, outside the database and its backups, that holds how far each pool has been given out: after a restore labels go on
     behind it. Processes on several machines share it. Left out, there is none."""
     rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 50.0
-    """Requests a second that each contract may make, by the process; more are answered with 429 and Retry-After."""
+    """Requests a second that each contract may make, over all API processes of the store; more are answered with 429 and
+    Retry-After. The processes compare their counts every two seconds: what they let through too much by then is waited for."""
     burst: Count = 200
     """Requests that a contract may make at once before that rate holds."""
     cache_lifetime: Seconds = 86400.0

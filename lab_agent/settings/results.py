@@ -28,6 +28,9 @@ class ResultsSettings(Group):
     """Identifier system of our Observations. Without it `{lab_codes_url}/observation`. Never change it later."""
     max_document: Annotated[int, Field(ge=1)] = 20_000_000
     """Largest document in bytes; a larger one is held for a person."""
+    left_out: Literal["hold", "keep"] = "hold"
+    """What becomes of a new version that leaves out values which were final: `hold` asks a person; `keep` is for a laboratory
+    system that sends only what is new, and puts the values of the version before into it."""
     mappings: Path | None = None
     """Folder with the tables codes.csv, units.csv and answers.csv, such as `config/mappings`. Left out, codes pass as they come:
     one without a system is taken for LOINC where its check digit is right, and holds its report otherwise."""

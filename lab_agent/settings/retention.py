@@ -20,5 +20,11 @@ class RetentionSettings(Group):
     """Days that documents are kept after they were delivered."""
     journal_days: Days = 730
     """Days that a closed order and its timeline are kept."""
+    label_days: Days = 90
+    """Days for which a basket that is asked again gets the labels that it was given. After that only the barcodes are kept, so
+    that none is ever given again."""
+    catalogue_days: Days = 90
+    """Days that a catalogue version is kept after it was replaced. The last ten are kept in any case, and each for as long as an
+    order may still be judged by it (`rules.look_back_days`)."""
     failure_days: Annotated[Days, Field(ge=90)] = 180
     """Days that failures (refused, parked, dismissed) stay visible; at least 90."""

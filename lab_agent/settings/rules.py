@@ -30,6 +30,9 @@ class RulesSettings(Group):
     """So many refusals by one rule within `refusal_window` stop it from refusing: orders are held instead, with an alert."""
     refusal_window: Seconds = 3600.0
     """Seconds over which `refusal_limit` counts."""
+    look_back_days: Annotated[int, Field(ge=1, le=366)] = 7
+    """Days that an order may have been under way before the agent saw it, as after a long outage: it is judged by the catalogue
+    versions of that time. Orders that wait in the journal are judged by the versions of their time however long they wait."""
     future_tolerance: Seconds = 300.0
     """Seconds that a clinic's clock may be ahead of ours."""
     alignment_tolerance: Seconds = 900.0

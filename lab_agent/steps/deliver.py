@@ -10,15 +10,17 @@ from typing import ClassVar
 
 import structlog
 
-from lab_agent.codec import load_message
+from lab_agent.codec import load_kept
 from lab_agent.domain.coverage import Coverage, cover
+from lab_agent.domain.documents import documents_of
 from lab_agent.domain.ids import ReportKey
 from lab_agent.domain.journal import Effect, EffectKind, Event, LineRecord, OrderRecord, ReportRecord
 from lab_agent.domain.lifecycle import WAITING_REPORTS, EffectState, ReportState
+from lab_agent.domain.quoting import quoted, several
 from lab_agent.domain.results import Document, LabReport, ReportStatus
 from lab_agent.domain.versions import is_older
 from lab_agent.errors import DataInvalidError, PermanentFailure, TemporaryFailure
-from lab_agent.fhir.uploads import UploadPlan, observation_ids, with_results
+from lab_agent.fhir.uploads import UploadPlan, with_results
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.documents import Documents
 from lab_agent.ports.exchange import Exchange
@@ -26,8 +28,10 @@ from lab_agent.ports.store import Store, UnitOfWork
 from lab_agent.steps.endings import cancel_lines, complete_lines
 from lab_agent.steps.follow import follow
 from lab_agent.steps.handler import Claim, Conclusion
+from lab_agent.steps.left_out import left_out, names
 from lab_agent.steps.match import codes_of
-from lab_agent.steps.planning import Planning, documents_of
+from lab_agent.steps.planning import Planning
+from lab_agent.steps.reopen import reopen_lines
 from lab_agent.steps.upload import Uploader
 
 log = structlog.get_logger(__name__)
@@ -103,7 +107,7 @@ class Deliver:
             return delivery
         requisition = delivery.order.requisition
         heading = requisition.value if requisition else delivery.order.key
-        made = await asyncio.to_thread(self.documents.printed, message, heading)
+        made = await asyncio.to_thread(self.documents.printed, message, heading, self.planning.codes(message))
         if made is None:
             return delivery
         document = Document(file=_PRINTED, content_type="application/pdf")
@@ -142,8 +146,9 @@ class Deliver:
             _settle_versions(uow, delivery, now)
             complete_lines(uow, order, delivery.coverage.completes, now)
             cancel_lines(uow, order, delivery.coverage.not_performed, now)
-            text = f"{delivery.message.status.value} report {delivery.message.report_id} is on the service"
-            uow.book.tell(Event(order=order, at=now, action="delivered", text=text + _left_out(delivery)))
+            text = f"{delivery.message.status.value} report {quoted(delivery.message.report_id)} is on the service"
+            told = text + _left_out(delivery)
+            uow.book.tell(Event(order=order, report=delivery.record.key, at=now, action="delivered", text=told))
             follow(uow, order, now, ending=effect)
             return effect.done(now)
 
@@ -155,6 +160,7 @@ class Deliver:
 
         def write(uow: UnitOfWork, effect: Effect) -> Effect:
             uow.reports.save(uow.reports.take(delivery.record.key).become(ReportState.SUPERSEDED, now, reason))
+            reopen_lines(uow, delivery.order.key, now)
             follow(uow, delivery.order.key, now, ending=effect)
             return effect.obsolete(now, reason)
 
@@ -164,12 +170,14 @@ class Deliver:
         """Hold what could be delivered when it was matched and cannot be now (a table was changed since)."""
         now = self.clock.now()
         unmapped = self.planning.unmapped(delivery.message)
-        reason = unmapped or "; ".join(str(problem) for problem in error.problems)
+        reason = unmapped or several(map(str, error.problems), "; ")
         state = ReportState.UNMAPPED if unmapped else ReportState.HELD
 
         def write(uow: UnitOfWork, effect: Effect) -> Effect:
             uow.reports.save(uow.reports.take(delivery.record.key).become(state, now, reason))
-            uow.book.tell(Event(order=delivery.order.key, at=now, action="result_held", text=reason))
+            order = delivery.order.key
+            uow.book.tell(Event(order=order, report=delivery.record.key, at=now, action="result_held", text=reason))
+            reopen_lines(uow, order, now)
             return effect.obsolete(now, reason)
 
         return write
@@ -186,7 +194,7 @@ class Deliver:
 
 def _load(uow: UnitOfWork, key: ReportKey) -> Delivery:
     record = uow.reports.take(key)
-    message = load_message(record.body)
+    message = load_kept(record.body)
     if record.order is None or not isinstance(message, LabReport):
         raise PermanentFailure("this message has no report to deliver")
     order = uow.orders.take(record.order)
@@ -202,7 +210,7 @@ def _load(uow: UnitOfWork, key: ReportKey) -> Delivery:
         coverage=cover(message, lines, codes_of(order)),
         overtaken=any(is_older(record, other) for other in delivered),
         documents=_documents(uow, message),
-        gone=_gone(delivered, message),
+        gone=tuple(left_out(delivered, message)),
     )
 
 
@@ -214,17 +222,10 @@ def _wait_for_newer(uow: UnitOfWork, record: ReportRecord, others: list[ReportRe
         raise TemporaryFailure("a newer version of this report is under way")
 
 
-def _gone(delivered: list[ReportRecord], message: LabReport) -> tuple[str, ...]:
-    """Names of the observations that the version on the service has and this one has not."""
-    before = [load_message(each.body) for each in delivered]
-    names = [name for each in before if isinstance(each, LabReport) for name in observation_ids(each)]
-    return tuple(name for name in names if name not in observation_ids(message))
-
-
 def _left_out(delivery: Delivery) -> str:
     if not delivery.gone:
         return ""
-    return f"; it names {', '.join(delivery.gone)} no more, which stay on the service as they were"
+    return f"; it names {names(delivery.gone)} no more, which stay on the service as they were"
 
 
 def _documents(uow: UnitOfWork, message: LabReport) -> dict[str, tuple[bytes, str]]:

@@ -18,8 +18,11 @@ from lab_agent.steps.catch import release_rule
 from lab_agent.steps.endings import cancel_lines
 from lab_agent.steps.follow import close, follow
 from lab_agent.steps.handover import hand_over_by_hand
+from lab_agent.steps.notes import said_why
+from lab_agent.steps.reopen import reopen_lines
 
 _TOLD_BY_A_PERSON = frozenset({EffectKind.HANDOVER, EffectKind.LIS_CANCEL, EffectKind.LINE_TASK, EffectKind.ORDER_TASK})
+_ABOUT_REPORTS = frozenset({EffectKind.MATCH, EffectKind.DELIVER})
 WAITS_FOR_A_PERSON = frozenset({EffectState.PARKED, EffectState.REVIEW})
 
 
@@ -63,33 +66,38 @@ async def retry_effect(store: Store, effect: EffectId, *, by: str, now: datetime
 async def dismiss_effect(store: Store, effect: EffectId, *, by: str, note: str, now: datetime) -> Effect:
     """Leave it undone for good; the lines of an order that is not handed over are cancelled, and the clinic reads the note.
 
-    Raises as `retry_effect` does, and `IllegalMoveError` for an order that is not judged: refuse that one.
+    Raises as `retry_effect` does, `InputError` for a note that says nothing or too much, and `IllegalMoveError` for an order that
+    is not judged: refuse that one.
     """
 
+    why = said_why(note)
+
     def change(uow: UnitOfWork, current: Effect) -> Effect:
-        dismissed = current.dismissed(now, note)
+        dismissed = current.dismissed(now, why)
         if current.kind is EffectKind.LOOK:
             raise IllegalMoveError("an order cannot be left unjudged; mend what holds it, or `lab-agent orders refuse` it")
         if current.kind is EffectKind.HANDOVER:
-            _never_handed_over(uow, OrderKey(current.subject), now, note)
+            _never_handed_over(uow, OrderKey(current.subject), now, why)
         if current.kind is EffectKind.DELIVER:
-            uow.reports.save(uow.reports.take(ReportKey(current.subject)).become(ReportState.DISMISSED, now, note))
+            uow.reports.save(uow.reports.take(ReportKey(current.subject)).become(ReportState.DISMISSED, now, why))
         return dismissed
 
-    return await _decide(store, effect, f"dismissed ({note})", by=by, now=now, change=change)
+    return await _decide(store, effect, f"dismissed ({why})", by=by, now=now, change=change)
 
 
 async def mark_effect_done(store: Store, effect: EffectId, *, by: str, note: str, now: datetime) -> Effect:
-    """Say that it has happened, as a person found out elsewhere. Raises as `retry_effect` does."""
+    """Say that it has happened, as a person found out elsewhere. Raises as `dismiss_effect` does."""
+
+    why = said_why(note)
 
     def change(uow: UnitOfWork, current: Effect) -> Effect:
         if not may_be_marked_done(current.kind):
             raise IllegalMoveError(f"{current.kind.value} cannot be marked done; retry it: what has happened already is found")
         if current.kind is EffectKind.HANDOVER:
             hand_over_by_hand(uow, OrderKey(current.subject), now)
-        return current.done(now, note)
+        return current.done(now, why)
 
-    return await _decide(store, effect, f"marked done ({note})", by=by, now=now, change=change)
+    return await _decide(store, effect, f"marked done ({why})", by=by, now=now, change=change)
 
 
 async def retry_order(store: Store, order: OrderKey, *, by: str, now: datetime) -> tuple[Effect, ...]:
@@ -151,7 +159,8 @@ async def _decide(
         uow.effects.save(changed)
         if changed.order is not None:
             text = f"{current.kind.value} (effect {effect}) {what}"
-            uow.book.tell(Event(order=changed.order, at=now, action="desk", text=text, by=by))
+            report = ReportKey(changed.subject) if changed.kind in _ABOUT_REPORTS else None
+            uow.book.tell(Event(order=changed.order, report=report, at=now, action="desk", text=text, by=by))
             _follow(uow, changed, changed.order, now)
         uow.commit()
         return changed
@@ -161,6 +170,8 @@ async def _decide(
 
 def _follow(uow: UnitOfWork, effect: Effect, order: OrderKey, now: datetime) -> None:
     """Let the order go on, now that the effect does not stand in its way any more."""
+    if effect.kind is EffectKind.DELIVER and effect.state is EffectState.DISMISSED:
+        reopen_lines(uow, order, now)
     if uow.orders.take(order).state is OrderState.CLOSED:
         return
     if effect.kind is EffectKind.ORDER_TASK and effect.state in {EffectState.DONE, EffectState.DISMISSED}:

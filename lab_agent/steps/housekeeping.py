@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import structlog
 
@@ -14,14 +14,19 @@ from lab_agent.settings.retention import RetentionSettings
 
 log = structlog.get_logger(__name__)
 
+KEPT_VERSIONS = 10
+"""So many of the newest catalogue versions stay, however old: to look at, and to go back to."""
+
 
 @dataclass(frozen=True, slots=True)
 class Housekeeping:
-    """Purges identification data, documents and closed orders, a few at a time so that the work goes on beside it."""
+    """Purges identification data, documents, closed orders, baskets and catalogues, a few at a time: work goes on beside it."""
 
     store: Store
     clock: Clock
     settings: RetentionSettings
+    needed_since: Callable[[UnitOfWork, datetime], datetime]
+    """Since when every catalogue version is needed, whatever its age."""
 
     async def run(self) -> int:
         """Purge all that is old enough; the number of things removed."""
@@ -30,16 +35,23 @@ class Housekeeping:
             "identities": now - timedelta(days=self.settings.identity_days),
             "documents": now - timedelta(days=self.settings.document_days),
             "journal": now - timedelta(days=max(self.settings.journal_days, self.settings.failure_days)),
+            "baskets": now - timedelta(days=self.settings.label_days),
         }
         removed = {
             "identities": await self._all(lambda uow: uow.purge.identities(before=before["identities"])),
             "documents": await self._all(lambda uow: uow.purge.documents(before=before["documents"])),
             "journal": await self._all(lambda uow: uow.purge.journal(before=before["journal"])),
+            "baskets": await self._all(lambda uow: uow.purge.baskets(before=before["baskets"])),
+            "catalogues": await self._all(lambda uow: self._old_catalogues(uow, now)),
         }
         total = sum(removed.values())
         if total:
             log.info("purged", action="purged", **removed)
         return total
+
+    def _old_catalogues(self, uow: UnitOfWork, now: datetime) -> int:
+        old = now - timedelta(days=self.settings.catalogue_days)
+        return uow.purge.catalogues(before=min(old, self.needed_since(uow, now)), keep=KEPT_VERSIONS)
 
     async def _all(self, purge: Callable[[UnitOfWork], int]) -> int:
         def some(uow: UnitOfWork) -> int:

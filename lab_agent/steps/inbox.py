@@ -9,9 +9,10 @@ import structlog
 
 from lab_agent.codec import dump_message
 from lab_agent.domain import effects
+from lab_agent.domain.documents import with_documents
 from lab_agent.domain.ids import report_key
 from lab_agent.domain.journal import Alert, ReportRecord
-from lab_agent.domain.results import Document, LabMessage, LabReceipt, LabReport, ReportedObservation
+from lab_agent.domain.results import Document, LabMessage, LabReceipt, LabReport
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.store import Store, UnitOfWork
 
@@ -85,16 +86,7 @@ class StoreInbox:
             kept = uow.vault.put_document(document.content, document.content_type, at=self.clock.now())
             return replace(document, content=None, file=kept)
 
-        def lean(observation: ReportedObservation) -> ReportedObservation:
-            if observation.value_attachment is None:
-                return observation
-            return replace(observation, value_attachment=apart(observation.value_attachment))
-
-        return replace(
-            content,
-            documents=tuple(map(apart, content.documents)),
-            observations=tuple(map(lean, content.observations)),
-        )
+        return with_documents(content, apart)
 
 
 def refused_alert(source: str) -> str:

@@ -5,7 +5,7 @@ What is matched here can be delivered: codes are mapped, documents are what they
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import ClassVar
@@ -13,50 +13,48 @@ from typing import ClassVar
 import structlog
 
 from lab_agent import exact_json
-from lab_agent.codec import load_message
+from lab_agent.codec import dump_message, load_kept
 from lab_agent.domain import effects
 from lab_agent.domain.coverage import Coverage, cover
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.journal import Effect, EffectKind, Event, LineRecord, OrderRecord, ReportRecord
-from lab_agent.domain.lifecycle import ENDED_LINES, LineState, OrderState, ReportState
-from lab_agent.domain.results import LabMessage, LabReceipt, LabRefusal, LabReport, ReportStatus
+from lab_agent.domain.lifecycle import ENDED_LINES, LineState, ReportState
+from lab_agent.domain.quoting import quoted, several
+from lab_agent.domain.results import LabReceipt, LabRefusal
 from lab_agent.domain.versions import is_older
-from lab_agent.errors import DataInvalidError
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.documents import Documents
 from lab_agent.ports.store import UnitOfWork
+from lab_agent.steps.clearing import Clearing, Found, Waits
 from lab_agent.steps.endings import cancel_lines
 from lab_agent.steps.follow import follow
 from lab_agent.steps.handler import Claim, Conclusion
-from lab_agent.steps.planning import Planning, documents_of
+from lab_agent.steps.naming import Named, order_named
 from lab_agent.steps.receipts import UnknownNumber, receive_later
 
 log = structlog.get_logger(__name__)
-
-_GONE = frozenset({LineState.REFUSED, LineState.WITHDRAWN, LineState.CANCELLED})
 
 
 @dataclass(frozen=True, slots=True)
 class Matcher:
     """Matches one report within a unit of work; nothing outside is touched."""
 
-    planning: Planning
-    documents: Documents
+    clearing: Clearing
 
     def match(self, uow: UnitOfWork, key: ReportKey, now: datetime, *, waive: bool = False) -> ReportRecord:
         """Match one report, write what follows, and give it as it stands then. Also called when a person asks for it again.
 
-        `waive`: a person has looked, and a report for an order that has ended, or with an odd document, is to go out. What has
-        no legal form on the wire is held all the same.
+        `waive`: a person has looked, and a report for an order that has ended, that seems hardly meant, or with an odd document
+        (under the type that its bytes show) is to go out. What has no legal form on the wire is held all the same.
         """
         report = uow.reports.take(key)
-        message = load_message(report.body)
-        named, problem = _order_named(uow, message)
-        if named is None:
-            return _hold(uow, report, ReportState.UNMATCHED, now, problem)
-        order = uow.orders.take(named)
+        message = load_kept(report.body)
+        named = order_named(uow, message)
+        if named.order is None:
+            return _hold(uow, report, ReportState.UNMATCHED, now, named.problem)
+        order = uow.orders.take(named.order)
         lines = uow.orders.lines(order.key)
         report = replace(report, order=order.key)
+        _warn_of_strangers(uow, report, named, order, lines, now)
         if isinstance(message, LabReceipt):
             return self._numbered(uow, report, order, message, now)
         coverage = cover(message, lines, codes_of(order))
@@ -65,7 +63,8 @@ class Matcher:
         report = replace(report, lines=coverage.lines)
         if isinstance(message, LabRefusal):
             return _refused(uow, report, message, coverage, now)
-        return self._reported(uow, Found(report, message, order, lines, coverage), now, waive=waive)
+        sent = _sent(uow, report, order.key, message.report_id)
+        return self._reported(uow, Found(report, message, order, lines, coverage, sent), now, waive=waive)
 
     def _numbered(
         self, uow: UnitOfWork, report: ReportRecord, order: OrderRecord, receipt: LabReceipt, now: datetime
@@ -80,56 +79,20 @@ class Matcher:
         return numbered
 
     def _reported(self, uow: UnitOfWork, found: Found, now: datetime, *, waive: bool) -> ReportRecord:
-        report, message, coverage = found.report, found.message, found.coverage
-        versions = [other for other in uow.reports.versions(found.order.key, message.report_id) if other.key != report.key]
-        sent = [other for other in versions if other.state in {ReportState.MATCHED, ReportState.DELIVERED}]
-        if any(is_older(report, other) for other in sent):
+        report, message = found.report, found.message
+        if any(is_older(report, other) for other in found.sent):
             reason = "a newer version of this report came before it"
             return _save(uow, report.become(ReportState.SUPERSEDED, now, reason), now, reason)
-        late = None if sent or waive else _too_late(found)
-        if late:
-            return _hold(uow, report, ReportState.HELD, now, late)
-        if unmapped := self.planning.unmapped(message):
-            return _hold(uow, report, ReportState.UNMAPPED, now, unmapped)
-        if wrong := self._cannot_go(uow, found, waive=waive):
-            return _hold(uow, report, ReportState.HELD, now, wrong)
-        for line in found.lines:
-            if line.key in coverage.completes and line.state is LineState.ACCEPTED and message.status is ReportStatus.FINAL:
-                uow.orders.save_line(line.become(LineState.RESULTED, now))
-        deliver(uow, report.key, found.order.key, now)
-        matched = f"{message.status.value} report {message.report_id} matched"
-        return _save(uow, report.become(ReportState.MATCHED, now), now, matched)
-
-    def _cannot_go(self, uow: UnitOfWork, found: Found, *, waive: bool) -> str | None:
-        """What is wrong with the documents, or with a value: tried out here, so that delivery meets no surprise half-way."""
-        if not waive and (odd := next(self._odd_documents(uow, found.message), None)):
-            return odd
         try:
-            self.planning.plan(found.message, found.order, found.lines, found.coverage, reader="anybody", urls={})
-        except DataInvalidError as exc:
-            return "; ".join(str(problem) for problem in exc.problems)
-        return None
-
-    def _odd_documents(self, uow: UnitOfWork, message: LabReport) -> Iterator[str]:
-        for number, document in enumerate(documents_of(message), 1):
-            if document.file is not None:
-                kept = uow.vault.document(document.file)
-                wrong = self.documents.wrong(kept[0], document.content_type) if kept else "is not kept any more; send it again"
-            else:
-                wrong = None if _leads_somewhere(document.url or "") else "is at no address that a clinic could open"
-            if wrong:
-                yield f"document {number} {wrong}"
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A report with the order and the lines that it is about."""
-
-    report: ReportRecord
-    message: LabReport
-    order: OrderRecord
-    lines: tuple[LineRecord, ...]
-    coverage: Coverage
+            message, changed = self.clearing.clear(uow, found, now, waive=waive)
+        except Waits as waits:
+            return _hold(uow, report, waits.state, now, str(waits))
+        if message != found.message:
+            report = replace(report, body=dump_message(message))
+        _mark_resulted(uow, found, now)
+        deliver(uow, report.key, found.order.key, now)
+        matched = f"{message.status.value} report {quoted(message.report_id)} matched"
+        return _save(uow, report.become(ReportState.MATCHED, now, several(changed, "; ") or None), now, matched)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,19 +130,33 @@ def deliver(uow: UnitOfWork, report: ReportKey, order: OrderKey, now: datetime) 
             uow.effects.add(replace(duty, once=f"{duty.once}:{now.isoformat()}"))
 
 
-def _too_late(found: Found) -> str | None:
-    """Why a report that is heard of for the first time is no longer expected; None where it is."""
-    if found.order.state in {OrderState.WITHDRAWN, OrderState.REFUSED}:
-        return f"the order is {found.order.state.value}, and this is the first that is heard of this report"
-    ended = {line.key: line.state for line in found.lines}
-    said = found.message.observations or found.message.documents
-    if said and all(ended[key] in _GONE for key in found.coverage.lines):
-        return "every line that it is about has ended as cancelled, and this is the first that is heard of this report"
-    return None
+def _sent(uow: UnitOfWork, report: ReportRecord, order: OrderKey, report_id: str) -> tuple[ReportRecord, ...]:
+    versions = (other for other in uow.reports.versions(order, report_id) if other.key != report.key)
+    return tuple(other for other in versions if other.state in {ReportState.MATCHED, ReportState.DELIVERED})
+
+
+def _mark_resulted(uow: UnitOfWork, found: Found, now: datetime) -> None:
+    for line in found.lines:
+        if line.key in found.coverage.completes and line.state is LineState.ACCEPTED:
+            uow.orders.save_line(line.become(LineState.RESULTED, now))
+
+
+def _warn_of_strangers(
+    uow: UnitOfWork, report: ReportRecord, named: Named, order: OrderRecord, lines: Sequence[LineRecord], now: datetime
+) -> None:
+    """Tell of names beside the right one that nobody knows here. A laboratory that never gave a number may give it any time."""
+    numbered = bool(order.accession) or any(line.accession for line in lines)
+    strange = [name for name in named.unknown if name.sort != "accession" or numbered]
+    if strange:
+        text = f"result {report.key} also names {several(map(str, strange))}, which is not known here"
+        uow.book.tell(Event(order=order.key, report=report.key, at=now, action="warning", text=text))
+        kinds = [name.sort for name in strange]
+        key = report.key
+        log.warning("result names what is not known here", action="result_name_unknown", order=order.key, report=key, kind=kinds)
 
 
 def _accession(report: ReportRecord) -> str | None:
-    message = load_message(report.body)
+    message = load_kept(report.body)
     return None if isinstance(message, LabReceipt) else message.accession
 
 
@@ -207,43 +184,6 @@ def _refused(uow: UnitOfWork, report: ReportRecord, message: LabRefusal, coverag
     return _save(uow, report, now, "the laboratory system refused " + ", ".join(coverage.not_performed))
 
 
-def _order_named(uow: UnitOfWork, message: LabMessage) -> tuple[OrderKey | None, str]:
-    """The one order that a message names, or why there is none.
-
-    Our keys must be known. Of accession and barcode one may be new to us; but whatever is known must agree: a result that
-    belongs to two orders belongs to a person's eyes first.
-    """
-    named = dict(_names(uow, message))
-    unknown = [name for name, found in named.items() if not found]
-    if any(name.startswith(("order", "line")) for name in unknown) or not any(named.values()):
-        return None, f"{', '.join(unknown) or 'no name'}: no order here is known by it"
-    sets = [set(found) for found in named.values() if found]
-    common = set.intersection(*sets)
-    if not common:
-        return None, f"{', '.join(named)}: they name different orders"
-    if len(common) == 1:
-        return common.pop(), ""
-    if message.barcode and len(named) == 1:
-        return uow.orders.by_barcode(message.barcode)[0], ""  # tubes are labelled anew after years: the newest order is meant
-    return None, f"{', '.join(named)}: {len(common)} orders are known by it"
-
-
-def _names(uow: UnitOfWork, message: LabMessage) -> Iterator[tuple[str, tuple[OrderKey, ...]]]:
-    if message.order:
-        key = OrderKey(message.order)
-        yield f"order {key}", (key,) if uow.orders.lines(key) else ()
-    reasons = message.not_performed if isinstance(message, LabRefusal) and not message.order else ()
-    lines = message.lines if isinstance(message, LabReport) else tuple(one.line for one in reasons if one.line)
-    if lines and not message.order:
-        for name in lines:
-            line = uow.orders.line(LineKey(name))
-            yield f"line {name}", (line.order,) if line else ()
-    if message.accession and not isinstance(message, LabReceipt):
-        yield f"accession {message.accession}", uow.orders.by_accession(message.accession)
-    if message.barcode:
-        yield f"barcode {message.barcode}", uow.orders.by_barcode(message.barcode)
-
-
 def codes_of(order: OrderRecord) -> dict[str, list[LineKey]]:
     """Nomenclature and laboratory codes of the lines that went to the laboratory."""
     codes: dict[str, list[LineKey]] = {}
@@ -253,20 +193,15 @@ def codes_of(order: OrderRecord) -> dict[str, list[LineKey]]:
     return codes
 
 
-def _leads_somewhere(url: str) -> bool:
-    return url.startswith(("https://", "http://")) or (bool(url) and ":" not in url.partition("/")[0] and " " not in url)
-
-
 def _hold(uow: UnitOfWork, report: ReportRecord, state: ReportState, now: datetime, reason: str) -> ReportRecord:
     held = report.become(state, now, reason)
     uow.reports.save(held)
-    if held.order is not None:
-        uow.book.tell(Event(order=held.order, at=now, action="result_held", text=f"result {held.key} is {state.value}: {reason}"))
+    text = f"result {held.key} is {state.value}: {reason}"
+    uow.book.tell(Event(order=held.order, report=held.key, at=now, action="result_held", text=text))
     return held
 
 
 def _save(uow: UnitOfWork, report: ReportRecord, now: datetime, text: str) -> ReportRecord:
     uow.reports.save(report)
-    if report.order is not None:
-        uow.book.tell(Event(order=report.order, at=now, action="result", text=text))
+    uow.book.tell(Event(order=report.order, report=report.key, at=now, action="result", text=text))
     return report

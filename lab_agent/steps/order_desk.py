@@ -17,6 +17,7 @@ from lab_agent.fhir.graph import OrderGraph
 from lab_agent.fhir.read import receive
 from lab_agent.ports.store import Store, UnitOfWork
 from lab_agent.steps.follow import follow
+from lab_agent.steps.notes import said_why
 from lab_agent.steps.verdict import held_alert
 from lab_agent.steps.withdrawal import late_alert
 
@@ -24,8 +25,9 @@ from lab_agent.steps.withdrawal import late_alert
 async def refuse_order(store: Store, service: str, key: OrderKey, reason: str, *, by: str, now: datetime) -> None:
     """Refuse a held order; the clinic reads the reason at every line.
 
-    Raises `StoreError`, and `IllegalMoveError` if it is not held.
+    Raises `InputError` for a reason that says nothing, `StoreError`, and `IllegalMoveError` if it is not held.
     """
+    reason = said_why(reason)
 
     def write(uow: UnitOfWork) -> None:
         order = uow.orders.take(key)
@@ -51,7 +53,8 @@ async def refuse_order(store: Store, service: str, key: OrderKey, reason: str, *
 
 
 async def refuse_line(store: Store, key: LineKey, reason: str, *, by: str, now: datetime) -> None:
-    """Refuse a held line with the reason that the clinic reads. Raises `StoreError`, `IllegalMoveError` if it is not held."""
+    """Refuse a held line with the reason that the clinic reads. Raises as `refuse_order` does."""
+    reason = said_why(reason)
 
     def write(uow: UnitOfWork) -> None:
         line = _held_line(uow, key).become(LineState.REFUSED, now, (reason,))

@@ -9,7 +9,8 @@ from typing import Protocol
 from lab_agent import exact_json
 from lab_agent.domain.coverage import Coverage
 from lab_agent.domain.journal import LineRecord, OrderRecord
-from lab_agent.domain.results import Document, LabReport
+from lab_agent.domain.quoting import quoted, several
+from lab_agent.domain.results import LabReport
 from lab_agent.domain.systems import Systems
 from lab_agent.domain.values import CodeableConcept, Coding
 from lab_agent.errors import DataInvalidError, PermanentFailure, Problem
@@ -67,7 +68,13 @@ class Planning:
         if tables is None:
             return _NO_TABLES
         lacking = [str(each) for each in missing(message, tables)]
-        return f"{'; '.join(lacking)} — {_FIX}" if lacking else None
+        return f"{several(lacking, '; ')} — {_FIX}" if lacking else None
+
+    def codes(self, message: LabReport) -> tuple[str, ...]:
+        """The exchange's code of each observation, for people to read; empty where none is known."""
+        tables = self.mappings.current() or Tables()
+        concepts = (tables.code(each.code) for each in message.observations)
+        return tuple(concept.coding[0].code if concept else "" for concept in concepts)
 
     def reader(self, order: OrderRecord) -> str:
         """Guid of the partner: set for the contract, else the owner of the ProcedureRequests (interface: Authentication 8)."""
@@ -121,16 +128,10 @@ class Planning:
         )
 
 
-def documents_of(message: LabReport) -> tuple[Document, ...]:
-    """The documents of a report, and those that are values of its observations."""
-    attached = (observation.value_attachment for observation in message.observations)
-    return tuple(document for document in (*message.documents, *attached) if document is not None)
-
-
 def _code(tables: Tables, local: Coding) -> CodeableConcept:
     concept = tables.code(local)
     if concept is None:
-        raise DataInvalidError((Problem("observation code", f"{local.code!r} is not mapped", _FIX),))
+        raise DataInvalidError((Problem("observation code", f"'{quoted(local.code)}' is not mapped", _FIX),))
     return concept
 
 

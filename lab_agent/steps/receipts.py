@@ -12,6 +12,7 @@ from typing import Any
 from lab_agent import exact_json
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.journal import OrderRecord
+from lab_agent.domain.quoting import quoted
 from lab_agent.domain.results import LabReceipt
 from lab_agent.ports.lis import Receipt
 from lab_agent.ports.store import UnitOfWork
@@ -42,7 +43,7 @@ def receive_later(uow: UnitOfWork, order: OrderRecord, receipt: LabReceipt) -> N
             (by_tube, tubes, each.barcode) if each.barcode else (by_line, {**items, **keys}, each.line or each.item)
         )
         if name not in names:
-            raise UnknownNumber(f"{name} is no line, item or tube of this order")
+            raise UnknownNumber(f"{quoted(name or '')} is no line, item or tube of this order")
         numbers.update(dict.fromkeys(names[name], each.number))
     if receipt.accession:
         uow.orders.save(replace(order, accession=receipt.accession))

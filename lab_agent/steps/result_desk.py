@@ -1,6 +1,7 @@
 """The match desk: what a person decides about results that wait, from the command line or the status page.
 
-Every decision says who took it, when and why: in the order's timeline where the order is known, and in the result's own reason.
+Every decision says who took it, when and why: in the result's own history, and in the order's timeline where the order is known.
+Each of them raises `InputError` for a note that says nothing, or too much.
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from lab_agent.codec import dump_message, load_message
+from lab_agent.codec import dump_message, load_kept
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.journal import Effect, EffectKind, Event, ReportRecord
 from lab_agent.domain.lifecycle import WAITING_REPORTS, EffectState, ReportState
 from lab_agent.domain.results import LabMessage, LabReceipt, LabReport
 from lab_agent.errors import IllegalMoveError, StoreError
 from lab_agent.ports.store import Store, UnitOfWork
+from lab_agent.steps.follow import follow
 from lab_agent.steps.inbox import refused_alert
 from lab_agent.steps.match import Matcher
+from lab_agent.steps.notes import said_why
+from lab_agent.steps.reopen import reopen_lines
 
 WAITS_FOR_A_PERSON = frozenset({EffectState.PARKED, EffectState.REVIEW})
 _DISMISSED = "dismissed"
@@ -67,7 +71,7 @@ async def match_result(
         known = {line.key for line in uow.orders.lines(order)}
         if strange := [line for line in lines if line not in known]:
             raise StoreError(f"order {order} has no line {strange[0]}")
-        named = _for_order(load_message(report.body), order, lines)
+        named = _for_order(load_kept(report.body), order, lines)
         uow.reports.save(replace(report, body=dump_message(named), order=order))
         return matcher.match(uow, report.key, now)
 
@@ -87,13 +91,19 @@ async def release_result(store: Store, matcher: Matcher, key: ReportKey, *, by: 
 
 
 async def dismiss_result(store: Store, key: ReportKey, *, by: str, note: str, now: datetime) -> Decided:
-    """Leave a result for good: it waits, or its delivery was parked. Raises as `release_result` does."""
+    """Leave a result for good: it waits, or its delivery was parked. Lines that it was to complete wait again.
+
+    Raises as `release_result` does.
+    """
 
     def change(uow: UnitOfWork, report: ReportRecord) -> ReportRecord:
         for effect in _parked(uow, report):
             uow.effects.save(effect.dismissed(now, note))
-        gone = report.become(ReportState.DISMISSED, now, f"dismissed by {by}: {note}")
+        gone = report.become(ReportState.DISMISSED, now, f"dismissed by {by}: {said_why(note)}")
         uow.reports.save(gone)
+        if gone.order is not None:
+            reopen_lines(uow, gone.order, now)
+            follow(uow, gone.order, now)
         return gone
 
     return await _decide(store, key, _DISMISSED, by=by, note=note, now=now, change=change)
@@ -178,14 +188,16 @@ async def _decide(
     now: datetime,
     change: Callable[[UnitOfWork, ReportRecord], ReportRecord],
 ) -> Decided:
+    why = said_why(note)
+
     def write(uow: UnitOfWork) -> Decided:
         before = uow.reports.take(key)
         if before.state not in (WAITING_REPORTS if what != _DISMISSED else WAITING_REPORTS | {ReportState.MATCHED}):
             raise IllegalMoveError(f"result {key} is {before.state.value}; it does not wait for anybody")
         after = change(uow, before)
-        if after.order is not None:
-            text = f"result {key} {what} ({note}): it is {after.state.value} now"
-            uow.book.tell(Event(order=after.order, at=now, action="desk", text=text, by=by))
+        changed = f": {after.reason}" if after.state is ReportState.MATCHED and after.reason else ""
+        text = f"result {key} {what} ({why}): it is {after.state.value} now{changed}"
+        uow.book.tell(Event(order=after.order, report=key, at=now, action="desk", text=text, by=by))
         uow.commit()
         return Decided(report=after, moved=after.state not in WAITING_REPORTS)
 

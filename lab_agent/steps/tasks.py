@@ -12,6 +12,7 @@ from lab_agent.domain.effects import REQUESTED, TERMINAL_TASK_STATUSES
 from lab_agent.domain.ids import LineKey, OrderKey, ResourceId
 from lab_agent.domain.journal import Effect, EffectKind, Event, LineRecord
 from lab_agent.domain.lifecycle import ENDED_LINES, OrderState
+from lab_agent.domain.quoting import quoted
 from lab_agent.errors import PermanentFailure, StaleVersion, StoreError, TemporaryFailure
 from lab_agent.fhir.write import task_is, task_status, task_update
 from lab_agent.ports.clock import Clock
@@ -65,7 +66,7 @@ class TaskUpdates:
                 return self._too_late(current)
             if current not in wish.ours:
                 raise PermanentFailure(
-                    f"Task {wish.task_id} is in status {current!r}, which we did not set; it is not overwritten. "
+                    f"Task {wish.task_id} is in status '{quoted(current or '')}', which we did not set; it is not overwritten. "
                     "Ask the partner, then retry or dismiss this"
                 )
             await self._remember(claim, wish.status)

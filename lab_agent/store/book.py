@@ -28,7 +28,7 @@ class SqlBook:
         return self._connection.execute(update(alerts).where(is_open).values(closed_at=now)).rowcount > 0
 
     def tell(self, event: Event) -> None:
-        """Add a line to an order's timeline."""
+        """Add a line to an order's timeline, to a report's history, or to both."""
         self._connection.execute(insert(events).values(**to_values(event)))
 
     def add_refusal(self, rule: str, order: OrderKey, *, at: datetime) -> None:

@@ -92,7 +92,7 @@ class MemoryBook:
         return False
 
     def tell(self, event: Event) -> None:
-        """Add a line to an order's timeline."""
+        """Add a line to an order's timeline, to a report's history, or to both."""
         self._shelf.events.append(event)
 
     def add_refusal(self, rule: str, order: OrderKey, *, at: datetime) -> None:

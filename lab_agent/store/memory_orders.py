@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from datetime import datetime
 
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.journal import LabelUse, LineRecord, OrderRecord
 from lab_agent.domain.lifecycle import OrderState
 from lab_agent.errors import AlreadyKnownError, StoreError
 from lab_agent.store.memory_shelf import Shelf
-from lab_agent.store.states import LETS_GO, TAKEN
+from lab_agent.store.states import LETS_GO, TAKEN, UNJUDGED
 
 
 class MemoryOrders:
@@ -89,6 +90,10 @@ class MemoryOrders:
         """Orders that are not closed, by key."""
         keys = sorted(key for key, order in self._shelf.orders.items() if order.state is not OrderState.CLOSED)
         return tuple(self._shelf.orders[key] for key in keys if after is None or key > after)[:limit]
+
+    def unjudged_since(self) -> datetime | None:
+        """When the oldest order was seen that is still to be judged."""
+        return min((order.seen_at for order in self._shelf.orders.values() if order.state in UNJUDGED), default=None)
 
     def _newest_first(self, keys: Iterable[OrderKey]) -> tuple[OrderKey, ...]:
         return tuple(sorted(sorted(keys), key=lambda key: self._shelf.orders[key].seen_at, reverse=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from lab_agent.domain.lifecycle import OPEN_EFFECTS, OrderState
@@ -38,9 +39,25 @@ class MemoryPurge:
         gone = set([key for key in self._finished(before) if key not in waiting][:limit])
         self._forget_orders(gone)
         self._forget_effects_and_reports(gone, before)
+        self._forget_histories(before)
         self._shelf.alerts = [each for each in self._shelf.alerts if each.closed_at is None or each.closed_at >= before]
         self._shelf.refusals = [each for each in self._shelf.refusals if each[1] not in gone and each[2] >= before]
         return len(gone)
+
+    def baskets(self, *, before: datetime, limit: int = 500) -> int:
+        """Forget which baskets got the labels that were given before then; the barcodes stay."""
+        given = self._shelf.labels_given
+        old = [each for each in given.values() if each.basket is not None and each.given_at < before][:limit]
+        given.update({each.label: replace(each, basket=None) for each in old})
+        return len(old)
+
+    def catalogues(self, *, before: datetime, keep: int, limit: int = 50) -> int:
+        """Forget catalogue versions that were replaced before then, but for the newest `keep`."""
+        versions = self._shelf.catalogues
+        in_force = max((place for place, each in enumerate(versions) if each.since <= before), default=0)
+        gone = max(0, min(in_force, len(versions) - keep, limit))
+        self._shelf.catalogues = versions[gone:]
+        return gone
 
     def _finished(self, before: datetime) -> list[str]:
         busy = {effect.order for effect in self._shelf.effects.values() if effect.state in OPEN_EFFECTS}
@@ -72,3 +89,10 @@ class MemoryPurge:
         shelf.once -= {shelf.effects[number].once for number in old_effects}
         shelf.effects = {number: each for number, each in shelf.effects.items() if number not in old_effects}
         shelf.reports = {key: each for key, each in shelf.reports.items() if key not in old_reports}
+
+    def _forget_histories(self, before: datetime) -> None:
+        """Forget what was told of reports without an order that are forgotten by now."""
+        shelf = self._shelf
+        shelf.events = [
+            each for each in shelf.events if each.order is not None or each.report in shelf.reports or each.at >= before
+        ]

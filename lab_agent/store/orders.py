@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, literal_column, select, update
+from sqlalchemy import Connection, delete, func, insert, literal_column, select, update
 
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.journal import LabelUse, LineRecord, OrderRecord
 from lab_agent.errors import AlreadyKnownError, StoreError
 from lab_agent.store.rows import among, batches, insert_new, to_record, to_values
-from lab_agent.store.states import LETS_GO, TAKEN
+from lab_agent.store.states import LETS_GO, TAKEN, UNJUDGED
 from lab_agent.store.tables import labels, lines, orders
 from lab_agent.store.types import short
 
@@ -106,6 +107,13 @@ class SqlOrders:
         if after is not None:
             found = found.where(orders.c.key > after)
         return tuple(to_record(OrderRecord, row) for row in self._connection.execute(found).mappings())
+
+    def unjudged_since(self) -> datetime | None:
+        """When the oldest order was seen that is still to be judged."""
+        found: datetime | None = self._connection.scalar(
+            select(func.min(orders.c.seen_at)).where(among(orders.c.state, UNJUDGED))
+        )
+        return found
 
     def _newest_first(self, which: Any) -> tuple[OrderKey, ...]:
         found = select(orders.c.key).where(which).order_by(orders.c.seen_at.desc(), orders.c.key)

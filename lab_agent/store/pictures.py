@@ -28,6 +28,7 @@ from lab_agent.ports.views import (
     Sort,
     Trouble,
 )
+from lab_agent.store.report_pictures import report_summaries
 from lab_agent.store.rows import among, to_record
 from lab_agent.store.states import ASKING, CLAIMABLE
 from lab_agent.store.tables import alerts, effects, events, labels, lines, notes, orders, reports
@@ -140,11 +141,6 @@ def summaries() -> Select[Any]:
     )
 
 
-def report_summaries() -> Select[Any]:
-    """Ask for reports without their content."""
-    return select(*(column for column in reports.c if column.name != "body"))
-
-
 def troubles() -> Any:
     """Ask for all that waits for a person."""
     held = select(
@@ -181,6 +177,13 @@ def troubles() -> Any:
         literal(0),
     ).where(among(reports.c.state, WAITING_REPORTS))
     return union_all(held, asking, waiting)
+
+
+def asking(connection: Connection) -> Mapping[Sort, int]:
+    """Count what waits for a person, by its sort."""
+    found = troubles().subquery()
+    counted = connection.execute(select(found.c.sort, func.count()).group_by(found.c.sort))
+    return {Sort(sort): number for sort, number in counted}
 
 
 def trouble(row: Any) -> Trouble:

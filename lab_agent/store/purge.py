@@ -6,19 +6,21 @@ import re
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table, delete, literal_column, select
+from sqlalchemy import Connection, Select, Table, delete, literal_column, select, update
 
 from lab_agent.domain.lifecycle import OPEN_EFFECTS, EffectState
 from lab_agent.store.rows import among, batches
 from lab_agent.store.states import FINISHED_REPORTS
 from lab_agent.store.tables import (
     alerts,
+    catalogues,
     documents,
     effects,
     events,
     hosted,
     identities,
     labels,
+    labels_given,
     lines,
     orders,
     refusals,
@@ -57,11 +59,32 @@ class SqlPurge:
         self._forget_what_has_no_order(before, limit)
         return self._delete(orders.c.key, keys)
 
+    def baskets(self, *, before: datetime, limit: int = 500) -> int:
+        """Forget which baskets got the labels that were given before then; the barcodes stay."""
+        old = (labels_given.c.given_at < before) & labels_given.c.basket.is_not(None)
+        numbers = self._connection.scalars(select(labels_given.c.number).where(old).limit(limit)).all()
+        return sum(
+            self._connection.execute(update(labels_given).where(labels_given.c.number.in_(batch)).values(basket=None)).rowcount
+            for batch in batches(numbers)
+        )
+
+    def catalogues(self, *, before: datetime, keep: int, limit: int = 50) -> int:
+        """Forget catalogue versions that were replaced before then, but for the newest `keep`."""
+        newest_first = select(catalogues.c.number).order_by(catalogues.c.number.desc())
+        in_force = self._connection.scalar(newest_first.where(catalogues.c.since <= before).limit(1))
+        kept = self._connection.scalar(newest_first.offset(keep - 1).limit(1))
+        if in_force is None or kept is None:
+            return 0
+        gone = select(catalogues.c.number).where(catalogues.c.number < min(in_force, kept)).order_by(catalogues.c.number)
+        return self._delete(catalogues.c.number, self._connection.scalars(gone.limit(limit)).all())
+
     def _forget_what_has_no_order(self, before: datetime, limit: int) -> None:
         old_effects = among(effects.c.state, _SETTLED) & (effects.c.changed_at < before)
         old_reports = among(reports.c.state, FINISHED_REPORTS) & (reports.c.changed_at < before)
         self._delete_some(effects, effects.c.id, effects.c.order_key.is_(None) & old_effects, limit)
         self._delete_some(reports, reports.c.sequence, reports.c.order_key.is_(None) & old_reports, limit)
+        without_report = events.c.order_key.is_(None) & events.c.report.not_in(select(reports.c.key))
+        self._delete_some(events, events.c.number, without_report & (events.c.at < before), limit)
         self._delete_some(alerts, alerts.c.number, alerts.c.closed_at < before, limit)
         self._delete_some(refusals, refusals.c.number, refusals.c.at < before, limit)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from lab_agent.domain.lifecycle import EffectState, LineState, ReportState
+from lab_agent.domain.lifecycle import EffectState, LineState, OrderState, ReportState
 
+UNJUDGED = frozenset({OrderState.SEEN, OrderState.FETCHED, OrderState.HELD})
+"""States of an order about which nothing is decided yet."""
 LETS_GO = frozenset({LineState.REFUSED, LineState.WITHDRAWN})
 """States in which a line does not use its labels any more."""
 TAKEN = frozenset({LineState.ACCEPTED, LineState.RESULTED, LineState.COMPLETED, LineState.CANCELLED})

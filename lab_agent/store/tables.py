@@ -216,12 +216,13 @@ class UploadRow(Row, table=True):
 
 
 class EventRow(Row, table=True):
-    """A line of an order's timeline (`Event`)."""
+    """A line of an order's timeline, of a report's history, or of both (`Event`)."""
 
     __tablename__ = "events"
 
     number: int | None = _number()
-    order_key: str = _need(PlainText(), index=True)
+    order_key: str | None = _may(PlainText(), index=True)
+    report: str | None = _may(PlainText(), index=True)
     at: datetime = _need(UtcDateTime())
     action: str = _need(PlainText())
     text: str = _need(PlainText())

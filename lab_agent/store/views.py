@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, FromClause, Select, func, select
 
 from lab_agent.domain.ids import EffectId, OrderKey, ReportKey
-from lab_agent.domain.journal import Alert, Effect, EffectKind, ReportRecord
+from lab_agent.domain.journal import Alert, Effect, EffectKind, Event, ReportRecord
 from lab_agent.domain.lifecycle import EffectState, OrderState, ReportState
-from lab_agent.ports.views import PAGE, Counts, OrderDetail, OrderSummary, Overview, Page, ReportSummary, Trouble
-from lab_agent.store import pictures
+from lab_agent.ports.views import PAGE, Counts, OrderDetail, OrderSummary, Overview, Page, ReportSummary, Sort, Trouble
+from lab_agent.store import pictures, report_pictures
 from lab_agent.store.pictures import maker, records
 from lab_agent.store.rows import among
-from lab_agent.store.tables import alerts, effects, orders, reports
+from lab_agent.store.tables import alerts, effects, events, orders, reports
 from lab_agent.store.unit_of_work import SqlStore
 
 T = TypeVar("T")
@@ -40,6 +40,10 @@ class SqlViews:
         found = pictures.troubles().subquery()
         listed = select(found).order_by(found.c.since, found.c.sort, found.c.ref)
         return await self._page(listed, found, pictures.trouble, offset, limit)
+
+    async def asking(self) -> Mapping[Sort, int]:
+        """How many of each sort wait for a person."""
+        return await self._store.read(pictures.asking)
 
     async def orders(
         self, *, search: str | None = None, states: Collection[OrderState] = (), offset: int = 0, limit: int = PAGE
@@ -78,7 +82,7 @@ class SqlViews:
     async def reports(self, *, states: Collection[ReportState] = (), offset: int = 0, limit: int = PAGE) -> Page[ReportSummary]:
         """Reports, newest first."""
         which = [among(reports.c.state, states)] if states else []
-        listed = pictures.report_summaries().where(*which).order_by(reports.c.sequence.desc())
+        listed = report_pictures.report_summaries().where(*which).order_by(reports.c.sequence.desc())
         return await self._page(listed, select(reports.c.sequence).where(*which).subquery(), maker(ReportSummary), offset, limit)
 
     async def report(self, key: ReportKey) -> ReportRecord | None:
@@ -86,6 +90,26 @@ class SqlViews:
         wanted = select(reports).where(reports.c.key == key)
         found = await self._store.read(lambda connection: records(connection, ReportRecord, wanted))
         return found[0] if found else None
+
+    async def desk(self, *, offset: int = 0, limit: int = PAGE) -> Page[ReportRecord]:
+        """What waits at the match desk, with its content, longest waiting first."""
+        listed = report_pictures.waiting()
+        whole = listed.with_only_columns(reports.c.sequence).order_by(None).subquery()
+        return await self._page(listed, whole, maker(ReportRecord), offset, limit)
+
+    async def versions(self, report: ReportRecord, *, limit: int = PAGE) -> tuple[ReportSummary, ...]:
+        """Messages of the same report, this one among them, newest first."""
+        wanted = report_pictures.versions(report).order_by(reports.c.sequence.desc()).limit(limit)
+        return await self._store.read(lambda connection: records(connection, ReportSummary, wanted))
+
+    async def document_sizes(self, documents: Collection[str]) -> Mapping[str, int]:
+        """About how many bytes documents in the vault have, by their ids."""
+        return await self._store.read(lambda connection: report_pictures.document_sizes(connection, documents))
+
+    async def history(self, report: ReportKey) -> tuple[Event, ...]:
+        """What was told of one report, oldest first."""
+        wanted = select(events).where(events.c.report == report).order_by(events.c.at, events.c.number)
+        return await self._store.read(lambda connection: records(connection, Event, wanted))
 
     async def alerts(self, *, offset: int = 0, limit: int = PAGE) -> Page[Alert]:
         """Alerts, open and closed, newest first."""

@@ -38,6 +38,16 @@ def test_from_a_template_to_a_catalogue_in_force_and_back(run, tmp_path):
     assert "in force already" in run("catalogue", "import", "out.xlsx").out
 
 
+@pytest.mark.parametrize("target", ["sample.xlsx", "sample"])
+def test_the_sample_is_written_without_putting_it_in_force(run, tmp_path, target):
+    assert run("catalogue", "template", target, "--sample").code == 0
+    assert load(tmp_path / target).version == load(CATALOGUE).version
+    assert run("catalogue", "template", target, "--sample").code == 1  # it is there already
+    assert run("catalogue", "template", target, "--force").code == 0
+    assert run("catalogue", "check", target).code == 1  # empty again
+    assert run("catalogue", "export", "out.xlsx").err.count("holds no catalogue yet") == 1
+
+
 def test_an_import_shows_what_it_changes_and_asks(run, tmp_path):
     take_sample(run)
     run("catalogue", "export", "new.xlsx")

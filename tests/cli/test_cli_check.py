@@ -3,6 +3,7 @@
 import json
 import queue
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -16,8 +17,10 @@ import httpx
 import pytest
 
 from lab_agent.domain.journal import StoredToken
+from lab_agent.domain.offer import CatalogueVersion
 
 BIN = Path(sys.executable).parent
+CATALOGUE = Path(__file__).parents[2] / "config" / "catalogue"
 SANDBOX = """
 [[counterparties]]
 guid = "guid-clinic"
@@ -108,6 +111,7 @@ def test_offline_everything_here_is_tried_and_the_network_is_left_out(cli, lab):
         "encryption key": "ok",
         "store": "ok",
         "rules": "ok",
+        "catalogue in force": "to do",
         "catalogue": "ok",
         "contracts": "ok",
         "API clients": "to do",
@@ -237,3 +241,71 @@ def test_a_person_signs_in_once(cli, at_service, callback, way):
         finally:
             process.kill()
     assert verdicts(cli("check", "--json"))["sign-in"] == "ok"
+
+
+# --- what the API offers ----------------------------------------------------------------------------------------------------
+
+
+def said(done):
+    """The lines by what they are about: verdict, detail, mend."""
+    return {line["what"]: (line["verdict"], line["detail"], line["mend"]) for line in json.loads(done.out)}
+
+
+def test_the_catalogue_in_force_counts_and_not_the_folder(cli, lab):
+    assert said(cli("check", "--offline", "--json"))["catalogue in force"][0] == "to do"
+    assert cli("catalogue", "import", str(CATALOGUE), "--yes").code == 0
+    assert "C-200 (" in said(cli("check", "--offline", "--json"))["catalogue in force"][1]
+    other = shutil.copytree(CATALOGUE, lab.folder / "other")
+    prices = other / "contract_items.csv"
+    prices.write_text("".join(row for row in prices.read_text().splitlines(keepends=True) if not row.startswith("C-200")))
+    contracts = other / "contracts.csv"
+    contracts.write_text("".join(row for row in contracts.read_text().splitlines(keepends=True) if not row.startswith("C-200")))
+    turnaround = other / "turnaround.csv"
+    turnaround.write_text("".join(row for row in turnaround.read_text().splitlines(keepends=True) if ",C-200," not in row))
+    assert cli("catalogue", "import", str(other), "--yes").code == 0
+    done = cli("check", "--offline", "--json")
+    assert done.code == 1
+    assert "is not what is in force" in said(done)["catalogue"][1]
+    assert said(done)["contracts"][:2] == ("WRONG", "not in the catalogue: C-200")
+
+
+def test_a_stored_catalogue_that_cannot_be_read_is_wrong(cli, lab):
+    lab.write(
+        lambda uow: uow.catalogues.add(CatalogueVersion(version="v", since=datetime.now(UTC), content=b"damaged", origin="x"))
+    )
+    done = cli("check", "--offline", "--json")
+    assert done.code == 1
+    assert said(done)["catalogue in force"][0] == "WRONG"
+
+
+def test_each_contract_needs_a_caller_and_stored_tokens_count(cli, lab):
+    assert said(cli("check", "--offline", "--json"))["API clients"][0] == "to do"
+    assert cli("api-token", "create", "clinic", "--contract", "C-100").code == 0
+    done = cli("check", "--offline", "--json")
+    assert done.code == 1
+    assert said(done)["API clients"][:2] == ("WRONG", "none may see C-200")
+    assert cli("api-token", "create", "other", "--contract", "C-200").code == 0
+    assert said(cli("check", "--offline", "--json"))["API clients"][:2] == ("ok", "clinic, other")
+    assert cli("api-token", "create", "third", "--contract", "C-9").code == 0
+    assert "name unknown ones: C-9" in said(cli("check", "--offline", "--json"))["contracts"][1]
+    assert cli("api-token", "revoke", "third").code == 0
+    assert cli("api-token", "revoke", "other").code == 0
+    assert said(cli("check", "--offline", "--json"))["API clients"][1] == "none may see C-200"
+
+
+def test_pools_of_labels_that_run_low_or_are_used_up(cli, lab):
+    pools = "".join(
+        f"[[api.pools]]\nname='{name}'\npattern='##'\nlast=99\nwarn_below=10\ncontracts=['{contract}']\n"
+        for name, contract in (("one", "C-100"), ("two", "C-200"))
+    )
+    edit(lab, "[api]", f"{pools}[api]\nlabel_mark = '{lab.folder}/mark.json'")
+    lab.write(lambda uow: (uow.labels.hold("one", 1), uow.labels.move("one", 95)))
+    found = said(cli("check", "--offline", "--json"))
+    assert (found["labels one"][:2], found["labels two"][:2]) == (("to do", "5 left"), ("ok", "99 left"))
+    (lab.folder / "mark.json").write_text('{"two": 99}')
+    done = cli("check", "--offline", "--json")
+    assert done.code == 1
+    assert said(done)["labels two"][0] == "WRONG"
+    assert lab.write(lambda uow: uow.labels.hold("two", 1)) == 1  # the check took nothing
+    (lab.folder / "mark.json").write_text("{")
+    assert said(cli("check", "--offline", "--json"))["labels"][0] == "WRONG"

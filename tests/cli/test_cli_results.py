@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lab_agent import bootstrap
+from lab_agent.catalogue.load import load
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId, report_key
 from lab_agent.domain.journal import EffectKind, LineRecord, OrderRecord
 from lab_agent.domain.lifecycle import LineState, OrderState
@@ -19,6 +21,7 @@ from lab_agent.settings.root import load_settings
 from lab_agent.steps.inbox import StoreInbox
 
 NOW = datetime(2026, 3, 3, tzinfo=UTC)
+CATALOGUE = Path(__file__).parents[2] / "config" / "catalogue"
 ORDER = OrderKey("RORDER")
 
 
@@ -83,6 +86,20 @@ def test_an_unmapped_code_is_found_mended_and_released(cli: Any, mapped: Any) ->
     assert cli("mappings", "check").code == 0
 
 
+def test_codes_of_the_catalogue_in_force_that_the_tables_lack(cli: Any, mapped: Any) -> None:
+    """The catalogue that counts is the store's, wherever it came from; the folder of the settings may hold another."""
+    assert cli("mappings", "check", "--json").json()["catalogue"] == []
+    assert cli("catalogue", "import", str(CATALOGUE), "--yes").code == 0
+    lacking = cli("mappings", "check", "--json").json()["catalogue"]
+    offered = {item.lab_id for each in load(CATALOGUE).contracts.values() for item in each.items.values() if item.lab_id}
+    assert set(lacking) <= offered
+    assert lacking
+    first = lacking[0]
+    with (mapped.folder / "mappings" / "codes.csv").open("a") as table:
+        table.write(f"{first},6690-2\n")
+    assert cli("mappings", "check", "--json").json()["catalogue"] == lacking[1:]
+
+
 def test_a_lost_result_is_matched_and_another_dismissed(cli: Any, mapped: Any) -> None:
     lost, other = arrive(mapped, "lost", "HGB", "RNOBODY"), arrive(mapped, "other", "HGB", "RNOBODY")
     assert cli("results", "release", lost, "--note", "go").code == 1
@@ -94,6 +111,35 @@ def test_a_lost_result_is_matched_and_another_dismissed(cli: Any, mapped: Any) -
     again = cli("results", "dismiss", other, "--note", "twice")
     assert again.code == 1
     assert "does not wait" in again.err
+
+
+def test_who_dismissed_what_and_why_is_shown(cli: Any, mapped: Any) -> None:
+    key = arrive(mapped, "lost", "HGB", "RNOBODY")
+    cli("results", "dismiss", key, "--note", "a test", "--by", "ann")
+    history = cli("results", "show", key, "--json").json()["history"]
+    assert [(each["by"], each["text"]) for each in history][1:] == [
+        ("ann", f"result {key} dismissed (a test): it is dismissed now")
+    ]
+    shown = cli("results", "show", key).out
+    assert "History" in shown
+    assert "a test" in shown
+
+
+@pytest.mark.parametrize("note", ["", "  ", "x" * 501])
+def test_a_decision_without_a_reason_is_a_slip_of_the_command(cli: Any, mapped: Any, note: str) -> None:
+    key = arrive(mapped, "lost", "HGB", "RNOBODY")
+    for decision in (
+        ("results", "dismiss", key, "--note", note),
+        ("results", "release", key, "--note", note),
+        ("results", "match", key, ORDER, "--note", note),
+        ("outbox", "dismiss", "1", "--note", note),
+        ("outbox", "done", "1", "--note", note),
+        ("orders", "refuse", ORDER, "--reason", note),
+        ("orders", "refuse-line", "L1", "--reason", note),
+    ):
+        done = cli(*decision)
+        assert (done.code, "Nothing was changed" in done.err) == (2, True), decision
+    assert cli("results", "show", key, "--json").json()["state"] == "unmatched"
 
 
 def test_bad_tables_are_named_by_row(cli: Any, mapped: Any) -> None:

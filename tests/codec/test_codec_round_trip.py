@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab_agent import codec
+from lab_agent.domain.addresses import leads_somewhere
 from lab_agent.domain.order import (
     LabOrder,
     NotificationOption,
@@ -24,13 +25,14 @@ offsets = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(
 moments = st.datetimes(min_value=datetime(1900, 1, 2), timezones=offsets)  # noqa: DTZ001
 numbers = st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**30), max_value=10**30)
 words = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), min_size=1, max_size=12)
+names = st.text(st.characters(exclude_categories=("Cs", "Cc", "Z")), min_size=1, max_size=12)
 codings = st.builds(Coding)
 quantities = st.builds(Quantity, value=numbers, comparator=st.sampled_from((None, "<", "<=", ">=", ">")))
 bounds = st.builds(Range, low=quantities, high=st.none() | quantities)
 documents = st.one_of(
     st.builds(Document, content=st.binary(min_size=1, max_size=40), file=st.none(), url=st.none()),
     st.builds(Document, content=st.none(), file=words, url=st.none()),
-    st.builds(Document, content=st.none(), file=st.none(), url=words),
+    st.builds(Document, content=st.none(), file=st.none(), url=names.map("https://lab/{}".format).filter(leads_somewhere)),
 )
 concepts = st.builds(CodeableConcept, coding=st.lists(codings, max_size=2).map(tuple), text=words)
 ages = st.builds(
@@ -76,8 +78,8 @@ def observations(draw: st.DrawFn) -> ReportedObservation:
 
 reports = st.builds(
     LabReport,
-    report_id=words,
-    order=words,
+    report_id=names,
+    order=names,
     effective=moments,
     issued=moments,
     observations=st.lists(observations(), max_size=3).map(tuple),
@@ -86,7 +88,7 @@ reports = st.builds(
 )
 refusals = st.builds(
     LabRefusal,
-    barcode=words,
+    barcode=names,
     not_performed=st.lists(st.builds(NotPerformed, reason=words.filter(str.strip)), min_size=1, max_size=2).map(tuple),
 )
 answers = st.builds(OrderAnswer, values=st.lists(st.booleans() | st.integers() | numbers | words | codings).map(tuple))

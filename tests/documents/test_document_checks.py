@@ -55,4 +55,29 @@ def test_what_is_as_it_says_goes(content: bytes, content_type: str) -> None:
     ],
 )
 def test_what_is_not_says_so(content: bytes, content_type: str, words: str) -> None:
-    assert words in (wrong_with(content, content_type, LIMIT) or "")
+    fault = wrong_with(content, content_type, LIMIT)
+    assert fault is not None
+    assert words in fault.text
+
+
+@pytest.mark.parametrize(
+    ("content", "content_type", "shown"),
+    [
+        (b"", "application/pdf", None),
+        (b"x" * 1001, "text/plain", None),
+        (b"<!doctype html><h1>502</h1>", "application/pdf", "text/html"),
+        (PDF, "pdf", "application/pdf"),
+        (b"nothing", "application/pdf", "application/octet-stream"),
+        (b"a\0b", "text/plain", "application/octet-stream"),
+    ],
+)
+def test_what_is_not_has_a_true_type_or_none(content: bytes, content_type: str, shown: str | None) -> None:
+    fault = wrong_with(content, content_type, LIMIT)
+    assert fault is not None
+    assert fault.shown == shown
+
+
+def test_a_long_type_is_not_repeated_whole() -> None:
+    fault = wrong_with(PDF, "x" * 100_000, LIMIT)
+    assert fault is not None
+    assert len(fault.text) < 200

@@ -34,6 +34,14 @@ def test_values_flags_and_ranges_are_on_it() -> None:
         assert words in text
 
 
+def test_the_exchanges_code_stands_below_the_laboratorys_name() -> None:
+    own = hb("13.20", id="a", code=Coding(system="lab", code="HGB", display="Haemoglobin <a>"))
+    pdf = print_report(report(own, hb("1", id="b")), "77", Letterhead(), ("718-7", "718-7"))
+    assert pdf is not None
+    assert "Haemoglobin <a>\n718-7" in text_of(pdf)
+    assert text_of(pdf).count("718-7") == 2, "a code that is the name stands there once"
+
+
 def test_the_same_report_gives_the_same_bytes() -> None:
     pdfs = {print_report(report(), "77", Letterhead()) for _ in range(2)}
     assert len(pdfs) == 1

@@ -9,6 +9,7 @@ import pytest
 
 from lab_agent.domain.results import LabRefusal, LabReport, NotPerformed, ObservationStatus, ReferenceRange, ReportStatus
 from lab_agent.domain.values import CodeableConcept, Coding, Quantity, Range, Ratio
+from lab_agent.lis.hl7v2.acknowledgements import read_answer
 from lab_agent.lis.hl7v2.fieldmap import default_map, load_map
 from lab_agent.lis.hl7v2.message import parse
 from lab_agent.lis.hl7v2.results import Part, Results
@@ -170,6 +171,14 @@ def test_links() -> None:
     [document] = report(OBR, "OBX|1|RP|PDF||https://lis.example/r/1.pdf^^application^PDF||||||F").documents
     assert document.url == "https://lis.example/r/1.pdf"
     assert "no web address" in problem(OBR, "OBX|1|RP|PDF||\\\\share\\r.pdf||||||F")
+    assert "no web address" in problem(OBR, "OBX|1|RP|PDF||http://[::1||||||F")
+
+
+@pytest.mark.parametrize("odd", ["9" * 201, "7\\X09\\7"])
+def test_a_number_that_is_none_does_not_spoil_the_answer(odd: str) -> None:
+    answer = read_answer(parse(f"{MSH}\rMSA|AA|M1\rORC|OK|{L1}|{odd}\rORC|OK|{L2}|77\r"))
+    assert answer is not None
+    assert answer.accessions == ((L2, "77"),)
 
 
 def test_an_order_wide_document_completes_nothing() -> None:

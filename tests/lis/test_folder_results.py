@@ -166,6 +166,15 @@ async def test_a_bad_file_does_not_stop_the_good_ones(place: Place) -> None:
     assert "larger than 5000 bytes" in (place.results / "failed" / "3.json.reason.txt").read_text()
 
 
+async def test_a_key_that_is_there_twice_fails_the_file_by_its_name(place: Place) -> None:
+    adapter = await place.adapter()
+    place.put("1.json", dump_message(REPORT).replace(b'"status"', b'"order":"R1","status"', 1))
+    place.put("2.json", dump_message(REPORT).replace(b'"report_id":"', b'"report_id":"\\t', 1))
+    assert await adapter.collect() == 0
+    assert "order: is there twice in one object" in place.reasons()
+    assert "report_id: holds a control character" in place.reasons()
+
+
 async def test_a_message_that_the_store_never_takes_does_not_stop_the_good_ones(place: Place) -> None:
     adapter = await place.adapter()
     place.put("1.json", age=9)

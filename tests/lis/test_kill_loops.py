@@ -46,10 +46,11 @@ KINDS = {"folder": FolderAdapter, "http": HttpAdapter, "sql": SqlAdapter}
 class Journal:
     def __init__(self, path):
         self.path = path
-        self.kept = set(self.whole())
-    def whole(self):
-        text = open(self.path).read() if os.path.exists(self.path) else ""
-        return [line for line in text.split("\\n")[:-1]]
+        text = open(path).read() if os.path.exists(path) else ""
+        whole = text[: text.rfind("\\n") + 1]
+        if whole != text:  # a line that the kill tore was never committed
+            os.truncate(path, len(whole.encode()))
+        self.kept = set(whole.splitlines())
     def commit(self, line):
         with open(self.path, "a") as file:
             file.write(line + "\\n")

@@ -26,7 +26,7 @@ ORDER = next(
     order for order in map(make_order, range(200)) if len(order.lines) > 2 and len({line.specimens for line in order.lines}) == 2
 )
 TUBES = {specimen.id: specimen.containers[0].barcode or "" for specimen in ORDER.specimens}
-MATCHER = Matcher(planning=None, documents=None)  # type: ignore[arg-type]  # neither is asked about receipts and refusals
+MATCHER = Matcher(clearing=None)  # type: ignore[arg-type]  # it is not asked about receipts and refusals
 
 
 @pytest.fixture

@@ -83,6 +83,19 @@ async def test_the_secret_before_is_good_while_it_is_set(house: House) -> None:
     assert (await house.post(BODY, headers(OLD, "m1", BODY)))[0] == 200
 
 
+async def test_a_name_that_is_none_and_a_key_twice_are_answered_field_by_field(house: House) -> None:
+    for number, (old, new, where) in enumerate(
+        (
+            (b'"report_id":"', b'"report_id":"' + b"x" * 201, "report_id"),
+            (b'"status"', b'"status":"partial","status"', "status"),
+        )
+    ):
+        body = BODY.replace(old, new, 1)
+        status, said = await house.post(body, headers(THEIRS, f"m{number}", body))
+        assert (status, [problem["where"] for problem in said["problems"]]) == (422, [where])
+    assert not house.inbox.messages
+
+
 @pytest.mark.parametrize(
     "given",
     [

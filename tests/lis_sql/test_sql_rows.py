@@ -101,6 +101,8 @@ async def test_hostile_text_is_data_and_nothing_else(house: House) -> None:
         ({"report_id": "B1", "order_key": "R1", "status": "done", "effective_at": "2024-05-17T08:30:00Z"}, "status"),
         ({"kind": "refusal", "order_key": "R1"}, "not_performed"),
         ({"kind": "receipt", "order_key": "R1"}, "gives no number"),
+        ({"kind": "receipt", "order_key": "R\t1", "accession": "7"}, "control character"),
+        ({"document": '{"kind": "receipt", "order": "R1", "order": "R2", "accession": "7"}'}, "order: is there twice"),
     ],
 )
 async def test_a_bad_row_keeps_its_reason_and_stops_no_other(house: House, bad: dict[str, Any], word: str) -> None:
@@ -112,6 +114,18 @@ async def test_a_bad_row_keeps_its_reason_and_stops_no_other(house: House, bad: 
     assert await house.adapter.collect() == 0
     assert house.inbox.contents == [REPORT]
     assert house.inbox.refusals == {f"row-{number}": (house.fault(number) or "").splitlines()[0]}  # somebody here is told, too
+
+
+async def test_columns_of_fixed_width_do_not_spoil_a_name(house: House) -> None:
+    moment = "2026-03-01T12:00:00+00:00"
+    number = house.put(
+        kind="report", report_id="B1  ", order_key="RABC   ", status="partial", effective_at=moment, issued_at=moment
+    )
+    assert await house.adapter.collect() == 1
+    assert house.fault(number) is None
+    (kept,) = house.inbox.messages.values()
+    assert isinstance(kept, LabReport)
+    assert (kept.report_id, kept.order) == ("B1", "RABC")
 
 
 async def test_a_bad_row_stays_while_nobody_here_can_be_told_of_it(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

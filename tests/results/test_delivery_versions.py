@@ -77,16 +77,6 @@ async def test_a_correction_after_the_end_is_delivered_and_moves_no_task(bench: 
     assert (await bench.order()).state is OrderState.CLOSED
 
 
-async def test_an_observation_that_a_new_version_leaves_out_is_told_of(bench: Bench) -> None:
-    other = replace(hb("7"), id="other")
-    await bench.send(report(hb("13.2"), other, version=1))
-    await bench.send(report(hb("13.2"), version=2, issued=LATER))
-    (found,) = await bench.seen()
-    assert len(found.observations) == 1
-    events = [event.text for event in bench.store._shelf.events if event.action == "delivered"]
-    assert "other no more" in events[-1]
-
-
 @pytest.mark.parametrize("route", ["POST /fhir/Observation", "POST /fhir/DiagnosticReport"])
 async def test_after_a_lost_reply_nothing_is_there_twice(bench: Bench, route: str) -> None:
     bench.faults(FaultRule(kind="lost_reply", route=route, count=1))
@@ -170,7 +160,7 @@ async def test_an_older_version_retried_by_a_person_is_superseded(bench: Bench) 
 
 async def test_a_report_for_a_closed_order_about_lines_that_completed_is_delivered(bench: Bench) -> None:
     await bench.send(report())
-    again = await bench.send(report(report_id="addendum", observations=(), documents=(), issued=LATER))
+    again = await bench.send(report(report_id="addendum", issued=LATER))
     assert again.state is ReportState.DELIVERED
 
 

@@ -6,18 +6,22 @@ import shutil
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from decimal import Decimal
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pypdf import PdfReader
 
 from lab_agent import bootstrap
-from lab_agent.domain.ids import OrderKey, ReportKey
+from lab_agent.domain.ids import EffectId, OrderKey, ReportKey
 from lab_agent.domain.lifecycle import OrderState, ReportState
-from lab_agent.domain.results import Document
+from lab_agent.domain.results import Document, ObservationStatus, ReportStatus
 from lab_agent.domain.values import Coding, Quantity
-from lab_agent.errors import IllegalMoveError, StoreError
+from lab_agent.errors import IllegalMoveError, InputError, StoreError
 from lab_agent.mapping_tables import MappingShelf
 from lab_agent.steps import result_desk as desk
+from lab_agent.steps.desk import dismiss_effect, mark_effect_done, retry_effect
 from lab_agent.steps.inbox import StoreInbox
 from lab_sandbox.faults.rule import FaultRule
 from tests.results.bench import ORDER, Bench, hb, open_bench, report
@@ -141,6 +145,90 @@ async def test_a_dismissed_result_is_gone_for_good(bench: Bench) -> None:
     assert await desk.waiting(bench.store) == ()
 
 
+@pytest.mark.parametrize("note", ["", "  \n\t ", "x" * 501])
+async def test_a_note_says_something_and_not_too_much(bench: Bench, note: str) -> None:
+    held = await bench.send(report(order="RNOBODY"))
+    who: dict[str, Any] = {"by": "ann", "note": note, "now": bench.clock.now()}
+    for decision in (
+        desk.dismiss_result(bench.store, held.key, **who),
+        desk.release_result(bench.store, bench.matcher, held.key, **who),
+        desk.match_result(bench.store, bench.matcher, held.key, ORDER, **who),
+        dismiss_effect(bench.store, EffectId(1), **who),
+        mark_effect_done(bench.store, EffectId(1), **who),
+    ):
+        with pytest.raises(InputError):
+            await decision
+    assert (await bench.kept("m1")).state is ReportState.UNMATCHED
+
+
+async def test_who_dismissed_a_result_of_no_order_is_kept_in_its_history(bench: Bench) -> None:
+    held = await bench.send(report(order="RNOBODY"))
+    await desk.dismiss_result(bench.store, held.key, by="ann", note=" a\ntest ", now=bench.clock.now())
+    (arrival, decision) = [each for each in bench.store._shelf.events if each.report == held.key]
+    assert arrival.action == "result_held"
+    assert (decision.order, decision.by, decision.at) == (None, "ann", bench.clock.now())
+    assert decision.text == f"result {held.key} dismissed (a test): it is dismissed now"
+
+
+@pytest.mark.parametrize("how", ["result", "effect"])
+async def test_a_line_waits_again_when_the_report_that_completes_it_is_dismissed(bench: Bench, how: str) -> None:
+    bench.faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=2))
+    first = await bench.send(report(report_id="a", lines=("L0", "L1")))
+    second = await bench.send(report(report_id="b", lines=("L1",)))
+    assert await states(bench) == ["resulted", "resulted", "accepted"]
+    if how == "result":
+        await desk.dismiss_result(bench.store, first.key, by="ann", note="wrong", now=bench.clock.now())
+    else:
+        (parked,) = [each for each in await bench.effects() if each.subject == first.key]
+        await dismiss_effect(bench.store, EffectId(parked.id), by="ann", note="wrong", now=bench.clock.now())
+    assert await states(bench) == ["accepted", "resulted", "accepted"], "another report will complete the second"
+    assert [text for text in timeline(bench) if "waits for a result again" in text]
+    await desk.dismiss_result(bench.store, second.key, by="ann", note="wrong", now=bench.clock.now())
+    assert (await bench.send(report(report_id="c"))).state is ReportState.DELIVERED
+    assert await states(bench) == ["completed"] * 3
+
+
+async def test_an_order_ends_when_the_last_thing_in_its_way_is_dismissed(bench: Bench) -> None:
+    bench.faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=1))
+    addendum = await bench.send(report(report_id="addendum", completes=()))
+    await bench.send(report())
+    assert (await bench.order()).state is OrderState.HANDED_OVER
+    await desk.dismiss_result(bench.store, addendum.key, by="ann", note="wrong", now=bench.clock.now())
+    await bench.work()
+    assert (await bench.order()).state is OrderState.CLOSED
+    assert (await bench.tasks()).order == "completed"
+
+
+async def test_a_version_that_is_overtaken_lets_its_lines_wait_again(bench: Bench) -> None:
+    bench.faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=1))
+    first = await bench.send(report(version=1, lines=("L0",)))
+    await bench.send(report(hb("1", status=ObservationStatus.PRELIMINARY), version=2, lines=("L0",), status=ReportStatus.PARTIAL))
+    (parked,) = [each for each in await bench.effects() if each.subject == first.key]
+    await retry_effect(bench.store, EffectId(parked.id), by="ann", now=bench.clock.now())
+    await bench.work()
+    assert (await bench.kept("m1")).state is ReportState.SUPERSEDED
+    assert await states(bench) == ["accepted"] * 3
+
+
+async def test_a_report_that_is_held_on_its_way_lets_its_lines_wait_again(mapped: Bench, folder: Path) -> None:
+    mapped.faults(FaultRule(kind="status", status=503, route="POST /fhir/*"))
+    await mapped.send(report(local("HGB", "g/l"), lines=("L1",)))  # type: ignore[arg-type]
+    (folder / "codes.csv").write_text("code,loinc\nOTHER,718-7\n")
+    mapped.mappings.reload()
+    mapped.faults()
+    await mapped.work()
+    assert (await mapped.kept("m1")).state is ReportState.UNMAPPED
+    assert await states(mapped) == ["accepted"] * 3
+
+
+async def states(bench: Bench) -> list[str]:
+    return [line.state.value for line in await bench.store.run(lambda uow: uow.orders.lines(ORDER))]
+
+
+def timeline(bench: Bench) -> list[str]:
+    return [event.text for event in bench.store._shelf.events if event.order == ORDER]
+
+
 async def test_a_parked_delivery_is_dismissed_with_its_result(bench: Bench) -> None:
     bench.faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport"))
     parked = await bench.send(report(lines=("L0",)))
@@ -194,9 +282,10 @@ async def test_an_order_wide_document_carries_only_a_link_and_names_every_line(b
 
 async def test_a_printed_report_comes_where_the_lis_gives_none() -> None:
     async with open_bench({"print_reports": True, "print_name": "Laboratory One"}) as bench:
-        await bench.send(report())
+        await bench.send(report(hb("1", code=Coding(system="http://loinc.org", code="718-7", display="Haemoglobin"))))
         (found,) = await bench.seen()
-        assert (await bench.partner.document(found.documents[0])).content.startswith(b"%PDF-")
+        printed = (await bench.partner.document(found.documents[0])).content
+        assert "718-7" in PdfReader(BytesIO(printed)).pages[0].extract_text()
         assert set((await bench.tasks()).lines.values()) == {"completed"}
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text
@@ -19,7 +20,7 @@ from lab_agent.errors import SchemaMismatchError, StoreError, StoreUnreachableEr
 from lab_agent.ports.store import UserRecord
 from lab_agent.store import tables
 from lab_agent.store.engine import create_file, open_engine, parse, sqlite_file
-from lab_agent.store.migrate import check_schema, head, upgrade
+from lab_agent.store.migrate import _config, check_schema, head, upgrade
 from lab_agent.store.rim import translated
 from lab_agent.store.rows import to_values
 from lab_agent.store.unit_of_work import SqlStore
@@ -72,6 +73,21 @@ def test_partial_indexes_are_the_same_in_both(empty_url):
     if empty_url.startswith("postgresql"):
         listed = "SELECT indexname FROM pg_indexes WHERE schemaname = 'public' AND indexdef LIKE '% WHERE %'"
     assert {name for (name,) in _run(empty_url, listed)} == wanted
+
+
+def test_a_timeline_of_the_schema_before_stays(empty_url):
+    if file := sqlite_file(empty_url):
+        create_file(file)
+    with closing_engine(empty_url) as engine, engine.begin() as connection:
+        config = _config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0003")
+    told = "INSERT INTO events (order_key, at, action, text) VALUES ('R1', '2026-03-01 12:00:00+00', 'seen', 'came')"
+    _run(empty_url, told)
+    upgrade(empty_url)
+    assert _run(empty_url, "SELECT number, order_key, text, report FROM events") == [(1, "R1", "came", None)]
+    _run(empty_url, "INSERT INTO events (report, at, action, text) VALUES ('P1', '2026-03-01 12:00:00+00', 'desk', 'gone')")
+    assert _run(empty_url, "SELECT number FROM events WHERE report = 'P1'") == [(2,)]
 
 
 def test_a_newer_database(empty_url):

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from lab_agent.domain.journal import Alert, EffectKind, Event, UploadRecord
 from lab_agent.domain.lifecycle import OrderState, ReportState
+from lab_agent.domain.offer import CatalogueVersion, LabelGiven
+from lab_agent.store.memory import MemoryStore
+from lab_agent.store.views import SqlViews
+from tests.store.conftest import Doing
 
 DAY = timedelta(days=1)
 
@@ -116,3 +121,73 @@ async def test_what_belongs_to_no_order_goes_when_it_is_finished(do, make):
     assert [each.key for each in await do(lambda uow: uow.reports.waiting())] == ["P-held"]
     assert await do(lambda uow: uow.book.refusals_since("rule", long_ago)) == 0
     assert await do(lambda uow: uow.book.close_alert("open", now=make.now)) is True
+
+
+async def test_the_history_of_a_result_goes_with_it(sql_store, do_sql, make):
+    await _history_goes_with_its_result(do_sql, make)
+    history = SqlViews(sql_store).history
+    assert [len(await history(key)) for key in ("P-gone", "P-held")] == [0, 1]
+
+
+async def test_the_history_of_a_result_goes_with_it_in_memory(make):
+    store = MemoryStore()
+    await _history_goes_with_its_result(Doing(store), make)
+    assert [each.report for each in store._shelf.events] == ["P-held"]
+
+
+async def _history_goes_with_its_result(do, make):
+    long_ago = make.now - 100 * DAY
+
+    def work(uow):
+        for key, state in (("P-gone", ReportState.DISMISSED), ("P-held", ReportState.HELD)):
+            uow.reports.add(make.report(key, state=state, changed_at=long_ago))
+            uow.book.tell(Event(order=None, report=key, at=long_ago, action="desk", text="t", by="ann"))
+
+    await do(work)
+    await do(lambda uow: uow.purge.journal(before=make.now - 90 * DAY))
+
+
+async def test_baskets_are_forgotten_and_their_barcodes_are_not(do, make):
+    old = make.now - 100 * DAY
+    given = [
+        LabelGiven(label=f"77-{number}", pool="main", serial=number, basket=basket, place="0", given_at=at)
+        for number, (basket, at) in enumerate((("b1", old), ("b2", old), (None, old), ("b3", make.now - DAY)))
+    ]
+    await do(lambda uow: [uow.labels.add(each) for each in given])
+    await do(lambda uow: uow.labels.use(["77-1"], "R1", at=old))
+    before = make.now - 90 * DAY
+    assert [await do(lambda uow: uow.purge.baskets(before=before, limit=1)) for _ in range(3)] == [1, 1, 0]
+    found = await do(lambda uow: [uow.labels.of_basket(name) for name in ("b1", "b2", "b3")])
+    assert found == [(), (), (given[3],)]
+    again = [replace(each, pool="other", basket="new", given_at=make.now) for each in given]
+    assert await do(lambda uow: [uow.labels.add(each) for each in again]) == [False] * 4
+    assert await do(lambda uow: uow.labels.use(["77-0", "77-1"], "R2", at=make.now)) == 1  # an order that came late
+
+
+async def test_catalogues_that_were_replaced_long_ago(do, make):
+    for number in range(6):
+        kept = CatalogueVersion(version=f"v{number}", since=make.now + number * DAY, content=b"", origin="x")
+        await do(lambda uow, kept=kept: uow.catalogues.add(kept))
+
+    async def purge(days, keep, limit=50):
+        took = await do(lambda uow: uow.purge.catalogues(before=make.now + days * DAY, keep=keep, limit=limit))
+        left = await do(lambda uow: uow.catalogues.in_force_since(make.now - DAY))
+        return took, [each.version for each in reversed(left)]
+
+    assert await purge(-1, 1) == (0, ["v0", "v1", "v2", "v3", "v4", "v5"])  # nothing was in force
+    assert await purge(9, 6) == (0, ["v0", "v1", "v2", "v3", "v4", "v5"])
+    assert await purge(0.5, 1) == (0, ["v0", "v1", "v2", "v3", "v4", "v5"])  # v0 was in force then
+    assert await purge(1, 1) == (1, ["v1", "v2", "v3", "v4", "v5"])
+    assert await purge(9, 3, limit=1) == (1, ["v2", "v3", "v4", "v5"])
+    assert await purge(9, 3) == (1, ["v3", "v4", "v5"])
+    assert await purge(9, 1) == (2, ["v5"])
+    assert await purge(9, 1) == (0, ["v5"])
+
+
+async def test_since_when_orders_wait_to_be_judged(do, make):
+    assert await do(lambda uow: uow.orders.unjudged_since()) is None
+    states = (OrderState.CLOSED, OrderState.REFUSED, OrderState.HELD, OrderState.SEEN, OrderState.HANDED_OVER)
+    for days, state in enumerate(states):
+        order = make.order(state=state, seen_at=make.now + days * DAY)
+        await do(lambda uow, order=order: uow.orders.add(order))
+    assert await do(lambda uow: uow.orders.unjudged_since()) == make.now + 2 * DAY

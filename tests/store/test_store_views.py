@@ -156,6 +156,79 @@ async def test_effects_reports_and_alerts(views, day):
     assert [each.key for each in (await views.alerts()).items] == ["here", "gone"]
 
 
+async def test_the_history_of_a_result_whose_order_may_not_be_known(views, day, do_sql):
+    first = Event(order=None, report="P7", at=day, action="result_held", text="held")
+    second = Event(order="RGIVEN", report="P7", at=day + HOUR, action="desk", text="matched", by="ann")
+    other = Event(order=None, report="P8", at=day, action="desk", text="gone", by="ann")
+    await do_sql(lambda uow: [uow.book.tell(event) for event in (second, first, other)])
+    assert await views.history("P7") == (first, second)
+    assert second in (await views.order("RGIVEN")).events
+    assert await views.history("P9") == ()
+
+
+async def test_how_many_wait_for_a_person(views, day):
+    assert await views.asking() == {Sort.ORDER: 1, Sort.EFFECT: 1, Sort.REPORT: 1}
+    assert sum((await views.asking()).values()) == (await views.failures()).total
+
+
+async def test_nobody_waits(views):
+    assert await views.asking() == {}
+    assert (await views.desk()).items == ()
+
+
+async def test_the_match_desk_longest_waiting_first_with_content(views, do_sql, make):
+    states = (ReportState.HELD, ReportState.MATCHED, ReportState.UNMATCHED, ReportState.DISMISSED, ReportState.UNMAPPED)
+
+    def work(uow):
+        for number, state in enumerate(states):
+            changed = make.now - number * HOUR  # tried again since: what counts is since when the clinic waits
+            uow.reports.add(make.report(f"P{number}", state=state, body=b"%d" % number, changed_at=changed))
+
+    await do_sql(work)
+    page = await views.desk()
+    assert [(each.key, each.body) for each in page.items] == [("P0", b"0"), ("P2", b"2"), ("P4", b"4")]
+    second = await views.desk(offset=1, limit=1)
+    assert ([each.key for each in second.items], second.total, second.more) == (["P2"], 3, True)
+
+
+async def test_versions_of_a_report(views, do_sql, make):
+    def work(uow):
+        for key in ("RA", "RB"):
+            uow.orders.add(make.order(key))
+        for key, order, name, source in (
+            ("P1", "RA", "7", "folder"),
+            ("P2", "RA", "7", "hl7"),
+            ("P3", "RA", "8", "folder"),
+            ("P4", "RB", "7", "folder"),
+            ("P5", None, "7", "folder"),
+            ("P6", None, "7", "folder"),
+            ("P7", None, "7", "hl7"),
+            ("P8", None, None, "folder"),
+            ("P9", None, None, "folder"),
+        ):
+            uow.reports.add(make.report(key, order=order, report_id=name, source=source))
+
+    await do_sql(work)
+
+    async def versions(key, **options):
+        return [each.key for each in await views.versions(await views.report(key), **options)]
+
+    assert await versions("P1") == ["P2", "P1"]
+    assert await versions("P5") == ["P6", "P5"]
+    assert await versions("P7") == ["P7"]
+    assert await versions("P8") == ["P8"]
+    assert await versions("P5", limit=1) == ["P6"]
+
+
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 4_000, 1_000_001])
+async def test_the_size_of_a_document_is_known_without_opening_it(views, do_sql, make, size):
+    name = await do_sql(lambda uow: uow.vault.put_document(b"x" * size, "application/pdf", at=make.now))
+    sizes = await views.document_sizes([name, "0" * 64])
+    assert list(sizes) == [name]
+    assert abs(sizes[name] - size) <= 16
+    assert await views.document_sizes([]) == {}
+
+
 async def test_counts(views, day):
     counts = await views.counts(now=day)
     assert counts.effects == {

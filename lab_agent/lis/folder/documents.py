@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab_agent.domain.results import Document, LabMessage, LabReport, ReportedObservation
+from lab_agent.domain.documents import with_documents
+from lab_agent.domain.results import Document, LabMessage, LabReport
 from lab_agent.errors import Problem
 from lab_agent.lis.folder.files import Identity, NotPlainError, TooLargeError, identity_of, read_plain
 from lab_agent.lis.folder.names import is_within
@@ -136,16 +137,7 @@ def _filled(message: LabMessage, contents: dict[str, bytes]) -> LabMessage:
             return document
         return replace(document, content=contents[document.file], file=None)
 
-    return replace(
-        message,
-        documents=tuple(map(fill, message.documents)),
-        observations=tuple(_with_attachment(one, fill) for one in message.observations),
-    )
-
-
-def _with_attachment(observation: ReportedObservation, fill: Callable[[Document], Document]) -> ReportedObservation:
-    attachment = observation.value_attachment
-    return observation if attachment is None else replace(observation, value_attachment=fill(attachment))
+    return with_documents(message, fill)
 
 
 def _is_plain(path: Path) -> bool:

@@ -63,7 +63,7 @@ def read_answer(message: Message) -> Answer | None:
         about=msa.value(2).text.strip(),
         text="; ".join(dict.fromkeys(text for text in texts if text))[:500],
         errors=tuple(code for code in codes if code),
-        accessions=tuple((line, accession) for line, accession in map(_numbers, orcs) if line and accession),
+        accessions=tuple(pair for pair in map(_numbers, orcs) if all(map(_is_name, pair))),
         refused=tuple((_numbers(one)[0], _why(one)) for one in orcs if one.text(1) in {"UA", "OC", "DR"} and _numbers(one)[0]),
     )
 
@@ -114,6 +114,11 @@ def _plain(raw: str) -> str:
 
 def _numbers(orc: Segment) -> tuple[str, str]:
     return next(orc.texts(_LINE), ""), next(orc.texts(_ACCESSION), "")
+
+
+def _is_name(text: str) -> bool:
+    """Whether it can be a number or a key: a strange one must not keep the others from being taken."""
+    return 0 < len(text) <= _LONGEST and text.isprintable()
 
 
 def _why(orc: Segment) -> str:

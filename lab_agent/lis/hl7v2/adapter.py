@@ -145,13 +145,9 @@ async def _taken(order: LabOrder, answer: Answer, inbox: Inbox) -> Receipt:
         if key in own:
             entry = NotPerformed(line=key, reason=reason)
             await inbox.accept(f"answer/{order.key}/{key}", LabRefusal(order=order.key, not_performed=(entry,)))
-    numbers = {LineKey(key): number for key, number in answer.accessions if key in own and _short(number)}
+    numbers = {LineKey(key): number for key, number in answer.accessions if key in own}
     whole = next(iter(set(numbers.values()))) if len(set(numbers.values())) == 1 and len(numbers) > 1 else None
     return Receipt(accession=whole, line_accessions=numbers)
-
-
-def _short(number: str) -> bool:
-    return len(number) <= 200 and number.isprintable()
 
 
 def _cancel_key(order: OrderKey, lines: tuple[LineKey, ...]) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from urllib.parse import urlsplit
 
+from lab_agent.domain.addresses import leads_somewhere
 from lab_agent.domain.results import Document
 from lab_agent.lis.hl7v2.message import Segment, Value
 from lab_agent.lis.hl7v2.values import ValueProblemError
@@ -31,6 +31,7 @@ _MAGIC = (
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"{\\rtf", "application/rtf"),
 )
+_WEB = ("http://", "https://")
 _PACKED = re.compile(r"\s+")
 
 
@@ -85,8 +86,7 @@ def _content_type(kind: str, subtype: str, content: bytes) -> str:
 
 def _linked(value: Value, title: str | None, encoding: str) -> Document:  # noqa: ARG001 — the same shape as _embedded
     address = value.components[0].text.strip()
-    parts = urlsplit(address)
-    if parts.scheme.lower() not in {"http", "https"} or not parts.netloc:
+    if not address.lower().startswith(_WEB) or not leads_somewhere(address):
         raise ValueProblemError("is a pointer that is no web address")
     subtype = value.at(4).strip().lower()
     return Document(url=address, content_type=_SUBTYPES.get(subtype, "application/pdf"), title=title)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lab_agent.codec import dump_message, load_message
+from lab_agent.codec import dump_message, load_kept
 from lab_agent.domain.results import LabReport, ReportStatus
 from lab_agent.errors import DataInvalidError
 
@@ -65,7 +65,7 @@ class Shelf:
     def recall(self, report_id: str) -> LabReport | None:
         """Give the values of a report that was not final when it was last heard of."""
         try:
-            report = load_message(self._open_report(report_id).read_bytes())
+            report = load_kept(self._open_report(report_id).read_bytes())
         except (FileNotFoundError, DataInvalidError):
             return None
         return report if isinstance(report, LabReport) else None

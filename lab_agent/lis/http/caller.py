@@ -77,7 +77,7 @@ class Caller:
 def receipt_of(answer: Answer) -> Receipt:
     """Read the LIS's numbers off its answer: `{"accession": …, "lines": {key: …}, "tubes": {barcode: …}}`; it may give none."""
     try:
-        tree = exact_json.loads(answer.body) if answer.body.strip() else {}
+        tree = exact_json.loads_strictly(answer.body) if answer.body.strip() else {}
     except DataInvalidError:
         tree = None
     if not isinstance(tree, dict):

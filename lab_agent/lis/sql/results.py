@@ -81,7 +81,7 @@ class ResultTables:
 
     def _tree(self, connection: Connection, row: Row[Any]) -> dict[str, Any]:
         head = row._mapping  # noqa: SLF001 — SQLAlchemy's public name for a row's columns by name
-        about = {"order": head["order_key"], "barcode": head["barcode"], "accession": head["accession"]}
+        about = _trimmed({"order": head["order_key"], "barcode": head["barcode"], "accession": head["accession"]})
         match head["kind"]:
             case "report":
                 body = self._report(connection, head)
@@ -97,7 +97,7 @@ class ResultTables:
     def _report(self, connection: Connection, head: Mapping[Any, Any]) -> dict[str, Any]:
         values = self._parts(connection, self.tables.values, head["id"])
         return {
-            "report_id": head["report_id"],
+            **_trimmed({"report_id": head["report_id"]}),
             "version": head["version"],
             "status": head["status"],
             "lines": _words(head["line_keys"]),
@@ -129,11 +129,16 @@ class ResultTables:
         """Rows that name a line, an item or a tube, as JSON."""
         rows = ({**row, "line": row["line_key"]} for row in self._parts(connection, table, number))
         hidden = {"result_id", "position", "line_key"}
-        return [without_nothing({name: item for name, item in row.items() if name not in hidden}) for row in rows]
+        return [without_nothing(_trimmed({name: item for name, item in row.items() if name not in hidden})) for row in rows]
 
     def _parts(self, connection: Connection, table: Table, number: int) -> list[Mapping[Any, Any]]:
         rows = connection.execute(select(table).where(table.c.result_id == number).order_by(table.c.position))
         return list(rows.mappings())
+
+
+def _trimmed(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The names of a row without the blanks that a column of fixed width adds behind them."""
+    return {name: text.strip(" ") if isinstance(text, str) else text for name, text in row.items()}
 
 
 def _words(text: str | None) -> list[str] | None:

@@ -1,0 +1,38 @@
+"""How far back catalogue versions are needed, to judge orders by what their clinics may have seen (interface: Limits).
+
+Both who reads them (`catalogues.shelf`) and who removes old ones (housekeeping) ask here, so that none is gone too early.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from lab_agent.catalogue.items import Catalogue
+from lab_agent.ports.store import UnitOfWork
+
+_LONGEST = "catalogue.longest_cache"
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """`look_back` is how long an order may have been under way before we saw it; `cache_lifetime` the installation's."""
+
+    look_back: timedelta
+    cache_lifetime: timedelta
+
+    def since(self, uow: UnitOfWork, now: datetime) -> datetime:
+        """The moment since which every version is needed: for what comes now, and for each order that still waits for us."""
+        oldest = min(now, uow.orders.unjudged_since() or now)
+        return oldest - self.look_back - max(self.cache_lifetime, _longest(uow))
+
+
+def remember_lifetimes(uow: UnitOfWork, catalogue: Catalogue) -> None:
+    """Note the longest time for which a contract ever let the nomenclature be kept; call it where a version is put in force."""
+    own = max((each.cache_lifetime or 0 for each in catalogue.contracts.values()), default=0)
+    if timedelta(seconds=own) > _longest(uow):
+        uow.book.note(_LONGEST, str(own))
+
+
+def _longest(uow: UnitOfWork) -> timedelta:
+    return timedelta(seconds=int(uow.book.noted(_LONGEST) or 0))

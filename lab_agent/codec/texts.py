@@ -1,0 +1,37 @@
+"""Rules of single texts: names that are looked up and repeated, and addresses that a clinic is to open.
+
+What is refused here has no sane form beyond this point; whatever a person might still want to send is held later instead.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+
+from lab_agent.codec.problems import Found
+from lab_agent.domain.addresses import ADDRESS_MEND, leads_somewhere
+
+LONGEST_NAME = 200
+"""As long as a number that a laboratory system gives an order may be, too."""
+_NAMES = frozenset({"report_id", "order", "accession", "barcode", "lines", "items", "completes", "line", "item", "number"})
+_CONTROLS = frozenset({"Cc", "Zl", "Zp"})
+
+
+def text_rules(text: str, place: tuple[str | int, ...]) -> Iterator[Found]:
+    """Say what is wrong with a text at this place of a message."""
+    field = next((part for part in reversed(place) if isinstance(part, str)), "")
+    if "\0" in text:
+        yield Found(place, "holds a NUL character", "leave it out: neither databases nor the exchange take it")
+    elif field in _NAMES:
+        yield from _name(text, place)
+    elif field == "url" and text and not leads_somewhere(text):
+        yield Found(place, "is no address that a clinic could open", ADDRESS_MEND)
+
+
+def _name(text: str, place: tuple[str | int, ...]) -> Iterator[Found]:
+    if len(text) > LONGEST_NAME:
+        yield Found(place, f"is longer than {LONGEST_NAME} characters", "give the name alone")
+    elif any(unicodedata.category(char) in _CONTROLS for char in text):
+        yield Found(place, "holds a control character", "give the name on one line, without tabs")
+    elif text != text.strip():
+        yield Found(place, "begins or ends with white space", "leave that out")

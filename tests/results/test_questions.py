@@ -1,0 +1,162 @@
+"""What a person is asked about before it goes to the clinic, and what becomes of it when the person says yes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from lab_agent.domain.lifecycle import ReportState
+from lab_agent.domain.results import Document, ObservationStatus, ReferenceRange, ReportStatus
+from lab_agent.domain.values import Quantity
+from lab_agent.steps import result_desk as desk
+from tests.results.bench import NOW, Bench, hb, open_bench, report
+
+LATER = NOW + timedelta(hours=1)
+HTML = b"<html>sorry</html>"
+UPSIDE = ReferenceRange(low=Quantity(value=Decimal(9), unit="g/dL"), high=Quantity(value=Decimal(2), unit="g/dL"))
+
+
+async def release(bench: Bench, held: Any) -> desk.Decided:
+    decided = await desk.release_result(bench.store, bench.matcher, held.key, by="ann", note="I asked", now=bench.clock.now())
+    await bench.work()
+    return decided
+
+
+def told(bench: Bench, action: str) -> list[str]:
+    return [event.text for event in bench.store._shelf.events if event.action == action]
+
+
+@pytest.mark.parametrize(
+    ("odd", "words"),
+    [
+        (report(issued=NOW + timedelta(days=400)), "issued: lies in the future — look at the date"),
+        (report(effective=NOW.replace(year=1026)), "effective: lies before 1900"),
+        (report(hb("1", reference_ranges=(UPSIDE,))), "observations[0].reference_ranges[0]: is a reference range upside down"),
+        (report(observations=()), "the report is final and says nothing — send values, a document"),
+    ],
+)
+async def test_what_is_hardly_meant_is_held_and_released(bench: Bench, odd: Any, words: str) -> None:
+    held = await bench.send(odd)
+    assert held.state is ReportState.HELD
+    assert words in (held.reason or "")
+    assert await bench.seen() == []
+    assert (await release(bench, held)).moved
+    assert (await bench.kept("m1")).state is ReportState.DELIVERED
+
+
+async def test_many_odd_values_make_a_reason_that_can_be_read(bench: Bench) -> None:
+    odd = [hb("1", id=str(number), reference_ranges=(UPSIDE,)) for number in range(300)]
+    held = await bench.send(report(*odd))
+    assert len(held.reason or "") < 1000
+    assert "and 295 more" in (held.reason or "")
+
+
+@pytest.mark.parametrize("how", ["upload", "host"])
+async def test_a_released_document_goes_under_the_type_that_its_bytes_show(how: str) -> None:
+    settings = {"results": {"documents": how}, "api": {"public_url": "https://lab.example/v1"}}
+    async with open_bench(settings["results"], api=settings["api"]) as bench:
+        held = await bench.send(report(documents=(Document(content=HTML),)))
+        decided = await release(bench, held)
+        said = "document 1 goes as text/html, and not as application/pdf"
+        assert decided.report.reason == said
+        (found,) = await bench.seen()
+        assert [form["contentType"] for form in found.resource["presentedForm"]] == ["text/html"]
+        assert told(bench, "desk") == [f"result {held.key} released (I asked): it is matched now: {said}"]
+        if how == "upload":
+            assert (await bench.partner.document(found.documents[0], accept="text/html")).content == HTML
+
+
+async def test_a_document_that_is_a_value_goes_under_its_true_type_too(bench: Bench) -> None:
+    curve = hb("1", value_quantity=None, value_attachment=Document(content=b"\x89PNG\r\n\x1a\nrest"))
+    held = await bench.send(report(curve))
+    await release(bench, held)
+    (found,) = await bench.seen()
+    assert found.observations[0]["valueAttachment"]["contentType"] == "image/png"
+
+
+async def test_a_document_of_no_known_kind_goes_as_plain_bytes(bench: Bench) -> None:
+    held = await bench.send(report(documents=(Document(content=b"\x01\x02"),)))
+    await release(bench, held)
+    (found,) = await bench.seen()
+    assert found.resource["presentedForm"][0]["contentType"] == "application/octet-stream"
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        (Document(content=b""), "document 1 is empty"),
+        (Document(content=b"%PDF-" + b"x" * 5000), "more than results.max_document"),
+        (Document(file="0" * 64), "is not kept any more"),
+        (Document(url="http://[::1"), "no address that a clinic could open"),
+    ],
+)
+async def test_what_cannot_be_told_truly_stays_whoever_says_so(document: Document, words: str) -> None:
+    async with open_bench({"max_document": 4000}) as bench:
+        held = await bench.send(report(documents=(document,)))
+        decided = await release(bench, held)
+        assert not decided.moved
+        assert words in (decided.report.reason or "")
+
+
+async def test_a_final_value_that_a_version_leaves_out_is_asked_about(bench: Bench) -> None:
+    other = replace(hb("7"), id="other")
+    await bench.send(report(hb("13.2"), other, version=1))
+    held = await bench.send(report(hb("13.4"), version=2, issued=LATER))
+    assert held.state is ReportState.HELD
+    assert "leave out other, final in the version before" in (held.reason or "")
+    assert len((await bench.seen())[0].observations) == 2, "the clinic still reads what was there"
+    await release(bench, held)
+    (found,) = await bench.seen()
+    assert len(found.observations) == 1
+    assert "other no more" in told(bench, "delivered")[-1]
+    again = await bench.send(report(hb("13.5"), version=3, issued=LATER + timedelta(hours=1)))
+    assert again.state is ReportState.DELIVERED, "it is asked once"
+
+
+async def test_a_preliminary_value_may_be_left_out(bench: Bench) -> None:
+    gram = replace(hb("7", status=ObservationStatus.PRELIMINARY), id="gram")
+    await bench.send(report(hb("1"), gram, status=ReportStatus.PRELIMINARY, version=1))
+    assert (await bench.send(report(hb("1"), version=2, issued=LATER))).state is ReportState.DELIVERED
+
+
+async def test_a_laboratory_that_sends_only_what_is_new_keeps_what_it_sent() -> None:
+    unnamed = [hb(value, id=None) for value in ("1.0", "2.0")]
+    async with open_bench({"left_out": "keep"}) as bench:
+        await bench.send(report(*unnamed, hb("7", id="other"), status=ReportStatus.PARTIAL, version=1))
+        second = await bench.send(report(hb("1.5", id=None), hb("9", id="new"), version=2, issued=LATER))
+        assert second.state is ReportState.DELIVERED
+        (found,) = await bench.seen()
+        assert [str(one["valueQuantity"]["value"]) for one in found.observations] == ["1.5", "9", "2.0", "7"]
+        statuses = [
+            one["status"] for one in await bench.versions("Observation", "RORDER.rep.code.http_3A_2F_2Floinc_2Eorg.718-7.2")
+        ]
+        assert statuses == ["final"], "what stayed is not written again"
+
+
+async def test_a_right_order_with_a_barcode_that_nobody_knows_is_delivered_with_a_warning(bench: Bench) -> None:
+    sent = await bench.send(report(barcode="9" * 150))
+    assert sent.state is ReportState.DELIVERED
+    (warning,) = told(bench, "warning")
+    assert "barcode 9999" in warning
+    assert len(warning) < 200
+
+
+async def test_an_unknown_accession_warns_where_the_order_has_another(bench: Bench) -> None:
+    await bench.send(report(accession="B-2", lines=("L0",)))
+    assert "accession B-2" in told(bench, "warning")[0]
+    await bench.change_order(accession=None)
+    await bench.send(report(report_id="next", accession="B-3", lines=("L1",)))
+    assert len(told(bench, "warning")) == 1, "a laboratory that gave no number may give one with its results"
+
+
+async def test_a_reason_quotes_little_of_what_was_sent(bench: Bench) -> None:
+    long = "x" * 100_000
+    for sent in (report(order=long), report(items=(long,)), report(lines=tuple(f"{long}{n}" for n in range(50)), order=None)):
+        held = await bench.send(sent)
+        assert held.state is ReportState.UNMATCHED
+        assert len(held.reason or "") < 700
+    assert max(len(event.text) for event in bench.store._shelf.events) < 800
