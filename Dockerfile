@@ -11,6 +11,7 @@ COPY pyproject.toml README.md ./
 COPY lab_agent lab_agent
 COPY lab_api lab_api
 COPY lab_sandbox lab_sandbox
+COPY config/catalogue config/catalogue
 RUN python -m pip install --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation .
 
 # Settings are mounted, secrets come as LAB_AGENT_… variables or as files in $CREDENTIALS_DIRECTORY. State lives in the volume:

@@ -17,7 +17,9 @@ from lab_api import openapi
 from lab_api.auth import Clients
 from lab_api.basket import Endpoints
 from lab_api.documents import HostedDocuments
+from lab_api.heads import Heads
 from lab_api.oauth import TokenEndpoint
+from lab_api.pace import Pace
 from lab_api.problems import add_handlers
 from lab_api.served import Shelf
 
@@ -32,6 +34,7 @@ def create_app(
     clients: Clients | None = None,
     tokens: TokenEndpoint | None = None,
     documents: HostedDocuments | None = None,
+    pace: Pace | None = None,
 ) -> FastAPI:
     """Make the application. `shelf` holds the catalogue, which may be replaced while the application runs.
 
@@ -41,13 +44,15 @@ def create_app(
     schema = settings.prefix + "/openapi.json" if settings.docs else None
     app = FastAPI(title="Laboratory API", docs_url=docs, redoc_url=None, openapi_url=schema, redirect_slashes=False)
     known = clients or Clients(settings.tokens, settings.basic)
-    app.include_router(Endpoints(shelf, known, labels or NoLabels(), settings).routes())
+    pace = pace or Pace(settings.rate, settings.burst)
+    app.include_router(Endpoints(shelf, known, labels or NoLabels(), pace, settings).routes())
     if tokens:
         app.add_api_route(f"{settings.prefix}/token", tokens.answer, methods=["POST"], include_in_schema=False)
     if documents:
         app.include_router(documents.routes(settings.prefix))
     _add_health(app, shelf)
     add_handlers(app)
+    app.add_middleware(Heads)
     app.add_middleware(RequestLog)
     token_path = f"{settings.prefix}/token" if tokens else None
     app.openapi = lambda: _document(app, token_path)  # type: ignore[method-assign]

@@ -1,7 +1,8 @@
 """Who calls: bearer tokens, HTTP Basic and short-lived signed tokens, without a human (interface: Authentication, 7).
 
 Only hashes are kept. A client may be tied to contracts; all others are, for it, contracts that do not exist. Comparisons take
-the same time whoever is asked for, and a password is hashed in a thread, few at a time, so that guessing stops nobody else.
+the same time whoever is asked for, and a password is hashed in a thread, few at a time, so that guessing stops nobody else: what
+does not fit into a short queue is turned away, and a client that has proven itself is known again without hashing.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from lab_api.problems import Refused
 
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="laboratory", Basic realm="laboratory", charset="UTF-8"'}
 _AT_ONCE = 2
+_IN_THE_QUEUE = 16
 _LONGEST = 4096
 
 
@@ -64,7 +66,10 @@ class Clients:
         self._turns = anyio.CapacityLimiter(_AT_ONCE)
 
     async def authenticate(self, authorization: str) -> Client:
-        """Find the client of an Authorization header. Raises `Refused` (401), the same for every reason."""
+        """Find the client of an Authorization header.
+
+        Raises `Refused`: 401, the same for every reason; 429 where too many passwords are being tried.
+        """
         scheme, _, credential = authorization[:_LONGEST].partition(" ")
         client = None
         if scheme.lower() == "bearer":
@@ -105,11 +110,16 @@ class Clients:
         proof = hmac.digest(self._key, credential.encode(), "sha256")
         if hmac.compare_digest(self._proven.get(name, b""), proof):
             return client
+        if self._turns.statistics().tasks_waiting >= _IN_THE_QUEUE:
+            said = "credentials: too many are being tried at the moment — try again in 1 s, or call with a bearer token"
+            raise Refused(429, "throttled", said, {"Retry-After": "1"})
         async with self._turns:
             right = await to_thread.run_sync(passwords.matches, password, known)
         if client is None or not right:
             return None
-        self._proven[name] = proof  # one for each client: the next call with the same password is not hashed again
+        # One for each client, under a key of this process alone: the next call with the same password is not hashed again. Such
+        # clients are the settings', so that one is ended by a restart, and the proof with it.
+        self._proven[name] = proof
         return client
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from fastapi import APIRouter, Request, Response
@@ -22,8 +23,8 @@ from lab_api.served import Shelf
 class Endpoints:
     """Nomenclature, eta, questionnaire and preanalytics, each for a known client only."""
 
-    def __init__(self, shelf: Shelf, clients: Clients, labels: LabelSource, settings: ApiSettings) -> None:
-        self._pace = Pace(settings.rate, settings.burst)
+    def __init__(self, shelf: Shelf, clients: Clients, labels: LabelSource, pace: Pace, settings: ApiSettings) -> None:
+        self._pace = pace
         self._shelf = shelf
         self._clients = clients
         self._labels = labels
@@ -69,6 +70,7 @@ class Endpoints:
     async def _client(self, request: Request) -> Client:
         client = await self._clients.authenticate(request.headers.get("authorization", ""))
         request.state.client = client.name
+        _refuse_doubled(request)
         return client
 
     async def _basket(self, request: Request) -> tuple[Catalogue, Basket]:
@@ -89,3 +91,10 @@ class Endpoints:
             raise unknown_contract(code)
         self._pace.take(code)
         return found
+
+
+def _refuse_doubled(request: Request) -> None:
+    """Of two values one would be answered and the other silently dropped."""
+    given = Counter(name for name, _ in request.query_params.multi_items())
+    if doubled := sorted(name[:50] for name, times in given.items() if times > 1):
+        raise Refused(400, "invalid", f"{', '.join(doubled[:5])}: is given more than once — send each parameter once")

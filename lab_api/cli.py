@@ -24,7 +24,9 @@ from lab_api.app import create_app
 from lab_api.auth import Clients
 from lab_api.documents import HostedDocuments
 from lab_api.oauth import SignedTokens, TokenEndpoint
+from lab_api.pace import Pace
 from lab_api.server import Server, listen
+from lab_api.sharing import SharedPace
 from lab_api.upkeep import Upkeep
 
 app = typer.Typer(name="lab-api", help="The laboratory's public API.", no_args_is_help=True, pretty_exceptions_enable=False)
@@ -45,7 +47,7 @@ async def _run(settings: Settings, sock: socket.socket) -> None:
     store = bootstrap.open_store(settings)
     try:
         server = await _server(settings, store)
-        await server.serve([sock])
+        await server.run_until_stopped(sock)
     finally:
         await store.close()
 
@@ -61,7 +63,9 @@ async def _server(settings: Settings, store: Store) -> Server:
     labels = PoolLabels(store, pools_of(api), Mark(api.label_mark) if api.label_mark else None, _now)
     _warn(settings, upkeep, [str(each) for each in check_contracts(shelf.served.catalogue, settings.exchange.contracts, api)])
     documents = HostedDocuments(store, _now)
-    return Server(create_app(api, shelf, labels, clients, tokens, documents), shelf, upkeep, api)
+    pace = Pace(api.rate, api.burst)
+    app = create_app(api, shelf, labels, clients, tokens, documents, pace)
+    return Server(app, shelf, upkeep, api, {"pace": SharedPace(store, pace, _now).watch})
 
 
 def _warn(settings: Settings, upkeep: Upkeep, disagreements: list[str]) -> None:

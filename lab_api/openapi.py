@@ -180,7 +180,7 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
     400: {"model": OperationOutcome, "description": "The request is not of the right shape"},
     401: {"model": OperationOutcome, "description": "No valid credentials"},
     404: {"model": OperationOutcome, "description": "No such contract"},
-    429: {"model": OperationOutcome, "description": "The contract asks too often; Retry-After says when to ask again"},
+    429: {"model": OperationOutcome, "description": "Asked too often; Retry-After says when to ask again"},
     503: {"model": OperationOutcome, "description": "The laboratory cannot answer now; Retry-After says when to ask again"},
 }
 _BASKET_REFUSALS: dict[int | str, dict[str, Any]] = {

@@ -20,7 +20,6 @@ _PATHS = {
         "not-found",
         "path: nothing is here — use nomenclature, eta, questionnaire or preanalytics under the agreed address",
     ),
-    405: ("not-supported", "method: GET nomenclature and eta, POST questionnaire and preanalytics"),
 }
 _SHAPE = frozenset({"structure", "required", "value", "too-long"})
 
@@ -73,10 +72,19 @@ def _not_json(_: Request, exc: Exception) -> Response:
     return outcome(400, _issues(exc, "structure"))
 
 
-def _http(_: Request, exc: Exception) -> Response:
+def _http(request: Request, exc: Exception) -> Response:
     assert isinstance(exc, HTTPException)  # noqa: S101 - as above
+    if exc.status_code == 405:
+        return _wrong_method(request.method, (exc.headers or {}).get("Allow", ""))
     code, diagnostics = _PATHS.get(exc.status_code, ("invalid", str(exc.detail)))
     return outcome(exc.status_code, [(code, diagnostics)], exc.headers)
+
+
+def _wrong_method(method: str, known: str) -> Response:
+    """Name what this path takes; `known` are the methods of its route. What can be got has a HEAD (`lab_api.heads`)."""
+    methods = {each.strip() for each in known.split(",") if each.strip()}
+    allowed = ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
+    return outcome(405, [("not-supported", f"method: {method[:20]} is not for this path — use {allowed}")], {"Allow": allowed})
 
 
 def _not_now(_: Request, exc: Exception) -> Response:

@@ -18,6 +18,7 @@ from lab_agent.domain.offer import ApiToken
 from lab_agent.errors import CatalogueError, Problem, StoreError
 from lab_agent.logs import get_logger
 from lab_agent.ports.store import Store
+from lab_api.looking import look_again
 from lab_api.served import Shelf
 
 _log = get_logger(__name__)
@@ -54,7 +55,7 @@ class Upkeep:
     async def refresh(self) -> bool:
         """Serve what the store holds, if anything has changed there; whether it had."""
         async with self._one_at_a_time:
-            offer = await read_offer(self._store, self._stamp, self._now())
+            offer = await read_offer(self._store, self._stamp, lambda _: self._now())
             if offer is None:
                 return False
             self.tokens = offer.tokens
@@ -77,17 +78,8 @@ class Upkeep:
             _log.warning("the store cannot be looked at", action="catalogue.away", reason=str(exc))
 
     async def watch(self) -> None:
-        """Keep looking, for as long as the program runs."""
-        away = False
-        while True:
-            await asyncio.sleep(LOOK_EVERY)
-            try:
-                await self.refresh()
-                away = False
-            except StoreError as exc:
-                if not away:
-                    _log.warning("the store cannot be looked at", action="catalogue.away", reason=str(exc))
-                away = True
+        """Keep looking, for as long as the program runs. A store that is away is told once, and looked at again."""
+        await look_again(self.refresh, LOOK_EVERY, "the offer")
 
     async def _take(self) -> None:
         if self._source is None:

@@ -115,6 +115,8 @@ def test_all_problems_come_at_once_with_file_row_and_column(folder: Path) -> Non
         ("requirements", ",0.5,Venepuncture", ",0,Venepuncture", "column volume: is 0"),
         ("requirements", ",24,Keeps for 24 hours", ",,Keeps for 24 hours", "goes with stability_hours"),
         ("requirements", "60 = Venepuncture 60", "sixty = Venepuncture 60", "is not a new time point"),
+        ("requirements", ",CERV,Cervical canal,LBC20", ',"C,1",Cervical canal,LBC20', "holds a comma"),
+        ("contracts", "centres,12", "centres,12000", "is more than a year"),
         ("requirements", ",,diuresis", ',,"a,b"', "cannot be sent"),
         ("requirements", "yes,,,culture", "perhaps,,,culture", "is neither yes nor no"),
         ("requirements", ",,060.001,,", ",,060.009,,", "'060.009' is not in the sheet items"),

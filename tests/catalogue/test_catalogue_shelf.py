@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,11 +17,18 @@ from lab_agent.catalogues import shelf as shelf_module
 from lab_agent.catalogues.keeping import put_in_force, take_from
 from lab_agent.catalogues.notices import Announcement, announce
 from lab_agent.catalogues.packed import pack, unpack
+from lab_agent.catalogues.reach import Reach
 from lab_agent.catalogues.shelf import CatalogueShelf
+from lab_agent.domain.ids import OrderKey, ResourceId
+from lab_agent.domain.journal import OrderRecord
+from lab_agent.domain.lifecycle import OrderState
+from lab_agent.settings.retention import RetentionSettings
+from lab_agent.steps.housekeeping import Housekeeping
 from lab_agent.store.memory import MemoryStore
 
 SAMPLE = Path(__file__).parents[2] / "config" / "catalogue"
 DAY = timedelta(days=1)
+REACH = Reach(7 * DAY, DAY)
 
 
 @dataclass
@@ -43,14 +51,14 @@ def without(folder: Path, item: str) -> None:
 
 async def test_a_restart_forgets_no_version(folder: Path) -> None:
     store, clock = MemoryStore(), Clock()
-    first = CatalogueShelf(store, folder, DAY, clock)
+    first = CatalogueShelf(store, folder, REACH, clock)
     assert first.view() is None
     await first.reload()
     began = clock.at
     without(folder, "001.002")
     clock.at += timedelta(hours=2)
     await first.reload()
-    for shelf in (first, CatalogueShelf(store, None, DAY, clock)):
+    for shelf in (first, CatalogueShelf(store, None, REACH, clock)):
         await shelf.refresh()
         view = shelf.view()
         assert view is not None
@@ -61,7 +69,7 @@ async def test_a_restart_forgets_no_version(folder: Path) -> None:
 
 async def test_a_stop_of_today_is_known_to_the_judge(folder: Path) -> None:
     store, clock = MemoryStore(), Clock()
-    shelf = CatalogueShelf(store, folder, DAY, clock)
+    shelf = CatalogueShelf(store, folder, REACH, clock)
     await shelf.reload()
     view = shelf.view()
     assert view is not None
@@ -79,13 +87,13 @@ async def test_a_stop_of_today_is_known_to_the_judge(folder: Path) -> None:
 
 async def test_what_cannot_be_read_keeps_what_is_known(folder: Path) -> None:
     store, clock = MemoryStore(), Clock()
-    shelf = CatalogueShelf(store, folder, DAY, clock)
+    shelf = CatalogueShelf(store, folder, REACH, clock)
     await shelf.reload()
     before = shelf.view()
     (folder / "items.csv").unlink()
     await shelf.reload()
     assert shelf.view() == before
-    empty = CatalogueShelf(MemoryStore(), folder, DAY, clock)
+    empty = CatalogueShelf(MemoryStore(), folder, REACH, clock)
     await empty.reload()
     assert empty.view() is None
 
@@ -93,7 +101,7 @@ async def test_what_cannot_be_read_keeps_what_is_known(folder: Path) -> None:
 async def test_the_watch_sees_what_another_process_imports(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shelf_module, "LOOK_EVERY", 0.01)
     store, clock = MemoryStore(), Clock()
-    shelf = CatalogueShelf(store, folder, DAY, clock)
+    shelf = CatalogueShelf(store, folder, REACH, clock)
     watch = asyncio.create_task(shelf.watch())
     try:
         await put_in_force(store, read(SAMPLE), origin="x", by=None, now=clock.at)
@@ -132,3 +140,89 @@ def test_tables_are_packed_without_loss() -> None:
     for name, table in tables.items():
         cells = [{key: text for key, text in row.cells.items() if text} for row in table.rows]
         assert [{key: text for key, text in row.cells.items() if text} for row in again[name].rows] == cells
+
+
+# --- how far back -----------------------------------------------------------------------------------------------------------
+
+
+async def _versions(folder: Path, store: MemoryStore, clock: Clock, *ages: float) -> None:
+    """Import a version so many days before the clock's time, oldest first; each has a name of its own."""
+    for age in ages:
+        rows = (SAMPLE / "contracts.csv").read_text().replace("C-200,", f"C-200,{age} ")
+        (folder / "contracts.csv").write_text(rows)
+        await put_in_force(store, read(folder), origin=str(age), by=None, now=clock.at - age * DAY)
+
+
+async def _purge(store: MemoryStore, clock: Clock, reach: Reach, **days: int) -> list[str]:
+    settings = RetentionSettings.model_validate(days)
+    await Housekeeping(store, clock, settings, reach.since).run()
+    kept = await store.run(lambda uow: uow.catalogues.in_force_since(datetime.min.replace(tzinfo=UTC)))
+    return [each.origin for each in reversed(kept)]
+
+
+async def test_the_judge_reads_as_far_back_as_it_is_set(folder: Path) -> None:
+    store, clock = MemoryStore(), Clock()
+    await _versions(folder, store, clock, 40, 20, 9, 1)
+    for days, count in ((7, 2), (10, 3), (30, 4)):  # a version counts until it was replaced, and a cache may be a day old
+        shelf = CatalogueShelf(store, None, Reach(days * DAY, DAY), clock)
+        await shelf.refresh()
+        view = shelf.view()
+        assert view is not None
+        assert len(view.versions) == count
+
+
+async def test_a_contract_that_may_be_kept_for_longer_reaches_farther(folder: Path) -> None:
+    store, clock = MemoryStore(), Clock()
+    rows = (SAMPLE / "contracts.csv").read_text().splitlines()
+    assert rows[2].endswith(",12")
+    (folder / "contracts.csv").write_text("\n".join([*rows[:2], rows[2].removesuffix("12") + "240"]) + "\n")
+    await put_in_force(store, read(folder), origin="x", by=None, now=clock.at - 40 * DAY)
+    await _versions(folder, store, clock, 12, 1)  # with twelve hours again
+    shelf = CatalogueShelf(store, None, REACH, clock)
+    await shelf.refresh()
+    view = shelf.view()
+    assert view is not None
+    assert len(view.versions) == 3
+    assert len(list(view._possible("C-200", clock.at - 7 * DAY))) == 3
+
+
+async def test_an_order_that_waits_keeps_the_versions_of_its_time(folder: Path) -> None:
+    store, clock = MemoryStore(), Clock()
+    await _versions(folder, store, clock, *range(400, 100, -20), 40, 20, *range(12, 0, -1))
+    order = OrderRecord(
+        key=OrderKey("R1"),
+        task_id=ResourceId("t1"),
+        state=OrderState.HELD,
+        seen_at=clock.at - 130 * DAY,
+        changed_at=clock.at,
+    )
+
+    def wait(uow: Any) -> None:
+        uow.orders.add(order)
+        uow.commit()
+
+    await store.run(wait)
+    kept = await _purge(store, clock, REACH, catalogue_days=1)
+    assert kept[0] == "140"  # in force eight days before it was seen
+    shelf = CatalogueShelf(store, None, REACH, clock)
+    await shelf.refresh()
+    view = shelf.view()
+    assert view is not None
+    assert len(view.versions) == len(kept)
+
+    def decide(uow: Any) -> None:
+        uow.orders.save(replace(order, state=OrderState.REFUSED))
+        uow.commit()
+
+    await store.run(decide)
+    assert await _purge(store, clock, REACH, catalogue_days=1) == [str(age) for age in range(10, 0, -1)]
+
+
+async def test_replaced_versions_go_in_time_and_the_last_ten_stay(folder: Path) -> None:
+    store, clock = MemoryStore(), Clock()
+    await _versions(folder, store, clock, *range(300, 100, -20), 95, 85, 75)
+    assert len(await _purge(store, clock, REACH, catalogue_days=290)) == 13
+    assert (await _purge(store, clock, REACH, catalogue_days=270))[0] == "280"  # in force until 260 days ago
+    assert (await _purge(store, clock, REACH))[0] == "240"  # nine came after it
+    clock.at += 1000 * DAY
+    assert len(await _purge(store, clock, REACH)) == 10

@@ -45,6 +45,12 @@ def test_delayed_fills_both() -> None:
     }
 
 
+def test_a_period_is_told_to_the_second() -> None:
+    moment = NOW.replace(microsecond=123456)
+    wire = eta("C", "a", NORMAL, [Notice("a", Stopped(Period(moment, moment + HOUR)))], moment).as_json()
+    assert wire["effectivePeriod"] == {"start": "2026-11-20T12:00:00+00:00", "end": "2026-11-20T13:00:00+00:00"}
+
+
 def test_stopped_fills_only_the_period() -> None:
     wire = eta("C", "a", NORMAL, [Notice("a", Stopped(period(0, 1)))], NOW).as_json()
     assert (wire["status"], wire["delayDuration"], wire["caption"]) == ("stopped", None, "usual")

@@ -146,6 +146,7 @@ def test_its_steps_lead_to_programs_that_run(tmp_path: Path, packages: str):
             assert done.returncode == 0, done.stdout + done.stderr
     for name in NEEDED:
         assert (purelib / "lab_agent" / name).is_file(), name
+    assert (home / "share" / "lab-agent" / "catalogue" / "items.csv").is_file(), "the sample"
     for program in ("lab-agent", "lab-api"):
         done = subprocess.run([home / "bin" / program, "--help"], cwd=tmp_path, env=environment, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from base64 import b64encode
 
 import httpx
 import pytest
 
 from lab_agent.settings.api import ApiSettings
-from lab_api import auth
 from lab_api.auth import Clients
+from lab_api.problems import Refused
 
 
 def basic(text: str) -> str:
@@ -86,13 +88,59 @@ async def test_a_right_password_is_hashed_once(settings: ApiSettings, monkeypatc
     for _ in range(3):
         assert (await clients.authenticate(basic("ward:lamp:shade"))).name == "ward"
     assert len(hashed) == 1
-    with pytest.raises(auth.Refused):
+    with pytest.raises(Refused):
         await clients.authenticate(basic("ward:wrong"))
-    with pytest.raises(auth.Refused):
+    with pytest.raises(Refused):
         await clients.authenticate(basic("somebody:else"))
     assert len(hashed) == 3  # an unknown name costs as much as a known one
 
 
 async def test_with_no_clients_nobody_may_call() -> None:
-    with pytest.raises(auth.Refused):
+    with pytest.raises(Refused):
         await Clients((), ()).authenticate("Bearer exchange-token")
+
+
+# --- guessing ---------------------------------------------------------------------------------------------------------------
+
+
+class Slow:
+    """Passwords whose check takes until it is let go."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.tried = 0
+
+    def matches(self, password: str, known: str | None) -> bool:
+        self.tried += 1
+        self.go.wait(30)
+        return known is not None and password == "lamp:shade"
+
+
+async def test_guesses_do_not_queue_without_end_and_starve_no_known_client(settings: ApiSettings) -> None:
+    clients, slow = Clients((), settings.basic), Slow()
+    assert (await clients.authenticate(basic("ward:lamp:shade"))).name == "ward"
+    clients._passwords = slow  # type: ignore[assignment]
+    guesses = [asyncio.create_task(_refusal(clients, f"ward:{number}")) for number in range(200)]
+    while slow.tried < 2:  # noqa: ASYNC110 - threads, not tasks
+        await asyncio.sleep(0.01)
+    assert (await clients.authenticate(basic("ward:lamp:shade"))).name == "ward"  # while all slots are taken
+    slow.go.set()
+    refused = await asyncio.gather(*guesses)
+    turned_away = [each for each in refused if each.status == 429]
+    assert len(turned_away) == 200 - 2 - 16
+    assert all(each.headers["Retry-After"] == "1" for each in turned_away)
+    assert {each.status for each in refused} == {401, 429}
+    assert (await _refusal(clients, "ward:late")).status == 401  # and afterwards all is as before
+
+
+async def test_a_proof_is_of_one_password_and_no_other(settings: ApiSettings) -> None:
+    clients = Clients((), settings.basic)
+    await clients.authenticate(basic("ward:lamp:shade"))
+    for guess in ("ward:", "ward:lamp:shade ", "Ward:lamp:shade"):
+        assert (await _refusal(clients, guess)).status == 401
+
+
+async def _refusal(clients: Clients, guess: str) -> Refused:
+    with pytest.raises(Refused) as caught:
+        await clients.authenticate(basic(guess))
+    return caught.value

@@ -8,10 +8,10 @@ import json
 import multiprocessing
 import os
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +117,28 @@ async def test_a_used_label_is_never_given_again(store: MemoryStore, shelf: Shel
         assert labels(await ask(client, body)) == [second]
 
 
+async def test_no_label_comes_back_after_a_purge_or_another_catalogue(store: MemoryStore, shelf: Shelf) -> None:
+    """Neither from its own pool nor from another that makes the same barcodes, whatever the catalogue is."""
+    body, given = basket("002.002", "004.001"), set[str]()
+    later = NOW + timedelta(days=1)
+    other = replace(MAIN, name="other")
+    for pool, version in ((MAIN, "a"), (MAIN, "b"), (other, "b"), (other, "a"), (MAIN, "a")):
+        async with application(store, shelf, pool) as client:
+            shelf.put(replace(shelf.served.catalogue, version=version))
+            new = labels(await ask(client, body))
+            assert given.isdisjoint(new)
+            assert labels(await ask(client, body)) == new
+            given.update(new)
+        assert await store.run(partial(_purge, before=later)) == 2
+    assert len(given) == 10
+
+
+def _purge(uow: Any, before: datetime) -> int:
+    gone: int = uow.purge.baskets(before=before)
+    uow.commit()
+    return gone
+
+
 async def test_second_barcodes_for_the_studies_that_need_them(store: MemoryStore, shelf: Shelf) -> None:
     option = shelf.served.catalogue.contract("C-100").items["042.036"].options[0].option
     line = {
@@ -205,7 +227,7 @@ def _process(url: str, mark: str, count: int, shared: list[str]) -> tuple[list[s
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     found = f"sqlite:///{tmp_path}/lab.db" if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
     upgrade(found)
     return found

@@ -106,10 +106,12 @@ async def test_the_folder_is_taken_over_when_it_has_changed_and_never_undoes_an_
     await running.upkeep.reload()
     again = Upkeep(running.store, folder, running.clock)
     shelf = await again.open()  # a restart: the folder is as it was when it was taken over
+    assert first is not None
     assert shelf.served.catalogue.version != first.version
     (folder / "contracts.csv").write_text("contract,name\nC-100,Changed in the folder\nC-200,B\n")
     await running.upkeep.reload()
     newest = await running.store.run(lambda uow: uow.catalogues.newest())
+    assert newest is not None
     assert newest.origin == str(folder)
 
 

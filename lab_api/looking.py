@@ -1,0 +1,31 @@
+"""What the program looks at again and again in the store, for as long as it runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from lab_agent.errors import StoreError
+from lab_agent.logs import get_logger
+
+_log = get_logger(__name__)
+
+
+async def look_again(look: Callable[[], Awaitable[object]], every: float, what: str) -> None:
+    """Look every so many seconds. A store that is away is said once, and once that it is back; any other error ends it.
+
+    `what` names, in the log, what cannot be looked at.
+    """
+    away = False
+    while True:
+        await asyncio.sleep(every)
+        try:
+            await look()
+        except StoreError as exc:
+            if not away:
+                _log.warning(f"the store is away; {what} stays as it is", action="store.away", reason=str(exc))
+            away = True
+        else:
+            if away:
+                _log.info(f"the store is back; {what} is looked at again", action="store.back")
+            away = False

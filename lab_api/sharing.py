@@ -1,0 +1,57 @@
+"""One pace for all processes: what each has let through is added up in the store, every two seconds and not with every request.
+
+A contract has one bucket there. Between two looks each process goes by what was left at the last one, so that in such a window
+the processes together may let more through; it becomes a debt of the bucket, which all of them wait for. Over any longer time
+`api.rate` holds for all together, whichever of them is asked. A process that nobody asks neither reads nor writes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from lab_agent.ports.store import Store, UnitOfWork
+from lab_api.looking import look_again
+from lab_api.pace import Pace, Untold
+
+EVERY = 2.0
+"""Seconds between two looks."""
+_TURN, _BUCKETS = "api.pace.turn", "api.pace.buckets"
+Buckets = dict[str, tuple[float, float]]
+"""By contract: what was left, and when (seconds since 1970)."""
+
+
+class SharedPace:
+    """Brings the pace of this process in step with that of the others."""
+
+    def __init__(self, store: Store, pace: Pace, now: Callable[[], datetime]) -> None:
+        self._store = store
+        self._pace = pace
+        self._now = now
+
+    async def watch(self) -> None:
+        """Keep in step, for as long as the program runs; while the store is away, the process's own pace holds."""
+        await look_again(self.share, EVERY, "the pace")
+
+    async def share(self) -> None:
+        """Tell what was let through, and learn what is left. Raises `StoreError`, and then it is told the next time."""
+        told, now = self._pace.untold(), self._now().timestamp()
+        if told:
+            self._pace.settle(told, await self._store.run(lambda uow: self._spend(uow, told, now)))
+
+    def _spend(self, uow: UnitOfWork, told: Mapping[str, Untold], now: float) -> dict[str, float]:
+        uow.book.note(_TURN, str(now))  # whoever writes this first goes first; the others wait until it has committed
+        buckets: Buckets = json.loads(uow.book.noted(_BUCKETS) or "{}")
+        spent = {contract: self._spent(buckets.get(contract), each, now) for contract, each in told.items()}
+        uow.book.note(_BUCKETS, json.dumps({**buckets, **spent}))
+        uow.commit()
+        return {contract: left for contract, (left, _) in spent.items()}
+
+    def _spent(self, bucket: tuple[float, float] | None, told: Untold, now: float) -> tuple[float, float]:
+        """The bucket after these requests: it was full at the most before the first of them, and was refilled since."""
+        burst, rate, began = float(self._pace.burst), self._pace.rate, now - told.seconds
+        left, at = bucket or (burst, began)
+        before = min(burst, left + max(0.0, began - at) * rate)
+        after = before + max(0.0, now - max(at, began)) * rate - told.requests
+        return min(burst, after), max(now, min(at, now + EVERY))  # no clock of another machine stops the refilling for long

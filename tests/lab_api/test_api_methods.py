@@ -1,0 +1,72 @@
+"""HEAD, methods that a path does not take, and parameters that come twice."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from lab_agent.settings.api import ApiSettings
+from lab_agent.store.memory import MemoryStore
+from lab_api.app import create_app
+from lab_api.auth import Clients
+from lab_api.documents import HostedDocuments
+from lab_api.oauth import SignedTokens, TokenEndpoint
+from lab_api.served import Shelf
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND")
+TAKEN = {
+    "nomenclature": "GET, HEAD",
+    "eta": "GET, HEAD",
+    "questionnaire": "POST",
+    "preanalytics": "POST",
+    "token": "POST",
+    "documents/x": "GET, HEAD",
+    "openapi.json": "GET, HEAD",
+    "http://lab/healthz": "GET, HEAD",
+    "http://lab/readyz": "GET, HEAD",
+}
+
+
+@pytest.fixture
+def whole(settings: ApiSettings, shelf: Shelf) -> httpx.ASGITransport:
+    """An application with every route that there is."""
+    signed = SignedTokens(("key",), 60, shelf.now)
+    known = Clients(settings.tokens, settings.basic, tuple, signed)
+    documents = HostedDocuments(MemoryStore(), shelf.now)
+    return httpx.ASGITransport(create_app(settings, shelf, None, known, TokenEndpoint(tuple, signed, shelf.now), documents))
+
+
+@pytest.mark.parametrize("path", ["nomenclature?contract=C-100", "eta?contract=C-100", "eta?contract=none", "http://lab/readyz"])
+async def test_head_answers_as_get_without_a_body(api: httpx.AsyncClient, path: str) -> None:
+    got, head = await api.get(path), await api.head(path)
+    assert (head.status_code, head.content) == (got.status_code, b"")
+    assert head.headers == got.headers
+    assert int(head.headers["content-length"]) > 0
+
+
+async def test_head_is_not_modified_and_not_for_strangers(api: httpx.AsyncClient) -> None:
+    etag = (await api.head("eta?contract=C-100")).headers["etag"]
+    assert (await api.head("eta?contract=C-100", headers={"If-None-Match": etag})).status_code == 304
+    assert (await api.head("eta?contract=C-100", headers={"Authorization": ""})).status_code == 401
+
+
+@pytest.mark.parametrize(("path", "taken"), TAKEN.items())
+async def test_405_names_what_the_path_takes(whole: httpx.ASGITransport, path: str, taken: str) -> None:
+    async with httpx.AsyncClient(transport=whole, base_url="http://lab/lab/") as client:
+        for method in METHODS:
+            response = await client.request(method, path)
+            assert (response.status_code == 405) is (method not in taken.split(", ")), method
+            if response.status_code == 405:
+                assert response.headers["allow"] == taken
+                if method != "HEAD":
+                    assert response.json()["issue"][0]["diagnostics"].endswith(f"use {taken}")
+
+
+@pytest.mark.parametrize("query", ["contract=C-100&contract=C-200", "contract=C-100&contract=C-100", "contract=C-100&x=1&x=2"])
+async def test_a_parameter_that_comes_twice_is_refused(api: httpx.AsyncClient, query: str) -> None:
+    for response in (await api.get(f"eta?{query}"), await api.get(f"nomenclature?{query}")):
+        assert response.status_code == 400
+        assert "is given more than once" in response.json()["issue"][0]["diagnostics"]
+    body = {"contract": "C-100", "analyticsrequests": [{"id": "001.001"}]}
+    assert (await api.post(f"preanalytics?{query}", json=body)).status_code == 400
+    assert (await api.get("eta?contract=C-100&other=1")).status_code == 200
