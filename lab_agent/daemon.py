@@ -77,6 +77,7 @@ def _house(parts: Parts, missing: Callable[[], Sequence[str]]) -> House:
         clock=parts.clock,
         adapters=shown,
         mode=parts.settings.worker.mode,
+        matcher=partial(bootstrap.desk_matcher, parts.settings),
         missing=missing,
     )
 

@@ -19,11 +19,15 @@ from lab_agent.status.deeds import Deeds
 from lab_agent.status.gate import Gate, Refused, SignInFirst
 from lab_agent.status.house import House
 from lab_agent.status.looks import Looks
+from lab_agent.status.match_desk import MatchDesk
+from lab_agent.status.mended import Mended
 from lab_agent.status.paper import Paper
 from lab_agent.status.probes import Probes
+from lab_agent.status.result_deeds import ResultDeeds
 from lab_agent.status.sessions import Sessions
 from lab_agent.status.shell import Shell
 from lab_agent.status.sign_in import SignIn
+from lab_agent.status.turnaround import Turnaround
 
 log = get_logger(__name__)
 STATIC = Path(__file__).parent / "static"
@@ -40,6 +44,10 @@ def create_app(house: House) -> FastAPI:
         SignIn(house.accounts, sessions, gate, paper, house.clock),
         Looks(house, gate, paper),
         Deeds(house, gate),
+        Mended(house, gate, paper),
+        MatchDesk(house, gate, paper),
+        ResultDeeds(house, gate),
+        Turnaround(house, gate, paper),
     ):
         app.include_router(room.routes())
     app.mount("/static", StaticFiles(directory=STATIC))

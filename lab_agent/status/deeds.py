@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import quote
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from lab_agent.domain.ids import EffectId, OrderKey
-from lab_agent.domain.journal import Effect
+from lab_agent.domain.journal import Effect, EffectKind
 from lab_agent.logs import get_logger
-from lab_agent.status.gate import Gate, Refused, one_line
+from lab_agent.status.gate import Gate, Refused, note_of, one_line
 from lab_agent.status.house import House
 from lab_agent.status.words import doubtful_handover, is_doubtful_handover
 from lab_agent.steps import desk
 
 log = get_logger(__name__)
 
-_LONGEST_NOTE = 500
 _LARGEST_ID = 2**63 - 1
 
 
@@ -51,7 +51,7 @@ class Deeds:
     async def dismiss(self, request: Request, effect: str) -> Response:
         """Leave an effect undone for good."""
         visitor, form = await self._gate.acting(request)
-        current, note = await self._effect(effect), _note(form)
+        current, note = await self._effect(effect), note_of(form)
         now = self._house.clock.now()
         changed = await desk.dismiss_effect(self._house.store, current.id, by=visitor.account.name, note=note, now=now)
         return _back(form, changed, "dismissed")
@@ -59,7 +59,7 @@ class Deeds:
     async def done(self, request: Request, effect: str) -> Response:
         """Say that an effect has happened."""
         visitor, form = await self._gate.acting(request)
-        current, note = await self._effect(effect), _note(form)
+        current, note = await self._effect(effect), note_of(form)
         now = self._house.clock.now()
         changed = await desk.mark_effect_done(self._house.store, current.id, by=visitor.account.name, note=note, now=now)
         return _back(form, changed, "done")
@@ -91,16 +91,10 @@ class Deeds:
         return found
 
 
-def _note(form: Mapping[str, str]) -> str:
-    note = one_line(form.get("note", ""))
-    if not note:
-        raise Refused("Say why: the note is kept in the order's timeline.", 422)
-    if len(note) > _LONGEST_NOTE:
-        raise Refused(f"The note is too long; {_LONGEST_NOTE} characters are enough.", 422)
-    return note
-
-
 def _back(form: Mapping[str, str], effect: Effect, did: str) -> Response:
     """Back to the page that the form was on."""
-    there = f"/orders/{effect.order}" if form.get("on") == "order" and effect.order else "/waiting"
+    on = form.get("on")
+    there = f"/orders/{effect.order}" if on == "order" and effect.order else "/waiting"
+    if on == "result" and effect.kind in {EffectKind.DELIVER, EffectKind.MATCH}:
+        there = f"/results/{quote(effect.subject, safe='')}"
     return RedirectResponse(f"{there}?did={did}&effect={effect.id}", 303)

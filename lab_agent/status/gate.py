@@ -12,11 +12,15 @@ from urllib.parse import parse_qsl, urlsplit
 from starlette.requests import Request
 
 from lab_agent.accounts import Role
+from lab_agent.errors import InputError
 from lab_agent.ports.clock import Clock
 from lab_agent.status.sessions import COOKIE, Sessions, Visitor
+from lab_agent.steps.notes import said_why
 
 MAX_FORM = 16_384
 """Bytes that a form may have."""
+_MOST_FIELDS = 400
+"""A large order has a tick for each of its lines."""
 
 
 class SignInFirst(Exception):
@@ -38,11 +42,12 @@ class Gate:
         self._sessions = sessions
         self._clock = clock
 
-    async def looking(self, request: Request) -> Visitor:
-        """Give who looks. Raises `SignInFirst`."""
+    async def looking(self, request: Request, role: Role = Role.VIEWER) -> Visitor:
+        """Give who looks. Raises `SignInFirst`, and `Refused` for whoever may not look at this."""
         visitor = await self._sessions.visitor(request.cookies.get(COOKIE), self._clock.now())
         if visitor is None:
             raise SignInFirst
+        _allow(visitor, role)
         return visitor
 
     async def acting(self, request: Request, role: Role = Role.OPERATOR) -> tuple[Visitor, Mapping[str, str]]:
@@ -52,14 +57,21 @@ class Gate:
         form = await read_form(request)
         if not hmac.compare_digest(form.get("token", "").encode(), visitor.session.form_token.encode()):
             raise Refused("This form is not from your present sign-in. Open the page again, and repeat what you did.")
-        if not visitor.account.may(role):
-            raise Refused(f"You are signed in as {visitor.account.role.value}; this needs {role.value}.")
+        _allow(visitor, role)
         return visitor, form
 
 
 def one_line(text: str) -> str:
     """Text as one line: without characters that nobody types and no database takes, such as NUL."""
     return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+
+
+def note_of(form: Mapping[str, str]) -> str:
+    """The note of a deed. Raises `Refused` where it says nothing, or too much."""
+    try:
+        return said_why(one_line(form.get("note", "")))
+    except InputError as exc:
+        raise Refused(str(exc), 422) from exc
 
 
 def same_origin(request: Request) -> None:
@@ -80,6 +92,11 @@ async def read_form(request: Request) -> Mapping[str, str]:
         if len(body) > MAX_FORM:
             raise Refused("The form is too large.", 413)
     try:
-        return dict(parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=50))
+        return dict(parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS))
     except ValueError as exc:
         raise Refused("The form cannot be read.", 400) from exc
+
+
+def _allow(visitor: Visitor, role: Role) -> None:
+    if not visitor.account.may(role):
+        raise Refused(f"You are signed in as {visitor.account.role.value}; this needs {role.value}.")

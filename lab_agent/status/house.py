@@ -13,6 +13,7 @@ from lab_agent.ports.clock import Clock
 from lab_agent.ports.store import Store
 from lab_agent.ports.views import Views
 from lab_agent.settings.status import StatusSettings
+from lab_agent.steps.match import Matcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,5 +39,7 @@ class House:
     clock: Clock
     adapters: Sequence[AdapterShown]
     mode: Literal["normal", "observe"]
+    matcher: Callable[[], Matcher]
+    """What matches results, with the mapping tables as they lie in their folder at the call."""
     missing: Callable[[], Sequence[str]]
     """Names of parts of the worker that should be running and are not; empty while all is well."""

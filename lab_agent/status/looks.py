@@ -11,27 +11,19 @@ from starlette.responses import Response
 
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.lifecycle import EffectState, LineState, OrderState, ReportState
-from lab_agent.ports.views import PAGE
-from lab_agent.status import told
-from lab_agent.status.gate import Gate, Refused, one_line
-from lab_agent.status.house import House
-from lab_agent.status.paper import Paper
+from lab_agent.status import asked, told
+from lab_agent.status.gate import Refused, one_line
+from lab_agent.status.room import Room
 from lab_agent.status.words import doubtful_handover
 from lab_agent.steps.catch import stopped_rule
 from lab_agent.steps.desk import WAITS_FOR_A_PERSON, may_be_marked_done
+from lab_agent.steps.inbox import refused_alert
 
 _SHOWN = 10
-_LONGEST_SEARCH = 200
-_LAST_PAGE = 100_000
 
 
-class Looks:
+class Looks(Room):
     """The pages of a visitor."""
-
-    def __init__(self, house: House, gate: Gate, paper: Paper) -> None:
-        self._house = house
-        self._gate = gate
-        self._paper = paper
 
     def routes(self) -> APIRouter:
         """The routes."""
@@ -47,13 +39,14 @@ class Looks:
         """How things stand."""
         visitor = await self._gate.looking(request)
         seen = await self._house.views.overview(now=self._house.clock.now())
-        return self._paper.page(
+        return await self._paper.sheet(
             "overview.html",
             visitor,
             seen=seen,
             troubles=await self._house.views.failures(limit=_SHOWN),
             adapters=self._house.adapters,
             away={alert.key for alert in seen.alerts},
+            refused={refused_alert(adapter.name) for adapter in self._house.adapters},
             stopped=[(rule, alert) for alert in seen.alerts if (rule := stopped_rule(alert.key))],
             states={"orders": OrderState, "lines": LineState, "effects": EffectState, "reports": ReportState},
             told=told.sentence(request.query_params),
@@ -62,13 +55,13 @@ class Looks:
     async def orders(self, request: Request) -> Response:
         """The list of orders, searched and filtered."""
         visitor = await self._gate.looking(request)
-        search = one_line(request.query_params.get("search", ""))[:_LONGEST_SEARCH]
+        search = asked.search(request)
         states = [state for state in OrderState if state.value in request.query_params.getlist("state")]
-        number = _page_number(request)
-        found = await self._house.views.orders(search=search or None, states=states, offset=(number - 1) * PAGE)
+        number = asked.page_number(request)
+        found = await self._house.views.orders(search=search or None, states=states, offset=asked.offset(number))
         query = [("search", search)] * bool(search) + [("state", state.value) for state in states]
         fields: dict[str, Any] = {"search": search, "chosen": states, "query": urlencode(query)}
-        return self._paper.page("orders.html", visitor, page=found, number=number, states=OrderState, **fields)
+        return await self._paper.sheet("orders.html", visitor, page=found, number=number, states=OrderState, **fields)
 
     async def order(self, request: Request, key: str) -> Response:
         """One order, with all that belongs to it."""
@@ -76,7 +69,7 @@ class Looks:
         detail = await self._house.views.order(OrderKey(one_line(key)))
         if detail is None:
             raise Refused("There is no order of this key. Search for it by Task id, requisition, accession or barcode.", 404)
-        return self._paper.page(
+        return await self._paper.sheet(
             "order.html",
             visitor,
             detail=detail,
@@ -90,11 +83,11 @@ class Looks:
     async def waiting(self, request: Request) -> Response:
         """What waits for a person, longest first."""
         visitor = await self._gate.looking(request)
-        number = _page_number(request)
-        return self._paper.page(
+        number = asked.page_number(request)
+        return await self._paper.sheet(
             "waiting.html",
             visitor,
-            page=await self._house.views.failures(offset=(number - 1) * PAGE),
+            page=await self._house.views.failures(offset=asked.offset(number)),
             number=number,
             query="",
             may_be_marked_done=may_be_marked_done,
@@ -104,11 +97,6 @@ class Looks:
     async def alerts(self, request: Request) -> Response:
         """Alerts, open and closed."""
         visitor = await self._gate.looking(request)
-        number = _page_number(request)
-        found = await self._house.views.alerts(offset=(number - 1) * PAGE)
-        return self._paper.page("alerts.html", visitor, page=found, number=number, query="")
-
-
-def _page_number(request: Request) -> int:
-    asked = request.query_params.get("page", "1")
-    return min(int(asked), _LAST_PAGE) if asked.isascii() and asked.isdigit() and len(asked) < 10 and int(asked) else 1
+        number = asked.page_number(request)
+        found = await self._house.views.alerts(offset=asked.offset(number))
+        return await self._paper.sheet("alerts.html", visitor, page=found, number=number, query="")

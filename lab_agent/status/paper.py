@@ -9,9 +9,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
 from lab_agent.accounts import Role
-from lab_agent.status import words
+from lab_agent.domain import value_words
+from lab_agent.ports.views import Sort
+from lab_agent.status import result_words, words
 from lab_agent.status.house import House
 from lab_agent.status.sessions import Visitor
+from lab_agent.steps.result_desk import what_to_do
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -24,8 +27,23 @@ class Paper:
         self._environment = Environment(
             loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
-        self._environment.filters |= {"clock_time": words.clock_time, "meaning": words.meaning, "kind_name": words.kind_name}
-        self._environment.globals |= {"advice": words.advice, "retry_words": words.retry_words}
+        self._environment.filters |= {
+            "clock_time": words.clock_time,
+            "meaning": words.meaning,
+            "kind_name": words.kind_name,
+            "value": result_words.value,
+            "size": result_words.size,
+            "concept": value_words.concept,
+            "normal": value_words.normal,
+            "names": result_words.names,
+        }
+        self._environment.globals |= {"advice": words.advice, "what_to_do": what_to_do, "retry_words": words.retry_words}
+
+    async def sheet(self, template: str, visitor: Visitor, *, status: int = 200, **fields: Any) -> HTMLResponse:
+        """Give a page of a visitor; its head says how much waits."""
+        asking = await self._house.views.asking()
+        waits = {"/waiting": sum(asking.values()), "/results": asking.get(Sort.REPORT, 0)}
+        return self.page(template, visitor, status=status, waits=waits, **fields)
 
     def page(self, template: str, visitor: Visitor | None = None, *, status: int = 200, **fields: Any) -> HTMLResponse:
         """Give a page."""

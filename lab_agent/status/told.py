@@ -9,6 +9,16 @@ _DEEDS = {
     "dismissed": "Effect {effect} was dismissed and stays undone.",
     "done": "Effect {effect} was marked as done.",
     "order": "Everything of this order that waited is due now; the worker takes it up within seconds.",
+    "result-matched": "The result is matched; the worker delivers it within seconds.",
+    "result-delivered": "The result has taken effect.",
+    "result-superseded": "A newer version came before this one: it is kept, and goes nowhere.",
+    "result-dismissed": "The result was dismissed: it is kept, and goes nowhere.",
+    "result-waits": "The result still waits; its reason says why.",
+    "mended": "What the tables can say was released; what still waits is listed here.",
+    "seen": "The refused messages count as seen.",
+    "stopped": "The test is stopped; partners see it with their next request.",
+    "delayed": "The test is delayed; partners see it with their next request.",
+    "lifted": "The test is as usual again.",
     "released": "The rule may refuse again, and what it had held is judged anew.",
 }
 

@@ -8,6 +8,7 @@ from lab_agent.domain.journal import Effect, EffectKind
 from lab_agent.domain.lifecycle import EffectState, OrderState, ReportState
 from lab_agent.ports.views import OrderDetail, Sort, Trouble
 from lab_agent.steps.desk import may_be_marked_done, what_retry_does
+from lab_agent.steps.result_desk import what_to_do
 
 _ORDERS = {
     OrderState.SEEN: "seen on the service; its resources are being fetched",
@@ -48,11 +49,6 @@ _KINDS = {
     EffectKind.LINE_TASK: "Set the status of a line's Task",
     EffectKind.ORDER_TASK: "Set the status of the order-level Task",
 }
-_REPORT_ADVICE = {
-    ReportState.UNMATCHED: "Compare order key, accession and barcode in the laboratory system; have it send the result again.",
-    ReportState.UNMAPPED: "Add the missing code to the mapping, then have the laboratory system send the result again.",
-    ReportState.HELD: "Mend what the reason names, then have the laboratory system send the result again.",
-}
 
 
 def meaning(state: OrderState | EffectState | ReportState) -> str:
@@ -76,7 +72,7 @@ def advice(trouble: Trouble) -> str:
     if trouble.sort is Sort.ORDER:
         return "Mend what the reason names. The order is judged again by itself from time to time, and at once with the button."
     if trouble.sort is Sort.REPORT:
-        return _REPORT_ADVICE[ReportState(trouble.state)]
+        return what_to_do(ReportState(trouble.state))
     if trouble.state == EffectState.REVIEW:
         return "Look at the other side whether it happened: if so, mark it done; if it certainly did not, retry it."
     kind = EffectKind(str(trouble.kind))

@@ -7,12 +7,14 @@ import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from lab_agent import bootstrap
 from lab_agent.accounts import Accounts, Role
 from lab_agent.crypto import Cipher, Passwords, new_key
 from lab_agent.domain.ids import EffectId, LineKey, OrderKey, ReportKey, ResourceId
@@ -39,6 +41,7 @@ from lab_agent.steps.catch import Catch
 from lab_agent.store.migrate import upgrade
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.store.views import SqlViews
+from tests.results.bench import make_settings
 
 NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
 PASSWORD = "a long password"
@@ -140,6 +143,7 @@ async def page(empty_database: Path, tmp_path: Path) -> AsyncIterator[Page]:
             AdapterShown(name="hl7", kind="mllp", loaded=False, reason="lis.hl7: no installed package offers an adapter mllp"),
         ],
         mode="normal",
+        matcher=partial(bootstrap.desk_matcher, make_settings()),
         missing=lambda: missing,
     )
     made = Page(house, hands, missing)

@@ -9,15 +9,19 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, ConsoleMessage, async_playwright
+from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
 
 from lab_agent import serving
+from lab_agent.catalogue.load import read
+from lab_agent.catalogues.keeping import put_in_force
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.journal import EffectKind
-from lab_agent.domain.lifecycle import EffectState, OrderState
+from lab_agent.domain.lifecycle import EffectState, OrderState, ReportState
 from lab_agent.status.app import create_app
+from tests.status import desk
 
 HELD = OrderKey("R0000000000HELD")
+CATALOGUE = Path(__file__).parents[2] / "config" / "catalogue"
 CHROMIUM = shutil.which("chromium")
 ARGS = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here: the page is not looked at in a browser")
@@ -104,3 +108,100 @@ async def test_the_page_keeps_itself_fresh_but_never_under_somebodys_hands(seede
         await tab.clock.run_for(11_000)
         await held.wait_for(state="detached")
         assert await tab.get_by_text("Upload a report").is_visible()
+
+
+async def signed_in(tab: Page, base: str, path: str) -> None:
+    await tab.goto(f"{base}{path}")
+    await tab.get_by_label("Name").fill("operator")
+    await tab.get_by_label("Password").fill("a long password")
+    await tab.get_by_role("button", name="Sign in").click()
+    await tab.wait_for_url(f"**{path}")
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
+async def test_match_release_dismiss_and_stop_a_test_by_hand(seeded, browser, scripts, tmp_path: Path):
+    folder = desk.mapped(seeded, tmp_path / "mappings")
+    await desk.orders(seeded)
+    lost, late = await desk.lost(seeded, documents=(), not_performed=()), await desk.late(seeded)
+    mended, useless = await desk.unmapped(seeded, "glu", "GLU9"), await desk.lost(seeded, report_id="useless")
+    with (folder / "codes.csv").open("a") as table:
+        table.write("GLU9,2345-7,Glucose,\n")
+    with (folder / "units.csv").open("a") as table:
+        table.write("g/dL,g/dL\n")
+    now = seeded.hands.now()
+    await put_in_force(seeded.house.store, read(CATALOGUE), origin="x", by=None, now=now)
+    complaints: list[str] = []
+    async with served(seeded) as base:
+        context = await browser.new_context(java_script_enabled=scripts, viewport={"width": 400, "height": 800})
+        tab = await context.new_page()
+        tab.on("console", lambda message: complaints.append(message.text) if message.type in {"error", "warning"} else None)
+        await signed_in(tab, base, "/results")
+        told = tab.get_by_role("status")
+
+        await tab.get_by_role("link", name="lost-1").click()
+        await tab.get_by_role("link", name="Find its order").click()
+        await tab.get_by_label("Order key, requisition").fill("77-0")
+        await tab.get_by_role("button", name="Search").click()
+        await tab.get_by_label("W00").check()
+        await tab.get_by_label("How do you know?").fill("read on the paper form")
+        await tab.get_by_role("button", name="Match to this order").click()
+        await told.filter(has_text="The result is matched").wait_for()
+        assert "(read on the paper form): it is matched now by operator" in await tab.get_by_role("main").inner_text()
+        assert (await desk.kept(seeded, lost)).lines == ("W00",)
+
+        await tab.goto(f"{base}/results/{late}")
+        released = tab.locator("form[action$='/release']")
+        await released.get_by_label("I have looked").check()
+        await released.get_by_label("Why?").fill("the clinic asked")
+        await released.get_by_role("button", name="Release").click()
+        await told.filter(has_text="The result is matched").wait_for()
+        assert (await desk.kept(seeded, late)).state is ReportState.MATCHED
+
+        await tab.goto(f"{base}/results/{useless}")
+        dismissed = tab.locator("form[action$='/dismiss']")
+        await dismissed.get_by_label("Why?").fill("a test")
+        await dismissed.get_by_role("button", name="Dismiss").click()
+        await told.filter(has_text="was dismissed").wait_for()
+
+        await tab.goto(f"{base}/results")
+        await tab.get_by_role("link", name="Release what mended mapping tables fix").click()
+        await tab.get_by_role("button", name="Release 1 result").click()
+        await told.filter(has_text="was released").wait_for()
+        assert (await desk.kept(seeded, mended)).state is ReportState.MATCHED
+
+        await tab.get_by_role("link", name="Turnaround").click()
+        await tab.get_by_label("Test", exact=True).fill("001.001")
+        await tab.get_by_label("delayed by").check()
+        await tab.get_by_label("Hours of the delay").fill("many")
+        await tab.get_by_label("Until").fill("3d")
+        await tab.get_by_role("button", name="Announce").click()
+        await tab.get_by_text("'many' is not a number").wait_for()
+        await tab.get_by_label("Hours of the delay").fill("12")
+        await tab.get_by_role("button", name="Announce").click()
+        await told.filter(has_text="The test is delayed").wait_for()
+        assert "delayed by 12 h" in await tab.get_by_role("main").inner_text()
+        await tab.get_by_role("button", name="Lift").click()
+        await told.filter(has_text="as usual").wait_for()
+        assert await tab.evaluate("document.documentElement.scrollWidth") <= 400
+        await context.close()
+    assert [each for each in complaints if "422" not in each] == []
+
+
+async def test_a_half_written_decision_is_never_swept_away(seeded, browser):
+    await desk.orders(seeded)
+    key = await desk.lost(seeded)
+    async with served(seeded) as base:
+        tab = await browser.new_page()
+        await tab.clock.install()
+        await signed_in(tab, base, f"/results/{key}")
+        note = tab.locator("form[action$='/dismiss']").get_by_label("Why?")
+        await note.fill("half a sen")
+        await tab.get_by_role("heading", name="History").click()
+        seeded.hands.advance(minutes=5)
+        await tab.clock.run_for(30_000)
+        assert await note.input_value() == "half a sen"
+        await note.fill("")
+        await tab.get_by_role("heading", name="History").click()
+        await desk.lost(seeded, report_id="another")
+        await tab.clock.run_for(11_000)
+        await tab.get_by_text("03:19:00").wait_for()

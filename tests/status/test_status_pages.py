@@ -18,7 +18,20 @@ from lab_agent.errors import StoreUnreachableError
 from lab_agent.status.app import create_app
 
 SECRETS = ("Petrova", "Anna", "1961-04-12")
-PAGES = ("/", "/orders", "/orders/R0000000000GOOD", "/orders/R0000000000HELD", "/orders/R00000000DOUBT", "/waiting", "/alerts")
+PAGES = (
+    "/",
+    "/orders",
+    "/orders/R0000000000GOOD",
+    "/orders/R0000000000HELD",
+    "/orders/R00000000DOUBT",
+    "/waiting",
+    "/results",
+    "/results?state=unmatched",
+    "/results/P0",
+    "/results/P1",
+    "/turnaround",
+    "/alerts",
+)
 ROOM = Path(lab_agent.status.__file__).parent
 
 

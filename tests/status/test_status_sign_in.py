@@ -16,7 +16,17 @@ from lab_agent.status.sign_in import local_path
 from lab_agent.status.throttle import LONGEST, Throttle
 
 PASSWORD = "a long password"
-PAGES = ("/", "/orders", "/orders/R0000000000GOOD", "/waiting", "/alerts")
+PAGES = (
+    "/",
+    "/orders",
+    "/orders/R0000000000GOOD",
+    "/waiting",
+    "/results",
+    "/results/P0",
+    "/results/mended",
+    "/turnaround",
+    "/alerts",
+)
 
 
 async def attempt(client: httpx.AsyncClient, name: str, password: str, **fields: str) -> httpx.Response:

@@ -6,9 +6,11 @@ const EVERY = 10000;
 function busy(region) {
   const active = document.activeElement;
   const typing = region.contains(active) && active.matches("input, button, summary, a");
+  const changed = (one) => one.value !== one.defaultValue || one.checked !== one.defaultChecked;
+  const filled = [...region.querySelectorAll("input")].some((one) => changed(one) && one.closest("details:not([open])") === null);
   const opened = region.querySelector("details[open]") !== null;
   const selecting = !window.getSelection().isCollapsed;
-  return typing || opened || selecting || document.hidden;
+  return typing || filled || opened || selecting || document.hidden;
 }
 
 async function refresh() {

@@ -1,0 +1,123 @@
+"""Tests that are stopped or delayed for a time: seen, announced and lifted, as `lab-agent eta` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import TypeVar
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from lab_agent.catalogues import notices, spoken
+from lab_agent.catalogues.notices import Announcement
+from lab_agent.errors import DataInvalidError, Problem, ProblemsError
+from lab_agent.logs import get_logger
+from lab_agent.status import told
+from lab_agent.status.gate import Refused, one_line
+from lab_agent.status.room import Room
+from lab_agent.status.sessions import Visitor
+
+T = TypeVar("T")
+log = get_logger(__name__)
+
+_LONGEST_CAPTION = 500
+FIELDS = ("item", "contract", "kind", "hours", "from", "until", "caption")
+_EMPTY = dict.fromkeys(FIELDS, "") | {"kind": "stop"}
+
+
+class Turnaround(Room):
+    """The page of notices, and what can be done on it."""
+
+    def routes(self) -> APIRouter:
+        """The routes."""
+        router = APIRouter()
+        router.add_api_route("/turnaround", self.show, methods=["GET"])
+        router.add_api_route("/turnaround", self.announce, methods=["POST"])
+        router.add_api_route("/turnaround/lift", self.lift, methods=["POST"])
+        return router
+
+    async def show(self, request: Request) -> Response:
+        """The notices in force and to come."""
+        visitor = await self._gate.looking(request)
+        return await self._page(visitor, _EMPTY, (), done=told.sentence(request.query_params))
+
+    async def announce(self, request: Request) -> Response:
+        """Stop or delay a test at once. What is wrong is said at its field, and the form keeps what was written."""
+        visitor, form = await self._gate.acting(request)
+        fields = {name: one_line(form.get(name, "")) for name in FIELDS}
+        try:
+            said = read(fields, self._house.clock.now())
+            notice = await notices.announce(self._house.store, said, by=visitor.account.name, now=self._house.clock.now())
+        except ProblemsError as exc:
+            return await self._page(visitor, fields, exc.problems, status=422)
+        log.info("test announced", action="eta_announced", item=notice.item, until=notice.end, by=visitor.account.name)
+        return RedirectResponse(f"/turnaround?did={'stopped' if notice.delay_hours is None else 'delayed'}", 303)
+
+    async def lift(self, request: Request) -> Response:
+        """Lift the notices of a test: of one contract, or all."""
+        visitor, form = await self._gate.acting(request)
+        item, contract = form.get("item", ""), form.get("contract") or None
+        if not await notices.clear(self._house.store, item, contract, now=self._house.clock.now()):
+            raise Refused("This test has no notice that could be lifted; somebody may have lifted it just now.", 409)
+        log.info("test as usual", action="eta_lifted", item=item, contract=contract, by=visitor.account.name)
+        return RedirectResponse("/turnaround?did=lifted", 303)
+
+    async def _page(
+        self,
+        visitor: Visitor,
+        fields: Mapping[str, str],
+        problems: tuple[Problem, ...],
+        *,
+        status: int = 200,
+        done: str | None = None,
+    ) -> Response:
+        standing = await notices.standing(self._house.store, self._house.clock.now())
+        return await self._paper.sheet(
+            "turnaround.html",
+            visitor,
+            status=status,
+            notices=standing,
+            fields=fields,
+            wrong={problem.where: problem for problem in problems},
+            elsewhere=[problem for problem in problems if problem.where not in FIELDS],
+            longest=_LONGEST_CAPTION,
+            told=done,
+        )
+
+
+def read(fields: Mapping[str, str], now: datetime) -> Announcement:
+    """What the form says. Raises `DataInvalidError` with every problem, each named by its field."""
+    problems: list[Problem] = []
+
+    def tried(make: Callable[[], T], otherwise: T) -> T:
+        try:
+            return make()
+        except DataInvalidError as exc:
+            problems.extend(exc.problems)
+            return otherwise
+
+    said = Announcement(
+        item=fields["item"],
+        contract=fields["contract"] or None,
+        caption=fields["caption"],
+        start=tried(lambda: spoken.moment("from", fields["from"], now) if fields["from"] else now, now),
+        end=tried(lambda: spoken.moment("until", fields["until"], now), now),
+        delay_hours=tried(lambda: _delay(fields), None),
+    )
+    if not said.item:
+        problems.append(Problem("item", "is empty", "write the code of the test"))
+    if len(said.caption) > _LONGEST_CAPTION:
+        problems.append(Problem("caption", "is too long", f"{_LONGEST_CAPTION} characters are enough"))
+    if problems:
+        raise DataInvalidError(tuple(problems))
+    return said
+
+
+def _delay(fields: Mapping[str, str]) -> Decimal | None:
+    """The hours of a delay; None where the test is stopped."""
+    if fields["kind"] not in {"stop", "delay"}:
+        raise DataInvalidError((Problem("kind", "is neither stopped nor delayed", "choose one of the two"),))
+    return None if fields["kind"] == "stop" else spoken.hours("hours", fields["hours"])

@@ -1,0 +1,263 @@
+"""What the match desk shows: everything that waits, one result whole, and the way to its order."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from lab_agent.accounts import Role
+from lab_agent.domain.results import Accession, Document, LabReceipt, LabRefusal, NotPerformed, ReportedObservation
+from lab_agent.domain.values import Coding, Quantity, SampledData
+from lab_agent.steps import result_desk
+from lab_agent.steps.inbox import StoreInbox
+from tests.results.bench import hb
+from tests.status import desk
+
+SECRETS = ("Petrova", "Anna", "1961-04-12")
+ESCAPED = "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;"
+
+
+@pytest.fixture
+async def page(page: Any) -> Any:
+    await desk.orders(page)
+    return page
+
+
+async def refuse(page: Any, count: int, source: str = "folder") -> None:
+    for number in range(count):
+        await StoreInbox(page.house.store, page.hands, source, lambda: None).refused(
+            f"f{number}", "observations[0]: has no value"
+        )
+
+
+async def test_what_waits_is_listed_longest_first_with_what_it_names_and_what_to_do(page: Any, tmp_path: Any):
+    desk.mapped(page, tmp_path / "mappings")
+    keys = [await desk.lost(page), await desk.late(page), await desk.unmapped(page, "glu", "GLU9")]
+    client = await page.signed_in(Role.VIEWER)
+    text = (await client.get("/results")).text
+    assert re.findall(r'<strong><a href="/results/(\w+)"', text) == keys
+    for shown in ("A-9", "4711", "no order here is known by it", "the order is withdrawn", "code &#39;GLU9&#39; is not mapped"):
+        assert shown in text
+    assert "21 min" in text
+    assert "folder, report, version 2, final" in text
+    assert f'href="/orders/{desk.GONE}"' in text
+    for state in {(await desk.kept(page, key)).state for key in keys}:
+        assert result_desk.what_to_do(state) in text.replace("&#34;", '"').replace("&#39;", "'")
+    assert "1.20" not in text
+
+
+async def test_how_much_waits_stands_in_the_head_of_every_page_and_on_the_overview(page: Any):
+    client = await page.signed_in(Role.VIEWER)
+    assert 'class="count"' not in (await client.get("/")).text
+    key = await desk.lost(page)
+    for path in ("/", "/orders", "/results", f"/results/{key}", "/turnaround", "/alerts"):
+        text = (await client.get(path)).text
+        assert re.search(r'href="/results"[^>]*>Match desk <span class="count" title="1 waiting">1<', text)
+        assert re.search(r'href="/waiting"[^>]*>Waiting for you <span class="count" title="1 waiting">1<', text)
+    overview = (await client.get("/")).text
+    assert re.search(r"At the match desk</a><strong>1<", overview)
+    assert f'href="/results/{key}"' in overview
+    assert f'href="/results/{key}"' in (await client.get("/waiting")).text
+
+
+async def test_one_result_is_shown_whole_with_its_digits(page: Any):
+    key = await desk.lost(page)
+    answer = await (await page.signed_in(Role.VIEWER)).get(f"/results/{key}")
+    text = answer.text
+    assert answer.status_code == 200
+    for shown in (
+        "1.20 g/dL",
+        "0.0500 g/dL",
+        "12.0 – 15.50 g/dL",
+        'title="http://loinc.org"',
+        "C-reactive protein",
+        "photometry",
+        '<span class="state flag">L</span>',
+        "application/pdf",
+        "about 4.2 kB",
+        "020.014",
+        "too little material",
+        "unmatched: accession A-9, barcode 4711: no order here is known by it",
+        "received from folder",
+    ):
+        assert shown in text
+    assert text.count(ESCAPED) == 2
+    assert "<script>alert" not in text
+    assert "lost-1.None.json" not in text, "the name of a file may name a patient"
+    assert re.findall(r"\son\w+=|<style|style=|javascript:", text) == []
+    assert set(re.findall(r'<form[^>]*method="post" action="([^"]+)"', text)) == {"/sign-out"}
+
+
+async def test_versions_of_a_report_stand_side_by_side(page: Any):
+    first = await desk.lost(page, version=1)
+    second = await desk.lost(page, version=2)
+    await desk.lost(page, report_id="another")
+    client = await page.signed_in(Role.VIEWER)
+    text = (await client.get(f"/results/{first}")).text
+    table = text.split("Versions of this report")[1]
+    assert table.index(second) < table.index(f"{first} <span")
+    assert "another" not in table
+    assert "Versions of this report" not in (await client.get(f"/results/{await desk.late(page)}")).text
+
+
+async def test_values_of_every_form_have_words(page: Any):
+    series = SampledData(
+        origin=Quantity(value=Decimal("0.0"), unit="mV"), period=Decimal("2.50"), dimensions=1, data="1.10 U 1.30"
+    )
+    values = (
+        ReportedObservation(code=Coding(code="S"), value_sampled_data=series),
+        ReportedObservation(
+            code=Coding(code="F"), value_attachment=Document(content=b"%PDF-1.4\n", content_type="application/pdf")
+        ),
+        ReportedObservation(code=Coding(code="T"), value_string="not detected"),
+    )
+    content = desk.said(
+        page, *values, report_id="forms", order=None, barcode="1", documents=(Document(url="https://lab.example/a"),)
+    )
+    text = (await (await page.signed_in(Role.VIEWER)).get(f"/results/{await desk.send(page, 'forms', content)}")).text
+    for shown in ("1.10 U 1.30 (every 2.50 ms, from 0.0 mV)", "a document, application/pdf", "not detected", "document 1"):
+        assert shown in text
+    assert 'href="https://lab.example' not in text
+
+
+async def test_a_refusal_a_receipt_and_what_cannot_be_read_have_their_pages_too(page: Any, seeded: Any):
+    refusal = LabRefusal(barcode="1", not_performed=(NotPerformed(reason="haemolysed"),), collect_again=True)
+    receipt = LabReceipt(barcode="2", accession="26-7", accessions=(Accession(number="26-7-1", barcode="2"),))
+    client = await seeded.signed_in(Role.OPERATOR)
+    for name, content, words in (
+        ("refusal", refusal, ("haemolysed", "collect again")),
+        ("receipt", receipt, ("26-7-1", "tube 2")),
+    ):
+        key = await desk.send(seeded, name, content)
+        text = (await client.get(f"/results/{key}")).text
+        assert all(word in text for word in (*words, name))
+        assert (await client.get(f"/results/{key}/match?order={desk.WORKED}")).status_code == 200
+    odd = await client.get("/results/P1")
+    assert odd.status_code == 200
+    assert "cannot be read by this program" in odd.text
+    assert (await client.get("/results/P1/match")).status_code == 200
+
+
+async def test_results_of_every_state_can_be_looked_up_newest_first(page: Any):
+    lost, late = await desk.lost(page), await desk.late(page)
+    await result_desk.dismiss_result(page.house.store, lost, by="ann", note="a test", now=page.hands.now())
+    client = await page.signed_in(Role.VIEWER)
+    assert lost not in (await client.get("/results")).text
+    text = (await client.get("/results?state=dismissed&state=held&state=nonsense")).text
+    assert re.findall(r'<a href="/results/(P\w+)"', text) == [late, lost]
+    assert "dismissed by ann: a test" in text
+    assert "No result is in these states." in (await client.get("/results?state=superseded")).text
+    history = (await client.get(f"/results/{lost}")).text.split("History")[1]
+    assert "dismissed (a test): it is dismissed now" in history
+    assert "by ann" in history
+
+
+async def test_a_long_desk_comes_in_pages(page: Any):
+    for number in range(51):
+        await desk.lost(page, report_id=f"r{number}", documents=())
+    client = await page.signed_in(Role.VIEWER)
+    first, second = [(await client.get(f"/results?page={number}")).text for number in (1, 2)]
+    assert "51 results wait, longest first" in first
+    assert len(re.findall(r'<strong><a href="/results/', first)) == 50
+    assert re.findall(r'<strong><a href="/results/\w+">(\w+)', second) == ["r50"]
+    for nonsense in ("0", "-1", "x", "9" * 30, "²"):
+        assert (await client.get("/results", params={"page": nonsense})).status_code == 200
+
+
+async def test_the_desk_says_when_nothing_waits(page: Any):
+    client = await page.signed_in(Role.OPERATOR)
+    text = (await client.get("/results")).text
+    assert "No result waits for a person." in text
+    assert "Refused messages" not in text
+    assert "mended mapping tables" not in text
+
+
+async def test_refused_messages_are_counted_for_each_laboratory_system(page: Any):
+    await refuse(page, 3)
+    await refuse(page, 1, "hl7")
+    client = await page.signed_in(Role.VIEWER)
+    text = (await client.get("/results")).text
+    assert "3 messages of folder" in text
+    assert "1 message of hl7" in text
+    assert "observations[0]: has no value" in text
+    assert 'action="/results/refused/seen"' not in text
+    assert "See what was refused" in (await client.get("/")).text
+
+
+@pytest.mark.parametrize("search", [desk.WORKED, "77-0", "A-0", "9001"], ids=["key", "requisition", "accession", "barcode"])
+async def test_an_order_is_found_by_whatever_stands_on_paper_and_its_lines_can_be_ticked(page: Any, search: str):
+    key = await desk.lost(page)
+    client = await page.signed_in(Role.OPERATOR)
+    assert "autofocus" in (await client.get(f"/results/{key}/match")).text
+    text = (await client.get(f"/results/{key}/match", params={"search": search})).text
+    assert f'name="order" value="{desk.WORKED}"' in text
+    assert re.findall(r'name="line-(\w+)"', text) == ["W00", "W01"]
+    assert "1.20 g/dL" in text
+    assert f'href="/results/{key}/match?search=A-9"' in text
+
+
+async def test_of_several_orders_one_is_chosen(page: Any):
+    key = await desk.lost(page)
+    await page.write(lambda uow: [uow.orders.save(_numbered(uow, order)) for order in (desk.WORKED, desk.GONE)])
+    client = await page.signed_in(Role.OPERATOR)
+    text = (await client.get(f"/results/{key}/match?search=SAME")).text
+    assert "2 orders found" in text
+    assert 'name="order"' not in text
+    chosen = re.search(r'href="(/results/\w+/match\?order=R000000000WORKED)"', text)
+    assert chosen is not None
+    assert f'name="order" value="{desk.WORKED}"' in (await client.get(chosen[1])).text
+    assert "No order is found." in (await client.get(f"/results/{key}/match?search=nobody")).text
+    assert "There is no order of this key." in (await client.get(f"/results/{key}/match?order=RNOBODY")).text
+
+
+async def test_who_may_not_act_and_what_does_not_wait_has_no_way_to_an_order(seeded: Any):
+    viewer = await seeded.signed_in(Role.VIEWER)
+    for path in ("/results/P1/match", "/results/mended"):
+        assert (await viewer.get(path)).status_code == 403
+    answer = await (await seeded.signed_in(Role.OPERATOR)).get("/results/P0/match")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/results/P0")
+
+
+async def test_a_result_tells_of_its_order_its_lines_and_what_became_of_it(page: Any):
+    key = await desk.send(page, "good", desk.said(page, hb("13.20"), report_id="good", order=desk.WORKED, lines=("W00",)))
+    text = (await (await page.signed_in(Role.VIEWER)).get(f"/results/{key}")).text
+    assert "on its way to the service" in text
+    assert "Upload a report" in text
+    assert f'href="/orders/{desk.WORKED}"' in text
+    assert "W00" in text
+    assert f'<a href="/results/{key}">good</a>' in (await (await page.signed_in(Role.VIEWER)).get(f"/orders/{desk.WORKED}")).text
+
+
+ODD = ("PNOBODY", "%00", "P%2F1", "%ff%fe", "%F0%9F%92%89", "a" * 3000, "..%2f..%2fetc", "'; --")
+
+
+@pytest.mark.parametrize("key", ODD)
+@pytest.mark.parametrize("rest", ["", "/match"])
+async def test_a_result_that_is_not_there_is_not_there(page: Any, key: str, rest: str):
+    answer = await (await page.signed_in(Role.OPERATOR)).get(f"/results/{key}{rest}")
+    assert answer.status_code == 404
+    assert "Traceback" not in answer.text
+
+
+@pytest.mark.parametrize("query", ["search=%00", "search=%ff", "order=%00%0a", "order=" + "9" * 5000, "search=%25'--&page=x"])
+async def test_odd_searches_find_nothing(page: Any, query: str):
+    key = await desk.lost(page)
+    answer = await (await page.signed_in(Role.OPERATOR)).get(f"/results/{key}/match?{query}")
+    assert answer.status_code == 200
+    assert 'name="order"' not in answer.text
+
+
+@pytest.mark.parametrize("path", ["/results", "/results?state=held", "/results/mended", "/turnaround"])
+async def test_no_page_of_the_desk_names_a_patient(seeded: Any, path: str):
+    text = (await (await seeded.signed_in(Role.ADMIN)).get(path)).text
+    assert "<script>alert" not in text
+    for secret in SECRETS:
+        assert secret not in text
+
+
+def _numbered(uow: Any, key: Any) -> Any:
+    return replace(uow.orders.take(key), accession="SAME")

@@ -1,0 +1,170 @@
+"""Tests that are stopped or delayed: announced, seen and lifted on the page as by `lab-agent eta`."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab_agent.accounts import Role
+from lab_agent.catalogue.load import read
+from lab_agent.catalogues.keeping import put_in_force
+from lab_agent.catalogues.notices import Announcement, announce, standing
+from lab_agent.domain.offer import OFFER_STAMP
+
+SAMPLE = Path(__file__).parents[2] / "config" / "catalogue"
+STOP = {"item": "001.001", "kind": "stop", "until": "3d"}
+HOSTILE = "<script>alert('x')</script>"
+
+
+@pytest.fixture
+async def offered(page: Any) -> Any:
+    """The page over a store with a catalogue in force."""
+    await put_in_force(page.house.store, read(SAMPLE), origin="x", by=None, now=page.hands.now())
+    return page
+
+
+async def visitor(offered: Any, role: Role = Role.OPERATOR) -> tuple[Any, str]:
+    client = await offered.signed_in(role)
+    text = (await client.get("/turnaround")).text
+    return client, text.split('name="token" value="')[1].split('"', maxsplit=1)[0]
+
+
+async def notices(offered: Any) -> list[Any]:
+    return list(await standing(offered.house.store, offered.hands.now()))
+
+
+async def test_a_test_is_stopped_at_once_and_everybody_is_told(offered: Any):
+    client, token = await visitor(offered)
+    before = await offered.house.store.run(lambda uow: uow.book.noted(OFFER_STAMP))
+    answer = await client.post("/turnaround", data={**STOP, "token": token, "caption": HOSTILE})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/turnaround?did=stopped")
+    assert await offered.house.store.run(lambda uow: uow.book.noted(OFFER_STAMP)) != before
+    (notice,) = await notices(offered)
+    now = offered.hands.now()
+    assert (notice.item, notice.contract, notice.delay_hours, notice.by, notice.made_at) == (
+        "001.001",
+        None,
+        None,
+        "operator",
+        now,
+    )
+    assert (notice.start, notice.end, notice.caption) == (now, now + timedelta(days=3), HOSTILE)
+    text = (await client.get(answer.headers["location"])).text
+    for shown in ("The test is stopped; partners see it", "001.001", "every contract", "for another 3 d", "by operator"):
+        assert shown in text
+    assert "&lt;script&gt;" in text
+    assert "<script>alert" not in text
+
+
+async def test_a_test_is_delayed_for_one_contract_and_a_period_to_come(offered: Any):
+    client, token = await visitor(offered)
+    form = {"item": "002.001", "kind": "delay", "hours": "1,50", "contract": "C-100", "from": "5h", "until": "2d", "token": token}
+    answer = await client.post("/turnaround", data=form)
+    assert answer.headers["location"] == "/turnaround?did=delayed"
+    (notice,) = await notices(offered)
+    assert (notice.contract, str(notice.delay_hours), notice.start) == ("C-100", "1.50", offered.hands.now() + timedelta(hours=5))
+    text = (await client.get("/turnaround")).text
+    for shown in ("delayed by 1.50 h", "contract C-100", "to come", "begins in 5 h"):
+        assert shown in text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"item": ""}, "write the code of the test"),
+        ({"item": "01.001"}, "did you mean &#39;"),
+        ({"contract": "C-10"}, "did you mean &#39;C-100&#39;?"),
+        ({"until": "soon"}, "write it as 2026-11-20T08:00+03:00, 2026-11-20, 12h or 3d"),
+        ({"until": ""}, "write it as 2026-11-20T08:00+03:00, 2026-11-20, 12h or 3d"),
+        ({"until": "2020-01-01"}, "name a later moment"),
+        ({"from": "3d", "until": "1d"}, "name a later moment"),
+        ({"from": "yesterday"}, "&#39;yesterday&#39; is not a moment"),
+        ({"kind": "delay", "hours": "some"}, "write digits, as in 24"),
+        ({"kind": "delay", "hours": "0"}, "name the hours of the delay"),
+        ({"kind": "delay", "hours": "1e999999"}, "out of all measure"),
+        ({"kind": "broken"}, "choose one of the two"),
+        ({"caption": "x" * 501}, "500 characters are enough"),
+    ],
+)
+async def test_what_is_wrong_is_said_at_its_field_and_the_form_keeps_the_rest(offered: Any, wrong: dict[str, str], words: str):
+    client, token = await visitor(offered)
+    answer = await client.post("/turnaround", data={**STOP, "caption": "A <b>", **wrong, "token": token})
+    assert answer.status_code == 422
+    assert words in answer.text
+    assert "Nothing was announced" in answer.text
+    assert f'value="{wrong.get("item", "001.001")}"' in answer.text
+    if "caption" not in wrong:
+        assert 'value="A &lt;b&gt;"' in answer.text
+    assert "data-live" not in answer.text, "a page that keeps itself fresh would empty the form"
+    assert await notices(offered) == []
+
+
+async def test_everything_that_is_wrong_is_said_at_once(offered: Any):
+    client, token = await visitor(offered)
+    form = {"item": "", "kind": "delay", "hours": "x", "from": "y", "until": "z", "token": token}
+    text = (await client.post("/turnaround", data=form)).text
+    assert len(re.findall(r'aria-invalid="true"', text)) == 4
+
+
+async def test_without_a_catalogue_nothing_can_be_announced(seeded: Any):
+    client, token = await visitor(seeded)
+    answer = await client.post("/turnaround", data={**STOP, "token": token})
+    assert answer.status_code == 422
+    assert "lab-agent catalogue import" in answer.text
+
+
+async def test_a_notice_is_lifted_once(offered: Any):
+    now = offered.hands.now()
+    for contract, hours in ((None, None), ("C-100", Decimal(2))):
+        said = Announcement(item="001.001", start=now, end=now + timedelta(days=1), contract=contract, delay_hours=hours)
+        await announce(offered.house.store, said, by="anna", now=now)
+    client, token = await visitor(offered)
+    assert "announced" in (text := (await client.get("/turnaround")).text)
+    assert "by anna" in text
+    answer = await client.post("/turnaround/lift", data={"token": token, "item": "001.001", "contract": "C-100"})
+    assert answer.headers["location"] == "/turnaround?did=lifted"
+    assert [notice.contract for notice in await notices(offered)] == [None]
+    second = await client.post("/turnaround/lift", data={"token": token, "item": "001.001", "contract": "C-100"})
+    assert second.status_code == 409
+    assert "somebody may have lifted it just now" in second.text
+    assert (await client.post("/turnaround/lift", data={"token": token, "item": "001.001", "contract": ""})).status_code == 303
+    assert "Nothing is stopped or delayed." in (await client.get("/turnaround")).text
+
+
+async def test_a_viewer_looks_and_does_nothing(offered: Any):
+    now = offered.hands.now()
+    await announce(offered.house.store, Announcement(item="001.001", start=now, end=now + timedelta(days=1)), by="anna", now=now)
+    viewer, token = await visitor(offered, Role.VIEWER)
+    text = (await viewer.get("/turnaround")).text
+    assert "001.001" in text
+    assert set(re.findall(r'<form[^>]*method="post" action="([^"]+)"', text)) == {"/sign-out"}
+    for path in ("/turnaround", "/turnaround/lift"):
+        assert (await viewer.post(path, data={**STOP, "token": token})).status_code == 403
+    client, good = await visitor(offered)
+    for path in ("/turnaround", "/turnaround/lift"):
+        assert (await offered.visitor().post(path, data={**STOP, "token": good})).headers["location"] == "/sign-in"
+        assert (await client.post(path, data={**STOP, "token": token})).status_code == 403
+        assert (
+            await client.post(path, data={**STOP, "token": good}, headers={"origin": "http://evil.example"})
+        ).status_code == 403
+    assert len(await notices(offered)) == 1
+
+
+ODD = ("", "\x00", "\uffff", "👩‍🔬" * 50, "%s{0}", "9" * 4000, "9999-12-31T23:59-14:00", "0001-01-01")
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("name", ["item", "contract", "kind", "hours", "from", "until", "caption"])
+async def test_odd_fields_never_break_the_page(offered: Any, name: str, odd: str):
+    client, token = await visitor(offered)
+    answer = await client.post("/turnaround", data={**STOP, "kind": "delay", "hours": "2", name: odd, "token": token})
+    assert answer.status_code in {303, 413, 422}
+    if answer.status_code == 303:
+        assert (await client.get("/turnaround")).status_code == 200
+    lifted = await client.post("/turnaround/lift", data={"item": odd, "contract": odd, "token": token})
+    assert lifted.status_code == 409
