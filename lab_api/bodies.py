@@ -18,13 +18,13 @@ _WORTH_IT = 1024
 
 
 async def read_json(request: Request, limit: int) -> Any:
-    """Read a JSON body of at most `limit` bytes. Raises `Refused` (408, 413, 415), or `DataInvalidError`."""
+    """Read a JSON body of at most `limit` bytes. Raises `Refused` (408, 413, 415), or `DataInvalidError`: no JSON, a key twice."""
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise Refused(415, "not-supported", "Content-Encoding: not understood — send the body as it is")
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length[:20]) > limit:
         raise _too_large(limit)
-    return exact_json.loads(await read_body(request, limit))
+    return exact_json.loads_strictly(await read_body(request, limit))
 
 
 async def read_body(request: Request, limit: int) -> bytes:

@@ -60,24 +60,27 @@ class ResultDeeds:
             by=visitor.account.name,
             note=note,
             now=self._house.clock.now(),
+            shown=report.changed_at,
         )
         return _onward(decided, visitor)
 
     async def release(self, request: Request, key: str) -> Response:
         """Try it again; what a person may waive is waived."""
         visitor, form, report = await self._begin(request, key)
-        note = note_of(form)
+        by, note = visitor.account.name, note_of(form)
         if form.get("looked") != "yes":
             raise Refused("This sends a result that something is odd about. Look at it, and tick the box that says so.", 409)
         store, matcher, now = self._house.store, self._house.matcher(), self._house.clock.now()
-        decided = await result_desk.release_result(store, matcher, report.key, by=visitor.account.name, note=note, now=now)
+        decided = await result_desk.release_result(store, matcher, report.key, by=by, note=note, now=now, shown=report.changed_at)
         return _onward(decided, visitor)
 
     async def dismiss(self, request: Request, key: str) -> Response:
         """Leave it for good."""
         visitor, form, report = await self._begin(request, key)
-        note, now = note_of(form), self._house.clock.now()
-        decided = await result_desk.dismiss_result(self._house.store, report.key, by=visitor.account.name, note=note, now=now)
+        by, note, now = visitor.account.name, note_of(form), self._house.clock.now()
+        decided = await result_desk.dismiss_result(
+            self._house.store, report.key, by=by, note=note, now=now, shown=report.changed_at
+        )
         return _onward(decided, visitor)
 
     async def seen(self, request: Request) -> Response:
@@ -89,7 +92,7 @@ class ResultDeeds:
         counted = (await result_desk.refused(store, [source])).get(source, 0)
         if str(counted) != form.get("number"):
             raise Refused(f"Meanwhile {counted} messages are refused. Nothing was done; look again.", 409)
-        if not await result_desk.refused_seen(store, source, now=self._house.clock.now()):
+        if not await result_desk.refused_seen(store, source, now=self._house.clock.now(), number=counted):
             raise Refused("Somebody else has looked at these messages just now.", 409)
         log.info("refused messages seen", action="refused_seen", adapter=source, by=visitor.account.name)
         return RedirectResponse("/results?did=seen", 303)

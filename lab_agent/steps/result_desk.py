@@ -1,12 +1,14 @@
 """The match desk: what a person decides about results that wait, from the command line or the status page.
 
 Every decision says who took it, when and why: in the result's own history, and in the order's timeline where the order is known.
-Each of them raises `InputError` for a note that says nothing, or too much.
+Each of them raises `InputError` for a note that says nothing, or too much, and `IllegalMoveError` where the result has changed
+since `shown`, the time of its last change as the person saw it (None for somebody who saw no such time).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -50,7 +52,7 @@ async def waiting(store: Store) -> tuple[ReportRecord, ...]:
     return await store.run(lambda uow: uow.reports.waiting())
 
 
-async def match_result(
+async def match_result(  # noqa: PLR0913 - what is decided, and who, when and why: each is kept
     store: Store,
     matcher: Matcher,
     key: ReportKey,
@@ -60,6 +62,7 @@ async def match_result(
     by: str,
     note: str,
     now: datetime,
+    shown: datetime | None = None,
 ) -> Decided:
     """Say which order (and which of its lines) a result belongs to, and match it.
 
@@ -75,10 +78,12 @@ async def match_result(
         uow.reports.save(replace(report, body=dump_message(named), order=order))
         return matcher.match(uow, report.key, now)
 
-    return await _decide(store, key, f"matched to order {order}", by=by, note=note, now=now, change=change)
+    return await _decide(store, key, f"matched to order {order}", by=by, note=note, now=now, shown=shown, change=change)
 
 
-async def release_result(store: Store, matcher: Matcher, key: ReportKey, *, by: str, note: str, now: datetime) -> Decided:
+async def release_result(
+    store: Store, matcher: Matcher, key: ReportKey, *, by: str, note: str, now: datetime, shown: datetime | None = None
+) -> Decided:
     """Try a result again; a late or odd one goes out, since a person has looked. What cannot be said stays, with its reason.
 
     Raises `StoreError` for an unknown result, `IllegalMoveError` for one that does not wait.
@@ -87,10 +92,12 @@ async def release_result(store: Store, matcher: Matcher, key: ReportKey, *, by: 
     def change(uow: UnitOfWork, report: ReportRecord) -> ReportRecord:
         return matcher.match(uow, report.key, now, waive=True)
 
-    return await _decide(store, key, "released", by=by, note=note, now=now, change=change)
+    return await _decide(store, key, "released", by=by, note=note, now=now, shown=shown, change=change)
 
 
-async def dismiss_result(store: Store, key: ReportKey, *, by: str, note: str, now: datetime) -> Decided:
+async def dismiss_result(
+    store: Store, key: ReportKey, *, by: str, note: str, now: datetime, shown: datetime | None = None
+) -> Decided:
     """Leave a result for good: it waits, or its delivery was parked. Lines that it was to complete wait again.
 
     Raises as `release_result` does.
@@ -106,7 +113,7 @@ async def dismiss_result(store: Store, key: ReportKey, *, by: str, note: str, no
             follow(uow, gone.order, now)
         return gone
 
-    return await _decide(store, key, _DISMISSED, by=by, note=note, now=now, change=change)
+    return await _decide(store, key, _DISMISSED, by=by, note=note, now=now, shown=shown, change=change)
 
 
 async def released_by_mappings(store: Store, matcher: Matcher, *, now: datetime) -> tuple[ReportRecord, ...]:
@@ -119,18 +126,21 @@ async def released_by_mappings(store: Store, matcher: Matcher, *, now: datetime)
 
 
 async def release_mapped(store: Store, matcher: Matcher, *, by: str, now: datetime) -> tuple[Decided, ...]:
-    """Release every result that the mended tables can say; the others stay, each with what is still missing."""
+    """Release every result that the mended tables can say; the others stay, each with what is still missing.
+
+    What somebody else decides about meanwhile is left to them.
+    """
     keys = await store.run(lambda uow: [report.key for report in _unmapped(uow)])
 
     def change(uow: UnitOfWork, report: ReportRecord) -> ReportRecord:
         return matcher.match(uow, report.key, now)
 
-    return tuple(
-        [
-            await _decide(store, key, "released", by=by, note="the mapping tables were mended", now=now, change=change)
-            for key in keys
-        ]
-    )
+    decided = []
+    for key in keys:
+        with suppress(IllegalMoveError):
+            note = "the mapping tables were mended"
+            decided.append(await _decide(store, key, "released", by=by, note=note, now=now, change=change))
+    return tuple(decided)
 
 
 async def refused(store: Store, sources: Iterable[str]) -> dict[str, int]:
@@ -143,10 +153,16 @@ async def refused(store: Store, sources: Iterable[str]) -> dict[str, int]:
     return await store.run(look)
 
 
-async def refused_seen(store: Store, source: str, *, now: datetime) -> bool:
-    """A person has looked at the refused messages of a laboratory system: its alert ends. False if there was none."""
+async def refused_seen(store: Store, source: str, *, now: datetime, number: int | None = None) -> bool:
+    """A person has looked at the refused messages of a laboratory system: its alert ends. False if there was none.
+
+    Raises `IllegalMoveError` if they are not the `number` any more that the person saw (None for whatever there is).
+    """
 
     def write(uow: UnitOfWork) -> bool:
+        counted = int(uow.book.noted(refused_alert(source)) or "0")
+        if number not in (None, counted):
+            raise IllegalMoveError(f"meanwhile {counted} messages of {source} are refused; nothing was done, look again")
         uow.book.note(refused_alert(source), "0")
         closed = uow.book.close_alert(refused_alert(source), now=now)
         uow.commit()
@@ -187,6 +203,7 @@ async def _decide(
     note: str,
     now: datetime,
     change: Callable[[UnitOfWork, ReportRecord], ReportRecord],
+    shown: datetime | None = None,
 ) -> Decided:
     why = said_why(note)
 
@@ -194,6 +211,8 @@ async def _decide(
         before = uow.reports.take(key)
         if before.state not in (WAITING_REPORTS if what != _DISMISSED else WAITING_REPORTS | {ReportState.MATCHED}):
             raise IllegalMoveError(f"result {key} is {before.state.value}; it does not wait for anybody")
+        if shown not in (None, before.changed_at):
+            raise IllegalMoveError(f"result {key} has changed since you looked; nothing was done, look again")
         after = change(uow, before)
         changed = f": {after.reason}" if after.state is ReportState.MATCHED and after.reason else ""
         text = f"result {key} {what} ({why}): it is {after.state.value} now{changed}"

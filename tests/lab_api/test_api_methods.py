@@ -70,3 +70,11 @@ async def test_a_parameter_that_comes_twice_is_refused(api: httpx.AsyncClient, q
     body = {"contract": "C-100", "analyticsrequests": [{"id": "001.001"}]}
     assert (await api.post(f"preanalytics?{query}", json=body)).status_code == 400
     assert (await api.get("eta?contract=C-100&other=1")).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["questionnaire", "preanalytics"])
+async def test_a_key_that_a_basket_has_twice_is_refused_by_its_name(api: httpx.AsyncClient, path: str) -> None:
+    body = '{"contract": "C-100", "contract": "C-200", "analyticsrequests": [{"id": "001.001"}]}'
+    response = await api.post(path, content=body, headers={"Content-Type": "application/json"})
+    assert response.status_code == 400
+    assert response.json()["issue"][0]["diagnostics"] == "contract: is there twice in one object — leave one of the two out"

@@ -32,7 +32,7 @@ def systemd(tmp_path: Path) -> Iterator[Notices]:
     notices.sock.close()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.proof)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/lab.db" if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
@@ -71,6 +72,33 @@ async def test_mending_a_table_releases_what_it_mends_after_a_preview(mapped: Be
     (found,) = await mapped.seen()
     assert found.observations[0]["code"]["coding"][0]["code"] == "718-7"
     assert ("ann", f"result {code.key} released (the mapping tables were mended): it is matched now") in events(mapped)
+
+
+async def test_what_somebody_else_decides_meanwhile_is_left_to_them(
+    mapped: Bench, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [
+        await mapped.send(report(local(unit="g/l"), report_id=name, lines=(line,))) for name, line in (("a", "L0"), ("b", "L1"))
+    ]  # type: ignore[arg-type]
+    with (folder / "codes.csv").open("a") as table:
+        table.write("NEW,718-7,Hemoglobin,\n")
+    mapped.mappings.reload()
+    now = mapped.clock.now()
+    await desk.dismiss_result(mapped.store, found[0].key, by="eve", note="sent by mistake", now=now)
+    monkeypatch.setattr(desk, "_unmapped", lambda _: found)  # as they were listed before eve decided
+    decided = await desk.release_mapped(mapped.store, mapped.matcher, by="ann", now=now)
+    assert [(each.report.key, each.moved) for each in decided] == [(found[1].key, True)]
+    assert [(await mapped.kept(name)).state for name in ("m1", "m2")] == [ReportState.DISMISSED, ReportState.MATCHED]
+
+
+async def test_a_result_that_changed_since_it_was_shown_is_not_decided_about(bench: Bench) -> None:
+    lost = await bench.send(report(order=None, barcode="999"))
+    now, before = bench.clock.now(), lost.changed_at - timedelta(seconds=1)
+    with pytest.raises(IllegalMoveError, match="changed since you looked; nothing was done"):
+        await desk.dismiss_result(bench.store, lost.key, by="ann", note="not ours", now=now, shown=before)
+    assert (await bench.kept("m1")).state is ReportState.UNMATCHED
+    decided = await desk.dismiss_result(bench.store, lost.key, by="ann", note="not ours", now=now, shown=lost.changed_at)
+    assert decided.report.state is ReportState.DISMISSED
 
 
 async def test_tables_that_cannot_be_read_hold_and_never_refuse(folder: Path) -> None:
@@ -296,6 +324,8 @@ async def test_messages_that_nobody_understood_are_counted_until_somebody_looks(
     assert await desk.refused(bench.store, ["lis", "other"]) == {"lis": 3}
     (alert,) = [each for each in bench.store._shelf.alerts if each.closed_at is None]
     assert "has no value" in alert.text
-    assert await desk.refused_seen(bench.store, "lis", now=bench.clock.now())
+    with pytest.raises(IllegalMoveError, match="meanwhile 3 messages of lis are refused"):
+        await desk.refused_seen(bench.store, "lis", now=bench.clock.now(), number=2)
+    assert await desk.refused_seen(bench.store, "lis", now=bench.clock.now(), number=3)
     assert await desk.refused(bench.store, ["lis"]) == {}
     assert not await desk.refused_seen(bench.store, "lis", now=bench.clock.now())

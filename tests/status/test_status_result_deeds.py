@@ -14,8 +14,6 @@ from lab_agent.accounts import Role
 from lab_agent.domain.ids import ReportKey
 from lab_agent.domain.journal import EffectKind
 from lab_agent.domain.lifecycle import EffectState, ReportState
-from lab_agent.errors import IllegalMoveError
-from lab_agent.steps import result_desk
 from lab_agent.steps.inbox import StoreInbox
 from tests.results.bench import hb
 from tests.status import desk
@@ -230,23 +228,6 @@ async def test_tables_that_changed_after_the_preview_are_previewed_again(page: A
     assert (await client.post("/results/mended", data=form)).status_code == 409
     assert [(await desk.kept(page, key)).state for key in keys] == [ReportState.UNMAPPED] * 2
     assert "cannot be read" in (await client.get("/results/mended")).text
-
-
-async def test_a_release_that_somebody_crossed_says_how_far_it_went(
-    page: Any, folder: Path, keys: list[ReportKey], monkeypatch: pytest.MonkeyPatch
-):
-    mend(folder)
-    client = await page.signed_in(Role.OPERATOR)
-    form = await form_of(client, "/results/mended", "/results/mended")
-
-    async def crossed(*_: Any, **__: Any) -> Any:
-        raise IllegalMoveError("result P1 is dismissed; it does not wait for anybody")
-
-    monkeypatch.setattr(result_desk, "release_mapped", crossed)
-    answer = await client.post("/results/mended", data=form)
-    assert answer.status_code == 409
-    assert "Those before it were released" in answer.text
-    assert [(await desk.kept(page, key)).state for key in keys] == [ReportState.UNMAPPED] * 2
 
 
 async def test_one_result_is_tried_again_with_the_tables_as_they_are(page: Any, folder: Path, keys: list[ReportKey]):
