@@ -282,6 +282,7 @@ def make_worker(
     return Worker(
         groups=groups,
         ticks=ticks,
+        outages=outages,
         adapters=lis,
         inbox_for=lambda name: StoreInbox(store, clock, name, groups.nudge),
         rounds=rounds,

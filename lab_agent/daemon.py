@@ -48,7 +48,7 @@ async def _run(settings: Settings, config: Path | None, change: Callable[[Parts]
         parts = change(connected)
         await parts.catalogues.reload()
         parts.mappings.reload()
-        page = create_app(_house(parts, lambda: _missing(worker)))
+        page = create_app(_house(parts, lambda: _missing(worker), lambda: worker.outages.store_is_away))
         serve = partial(serving.serve, page, sock, drain=_DRAIN_PAGES)
         worker = bootstrap.make_worker(parts, side_tasks={"status page": serve, "catalogue": parts.catalogues.watch})
         _say_where(sock)
@@ -60,7 +60,7 @@ async def _run(settings: Settings, config: Path | None, change: Callable[[Parts]
         await worker.run()
 
 
-def _house(parts: Parts, missing: Callable[[], Sequence[str]]) -> House:
+def _house(parts: Parts, missing: Callable[[], Sequence[str]], cannot_write: Callable[[], bool]) -> House:
     """What the status page works with."""
     if parts.views is None:
         raise StoreError("The daemon needs a store on a database.")
@@ -79,6 +79,7 @@ def _house(parts: Parts, missing: Callable[[], Sequence[str]]) -> House:
         mode=parts.settings.worker.mode,
         matcher=partial(bootstrap.desk_matcher, parts.settings),
         missing=missing,
+        cannot_write=cannot_write,
     )
 
 

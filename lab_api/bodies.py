@@ -18,7 +18,7 @@ _WORTH_IT = 1024
 
 
 async def read_json(request: Request, limit: int) -> Any:
-    """Read a JSON body of at most `limit` bytes. Raises `Refused` (408, 413, 415), or `DataInvalidError`: no JSON, a key twice."""
+    """Read a JSON body of at most `limit` bytes. Raises `Refused` (408, 413, 415), or `DataInvalidError` (a key twice, too)."""
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise Refused(415, "not-supported", "Content-Encoding: not understood — send the body as it is")
     length = request.headers.get("content-length", "")

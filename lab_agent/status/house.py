@@ -43,3 +43,5 @@ class House:
     """What matches results, with the mapping tables as they lie in their folder at the call."""
     missing: Callable[[], Sequence[str]]
     """Names of parts of the worker that should be running and are not; empty while all is well."""
+    cannot_write: Callable[[], bool]
+    """Whether the store could not be written when the worker tried last, as with a full disk. It stands in no table."""

@@ -45,6 +45,7 @@ class Looks(Room):
             seen=seen,
             troubles=await self._house.views.failures(limit=_SHOWN),
             adapters=self._house.adapters,
+            cannot_write=self._house.cannot_write(),
             away={alert.key for alert in seen.alerts},
             refused={refused_alert(adapter.name) for adapter in self._house.adapters},
             stopped=[(rule, alert) for alert in seen.alerts if (rule := stopped_rule(alert.key))],

@@ -34,7 +34,7 @@ class Probes:
         return JSONResponse({"status": "failing" if missing else "ok", "missing": missing}, 503 if missing else 200)
 
     async def readyz(self) -> Response:
-        """Whether work can be taken: the store answers. 200 or 503.
+        """Whether work can be taken: the store answers, and takes what is written. 200 or 503.
 
         A service or a laboratory system that is away is no reason to be unready, since work waits for it in the store; `alerts`
         names what is open.
@@ -43,10 +43,15 @@ class Probes:
         try:
             seen = await self._house.views.overview(now=now)
         except StoreError as exc:
-            return JSONResponse({"status": "not ready", "mode": self._house.mode, "store": type(exc).__name__}, 503)
+            return self._unready(type(exc).__name__)
+        if self._house.cannot_write():
+            return self._unready("cannot be written")
         last = None if seen.last_poll is None else seen.last_poll.isoformat()
         alerts = sorted(alert.key for alert in seen.alerts)
         return JSONResponse({"status": "ready", "mode": self._house.mode, "store": "ok", "last_poll": last, "alerts": alerts})
+
+    def _unready(self, store: str) -> Response:
+        return JSONResponse({"status": "not ready", "mode": self._house.mode, "store": store}, 503)
 
     async def metrics(self) -> Response:
         """The numbers, in the text form of Prometheus. While the store is away, its numbers are missing rather than old."""

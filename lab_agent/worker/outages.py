@@ -45,11 +45,16 @@ class Outages:
         self._fine: set[str] = set()
         self._unwritten: dict[str, Alert] = {}
 
+    @property
+    def store_is_away(self) -> bool:
+        """Whether our own store could not be written when it was tried last: nothing in the store can tell of that."""
+        return STORE in self._away
+
     def explains(self, failure: LabAgentError, part: str = "") -> bool:
         """Whether a failure (of that kind of work) belongs to an outage that was told already."""
         match failure:
             case StoreUnreachableError():
-                return STORE in self._away
+                return self.store_is_away
             case LisUnavailable():
                 return any(key.startswith(LIS) for key in self._away)
             case SignInNeeded():
@@ -118,3 +123,4 @@ class Outages:
             uow.commit()
 
         await self._store.run(write)
+        self.store_back()

@@ -13,6 +13,7 @@ from lab_agent.errors import Failure, LabAgentError
 from lab_agent.ports.lis import Inbox
 from lab_agent.steps.adapters import AdapterSource
 from lab_agent.worker.groups import Groups
+from lab_agent.worker.outages import Outages
 from lab_agent.worker.ticks import Ticks
 
 log = structlog.get_logger(__name__)
@@ -31,6 +32,7 @@ class Worker:
 
     groups: Groups
     ticks: Ticks
+    outages: Outages
     adapters: AdapterSource
     inbox_for: Callable[[str], Inbox]
     rounds: Mapping[str, tuple[float, Callable[[], Awaitable[object]]]]

@@ -145,6 +145,7 @@ async def page(empty_database: Path, tmp_path: Path) -> AsyncIterator[Page]:
         mode="normal",
         matcher=partial(bootstrap.desk_matcher, make_settings()),
         missing=lambda: missing,
+        cannot_write=lambda: False,
     )
     made = Page(house, hands, missing)
     yield made

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lab_agent.accounts import Role
 from lab_agent.domain.journal import EffectKind
 from lab_agent.errors import StoreUnreachableError
 
@@ -48,6 +49,14 @@ async def test_readyz_is_unready_without_a_store(page: Any):
     assert answer.status_code == 503
     assert answer.json() == {"status": "not ready", "mode": "normal", "store": "StoreUnreachableError"}
     assert (await page.visitor().get("/healthz")).status_code == 200
+
+
+async def test_a_store_that_takes_no_writes_is_unready_and_said_on_the_overview(page: Any):
+    page.house = replace(page.house, cannot_write=lambda: True)
+    answer = await page.visitor().get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json() == {"status": "not ready", "mode": "normal", "store": "cannot be written"}
+    assert "The store cannot be written." in (await (await page.signed_in(Role.VIEWER)).get("/")).text
 
 
 async def test_metrics_are_counted_when_they_are_asked_for(seeded: Any):

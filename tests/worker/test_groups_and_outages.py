@@ -140,7 +140,9 @@ async def test_an_outage_of_the_store_explains_its_failures(bench: Bench) -> Non
     outages = Outages(bench.store, bench.clock, service_answers)
     await outages.notice(StoreUnreachableError())
     assert outages.explains(StoreUnreachableError())
+    assert outages.store_is_away
     outages.store_back()
+    assert not outages.store_is_away
     assert not outages.explains(StoreUnreachableError())
 
 
@@ -157,8 +159,10 @@ async def test_an_alert_that_could_not_be_written_is_written_later(bench: Bench)
     outages = Outages(store, bench.clock, service_answers)
     with pytest.raises(StoreUnreachableError):
         await outages.begin("some.thing", "broken")
+    await outages.notice(StoreUnreachableError())
     store.broken = False
     await outages.begin("some.thing", "broken")
+    assert not outages.store_is_away, "something was written"
     assert await bench.write(lambda uow: uow.book.close_alert("some.thing", now=bench.clock.now()))
 
 
