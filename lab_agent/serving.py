@@ -2,21 +2,29 @@
 
 The address comes first, so that a port in use is one clear sentence and nothing was started in vain. uvicorn's signal handling
 stays off: it ends the process by the signal, and not by an exit code, and a process with a worker has its own end to keep.
+How many connections there may be, and how long one may keep us waiting, is said in `connections`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from lab_agent.connections import Connection, Door, Limits, NowAndThen
 from lab_agent.errors import LabAgentError, Problem, SettingsError
+from lab_agent.logs import get_logger
 
-BACKLOG = 1024
+BACKLOG = 128
+_OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_log = get_logger(__name__)
 
 
 class CannotListen(SettingsError):
@@ -57,20 +65,30 @@ def _not_to_be_had(host: str, port: int, group: str, exc: OSError) -> CannotList
 class Server(uvicorn.Server):
     """uvicorn that says nothing by itself and leaves the signals alone; at the end open requests have `drain` seconds."""
 
-    def __init__(self, app: ASGIApp, *, drain: float) -> None:
+    def __init__(self, app: ASGIApp, *, drain: float, limits: Limits | None = None) -> None:
+        limits = limits or Limits.of_process()
+        protocol = partial(Connection, door=Door(limits))
         super().__init__(
             uvicorn.Config(
                 app,
-                http="h11",
+                http=cast("type[asyncio.Protocol]", protocol),
                 ws="none",
                 lifespan="off",
                 log_config=None,
                 log_level="warning",
                 access_log=False,
                 server_header=False,
+                # As many are accepted in one go: few enough that each is read from before it has to make room for others.
+                backlog=max(8, min(BACKLOG, limits.connections // 4)),
                 timeout_graceful_shutdown=max(1, int(drain)),
             )
         )
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to listen. A lack of files is said now and then, and not with each connection that cannot be taken."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(_less_often(loop.get_exception_handler()))
+        await super().startup(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -78,9 +96,28 @@ class Server(uvicorn.Server):
         yield
 
 
-async def serve(app: ASGIApp, sock: socket.socket, *, drain: float) -> None:
+Handler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
+
+
+def _less_often(others: Handler | None) -> Handler:
+    now_and_then = NowAndThen()
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, OSError) and error.errno in _OUT_OF_FILES and "socket" in context:  # asyncio's accept, each time
+            if now_and_then.may_say():
+                _log.error("no connection can be taken: out of files", action="connections.no_files", error=error)
+        elif others:
+            others(loop, context)
+        else:
+            loop.default_exception_handler(context)
+
+    return handle
+
+
+async def serve(app: ASGIApp, sock: socket.socket, *, drain: float, limits: Limits | None = None) -> None:
     """Serve until cancelled; then let open requests end, for up to `drain` seconds."""
-    server = Server(app, drain=drain)
+    server = Server(app, drain=drain, limits=limits)
     running = asyncio.create_task(server.serve([sock]), name="uvicorn")
     try:
         await asyncio.shield(running)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TypeVar
 
 from fastapi import APIRouter, Request, Response
 
@@ -15,9 +18,13 @@ from lab_agent.settings.api import ApiSettings
 from lab_api import openapi
 from lab_api.auth import Client, Clients
 from lab_api.bodies import answer, cached, read_json
+from lab_api.outages import Outages
 from lab_api.pace import Pace
 from lab_api.problems import Refused
 from lab_api.served import Shelf
+
+T = TypeVar("T")
+_FEW = 10
 
 
 class Endpoints:
@@ -29,6 +36,7 @@ class Endpoints:
         self._clients = clients
         self._labels = labels
         self._settings = settings
+        self._outages = Outages()
 
     def routes(self) -> APIRouter:
         """The routes, under the prefix."""
@@ -57,15 +65,18 @@ class Endpoints:
     async def questionnaire(self, request: Request) -> Response:
         """The questions of a whole basket."""
         catalogue, asked = await self._basket(request)
-        return answer(request, questionnaire.fold(catalogue, (line.item for line in asked.lines)).as_json())
+        items = [line.item for line in asked.lines]
+        return await _worked_out(len(items), lambda: answer(request, questionnaire.fold(catalogue, items).as_json()))
 
     async def preanalytics(self, request: Request) -> Response:
         """The tubes of a whole basket."""
         catalogue, asked = await self._basket(request)
-        plan = preanalytics.calculate(catalogue, asked.lines)
-        labels = await self._labels.labels(asked, plan.tubes, catalogue.version)
+        plan = await _worked_out(len(asked.lines), lambda: preanalytics.calculate(catalogue, asked.lines))
+        with self._outages.watch("labels", asked.contract.code):
+            labels = await self._labels.labels(asked, plan.tubes, catalogue.version)
         first, second = [each.first for each in labels], [each.second for each in labels]
-        return answer(request, plan.as_json(first, transport=asked.transport, second=second))
+        say = partial(plan.as_json, first, transport=asked.transport, second=second)
+        return await _worked_out(len(asked.lines), lambda: answer(request, say()))
 
     async def _client(self, request: Request) -> Client:
         client = await self._clients.authenticate(request.headers.get("authorization", ""))
@@ -80,7 +91,9 @@ class Endpoints:
         visible = client.visible(catalogue.contracts)
         if isinstance(body, Mapping) and (code := str(body.get("contract")).strip()) in visible:
             self._pace.take(code)
-        return catalogue, basket.read(body, visible, self._settings.max_basket)
+        items = body.get("analyticsrequests") if isinstance(body, Mapping) else None
+        size = len(items) if isinstance(items, list) else 0
+        return catalogue, await _worked_out(size, lambda: basket.read(body, visible, self._settings.max_basket))
 
     def _contract(self, request: Request, client: Client, contracts: Mapping[str, Contract]) -> Contract:
         code = request.query_params.get("contract", "").strip()
@@ -91,6 +104,11 @@ class Endpoints:
             raise unknown_contract(code)
         self._pace.take(code)
         return found
+
+
+async def _worked_out(items: int, work: Callable[[], T]) -> T:
+    """Work that grows with the basket; a large one is worked out in a thread, so that nobody else waits for it."""
+    return work() if items <= _FEW else await asyncio.to_thread(work)
 
 
 def _refuse_doubled(request: Request) -> None:

@@ -7,13 +7,15 @@ or has ended, is 404, and nothing tells the two apart.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from fastapi import APIRouter, Request, Response
 
 from lab_agent.domain.journal import HostedDocument
+from lab_agent.domain.media_types import BYTES, is_media_type
 from lab_agent.ports.store import Store, UnitOfWork
+from lab_api.outages import Outages
 from lab_api.problems import Refused
 
 _LONGEST = 200
@@ -32,6 +34,7 @@ class HostedDocuments:
 
     store: Store
     now: Callable[[], datetime]
+    outages: Outages = field(default_factory=Outages)
 
     def routes(self, prefix: str) -> APIRouter:
         """The one route; HEAD as GET without a body."""
@@ -43,19 +46,21 @@ class HostedDocuments:
 
     async def answer(self, request: Request, address: str) -> Response:
         """The document; 304 if the client has it, 406 if it wants another format. Raises `Refused`."""
-        found = await self.store.run(lambda uow: self._find(uow, address[:_LONGEST]))
+        with self.outages.watch("documents"):
+            found = await self.store.run(lambda uow: self._find(uow, address[:_LONGEST]))
         if found is None:
             raise Refused(404, "not-found", "document: there is none at this address — read the report again for its present one")
         hosted, content = found
-        if not takes(request.headers.getlist("accept"), hosted.content_type):
-            said = f"Accept: the document is {hosted.content_type}, and there is no other format — ask for it or for */*"
+        kind = hosted.content_type if is_media_type(hosted.content_type) else BYTES  # an older release kept any text for a type
+        if not takes(request.headers.getlist("accept"), kind):
+            said = f"Accept: the document is {kind}, and there is no other format — ask for it or for */*"
             raise Refused(406, "not-supported", said)
         headers = {**_HEADERS, "ETag": f'"{hosted.document}"'}
         if _has_it(request.headers.getlist("if-none-match"), hosted.document):
             return Response(status_code=304, headers=headers)
         headers["Content-Length"] = str(len(content))
         body = b"" if request.method == "HEAD" else content
-        return Response(body, 200, headers, hosted.content_type)
+        return Response(body, 200, headers, kind)
 
     def _find(self, uow: UnitOfWork, address: str) -> tuple[HostedDocument, bytes] | None:
         hosted = uow.hosted.get(address)

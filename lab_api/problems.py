@@ -9,7 +9,6 @@ from starlette.exceptions import HTTPException
 
 from lab_agent import exact_json
 from lab_agent.catalogue.basket_problems import BasketProblem
-from lab_agent.catalogues.labels import PoolEmptyError
 from lab_agent.errors import BasketError, DataInvalidError, LabAgentError, Problem, StoreError, UnknownContractError
 from lab_agent.logs import get_logger
 
@@ -48,8 +47,7 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(BasketError, _basket)
     app.add_exception_handler(DataInvalidError, _not_json)
     app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(PoolEmptyError, _not_now)
-    app.add_exception_handler(StoreError, _not_now)
+    app.add_exception_handler(StoreError, _store_away)
     app.add_exception_handler(Exception, _fault)
 
 
@@ -87,11 +85,16 @@ def _wrong_method(method: str, known: str) -> Response:
     return outcome(405, [("not-supported", f"method: {method[:20]} is not for this path — use {allowed}")], {"Allow": allowed})
 
 
-def _not_now(_: Request, exc: Exception) -> Response:
-    """The store is away, or a pool of labels is used up: our own trouble, which passes or is being seen to."""
-    _log.error("no labels can be given", action="api.no_labels", error=exc)
-    said = "the laboratory cannot give labels at the moment; try again, and tell the laboratory if it stays"
-    return outcome(503, [("transient", said)], {"Retry-After": "10"})
+def not_now(what: str) -> Refused:
+    """Our own trouble, which passes or is being seen to: the store is away, or a pool of labels is used up."""
+    said = f"the laboratory cannot give {what} at the moment; try again, and tell the laboratory if it stays"
+    return Refused(503, "transient", said, {"Retry-After": "10"})
+
+
+def _store_away(request: Request, exc: Exception) -> Response:
+    """The store is away, and no route has said what it is that cannot be given."""
+    _log.error("the store is away", action="api.store_away", error=exc)
+    return _refused(request, not_now("an answer"))
 
 
 def _fault(_: Request, exc: Exception) -> Response:  # noqa: ARG001 - Starlette raises it again, and the server logs it

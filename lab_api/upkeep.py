@@ -1,6 +1,7 @@
 """Keeping what is served in step with the store: a look at its stamp every few seconds, and at once upon SIGHUP.
 
-The old catalogue is served until the new one has been read and its bodies made; one that cannot be read leaves it in place.
+The old catalogue is served until the new one has been read and its bodies made; one that cannot be read leaves it in place, and
+at the start the newest that can be read. What staff announced is served with whichever it is.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from datetime import datetime
 from pathlib import Path
 
 from lab_agent.catalogue.items import Catalogue
+from lab_agent.catalogue.turnaround import Notice
+from lab_agent.catalogues.fallback import Watchman, damage, serve_instead
 from lab_agent.catalogues.keeping import catalogue_of, take_from
 from lab_agent.catalogues.offer import UNREAD, Offer, read_offer
 from lab_agent.domain.offer import ApiToken
@@ -38,10 +41,12 @@ class Upkeep:
         self._stamp: str | None = UNREAD
         self._one_at_a_time = asyncio.Lock()
         self._shelf: Shelf | None = None
+        self._watchman = Watchman(store, now)
+        self._in_force: tuple[str, CatalogueError | None] | None = None
         self.tokens: tuple[ApiToken, ...] = ()
 
     async def open(self) -> Shelf:
-        """Take over what the settings name, and give the shelf. Raises `CatalogueError` where the store holds no catalogue."""
+        """Take over what the settings name, and give the shelf. Raises `CatalogueError` where no catalogue can be read."""
         try:
             await self._take()
         except CatalogueError:
@@ -57,14 +62,14 @@ class Upkeep:
         async with self._one_at_a_time:
             offer = await read_offer(self._store, self._stamp, lambda _: self._now())
             if offer is None:
+                await self._tell()
                 return False
             self.tokens = offer.tokens
-            try:
-                await asyncio.to_thread(self._serve, offer)
-            except CatalogueError as exc:
-                _refused(exc)
+            if offer.versions:
+                self._in_force = offer.versions[0].version, await asyncio.to_thread(self._serve, offer)
+                await self._tell()
                 if self._shelf is None:
-                    raise
+                    await self._fall_back(offer)
             self._stamp = offer.stamp
             return True
 
@@ -90,16 +95,35 @@ class Upkeep:
             _refused(exc)
             raise
 
-    def _serve(self, offer: Offer) -> None:
-        if not offer.versions:
-            return
-        newest, shelf = offer.versions[0], self._shelf
-        catalogue = self._same(newest.version) or catalogue_of(newest)
-        if shelf is None:
-            shelf = Shelf(catalogue, self._now)
-        shelf.put(catalogue, offer.notices)
+    async def _tell(self) -> None:
+        if self._in_force:
+            await self._watchman.tell(*self._in_force)
+
+    def _serve(self, offer: Offer) -> CatalogueError | None:
+        """Serve the version in force; what is wrong with it. Where it cannot be read, the old one with the new notices."""
+        newest = offer.versions[0]
+        if same := self._same(newest.version):
+            self._put(same, offer.notices)
+            return damage(newest)
+        try:
+            self._put(catalogue_of(newest), offer.notices)
+        except CatalogueError as exc:
+            if self._shelf:
+                self._put(self._shelf.served.catalogue, offer.notices)
+            return exc
+        return None
+
+    async def _fall_back(self, offer: Offer) -> None:
+        """Serve the newest version that can be read, for the start. Raises `CatalogueError` if there is none."""
+        found = await serve_instead(self._store, self._now())
+        if found:
+            await asyncio.to_thread(self._put, found.catalogue, offer.notices)
+
+    def _put(self, catalogue: Catalogue, notices: tuple[Notice, ...]) -> None:
+        shelf = self._shelf or Shelf(catalogue, self._now)
+        shelf.put(catalogue, notices)
         self._shelf = shelf
-        _log.info("catalogue read", action="catalogue.loaded", version=newest.version)
+        _log.info("catalogue read", action="catalogue.loaded", version=catalogue.version)
 
     def _same(self, version: str) -> Catalogue | None:
         served = self._shelf.served.catalogue if self._shelf else None

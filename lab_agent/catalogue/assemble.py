@@ -7,13 +7,13 @@ items that no contract offers a price for, conflicting questions. All problems a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 
 from lab_agent.catalogue import parts, question_sheets
-from lab_agent.catalogue.cells import Cells, Problems, check_filled
+from lab_agent.catalogue.cells import LONGEST_HOURS, Cells, Problems, check_filled, partly_read
 from lab_agent.catalogue.items import Catalogue, Container, Contract, Item
 from lab_agent.catalogue.shapes import Shape
 from lab_agent.catalogue.sheets import SHEETS, Table
@@ -24,33 +24,38 @@ _Times = Mapping[tuple[str, str | None], Turnaround]
 _LONGEST_CACHE = 366 * 24
 
 
-def assemble(tables: Mapping[str, Table], version: str) -> Catalogue:
-    """Make the catalogue of these tables (one for each sheet). Raises `CatalogueError` with every problem."""
-    problems = Problems()
+def assemble(tables: Mapping[str, Table], version: str, problems: Problems | None = None) -> Catalogue:
+    """Make the catalogue of these tables (one for each sheet). Raises `CatalogueError` with every problem.
+
+    `problems` has what was found when the tables were read; it is raised with the others.
+    """
+    problems = Problems() if problems is None else problems
+    problems.partial = partly_read(tables)
     check_filled(((sheet, tables[sheet.name]) for sheet in SHEETS), problems)
     vessels = parts.containers(tables["containers"], problems)
     questions = question_sheets.questions(tables["questions"], tables["options"], problems)
-    codes = dict(parts.by_key(tables["contracts"], "contract", problems))
-    if not codes:  # an empty template must not take the place of what is in force
+    codes = _codes(tables["contracts"], problems)
+    if not codes and "contracts" not in problems.partial:  # an empty template must not take the place of what is in force
         source = tables["contracts"].source
-        problems.found.append(Problem(source, "has no contract, so that nobody is offered anything", "add one"))
+        problems.note(source, Problem(source, "has no contract, so that nobody is offered anything", "add one"))
     items = _items(tables, vessels, problems)
     asked = question_sheets.asked(tables["item_questions"], set(items), questions, problems)
     items = {key: replace(item, asked=asked.get(key, ())) for key, item in items.items()}
     times = _times(tables["turnaround"], items, codes, problems)
     offers = _offers(tables["contract_items"], items, codes, times, problems)
-    contracts = {code: _contract(code, cells, offers.get(code, {})) for code, cells in codes.items()}
+    _check_offered(tables["contract_items"], codes, problems)
+    contracts = {code: Contract(code, cells.text("name"), offers.get(code, {}), kept) for code, (cells, kept) in codes.items()}
     notices = _notices(tables["notices"], items, codes, problems)
-    if problems.found:
-        raise CatalogueError(tuple(problems.found))
+    if problems:
+        raise CatalogueError(problems.found)
     return Catalogue(version, contracts, vessels, questions, notices)
 
 
 def _items(tables: Mapping[str, Table], vessels: Mapping[str, Container], problems: Problems) -> dict[str, Item]:
-    rows = dict(parts.by_key(tables["items"], "item", problems))
+    made = [(key, _item(key or "", cells)) for key, cells in parts.by_key(tables["items"], "item", problems)]
+    items = {key: item for key, item in made if key}
     types = parts.specimen_types(tables["specimen_types"], problems)
-    options, required = parts.requirements(tables["requirements"], set(rows), types, vessels, problems)
-    items = {key: _item(key, cells) for key, cells in rows.items()}
+    options, required = parts.requirements(tables["requirements"], set(items), types, vessels, problems)
     return {
         key: replace(item, options=tuple(options.get(key, ())), required=tuple(required.get(key, ())))
         for key, item in items.items()
@@ -75,56 +80,69 @@ def _item(key: str, cells: Cells) -> Item:
     )
 
 
-def _times(table: Table, items: Mapping[str, Item], codes: Mapping[str, Cells], problems: Problems) -> _Times:
+def _times(table: Table, items: Mapping[str, Item], codes: Collection[str], problems: Problems) -> _Times:
     times: dict[tuple[str, str | None], Turnaround] = {}
     for row in table.rows:
         cells = Cells(row, problems)
-        item, contract = cells.known("item", items.keys(), "items"), cells.known("contract", codes.keys(), "contracts")
-        if item is None:
-            continue
+        item, contract = cells.known("item", items.keys(), "items"), cells.known("contract", codes, "contracts")
+        hours = cells.number("hours", LONGEST_HOURS)
+        if item is None or (contract is None and (cells.text("contract") or cells.unread("contract"))):
+            continue  # also not the time of every contract
         if (item, contract) in times:
             problems.add(row, "item", f"{item!r} has a time already", "keep one of the two")
-        times[item, contract] = Turnaround(cells.number("hours"), cells.text("caption"))
+        times[item, contract] = Turnaround(hours, cells.text("caption"))
     return times
 
 
 def _offers(
-    table: Table, items: Mapping[str, Item], codes: Mapping[str, Cells], times: _Times, problems: Problems
+    table: Table, items: Mapping[str, Item], codes: Collection[str], times: _Times, problems: Problems
 ) -> dict[str, dict[str, Item]]:
     offers: dict[str, dict[str, Item]] = defaultdict(dict)
     for row in table.rows:
         cells = Cells(row, problems)
-        contract, key = cells.known("contract", codes.keys(), "contracts"), cells.known("item", items.keys(), "items")
+        contract, key = cells.known("contract", codes, "contracts"), cells.known("item", items.keys(), "items")
+        price = cells.number("price")
         if contract is None or key is None:
             continue
         if key in offers[contract]:
             problems.add(row, "item", f"{key!r} is in contract {contract!r} already", "keep one of the two")
         time = times.get((key, contract)) or times.get((key, None))
-        if time is None:
+        if time is None and "turnaround" not in problems.partial:
             problems.add(row, "item", f"{key!r} has no row in the sheet turnaround", "add its time")
         offers[contract][key] = replace(
             items[key],
-            price=cells.number("price"),
+            price=price,
             caption=cells.text("caption") or items[key].caption,
             turnaround=time or items[key].turnaround,
         )
     return offers
 
 
-def _contract(code: str, cells: Cells, items: dict[str, Item]) -> Contract:
-    if not items:
-        cells.problems.add(cells.row, "contract", f"{code!r} offers nothing", "add its rows to the sheet contract_items")
+def _codes(table: Table, problems: Problems) -> dict[str, tuple[Cells, int | None]]:
+    """The rows of the contracts, and how many seconds each allows its clinics to keep the nomenclature."""
+    read = [(key, (cells, _cache_seconds(cells))) for key, cells in parts.by_key(table, "contract", problems)]
+    return {key: each for key, each in read if key}
+
+
+def _cache_seconds(cells: Cells) -> int | None:
     hours = cells.number("cache_hours") if cells.text("cache_hours") else None
     if hours and hours > _LONGEST_CACHE:  # every version that may still be kept by a clinic is kept here too
         cells.problems.add(cells.row, "cache_hours", "is more than a year", "write hours, as in 24")
-    return Contract(code, cells.text("name"), items, None if hours is None else int(hours * 3600))
+    return None if hours is None else int(hours * 3600)
 
 
-def _notices(table: Table, items: Mapping[str, Item], codes: Mapping[str, Cells], problems: Problems) -> tuple[Notice, ...]:
+def _check_offered(table: Table, codes: Mapping[str, tuple[Cells, int | None]], problems: Problems) -> None:
+    named = {row.cells.get("contract") for row in table.rows}  # also in a row that has a mistake of its own
+    for code, (cells, _) in codes.items():
+        if code not in named and "contract_items" not in problems.partial:
+            problems.add(cells.row, "contract", f"{code!r} offers nothing", "add its rows to the sheet contract_items")
+
+
+def _notices(table: Table, items: Mapping[str, Item], codes: Collection[str], problems: Problems) -> tuple[Notice, ...]:
     notices = []
     for row in table.rows:
         cells = Cells(row, problems)
-        item, contract = cells.known("item", items.keys(), "items"), cells.known("contract", codes.keys(), "contracts")
+        item, contract = cells.known("item", items.keys(), "items"), cells.known("contract", codes, "contracts")
         status = _status(cells)
         if item is not None:
             notices.append(Notice(item, status, contract, cells.text("caption")))
@@ -135,9 +153,9 @@ def _status(cells: Cells) -> Stopped | Delayed:
     period = Period(cells.moment("start"), cells.moment("end"))
     if cells.text("start") and cells.text("end") and period.end - period.start <= timedelta(0):
         cells.problems.add(cells.row, "end", "is not after the start", "write a later moment")
-    hours = cells.number("delay_hours")
+    hours = cells.number("delay_hours", LONGEST_HOURS)
     if cells.one_of("status", ("stopped", "delayed")) == "stopped":
         return Stopped(period)
-    if not hours:
+    if not cells.text("delay_hours").strip("0.,"):
         cells.problems.add(cells.row, "delay_hours", "is empty or 0, and the status is delayed", "write the hours of the delay")
     return Delayed(period, hours)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from lab_agent.catalogue.basket_problems import BasketProblem, Findings
@@ -77,13 +78,14 @@ def _countable(items: list[Any], max_items: int, findings: Findings) -> bool:
 
 
 def _lines(items: list[Any], contract: Contract, findings: Findings) -> tuple[Line, ...]:
-    lines = [line for position, raw in enumerate(items) if (line := _line(position, raw, contract, findings))]
+    nearby = _Nearby(contract)
+    lines = [line for position, raw in enumerate(items) if (line := _line(position, raw, nearby, findings))]
     _refuse_doubled_guids(lines, findings)
     _refuse_repeats(lines, findings)
     return tuple(lines)
 
 
-def _line(position: int, raw: Any, contract: Contract, findings: Findings) -> Line | None:
+def _line(position: int, raw: Any, nearby: _Nearby, findings: Findings) -> Line | None:
     where = f"{_ITEMS}[{position}]"
     if not isinstance(raw, Mapping):
         findings.add(where, "is not an object", "send {id, specimen_code, guid, …}", "structure")
@@ -94,20 +96,33 @@ def _line(position: int, raw: Any, contract: Contract, findings: Findings) -> Li
     if item_id is None:
         findings.add(f"{where}.id", "is missing", "name an id of the nomenclature", "required")
         return None
-    item = contract.items.get(item_id)
+    item = nearby.contract.items.get(item_id)
     if item is None:
-        mend = _near(item_id, contract) or "fetch the nomenclature again, or remove the item"
+        mend = nearby.find(item_id) or "fetch the nomenclature again, or remove the item"
         findings.add(f"{where}.id", f"item {item_id[:50]!r} is not in the nomenclature of this contract", mend, "not-found")
         return None
     chosen = choose(item, wish, where, findings)
     return None if chosen is None else Line(position, item, chosen, guid)
 
 
-def _near(item_id: str, contract: Contract) -> str:
-    """A code that went through a spreadsheet as a number has lost its leading zeros; nothing dearer is tried on a request."""
-    bare = item_id.lstrip("0").lower()
-    found = next((each for each in contract.items if each.lstrip("0").lower() == bare), None)
-    return f"did you mean {found!r}?" if found else ""
+class _Nearby:
+    """Which item a code may have meant. The items are looked through once for a basket, and only where a code is not known."""
+
+    def __init__(self, contract: Contract) -> None:
+        self.contract = contract
+
+    def find(self, item_id: str) -> str:
+        """A code that went through a spreadsheet as a number has lost its leading zeros; nothing dearer is tried on a request."""
+        found = self._by_bare.get(_bare(item_id))
+        return f"did you mean {found!r}?" if found else ""
+
+    @cached_property
+    def _by_bare(self) -> dict[str, str]:
+        return {_bare(each): each for each in reversed(tuple(self.contract.items))}  # of several the first is meant
+
+
+def _bare(item_id: str) -> str:
+    return item_id.lstrip("0").lower()
 
 
 def _wish(raw: Mapping[str, Any], where: str, findings: Findings) -> Wish:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -10,6 +11,7 @@ from typing import Any
 from lab_agent.errors import BasketError, Problem
 
 _LONGEST = 200
+_WHOLE = re.compile(r"([0-9]+)\.0+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +49,10 @@ class Findings:
         return self._text(raw.get(name), where)
 
     def codes(self, raw: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]:
-        """One code, or an array of them (for items that take several biomaterial types)."""
+        """One whole number, or an array of them (for items that take several biomaterial types); 13.0 is 13."""
         value = raw.get(name)
         many = value if isinstance(value, list) else [value]
-        texts = [text for each in many if (text := self._text(each, where)) is not None]
+        texts = [_whole(text) for each in many if (text := self._text(each, where)) is not None]
         return tuple(dict.fromkeys(texts))
 
     def flag(self, raw: Mapping[str, Any], name: str) -> bool:
@@ -72,3 +74,9 @@ class Findings:
             self.add(where, f"is longer than {_LONGEST} characters", "send the code of the nomenclature", "too-long")
             return None
         return text or None
+
+
+def _whole(text: str) -> str:
+    """A whole number without the decimals that a client's number type has added."""
+    found = _WHOLE.fullmatch(text)
+    return found[1] if found else text

@@ -8,12 +8,13 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from lab_agent.catalogue import workbook
 from lab_agent.catalogue.assemble import assemble
-from lab_agent.catalogue.cells import did_you_mean
+from lab_agent.catalogue.cell_text import row_of, tidy
+from lab_agent.catalogue.cells import Problems, did_you_mean
 from lab_agent.catalogue.headers import columns_of
 from lab_agent.catalogue.items import Catalogue
 from lab_agent.catalogue.sheets import SHEETS, Row, Sheet, Table
@@ -27,17 +28,24 @@ def load(source: Path) -> Catalogue:
 
 
 def read(source: Path) -> dict[str, Table]:
-    """Read the tables of a folder, or of a workbook. Raises `CatalogueError` for what is no table."""
-    if source.suffix.lower() == ".xlsx":
-        return workbook.read(source)
+    """Read the tables of a folder, or of a workbook.
+
+    Raises `CatalogueError` for what cannot be read; it has the mistakes of all that can be read, too.
+    """
+    problems = Problems()
+    tables = workbook.read(source, problems) if source.suffix.lower() == ".xlsx" else _read_folder(source, problems)
+    if problems:
+        assemble(tables, "", problems)  # raises
+    return tables
+
+
+def _read_folder(source: Path, problems: Problems) -> dict[str, Table]:
     if not source.is_dir():
         mend = "name an .xlsx workbook, or the folder that holds items.csv and the others"
         raise CatalogueError((Problem(str(source), "is not a folder", mend),))
-    broken = _strangers(source)
-    tables = {sheet.name: _table(source, sheet, broken) for sheet in SHEETS}
-    if broken:
-        raise CatalogueError(tuple(broken))
-    return tables
+    for each in _strangers(source):
+        problems.note(each.where, each)
+    return {sheet.name: _table(source, sheet, problems) for sheet in SHEETS}
 
 
 def write(folder: Path, tables: Mapping[str, Table]) -> None:
@@ -67,42 +75,52 @@ def _strangers(folder: Path) -> list[Problem]:
     return [Problem(name, "is not a sheet of the catalogue", did_you_mean(name, names) or "remove it") for name in found]
 
 
-def _table(folder: Path, sheet: Sheet, problems: list[Problem]) -> Table:
+def _table(folder: Path, sheet: Sheet, problems: Problems) -> Table:
     source = f"{sheet.name}.csv"
-    path = folder / source
-    if not path.exists():
-        if not sheet.optional:
-            problems.append(Problem(source, "is missing", f"add it; its columns are {_names(sheet)}"))
-        return Table(source)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = (folder / source).read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        if sheet.optional:
+            return Table(source)
+        broken = Problem(source, "is missing", f"add it; its columns are {_names(sheet)}")
     except UnicodeDecodeError:
-        problems.append(Problem(source, "is not UTF-8", "save it as CSV UTF-8"))
-        return Table(source)
+        broken = Problem(source, "is not UTF-8", "save it as CSV UTF-8")
     except OSError as exc:
-        problems.append(Problem(source, f"cannot be read: {exc.strerror}", "mend the rights of the file"))
-        return Table(source)
-    return Table(source, _rows(source, text, sheet, problems))
+        broken = Problem(source, f"cannot be read: {exc.strerror}", "mend the rights of the file")
+    else:
+        return _parsed(source, text, sheet, problems)
+    problems.note(source, broken)
+    return Table(source, whole=False)
 
 
-def _rows(source: str, text: str, sheet: Sheet, problems: list[Problem]) -> tuple[Row, ...]:
+def _parsed(source: str, text: str, sheet: Sheet, problems: Problems) -> Table:
     first = text.split("\n", 1)[0]
     separator = ";" if first.count(";") > first.count(",") else ","
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
         lines = list(reader)
     except csv.Error as exc:
-        problems.append(Problem(f"{source} line {reader.line_num}", f"is not CSV: {exc}", "close the quotation marks"))
-        return ()
+        broken = Problem(f"{source} line {reader.line_num}", f"is not CSV: {exc}", "close the quotation marks")
+        problems.note(source, broken)
+        return Table(source, whole=False)
     header = [name.strip() for name in lines[0]] if lines else []
-    if columns_of(source, header, sheet, problems) is None:
-        return ()
-    rows = (Row(source, number, _cells(header, line)) for number, line in enumerate(lines[1:], start=2))
-    return tuple(row for row in rows if any(row.cells.values()))
+    wrong: list[Problem] = []
+    if columns_of(source, header, sheet, wrong) is None:
+        for each in wrong:
+            problems.note(source, each, 1)
+        return Table(source, whole=False)
+    return Table(source, tuple(_rows(source, header, lines[1:], problems)))
+
+
+def _rows(source: str, header: list[str], lines: list[list[str]], problems: Problems) -> Iterator[Row]:
+    for number, line in enumerate(lines, start=2):
+        row = row_of(source, number, _cells(header, line), problems)
+        if row.unread or any(row.cells.values()):
+            yield row
 
 
 def _cells(header: list[str], line: list[str]) -> dict[str, str]:
-    cells = {name: cell.strip() for name, cell in zip(header, line, strict=False)}
+    cells = {name: tidy(cell) for name, cell in zip(header, line, strict=False)}
     return {**cells, **({"": "surplus"} if any(cell.strip() for cell in line[len(header) :]) else {})}
 
 

@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
-from lab_agent.catalogue.cells import Cells, Problems
+from lab_agent.catalogue.cells import LONGEST_HOURS, Cells, Problems
 from lab_agent.catalogue.items import Container, Requirement, SpecimenOption, Stability, TimePoint
 from lab_agent.catalogue.sheets import Table
 
 _MOST_TUBES = 50
+_MINUTES = re.compile("[0-9]{1,5}")
 
 
-def by_key(table: Table, column: str, problems: Problems) -> Iterator[tuple[str, Cells]]:
-    """The rows by their key; a key that is there already is noted and left out."""
+def by_key(table: Table, column: str, problems: Problems) -> Iterator[tuple[str | None, Cells]]:
+    """The rows by their key; None for a row without one, or with one that is there already (noted): its cells are checked too."""
     first: dict[str, int] = {}
     for row in table.rows:
         cells = Cells(row, problems)
         key = cells.text(column)
         if key in first:
             problems.add(row, column, f"{key!r} is in row {first[key]} already", "keep one of the two")
-        elif key:
+            yield None, cells
+            continue
+        if key:
             first[key] = row.number
-            yield key, cells
+        yield key or None, cells
 
 
 def specimen_types(table: Table, problems: Problems) -> dict[str, str]:
     """Names of the biomaterial types by code."""
     return {
-        str(cells.whole("specimen_code")): cells.text("specimen_name") for _, cells in by_key(table, "specimen_code", problems)
+        str(cells.whole("specimen_code")): cells.text("specimen_name")
+        for key, cells in by_key(table, "specimen_code", problems)
+        if key
     }
 
 
 def containers(table: Table, problems: Problems) -> dict[str, Container]:
     """Containers by type."""
     types = {row.cells.get("container_type", "") for row in table.rows}
-    return {key: _container(key, cells, types) for key, cells in by_key(table, "container_type", problems)}
+    made = [(key, _container(key or "", cells, types)) for key, cells in by_key(table, "container_type", problems)]
+    return {key: container for key, container in made if key}
 
 
 def _container(key: str, cells: Cells, types: set[str]) -> Container:
@@ -65,20 +72,23 @@ def requirements(
     for row in table.rows:
         cells = Cells(row, problems)
         item, code = cells.known("item", items, "items"), cells.known("specimen_code", types, "specimen_types")
-        if item is None or code is None:
+        role = cells.one_of("role", ("option", "required"))
+        need = _requirement(item or "", code or "0", types.get(code or "", ""), cells, vessels, items)
+        if item is None or code is None or cells.unread("bodysite_code", "container_type"):
             continue
-        need = _requirement(item, code, types[code], cells, vessels, items)
         same = (item, code, need.option.bodysite_code, need.option.container_type)
         if (before := seen.setdefault(same, row.number)) != row.number:
             problems.add(row, None, f"says the same item, type, body site and container as row {before}", "keep one of the two")
-        held[cells.one_of("role", ("option", "required"))][item].append(need)
+        held[role][item].append(need)
     return held["option"], held["required"]
 
 
 def _requirement(item: str, code: str, name: str, cells: Cells, vessels: Mapping[str, Container], items: set[str]) -> Requirement:
     vessel = vessels.get(cells.known("container_type", vessels, "containers") or "")
-    hours = cells.whole("stability_hours")
-    if bool(hours) != bool(cells.text("stability")):
+    hours = _stability_hours(cells)
+    if bool(cells.text("stability_hours").strip("0")) != bool(cells.text("stability")) and not cells.unread(
+        "stability", "stability_hours"
+    ):
         cells.problems.add(cells.row, "stability", "goes with stability_hours", "fill both, or none")
     return Requirement(
         item_id=item,
@@ -93,6 +103,13 @@ def _requirement(item: str, code: str, name: str, cells: Cells, vessels: Mapping
         time_points=_time_points(cells),
         supporting_info=_supporting_info(cells),
     )
+
+
+def _stability_hours(cells: Cells) -> int:
+    hours = cells.whole("stability_hours")
+    if hours > LONGEST_HOURS:
+        cells.problems.add(cells.row, "stability_hours", "is more than a century", "write hours, as in 24")
+    return hours
 
 
 def _option(code: str, name: str, cells: Cells, vessel: Container | None) -> SpecimenOption:
@@ -115,7 +132,7 @@ def _volume(cells: Cells, vessel: Container | None) -> Decimal:
         what = f"would fill more than {_MOST_TUBES} tubes of {vessel.type!r}"
         cells.problems.add(cells.row, "volume", what, f"write it in the container's unit {vessel.unit}".rstrip())
         return Decimal(0)
-    if cells.text("volume") and volume == 0:
+    if cells.text("volume") and not cells.text("volume").strip("0.,"):
         cells.problems.add(cells.row, "volume", "is 0", "write the volume, or the number of pieces")
     return volume
 
@@ -123,7 +140,7 @@ def _volume(cells: Cells, vessel: Container | None) -> Decimal:
 def _incompatible(cells: Cells, items: set[str]) -> frozenset[str]:
     codes = cells.codes("incompatible_with")
     for code in codes:
-        if code not in items:
+        if code not in items and "items" not in cells.problems.partial:
             cells.problems.add(cells.row, "incompatible_with", f"{code!r} is not in the sheet items", "correct the code")
     return frozenset(codes)
 
@@ -132,9 +149,9 @@ def _time_points(cells: Cells) -> tuple[TimePoint, ...]:
     points: dict[int, TimePoint] = {}
     for line in cells.lines("time_points"):
         minutes, _, method = (part.strip() for part in line.partition("="))
-        if not minutes.isdecimal() or not method or int(minutes) in points:
+        if not _MINUTES.fullmatch(minutes) or not method or int(minutes) in points:
             cells.problems.add(
-                cells.row, "time_points", f"{line!r} is not a new time point", "write minutes = collection protocol"
+                cells.row, "time_points", f"{line[:100]!r} is not a new time point", "write minutes = collection protocol"
             )
             continue
         points[int(minutes)] = TimePoint(int(minutes), method)

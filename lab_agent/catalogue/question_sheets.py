@@ -13,10 +13,12 @@ from lab_agent.catalogue.sheets import Table
 
 def questions(table: Table, options: Table, problems: Problems) -> dict[str, Question]:
     """Questions by linkId, in the order of the sheet."""
-    rows = dict(by_key(table, "link_id", problems))
+    read = list(by_key(table, "link_id", problems))
+    rows = {key: cells for key, cells in read if key}
     groups = {key for key, cells in rows.items() if cells.text("type").lower() == QuestionType.GROUP}
     answers = _answers(options, rows, problems)
-    found = {key: _question(key, cells, groups, answers.get(key, ())) for key, cells in rows.items()}
+    made = [(key, _question(key, cells, groups, answers.get(key or "", ()))) for key, cells in read]
+    found = {key: question for key, question in made if key}
     _check_tree(found, rows, problems)
     return found
 
@@ -27,26 +29,27 @@ def _answers(table: Table, rows: Mapping[str, Cells], problems: Problems) -> dic
         cells = Cells(row, problems)
         key = cells.known("link_id", rows.keys(), "questions")
         answer = Answer(cells.text("system"), cells.text("code"))
-        if key and rows[key].text("type").lower() != QuestionType.CHOICE:
+        if key and rows[key].text("type").lower() != QuestionType.CHOICE and not rows[key].unread("type"):
             problems.add(row, "link_id", f"question {key!r} is not of type choice", "make it a choice, or remove the answer")
-        elif key and answer in held[key]:
+        elif key and answer in held[key] and not cells.unread("system", "code"):
             problems.add(row, "code", f"{answer.code!r} is an answer of {key!r} already", "keep one of the two")
         elif key:
             held[key] += (answer,)
     return held
 
 
-def _question(key: str, cells: Cells, groups: set[str], options: tuple[Answer, ...]) -> Question:
+def _question(key: str | None, cells: Cells, groups: set[str], options: tuple[Answer, ...]) -> Question:
     kind = QuestionType(cells.one_of("type", (each.value for each in QuestionType)))
-    if kind is QuestionType.CHOICE and not options:
+    if key and kind is QuestionType.CHOICE and not options and "options" not in cells.problems.partial:
         cells.problems.add(cells.row, "type", "is choice, and the sheet options has no answer for it", "add its answers")
     parent = cells.known("parent", groups, "questions as a group")
-    return Question(key, cells.text("text"), kind, cells.yes("repeats"), parent, options)
+    return Question(key or "", cells.text("text"), kind, cells.yes("repeats"), parent, options)
 
 
 def _check_tree(found: Mapping[str, Question], rows: Mapping[str, Cells], problems: Problems) -> None:
     """One top group; every chain of parents ends there."""
-    tops = [key for key, each in found.items() if each.parent is None and not rows[key].text("parent")]
+    ungrouped = (key for key, each in found.items() if each.parent is None and not rows[key].unread("parent"))
+    tops = [key for key in ungrouped if not rows[key].text("parent")]
     for key in tops[1:]:
         problems.add(
             rows[key].row, "parent", f"is empty, as for {tops[0]!r}", "put the question into a group: there is one top group"
@@ -68,12 +71,13 @@ def asked(table: Table, items: set[str], known: Mapping[str, Question], problems
     for row in table.rows:
         cells = Cells(row, problems)
         item, link_id = cells.known("item", items, "items"), cells.known("link_id", known.keys(), "questions")
+        required = cells.yes("required")
         if not item or not link_id:
             continue
-        if known[link_id].type is QuestionType.GROUP:
+        if known[link_id].type is QuestionType.GROUP and "questions" not in problems.partial:
             problems.add(row, "link_id", f"{link_id!r} is a group", "name the questions of the group")
         elif link_id in held[item]:
             problems.add(row, "link_id", f"{link_id!r} is asked by {item!r} already", "keep one of the two")
         else:
-            held[item][link_id] = Asked(link_id, cells.yes("required"))
+            held[item][link_id] = Asked(link_id, required)
     return {item: tuple(each.values()) for item, each in held.items()}

@@ -46,11 +46,15 @@ class Sheet:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row as text; `number` counts as a spreadsheet does, the header being row 1."""
+    """One row as text; `number` counts as a spreadsheet does, the header being row 1.
+
+    `unread` names the columns whose cell could not be read, which was noted: what they hold is not known, and not empty.
+    """
 
     source: str
     number: int
     cells: Mapping[str, str]
+    unread: frozenset[str] = frozenset()
 
     def where(self, column: str | None = None) -> str:
         """Say where it is, for an error."""
@@ -59,10 +63,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The rows of one sheet, and the name by which people know it."""
+    """The rows of one sheet, and the name by which people know it; not `whole` where it is missing or its rows were not read."""
 
     source: str
     rows: tuple[Row, ...] = ()
+    whole: bool = True
 
 
 _ITEM = Column("item", "item code, as in the sheet items", filled=True, holds=Holds.CODE, refers="items")

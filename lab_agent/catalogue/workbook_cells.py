@@ -7,37 +7,44 @@ what was meant is a problem: a code that became a decimal number or a date, a fo
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from datetime import date, datetime, time
-from decimal import Decimal
+from datetime import date, datetime, time, timedelta
+from decimal import Context, Decimal
 from typing import Any
 
+from lab_agent.catalogue.cell_text import Odd, tidy
 from lab_agent.catalogue.sheets import Holds
 
-_FORMAT = re.compile(r"(?:#,##)?(#*0*)(?:\.(0+))?")
-
-
-@dataclass(frozen=True, slots=True)
-class Odd:
-    """A cell that cannot be read: what is wrong, and the mend."""
-
-    what: str
-    mend: str
+_FORMAT = re.compile(r"(?:#,##)?(#{0,30}0{0,30})(?:\.(0{1,30}))?")
+_ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
+_EXACT = Context(prec=100)  # the digits of a number that is rounded here, and of the longest format
+_MOST_DIGITS = 40
 
 
 def shown(value: Any, kind: str, number_format: str, holds: Holds) -> str | Odd:
-    """Give the text of a cell. `kind` is the data type that the file gives it: e for an error, f for a formula."""
-    if value is None:
-        return Odd("holds a formula without a value", "open the file in a spreadsheet program and save it") if kind == "f" else ""
-    if kind == "e":
-        return Odd(f"holds the error {value}", "mend the formula, or write the value")
+    """Give the text of a cell. `kind` is the data type that the file gives it: e an error, f a formula, ? an unknown format."""
+    if isinstance(value, str) and kind != "e":
+        return tidy(_ESCAPED.sub(lambda found: chr(int(found[1], 16)), value) if "_x" in value else value)
+    if why := _odd(value, kind):
+        return why
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, date | time):
         return _moment(value, holds)
     if isinstance(value, int | float | Decimal):
         return _number(Decimal(repr(value) if isinstance(value, float) else value), number_format, holds)
-    return str(value).strip()
+    return tidy(str("" if value is None else value))
+
+
+def _odd(value: Any, kind: str) -> Odd | None:
+    if value is None and kind == "f":
+        return Odd("holds a formula without a value", "open the file in a spreadsheet program and save it")
+    if kind == "e":
+        return Odd(f"holds the error {value}", "mend the formula, or write the value")
+    if kind == "?":
+        return Odd("has a format that the workbook does not define", "format the cell again")
+    if isinstance(value, timedelta):
+        return Odd("holds a duration", "format the column as text, and write the cell again")
+    return None
 
 
 def _moment(value: date | time, holds: Holds) -> str | Odd:
@@ -47,10 +54,20 @@ def _moment(value: date | time, holds: Holds) -> str | Odd:
     if isinstance(value, time):
         return Odd("holds a time without a date", "write it as 2026-11-20T08:00+03:00")
     moment = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)  # noqa: DTZ001 - made aware below
-    return moment.astimezone().isoformat(timespec="minutes")
+    try:
+        return moment.astimezone().isoformat(timespec="minutes")
+    except (
+        OverflowError,
+        ValueError,
+        OSError,
+    ):  # the first and the last days of the calendar, and what this machine does not know
+        return Odd(f"holds the year {value.year}", "write it as 2026-11-20T08:00+03:00")
 
 
 def _number(value: Decimal, number_format: str, holds: Holds) -> str | Odd:
+    if not value.is_finite() or value.adjusted() > _MOST_DIGITS or value.adjusted() < -_MOST_DIGITS:
+        return Odd("holds a number beyond all bounds", "write the number")
+    value = value or Decimal(0)  # -0 is 0
     seen = _as_formatted(value, number_format)
     if seen is not None:
         return seen
@@ -67,7 +84,7 @@ def _as_formatted(value: Decimal, number_format: str) -> str | None:
     if not found or value < 0:
         return None
     digits, places = found[1].count("0"), len(found[2] or "")
-    rounded = round(value, places) if places else value.to_integral_value()
+    rounded = value.quantize(Decimal((0, (1,), -places)), context=_EXACT)
     if rounded != value:
         return None
     whole, _, rest = format(rounded, "f").partition(".")

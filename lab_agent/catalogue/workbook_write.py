@@ -8,15 +8,18 @@ from decimal import Decimal
 from pathlib import Path
 
 from openpyxl import Workbook
-from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE, Cell
+from openpyxl.cell.cell import Cell
 from openpyxl.comments import Comment
 from openpyxl.styles import Alignment, Font, PatternFill
 from openpyxl.utils import get_column_letter
 from openpyxl.worksheet.datavalidation import DataValidation
 from openpyxl.worksheet.worksheet import Worksheet
 
+from lab_agent.catalogue.cell_text import tidy, unfit
+from lab_agent.catalogue.cells import Problems
 from lab_agent.catalogue.sheets import SHEETS, Column, Holds, Sheet, Table
 from lab_agent.catalogue.workbook import READ_ME
+from lab_agent.errors import CatalogueError
 
 _LAST = 20_000
 _BOLD = Font(bold=True)
@@ -30,10 +33,17 @@ _ABOUT = (
     "Check: lab-agent catalogue check FILE. See what would change: lab-agent catalogue diff FILE. Take over: … import FILE.",
 )
 _PLAIN_NUMBER = re.compile(r"(0|[1-9][0-9]{0,11})(\.[0-9]{1,10})?")
+_MOST_DIGITS = 15  # that a number of a workbook keeps
+_ESCAPE = re.compile("_(?=x[0-9A-Fa-f]{4}_)")
 
 
 def write(path: Path, tables: Mapping[str, Table]) -> None:
-    """Write the workbook; sheets that `tables` leaves out are empty but for their headings."""
+    """Write the workbook; sheets that `tables` leaves out are empty but for their headings.
+
+    Raises `CatalogueError`, and writes nothing, for a cell that a workbook cannot hold: one of an older import, for there is no
+    importing one today.
+    """
+    _refuse_unfit(tables)
     book = Workbook()
     _read_me(book.worksheets[0])
     for sheet in SHEETS:
@@ -44,6 +54,17 @@ def write(path: Path, tables: Mapping[str, Table]) -> None:
                 if text := row.cells.get(column.name, ""):
                     _fill(page.cell(number, place), text, column)
     book.save(path)
+
+
+def _refuse_unfit(tables: Mapping[str, Table]) -> None:
+    problems = Problems()
+    for table in tables.values():
+        for row in table.rows:
+            for name, text in row.cells.items():
+                if why := unfit(tidy(text)):
+                    problems.add(row, name, why.what, f"a workbook cannot hold it: write CSV files, and there {why.mend}")
+    if problems:
+        raise CatalogueError(problems.found)
 
 
 def _read_me(page: Worksheet) -> None:
@@ -86,12 +107,12 @@ def _choices(column: Column) -> DataValidation | None:
 
 
 def _fill(cell: Cell, text: str, column: Column) -> None:
-    if column.holds is Holds.NUMBER and _PLAIN_NUMBER.fullmatch(text):
+    if column.holds is Holds.NUMBER and _PLAIN_NUMBER.fullmatch(text) and len(text.replace(".", "")) <= _MOST_DIGITS:
         places = len(text.partition(".")[2])
         cell.value = Decimal(text)
         cell.number_format = f"0.{'0' * places}" if places else "0"
         return
-    cell.value = ILLEGAL_CHARACTERS_RE.sub("\ufffd", text)
+    cell.value = _ESCAPE.sub("_x005F_", tidy(text))  # as the format writes a text that looks like its own escapes
     cell.data_type = "s"  # also where it looks like a formula
     cell.number_format = "@"
     if "\n" in text:

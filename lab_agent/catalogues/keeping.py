@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Mapping
-from datetime import datetime
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from lab_agent.catalogue.assemble import assemble
@@ -19,10 +20,17 @@ from lab_agent.catalogue.sheets import Table
 from lab_agent.catalogues.packed import pack, unpack
 from lab_agent.catalogues.reach import remember_lifetimes
 from lab_agent.domain.offer import OFFER_STAMP, CatalogueVersion
-from lab_agent.errors import CatalogueError
+from lab_agent.errors import CatalogueError, Problem
 from lab_agent.ports.store import Store, UnitOfWork
 
+UNREADABLE = "catalogue.unreadable"
+"""Name of the alert that the version in force cannot be read; putting a catalogue in force closes it."""
+SERVED_INSTEAD = "catalogue.served_instead"
+"""Note of the older version that the API serves since when, while the one in force cannot be read; empty if it does not."""
+EVER = datetime(1970, 1, 1, tzinfo=UTC)
+"""Before every catalogue."""
 _SOURCE = "catalogue.source:"
+_MEND = "mend its rights or its cells, or write it anew from the template"
 
 
 def touch(uow: UnitOfWork) -> None:
@@ -51,16 +59,20 @@ async def put_in_force(
 async def take_from(store: Store, source: Path, *, now: datetime) -> bool:
     """Take the catalogue of a folder or workbook over, if it has changed since it was last taken from there.
 
+    Also where it has not, if it is the version in force and that cannot be read: then it is written anew. Another version is
+    left alone then, since an import by command is not undone by what was there before it.
     Whether it was put in force. Raises `CatalogueError`, and then the old one stays.
     """
-    tables = await asyncio.to_thread(read, source)
+    tables = await asyncio.to_thread(_read, source)
     key, digest = _note_of(source), version(tables)
-    if await store.run(lambda uow: uow.book.noted(key)) == digest:
+    taken, newest = await store.run(lambda uow: (uow.book.noted(key) == digest, uow.catalogues.newest()))
+    heals = newest is not None and newest.version == digest and not await asyncio.to_thread(_readable, newest)
+    if taken and not heals:
         return False
-    made, catalogue = await asyncio.to_thread(_made, tables, str(source), None, now)
+    made, catalogue = await asyncio.to_thread(_made_of, source, tables, now)
 
     def work(uow: UnitOfWork) -> bool:
-        if uow.book.noted(key) == digest:  # another process was quicker
+        if uow.book.noted(key) == digest and not heals:  # another process was quicker
             return False
         uow.book.note(key, digest)
         return _put(uow, made, catalogue)
@@ -81,8 +93,15 @@ async def catalogue_in_force(store: Store) -> Catalogue | None:
 
 
 def catalogue_of(kept: CatalogueVersion) -> Catalogue:
-    """Make the catalogue of a kept version. Raises `CatalogueError` if this program reads its tables another way."""
-    return assemble(unpack(kept.content), kept.version)
+    """Make the catalogue of a kept version. Raises `CatalogueError` if it is damaged, or this program reads it another way."""
+    tables = unpack(kept.content)
+    try:
+        return assemble(tables, kept.version)
+    except CatalogueError:
+        raise
+    except Exception as exc:  # a fault of ours must not keep every program from starting
+        mend = "import it again: lab-agent catalogue import SOURCE"
+        raise _unexpected("store", "holds a catalogue that cannot be read", mend, exc) from exc
 
 
 def _made(tables: Mapping[str, Table], origin: str, by: str | None, now: datetime) -> tuple[CatalogueVersion, Catalogue]:
@@ -93,9 +112,41 @@ def _made(tables: Mapping[str, Table], origin: str, by: str | None, now: datetim
 
 def _digest(source: Path) -> str | None:
     try:
-        return version(read(source))
+        return version(_read(source))
     except CatalogueError:
         return None  # there is none, or it cannot be read: nothing could be taken from it
+
+
+def _read(source: Path) -> dict[str, Table]:
+    """The tables of a source; whatever goes wrong with it is said of it, and ends no program."""
+    try:
+        return read(source)
+    except CatalogueError:
+        raise
+    except Exception as exc:
+        raise _unexpected(str(source), "cannot be read", _MEND, exc) from exc
+
+
+def _made_of(source: Path, tables: Mapping[str, Table], now: datetime) -> tuple[CatalogueVersion, Catalogue]:
+    try:
+        return _made(tables, str(source), None, now)
+    except CatalogueError:
+        raise
+    except Exception as exc:
+        raise _unexpected(str(source), "cannot be made a catalogue", _MEND, exc) from exc
+
+
+def _unexpected(where: str, what: str, mend: str, exc: Exception) -> CatalogueError:
+    why = exc.strerror if isinstance(exc, OSError) and exc.strerror else type(exc).__name__
+    return CatalogueError((Problem(where, f"{what} ({why})", mend),))
+
+
+def _readable(kept: CatalogueVersion) -> bool:
+    try:
+        catalogue_of(kept)
+    except CatalogueError:
+        return False
+    return True
 
 
 def _note_of(source: Path) -> str:
@@ -103,9 +154,21 @@ def _note_of(source: Path) -> str:
 
 
 def _put(uow: UnitOfWork, made: CatalogueVersion, catalogue: Catalogue) -> bool:
-    added = uow.catalogues.add(made)
+    told = _tell_history(uow)
+    added = uow.catalogues.add(made) or told
+    uow.book.close_alert(UNREADABLE, now=made.since)
     if added:
         remember_lifetimes(uow, catalogue)
         touch(uow)
     uow.commit()
     return added
+
+
+def _tell_history(uow: UnitOfWork) -> bool:
+    """Where an older version was served in the meantime, it was in force: no order shall be refused for what it offered."""
+    since, _, version = (uow.book.noted(SERVED_INSTEAD) or "").partition(" ")
+    if not version:
+        return False
+    uow.book.note(SERVED_INSTEAD, "")
+    older = next((each for each in uow.catalogues.in_force_since(EVER) if each.version == version), None)
+    return older is not None and uow.catalogues.add(replace(older, since=datetime.fromisoformat(since)))

@@ -8,7 +8,8 @@ from datetime import datetime
 from decimal import Decimal
 
 from lab_agent.catalogue.cells import did_you_mean
-from lab_agent.catalogues.keeping import catalogue_of, touch
+from lab_agent.catalogues.fallback import newest_readable
+from lab_agent.catalogues.keeping import touch
 from lab_agent.domain.offer import EtaNotice
 from lab_agent.errors import CatalogueError, DataInvalidError, Problem
 from lab_agent.ports.store import Store, UnitOfWork
@@ -27,7 +28,10 @@ class Announcement:
 
 
 async def announce(store: Store, said: Announcement, *, by: str | None, now: datetime) -> EtaNotice:
-    """Put a notice in force. Raises `DataInvalidError` with every problem, `CatalogueError` if there is no catalogue."""
+    """Put a notice in force. Raises `DataInvalidError` with every problem, `CatalogueError` if there is no catalogue.
+
+    Names are those of the newest catalogue that can be read; where none can, they are taken as they are (`doubt` says so).
+    """
     problems = (*_times(said, now), *await _names(store, said))
     if problems:
         raise DataInvalidError(problems)
@@ -69,6 +73,20 @@ async def standing(store: Store, now: datetime) -> tuple[EtaNotice, ...]:
     return await store.run(lambda uow: uow.eta_notices.since(now))
 
 
+async def doubt(store: Store) -> str | None:
+    """Why the names of a notice may not be those of the catalogue in force; None if they are."""
+    try:
+        found = await newest_readable(store)
+    except CatalogueError:
+        return (
+            "No stored catalogue can be read, so code and contract were not checked. Import it again: lab-agent catalogue import."
+        )
+    if found is None or found.broken is None:
+        return None
+    version = found.kept.version
+    return f"The catalogue in force cannot be read: code and contract were looked up in the one before it, version {version}."
+
+
 def _times(said: Announcement, now: datetime) -> tuple[Problem, ...]:
     problems = []
     if said.end <= max(said.start, now):
@@ -79,10 +97,13 @@ def _times(said: Announcement, now: datetime) -> tuple[Problem, ...]:
 
 
 async def _names(store: Store, said: Announcement) -> tuple[Problem, ...]:
-    newest = await store.run(lambda uow: uow.catalogues.newest())
-    if newest is None:
+    try:
+        found = await newest_readable(store)
+    except CatalogueError:
+        return ()  # a test must be stopped also while no catalogue can be read
+    if found is None:
         raise CatalogueError((Problem("store", "holds no catalogue yet", "import one: lab-agent catalogue import"),))
-    contracts = catalogue_of(newest).contracts
+    contracts = found.catalogue.contracts
     if said.contract is not None and said.contract not in contracts:
         return (Problem("contract", f"{said.contract!r} is not in the catalogue", did_you_mean(said.contract, contracts)),)
     offered = {code for key, each in contracts.items() if said.contract in (None, key) for code in each.items}

@@ -36,5 +36,7 @@ def unpack(content: bytes) -> dict[str, Table]:
 
 def _table(name: str, packed: Mapping[str, Any]) -> Table:
     columns = packed.get("columns", [])
-    rows = (dict(zip(columns, cells, strict=True)) for cells in packed.get("rows", []))
+    rows = [dict(zip(columns, cells, strict=True)) for cells in packed.get("rows", [])]
+    if not all(isinstance(text, str) for cells in rows for pair in cells.items() for text in pair):
+        raise TypeError("a cell is no text")
     return Table(name, tuple(Row(name, number, cells) for number, cells in enumerate(rows, start=2)))

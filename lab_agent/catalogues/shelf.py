@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 
 import structlog
 
 from lab_agent.catalogue.items import Catalogue
+from lab_agent.catalogues.fallback import Watchman, damage
 from lab_agent.catalogues.keeping import catalogue_of, take_from
 from lab_agent.catalogues.offer import UNREAD, Offer, read_offer
 from lab_agent.catalogues.reach import Reach
+from lab_agent.domain.offer import CatalogueVersion
 from lab_agent.errors import CatalogueError, StoreError
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.store import Store
@@ -24,7 +28,11 @@ LOOK_EVERY = 2.0
 
 
 class CatalogueShelf:
-    """Catalogue versions by time, from the store. What cannot be read keeps the old ones; with none, orders are held."""
+    """Catalogue versions by time, from the store. Where the one in force cannot be read, there is no view: orders are held.
+
+    An older one would refuse what the one in force allows (law 10). A version that was read once is known by its name, and is
+    used for as long as the program runs, whatever becomes of its bytes.
+    """
 
     def __init__(self, store: Store, source: Path | None, reach: Reach, clock: Clock) -> None:
         self._store = store
@@ -34,11 +42,15 @@ class CatalogueShelf:
         self._stamp: str | None = UNREAD
         self._read: dict[str, Catalogue] = {}
         self._versions: tuple[InForce, ...] = ()
+        self._gaps: tuple[datetime, ...] = ()
         self._asked = asyncio.Event()
+        self._in_force: tuple[str, CatalogueError | None] | None = None
+        self._unreadable: frozenset[str] = frozenset()
+        self._watchman = Watchman(store, clock.now)
 
     def view(self) -> CatalogueView | None:
-        """The versions as they stand, newest first; None where none could be read."""
-        return CatalogueView(self._versions, self._reach.cache_lifetime) if self._versions else None
+        """The versions as they stand, newest first; None where there is none, or the one in force cannot be read."""
+        return CatalogueView(self._versions, self._reach.cache_lifetime, self._gaps) if self._versions else None
 
     async def reload(self) -> None:
         """Take over what has changed in the folder of the settings, then look at the store."""
@@ -47,15 +59,16 @@ class CatalogueShelf:
                 await take_from(self._store, self._source, now=self._clock.now())
             except CatalogueError as exc:
                 log.error("catalogue not read", action="catalogue_invalid", reason=str(exc))  # noqa: TRY400 - an error of the data
-        await self.refresh()
+        await self._look()
 
     async def refresh(self) -> bool:
-        """Read the store, if anything has changed there; whether it had."""
+        """Read the store, if anything has changed there; whether it had. Nothing is written."""
         now = self._clock.now()
         offer = await read_offer(self._store, self._stamp, lambda uow: self._reach.since(uow, now))
         if offer is None:
             return False
         self._versions = await asyncio.to_thread(self._made, offer)
+        self._gaps = tuple(newer.since for newer, each in pairwise(offer.versions) if each.version in self._unreadable)
         self._stamp = offer.stamp
         if self._versions:
             newest = self._versions[0].catalogue.version
@@ -74,7 +87,7 @@ class CatalogueShelf:
             asked = self._asked.is_set()
             self._asked.clear()
             try:
-                await (self.reload() if asked else self.refresh())
+                await (self.reload() if asked else self._look())
                 away = False
             except StoreError as exc:
                 if not away:
@@ -85,19 +98,42 @@ class CatalogueShelf:
         """Let `watch` reload at once."""
         self._asked.set()
 
+    async def _look(self) -> None:
+        await self.refresh()
+        if self._in_force:
+            await self._watchman.tell(*self._in_force)
+
     def _made(self, offer: Offer) -> tuple[InForce, ...]:
-        found, until = [], None
-        for each in offer.versions:
-            try:
-                catalogue = self._read.get(each.version) or catalogue_of(each)
-            except CatalogueError as exc:
-                log.error("catalogue not read", action="catalogue_invalid", version=each.version, reason=str(exc))  # noqa: TRY400
-                continue
-            self._read[each.version] = catalogue
-            found.append(InForce(catalogue, until))
-            until = each.since
         kept = {each.version for each in offer.versions}
         self._read = {version: catalogue for version, catalogue in self._read.items() if version in kept}
+        broken = self._take_in(offer.versions)
+        newest = offer.versions[0] if offer.versions else None
+        self._in_force = (newest.version, broken.get(newest.version) or damage(newest)) if newest else None
+        for version in broken.keys() - self._unreadable - {newest.version if newest else None}:
+            log.error("catalogue not read", action="catalogue_invalid", version=version, reason=str(broken[version]))
+        self._unreadable = frozenset(broken)
+        if newest is None or newest.version in broken:
+            return ()
+        return self._by_time(offer)
+
+    def _take_in(self, versions: tuple[CatalogueVersion, ...]) -> dict[str, CatalogueError]:
+        """Read those that are not known yet; what cannot be read, and why."""
+        broken = {}
+        for each in versions:
+            if each.version not in self._read:
+                try:
+                    self._read[each.version] = catalogue_of(each)
+                except CatalogueError as exc:
+                    broken[each.version] = exc
+        return {version: exc for version, exc in broken.items() if version not in self._read}
+
+    def _by_time(self, offer: Offer) -> tuple[InForce, ...]:
+        found: list[InForce] = []
+        until = None
+        for each in offer.versions:
+            if catalogue := self._read.get(each.version):
+                found.append(InForce(catalogue, until))
+                until = each.since
         if found:  # what staff announced holds whichever version it was said under
             newest = found[0].catalogue
             found[0] = replace(found[0], catalogue=replace(newest, notices=(*newest.notices, *offer.notices)))

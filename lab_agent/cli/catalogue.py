@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sysconfig
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -16,10 +17,12 @@ from lab_agent.catalogue.items import Catalogue
 from lab_agent.catalogue.sheets import SHEETS, Table
 from lab_agent.catalogue.workbook_write import write as write_workbook
 from lab_agent.catalogues.agreed import check_contracts
+from lab_agent.catalogues.fallback import newest_readable
 from lab_agent.catalogues.keeping import put_in_force, tables_in_force
+from lab_agent.catalogues.packed import unpack
 from lab_agent.cli.opened import Opened, with_store
 from lab_agent.cli.options import AsJson, By, Config, decider
-from lab_agent.cli.shown import say, show_json
+from lab_agent.cli.shown import complain, say, show_json
 from lab_agent.errors import CatalogueError, DataInvalidError, Problem
 from lab_agent.settings.root import load_settings
 
@@ -29,6 +32,16 @@ Target = Annotated[Path, typer.Argument(metavar="TARGET", help="The .xlsx workbo
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 _SHOWN = 200
 _SAMPLES = (Path(__file__).parents[2] / "config" / "catalogue", Path(sysconfig.get_path("data")) / "share/lab-agent/catalogue")
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The tables of a source, their catalogue, and what they change; `found` is None where all is new, for the reason `why`."""
+
+    tables: dict[str, Table]
+    catalogue: Catalogue
+    found: tuple[Change, ...] | None
+    why: str = ""
 
 
 @app.command()
@@ -64,11 +77,12 @@ def import_(
     by: By = None,
 ) -> None:
     """Show what a catalogue changes, and put it in force. It is served within seconds; a wrong one changes nothing."""
-    tables, catalogue, found = _compared(source, config)
-    if found is not None and not found:
+    new = _compared(source, config)
+    tables, catalogue = new.tables, new.catalogue
+    if new.found is not None and not new.found:
         say(f"{source} is in force already; nothing to do.")
         return
-    _show(found)
+    _show(new)
     for note in _notes(catalogue, config):
         say(f"note: {note}")
     if not yes:
@@ -85,21 +99,22 @@ def import_(
 @app.command()
 def diff(source: Source, config: Config = None, as_json: AsJson = False) -> None:
     """Show what a catalogue would change, row by row. Nothing is changed."""
-    _, _, found = _compared(source, config)
-    if as_json:
-        show_json([] if found is None else found)
-    else:
-        _show(found)
+    new = _compared(source, config)
+    if not as_json:
+        _show(new)
+        return
+    if new.found is None:
+        complain(new.why)
+    show_json([] if new.found is None else new.found)
 
 
 @app.command()
 def export(target: Target, config: Config = None, force: Force = False) -> None:
-    """Write the catalogue in force, as a workbook or as a folder of CSV files; importing it again changes nothing."""
+    """Write the catalogue in force, as a workbook or as a folder of CSV files; importing it again changes nothing.
 
-    async def work(opened: Opened) -> dict[str, Table] | None:
-        return await tables_in_force(opened.store)
-
-    tables = with_store(config, work)
+    Where it cannot be read, the newest one that can be is written, and that is said.
+    """
+    tables = with_store(config, _to_export)
     if tables is None:
         raise CatalogueError((Problem("store", "holds no catalogue yet", "import one: lab-agent catalogue import SOURCE"),))
     _write(target, tables, force=force)
@@ -111,21 +126,39 @@ def _sample() -> Path:
     return next((place for place in _SAMPLES if place.is_dir()), _SAMPLES[-1])
 
 
-def _compared(source: Path, config: Path | None) -> tuple[dict[str, Table], Catalogue, tuple[Change, ...] | None]:
-    """The tables, their catalogue, and what changes; None where nothing is in force yet. Raises `CatalogueError`."""
+def _compared(source: Path, config: Path | None) -> Compared:
+    """Read a source, and compare it with what is in force. Raises `CatalogueError` for the source alone."""
     tables = load.read(source)
     catalogue = assemble(tables, load.version(tables))
 
     async def work(opened: Opened) -> dict[str, Table] | None:
         return await tables_in_force(opened.store)
 
-    old = with_store(config, work)
-    return tables, catalogue, None if old is None else changes(old, tables)
+    try:
+        old = with_store(config, work)
+    except CatalogueError:
+        return Compared(tables, catalogue, None, "The catalogue in force cannot be read; everything counts as new.")
+    if old is None:
+        return Compared(tables, catalogue, None, "There is no catalogue in force yet: everything is new.")
+    return Compared(tables, catalogue, changes(old, tables))
 
 
-def _show(found: tuple[Change, ...] | None) -> None:
+async def _to_export(opened: Opened) -> dict[str, Table] | None:
+    try:
+        return await tables_in_force(opened.store)
+    except CatalogueError:
+        found = await newest_readable(opened.store)
+        if found is None:
+            return None
+    since = found.kept.since.astimezone().isoformat(" ", "minutes")
+    complain(f"The catalogue in force cannot be read; this is an older one, version {found.kept.version}, in force from {since}.")
+    return unpack(found.kept.content)
+
+
+def _show(new: Compared) -> None:
+    found = new.found
     if found is None:
-        say("There is no catalogue in force yet: everything is new.")
+        say(new.why)
         return
     for change in found[:_SHOWN]:
         say(str(change))

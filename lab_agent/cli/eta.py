@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from lab_agent.catalogues import spoken
-from lab_agent.catalogues.notices import Announcement, announce, standing
+from lab_agent.catalogues.notices import Announcement, announce, doubt, standing
 from lab_agent.catalogues.notices import clear as clear_notices
 from lab_agent.cli.opened import Opened, with_store
 from lab_agent.cli.options import AsJson, Config, decider
-from lab_agent.cli.shown import Row, say, show_json, show_list
+from lab_agent.cli.shown import Row, complain, say, show_json, show_list
 from lab_agent.domain.offer import EtaNotice
 from lab_agent.errors import DataInvalidError, Problem
 
@@ -38,8 +38,7 @@ def stop(
     """Say that a test is not performed for a time."""
 
     async def work(opened: Opened) -> EtaNotice:
-        said = _said(item, contract, caption, since, until, opened.now)
-        return await announce(opened.store, said, by=decider(None), now=opened.now)
+        return await _announced(opened, _said(item, contract, caption, since, until, opened.now))
 
     _told(with_store(config, work), "stopped", as_json=as_json)
 
@@ -58,8 +57,7 @@ def delay(
     """Say that a test takes longer for a time."""
 
     async def work(opened: Opened) -> EtaNotice:
-        said = _said(item, contract, caption, since, until, opened.now, spoken.hours("--hours", hours))
-        return await announce(opened.store, said, by=decider(None), now=opened.now)
+        return await _announced(opened, _said(item, contract, caption, since, until, opened.now, spoken.hours("--hours", hours)))
 
     _told(with_store(config, work), f"delayed by {hours} hours", as_json=as_json)
 
@@ -85,6 +83,12 @@ def list_(config: Config = None, as_json: AsJson = False) -> None:
 
     notices = with_store(config, work)
     show_list([_row(each) for each in notices], as_json=as_json, nothing="Nothing is stopped or delayed.", full=notices)
+
+
+async def _announced(opened: Opened, said: Announcement) -> EtaNotice:
+    if doubtful := await doubt(opened.store):
+        complain(doubtful)
+    return await announce(opened.store, said, by=decider(None), now=opened.now)
 
 
 def _said(

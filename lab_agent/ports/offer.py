@@ -14,7 +14,10 @@ class Catalogues(Protocol):
     """Imported catalogue versions."""
 
     def add(self, version: CatalogueVersion) -> bool:
-        """Put a version in force. False, and nothing is written, where the version in force is the same."""
+        """Put a version in force. False, and nothing is written, where the version in force is the same, byte for byte.
+
+        Where the same version is kept with other bytes, they have been damaged: they are replaced, and the rest of its row stays.
+        """
         ...
 
     def newest(self) -> CatalogueVersion | None:

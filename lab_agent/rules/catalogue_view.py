@@ -26,10 +26,14 @@ class InForce:
 
 @dataclass(frozen=True, slots=True)
 class CatalogueView:
-    """Catalogue versions, newest first. `cache_lifetime` is the installation's; a contract may have its own."""
+    """Catalogue versions, newest first. `cache_lifetime` is the installation's; a contract may have its own.
+
+    `unread` says until when those were in force that are kept and cannot be read: nobody knows what they allowed.
+    """
 
     versions: tuple[InForce, ...]
     cache_lifetime: timedelta = timedelta(days=1)
+    unread: tuple[datetime, ...] = ()
 
     @classmethod
     def of(cls, catalogue: Catalogue) -> CatalogueView:
@@ -48,6 +52,13 @@ class CatalogueView:
         """The item in every version that a clinic may have seen at `at`, newest first; empty if in none."""
         found = (_item(each.catalogue, contract, item_id) for each in self._possible(contract, at))
         return tuple(item for item in found if item)
+
+    def may_have_seen_unread(self, contract: str, at: datetime) -> bool:
+        """Whether the clinic may have seen at `at` a version that cannot be read."""
+        found = (each.catalogue.find_contract(contract) for each in self.versions)
+        own = [timedelta(seconds=each.cache_lifetime) for each in found if each and each.cache_lifetime is not None]
+        lifetime = max(self.cache_lifetime, *own) if own else self.cache_lifetime
+        return any(until > at - lifetime for until in self.unread)
 
     def status(self, contract: str, item: Item, at: datetime) -> Status:
         """Whether the item was available, delayed or stopped at `at`, by the newest version's notices."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from lab_agent.domain.received import Link, subject_key
 from lab_agent.domain.systems import SystemMatch
 from lab_agent.rules.case import Case, coding_of
+from lab_agent.rules.catalogue_view import CatalogueView
 from lab_agent.rules.rule import Problem, Rule, Severity
 
 _TYPES = {"subject": "Patient", "specimen": "Specimen", "basedOn": "ProcedureRequest"}
@@ -140,6 +141,13 @@ def _catalogue_readable(case: Case) -> Iterator[Problem]:
     contract = case.contract()
     if case.catalogue is None or (contract is not None and not case.catalogue.offers(contract)):
         yield Problem("catalogue", values={"contract": contract or "?"})
+    elif contract is not None and _may_be_of_an_unread_one(case, case.catalogue, contract):
+        yield Problem("a catalogue version of that time, which cannot be read", values={"contract": contract})
+
+
+def _may_be_of_an_unread_one(case: Case, catalogue: CatalogueView, contract: str) -> bool:
+    unknown = (request for _, request in case.lines() if not case.items(request))
+    return any(catalogue.may_have_seen_unread(contract, case.ordered_at(request)) for request in unknown)
 
 
 def _one_patient(case: Case) -> Iterator[Problem]:

@@ -19,11 +19,14 @@ class MemoryCatalogues:
         self._shelf = shelf
 
     def add(self, version: CatalogueVersion) -> bool:
-        """Put a version in force. False where the version in force is the same."""
-        newest = self.newest()
-        if newest is not None and newest.version == version.version:
-            return False
-        self._shelf.catalogues.append(version)
+        """Put a version in force, and heal damaged copies of it. False where nothing was to do."""
+        kept = self._shelf.catalogues
+        damaged = [at for at, each in enumerate(kept) if each.version == version.version and each.content != version.content]
+        for at in damaged:
+            kept[at] = replace(kept[at], content=version.content)
+        if kept and kept[-1].version == version.version:
+            return bool(damaged)
+        kept.append(version)
         return True
 
     def newest(self) -> CatalogueVersion | None:

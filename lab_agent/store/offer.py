@@ -21,12 +21,14 @@ class SqlCatalogues:
         self._connection = connection
 
     def add(self, version: CatalogueVersion) -> bool:
-        """Put a version in force. False, and nothing is written, where the version in force is the same."""
+        """Put a version in force, and heal damaged copies of it. False where nothing was to do."""
         if self._connection.dialect.name == "postgresql":  # two importers at once: the second sees what the first wrote
             self._connection.execute(text("LOCK TABLE catalogues IN SHARE ROW EXCLUSIVE MODE"))
+        damaged = (catalogues.c.version == version.version) & (catalogues.c.content != version.content)
+        healed = self._connection.execute(update(catalogues).where(damaged).values(content=version.content)).rowcount
         newest = select(catalogues.c.version).order_by(catalogues.c.number.desc()).limit(1)
         if self._connection.scalar(newest) == version.version:
-            return False
+            return healed > 0
         self._connection.execute(insert(catalogues).values(**to_values(version)))
         return True
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import zlib
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from lab_agent.catalogue import load
 from lab_agent.catalogue.load import read
 from lab_agent.catalogue.turnaround import Available, Stopped
+from lab_agent.catalogues import keeping
 from lab_agent.catalogues import shelf as shelf_module
-from lab_agent.catalogues.keeping import put_in_force, take_from
+from lab_agent.catalogues.fallback import newest_readable
+from lab_agent.catalogues.keeping import put_in_force, take_from, touch
 from lab_agent.catalogues.notices import Announcement, announce
 from lab_agent.catalogues.packed import pack, unpack
 from lab_agent.catalogues.reach import Reach
@@ -22,6 +27,7 @@ from lab_agent.catalogues.shelf import CatalogueShelf
 from lab_agent.domain.ids import OrderKey, ResourceId
 from lab_agent.domain.journal import OrderRecord
 from lab_agent.domain.lifecycle import OrderState
+from lab_agent.errors import CatalogueError
 from lab_agent.settings.retention import RetentionSettings
 from lab_agent.steps.housekeeping import Housekeeping
 from lab_agent.store.memory import MemoryStore
@@ -140,6 +146,129 @@ def test_tables_are_packed_without_loss() -> None:
     for name, table in tables.items():
         cells = [{key: text for key, text in row.cells.items() if text} for row in table.rows]
         assert [{key: text for key, text in row.cells.items() if text} for row in again[name].rows] == cells
+
+
+async def damage(store: MemoryStore, place: int) -> None:
+    def work(uow: Any) -> None:
+        kept = uow.catalogues._shelf.catalogues
+        kept[place] = replace(kept[place], content=b"damaged")
+        touch(uow)
+        uow.commit()
+
+    await store.run(work)
+
+
+async def open_alerts(store: MemoryStore) -> list[str]:
+    found = await store.run(lambda uow: uow.catalogues._shelf.alerts)  # type: ignore[attr-defined]
+    return [each.key for each in found if each.closed_at is None]
+
+
+async def test_while_the_one_in_force_cannot_be_read_nothing_is_judged_by_an_older_one(folder: Path) -> None:
+    store, clock = MemoryStore(), Clock()
+    await _versions(folder, store, clock, 2, 1)
+    await damage(store, -1)
+    shelf = CatalogueShelf(store, None, REACH, clock)
+    with capture_logs() as lines:
+        for _ in range(2):
+            await shelf.reload()
+            await store.run(_touched)
+    assert shelf.view() is None
+    assert await open_alerts(store) == ["catalogue.unreadable"]
+    assert [each["action"] for each in lines] == ["catalogue_unreadable"]
+    await put_in_force(store, read(folder), origin="x", by=None, now=clock.at)
+    await shelf.reload()
+    view = shelf.view()
+    assert view is not None
+    assert [each.until for each in view.versions] == [None, clock.at - DAY]
+    assert await open_alerts(store) == []
+
+
+async def test_what_was_read_is_used_while_its_bytes_are_damaged_and_that_is_told(folder: Path) -> None:
+    store, clock = MemoryStore(), Clock()
+    await _versions(folder, store, clock, 2, 1)
+    shelf = CatalogueShelf(store, None, REACH, clock)
+    await shelf.reload()
+    before = shelf.view()
+    await damage(store, -1)
+    await shelf.reload()
+    assert shelf.view() == before
+    assert await open_alerts(store) == ["catalogue.unreadable"]
+
+
+async def test_an_older_version_that_cannot_be_read_is_left_out_and_said_once(folder: Path) -> None:
+    store, clock = MemoryStore(), Clock()
+    await _versions(folder, store, clock, 3, 2, 1)
+    await damage(store, 1)
+    shelf = CatalogueShelf(store, None, REACH, clock)
+    with capture_logs() as lines:
+        for _ in range(2):
+            await shelf.reload()
+            await store.run(_touched)
+    view = shelf.view()
+    assert view is not None
+    assert len(view.versions) == 2
+    assert view.unread == (clock.at - DAY,)
+    assert [each["action"] for each in lines].count("catalogue_invalid") == 1
+    assert await open_alerts(store) == []
+
+
+async def test_a_source_that_fails_as_nobody_thought_keeps_what_is_known(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, clock = MemoryStore(), Clock()
+    shelf = CatalogueShelf(store, folder, REACH, clock)
+    await shelf.reload()
+    before = shelf.view()
+
+    def fail(_tables: object, _version: str) -> None:
+        raise RecursionError
+
+    without(folder, "001.002")
+    monkeypatch.setattr(keeping, "assemble", fail)
+    with capture_logs() as lines:
+        await shelf.reload()
+    assert shelf.view() == before
+    assert [each["action"] for each in lines] == ["catalogue_invalid"]
+    assert "RecursionError" in lines[0]["reason"]
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), PermissionError(13, "Permission denied")])
+async def test_a_stored_version_that_this_program_fails_to_read_is_unreadable(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    store, clock = MemoryStore(), Clock()
+    await _versions(folder, store, clock, 1)
+
+    def fail(_tables: object, _version: str) -> None:
+        raise error
+
+    monkeypatch.setattr(keeping, "assemble", fail)
+    with pytest.raises(CatalogueError, match="cannot be read"):
+        await newest_readable(store)
+
+
+async def test_a_folder_heals_its_own_version_and_undoes_no_import(folder: Path) -> None:
+    store, clock = MemoryStore(), Clock()
+    assert await take_from(store, folder, now=clock.at) is True
+    await damage(store, -1)
+    assert await take_from(store, folder, now=clock.at + DAY) is True
+    assert await take_from(store, folder, now=clock.at + DAY) is False
+    (healed,) = await store.run(lambda uow: uow.catalogues.in_force_since(clock.at))
+    assert (healed.since, healed.content) == (clock.at, pack(read(folder)))
+    tables = read(folder)
+    without(folder, "001.002")
+    await put_in_force(store, read(folder), origin="by command", by="anna", now=clock.at + DAY)
+    load.write(folder, tables)
+    await damage(store, -1)
+    assert await take_from(store, folder, now=clock.at + DAY) is False
+
+
+def test_cells_that_are_no_text_are_damage() -> None:
+    with pytest.raises(CatalogueError, match="cannot be read"):
+        unpack(zlib.compress(b'{"items": {"columns": ["item"], "rows": [[1]]}}'))
+
+
+def _touched(uow: Any) -> None:
+    touch(uow)
+    uow.commit()
 
 
 # --- how far back -----------------------------------------------------------------------------------------------------------

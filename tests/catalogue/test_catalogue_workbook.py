@@ -6,7 +6,7 @@ import csv
 import shutil
 import time
 import zipfile
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,11 @@ import openpyxl
 import pytest
 
 from lab_agent.catalogue import load
+from lab_agent.catalogue.cell_text import Odd
 from lab_agent.catalogue.diff import changes
 from lab_agent.catalogue.sheets import SHEETS, Holds, Row, Table
 from lab_agent.catalogue.workbook import READ_ME
-from lab_agent.catalogue.workbook_cells import Odd, shown
+from lab_agent.catalogue.workbook_cells import shown
 from lab_agent.catalogue.workbook_write import write
 from lab_agent.errors import CatalogueError
 
@@ -109,6 +110,11 @@ def test_an_empty_template_offers_nothing_and_is_refused(tmp_path: Path) -> None
         (" x ", "General", Holds.TEXT, "x"),
         (True, "General", Holds.YES, "yes"),
         (False, "General", Holds.YES, "no"),
+        (4.8e30, "0.00", Holds.NUMBER, "4800000000000000000000000000000.00"),
+        (4.8e30, "General", Holds.NUMBER, "4800000000000000000000000000000"),
+        (480, "0." + "0" * 5000, Holds.NUMBER, "480"),
+        (-0.0, "0.00", Holds.NUMBER, "0.00"),
+        ("a_x000D_\nb _x005F_x0041_", "General", Holds.TEXT, "a\nb _x0041_"),
     ],
 )
 def test_a_cell_says_what_a_person_sees(value: Any, number_format: str, holds: Holds, text: str) -> None:
@@ -123,6 +129,11 @@ def test_a_cell_says_what_a_person_sees(value: Any, number_format: str, holds: H
         (date(2026, 1, 2), "d", Holds.NUMBER, "holds a date"),
         (None, "f", Holds.NUMBER, "holds a formula without a value"),
         ("#REF!", "e", Holds.NUMBER, "holds the error #REF!"),
+        (float("inf"), "n", Holds.NUMBER, "holds a number beyond all bounds"),
+        (10**60, "n", Holds.NUMBER, "holds a number beyond all bounds"),
+        (timedelta(hours=25), "d", Holds.NUMBER, "holds a duration"),
+        (datetime(1, 1, 1), "d", Holds.MOMENT, "holds the year 1"),  # noqa: DTZ001 - as above
+        (480, "?", Holds.NUMBER, "has a format that the workbook does not define"),
     ],
 )
 def test_what_can_no_longer_be_told_is_a_problem(value: Any, kind: str, holds: Holds, said: str) -> None:
@@ -163,6 +174,50 @@ def test_formulas_give_the_values_that_were_kept_with_them(book: Path) -> None:
                 )
             new.writestr(name, content)
     assert load.version(load.read(whole)) == load.version(load.read(SAMPLE))
+
+
+def damaged(book: Path, sheet: str, old: bytes, new: bytes) -> Path:
+    """The workbook, with this replaced in the XML of a sheet."""
+    page = f"xl/worksheets/sheet{2 + [sheet.name for sheet in SHEETS].index(sheet)}.xml"
+    path = book.with_name("damaged.xlsx")
+    with zipfile.ZipFile(book) as whole, zipfile.ZipFile(path, "w") as file:
+        for name in whole.namelist():
+            content = whole.read(name)
+            if name == page:
+                assert old in content
+                content = content.replace(old, new, 1)
+            file.writestr(name, content)
+    return path
+
+
+def test_numbers_beyond_reason_are_named(book: Path) -> None:
+    change(book, "contract_items", "C2", 4.8e30, "0.00")
+    change(book, "requirements", "O2", f"{'6' * 4400} = Venepuncture")
+    found = problems(book)
+    assert len(found) == 2
+    assert found[0].startswith("requirements row 2, column time_points: '6666")
+    assert found[1].startswith("contract_items row 2, column price: '4800000000000000000000000000000.00' is not a number from 0")
+    assert all(len(each) < 300 for each in found)
+
+
+def test_a_format_that_is_not_there_is_named(book: Path) -> None:
+    found = problems(damaged(book, "contract_items", b'<c r="C2" s="', b'<c r="C2" s="99'))
+    assert found == [
+        "contract_items row 2, column price: has a format that the workbook does not define — format the cell again",
+    ]
+
+
+def test_a_file_that_breaks_within_a_sheet_names_it(book: Path) -> None:
+    path = damaged(book, "items", b'<c r="A2"', b'<c r="A2!"')
+    assert problems(path) == [
+        f"{path}: is not an XLSX workbook that can be read (sheet items) — save it as an Excel workbook (.xlsx)"
+    ]
+    assert "(sheet items)" in problems(damaged(book, "items", b'<row r="3"', b'<row r="999999999999"'))[0]
+
+
+def test_rows_beyond_a_wrong_size_are_read(book: Path) -> None:
+    path = damaged(book, "contract_items", b'<dimension ref="A1:', b'<dimension ref="A1:B2" /><odd was="')
+    assert load.version(load.read(path)) == load.version(load.read(SAMPLE))
 
 
 def test_strange_sheets_and_missing_ones(book: Path) -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import openpyxl
@@ -119,6 +123,71 @@ def test_what_cannot_be_announced(run, words, said):
     done = run("eta", *words)
     assert done.code == 1
     assert said in done.err
+
+
+# --- a stored catalogue that cannot be read ---------------------------------------------------------------------------------
+
+
+def flip(lab, which="number = (SELECT max(number) FROM catalogues)"):
+    """Flip two bytes, as a bad disk does."""
+    with closing(sqlite3.connect(lab.folder / "lab.db")) as db, db:
+        for number, content in db.execute(f"SELECT number, content FROM catalogues WHERE {which}").fetchall():
+            broken = bytearray(content)
+            broken[20] ^= 0xFF
+            broken[len(broken) // 2] ^= 0xFF
+            db.execute("UPDATE catalogues SET content = ? WHERE number = ?", (bytes(broken), number))
+
+
+@pytest.fixture
+def two(run, tmp_path):
+    """Two versions in the store; the folder of the second."""
+    take_sample(run)
+    new = shutil.copytree(CATALOGUE, tmp_path / "new")
+    prices = new / "contract_items.csv"
+    prices.write_text(prices.read_text().replace("480.00", "500.50"))
+    assert run("catalogue", "import", "new", "--yes").code == 0
+    return "new"
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_an_import_heals(run, lab, two, same):
+    source = two if same else str(CATALOGUE)
+    flip(lab)
+    done = run("catalogue", "import", source, "--yes")
+    assert done.code == 0, done.err
+    assert "The catalogue in force cannot be read; everything counts as new." in done.out
+    assert "in force already" in run("catalogue", "import", source).out
+    assert run("catalogue", "export", "healed").code == 0
+    assert load(lab.folder / "healed").version == load(lab.folder / source).version
+    assert len(lab.write(lambda uow: uow.catalogues.in_force_since(datetime(2000, 1, 1, tzinfo=UTC)))) == (2 if same else 3)
+
+
+def test_diff_and_export_say_that_it_cannot_be_read(run, lab, two, tmp_path):
+    flip(lab)
+    assert "cannot be read; everything counts as new" in run("catalogue", "diff", two).out
+    as_json = run("catalogue", "diff", two, "--json")
+    assert (as_json.json(), "everything counts as new" in as_json.err) == ([], True)
+    done = run("catalogue", "export", "older")
+    assert done.code == 0
+    assert "this is an older one, version" in done.err
+    assert load(tmp_path / "older").version == load(CATALOGUE).version
+    flip(lab, "number = 1")
+    assert "import it again" in run("catalogue", "export", "none").err
+
+
+def test_a_test_is_stopped_while_the_catalogue_cannot_be_read(run, lab, two):
+    flip(lab)
+    done = run("eta", "stop", "001.001", "--until", "3d", "--json")
+    assert done.json()["item"] == "001.001"
+    assert "were looked up in the one before it" in done.err
+    assert "did you mean" in run("eta", "stop", "001.0011", "--until", "3d").err
+    flip(lab, "number = 1")
+    done = run("eta", "delay", "whatever", "--hours", "2", "--until", "3d")
+    assert done.code == 0
+    assert "were not checked" in done.err
+    assert [each["item"] for each in run("eta", "list", "--json").json()] == ["001.001", "whatever"]
+    assert run("eta", "clear", "001.001").code == 0
+    assert run("eta", "clear", "whatever").code == 0
 
 
 def test_a_basket_explains_itself(run, tmp_path):

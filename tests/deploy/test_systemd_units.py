@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from lab_agent.connections import FILES
+
 ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "systemd"
 NAMES = ("lab-agent", "lab-api")
@@ -77,6 +79,12 @@ def test_a_unit_waits_longer_than_the_program_takes_to_end(name: str):
     waits = int(re.search(r"^TimeoutStopSec=(\d+)$", text, flags=re.MULTILINE)[1])  # type: ignore[index]
     drain = WorkerSettings().drain_timeout + 10 if name == "lab-agent" else ApiSettings().drain
     assert waits > drain
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_unit_gives_the_files_that_the_connections_are_reckoned_with(name: str):
+    text = (UNITS / f"{name}.service").read_text()
+    assert int(re.search(r"^LimitNOFILE=(\d+)$", text, flags=re.MULTILINE)[1]) == FILES  # type: ignore[index]
 
 
 def free_port() -> int:

@@ -138,6 +138,38 @@ async def test_what_is_no_basket(api: httpx.AsyncClient, body: bytes) -> None:
     assert outcome(response, 404 if b"1e999" in body else 400)
 
 
+@pytest.mark.parametrize("body", [b'"\\ud800"', b'{"contract":"\\uDC00x"}', b'{"a":"\\ud800\\ud800"}', b'{"\\ud83d":1}'])
+async def test_half_a_surrogate_pair_is_called_that(api: httpx.AsyncClient, body: bytes) -> None:
+    (issue,) = outcome(await api.post("preanalytics", content=body), 400)
+    assert "half of a character" in issue["diagnostics"]
+    assert "truncated" not in issue["diagnostics"]
+
+
+@pytest.mark.parametrize("body", [b'{"contract":"\\ud83d\\ude00"', b'{"contract":"\\ud8', b'{"a":"\\\\ud800"'])
+async def test_what_is_cut_off_is_not_called_half_a_pair(api: httpx.AsyncClient, body: bytes) -> None:
+    (issue,) = outcome(await api.post("preanalytics", content=body), 400)
+    assert "half of a character" not in issue["diagnostics"]
+
+
+async def test_a_byte_order_mark_is_passed_over(api: httpx.AsyncClient) -> None:
+    plain = await api.post("preanalytics", json=BASKET)
+    marked = await api.post("preanalytics", content=b"\xef\xbb\xbf" + plain.request.content)
+    assert (marked.status_code, marked.content) == (200, plain.content)
+    assert outcome(await api.post("preanalytics", content=b"\xef\xbb\xbf"), 400)
+
+
+@pytest.mark.parametrize("code", ["13", "13.0", "13.00", '"13"', '"13.0"', "[13.0]"])
+async def test_a_specimen_code_may_have_empty_decimals(api: httpx.AsyncClient, shelf: Shelf, code: str) -> None:
+    contract = shelf.served.catalogue.contract("C-100")
+    item = next(each for each in contract.items.values() if len(each.options) == 1)
+    code = code.replace("13", item.options[0].specimen_code)
+    body = f'{{"contract":"C-100","analyticsrequests":[{{"id":"{item.id}","specimen_code":{code}}}]}}'
+    response = await api.post("preanalytics", content=body)
+    assert response.status_code == 200, response.text
+    wrong = await api.post("preanalytics", content=body.replace(code, "13.5"))
+    assert "'13.5'" in outcome(wrong, 422 if wrong.status_code == 422 else 400)[0]["diagnostics"]
+
+
 async def test_limits(api: httpx.AsyncClient) -> None:
     assert outcome(await api.post("preanalytics", content=b" " * 20_001), 413)
 

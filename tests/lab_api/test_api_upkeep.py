@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from lab_agent.catalogue.load import read
-from lab_agent.catalogues.keeping import put_in_force
+from lab_agent.catalogue.load import read, version
+from lab_agent.catalogues import keeping
+from lab_agent.catalogues.fallback import Watchman
+from lab_agent.catalogues.keeping import catalogue_of, put_in_force
+from lab_agent.catalogues.notices import Announcement, announce, doubt
+from lab_agent.domain.journal import Alert
 from lab_agent.domain.offer import CatalogueVersion
-from lab_agent.errors import CatalogueError, StoreUnreachableError
+from lab_agent.errors import CatalogueError, Problem, StoreUnreachableError
 from lab_agent.settings.api import ApiSettings
 from lab_agent.store.memory import MemoryStore
 from lab_agent.worker.worker import SideTaskDied
@@ -97,8 +103,139 @@ async def test_a_version_that_cannot_be_read_leaves_the_old_one(folder: Path, cl
     await store.run(damage)
     assert await upkeep.refresh() is True
     assert shelf.served.catalogue.version == before
+    again = await Upkeep(store, None, clock).open()  # a start falls back to the newest that can be read
+    assert again.served.catalogue.version == before
+
+
+async def damage_newest(store: MemoryStore, content: bytes = b"damaged", *, older: bool = False) -> None:
+    def work(uow: Any) -> None:
+        kept = uow.catalogues._shelf.catalogues
+        for at in range(len(kept)) if older else (len(kept) - 1,):
+            kept[at] = replace(kept[at], content=content)
+        uow.commit()
+
+    await store.run(work)
+
+
+async def open_alerts(store: MemoryStore) -> list[str]:
+    found: list[Alert] = await store.run(lambda uow: uow.catalogues._shelf.alerts)  # type: ignore[attr-defined]
+    return [each.key for each in found if each.closed_at is None]
+
+
+async def second_version(store: MemoryStore, folder: Path, clock: Any) -> None:
+    prices = folder / "contract_items.csv"
+    prices.write_text(prices.read_text().replace("480.00", "512.30"))
+    await put_in_force(store, read(folder), origin="x", by=None, now=clock.now + timedelta(minutes=1), over=folder)
+    clock.now += timedelta(hours=1)
+
+
+async def test_a_start_falls_back_with_one_alert_that_ends_when_it_is_healed(folder: Path, clock: Any, tmp_path: Path) -> None:
+    store = Trouble()
+    await put_in_force(store, read(folder), origin="x", by=None, now=clock.now)
+    first = await store.run(lambda uow: uow.catalogues.newest())
+    await second_version(store, folder, clock)
+    await damage_newest(store)
+    with capture_logs() as lines:
+        upkeep = Upkeep(store, None, clock)
+        shelf = await upkeep.open()
+        await upkeep.refresh()
+        said = Announcement(item="001.001", start=clock.now, end=clock.now + timedelta(days=1))
+        await announce(store, said, by=None, now=clock.now)
+        assert await upkeep.refresh() is True
+    assert first is not None
+    assert shelf.served.catalogue.version == first.version
+    assert [each["action"] for each in lines].count("catalogue_unreadable") == 1
+    assert await open_alerts(store) == ["catalogue.unreadable"]
+    assert b"stopped" in shelf.served.eta(shelf.served.catalogue.contracts["C-100"], clock.now).plain
+    await put_in_force(store, read(folder), origin="x", by=None, now=clock.now)
+    assert await open_alerts(store) == []
+    with capture_logs() as lines:
+        assert await upkeep.refresh() is True
+    assert shelf.served.catalogue.version != first.version
+    assert "catalogue_readable" in [each["action"] for each in lines]
+    assert b"stopped" in shelf.served.eta(shelf.served.catalogue.contracts["C-100"], clock.now).plain
+
+
+@pytest.mark.parametrize("same", [True, False])
+async def test_what_was_served_meanwhile_was_in_force(folder: Path, clock: Any, *, same: bool) -> None:
+    store = Trouble()
+    tables = read(folder)
+    await put_in_force(store, tables, origin="x", by=None, now=clock.now)
+    await second_version(store, folder, clock)
+    await damage_newest(store)
+    began = clock.now
+    for _ in range(2):
+        await Upkeep(store, None, clock).open()
+        clock.now += timedelta(hours=1)
+    assert await put_in_force(store, read(folder) if same else tables, origin="x", by=None, now=clock.now) is True
+    kept = await store.run(lambda uow: uow.catalogues.in_force_since(began - timedelta(days=9)))
+    versions = [each.version for each in reversed(kept)]
+    first, second = version(tables), version(read(folder))
+    assert versions == ([first, second, first, second] if same else [first, second, first])
+    assert kept[1 if same else 0].since == began
+    assert not await store.run(lambda uow: uow.book.noted("catalogue.served_instead"))
+    assert await put_in_force(store, read(folder), origin="x", by=None, now=clock.now) is not same
+
+
+async def test_a_folder_of_the_same_content_heals_at_the_start(folder: Path, clock: Any) -> None:
+    store = Trouble()
+    await Upkeep(store, folder, clock).open()
+    await damage_newest(store)
+    shelf = await Upkeep(store, folder, clock).open()
+    newest = await store.run(lambda uow: uow.catalogues.newest())
+    assert newest is not None
+    assert catalogue_of(newest).version == shelf.served.catalogue.version
+    assert await open_alerts(store) == []
+
+
+async def test_a_notice_reaches_an_api_that_runs_while_nothing_stored_can_be_read(folder: Path, clock: Any) -> None:
+    store = Trouble()
+    upkeep = Upkeep(store, None, clock)
+    await put_in_force(store, read(folder), origin="x", by=None, now=clock.now)
+    shelf = await upkeep.open()
+    await damage_newest(store, older=True)
+    assert await doubt(store) is not None
+    said = Announcement(item="001.001", start=clock.now, end=clock.now + timedelta(days=1))
+    await announce(store, said, by=None, now=clock.now)
+    assert await upkeep.refresh() is True
+    assert b"stopped" in shelf.served.eta(shelf.served.catalogue.contracts["C-100"], clock.now).plain
+    assert await open_alerts(store) == ["catalogue.unreadable"]
     with pytest.raises(CatalogueError, match="cannot be read"):
         await Upkeep(store, None, clock).open()
+
+
+async def test_a_source_that_fails_as_nobody_thought_leaves_the_old_one(
+    folder: Path, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Trouble()
+    upkeep = Upkeep(store, folder, clock)
+    shelf = await upkeep.open()
+    before = shelf.served.catalogue.version
+
+    def fail(_source: Path) -> None:
+        raise KeyError("a fault of ours")
+
+    monkeypatch.setattr(keeping, "read", fail)
+    with capture_logs() as lines:
+        await upkeep.reload()
+    assert [each["action"] for each in lines] == ["catalogue.refused"]
+    assert "KeyError" in lines[0]["reason"]
+    assert shelf.served.catalogue.version == before
+    assert (await Upkeep(store, folder, clock).open()).served.catalogue.version == before
+
+
+async def test_an_alert_that_a_store_does_not_take_is_told_later(folder: Path, clock: Any) -> None:
+    store = Trouble()
+    watchman = Watchman(store, clock)
+    broken = CatalogueError((Problem("store", "x"),))
+    store.error = StoreUnreachableError("away")
+    with capture_logs() as lines:
+        await watchman.tell("v", broken)
+        await watchman.tell("v", broken)
+        store.error = None
+        await watchman.tell("v", broken)
+    assert [each["action"] for each in lines] == ["catalogue_unreadable", "catalogue_away"]
+    assert await open_alerts(store) == ["catalogue.unreadable"]
 
 
 async def test_a_store_that_goes_and_comes_is_said_once_each() -> None:

@@ -54,6 +54,22 @@ def test_a_new_test_may_be_ordered_before_the_clock_says_so(wire: Any, judged: A
     assert judged(wire, catalogue=view).findings() == ()
 
 
+@pytest.mark.parametrize(
+    ("ended", "lifetime", "found"),
+    [
+        (ORDERED - 23 * HOUR, None, {"order.catalogue": "hold", "line.item": "refuse"}),
+        (ORDERED - 25 * HOUR, None, {"line.item": "refuse"}),
+        (ORDERED - 25 * HOUR, 26 * 3600, {"order.catalogue": "hold", "line.item": "refuse"}),
+    ],
+)
+def test_a_test_that_an_unread_version_may_have_offered_holds(
+    wire: Any, judged: Any, rules_of: Any, catalogue: Catalogue, ended: datetime, lifetime: int | None, found: dict[str, str]
+) -> None:
+    view = CatalogueView((InForce(_without(catalogue, "001.001", cache_lifetime=lifetime)),), unread=(ended,))
+    assert rules_of(judged(wire, catalogue=view)) == found
+    assert judged(wire, catalogue=CatalogueView((InForce(catalogue),), unread=(ended,))).findings() == ()
+
+
 def test_what_any_version_allows_is_allowed(wire: Any, judged: Any, catalogue: Catalogue) -> None:
     contract = catalogue.contract("C-100")
     changed = replace(contract.items["001.001"], options=contract.items["002.001"].options)

@@ -31,6 +31,17 @@ async def test_versions_by_the_time_that_they_were_in_force(do, make):
         assert await do(lambda uow, hours=hours: uow.catalogues.in_force_since(make.now + hours * HOUR)) == wanted
 
 
+async def test_damaged_bytes_are_replaced_and_nothing_else_of_their_row(do, make):
+    a, b = version(make, "a", 0), version(make, "b", 2)
+    for each in (replace(a, content=b"damaged"), b, replace(a, since=make.now + 4 * HOUR, content=b"too")):
+        assert await do(lambda uow, each=each: uow.catalogues.add(each)) is True
+    again = replace(a, since=make.now + 9 * HOUR, origin="y", by=None)
+    assert await do(lambda uow: uow.catalogues.add(again)) is True
+    assert await do(lambda uow: uow.catalogues.add(again)) is False
+    kept = await do(lambda uow: uow.catalogues.in_force_since(make.now))
+    assert kept == (replace(a, since=make.now + 4 * HOUR), b, a)
+
+
 async def test_notices_end_by_time_or_by_hand(do, make):
     def notice(key, **change):
         start = EtaNotice(key=key, item="1", contract=None, start=make.now, end=make.now + 4 * HOUR, made_at=make.now)
