@@ -49,6 +49,7 @@ from lab_agent.steps.poll import Poll
 from lab_agent.steps.reconcile import Reconcile
 from lab_agent.steps.tasks import TaskUpdates
 from lab_agent.steps.verdict import VerdictPolicy
+from lab_agent.steps.waiting import Waiting
 from lab_agent.store.migrate import check_schema
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.store.views import SqlViews
@@ -61,6 +62,7 @@ from lab_agent.worker.ticks import Ticks
 from lab_agent.worker.worker import Worker
 
 HOUSEKEEPING_EVERY = 3600.0
+WAITING_EVERY = 30.0
 
 
 class SystemClock:
@@ -275,6 +277,7 @@ def make_worker(
             settings.worker.reconcile_interval,
             Reconcile(parts.exchange, store, clock, late_lines(parts)).run,
         ),
+        "waiting": (WAITING_EVERY, Waiting(store, clock).run),
         "housekeeping": (HOUSEKEEPING_EVERY, Housekeeping(store, clock, settings.retention, reach(settings).since).run),
     }
     if observe:

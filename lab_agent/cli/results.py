@@ -54,7 +54,7 @@ def show(result: Key, config: Config = None, as_json: AsJson = False) -> None:
     report, history = with_store(config, work)
     if report is None:
         raise StoreError(f"There is no result {result}; `lab-agent results list` shows them.")
-    fields = {**plain(report), "next": result_desk.what_to_do(report.state)}
+    fields = {**plain(report), "next": result_desk.what_to_do(report.state, report.reason)}
     content = exact_json.loads(report.body)
     if as_json:
         show_exact({**fields, "history": plain(history), "content": content})

@@ -64,7 +64,7 @@ def load_message(data: bytes, *, time_zone: tzinfo | None = None) -> LabMessage:
     `DataInvalidError`, naming every bad field; also for a key that is there twice.
     """
     target, tree = _message(_object(data, exact_json.loads_strictly))
-    return read_as(target, tree, rules=message_rules(target, tree), time_zone=time_zone)
+    return read_as(target, tree, rules=message_rules(target, tree, time_zone), time_zone=time_zone)
 
 
 def load_kept(data: bytes) -> LabMessage:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from datetime import tzinfo
 from typing import Any
 
 from lab_agent.codec.problems import Found
 from lab_agent.codec.texts import text_rules
+from lab_agent.codec.values import value_rules
 from lab_agent.domain.order import SCHEMA_VERSION
 from lab_agent.domain.results import LabReceipt, LabRefusal, ReportedObservation
 
@@ -37,9 +39,9 @@ def order_rules(tree: Mapping[str, Any]) -> list[Found]:
     return []
 
 
-def message_rules(kind: type[Any], tree: Mapping[str, Any]) -> list[Found]:
-    """Say what is wrong with a report, a refusal or a receipt beyond its fields."""
-    rules = _refusal(tree) if kind is LabRefusal else _receipt(tree) if kind is LabReceipt else _report(tree)
+def message_rules(kind: type[Any], tree: Mapping[str, Any], zone: tzinfo | None = None) -> list[Found]:
+    """Say what is wrong with a report, a refusal or a receipt beyond its fields; `zone` is meant where a time has none."""
+    rules = _refusal(tree) if kind is LabRefusal else _receipt(tree) if kind is LabReceipt else _report(tree, zone)
     return [*rules, *_everywhere(tree, ())]
 
 
@@ -63,7 +65,7 @@ def _receipt(tree: Mapping[str, Any]) -> Iterator[Found]:
             yield Found(("accessions", index, "number"), "is empty", "give the laboratory's number")
 
 
-def _report(tree: Mapping[str, Any]) -> Iterator[Found]:
+def _report(tree: Mapping[str, Any], zone: tzinfo | None) -> Iterator[Found]:
     if not any(tree.get(name) for name in ("order", "lines", "accession", "barcode")):
         yield Found((), "names no order", "give at least one of order, lines, accession and barcode")
     if tree.get("report_id") == "":
@@ -74,6 +76,7 @@ def _report(tree: Mapping[str, Any]) -> Iterator[Found]:
         yield Found(("version",), what, f"write a whole number from 0 to {HIGHEST_VERSION}")
     for index, observation in _entries(tree, "observations"):
         yield from _observation(observation, ("observations", index))
+        yield from value_rules(observation, ("observations", index), zone)
     for index, document in _entries(tree, "documents"):
         yield from _one_of(document, SOURCES, ("documents", index))
     yield from _reasons(tree)

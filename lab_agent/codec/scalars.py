@@ -33,7 +33,8 @@ def wrong(what: str, mend: str) -> PydanticCustomError:
     return PydanticCustomError("value", "{what}", {"what": what, "mend": mend})
 
 
-def _decimal(value: Any) -> Decimal:
+def number(value: Any) -> Decimal:
+    """Read a decimal number. Raises `PydanticCustomError`."""
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         try:
             value = Decimal(value)
@@ -58,17 +59,21 @@ def _integer(value: Any) -> int:
 
 
 def _when(value: Any, info: ValidationInfo) -> datetime:
+    return moment(value, (info.context or {}).get("time_zone"))
+
+
+def moment(value: Any, zone: tzinfo | None) -> datetime:
+    """Read a date and time; `zone` is meant where it has none. Raises `PydanticCustomError`."""
     mend = "write it as 2024-05-17T08:30:00+03:00"
-    moment: datetime = _iso(value, _WHEN, datetime.fromisoformat, "is not a date and time", mend)
-    zone: tzinfo | None = (info.context or {}).get("time_zone")
-    if moment.tzinfo is None and zone is None:
+    read: datetime = _iso(value, _WHEN, datetime.fromisoformat, "is not a date and time", mend)
+    if read.tzinfo is None and zone is None:
         raise wrong("is a time without a zone", f"add the offset from UTC: {mend}")
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=zone)
+    read = read if read.tzinfo else read.replace(tzinfo=zone)
     try:
-        moment.astimezone(UTC)
+        read.astimezone(UTC)
     except OverflowError:
         raise wrong("is a time out of all measure", mend) from None
-    return moment
+    return read
 
 
 def _iso(value: Any, shape: re.Pattern[str], parse: Any, what: str, mend: str) -> Any:
@@ -105,7 +110,7 @@ def _branch(value: Any) -> str | None:
 
 
 def _number(value: Any) -> int | Decimal:
-    return value if isinstance(value, int) else _decimal(value)
+    return value if isinstance(value, int) else number(value)
 
 
 SCALARS: Mapping[Any, Any] = {
@@ -113,7 +118,7 @@ SCALARS: Mapping[Any, Any] = {
     bool: StrictBool,
     int: Annotated[int, BeforeValidator(_integer)],
     Decimal: Annotated[
-        Decimal, BeforeValidator(_decimal), WithJsonSchema({"type": ["number", "string"], "pattern": f"^{_NUMBER.pattern}$"})
+        Decimal, BeforeValidator(number), WithJsonSchema({"type": ["number", "string"], "pattern": f"^{_NUMBER.pattern}$"})
     ],
     datetime: Annotated[datetime, BeforeValidator(_when)],
     date: Annotated[date, BeforeValidator(_date)],
@@ -132,10 +137,10 @@ def reader(kind: Any) -> Any:
 
 def answer(coding: Any) -> Any:
     """Give the annotation that reads one answer, told apart by how it is written; `coding` reads a Coding."""
-    number = Annotated[Any, BeforeValidator(_number), WithJsonSchema({"type": "number"})]
+    numeric = Annotated[Any, BeforeValidator(_number), WithJsonSchema({"type": "number"})]
     return Annotated[
         Annotated[StrictBool, Tag(TAG + "bool")]
-        | Annotated[number, Tag(TAG + "number")]
+        | Annotated[numeric, Tag(TAG + "number")]
         | Annotated[StrictStr, Tag(TAG + "text")]
         | Annotated[coding, Tag(TAG + "coding")],
         Discriminator(_branch),

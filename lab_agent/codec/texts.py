@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from lab_agent.codec.problems import Found
 from lab_agent.domain.addresses import ADDRESS_MEND, leads_somewhere
+from lab_agent.domain.media_types import MEDIA_TYPE_MEND, is_media_type
 
 LONGEST_NAME = 200
 """As long as a number that a laboratory system gives an order may be, too."""
@@ -26,6 +27,12 @@ def text_rules(text: str, place: tuple[str | int, ...]) -> Iterator[Found]:
         yield from _name(text, place)
     elif field == "url" and text and not leads_somewhere(text):
         yield Found(place, "is no address that a clinic could open", ADDRESS_MEND)
+    elif field == "content_type" and not is_media_type(text):
+        yield Found(place, "is no media type", MEDIA_TYPE_MEND)
+    elif field == "language" and text.strip() and text.split() != [text]:
+        yield Found(place, "is no code of a language", "write it without white space, such as ru or en-US")
+    elif field == "value_string" and text and not text.strip():
+        yield Found(place, "is blank", "write the value, or leave the observation out")
 
 
 def _name(text: str, place: tuple[str | int, ...]) -> Iterator[Found]:

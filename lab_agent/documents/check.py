@@ -5,6 +5,7 @@ A clinic that gets a page of HTML under the name of a PDF has no result at all: 
 
 from __future__ import annotations
 
+from lab_agent.domain.media_types import BYTES, MEDIA_TYPE_MEND, is_media_type
 from lab_agent.domain.quoting import quoted
 from lab_agent.ports.documents import DocumentFault
 
@@ -23,8 +24,6 @@ _ALIASES = {"text/rtf": "application/rtf", "image/jpg": "image/jpeg", "applicati
 _ZIPPED = ("application/vnd.", "application/epub", "application/x-zip")
 _RECOGNISED = frozenset(kind for _, kind in _SIGNS) | {"text/html"}
 _PDF_WITHIN = 1024
-_BYTES = "application/octet-stream"
-"""What is true of any document whose bytes show nothing that is known here."""
 
 
 def kind_of(content: bytes) -> str | None:
@@ -42,18 +41,20 @@ def kind_of(content: bytes) -> str | None:
 def wrong_with(content: bytes, content_type: str, limit: int) -> DocumentFault | None:
     """What keeps a document from being sent; None for nothing. `limit` is in bytes."""
     if not content:
-        return DocumentFault("is empty")
+        return DocumentFault("is empty", mend="send it with its content, or leave it out")
     if len(content) > limit:
-        return DocumentFault(f"has {len(content)} bytes, more than results.max_document = {limit}")
+        text = f"has {len(content)} bytes, more than results.max_document = {limit}"
+        return DocumentFault(text, mend="send a smaller one, or raise the setting if the service takes it")
     declared = content_type.partition(";")[0].strip().lower()
     declared = _ALIASES.get(declared, declared)
     shown = kind_of(content)
-    if "/" not in declared:
-        return DocumentFault(f"says that it is '{quoted(content_type)}', which is no media type", shown or _BYTES)
+    if not is_media_type(content_type):
+        words = f"says that it is '{quoted(content_type)}', which is no media type"
+        return DocumentFault(words, shown or BYTES, MEDIA_TYPE_MEND)
     if shown == "application/zip" and declared.startswith(_ZIPPED):
         return None
     odd = declared.startswith("text/") and b"\0" in content
     if shown != declared and (odd or declared in _RECOGNISED or shown in {"text/html", "application/pdf"}):
         words = f"says that it is {quoted(declared)}, and is {shown or 'nothing of that kind'}"
-        return DocumentFault(words, shown or _BYTES)
+        return DocumentFault(words, shown or BYTES, f"send the document itself, or release it to go as {shown or BYTES}")
     return None

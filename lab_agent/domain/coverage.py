@@ -14,7 +14,7 @@ from lab_agent.domain.results import LabRefusal, LabReport, ReportStatus
 Codes = Mapping[str, Sequence[LineKey]]
 """Nomenclature codes and laboratory codes of an order → its lines."""
 
-_NOT_SERVED = frozenset({LineState.REQUESTED, LineState.HELD, LineState.REFUSED, LineState.WITHDRAWN})
+_NOT_SERVED = frozenset({LineState.REQUESTED, LineState.HELD, LineState.REFUSED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +22,15 @@ class Coverage:
     """The `lines` that a message is about, those that it `completes`, those not performed with the reason; or a `problem`.
 
     `extra` are items that the order does not have: tests that the laboratory did besides, on the lines that it names
-    (interface: Laboratory-side endpoints).
+    (interface: Laboratory-side endpoints). `withdrawn` are lines that the message is about and that the partner withdrew: they
+    are among `lines` only where there is no other, and never among `completes`.
     """
 
     lines: tuple[LineKey, ...] = ()
     completes: tuple[LineKey, ...] = ()
     not_performed: Mapping[LineKey, str] = field(default_factory=dict)
     extra: tuple[str, ...] = ()
+    withdrawn: tuple[LineKey, ...] = ()
     problem: str | None = None
 
 
@@ -39,16 +41,19 @@ class _UnknownName(LookupError):
 def cover(message: LabReport | LabRefusal, lines: Sequence[LineRecord], codes: Codes) -> Coverage:
     """Say what `message` covers.
 
-    Lines are named by key or by item code; where none is named, all served lines are meant. An item that the order does not have
-    is an extra test, if the report also names a line. A final report completes what it covers, unless it says otherwise, or
-    says that a line was not performed, or states extra tests alone.
+    Lines are named by key or by item code; where none is named, all served lines are meant. The laboratory may have worked on a
+    line before it heard that it was withdrawn: such a line is covered where nothing else is, and else left aside. An item that
+    the order does not have is an extra test, if the report also names a line. A final report completes what it covers, unless it
+    says otherwise, or says that a line was not performed, or states extra tests alone.
     """
     served = {line.key for line in lines if line.state not in _NOT_SERVED}
+    gone = {line.key for line in lines if line.state is LineState.WITHDRAWN}
     everything = tuple(line.key for line in lines if line.key in served)
     try:
         ours, extra = _items(message, lines, codes)
         named = _named(ours, lines, codes)
-        covered = named or everything
+        meant = named or everything
+        covered = tuple(key for key in meant if key not in gone) or meant
         absent = {
             key: entry.reason
             for entry in message.not_performed
@@ -57,11 +62,12 @@ def cover(message: LabReport | LabRefusal, lines: Sequence[LineRecord], codes: C
         completes = _completes(message, covered, lines, codes, only_extra=bool(extra) and set(ours) <= set(_lines(message)))
     except _UnknownName as unknown:
         return Coverage(problem=f"{quoted(str(unknown))} is no line and no item of this order")
-    if gone := [key for key in (*named, *absent) if key not in served]:
-        return Coverage(problem=f"line {gone[0]} did not go to the laboratory, or was withdrawn; nothing is expected for it")
+    if strange := [key for key in (*named, *absent) if key not in served]:
+        return Coverage(problem=f"line {strange[0]} did not go to the laboratory; nothing is expected for it")
     if not covered:
         return Coverage(problem="no line of this order is served; nothing is expected for it")
-    return Coverage(covered, tuple(key for key in completes if key not in absent and key in served), absent, extra)
+    completes = tuple(key for key in completes if key not in absent and key in served - gone)
+    return Coverage(covered, completes, absent, extra, tuple(key for key in (named or covered) if key in gone))
 
 
 def _lines(message: LabReport | LabRefusal) -> tuple[str, ...]:

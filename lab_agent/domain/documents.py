@@ -12,8 +12,18 @@ Change = Callable[[Document], Document]
 
 def documents_of(report: LabReport) -> tuple[Document, ...]:
     """Give the report's own documents, then those of its observations."""
-    attached = (observation.value_attachment for observation in report.observations)
-    return tuple(document for document in (*report.documents, *attached) if document is not None)
+    return tuple(document for _, document in placed_documents(report))
+
+
+def placed_documents(report: LabReport) -> tuple[tuple[str, Document], ...]:
+    """Give the documents of a report in the order of `documents_of`, each with its place, such as `documents[0]`."""
+    own = [(f"documents[{index}]", document) for index, document in enumerate(report.documents)]
+    attached = [
+        (f"observations[{index}].value_attachment", observation.value_attachment)
+        for index, observation in enumerate(report.observations)
+        if observation.value_attachment is not None
+    ]
+    return (*own, *attached)
 
 
 def with_documents(report: LabReport, change: Change) -> LabReport:

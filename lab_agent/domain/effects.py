@@ -6,6 +6,7 @@ All names are made here, so that the same decision taken twice writes one row (l
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
@@ -54,6 +55,11 @@ def match(report: ReportRecord, target: str, now: datetime) -> NewEffect:
         subject=report.key,
         due_at=now,
     )
+
+
+def match_again(report: ReportRecord, target: str, order: OrderKey, now: datetime) -> NewEffect:
+    """Find the order of a report that came before the laboratory's numbers of that `order`."""
+    return replace(match(report, target, now), once=f"match:{report.key}:{order}")
 
 
 def deliver(report: ReportKey, order: OrderKey, now: datetime) -> NewEffect:

@@ -21,9 +21,11 @@ from lab_agent.fhir.stable import digest, stable_value, status_and_hash
 
 Json = Mapping[str, Any]
 Translate = Callable[[Coding], CodeableConcept]
+DocumentUrls = Mapping[tuple[str, str], str]
+"""Place of a document in the vault, and its type → its url."""
 LOINC = "http://loinc.org"
 _FLAGS = "http://hl7.org/fhir/v2/0078"
-_FINAL = frozenset({"final", "amended"})
+FINAL = frozenset({"final", "amended"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,8 @@ class UploadContext:
 
     `subject` is `ReceivedOrder.patient_reference`; `readers` the counterparty guids that may read; `lines` all lines of the order
     that went to the laboratory, `covered` those that this report is about. `document_urls`: `Document.file` (its place in the
-    vault) → url on the service; a kept document without one is left out. `item_codes`: laboratory code → nomenclature code.
+    vault) and type → url on the service; a kept document without one is left out. `item_codes`: laboratory code →
+    nomenclature code.
     """
 
     order_key: OrderKey
@@ -61,7 +64,7 @@ class UploadContext:
     lines: tuple[UploadLine, ...]
     covered: tuple[LineKey, ...]
     specimens: tuple[UploadSpecimen, ...] = ()
-    document_urls: Mapping[str, str] = field(default_factory=dict)
+    document_urls: DocumentUrls = field(default_factory=dict)
     item_codes: Mapping[str, str] = field(default_factory=dict)
     order_document_code: str | None = None
     send_interpretation: bool = False
@@ -123,6 +126,17 @@ def observation_names(report: LabReport, context: UploadContext) -> tuple[str, .
     return tuple(stable_value(context.order_key, report.report_id, *name) for name in _names(report.observations))
 
 
+def observation_values(order: OrderKey, report: LabReport) -> Mapping[str, str]:
+    """The identifier values of a report's observations, in its order, by their names for people."""
+    values = (stable_value(order, report.report_id, *name) for name in _names(report.observations))
+    return dict(zip(observation_ids(report), values, strict=True))
+
+
+def report_value(order: OrderKey, report_id: str) -> str:
+    """The identifier value of a report."""
+    return stable_value(order, report_id)
+
+
 def with_results(report: Upload, observation_ids: Sequence[str]) -> Json:
     """The body of the DiagnosticReport once its Observations are on the service, in their order."""
     if not observation_ids:
@@ -169,7 +183,7 @@ def _status(reported: str, previous: str | None, body: Json) -> str:
     if previous is None:
         return reported
     before, content = status_and_hash(previous)
-    if before not in _FINAL:
+    if before not in FINAL:
         return reported
     return before if status_and_hash(digest(body))[1] == content else ObservationStatus.AMENDED.value
 
@@ -198,7 +212,7 @@ def _observation(
 
 
 def _report(report: LabReport, context: UploadContext, known: Mapping[str, str]) -> Upload:
-    identifier = Identifier(system=context.report_system, value=stable_value(context.order_key, report.report_id))
+    identifier = Identifier(system=context.report_system, value=report_value(context.order_key, report.report_id))
     lines = [line for line in context.lines if line.key in context.covered]
     documents = (_attachment(document, context) for document in report.documents)
     was_final = status_and_hash(known.get(identifier.value, ""))[0] == ReportStatus.FINAL.value
@@ -257,7 +271,8 @@ def _interpretation(flags: Collection[str], context: UploadContext) -> Json | No
 
 
 def _attachment(document: Document, context: UploadContext) -> Json:
-    url = (document.url or context.document_urls.get(document.file or "")) if context.send_documents else None
+    kept = context.document_urls.get((document.file or "", document.content_type))
+    url = (document.url or kept) if context.send_documents else None
     fields = {
         "contentType": document.content_type,
         "language": document.language,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from lab_agent.domain.quoting import quoted
 from lab_agent.domain.results import Document, ReferenceRange, ReportedObservation
 from lab_agent.domain.values import CodeableConcept, Coding, Identifier, Period, Quantity, Range, Ratio, SampledData
 from lab_agent.errors import DataInvalidError, Problem
 
+_FARTHEST = timedelta(hours=14)
+_CODE = re.compile(r"\S+(\s\S+)*")
 AttachmentOut = Callable[[Document], Mapping[str, Any]]
 
 
@@ -36,13 +40,13 @@ def _values(observation: ReportedObservation, attachment: AttachmentOut) -> Iter
         ("valuePeriod", observation.value_period, period),
     )
     for name, value, write in writers:
-        if value is not None:
-            yield name, write(value)
+        if value is not None and not _says_nothing(written := write(value)):
+            yield name, written
 
 
 def quantity(value: Quantity) -> dict[str, Any]:
     """A Quantity."""
-    fields = {"comparator": value.comparator, "unit": value.unit, "system": value.system, "code": value.code}
+    fields = {"comparator": value.comparator, "unit": value.unit, "system": value.system, "code": _code(value.code)}
     return {"value": value.value, **filled(fields)}
 
 
@@ -81,7 +85,9 @@ def concept(value: CodeableConcept) -> dict[str, Any]:
 
 def coding(value: Coding) -> dict[str, Any]:
     """A Coding."""
-    return filled({"system": value.system, "code": value.code, "display": value.display})
+    if not value.code.strip():
+        raise DataInvalidError((Problem("code", "is blank", "give the code, or leave the coding out"),))
+    return filled({"system": value.system, "code": _code(value.code), "display": value.display})
 
 
 def identifier(value: Identifier) -> dict[str, Any]:
@@ -91,9 +97,10 @@ def identifier(value: Identifier) -> dict[str, Any]:
 
 def date_time(value: datetime) -> str:
     """A dateTime or instant. Raises `DataInvalidError` without an offset."""
-    if value.tzinfo is None:
+    offset = value.utcoffset()
+    if offset is None:
         raise DataInvalidError((Problem("time", "has no offset", "give every time with its offset"),))
-    return value.isoformat()
+    return (value if abs(offset) <= _FARTHEST else value.astimezone(UTC)).isoformat()
 
 
 def reference_range(value: ReferenceRange) -> dict[str, Any]:
@@ -109,5 +116,17 @@ def reference_range(value: ReferenceRange) -> dict[str, Any]:
 
 
 def filled(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that have a value."""
-    return {key: value for key, value in fields.items() if value is not None}
+    """The fields that have a value: FHIR knows no blank text and no empty object."""
+    return {key: value for key, value in fields.items() if not _says_nothing(value)}
+
+
+def _says_nothing(value: Any) -> bool:
+    return value is None or value == {} or (isinstance(value, str) and not value.strip())
+
+
+def _code(text: str | None) -> str | None:
+    """A code (FHIR STU3, Data Types): no white space but single blanks within. Raises `DataInvalidError`."""
+    if text is not None and text.strip() and not _CODE.fullmatch(text):
+        mend = "give the code without white space before, behind or doubled, or map it"
+        raise DataInvalidError((Problem("code", f"'{quoted(text)}' is no code", mend),))
+    return text

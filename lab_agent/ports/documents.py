@@ -11,13 +11,14 @@ from lab_agent.domain.results import LabReport
 
 @dataclass(frozen=True, slots=True)
 class DocumentFault:
-    """What keeps a document from being sent.
+    """What keeps a document from being sent, and how to mend that.
 
     `shown` is the true type under which it may go when a person says so; None where it can never go (empty, too large, gone).
     """
 
     text: str
     shown: str | None = None
+    mend: str = ""
 
 
 class Documents(Protocol):

@@ -98,7 +98,7 @@ class Orders(Protocol):
         ...
 
     def by_barcode(self, barcode: str) -> tuple[OrderKey, ...]:
-        """Orders whose accepted lines use this label, newest first."""
+        """Orders whose accepted lines use this label, newest first; where there is none, those whose withdrawn lines used it."""
         ...
 
     def open_orders(self, *, limit: int, after: OrderKey | None = None) -> tuple[OrderRecord, ...]:
@@ -141,6 +141,10 @@ class Effects(Protocol):
 
     def of_order(self, order: OrderKey, *, open_only: bool = True) -> tuple[Effect, ...]:
         """The effects of an order, oldest first."""
+        ...
+
+    def asking(self) -> tuple[Effect, ...]:
+        """Effects that wait for a person (parked, or to be reviewed), oldest first."""
         ...
 
     def wake(self, kind: EffectKind, *, now: datetime) -> int:

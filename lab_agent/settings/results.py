@@ -26,8 +26,9 @@ class ResultsSettings(Group):
     """Identifier system of our DiagnosticReports. Without it `{lab_codes_url}/report`. Never change it later."""
     observation_system: str | None = Field(default=None, pattern=r"^\S+$")
     """Identifier system of our Observations. Without it `{lab_codes_url}/observation`. Never change it later."""
-    max_document: Annotated[int, Field(ge=1)] = 20_000_000
-    """Largest document in bytes; a larger one is held for a person."""
+    max_document: Annotated[int, Field(ge=1)] = 14_000_000
+    """Largest document in bytes; a larger one is held for a person. An upload carries it in Base64, a third larger: 14 MB fit a
+    service that takes requests of 20 MB."""
     left_out: Literal["hold", "keep"] = "hold"
     """What becomes of a new version that leaves out values which were final: `hold` asks a person; `keep` is for a laboratory
     system that sends only what is new, and puts the values of the version before into it."""

@@ -72,7 +72,7 @@ def advice(trouble: Trouble) -> str:
     if trouble.sort is Sort.ORDER:
         return "Mend what the reason names. The order is judged again by itself from time to time, and at once with the button."
     if trouble.sort is Sort.REPORT:
-        return what_to_do(ReportState(trouble.state))
+        return what_to_do(ReportState(trouble.state), trouble.reason)
     if trouble.state == EffectState.REVIEW:
         return "Look at the other side whether it happened: if so, mark it done; if it certainly did not, retry it."
     kind = EffectKind(str(trouble.kind))

@@ -6,7 +6,6 @@ under the type that its bytes show), and never what has no legal form on the wir
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -16,14 +15,28 @@ from lab_agent.domain.lifecycle import LineState, OrderState, ReportState
 from lab_agent.domain.plausible import oddities
 from lab_agent.domain.quoting import several
 from lab_agent.domain.results import LabReport
-from lab_agent.errors import DataInvalidError
+from lab_agent.errors import DataInvalidError, Problem
 from lab_agent.ports.documents import Documents
 from lab_agent.ports.store import UnitOfWork
-from lab_agent.steps.left_out import completed, final_left_out
-from lab_agent.steps.odd_documents import OddDocument, told_truly
+from lab_agent.steps.endings import has_result, with_result
+from lab_agent.steps.left_out import Settled, completed
+from lab_agent.steps.odd_documents import OddDocument, Shelf, told_truly
 from lab_agent.steps.planning import Planning
 
 _GONE = frozenset({LineState.REFUSED, LineState.WITHDRAWN, LineState.CANCELLED})
+
+
+_FAULT = " — no release can send it so"
+
+
+def fault(reason: str) -> str:
+    """The reason of what has no legal form, and what therefore no person can let go."""
+    return reason + _FAULT
+
+
+def is_fault(reason: str | None) -> bool:
+    """Whether the reason of a held report is a fault, and not a question."""
+    return (reason or "").endswith(_FAULT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +49,11 @@ class Found:
     lines: tuple[LineRecord, ...]
     coverage: Coverage
     sent: tuple[ReportRecord, ...]
+
+    @property
+    def went(self) -> bool:
+        """Whether the clinic has an earlier version."""
+        return any(each.state is ReportState.DELIVERED for each in self.sent)
 
 
 class Waits(LookupError):
@@ -57,37 +75,59 @@ class Clearing:
         """Give the report as it may go, and what a person's release changed in it. Raises `Waits`."""
         if self.planning.settings.left_out == "keep":
             found = replace(found, message=completed(found.sent, found.message))
-        if not waive and not found.sent and (late := _too_late(found)):
+        if not waive and not found.went and (late := _too_late(found)):
             raise Waits(ReportState.HELD, late)
         if unmapped := self.planning.unmapped(found.message):
             raise Waits(ReportState.UNMAPPED, unmapped)
-        if not waive and (question := _questions(found.message, found.sent, now)):
+        if not waive and (question := _questions(uow, found, now)):
             raise Waits(ReportState.HELD, question)
         try:
-            message, changed = told_truly(uow, self.documents, found.message, waive=waive)
+            message, changed = self._documents_told_truly(uow, found, waive=waive)
             # Planned for nobody: so delivery meets no surprise half-way.
             self.planning.plan(message, found.order, found.lines, found.coverage, reader="anybody", urls={})
-        except OddDocument as odd:
-            raise Waits(ReportState.HELD, str(odd)) from odd
         except DataInvalidError as exc:
-            raise Waits(ReportState.HELD, several(map(str, exc.problems), "; ")) from exc
+            raise Waits(ReportState.HELD, fault(several(map(str, exc.problems), "; "))) from exc
         return message, changed
+
+    def _documents_told_truly(self, uow: UnitOfWork, found: Found, *, waive: bool) -> tuple[LabReport, tuple[str, ...]]:
+        """As `told_truly`; where a document is odd, one that nobody can let go is told first. Raises `Waits`."""
+        shelf = self._shelf(uow, found)
+        try:
+            return told_truly(shelf, self.documents, found.message, waive=waive)
+        except OddDocument as odd:
+            question = str(odd)
+        try:
+            told_truly(shelf, self.documents, found.message, waive=True)
+        except OddDocument as odd:
+            raise Waits(ReportState.HELD, fault(str(odd))) from odd
+        raise Waits(ReportState.HELD, question)
+
+    def _shelf(self, uow: UnitOfWork, found: Found) -> Shelf:
+        return Shelf(uow, found.order.key, self.planning.settings.documents)
 
 
 def _too_late(found: Found) -> str | None:
     """Why a report that is heard of for the first time is no longer expected; None where it is."""
+    first = "and this is the first that is heard of this report; released, it goes and moves no Task"
     if found.order.state in {OrderState.WITHDRAWN, OrderState.REFUSED}:
-        return f"the order is {found.order.state.value}, and this is the first that is heard of this report"
-    ended = {line.key: line.state for line in found.lines}
+        return f"the order is {found.order.state.value}, {first}"
+    states = {line.key: line.state for line in found.lines}
     said = found.message.observations or found.message.documents
-    if said and all(ended[key] in _GONE for key in found.coverage.lines):
-        return "every line that it is about has ended as cancelled, and this is the first that is heard of this report"
-    return None
+    if not said or any(states[key] not in _GONE for key in found.coverage.lines):
+        return None
+    if all(state is LineState.WITHDRAWN for state in states.values()):
+        return f"the order is withdrawn, {first}"
+    if all(states[key] is LineState.WITHDRAWN for key in found.coverage.lines):
+        return f"every line that it is about was withdrawn, {first}"
+    return f"every line that it is about has ended as cancelled, {first}"
 
 
-def _questions(message: LabReport, sent: Sequence[ReportRecord], now: datetime) -> str | None:
+def _questions(uow: UnitOfWork, found: Found, now: datetime) -> str | None:
     """What a person should say before the report goes out; None where nothing is odd."""
+    message = found.message
     problems = [*oddities(message, now)]
-    if gone := final_left_out(sent, message):
-        problems.append(gone)
+    if late := with_result(found.lines, found.coverage.not_performed):
+        problems.append(Problem("not_performed", f"names {has_result(late)}"))
+    settled = Settled(uow, found.order.key, message.report_id, found.sent)
+    problems += [*settled.gone_back(message), *settled.left_out(message)]
     return several(map(str, problems), "; ") or None

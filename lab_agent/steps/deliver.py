@@ -3,40 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import ClassVar
 
 import structlog
 
 from lab_agent.codec import load_kept
 from lab_agent.domain.coverage import Coverage, cover
-from lab_agent.domain.documents import documents_of
-from lab_agent.domain.ids import ReportKey
+from lab_agent.domain.documents import documents_of, placed_documents
+from lab_agent.domain.ids import LineKey, ReportKey
 from lab_agent.domain.journal import Effect, EffectKind, Event, LineRecord, OrderRecord, ReportRecord
-from lab_agent.domain.lifecycle import WAITING_REPORTS, EffectState, ReportState
+from lab_agent.domain.lifecycle import WAITING_REPORTS, EffectState, LineState, ReportState
 from lab_agent.domain.quoting import quoted, several
 from lab_agent.domain.results import Document, LabReport, ReportStatus
 from lab_agent.domain.versions import is_older
 from lab_agent.errors import DataInvalidError, PermanentFailure, TemporaryFailure
-from lab_agent.fhir.uploads import UploadPlan, with_results
+from lab_agent.fhir.uploads import DocumentUrls, UploadPlan, with_results
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.documents import Documents
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.store import Store, UnitOfWork
-from lab_agent.steps.endings import cancel_lines, complete_lines
+from lab_agent.steps.clearing import fault
+from lab_agent.steps.endings import cancel_lines, complete_lines, has_result, with_result
 from lab_agent.steps.follow import follow
 from lab_agent.steps.handler import Claim, Conclusion
 from lab_agent.steps.left_out import left_out, names
 from lab_agent.steps.match import codes_of
 from lab_agent.steps.planning import Planning
 from lab_agent.steps.reopen import reopen_lines
-from lab_agent.steps.upload import Uploader
+from lab_agent.steps.upload import Uploader, told_of
 
 log = structlog.get_logger(__name__)
 
 _PRINTED = "printed"
+_GONE = frozenset({LineState.CANCELLED, LineState.WITHDRAWN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +52,12 @@ class Delivery:
     lines: tuple[LineRecord, ...]
     coverage: Coverage
     overtaken: bool
-    documents: Mapping[str, tuple[bytes, str]]
-    """Documents by their id in the vault: bytes and content type."""
+    documents: Mapping[tuple[str, str], bytes | None]
+    """Documents by their id in the vault and their type; None for bytes that are not kept any more."""
     gone: tuple[str, ...]
     """Observations that the version before had, and this one has not."""
+    ended: str | None
+    """What became of its lines since it was matched, if a person must look at that first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,8 @@ class Deliver:
             return self._not_wanted(delivery)
         if delivery.overtaken:
             return self._superseded(delivery)
+        if delivery.ended:
+            return self._held(delivery, ReportState.HELD, delivery.ended)
         uploader = Uploader(self.exchange, self.store, claim, delivery.order.key, key, looking)
         reader = self.planning.reader(delivery.order)
         delivery = await self._with_print(delivery)
@@ -91,12 +98,16 @@ class Deliver:
         try:
             await self._plan(delivery, reader, {}, uploader)  # before anything is sent
         except DataInvalidError as exc:
-            return self._held(delivery, exc)
+            return self._not_sayable(delivery, exc)
         urls = await self._bring_documents(uploader, delivery, reader)
         plan = await self._plan(delivery, reader, urls, uploader)
-        observations = [await uploader.bring(each.resource_type, each.identifier, each.body) for each in plan.observations]
+        observations = []
+        for index, each in enumerate(plan.observations):
+            with told_of(f"observations[{index}]"):
+                observations.append(await uploader.bring(each.resource_type, each.identifier, each.body))
         report = plan.report
-        await uploader.bring(report.resource_type, report.identifier, with_results(report, observations))
+        with told_of("the report itself"):
+            await uploader.bring(report.resource_type, report.identifier, with_results(report, observations))
         log.info("report delivered", action="report_delivered", order=delivery.order.key, observations=len(observations))
         return self._delivered(delivery)
 
@@ -111,26 +122,34 @@ class Deliver:
         if made is None:
             return delivery
         document = Document(file=_PRINTED, content_type="application/pdf")
-        kept = {**delivery.documents, _PRINTED: (made, "application/pdf")}
+        kept = {**delivery.documents, (_PRINTED, document.content_type): made}
         return replace(delivery, message=replace(message, documents=(document,)), documents=kept)
 
-    async def _bring_documents(self, uploader: Uploader, delivery: Delivery, reader: str) -> dict[str, str]:
+    async def _bring_documents(self, uploader: Uploader, delivery: Delivery, reader: str) -> dict[tuple[str, str], str]:
         if self.planning.settings.documents == "none":
             return {}
-        urls = {}
-        for document, (content, content_type) in delivery.documents.items():
-            if self.host_at is not None:
-                address = await uploader.bring_hosted(content, content_type, self._expiry(), self.clock.now())
-                urls[document] = f"{self.host_at.rstrip('/')}/documents/{address}"
-            else:
-                urls[document] = f"fhir/Binary/{await uploader.bring_document(content, content_type, reader)}"
+        urls: dict[tuple[str, str], str] = {}
+        for where, document in placed_documents(delivery.message):
+            key = (document.file or "", document.content_type)
+            if key in delivery.documents and key not in urls:
+                with told_of(where):
+                    urls[key] = await self._bring_document(uploader, *key, delivery.documents[key], reader)
         return urls
+
+    async def _bring_document(self, uploader: Uploader, file: str, kind: str, content: bytes | None, reader: str) -> str:
+        name = file if content is None else sha256(content).hexdigest()
+        if self.host_at is None:
+            return f"fhir/Binary/{await uploader.bring_document(name, content, kind, reader)}"
+        if content is None:
+            raise PermanentFailure("it is not kept any more; let the laboratory system send it again")
+        address = await uploader.bring_hosted(name, content, kind, self._expiry(), self.clock.now())
+        return f"{self.host_at.rstrip('/')}/documents/{address}"
 
     def _expiry(self) -> datetime | None:
         days = self.planning.settings.host_days
         return None if days is None else self.clock.now() + timedelta(days=days)
 
-    async def _plan(self, delivery: Delivery, reader: str, urls: Mapping[str, str], uploader: Uploader) -> UploadPlan:
+    async def _plan(self, delivery: Delivery, reader: str, urls: DocumentUrls, uploader: Uploader) -> UploadPlan:
         given = (delivery.message, delivery.order, delivery.lines, delivery.coverage)
         blank = self.planning.plan(*given, reader=reader, urls=urls)
         identifiers = [each.identifier.value for each in (*blank.observations, blank.report)]
@@ -145,9 +164,9 @@ class Deliver:
             order = delivery.order.key
             _settle_versions(uow, delivery, now)
             complete_lines(uow, order, delivery.coverage.completes, now)
-            cancel_lines(uow, order, delivery.coverage.not_performed, now)
+            moved = cancel_lines(uow, order, delivery.coverage.not_performed, now)
             text = f"{delivery.message.status.value} report {quoted(delivery.message.report_id)} is on the service"
-            told = text + _left_out(delivery)
+            told = text + _left_out(delivery) + _stayed(delivery, moved)
             uow.book.tell(Event(order=order, report=delivery.record.key, at=now, action="delivered", text=told))
             follow(uow, order, now, ending=effect)
             return effect.done(now)
@@ -166,12 +185,15 @@ class Deliver:
 
         return write
 
-    def _held(self, delivery: Delivery, error: DataInvalidError) -> Conclusion:
-        """Hold what could be delivered when it was matched and cannot be now (a table was changed since)."""
+    def _not_sayable(self, delivery: Delivery, error: DataInvalidError) -> Conclusion:
+        """Hold what has no form any more (a table was changed since)."""
+        if unmapped := self.planning.unmapped(delivery.message):
+            return self._held(delivery, ReportState.UNMAPPED, unmapped)
+        return self._held(delivery, ReportState.HELD, fault(several(map(str, error.problems), "; ")))
+
+    def _held(self, delivery: Delivery, state: ReportState, reason: str) -> Conclusion:
+        """Hold what could be delivered when it was matched and cannot be now."""
         now = self.clock.now()
-        unmapped = self.planning.unmapped(delivery.message)
-        reason = unmapped or several(map(str, error.problems), "; ")
-        state = ReportState.UNMAPPED if unmapped else ReportState.HELD
 
         def write(uow: UnitOfWork, effect: Effect) -> Effect:
             uow.reports.save(uow.reports.take(delivery.record.key).become(state, now, reason))
@@ -202,15 +224,17 @@ def _load(uow: UnitOfWork, key: ReportKey) -> Delivery:
     others = [other for other in uow.reports.versions(order.key, message.report_id) if other.key != key]
     delivered = [other for other in others if other.state is ReportState.DELIVERED]
     _wait_for_newer(uow, record, others)
+    coverage = cover(message, lines, codes_of(order))
     return Delivery(
         record=record,
         message=message,
         order=order,
         lines=lines,
-        coverage=cover(message, lines, codes_of(order)),
+        coverage=coverage,
         overtaken=any(is_older(record, other) for other in delivered),
         documents=_documents(uow, message),
         gone=tuple(left_out(delivered, message)),
+        ended=_ended_since(record, lines, coverage, first=not delivered),
     )
 
 
@@ -222,18 +246,36 @@ def _wait_for_newer(uow: UnitOfWork, record: ReportRecord, others: list[ReportRe
         raise TemporaryFailure("a newer version of this report is under way")
 
 
+def _ended_since(record: ReportRecord, lines: Sequence[LineRecord], coverage: Coverage, *, first: bool) -> str | None:
+    """What befell the lines of a matched report that it could not know of; what a person released knows it."""
+    since = {line.key: line.state for line in lines if line.changed_at > record.changed_at}
+    if taken := [key for key in coverage.completes if since.get(key) is LineState.CANCELLED]:
+        return f"{several(taken)} was cancelled while this report of it waited; released, it goes and moves no Task"
+    if first and coverage.lines and all(since.get(key) in _GONE for key in coverage.lines):
+        return (
+            f"{several(coverage.lines)} was withdrawn or cancelled while this report waited; released, it goes and moves no Task"
+        )
+    if late := with_result([line for line in lines if line.key in since], coverage.not_performed):
+        return f"not_performed: names {has_result(late)}"
+    return None
+
+
+def _stayed(delivery: Delivery, moved: Collection[LineKey]) -> str:
+    states = {line.key: line.state.value for line in delivery.lines}
+    stayed = [f"{key}, said not performed, stays {states[key]}" for key in delivery.coverage.not_performed if key not in moved]
+    return "".join(f"; {each}" for each in stayed)
+
+
 def _left_out(delivery: Delivery) -> str:
     if not delivery.gone:
         return ""
     return f"; it names {names(delivery.gone)} no more, which stay on the service as they were"
 
 
-def _documents(uow: UnitOfWork, message: LabReport) -> dict[str, tuple[bytes, str]]:
-    documents = [document for document in documents_of(message) if document.file]
-    found = {document.file or "": (uow.vault.document(document.file or ""), document.content_type) for document in documents}
-    if gone := [name for name, (kept, _) in found.items() if kept is None]:
-        raise PermanentFailure(f"document {gone[0]} of this report is not kept any more; let the laboratory system send it again")
-    return {name: (kept[0], content_type) for name, (kept, content_type) in found.items() if kept is not None}
+def _documents(uow: UnitOfWork, message: LabReport) -> dict[tuple[str, str], bytes | None]:
+    """The documents that are kept here; one that is not any more may be on the service."""
+    named = {(document.file, document.content_type) for document in documents_of(message) if document.file}
+    return {key: kept[0] if (kept := uow.vault.document(key[0])) else None for key in named}
 
 
 def _settle_versions(uow: UnitOfWork, delivery: Delivery, now: datetime) -> None:

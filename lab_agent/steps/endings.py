@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
 from lab_agent.domain import effects
 from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.journal import LineRecord
 from lab_agent.domain.lifecycle import ENDED_LINES, LineState
+from lab_agent.domain.quoting import several
 from lab_agent.ports.store import UnitOfWork
+
+_WITH_RESULT = frozenset({LineState.RESULTED, LineState.COMPLETED})
 
 
 def complete_lines(uow: UnitOfWork, order: OrderKey, keys: Iterable[LineKey], now: datetime) -> None:
@@ -21,10 +25,27 @@ def complete_lines(uow: UnitOfWork, order: OrderKey, keys: Iterable[LineKey], no
             uow.effects.add(effects.line_task(completed, effects.COMPLETED, now))
 
 
-def cancel_lines(uow: UnitOfWork, order: OrderKey, reasons: Mapping[LineKey, str], now: datetime) -> None:
-    """End those of the lines that are open as cancelled, each with its reason; their Tasks follow."""
+def cancel_lines(uow: UnitOfWork, order: OrderKey, reasons: Mapping[LineKey, str], now: datetime) -> tuple[LineKey, ...]:
+    """End those of the lines that wait for a result as cancelled, each with its reason; their Tasks follow. Gives which moved.
+
+    One that is resulted stays: a final result of it is on its way.
+    """
+    moved = []
     for line in uow.orders.lines(order):
-        if line.key in reasons and line.state not in ENDED_LINES:
+        if line.key in reasons and line.state is LineState.ACCEPTED:
             cancelled = line.become(LineState.CANCELLED, now, (reasons[line.key],))
             uow.orders.save_line(cancelled)
             uow.effects.add(effects.line_task(cancelled, effects.CANCELLED, now))
+            moved.append(line.key)
+    return tuple(moved)
+
+
+def with_result(lines: Iterable[LineRecord], keys: Collection[LineKey]) -> tuple[LineKey, ...]:
+    """Those of the lines that have a final result already, on the service or on its way there."""
+    return tuple(line.key for line in lines if line.key in keys and line.state in _WITH_RESULT)
+
+
+def has_result(keys: Collection[LineKey]) -> str:
+    """Say of lines that a message calls not performed that they have a result, and what a person's release would do."""
+    mend = "send a corrected report, or tell the clinic; released, only lines that still wait are cancelled"
+    return f"{several(keys)}, which has a final result already — {mend}"

@@ -22,7 +22,7 @@ from lab_agent.steps.adapters import AdapterSource
 from lab_agent.steps.follow import follow
 from lab_agent.steps.handler import Claim, Conclusion
 from lab_agent.steps.identity import lab_patient_of
-from lab_agent.steps.receipts import receive
+from lab_agent.steps.receipts import match_again, receive
 
 log = structlog.get_logger(__name__)
 
@@ -107,6 +107,7 @@ class HandOver:
             order = uow.orders.take(key)
             uow.orders.save(_now_handed_over(order, now))
             receive(uow, key, receipt)
+            match_again(uow, key, receipt, now)
             self._acknowledge(uow, key, now)
             uow.book.tell(Event(order=key, at=now, action="handed_over", text=f"handed to {order.adapter}"))
             follow(uow, key, now, ending=effect)

@@ -1,4 +1,4 @@
-"""What a new version of a report leaves out of the one before it.
+"""What a new version of a report takes back: values that it leaves out, and what was final and is not any more.
 
 The interface knows no Observation status that would take a value back (registered, preliminary, final, amended), and nothing in a
 message tells a value that was withdrawn from one that was sent before and not repeated.
@@ -6,33 +6,68 @@ message tells a value that was withdrawn from one that was sent before and not r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from lab_agent.codec import load_kept
+from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.journal import ReportRecord
 from lab_agent.domain.quoting import quoted, several
-from lab_agent.domain.results import LabReport, ObservationStatus, ReportedObservation
+from lab_agent.domain.results import LabReport, ObservationStatus, ReportedObservation, ReportStatus
 from lab_agent.errors import Problem
-from lab_agent.fhir.uploads import observation_ids
+from lab_agent.fhir.stable import status_and_hash
+from lab_agent.fhir.uploads import FINAL, observation_ids, observation_values, report_value
+from lab_agent.ports.store import UnitOfWork
 
 _SETTLED = frozenset({ObservationStatus.FINAL, ObservationStatus.AMENDED})
 
 
 def left_out(before: Iterable[ReportRecord], message: LabReport) -> Mapping[str, ReportedObservation]:
     """Give the observations of earlier versions that this one has not, by their names for people."""
-    earlier = [report for each in before if isinstance(report := load_kept(each.body), LabReport)]
-    named = {name: one for each in earlier for name, one in zip(observation_ids(each), each.observations, strict=True)}
+    named = {name: one for each in _messages(before) for name, one in _named(each).items()}
     return {name: one for name, one in named.items() if name not in observation_ids(message)}
 
 
-def final_left_out(before: Iterable[ReportRecord], message: LabReport) -> Problem | None:
-    """Ask about values that were final and are not there any more; what was preliminary may go without a question."""
-    gone = [name for name, one in left_out(before, message).items() if one.status in _SETTLED]
-    if not gone:
-        return None
-    what = f"leave out {names(gone)}, final in the version before; withdrawn, or only not repeated?"
-    return Problem("observations", what, "send the whole report; released, it names them no more, and they stay on the service")
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What was final of a report once: by the record of what is on the service, and by its versions on their way."""
+
+    uow: UnitOfWork
+    order: OrderKey
+    report_id: str
+    sent: tuple[ReportRecord, ...]
+
+    def left_out(self, message: LabReport) -> Iterator[Problem]:
+        """Ask about values that were final and are not there any more; what was preliminary may go without a question."""
+        gone = left_out(self.sent, message)
+        if final := self._once_final(completed(self.sent, message), gone):
+            what = f"leave out {names(final)}, final in a version before; withdrawn, or only not repeated?"
+            mend = "send the whole report; released, it names them no more, and they stay on the service"
+            yield Problem("observations", what, mend)
+
+    def gone_back(self, message: LabReport) -> Iterator[Problem]:
+        """Ask about a report, and about values of it, that were final and are not any more."""
+        if message.status is not ReportStatus.FINAL and self._report_was_final():
+            mend = "send it when it is final again; released, it stays final there"
+            yield Problem("status", f"goes from final back to {message.status.value}", mend)
+        open_ones = [name for name, one in _named(message).items() if one.status not in _SETTLED]
+        if back := self._once_final(message, open_ones):
+            mend = "send them when they are final again; released, what has changed goes as amended"
+            yield Problem("observations", f"take {names(back)} from final back to preliminary", mend)
+
+    def _once_final(self, message: LabReport, asked: Collection[str]) -> list[str]:
+        """Those of the names in `message` that were final."""
+        said = {name for each in _messages(self.sent) for name, one in _named(each).items() if one.status in _SETTLED}
+        values = observation_values(self.order, message) if asked else {}
+        return [name for name in asked if name in said or self._is_final(values[name])]
+
+    def _report_was_final(self) -> bool:
+        said = any(each.status is ReportStatus.FINAL for each in _messages(self.sent))
+        return said or self._is_final(report_value(self.order, self.report_id))
+
+    def _is_final(self, identifier: str) -> bool:
+        known = self.uow.uploads.get(identifier)
+        return known is not None and status_and_hash(known.digest)[0] in FINAL
 
 
 def completed(before: Iterable[ReportRecord], message: LabReport) -> LabReport:
@@ -43,3 +78,11 @@ def completed(before: Iterable[ReportRecord], message: LabReport) -> LabReport:
 def names(given: Iterable[str]) -> str:
     """Names of observations in a sentence."""
     return several(map(quoted, given))
+
+
+def _messages(records: Iterable[ReportRecord]) -> list[LabReport]:
+    return [report for each in records if isinstance(report := load_kept(each.body), LabReport)]
+
+
+def _named(message: LabReport) -> dict[str, ReportedObservation]:
+    return dict(zip(observation_ids(message), message.observations, strict=True))

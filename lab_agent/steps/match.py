@@ -18,18 +18,18 @@ from lab_agent.domain import effects
 from lab_agent.domain.coverage import Coverage, cover
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.journal import Effect, EffectKind, Event, LineRecord, OrderRecord, ReportRecord
-from lab_agent.domain.lifecycle import ENDED_LINES, LineState, ReportState
+from lab_agent.domain.lifecycle import LineState, ReportState
 from lab_agent.domain.quoting import quoted, several
 from lab_agent.domain.results import LabReceipt, LabRefusal
 from lab_agent.domain.versions import is_older
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.store import UnitOfWork
 from lab_agent.steps.clearing import Clearing, Found, Waits
-from lab_agent.steps.endings import cancel_lines
+from lab_agent.steps.endings import cancel_lines, has_result, with_result
 from lab_agent.steps.follow import follow
 from lab_agent.steps.handler import Claim, Conclusion
 from lab_agent.steps.naming import Named, order_named
-from lab_agent.steps.receipts import UnknownNumber, receive_later
+from lab_agent.steps.receipts import UnknownNumber, receive_later, waiting_for
 
 log = structlog.get_logger(__name__)
 
@@ -62,7 +62,7 @@ class Matcher:
             return _hold(uow, report, ReportState.UNMATCHED, now, coverage.problem)
         report = replace(report, lines=coverage.lines)
         if isinstance(message, LabRefusal):
-            return _refused(uow, report, message, coverage, now)
+            return _refused(uow, report, coverage, now, again=message.collect_again, waive=waive)
         sent = _sent(uow, report, order.key, message.report_id)
         return self._reported(uow, Found(report, message, order, lines, coverage, sent), now, waive=waive)
 
@@ -73,13 +73,14 @@ class Matcher:
         numbered = _numbered(uow, report, order, receipt, now)
         if numbered.state is ReportState.DELIVERED:
             numbers = {receipt.accession, *(each.number for each in receipt.accessions)} - {None}
-            for early in [each for each in uow.reports.waiting() if each.state is ReportState.UNMATCHED]:
-                if _accession(early) in numbers:
-                    self.match(uow, early.key, now)
+            for early, _ in waiting_for(uow, numbers):
+                self.match(uow, early.key, now)
         return numbered
 
     def _reported(self, uow: UnitOfWork, found: Found, now: datetime, *, waive: bool) -> ReportRecord:
         report, message = found.report, found.message
+        if not found.went and found.coverage.not_performed and not (message.observations or message.documents):
+            return _refused(uow, report, found.coverage, now, waive=waive)  # an empty report would tell the clinic nothing
         if any(is_older(report, other) for other in found.sent):
             reason = "a newer version of this report came before it"
             return _save(uow, report.become(ReportState.SUPERSEDED, now, reason), now, reason)
@@ -91,7 +92,7 @@ class Matcher:
             report = replace(report, body=dump_message(message))
         _mark_resulted(uow, found, now)
         deliver(uow, report.key, found.order.key, now)
-        matched = f"{message.status.value} report {quoted(message.report_id)} matched"
+        matched = f"{message.status.value} report {quoted(message.report_id)} matched{_left_aside(found)}"
         return _save(uow, report.become(ReportState.MATCHED, now, several(changed, "; ") or None), now, matched)
 
 
@@ -110,7 +111,7 @@ class Match:
 
         def write(uow: UnitOfWork, effect: Effect) -> Effect:
             key = ReportKey(effect.subject)
-            if uow.reports.take(key).state is not ReportState.RECEIVED:
+            if uow.reports.take(key).state not in {ReportState.RECEIVED, ReportState.UNMATCHED}:
                 return effect.done(now, "a person has decided already")
             report = self.matcher.match(uow, key, now)
             log.info("report matched", action="report_matched", order=report.order, state=report.state.value)
@@ -155,11 +156,6 @@ def _warn_of_strangers(
         log.warning("result names what is not known here", action="result_name_unknown", order=order.key, report=key, kind=kinds)
 
 
-def _accession(report: ReportRecord) -> str | None:
-    message = load_kept(report.body)
-    return None if isinstance(message, LabReceipt) else message.accession
-
-
 def _numbered(uow: UnitOfWork, report: ReportRecord, order: OrderRecord, receipt: LabReceipt, now: datetime) -> ReportRecord:
     """Write the laboratory's own numbers; nothing of it goes to the service."""
     try:
@@ -170,18 +166,37 @@ def _numbered(uow: UnitOfWork, report: ReportRecord, order: OrderRecord, receipt
     return _save(uow, done, now, "the laboratory gave its own numbers")
 
 
-def _refused(uow: UnitOfWork, report: ReportRecord, message: LabRefusal, coverage: Coverage, now: datetime) -> ReportRecord:
+def _left_aside(found: Found) -> str:
+    """What to tell of lines that the report is about and that were withdrawn."""
+    withdrawn = found.coverage.withdrawn
+    return f"; {several(withdrawn)} was withdrawn, and its Task does not move" if withdrawn else ""
+
+
+def _refused(
+    uow: UnitOfWork, report: ReportRecord, coverage: Coverage, now: datetime, *, again: bool = False, waive: bool
+) -> ReportRecord:
+    """Cancel the lines that a message refuses, and say only of those that moved that they were refused."""
     order = OrderKey(report.order or "")
-    done = [line.key for line in uow.orders.lines(order) if line.key in coverage.not_performed and line.state in ENDED_LINES]
-    late = [line.key for line in uow.orders.lines(order) if line.key in done and line.state is LineState.COMPLETED]
-    if late and len(done) == len(coverage.not_performed):
-        reason = f"refuses {', '.join(late)}, which has a final result already; tell the clinic, or send a corrected report"
-        return _hold(uow, report, ReportState.HELD, now, reason)
-    again = " — please collect again" if message.collect_again else ""
-    cancel_lines(uow, order, {line: reason + again for line, reason in coverage.not_performed.items()}, now)
+    late = with_result(uow.orders.lines(order), coverage.not_performed)
+    if late and not waive:
+        return _hold(uow, report, ReportState.HELD, now, f"refuses {has_result(late)}")
+    collect = " — please collect again" if again else ""
+    moved = cancel_lines(uow, order, {line: reason + collect for line, reason in coverage.not_performed.items()}, now)
     report = report.become(ReportState.MATCHED, now).become(ReportState.DELIVERED, now)
     follow(uow, order, now)
-    return _save(uow, report, now, "the laboratory system refused " + ", ".join(coverage.not_performed))
+    return _save(uow, report, now, _told_of_refusal(uow, order, coverage, moved))
+
+
+def _told_of_refusal(uow: UnitOfWork, order: OrderKey, coverage: Coverage, moved: Sequence[LineKey]) -> str:
+    states = {line.key: line.state.value for line in uow.orders.lines(order)}
+    stayed = several(f"{key} is {states[key]}, and stays so" for key in coverage.not_performed if key not in moved)
+    waiting = several(key for key in coverage.completes if states[key] == LineState.ACCEPTED.value)
+    parts = [
+        f"the laboratory system refused {', '.join(moved)}" if moved else "the laboratory system refused what does not wait",
+        stayed,
+        f"nothing is said of {waiting}, which wait for a result" if waiting else "",
+    ]
+    return "; ".join(part for part in parts if part)
 
 
 def codes_of(order: OrderRecord) -> dict[str, list[LineKey]]:

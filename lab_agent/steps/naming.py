@@ -51,8 +51,9 @@ def order_named(uow: UnitOfWork, message: LabMessage) -> Named:
         return Named(problem=f"{said}: they name different orders")
     if len(common) == 1:
         return Named(common.pop(), unknown=unknown)
-    if [name.sort for name in names] == ["barcode"]:
-        return Named(names[0].orders[0])  # tubes are labelled anew after years: the newest order is meant
+    known = [name for name in names if name.orders]
+    if [name.sort for name in known] == ["barcode"]:
+        return Named(known[0].orders[0], unknown=unknown)  # tubes are labelled anew after years: the newest order is meant
     return Named(problem=f"{said}: {len(common)} orders are known by it")
 
 

@@ -14,7 +14,7 @@ from lab_agent.domain.results import LabReport
 from lab_agent.domain.systems import Systems
 from lab_agent.domain.values import CodeableConcept, Coding
 from lab_agent.errors import DataInvalidError, PermanentFailure, Problem
-from lab_agent.fhir.uploads import UploadContext, UploadLine, UploadPlan, UploadSpecimen, plan_uploads
+from lab_agent.fhir.uploads import DocumentUrls, UploadContext, UploadLine, UploadPlan, UploadSpecimen, plan_uploads
 from lab_agent.mappings.apply import missing, translated
 from lab_agent.mappings.tables import Tables
 from lab_agent.settings.exchange import ContractSettings
@@ -95,7 +95,7 @@ class Planning:
         coverage: Coverage,
         *,
         reader: str,
-        urls: Mapping[str, str],
+        urls: DocumentUrls,
         previous: Mapping[str, str] | None = None,
     ) -> UploadPlan:
         """Plan the uploads. Raises `DataInvalidError` for what has no legal form on the wire."""

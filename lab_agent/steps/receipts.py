@@ -5,13 +5,17 @@ A report may then name its order by any of them. A line that has no number of it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from lab_agent import exact_json
+from lab_agent.codec import load_kept
+from lab_agent.domain import effects
 from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.journal import OrderRecord
+from lab_agent.domain.journal import OrderRecord, ReportRecord
+from lab_agent.domain.lifecycle import ReportState
 from lab_agent.domain.quoting import quoted
 from lab_agent.domain.results import LabReceipt
 from lab_agent.ports.lis import Receipt
@@ -30,6 +34,20 @@ def receive(uow: UnitOfWork, key: OrderKey, receipt: Receipt) -> None:
     tubes = _lines_of_tubes(order)
     by_tube = {line: number for code, number in receipt.tube_accessions.items() for line in tubes.get(code, ())}
     _number(uow, key, by_tube, receipt.line_accessions)
+
+
+def match_again(uow: UnitOfWork, key: OrderKey, receipt: Receipt, now: datetime) -> None:
+    """Let what came before the numbers of a receipt, and names its order by one of them, be matched again."""
+    numbers = {receipt.accession, *receipt.tube_accessions.values(), *receipt.line_accessions.values()}
+    for report, number in waiting_for(uow, numbers - {None}):
+        uow.effects.add(effects.match_again(report, number, key, now))
+
+
+def waiting_for(uow: UnitOfWork, numbers: Collection[str | None]) -> tuple[tuple[ReportRecord, str], ...]:
+    """What waits because its accession, one of these `numbers`, was not known, each with it; by arrival."""
+    waiting = [each for each in uow.reports.waiting() if each.state is ReportState.UNMATCHED] if numbers else []
+    named = ((each, message.accession) for each in waiting if not isinstance(message := load_kept(each.body), LabReceipt))
+    return tuple((each, accession) for each, accession in named if accession and accession in numbers)
 
 
 def receive_later(uow: UnitOfWork, order: OrderRecord, receipt: LabReceipt) -> None:

@@ -13,15 +13,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from lab_agent.codec import dump_message, load_kept
+from lab_agent.domain.coverage import Codes
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.journal import Effect, EffectKind, Event, ReportRecord
 from lab_agent.domain.lifecycle import WAITING_REPORTS, EffectState, ReportState
 from lab_agent.domain.results import LabMessage, LabReceipt, LabReport
 from lab_agent.errors import IllegalMoveError, StoreError
 from lab_agent.ports.store import Store, UnitOfWork
+from lab_agent.steps.clearing import is_fault
 from lab_agent.steps.follow import follow
 from lab_agent.steps.inbox import refused_alert
-from lab_agent.steps.match import Matcher
+from lab_agent.steps.match import Matcher, codes_of
 from lab_agent.steps.notes import said_why
 from lab_agent.steps.reopen import reopen_lines
 
@@ -30,8 +32,9 @@ _DISMISSED = "dismissed"
 _WHAT = {
     ReportState.UNMATCHED: "match: say which order it belongs to; or dismiss it with a note",
     ReportState.UNMAPPED: "add the missing rows to the mapping tables, then `lab-agent mappings release`; or dismiss it",
-    ReportState.HELD: "release: send it all the same, as far as it has a legal form; or dismiss it with a note",
+    ReportState.HELD: "answer the question: release it, if it is meant; or dismiss it with a note",
 }
+_MEND = "let the laboratory system send it mended, as the reason says, or dismiss it with a note; a release sends nothing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +45,9 @@ class Decided:
     moved: bool
 
 
-def what_to_do(state: ReportState) -> str:
-    """The next step for a result in this state; empty where nothing waits."""
-    return _WHAT.get(state, "")
+def what_to_do(state: ReportState, reason: str | None) -> str:
+    """The next step for a result that is in this state for this reason; empty where nothing waits."""
+    return _MEND if state is ReportState.HELD and is_fault(reason) else _WHAT.get(state, "")
 
 
 async def waiting(store: Store) -> tuple[ReportRecord, ...]:
@@ -70,11 +73,11 @@ async def match_result(  # noqa: PLR0913 - what is decided, and who, when and wh
     """
 
     def change(uow: UnitOfWork, report: ReportRecord) -> ReportRecord:
-        uow.orders.take(order)
-        known = {line.key for line in uow.orders.lines(order)}
+        codes = codes_of(uow.orders.take(order))
+        known = {str(line.key): [line.key] for line in uow.orders.lines(order)}
         if strange := [line for line in lines if line not in known]:
             raise StoreError(f"order {order} has no line {strange[0]}")
-        named = _for_order(load_kept(report.body), order, lines)
+        named = _for_order(load_kept(report.body), order, lines, {**codes, **known})
         uow.reports.save(replace(report, body=dump_message(named), order=order))
         return matcher.match(uow, report.key, now)
 
@@ -175,13 +178,25 @@ def _unmapped(uow: UnitOfWork) -> list[ReportRecord]:
     return [report for report in uow.reports.waiting() if report.state is ReportState.UNMAPPED]
 
 
-def _for_order(message: LabMessage, order: OrderKey, lines: tuple[LineKey, ...]) -> LabMessage:
-    """The message as if it had named the order; its items stay, as tests of these lines or as extra ones."""
+def _for_order(message: LabMessage, order: OrderKey, lines: tuple[LineKey, ...], codes: Codes) -> LabMessage:
+    """The message as if it had named the order, and of its lines only these, if any are given; extra tests stay."""
     if isinstance(message, LabReport):
-        return replace(message, order=order, lines=lines or (), accession=None, barcode=None)
+        narrowed = _only(message, lines, codes) if lines else replace(message, lines=())
+        return replace(narrowed, order=order, accession=None, barcode=None)
     if isinstance(message, LabReceipt):
         return replace(message, order=order, barcode=None)
     return replace(message, order=order, accession=None, barcode=None)
+
+
+def _only(message: LabReport, lines: tuple[LineKey, ...], codes: Codes) -> LabReport:
+    """The report as far as it is about these lines: what it names, and what it completes."""
+    items = tuple(item for item in message.items if set(codes.get(item, ())) <= set(lines))
+    if message.completes is not None:
+        named = (key for name in message.completes for key in codes.get(name, ()))
+        completes: tuple[str, ...] | None = tuple(key for key in named if key in lines)
+    else:  # an item that is left out was a test of these lines all the same: what remains is no extra test alone
+        completes = lines if len(items) < len(message.items) else None
+    return replace(message, lines=lines, items=items, completes=completes)
 
 
 def _parked(uow: UnitOfWork, report: ReportRecord) -> list[Effect]:

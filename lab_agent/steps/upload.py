@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from hashlib import sha256
 
 from lab_agent.domain.ids import OrderKey, ReportKey, ResourceId
 from lab_agent.domain.journal import HostedDocument, UploadRecord
 from lab_agent.domain.values import Identifier
-from lab_agent.errors import SeveralMatches, StaleVersion, TemporaryFailure
+from lab_agent.errors import PermanentFailure, ServiceRefusal, SeveralMatches, StaleVersion, TemporaryFailure
 from lab_agent.fhir.stable import digest
 from lab_agent.ports.exchange import Exchange, Json, Saved
 from lab_agent.ports.store import Store, UnitOfWork
 from lab_agent.steps.handler import CONFLICTS, Claim
+from lab_agent.steps.uploaded import document_name, known_document
 
 FINAL = frozenset({"final", "amended"})
+TOO_LARGE = 413
+_TOO_LARGE_MEND = "; set results.max_document to what the service takes, and have the laboratory system send a smaller document"
 _OURS = frozenset({"comment", "interpretation", "method", "specimen", "referenceRange", "result", "presentedForm"})
 """Fields of Observation and DiagnosticReport that we write or leave out, beside value[x]; others are always written."""
 
@@ -49,38 +53,43 @@ class Uploader:
             return there.id
         return await self._replace(resource_type, there.id, identifier, body)
 
-    async def bring_document(self, content: bytes, content_type: str, reader: str) -> str:
-        """Create a Binary, once as far as we know; give its id. It has no identifier: an orphan of a lost reply is harmless."""
-        name = f"{self.order}.{sha256(content).hexdigest()}"
-        known = await self.known(name)
+    async def bring_document(self, name: str, content: bytes | None, content_type: str, reader: str) -> str:
+        """Create a Binary, once as far as we know; give its id. It has no identifier: an orphan of a lost reply is harmless.
+
+        `name` is the SHA-256 of the content, `content` None where it is not kept any more. Raises `PermanentFailure` where that
+        one was never brought.
+        """
+        known = await self._known_document(name, content_type, hosted=False)
         if known is not None:
             return known.resource_id
+        if content is None:
+            raise PermanentFailure("it is not kept any more; let the laboratory system send it again")
         await self.claim.begin()
         saved = await self.exchange.upload_document(content, content_type, readers=(reader,))
-        await self._remember(saved, Identifier(value=name), {})
+        await self._remember(saved, Identifier(value=document_name(self.order, name, content_type, hosted=False)), {})
         return saved.id
 
-    async def bring_hosted(self, content: bytes, content_type: str, expires_at: datetime | None, now: datetime) -> str:
-        """Let our own API serve a document; give the unguessable part of its address, the same one for every try."""
-        name = f"{self.order}.hosted.{sha256(content).hexdigest()}"
-        known = await self.known(name)
-        if known is not None:
-            return known.resource_id
-        address = secrets.token_urlsafe(32)
+    async def bring_hosted(self, name: str, content: bytes, content_type: str, expires_at: datetime | None, now: datetime) -> str:
+        """Let our own API serve a document until `expires_at`, or longer where it does so already.
+
+        Gives the unguessable part of its address: the same one for every try and for every version, also where it had ended.
+        """
+        known = await self._known_document(name, content_type, hosted=True)
+        address = known.resource_id if known is not None else secrets.token_urlsafe(32)
 
         def write(uow: UnitOfWork) -> None:
-            document = uow.vault.put_document(content, content_type, at=now)
-            uow.hosted.put(
-                HostedDocument(
-                    address=address,
-                    document=document,
-                    content_type=content_type,
-                    order=self.order,
-                    kept_at=now,
-                    expires_at=expires_at,
-                )
+            before = uow.hosted.get(address)
+            served = HostedDocument(
+                address=address,
+                document=uow.vault.put_document(content, content_type, at=now),
+                content_type=content_type,
+                order=self.order,
+                kept_at=now,
+                expires_at=expires_at if before is None else _later(before.expires_at, expires_at),
             )
-            uow.uploads.put(self._record(name, "hosted", ResourceId(address), "", ""))
+            uow.hosted.put(served)
+            named = document_name(self.order, name, content_type, hosted=True)
+            uow.uploads.put(self._record(named, "hosted", ResourceId(address), "", ""))
 
         await self.claim.write(write)
         return address
@@ -88,6 +97,9 @@ class Uploader:
     async def known(self, identifier: str) -> UploadRecord | None:
         """What is known here of the resource with this identifier."""
         return await self.store.run(lambda uow: uow.uploads.get(identifier))
+
+    async def _known_document(self, name: str, content_type: str, *, hosted: bool) -> UploadRecord | None:
+        return await self.store.run(lambda uow: known_document(uow, self.order, name, content_type, hosted=hosted))
 
     async def _found(self, resource_type: str, identifier: Identifier) -> Saved | None:
         found = await self.exchange.find(resource_type, identifier)
@@ -129,6 +141,22 @@ class Uploader:
             order=self.order,
             report=self.report,
         )
+
+
+@contextmanager
+def told_of(where: str) -> Iterator[None]:
+    """Say in a refusal which part of the report it is about, so that somebody can mend that part."""
+    try:
+        yield
+    except PermanentFailure as exc:
+        large = isinstance(exc, ServiceRefusal) and exc.status == TOO_LARGE
+        exc.args = (f"{where}: {exc}{_TOO_LARGE_MEND if large else ''}",)
+        raise
+
+
+def _later(one: datetime | None, other: datetime | None) -> datetime | None:
+    """The later of two ends; None is no end at all."""
+    return None if one is None or other is None else max(one, other)
 
 
 def _is_ours(name: str) -> bool:

@@ -12,7 +12,7 @@ from lab_agent.domain.journal import Effect, EffectKind, NewEffect
 from lab_agent.domain.lifecycle import LANE_BLOCKING, OPEN_EFFECTS, EffectState
 from lab_agent.errors import LeaseLostError
 from lab_agent.store.memory_shelf import Shelf
-from lab_agent.store.states import CLAIMABLE
+from lab_agent.store.states import ASKING, CLAIMABLE
 
 
 class MemoryEffects:
@@ -78,6 +78,10 @@ class MemoryEffects:
         """The effects of an order, oldest first."""
         ours = (effect for effect in self._shelf.effects.values() if effect.order == order)
         return tuple(effect for effect in ours if not open_only or effect.state in OPEN_EFFECTS)
+
+    def asking(self) -> tuple[Effect, ...]:
+        """Effects that wait for a person (parked, or to be reviewed), oldest first."""
+        return tuple(effect for effect in self._shelf.effects.values() if effect.state in ASKING)
 
     def wake(self, kind: EffectKind, *, now: datetime) -> int:
         """Make waiting effects of a kind (due, or to be looked at, in the future) due now; their number."""

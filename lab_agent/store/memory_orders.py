@@ -10,7 +10,7 @@ from lab_agent.domain.journal import LabelUse, LineRecord, OrderRecord
 from lab_agent.domain.lifecycle import OrderState
 from lab_agent.errors import AlreadyKnownError, StoreError
 from lab_agent.store.memory_shelf import Shelf
-from lab_agent.store.states import LETS_GO, TAKEN, UNJUDGED
+from lab_agent.store.states import LETS_GO, TAKEN, UNJUDGED, WITHDRAWN
 
 
 class MemoryOrders:
@@ -81,10 +81,11 @@ class MemoryOrders:
         return self._newest_first(on_lines | {order.key for order in self._shelf.orders.values() if order.accession == accession})
 
     def by_barcode(self, barcode: str) -> tuple[OrderKey, ...]:
-        """Orders whose accepted lines use this label, newest first."""
+        """Orders whose accepted lines use this label, newest first; where there is none, those whose withdrawn lines used it."""
         lines = self._shelf.lines
-        used = (label for label in self._shelf.labels if label.barcode == barcode and label.line in lines)
-        return self._newest_first({label.order for label in used if lines[label.line].state in TAKEN})
+        used = [label for label in self._shelf.labels if label.barcode == barcode and label.line in lines]
+        taken, gone = ({label.order for label in used if lines[label.line].state in states} for states in (TAKEN, WITHDRAWN))
+        return self._newest_first(taken or gone)
 
     def open_orders(self, *, limit: int, after: OrderKey | None = None) -> tuple[OrderRecord, ...]:
         """Orders that are not closed, by key."""

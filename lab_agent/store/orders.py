@@ -10,9 +10,10 @@ from sqlalchemy import Connection, delete, func, insert, literal_column, select,
 
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.journal import LabelUse, LineRecord, OrderRecord
+from lab_agent.domain.lifecycle import LineState
 from lab_agent.errors import AlreadyKnownError, StoreError
 from lab_agent.store.rows import among, batches, insert_new, to_record, to_values
-from lab_agent.store.states import LETS_GO, TAKEN, UNJUDGED
+from lab_agent.store.states import LETS_GO, TAKEN, UNJUDGED, WITHDRAWN
 from lab_agent.store.tables import labels, lines, orders
 from lab_agent.store.types import short
 
@@ -93,13 +94,8 @@ class SqlOrders:
         return self._newest_first((orders.c.accession == accession) | orders.c.key.in_(on_lines))
 
     def by_barcode(self, barcode: str) -> tuple[OrderKey, ...]:
-        """Orders whose accepted lines use this label, newest first."""
-        uses = (
-            select(_labels.c.order_key)
-            .join(lines, lines.c.key == _labels.c.line)
-            .where(_labels.c.barcode == barcode, among(lines.c.state, TAKEN))
-        )
-        return self._newest_first(orders.c.key.in_(uses))
+        """Orders whose accepted lines use this label, newest first; where there is none, those whose withdrawn lines used it."""
+        return self._labelled(barcode, TAKEN) or self._labelled(barcode, WITHDRAWN)
 
     def open_orders(self, *, limit: int, after: OrderKey | None = None) -> tuple[OrderRecord, ...]:
         """Orders that are not closed, by key."""
@@ -114,6 +110,14 @@ class SqlOrders:
             select(func.min(orders.c.seen_at)).where(among(orders.c.state, UNJUDGED))
         )
         return found
+
+    def _labelled(self, barcode: str, states: frozenset[LineState]) -> tuple[OrderKey, ...]:
+        uses = (
+            select(_labels.c.order_key)
+            .join(lines, lines.c.key == _labels.c.line)
+            .where(_labels.c.barcode == barcode, among(lines.c.state, states))
+        )
+        return self._newest_first(orders.c.key.in_(uses))
 
     def _newest_first(self, which: Any) -> tuple[OrderKey, ...]:
         found = select(orders.c.key).where(which).order_by(orders.c.seen_at.desc(), orders.c.key)

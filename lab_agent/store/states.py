@@ -10,6 +10,8 @@ LETS_GO = frozenset({LineState.REFUSED, LineState.WITHDRAWN})
 """States in which a line does not use its labels any more."""
 TAKEN = frozenset({LineState.ACCEPTED, LineState.RESULTED, LineState.COMPLETED, LineState.CANCELLED})
 """States of a line that the laboratory was to perform."""
+WITHDRAWN = frozenset({LineState.WITHDRAWN})
+"""The state of a line that the partner withdrew; the laboratory may report on it all the same."""
 CLAIMABLE = frozenset({EffectState.DUE, EffectState.UNKNOWN})
 """Effects that an owner can be found for."""
 IN_FLIGHT = frozenset({EffectState.IN_FLIGHT})

@@ -45,6 +45,58 @@ def test_what_is_no_decimal_is_named(value: Any) -> None:
     assert list(found) == ["observations[1].value_quantity.value"]
 
 
+@pytest.mark.parametrize(
+    ("series", "field"),
+    [
+        ({"dimensions": 0}, "dimensions"),
+        ({"period": "-1"}, "period"),
+        ({"period": 0}, "period"),
+        ({"data": "foo bar"}, "data"),
+        ({"data": "1  2"}, "data"),
+        ({"data": "1,2"}, "data"),
+        ({"data": ""}, "data"),
+    ],
+)
+def test_a_series_that_fhir_does_not_know_is_refused(series: dict[str, Any], field: str) -> None:
+    good = {"origin": {"value": "0"}, "period": "10.0", "dimensions": 1, "data": "1.20 -2 E U L"}
+    codec.load_message(json.dumps(report(observations=[observation(value_quantity=None, value_sampled_data=good)])).encode())
+    found = problems(report(observations=[observation(value_quantity=None, value_sampled_data={**good, **series})]))
+    assert list(found) == [f"observations[0].value_sampled_data.{field}"]
+
+
+def test_a_period_that_ends_before_it_starts_is_refused() -> None:
+    ends = {"start": "2024-05-17T08:30:00+03:00", "end": "2024-05-17T08:29:00+03:00"}
+    found = problems(report(observations=[observation(value_quantity=None, value_period=ends)]))
+    assert list(found) == ["observations[0].value_period"]
+    local = json.dumps(
+        report(observations=[observation(value_quantity=None, value_period={**ends, "end": "2024-05-17T10:00:00"})])
+    )
+    with pytest.raises(DataInvalidError, match="ends before it starts"):
+        codec.load_message(local.encode(), time_zone=ZoneInfo("Asia/Vladivostok"))
+
+
+@pytest.mark.parametrize("text", [" ", "\u00a0", "\t\n"])
+def test_a_blank_value_is_refused(text: str) -> None:
+    found = problems(report(observations=[observation(value_quantity=None, value_string=text)]))
+    assert found == {"observations[0].value_string": "is blank — write the value, or leave the observation out"}
+
+
+@pytest.mark.parametrize(
+    "kind", ['application/pdf; name="отчёт"', "a/b\r\nX-Evil: 1", "x/y/z", "/", "a/", "", "application/ pdf"]
+)
+def test_what_is_no_media_type_is_refused(kind: str) -> None:
+    document = {"url": "https://lab.example/1", "content_type": kind}
+    attached = observation(value_quantity=None, value_attachment=document)
+    found = problems(report(documents=[document], observations=[attached]))
+    assert set(found) == {"documents[0].content_type", "observations[0].value_attachment.content_type"}
+    assert all("such as application/pdf" in one for one in found.values())
+
+
+@pytest.mark.parametrize("kind", ["application/pdf", "Application/PDF;version=1", 'text/plain; charset="utf-8"; format=flowed'])
+def test_a_media_type_may_have_parameters(kind: str) -> None:
+    codec.load_message(json.dumps(report(documents=[{"url": "https://lab.example/1", "content_type": kind}])).encode())
+
+
 def test_a_bare_nan_is_not_json() -> None:
     body = json.dumps(report()).replace('"1.20"', "NaN").encode()
     assert "not JSON" in problems(body)["document"]

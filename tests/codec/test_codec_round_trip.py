@@ -50,14 +50,21 @@ ranges = st.builds(
 VALUES = {
     "value_quantity": quantities,
     "value_codeable_concept": concepts,
-    "value_string": words,
+    "value_string": words.filter(str.strip),
     "value_range": bounds,
     "value_ratio": st.builds(Ratio, numerator=quantities, denominator=quantities),
-    "value_sampled_data": st.builds(SampledData, origin=quantities, period=numbers, factor=st.none() | numbers),
+    "value_sampled_data": st.builds(
+        SampledData,
+        origin=quantities,
+        period=st.decimals("0.01", 10**6, places=2),
+        dimensions=st.integers(1, 9),
+        data=st.lists(st.sampled_from(["1.20", "-3", "E", "U", "L"]), min_size=1, max_size=4).map(" ".join),
+        factor=st.none() | numbers,
+    ),
     "value_attachment": documents,
     "value_time": st.times(),
     "value_date_time": moments,
-    "value_period": st.builds(Period, start=moments, end=st.none() | moments),
+    "value_period": st.lists(moments, min_size=2, max_size=2).map(sorted).map(lambda ends: Period(start=ends[0], end=ends[1])),
 }
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lab_agent.documents.check import kind_of, wrong_with
+from lab_agent.settings.results import ResultsSettings
+from lab_sandbox.config import Rules
 
 PDF = b"%PDF-1.4\n%%EOF\n"
 LIMIT = 1000
@@ -52,6 +54,13 @@ def test_what_is_as_it_says_goes(content: bytes, content_type: str) -> None:
         (PDF, "text/plain", "and is application/pdf"),
         (b"a\0b", "text/plain", "nothing of that kind"),
         (PDF, "pdf", "no media type"),
+        (PDF, 'application/pdf; name="отчёт"', "no media type"),
+        (PDF, "application/pdf;\r\nX-Evil: 1", "no media type"),
+        (PDF, "x/y/z", "no media type"),
+        (PDF, "/", "no media type"),
+        (PDF, "a/", "no media type"),
+        (PDF, "application/ pdf", "no media type"),
+        (PDF, "a/" + "b" * 300, "no media type"),
     ],
 )
 def test_what_is_not_says_so(content: bytes, content_type: str, words: str) -> None:
@@ -81,3 +90,9 @@ def test_a_long_type_is_not_repeated_whole() -> None:
     fault = wrong_with(PDF, "x" * 100_000, LIMIT)
     assert fault is not None
     assert len(fault.text) < 200
+
+
+def test_the_largest_document_fits_the_service_once_it_is_encoded() -> None:
+    encoded = (ResultsSettings().max_document + 2) // 3 * 4
+    assert encoded + 1000 < Rules().max_body_bytes
+    assert encoded + 1000 > Rules().max_body_bytes * 0.9

@@ -63,6 +63,18 @@ def test_a_refusal_without_names_is_about_the_whole_order() -> None:
     assert cover(refusal, lines(), CODES).not_performed == {"L1": "tube broken", "L2": "tube broken"}
 
 
+@pytest.mark.parametrize("named", [{"lines": ("L1", "L3")}, {"items": ("001", "003")}])
+def test_a_withdrawn_line_is_left_aside_where_there_is_another(named: dict[str, Any]) -> None:
+    found = cover(report(**named), lines(LineState.WITHDRAWN), CODES)
+    assert (found.lines, found.completes, found.withdrawn, found.problem) == (("L1",), ("L1",), ("L3",), None)
+
+
+def test_a_withdrawn_line_alone_is_covered_and_never_completed() -> None:
+    found = cover(report(lines=("L3",), completes=("003",)), lines(LineState.WITHDRAWN), CODES)
+    assert (found.lines, found.completes, found.withdrawn, found.problem) == (("L3",), (), ("L3",), None)
+    assert cover(report(), lines(LineState.WITHDRAWN), CODES).lines == ("L1", "L2")
+
+
 @pytest.mark.parametrize(
     ("message", "words"),
     [

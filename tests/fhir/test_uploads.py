@@ -83,7 +83,7 @@ def context(systems: Systems) -> UploadContext:
         ),
         covered=(LineKey("L1"),),
         specimens=(UploadSpecimen(id="s1", barcodes=frozenset({"10000001"})),),
-        document_urls={"vault-1": "fhir/Binary/b1"},
+        document_urls={("vault-1", kind): "fhir/Binary/b1" for kind in ("application/pdf", "image/png")},
     )
 
 

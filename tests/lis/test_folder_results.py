@@ -364,3 +364,49 @@ async def test_a_collection_may_be_broken_off_at_any_moment(place: Place) -> Non
     assert len(place.inbox.messages) == 30
     assert place.names("failed") == []
     assert len([path for path in (place.results / "done").iterdir() if path.stat().st_size]) == 30
+
+
+def refused(*names: str) -> bytes:
+    """A report with a mistake that names these documents; the last one as a value."""
+    *own, value = names
+    attached = {"code": {"code": "x"}, "value_attachment": {"file": value}}
+    tree = {"report_id": "R", "statsu": "final", "documents": [{"file": one} for one in own], "observations": [attached]}
+    return json.dumps(tree).encode()
+
+
+async def test_the_documents_of_a_refused_report_go_along_with_it(place: Place) -> None:
+    adapter = await place.adapter()
+    for name in ("a.pdf", "b.pdf", "nobodys.pdf"):
+        place.put(name, b"%PDF", age=20)
+    (place.results / "failed").mkdir(exist_ok=True)
+    (place.results / "failed" / "a.pdf").write_bytes(b"an older one")
+    outside = place.results.parent / "outside.pdf"
+    outside.write_bytes(b"%PDF")
+    place.put("1.json", refused("a.pdf", "../outside.pdf", "missing.pdf", "b.pdf"), age=9)
+    await adapter.collect()
+    assert place.names() == ["nobodys.pdf"]
+    assert len(place.names("failed")) == 5
+    assert (place.results / "failed" / "a.pdf").read_bytes() == b"an older one"
+    assert outside.exists()
+    assert "Its document b.pdf lies here too, as b.pdf" in place.reasons()
+    assert "Its document a.pdf lies here too, as a" in place.reasons()
+
+
+async def test_a_document_that_another_report_names_stays(place: Place) -> None:
+    adapter = await place.adapter(settle=0)
+    place.put("a.pdf", b"%PDF", age=20)
+    place.put("1.json", refused("a.pdf"), age=9)
+    place.put("2.json", with_file("a.pdf"), age=8)
+    assert await adapter.collect() == 1
+    assert place.names() == []
+    assert place.names("done") == ["2.json", "a.pdf"]
+    assert "a.pdf was left where it is" in place.reasons()
+
+
+async def test_nothing_is_moved_while_another_report_cannot_be_read(place: Place) -> None:
+    adapter = await place.adapter(settle=60)
+    place.put("a.pdf", b"%PDF", age=200)
+    place.put("1.json", refused("a.pdf"), age=100)
+    place.put("2.json", b'{"report_id": "half', age=0)
+    await adapter.collect()
+    assert "a.pdf" in place.names()

@@ -1,15 +1,15 @@
 """The laboratory's own numbers: at the handover or later, of the order, its lines and its tubes; reports are found by them."""
 
 import json
-from dataclasses import replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from lab_agent import codec
 from lab_agent.domain.ids import LineKey, ResourceId, report_key
-from lab_agent.domain.journal import LineRecord, OrderRecord, ReportRecord
+from lab_agent.domain.journal import Effect, EffectKind, LineRecord, OrderRecord, ReportRecord
 from lab_agent.domain.lifecycle import LineState, OrderState, ReportState
 from lab_agent.domain.results import Accession, LabMessage, LabReceipt, LabRefusal, NotPerformed
 from lab_agent.errors import DataInvalidError, LisOutcomeUnknown
@@ -17,8 +17,8 @@ from lab_agent.lis.answers import receipt as checked
 from lab_agent.lis.testing import make_order
 from lab_agent.ports.lis import Receipt
 from lab_agent.ports.store import UnitOfWork
-from lab_agent.steps.match import Matcher
-from lab_agent.steps.receipts import receive
+from lab_agent.steps.match import Match, Matcher
+from lab_agent.steps.receipts import match_again, receive
 from lab_agent.store.memory import MemoryStore
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -107,6 +107,39 @@ async def test_what_came_before_its_number_is_matched_by_it(store: MemoryStore) 
     await matched(store, "m2", LabReceipt(order=ORDER.key, accession="A7"))
     early = await store.run(lambda uow: uow.reports.take(report_key("lis", "m1")))
     assert (early.state, early.order) == (ReportState.DELIVERED, ORDER.key)
+
+
+async def test_what_came_before_a_number_of_the_handover_is_matched_by_it(store: MemoryStore) -> None:
+    refusal = LabRefusal(accession="A7", not_performed=(NotPerformed(reason="haemolysed"),))
+    assert (await matched(store, "m1", refusal)).state is ReportState.UNMATCHED
+
+    def handed_over(uow: UnitOfWork) -> tuple[Effect, ...]:
+        receive(uow, ORDER.key, Receipt(accession="A7"))
+        for _ in range(2):  # a handover that is done twice is harmless
+            match_again(uow, ORDER.key, Receipt(accession="A7"), NOW)
+        duties = uow.effects.claim((EffectKind.MATCH,), owner="me", now=NOW, lease=timedelta(minutes=1), limit=9)
+        uow.commit()
+        return duties
+
+    (duty,) = await store.run(handed_over)
+    concluded = await Match(Fixed(), MATCHER).do(Claimed(duty))  # type: ignore[arg-type]
+
+    def conclude(uow: UnitOfWork) -> ReportRecord:
+        concluded(uow, duty)
+        return uow.reports.take(report_key("lis", "m1"))
+
+    early = await store.run(conclude)
+    assert (early.state, early.order) == (ReportState.DELIVERED, ORDER.key)
+
+
+@dataclass
+class Claimed:
+    effect: Effect
+
+
+class Fixed:
+    def now(self) -> datetime:
+        return NOW
 
 
 @pytest.mark.parametrize(

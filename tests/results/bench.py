@@ -24,11 +24,14 @@ from lab_agent.exchange.tokens import Authenticator
 from lab_agent.http import HttpClient
 from lab_agent.mapping_tables import MappingShelf
 from lab_agent.settings.root import Settings
+from lab_agent.steps.adapters import NoAdapters
 from lab_agent.steps.deliver import Deliver
+from lab_agent.steps.handover import CancelInLis
 from lab_agent.steps.inbox import StoreInbox
 from lab_agent.steps.late_lines import LateLines
 from lab_agent.steps.match import Match
 from lab_agent.steps.tasks import TaskUpdates
+from lab_agent.steps.withdrawal import withdraw_line, withdraw_order
 from lab_agent.store.memory import MemoryStore
 from lab_agent.worker.engine import Engine
 from lab_agent.worker.outages import Outages
@@ -83,6 +86,7 @@ class Bench:
             made: list[Any] = [
                 Match(self.clock, self.matcher),
                 Deliver(self.exchange, self.store, self.clock, planning, DocumentRoom(self.settings.results), host),
+                CancelInLis(self.store, self.clock, NoAdapters()),
                 TaskUpdates(self.exchange, self.store, self.clock, late_lines),
             ]
             self._engine = Engine(
@@ -150,6 +154,25 @@ class Bench:
             uow.commit()
 
         await self.store.run(write)
+
+    async def withdraw(self, *lines: LineKey) -> None:
+        """Let the partner withdraw these lines, or the whole order, as the worker notices it."""
+
+        def write(uow: Any) -> None:
+            for line in lines:
+                withdraw_line(uow, line, self.clock.now(), "its Task was set to cancelled by somebody else")
+            if not lines:
+                withdraw_order(uow, ORDER, self.clock.now(), "the order-level Task was set to cancelled by somebody else")
+            uow.commit()
+
+        await self.store.run(write)
+        await self.work()
+
+    async def line_states(self) -> list[str]:
+        return [line.state.value for line in await self.store.run(lambda uow: uow.orders.lines(ORDER))]
+
+    def told(self, action: str) -> list[str]:
+        return [event.text for event in self.store._shelf.events if event.action == action]
 
     async def versions(self, kind: str, identifier: str) -> list[Json]:
         """Every version of a resource of ours that the service ever had, oldest first."""

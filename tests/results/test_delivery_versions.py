@@ -165,7 +165,7 @@ async def test_a_report_for_a_closed_order_about_lines_that_completed_is_deliver
 
 
 async def test_a_first_report_for_a_withdrawn_order_is_held(bench: Bench) -> None:
-    await bench.change_order(state=OrderState.WITHDRAWN)
+    await bench.withdraw()
     held = await bench.send(report())
     assert held.state is ReportState.HELD
     assert "withdrawn" in (held.reason or "")

@@ -9,10 +9,11 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from lab_agent.domain.journal import HostedDocument
 from lab_agent.domain.results import Document
 from lab_api.documents import HostedDocuments, takes
 from lab_api.problems import add_handlers
-from tests.results.bench import Bench, open_bench, report
+from tests.results.bench import ORDER, Bench, open_bench, report
 
 PDF = b"%PDF-1.4\n%%EOF\n"
 HOST = {"documents": "host", "host_days": 7}
@@ -57,6 +58,58 @@ async def test_a_correction_with_the_same_document_keeps_its_address() -> None:
         await bench.send(report(documents=(document,), version=2, issued=bench.clock.now() + timedelta(hours=1)))
         (after,) = await bench.seen()
         assert before.documents == after.documents
+
+
+async def test_a_correction_after_the_address_has_ended_is_served_again() -> None:
+    async with open_bench(HOST, api=API) as bench, served(bench) as client:
+        document = Document(content=PDF)
+        await bench.send(report(documents=(document,), version=1))
+        (before,) = await bench.seen()
+        bench.clock.time += timedelta(days=8)
+        assert (await client.get(before.documents[0])).status_code == 404
+        await bench.send(report(documents=(document,), version=2, issued=bench.clock.now()))
+        (after,) = await bench.seen()
+        assert (await client.get(after.documents[0])).content == PDF
+        bench.clock.time += timedelta(days=6)
+        assert (await client.get(after.documents[0])).status_code == 200
+
+
+async def test_every_delivery_lengthens_the_life_of_an_address() -> None:
+    async with open_bench(HOST, api=API) as bench, served(bench) as client:
+        document = Document(content=PDF)
+        await bench.send(report(documents=(document,), version=1))
+        bench.clock.time += timedelta(days=5)
+        await bench.send(report(documents=(document,), version=2, issued=bench.clock.now()))
+        bench.clock.time += timedelta(days=5)
+        (found,) = await bench.seen()
+        assert (await client.get(found.documents[0])).status_code == 200
+
+
+async def test_the_same_bytes_under_another_type_have_an_address_of_their_own() -> None:
+    async with open_bench(HOST, api=API) as bench, served(bench) as client:
+        kinds = ("text/plain", "text/csv")
+        await bench.send(report(documents=tuple(Document(content=b"hello", content_type=kind) for kind in kinds)))
+        (found,) = await bench.seen()
+        answers = [
+            await client.get(address, headers={"Accept": kind}) for address, kind in zip(found.documents, kinds, strict=True)
+        ]
+        assert [answer.headers["content-type"].partition(";")[0] for answer in answers] == list(kinds)
+
+
+@pytest.mark.parametrize("kind", ['application/pdf; name="отчёт"', "a/b\r\nX-Evil: 1", "x/y/z", "/", ""])
+async def test_whatever_type_is_stored_the_answer_has_a_header(kind: str) -> None:
+    async with open_bench(HOST, api=API) as bench, served(bench) as client:
+
+        def put(uow: Any) -> None:
+            kept = uow.vault.put_document(PDF, kind, at=bench.clock.now())
+            uow.hosted.put(
+                HostedDocument(address="a" * 43, document=kept, content_type=kind, order=ORDER, kept_at=bench.clock.now())
+            )
+            uow.commit()
+
+        await bench.store.run(put)
+        answer = await client.get("https://lab.example/v1/documents/" + "a" * 43)
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "application/octet-stream")
 
 
 async def test_on_stage_no_document_goes_out() -> None:

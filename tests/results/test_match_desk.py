@@ -148,7 +148,7 @@ async def decide_match(bench: Bench, key: ReportKey, order: OrderKey) -> desk.De
 
 
 async def test_a_late_result_goes_out_when_a_person_says_so(bench: Bench) -> None:
-    await bench.change_order(state=OrderState.WITHDRAWN)
+    await bench.withdraw()
     held = await bench.send(report())
     decided = await desk.release_result(bench.store, bench.matcher, held.key, by="ann", note="asked", now=bench.clock.now())
     assert decided.report.state is ReportState.MATCHED
@@ -230,7 +230,10 @@ async def test_an_order_ends_when_the_last_thing_in_its_way_is_dismissed(bench: 
 async def test_a_version_that_is_overtaken_lets_its_lines_wait_again(bench: Bench) -> None:
     bench.faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=1))
     first = await bench.send(report(version=1, lines=("L0",)))
-    await bench.send(report(hb("1", status=ObservationStatus.PRELIMINARY), version=2, lines=("L0",), status=ReportStatus.PARTIAL))
+    back = report(hb("1", status=ObservationStatus.PRELIMINARY), version=2, lines=("L0",), status=ReportStatus.PARTIAL)
+    held = await bench.send(back)
+    await desk.release_result(bench.store, bench.matcher, held.key, by="ann", note="it is", now=bench.clock.now())
+    await bench.work()
     (parked,) = [each for each in await bench.effects() if each.subject == first.key]
     await retry_effect(bench.store, EffectId(parked.id), by="ann", now=bench.clock.now())
     await bench.work()
@@ -269,7 +272,7 @@ async def test_a_parked_delivery_is_dismissed_with_its_result(bench: Bench) -> N
 @pytest.mark.parametrize(
     ("document", "words"),
     [
-        (Document(content=b"<html>sorry</html>"), "document 1 says that it is application/pdf, and is text/html"),
+        (Document(content=b"<html>sorry</html>"), "documents[0]: says that it is application/pdf, and is text/html"),
         (Document(content=b"%PDF-" + b"x" * 5000), "more than results.max_document"),
         (Document(url="file:///etc/passwd"), "no address that a clinic could open"),
     ],

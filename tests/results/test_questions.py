@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.lifecycle import ReportState
+from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.lifecycle import LineState, ReportState
 from lab_agent.domain.results import Document, ObservationStatus, ReferenceRange, ReportStatus
 from lab_agent.domain.values import Quantity
 from lab_agent.steps import result_desk as desk
-from tests.results.bench import NOW, Bench, hb, open_bench, report
+from tests.results.bench import NOW, ORDER, Bench, hb, open_bench, report
 
 LATER = NOW + timedelta(hours=1)
 HTML = b"<html>sorry</html>"
@@ -61,7 +62,7 @@ async def test_a_released_document_goes_under_the_type_that_its_bytes_show(how: 
     async with open_bench(settings["results"], api=settings["api"]) as bench:
         held = await bench.send(report(documents=(Document(content=HTML),)))
         decided = await release(bench, held)
-        said = "document 1 goes as text/html, and not as application/pdf"
+        said = "documents[0] goes as text/html, and not as application/pdf"
         assert decided.report.reason == said
         (found,) = await bench.seen()
         assert [form["contentType"] for form in found.resource["presentedForm"]] == ["text/html"]
@@ -88,7 +89,7 @@ async def test_a_document_of_no_known_kind_goes_as_plain_bytes(bench: Bench) -> 
 @pytest.mark.parametrize(
     ("document", "words"),
     [
-        (Document(content=b""), "document 1 is empty"),
+        (Document(content=b""), "documents[0]: is empty — send it with its content"),
         (Document(content=b"%PDF-" + b"x" * 5000), "more than results.max_document"),
         (Document(file="0" * 64), "is not kept any more"),
         (Document(url="http://[::1"), "no address that a clinic could open"),
@@ -102,12 +103,24 @@ async def test_what_cannot_be_told_truly_stays_whoever_says_so(document: Documen
         assert words in (decided.report.reason or "")
 
 
+async def test_what_to_do_says_whether_a_release_can_help(bench: Bench) -> None:
+    odd = await bench.send(report(observations=()))
+    form = await bench.send(report(hb("1", specimen="no such tube"), report_id="form"))
+    empty = await bench.send(report(report_id="doc", documents=(Document(content=HTML), Document(content=b""))))
+    html = await bench.send(report(report_id="html", documents=(Document(content=HTML),)))
+    assert {held.state for held in (odd, form, empty, html)} == {ReportState.HELD}
+    advice = [desk.what_to_do(held.state, held.reason) for held in (odd, form, empty, html)]
+    assert ["release it, if it is meant" in each for each in advice] == [True, False, False, True]
+    assert "let the laboratory system send it mended" in advice[1]
+    assert not (await release(bench, form)).moved
+
+
 async def test_a_final_value_that_a_version_leaves_out_is_asked_about(bench: Bench) -> None:
     other = replace(hb("7"), id="other")
     await bench.send(report(hb("13.2"), other, version=1))
     held = await bench.send(report(hb("13.4"), version=2, issued=LATER))
     assert held.state is ReportState.HELD
-    assert "leave out other, final in the version before" in (held.reason or "")
+    assert "leave out other, final in a version before" in (held.reason or "")
     assert len((await bench.seen())[0].observations) == 2, "the clinic still reads what was there"
     await release(bench, held)
     (found,) = await bench.seen()
@@ -121,6 +134,38 @@ async def test_a_preliminary_value_may_be_left_out(bench: Bench) -> None:
     gram = replace(hb("7", status=ObservationStatus.PRELIMINARY), id="gram")
     await bench.send(report(hb("1"), gram, status=ReportStatus.PRELIMINARY, version=1))
     assert (await bench.send(report(hb("1"), version=2, issued=LATER))).state is ReportState.DELIVERED
+
+
+async def test_what_goes_from_final_back_to_preliminary_is_asked_about(bench: Bench) -> None:
+    def other(value: str, **more: Any) -> Any:
+        return replace(hb(value, **more), id="other")
+
+    was = {"status": ObservationStatus.PRELIMINARY}
+    await bench.send(report(hb("5.0"), other("6.0"), version=1))
+    back = report(hb("50.0", **was), other("6.0", **was), status=ReportStatus.PRELIMINARY, version=2, issued=LATER)
+    held = await bench.send(back)
+    assert held.state is ReportState.HELD
+    assert "status: goes from final back to preliminary" in (held.reason or "")
+    assert "take hb, other from final back to preliminary" in (held.reason or "")
+    assert [each["status"] for each in await bench.versions("Observation", "RORDER.rep.hb")] == ["final"]
+    assert (await release(bench, held)).moved
+    less = await bench.send(report(hb("50.0"), version=3, issued=LATER + timedelta(hours=1)))
+    assert less.state is ReportState.HELD, "6.0 was final two versions ago, and is so on the service"
+    assert "leave out other, final in a version before" in (less.reason or "")
+
+
+@pytest.mark.parametrize("status", [ReportStatus.PARTIAL, ReportStatus.PRELIMINARY, ReportStatus.REGISTERED])
+async def test_a_report_that_was_final_stays_so_or_is_asked_about(bench: Bench, status: ReportStatus) -> None:
+    await bench.send(report(version=1))
+    assert (await bench.send(report(status=status, version=2, issued=LATER))).state is ReportState.HELD
+    assert (await bench.send(report(version=3, issued=LATER + timedelta(hours=1)))).state is ReportState.DELIVERED
+
+
+async def test_a_value_of_a_partial_report_that_was_final_is_asked_about(bench: Bench) -> None:
+    await bench.send(report(hb("1"), status=ReportStatus.PARTIAL, version=1))
+    back = report(hb("2", status=ObservationStatus.PRELIMINARY), status=ReportStatus.PARTIAL, version=2, issued=LATER)
+    held = await bench.send(back)
+    assert (held.state, "take hb from final back" in (held.reason or "")) == (ReportState.HELD, True)
 
 
 async def test_a_laboratory_that_sends_only_what_is_new_keeps_what_it_sent() -> None:
@@ -151,6 +196,25 @@ async def test_an_unknown_accession_warns_where_the_order_has_another(bench: Ben
     await bench.change_order(accession=None)
     await bench.send(report(report_id="next", accession="B-3", lines=("L1",)))
     assert len(told(bench, "warning")) == 1, "a laboratory that gave no number may give one with its results"
+
+
+async def test_a_tube_used_anew_with_an_accession_that_nobody_knows_means_the_newest_order(bench: Bench) -> None:
+    old = OrderKey("ROLD")
+
+    def years_ago(uow: Any) -> None:
+        order, line = uow.orders.take(ORDER), uow.orders.line(bench.line(0))
+        uow.orders.add(replace(order, key=old, task_id="T-old", accession="A-0", seen_at=NOW - timedelta(days=900)))
+        uow.orders.add_line(replace(line, key="L-old", order=old, task_id="T-old-1", state=LineState.COMPLETED))
+        label = bench.store._shelf.labels[0]
+        uow.orders.set_labels(old, [replace(label, order=old, line="L-old")])
+        uow.commit()
+
+    await bench.store.run(years_ago)
+    found = await bench.send(report(order=None, barcode="1000000017", accession="B-7", lines=()))
+    assert (found.state, found.order) == (ReportState.DELIVERED, ORDER)
+    assert "accession B-7" in told(bench, "warning")[0]
+    both = await bench.send(report(report_id="old", order=None, barcode="1000000017", accession="A-0"))
+    assert both.order == old, "a number that is known says which"
 
 
 async def test_a_reason_quotes_little_of_what_was_sent(bench: Bench) -> None:

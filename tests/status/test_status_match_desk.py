@@ -45,8 +45,8 @@ async def test_what_waits_is_listed_longest_first_with_what_it_names_and_what_to
     assert "21 min" in text
     assert "folder, report, version 2, final" in text
     assert f'href="/orders/{desk.GONE}"' in text
-    for state in {(await desk.kept(page, key)).state for key in keys}:
-        assert result_desk.what_to_do(state) in text.replace("&#34;", '"').replace("&#39;", "'")
+    for kept in [await desk.kept(page, key) for key in keys]:
+        assert result_desk.what_to_do(kept.state, kept.reason) in text.replace("&#34;", '"').replace("&#39;", "'")
     assert "1.20" not in text
 
 

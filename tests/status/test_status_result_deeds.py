@@ -174,6 +174,8 @@ async def test_a_parked_delivery_is_retried_or_dismissed_with_its_result(page: A
     client, form = await begin(page, keys[0], "dismiss")
     shown = (await client.get(f"/results/{keys[0]}")).text
     assert "refused (422)" in shown
+    assert "not on its way" in shown
+    assert "on its way to the service" not in shown
     assert f'action="/results/{keys[0]}/release"' not in shown
     assert (await client.post(f"/results/{keys[0]}/dismiss", data={**form, "note": "wrong"})).status_code == 303
     assert (await desk.kept(page, keys[0])).state is ReportState.DISMISSED

@@ -173,6 +173,17 @@ async def test_waking_ends_the_waiting_of_one_kind(do, make):
     assert sorted(each.once for each in await do.claim()) == ["a", "now"]
 
 
+async def test_what_asks_for_a_person(do, make):
+    for name in ("a", "b", "c", "d"):
+        await do(lambda uow, name=name: uow.effects.add(make.effect(name)))
+    assert await do(lambda uow: uow.effects.asking()) == ()
+    first, second, third, _ = await do.claim(limit=4)
+    for left in (second.for_review(make.now, "who knows"), first.parked(make.now, "no right"), third.done(make.now)):
+        await do(lambda uow, left=left: uow.effects.save(left))
+    found = await do(lambda uow: uow.effects.asking())
+    assert [(effect.once, effect.state.value) for effect in found] == [("a", "parked"), ("b", "review")]
+
+
 async def test_an_effect_that_is_not_there(do, make):
     await do(lambda uow: uow.effects.add(make.effect("a")))
     (mine,) = await do.claim()

@@ -152,6 +152,13 @@ async def test_orders_of_a_barcode_newest_first(do, make):
     assert await do(lambda uow: uow.orders.by_barcode("111")) == (new.key, old.key)
 
 
+async def test_a_barcode_of_withdrawn_lines_alone_leads_to_their_order(do, make):
+    gone, _ = await _ordered(do, make, "111", LineState.WITHDRAWN)
+    assert await do(lambda uow: uow.orders.by_barcode("111")) == (gone.key,)
+    new, _ = await _ordered(do, make, "111", LineState.ACCEPTED, seen_at=make.now - timedelta(days=9))
+    assert await do(lambda uow: uow.orders.by_barcode("111")) == (new.key,)
+
+
 async def test_orders_of_an_accession(do, make):
     order, line = await _ordered(do, make, "1", LineState.ACCEPTED)
     other = make.order(accession="A7", seen_at=make.now + timedelta(hours=1))

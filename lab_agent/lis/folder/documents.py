@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -58,8 +58,16 @@ class Documents:
 
     def there(self, message: LabMessage) -> tuple[Attached, ...]:
         """Give the files that the message names and that are there."""
-        named = (self._path(document.file or "") for _, document in _named(message))
-        return tuple(Attached(path, identity_of(path)) for path in named if path is not None and _is_plain(path))
+        return self.called({document.file or "" for _, document in _named(message)})
+
+    def called(self, names: Iterable[str]) -> tuple[Attached, ...]:
+        """Give the files of these names that are there."""
+        paths = (self._path(name) for name in sorted(names))
+        return tuple(Attached(path, identity_of(path)) for path in paths if path is not None and _is_plain(path))
+
+    def is_settled(self, file: Attached) -> bool:
+        """Whether a file has stopped changing."""
+        return self._settled(file.path.relative_to(self._folder).as_posix(), file.identity)
 
     def fill(self, message: LabMessage) -> Full | Missing:
         """Read every document in that is named by file."""
@@ -74,7 +82,7 @@ class Documents:
                 contents[name], files[name] = self._read(name, room)
                 room -= len(contents[name])
             except OSError as exc:
-                problems.append(_problem(f"{where}.file", exc))
+                problems.append(_problem(f"{where}.file", exc, self._limit))
         if problems:
             return Missing(tuple(problems), late=all(problem.what == _LATE for problem in problems))
         return Full(_filled(message, contents), tuple(files.values()))
@@ -104,12 +112,13 @@ class Documents:
         return path if parent.is_relative_to(root) and not shelved else None
 
 
-def _problem(where: str, exc: OSError) -> Problem:
+def _problem(where: str, exc: OSError, limit: int) -> Problem:
     match exc:
         case FileNotFoundError():
             return Problem(where, _LATE, "put a report's documents there before the report")
         case TooLargeError():
-            return Problem(where, "is too large, by itself or with the report's other documents", "send smaller documents")
+            what = f"is too large: the documents of one report may have {limit} bytes together"
+            return Problem(where, what, "send smaller documents, or raise max_document_bytes of this adapter")
         case NotPlainError():
             return Problem(where, "is no plain file", "put the document itself there")
         case PermissionError():

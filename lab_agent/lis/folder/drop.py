@@ -8,13 +8,14 @@ from __future__ import annotations
 import codecs
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lab_agent.codec import load_message
 from lab_agent.domain.results import LabMessage
 from lab_agent.errors import DataInvalidError, LisUnavailable, Problem
+from lab_agent.lis.folder.claimed import named_by_others, named_in
 from lab_agent.lis.folder.documents import Attached, Documents, Missing
 from lab_agent.lis.folder.files import (
     Identity,
@@ -124,11 +125,40 @@ class DropFolder:
         self._settling.forget(found.message)
 
     def failed(self, found: Found, error: DataInvalidError) -> None:
-        """Put the file among the failed ones, with the reason beside it."""
+        """Put the file among the failed ones, after its documents, with the reason beside it."""
+        told = self._failed_documents(found)
         target = self._put_away(found.path, found.identity, self._settings.failed_folder)
         if target is not None:
-            _give_reason(target, found, error.problems)
+            _give_reason(target, found, error.problems, told)
         self._settling.forget(found.message)
+
+    def _failed_documents(self, found: Found) -> tuple[str, ...]:
+        """Put the documents of a refused file among the failed ones, too, and say where each is.
+
+        One that another file may name, or that is still being written, stays where it is.
+        """
+        data = _or_nothing(found.data, self._settings.encoding)
+        files = self._documents.called(named_in(data) or ()) if data and not self.is_table(found.path) else ()
+        if not files:
+            return ()
+        others = named_by_others(self._other_files(found.path, files), self._settings.max_result_bytes)
+        wanted = None if others is None else {one.path for one in self._documents.called(others)}
+        return tuple(self._failed_document(file, wanted) for file in files)
+
+    def _failed_document(self, file: Attached, wanted: Collection[Path] | None) -> str:
+        name = written(file.path.relative_to(self._settings.results).as_posix())
+        if wanted is not None and file.path not in wanted and self._documents.is_settled(file):
+            target = self._put_away(file.path, file.identity, self._settings.failed_folder)
+            if target is not None:
+                return f"Its document {name} lies here too, as {written(target.name)}: put both back once it is mended."
+        return f"Its document {name} was left where it is, since another file may name it: move it away if none does."
+
+    def _other_files(self, path: Path, documents: Collection[Attached]) -> Iterator[Path]:
+        """The other reports that wait; tables name no documents."""
+        own = {path, *(document.path for document in documents)}
+        for other in self._settings.results.iterdir():
+            if self._is_result(other.name) and other not in own and not self.is_table(other) and other.is_file():
+                yield other
 
     def old_documents(self, found: Found) -> tuple[Attached, ...]:
         """Give the documents of a message that was taken before we died: those that are no younger than it."""
@@ -144,7 +174,13 @@ class DropFolder:
 
     def _too_large(self) -> DataInvalidError:
         limit = self._settings.max_result_bytes
-        return DataInvalidError((Problem("document", f"is larger than {limit} bytes", "send smaller files"),))
+        return DataInvalidError(
+            (
+                Problem(
+                    "document", f"is larger than {limit} bytes", "send smaller files, or raise max_result_bytes of this adapter"
+                ),
+            )
+        )
 
     def _put_away(self, path: Path, identity: Identity, folder: Path) -> Path | None:
         self._settling.forget(path.name)
@@ -161,9 +197,16 @@ def _seen(path: Path) -> Identity | None:
         return None
 
 
-def _give_reason(target: Path, found: Found, problems: Sequence[Problem]) -> None:
-    lines = [f"{written(found.path.name)} was not taken.", *map(str, problems)]
+def _give_reason(target: Path, found: Found, problems: Sequence[Problem], told: Sequence[str] = ()) -> None:
+    lines = [f"{written(found.path.name)} was not taken.", *map(str, problems), *told]
     target.with_name(f"{short_name(target.name, 200)}.reason.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _or_nothing(data: bytes | None, encoding: str) -> bytes:
+    try:
+        return _utf8(data or b"", encoding)
+    except DataInvalidError:
+        return b""
 
 
 def _utf8(data: bytes, encoding: str) -> bytes:

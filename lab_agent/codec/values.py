@@ -1,0 +1,60 @@
+"""Rules of value forms that have no legal form on the wire otherwise (FHIR STU3, Data Types: SampledData, Period).
+
+They look at the JSON as it was read, and are silent where a part cannot be read: its reader tells of that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime, tzinfo
+from decimal import Decimal
+from typing import Any
+
+from pydantic_core import PydanticCustomError
+
+from lab_agent.codec.problems import Found
+from lab_agent.codec.scalars import moment, number
+
+_SAMPLE = r"(?:-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|E|U|L)"
+_SAMPLES = re.compile(rf"{_SAMPLE}(?: {_SAMPLE})*", re.ASCII)
+
+
+def value_rules(observation: Mapping[str, Any], place: tuple[str | int, ...], zone: tzinfo | None) -> Iterator[Found]:
+    """Say what is wrong with the value of an observation; `zone` is meant where a time has none."""
+    series, period = observation.get("value_sampled_data"), observation.get("value_period")
+    if isinstance(series, Mapping):
+        yield from _series(series, (*place, "value_sampled_data"))
+    if isinstance(period, Mapping):
+        yield from _period(period, (*place, "value_period"), zone)
+
+
+def _series(series: Mapping[str, Any], place: tuple[str | int, ...]) -> Iterator[Found]:
+    dimensions, period = _number(series.get("dimensions")), _number(series.get("period"))
+    if dimensions is not None and dimensions < 1:
+        yield Found((*place, "dimensions"), "is less than 1", "give the number of values at each point in time")
+    if period is not None and period <= 0:
+        yield Found((*place, "period"), "is not above nought", "give the milliseconds between two samples")
+    data = series.get("data")
+    if isinstance(data, str) and not _SAMPLES.fullmatch(data):
+        yield Found((*place, "data"), "is no series of samples", "write numbers, E, U and L, with one blank between two of them")
+
+
+def _period(period: Mapping[str, Any], place: tuple[str | int, ...], zone: tzinfo | None) -> Iterator[Found]:
+    start, end = _moment(period.get("start"), zone), _moment(period.get("end"), zone)
+    if start is not None and end is not None and start > end:
+        yield Found(place, "ends before it starts", "give start and end so that start is the earlier one")
+
+
+def _number(value: Any) -> Decimal | None:
+    try:
+        return number(value)
+    except PydanticCustomError:
+        return None
+
+
+def _moment(value: Any, zone: tzinfo | None) -> datetime | None:
+    try:
+        return moment(value, zone)
+    except PydanticCustomError:
+        return None

@@ -1,0 +1,74 @@
+"""What waits for a person: one alert for the results, one for the effects, as long as anything waits (law 11).
+
+They are opened and closed by a look at the store, not by what puts something aside: so a worker that restarts, a second one and
+whatever is decided at the desk all come to the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+import structlog
+
+from lab_agent.domain.journal import Alert, Effect, ReportRecord
+from lab_agent.domain.lifecycle import ReportState
+from lab_agent.ports.clock import Clock
+from lab_agent.ports.store import Store, UnitOfWork
+
+log = structlog.get_logger(__name__)
+
+RESULTS = "waiting.results"
+WORK = "waiting.work"
+_WHY = {
+    ReportState.UNMATCHED: "it fits no order, or no line of its order",
+    ReportState.UNMAPPED: "the mapping tables lack a code or a unit of it",
+    ReportState.HELD: "there is a question to a person, or it cannot be said as it is",
+}
+"""The reasons in our own words: what a message says may name the patient (law 7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Opens and closes the alerts of what waits for a person; each is told once at its start and once at its end."""
+
+    store: Store
+    clock: Clock
+
+    async def run(self) -> None:
+        """Look once."""
+        await self.store.run(lambda uow: self._look(uow, self.clock.now()))
+
+    def _look(self, uow: UnitOfWork, now: datetime) -> None:
+        _tell(uow, RESULTS, _results(uow.reports.waiting()), now)
+        _tell(uow, WORK, _work(uow.effects.asking()), now)
+        uow.commit()
+
+
+def _tell(uow: UnitOfWork, key: str, text: str | None, now: datetime) -> None:
+    if text is None:
+        if uow.book.close_alert(key, now=now):
+            log.info("nothing waits for a person", action="waiting_ends", alert=key)
+    elif uow.book.open_alert(Alert(key=key, text=text, opened_at=now)):
+        log.warning("something waits for a person", action="waiting_begins", alert=key)
+
+
+def _results(waiting: Sequence[ReportRecord]) -> str | None:
+    if not waiting:
+        return None
+    how_many = _counted([report.state for report in waiting])
+    return f"results wait for a person ({how_many}); the first: {_WHY[waiting[0].state]}. `lab-agent results list --waiting`"
+
+
+def _work(asking: Sequence[Effect]) -> str | None:
+    if not asking:
+        return None
+    how_many = _counted([effect.kind for effect in asking])
+    return f"work waits for a person ({how_many}); the first is {asking[0].state.value}. `lab-agent outbox list`"
+
+
+def _counted(words: Sequence[StrEnum]) -> str:
+    return ", ".join(f"{number} {word.value}" for word, number in Counter(words).items())

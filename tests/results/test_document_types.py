@@ -1,0 +1,90 @@
+"""Documents that are uploaded: once for each type, found again by what earlier releases called them, and named when refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+from lab_agent.domain.ids import report_key
+from lab_agent.domain.lifecycle import ReportState
+from lab_agent.domain.results import Document
+from lab_agent.steps.upload import document_name
+from lab_sandbox.faults.rule import FaultRule
+from tests.results.bench import NOW, ORDER, Bench, hb, open_bench, report
+
+TABLE = b"a;b\n1;2\n"
+CONTENT = sha256(TABLE).hexdigest()
+CURVE = b"\x89PNG\r\n\x1a\nrest"
+
+
+def table(kind: str) -> Document:
+    return Document(content=TABLE, content_type=kind)
+
+
+async def test_a_corrected_type_is_another_document(bench: Bench) -> None:
+    await bench.send(report(documents=(table("text/plain"),), version=1))
+    await bench.send(report(documents=(table("text/csv"),), version=2, issued=NOW + timedelta(hours=1)))
+    (found,) = await bench.seen()
+    assert found.resource["presentedForm"][0]["contentType"] == "text/csv"
+    assert (await bench.partner.document(found.documents[0], accept="text/csv")).content == TABLE
+
+
+async def test_what_an_earlier_release_brought_is_not_brought_again(bench: Bench) -> None:
+    """Its journal named a document by the content alone."""
+    await bench.send(report(documents=(table("text/plain"),), version=1))
+
+    def as_before(uow: Any) -> None:
+        uow.uploads.put(replace(now, identifier=f"{ORDER}.{CONTENT}"))
+        uow.commit()
+
+    now = bench.store._shelf.uploads.pop(document_name(ORDER, CONTENT, "text/plain", hosted=False))
+    (before,) = await bench.seen()
+    await bench.store.run(as_before)
+    await bench.send(report(hb("1"), documents=(table("text/plain"),), version=2, issued=NOW + timedelta(hours=1)))
+    (same,) = await bench.seen()
+    assert same.documents == before.documents
+    await bench.send(report(hb("1"), documents=(table("text/csv"),), version=3, issued=NOW + timedelta(hours=2)))
+    (other,) = await bench.seen()
+    assert other.documents != before.documents
+
+
+async def test_a_value_taken_over_from_before_needs_no_bytes_once_it_is_on_the_service() -> None:
+    async with open_bench({"left_out": "keep"}) as bench:
+        curve = replace(
+            hb("1", value_quantity=None, value_attachment=Document(content=CURVE, content_type="image/png")), id="ecg"
+        )
+        await bench.send(report(curve, version=1))
+        (before,) = await bench.seen()
+
+        def forget(uow: Any) -> None:
+            assert uow.purge.documents(before=bench.clock.now() + timedelta(days=1)) == 1
+            uow.commit()
+
+        await bench.store.run(forget)
+        kept = await bench.send(report(hb("2"), version=2, issued=NOW + timedelta(hours=1)))
+        assert (kept.state, kept.reason) == (ReportState.DELIVERED, None)
+        (found,) = await bench.seen()
+        attached = [one["valueAttachment"] for one in found.observations if "valueAttachment" in one]
+        assert attached == [before.observations[0]["valueAttachment"]]
+
+
+@pytest.mark.parametrize(
+    ("route", "skip", "status", "words"),
+    [
+        ("POST *Binary", 1, 413, "documents[1]: POST Binary was answered with 413"),
+        ("POST *observation", 0, 422, "observations[0]: POST Observation was answered with 422"),
+        ("POST *diagnosticreport", 0, 422, "the report itself: POST DiagnosticReport was answered with 422"),
+    ],
+)
+async def test_a_refusal_says_which_part_it_is_about(bench: Bench, route: str, skip: int, status: int, words: str) -> None:
+    bench.faults(FaultRule(kind="status", route=route, skip=skip, status=status))
+    documents = (Document(content=b"%PDF-1"), Document(content=b"%PDF-2"))
+    await bench.send(report(hb("1"), documents=documents), "refused")
+    (parked,) = [each for each in await bench.effects() if each.state.value == "parked"]
+    assert (parked.reason or "").startswith(words)
+    assert ("results.max_document" in (parked.reason or "")) == (status == 413)
+    assert (await bench.store.run(lambda uow: uow.reports.take(report_key("lis", "refused")))).state is ReportState.MATCHED
