@@ -226,7 +226,7 @@ def _process(url: str, mark: str, count: int, shared: list[str]) -> tuple[list[s
     return asyncio.run(whole())
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.proof)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     found = f"sqlite:///{tmp_path}/lab.db" if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
     upgrade(found)

@@ -32,7 +32,7 @@ def systemd(tmp_path: Path) -> Iterator[Notices]:
     notices.sock.close()
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.proof)])
+@pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/lab.db" if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
 
@@ -113,6 +113,7 @@ def no_label_twice(house: House, count: int) -> list[str]:
     return guids
 
 
+@pytest.mark.proof
 def test_four_processes_are_one_laboratory(house: House) -> None:
     guids = no_label_twice(house, 40)
     before = house.labels(guids, 0)
