@@ -29,7 +29,14 @@ from lab_api.server import Server, listen
 from lab_api.sharing import SharedPace
 from lab_api.upkeep import Upkeep
 
-app = typer.Typer(name="lab-api", help="The laboratory's public API.", no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(
+    name="lab-api",
+    help="The laboratory's public API.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 Config = Annotated[Path, typer.Option("--config", "-c", envvar="LAB_AGENT_CONFIG", help="Settings file (TOML).")]
 _errors = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
 
@@ -82,14 +89,14 @@ def _now() -> datetime:
 
 @app.command("new-token")
 def token() -> None:
-    """Make a bearer token for [[api.tokens]]: the client gets the token, the settings get the hash."""
+    """Make a bearer token for the table api.tokens: the client gets the token, the settings get the hash."""
     fresh = new_token()
     typer.echo(f"token:  {fresh}\nsha256: {hash_token(fresh)}")
 
 
 @app.command()
 def hash_password(password: Annotated[str, typer.Option(prompt=True, hide_input=True, confirmation_prompt=True)]) -> None:
-    """Make the hash of a password for [[api.basic]]."""
+    """Make the hash of a password for the table api.basic."""
     typer.echo(Passwords().hash(password))
 
 

@@ -11,7 +11,7 @@ from lab_sandbox.faults.rule import FaultPlanError
 from lab_sandbox.server import AddressInUse, serve
 from lab_sandbox.shelf import ShelfError
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="The exchange service in a box.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
 
 
 @app.callback()

@@ -35,7 +35,7 @@ def new(
 @sql.command("ddl")
 def sql_ddl(
     config: Config = None,
-    table: Annotated[str, typer.Option(help="Name of the [lis.<name>] table.")] = "sql",
+    table: Annotated[str, typer.Option(help="Name of the laboratory system: the table lis.NAME of the settings.")] = "sql",
     dialect: Annotated[str | None, typer.Option(help=f"Dialect, without any settings: {', '.join(DIALECTS)}.")] = None,
 ) -> None:
     """Print the statements that make the staging tables in the laboratory's own database."""

@@ -28,18 +28,25 @@ from lab_agent.cli import (
     schema,
     users,
 )
+from lab_agent.cli.options import Version
 from lab_agent.cli.shown import complain
 from lab_agent.errors import InputError, LabAgentError
 from lab_agent.settings.logging import LoggingSettings
 
 app = typer.Typer(
     name="lab-agent",
-    help="The laboratory's end of an order exchange: orders in, results out, none lost and none done twice.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+@app.callback()
+def _root(_version: Version = False) -> None:
+    """The laboratory's end of an order exchange: orders in, results out, none lost and none done twice."""
+
+
 app.command("run")(daemon.run)
 app.command("init")(init.init)
 app.command("login")(login.login)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,16 @@ import typer
 
 from lab_agent.settings.sources import CONFIG_VARIABLE
 
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(version("lab-agent"))
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version of this program, and stop.")
+]
 Config = Annotated[
     Path | None,
     typer.Option("--config", "-c", envvar=CONFIG_VARIABLE, show_envvar=True, metavar="PATH", help="The settings file (TOML)."),

@@ -1,6 +1,7 @@
 """Errors: one clear sentence on standard error, exit code 1; wrong usage is 2; never a trace."""
 
 import sqlite3
+from importlib.metadata import version
 
 import pytest
 
@@ -77,6 +78,11 @@ def test_help_is_exit_code_0_and_names_every_command(cli):
     assert done.code == 0
     for name in ("run", "init", "login", "check", "schema", "orders", "outbox", "results", "adapters", "db", "user"):
         assert name in done.out
+
+
+def test_the_version_is_told_without_settings(cli):
+    done = cli("--version")
+    assert (done.code, done.out.strip()) == (0, version("lab-agent"))
 
 
 def test_an_error_of_the_program_itself_shows_its_place_and_no_data(cli, monkeypatch):

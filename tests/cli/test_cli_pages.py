@@ -6,6 +6,7 @@ import typer
 
 from lab_agent.cli.app import app
 from lab_agent.cli.commands_page import page
+from lab_api.cli import app as api_app
 
 PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
 
@@ -31,6 +32,16 @@ def test_every_command_and_option_says_what_it_is_for():
         if option.param_type_name == "option" and not option.help
     ]
     assert silent == []
+
+
+def test_no_help_has_brackets_which_a_terminal_takes_for_markup_and_leaves_out():
+    commands = COMMANDS | dict(leaves(typer.main.get_command(api_app)))
+    helps = {
+        name: [command.help, *(each.help for each in command.params if each.param_type_name == "option")]
+        for name, command in commands.items()
+    }
+    assert "new-token" in helps
+    assert [name for name, texts in helps.items() if "[" in "".join(text or "" for text in texts)] == []
 
 
 def test_every_list_and_show_takes_json():
