@@ -6,6 +6,8 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= 2
 LIS ?= folder
+# What is started hundreds of times is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test proof lint lock clean
 
