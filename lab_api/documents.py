@@ -51,7 +51,7 @@ class HostedDocuments:
         if found is None:
             raise Refused(404, "not-found", "document: there is none at this address — read the report again for its present one")
         hosted, content = found
-        kind = hosted.content_type if is_media_type(hosted.content_type) else BYTES  # an older release kept any text for a type
+        kind = hosted.content_type if is_media_type(hosted.content_type) else BYTES  # what is stored makes no header of its own
         if not takes(request.headers.getlist("accept"), kind):
             said = f"Accept: the document is {kind}, and there is no other format — ask for it or for */*"
             raise Refused(406, "not-supported", said)

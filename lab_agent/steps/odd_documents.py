@@ -13,7 +13,7 @@ from lab_agent.domain.results import Document, LabReport
 from lab_agent.errors import Problem
 from lab_agent.ports.documents import DocumentFault, Documents
 from lab_agent.ports.store import UnitOfWork
-from lab_agent.steps.uploaded import known_document
+from lab_agent.steps.document_names import document_name
 
 
 class OddDocument(LookupError):
@@ -42,8 +42,8 @@ class Shelf:
         )
 
     def _needs_no_bytes(self, file: str, content_type: str) -> bool:
-        there = self.way == "upload" and known_document(self.uow, self.order, file, content_type, hosted=False)
-        return bool(there) or self.way == "none"
+        name = document_name(self.order, file, content_type, hosted=False)
+        return self.way == "none" or (self.way == "upload" and self.uow.uploads.get(name) is not None)
 
 
 def told_truly(shelf: Shelf, room: Documents, message: LabReport, *, waive: bool) -> tuple[LabReport, tuple[str, ...]]:

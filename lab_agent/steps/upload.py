@@ -15,8 +15,8 @@ from lab_agent.errors import PermanentFailure, ServiceRefusal, SeveralMatches, S
 from lab_agent.fhir.stable import digest
 from lab_agent.ports.exchange import Exchange, Json, Saved
 from lab_agent.ports.store import Store, UnitOfWork
+from lab_agent.steps.document_names import document_name
 from lab_agent.steps.handler import CONFLICTS, Claim
-from lab_agent.steps.uploaded import document_name, known_document
 
 FINAL = frozenset({"final", "amended"})
 TOO_LARGE = 413
@@ -59,14 +59,15 @@ class Uploader:
         `name` is the SHA-256 of the content, `content` None where it is not kept any more. Raises `PermanentFailure` where that
         one was never brought.
         """
-        known = await self._known_document(name, content_type, hosted=False)
+        identifier = Identifier(value=document_name(self.order, name, content_type, hosted=False))
+        known = await self.known(identifier.value)
         if known is not None:
             return known.resource_id
         if content is None:
             raise PermanentFailure("it is not kept any more; let the laboratory system send it again")
         await self.claim.begin()
         saved = await self.exchange.upload_document(content, content_type, readers=(reader,))
-        await self._remember(saved, Identifier(value=document_name(self.order, name, content_type, hosted=False)), {})
+        await self._remember(saved, identifier, {})
         return saved.id
 
     async def bring_hosted(self, name: str, content: bytes, content_type: str, expires_at: datetime | None, now: datetime) -> str:
@@ -74,7 +75,8 @@ class Uploader:
 
         Gives the unguessable part of its address: the same one for every try and for every version, also where it had ended.
         """
-        known = await self._known_document(name, content_type, hosted=True)
+        identifier = document_name(self.order, name, content_type, hosted=True)
+        known = await self.known(identifier)
         address = known.resource_id if known is not None else secrets.token_urlsafe(32)
 
         def write(uow: UnitOfWork) -> None:
@@ -88,8 +90,7 @@ class Uploader:
                 expires_at=expires_at if before is None else _later(before.expires_at, expires_at),
             )
             uow.hosted.put(served)
-            named = document_name(self.order, name, content_type, hosted=True)
-            uow.uploads.put(self._record(named, "hosted", ResourceId(address), "", ""))
+            uow.uploads.put(self._record(identifier, "hosted", ResourceId(address), "", ""))
 
         await self.claim.write(write)
         return address
@@ -97,9 +98,6 @@ class Uploader:
     async def known(self, identifier: str) -> UploadRecord | None:
         """What is known here of the resource with this identifier."""
         return await self.store.run(lambda uow: uow.uploads.get(identifier))
-
-    async def _known_document(self, name: str, content_type: str, *, hosted: bool) -> UploadRecord | None:
-        return await self.store.run(lambda uow: known_document(uow, self.order, name, content_type, hosted=hosted))
 
     async def _found(self, resource_type: str, identifier: Identifier) -> Saved | None:
         found = await self.exchange.find(resource_type, identifier)

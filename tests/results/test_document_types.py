@@ -1,10 +1,9 @@
-"""Documents that are uploaded: once for each type, found again by what earlier releases called them, and named when refused."""
+"""Documents that are uploaded: once for each type, and named when refused."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -12,12 +11,10 @@ import pytest
 from lab_agent.domain.ids import report_key
 from lab_agent.domain.lifecycle import ReportState
 from lab_agent.domain.results import Document
-from lab_agent.steps.upload import document_name
 from lab_sandbox.faults.rule import FaultRule
-from tests.results.bench import NOW, ORDER, Bench, hb, open_bench, report
+from tests.results.bench import NOW, Bench, hb, open_bench, report
 
 TABLE = b"a;b\n1;2\n"
-CONTENT = sha256(TABLE).hexdigest()
 CURVE = b"\x89PNG\r\n\x1a\nrest"
 
 
@@ -31,25 +28,6 @@ async def test_a_corrected_type_is_another_document(bench: Bench) -> None:
     (found,) = await bench.seen()
     assert found.resource["presentedForm"][0]["contentType"] == "text/csv"
     assert (await bench.partner.document(found.documents[0], accept="text/csv")).content == TABLE
-
-
-async def test_what_an_earlier_release_brought_is_not_brought_again(bench: Bench) -> None:
-    """Its journal named a document by the content alone."""
-    await bench.send(report(documents=(table("text/plain"),), version=1))
-
-    def as_before(uow: Any) -> None:
-        uow.uploads.put(replace(now, identifier=f"{ORDER}.{CONTENT}"))
-        uow.commit()
-
-    now = bench.store._shelf.uploads.pop(document_name(ORDER, CONTENT, "text/plain", hosted=False))
-    (before,) = await bench.seen()
-    await bench.store.run(as_before)
-    await bench.send(report(hb("1"), documents=(table("text/plain"),), version=2, issued=NOW + timedelta(hours=1)))
-    (same,) = await bench.seen()
-    assert same.documents == before.documents
-    await bench.send(report(hb("1"), documents=(table("text/csv"),), version=3, issued=NOW + timedelta(hours=2)))
-    (other,) = await bench.seen()
-    assert other.documents != before.documents
 
 
 async def test_a_value_taken_over_from_before_needs_no_bytes_once_it_is_on_the_service() -> None:
