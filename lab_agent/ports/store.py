@@ -228,7 +228,7 @@ class Book(Protocol):
     """Alerts, timelines, what refused what, and small facts."""
 
     def open_alert(self, alert: Alert) -> bool:
-        """Open an alert. False if one of that key is open already."""
+        """Open an alert. False if one of that key is open already: that one says from now on what this one says."""
         ...
 
     def close_alert(self, key: str, *, now: datetime) -> bool:

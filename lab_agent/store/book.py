@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import Connection, distinct, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, distinct, func, insert, select, update
 
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.journal import Alert, Event
@@ -19,13 +19,16 @@ class SqlBook:
         self._connection = connection
 
     def open_alert(self, alert: Alert) -> bool:
-        """Open an alert. False if one of that key is open already."""
-        return insert_new(self._connection, alerts, to_values(alert))
+        """Open an alert. False if one of that key is open already: that one says from now on what this one says."""
+        if insert_new(self._connection, alerts, to_values(alert)):
+            return True
+        says_other = _is_open(alert.key) & (alerts.c.text != alert.text)
+        self._connection.execute(update(alerts).where(says_other).values(text=alert.text))
+        return False
 
     def close_alert(self, key: str, *, now: datetime) -> bool:
         """Close an alert. False if none of that key is open."""
-        is_open = (alerts.c.key == key) & alerts.c.closed_at.is_(None)
-        return self._connection.execute(update(alerts).where(is_open).values(closed_at=now)).rowcount > 0
+        return self._connection.execute(update(alerts).where(_is_open(key)).values(closed_at=now)).rowcount > 0
 
     def tell(self, event: Event) -> None:
         """Add a line to an order's timeline, to a report's history, or to both."""
@@ -47,3 +50,7 @@ class SqlBook:
     def noted(self, key: str) -> str | None:
         """A small fact."""
         return self._connection.scalar(select(notes.c.value).where(notes.c.key == key))
+
+
+def _is_open(key: str) -> ColumnElement[bool]:
+    return (alerts.c.key == key) & alerts.c.closed_at.is_(None)

@@ -77,19 +77,24 @@ class MemoryBook:
         self._shelf = shelf
 
     def open_alert(self, alert: Alert) -> bool:
-        """Open an alert. False if one of that key is open already."""
-        if any(each.key == alert.key and each.closed_at is None for each in self._shelf.alerts):
-            return False
-        self._shelf.alerts.append(alert)
-        return True
+        """Open an alert. False if one of that key is open already: that one says from now on what this one says."""
+        place = self._open_place(alert.key)
+        if place is None:
+            self._shelf.alerts.append(alert)
+            return True
+        self._shelf.alerts[place] = replace(self._shelf.alerts[place], text=alert.text)
+        return False
 
     def close_alert(self, key: str, *, now: datetime) -> bool:
         """Close an alert. False if none of that key is open."""
-        for place, alert in enumerate(self._shelf.alerts):
-            if alert.key == key and alert.closed_at is None:
-                self._shelf.alerts[place] = replace(alert, closed_at=now)
-                return True
-        return False
+        place = self._open_place(key)
+        if place is None:
+            return False
+        self._shelf.alerts[place] = replace(self._shelf.alerts[place], closed_at=now)
+        return True
+
+    def _open_place(self, key: str) -> int | None:
+        return next((place for place, each in enumerate(self._shelf.alerts) if each.key == key and each.closed_at is None), None)
 
     def tell(self, event: Event) -> None:
         """Add a line to an order's timeline, to a report's history, or to both."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -65,6 +66,14 @@ async def day(do_sql, make):
     (parked,) = await do_sql.claim(limit=1)
     await do_sql(lambda uow: uow.effects.save(parked.parked(now - 2 * HOUR, "no right")))
     return now
+
+
+async def test_an_open_alert_says_what_was_said_last_and_since_when_it_is_open(views, do_sql, make):
+    first = Alert(key="here", text="1 result waits", opened_at=make.now - HOUR)
+    await do_sql(lambda uow: uow.book.open_alert(replace(first, key="gone")) and uow.book.close_alert("gone", now=make.now))
+    assert await do_sql(lambda uow: uow.book.open_alert(first)) is True
+    assert await do_sql(lambda uow: uow.book.open_alert(replace(first, text="3 results wait", opened_at=make.now))) is False
+    assert (await views.overview(now=make.now)).alerts == (replace(first, text="3 results wait"),)
 
 
 async def test_overview_of_nothing(views, make):
