@@ -15,7 +15,7 @@ from lab_agent import exact_json
 from lab_agent.codec.plain import to_plain
 from lab_agent.codec.problems import Found, raise_found
 from lab_agent.codec.rules import message_rules, order_rules
-from lab_agent.codec.schema import schema_of
+from lab_agent.codec.schema import schema_of, with_short_names
 from lab_agent.codec.wire import read_as
 from lab_agent.domain.order import LabOrder
 from lab_agent.domain.results import LabMessage, LabReceipt, LabRefusal, LabReport
@@ -100,7 +100,7 @@ def order_schema() -> dict[str, Any]:
 
 def message_schema() -> dict[str, Any]:
     """Give the JSON Schema of a report, a refusal or a receipt, as `load_message` reads it."""
-    return schema_of(_KINDS, "LabMessage")
+    return with_short_names(schema_of(_KINDS, "LabMessage"))
 
 
 def _order(tree: dict[str, Any]) -> LabOrder:

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from lab_agent.codec.rules import NUMBERED, SOURCES, VALUES
+from lab_agent.codec.texts import LONGEST_NAME, NAMES
 from lab_agent.codec.wire import model
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -25,6 +26,15 @@ def schema_of(kinds: Mapping[str, Any], title: str) -> dict[str, Any]:
     choices = [references[one, "validation"] for one in models.values()]
     top = choices[0] if len(choices) == 1 else {"oneOf": choices}
     return {"$schema": _DIALECT, "title": title, **top, "$defs": _bounded(_tidy(definitions))}
+
+
+def with_short_names(schema: dict[str, Any]) -> dict[str, Any]:
+    """Say in the schema of a message how long a name may be: `text_rules` holds only what comes in against that."""
+    for definition in schema["$defs"].values():
+        for field in NAMES & definition.get("properties", {}).keys():
+            declared = definition["properties"][field]
+            declared.get("items", declared)["maxLength"] = LONGEST_NAME
+    return schema
 
 
 def _add_kind(definition: dict[str, Any], kind: str) -> None:

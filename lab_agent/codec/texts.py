@@ -14,7 +14,8 @@ from lab_agent.domain.media_types import MEDIA_TYPE_MEND, is_media_type
 
 LONGEST_NAME = 200
 """As long as a number that a laboratory system gives an order may be, too."""
-_NAMES = frozenset({"report_id", "order", "accession", "barcode", "lines", "items", "completes", "line", "item", "number"})
+NAMES = frozenset({"report_id", "order", "accession", "barcode", "lines", "items", "completes", "line", "item", "number"})
+"""Fields by which a message names what it is about."""
 _CONTROLS = frozenset({"Cc", "Zl", "Zp"})
 
 
@@ -23,7 +24,7 @@ def text_rules(text: str, place: tuple[str | int, ...]) -> Iterator[Found]:
     field = next((part for part in reversed(place) if isinstance(part, str)), "")
     if "\0" in text:
         yield Found(place, "holds a NUL character", "leave it out: neither databases nor the exchange take it")
-    elif field in _NAMES:
+    elif field in NAMES:
         yield from _name(text, place)
     elif field == "url" and text and not leads_somewhere(text):
         yield Found(place, "is no address that a clinic could open", ADDRESS_MEND)

@@ -348,4 +348,6 @@ def test_the_schemas_say_what_is_read() -> None:
     assert {"required": ["value_quantity"]} in schema["$defs"]["ReportedObservation"]["oneOf"]
     assert schema["$defs"]["LabReport"]["additionalProperties"] is False
     assert codec.order_schema()["$defs"]["OrderPatient"]["properties"]["birth_date"]
-    json.dumps([schema, codec.order_schema()])
+    named = schema["$defs"]["LabReport"]["properties"]
+    assert (named["barcode"]["maxLength"], named["lines"]["items"]["maxLength"]) == (200, 200)
+    assert "maxLength" not in json.dumps([codec.order_schema(), schema["$defs"]["ReportedObservation"]])
