@@ -1,7 +1,7 @@
 """What is well said in a report and hardly meant: a question to a person, who may let it go all the same. Pure.
 
-Nothing here refuses: a clock that is wrong, a range that stands on its head and an empty final report are the laboratory's to
-mend, and may be right for once.
+Nothing here refuses: a clock that is wrong, normal values that stand on their head and an empty final report are the laboratory's
+to mend, and may be right for once. What has no legal form on the wire is not asked about here: nobody can let it go.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from lab_agent.domain.results import LabReport, ReferenceRange, ReportedObservation, ReportStatus
-from lab_agent.domain.values import Quantity
+from lab_agent.domain.results import LabReport, ReferenceRange, ReportStatus
+from lab_agent.domain.values import UPRIGHT, upside_down
 from lab_agent.errors import Problem
 
 _TOLERANCE = timedelta(hours=24)
 """More than any time zone that was mistaken for another, and less than a day that was mistyped by two."""
 _FIRST = datetime(1900, 1, 1, tzinfo=UTC)
-_UPRIGHT = "give low and high so that low is the smaller one"
 
 
 def oddities(report: LabReport, now: datetime) -> Iterator[Problem]:
     """Say what a person should look at before the report goes out."""
     yield from _times(report, now)
     for index, observation in enumerate(report.observations):
-        yield from _spans(observation, f"observations[{index}]")
+        for place, each in enumerate(observation.reference_ranges):
+            yield from _normal(each, f"observations[{index}].reference_ranges[{place}]")
     if report.status is ReportStatus.FINAL and not (report.observations or report.documents or report.not_performed):
         mend = "send values, a document, or the lines that were not performed"
         yield Problem("observations", "are missing: the report is final and says nothing", mend)
@@ -45,24 +45,8 @@ def _times(report: LabReport, now: datetime) -> Iterator[Problem]:
         yield Problem("issued", "lies more than a day before effective", "give effective as the time of collection")
 
 
-def _spans(observation: ReportedObservation, where: str) -> Iterator[Problem]:
-    if (value := observation.value_range) and _reversed(value.low, value.high):
-        yield Problem(f"{where}.value_range", "is a range upside down", _UPRIGHT)
-    for index, each in enumerate(observation.reference_ranges):
-        yield from _normal(each, f"{where}.reference_ranges[{index}]")
-
-
 def _normal(each: ReferenceRange, where: str) -> Iterator[Problem]:
-    if _reversed(each.low, each.high):
-        yield Problem(where, "is a reference range upside down", _UPRIGHT)
-    if each.age is None:
-        return
-    if _reversed(each.age.low, each.age.high):
-        yield Problem(f"{where}.age", "is an age range upside down", _UPRIGHT)
-    if any(end is not None and end.value < Decimal(0) for end in (each.age.low, each.age.high)):
+    if upside_down(each.low, each.high):
+        yield Problem(where, "is a reference range upside down", UPRIGHT)
+    if each.age and any(end is not None and end.value < Decimal(0) for end in (each.age.low, each.age.high)):
         yield Problem(f"{where}.age", "holds an age below nought", "give ages of nought or more")
-
-
-def _reversed(low: Quantity | None, high: Quantity | None) -> bool:
-    """Whether low is the larger one; amounts in different units are not compared."""
-    return low is not None and high is not None and (low.code, low.unit) == (high.code, high.unit) and low.value > high.value

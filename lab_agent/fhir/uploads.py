@@ -160,11 +160,18 @@ def _check(context: UploadContext) -> None:
 def _observations(
     report: LabReport, names: Sequence[str], context: UploadContext, known: Mapping[str, str], translate: Translate
 ) -> Iterator[Upload]:
+    problems: list[Problem] = []
     for index, (observation, name) in enumerate(zip(report.observations, names, strict=True)):
         identifier = Identifier(system=context.observation_system, value=name)
-        body = _observation(observation, report, context, identifier, translate, f"observations[{index}]")
+        try:
+            body = _observation(observation, report, context, identifier, translate)
+        except DataInvalidError as exc:
+            problems += out.placed(exc.problems, f"observations[{index}]")
+            continue
         body["status"] = _status(observation.status.value, known.get(identifier.value), body)
         yield Upload(resource_type="Observation", identifier=identifier, body=body, digest=digest(body))
+    if problems:
+        raise DataInvalidError(tuple(problems))
 
 
 def _names(observations: Sequence[ReportedObservation]) -> list[tuple[str, ...]]:
@@ -194,21 +201,30 @@ def _observation(
     context: UploadContext,
     identifier: Identifier,
     translate: Translate,
-    where: str,
 ) -> dict[str, Any]:
+    with out.within("method"):
+        method = out.concept(observation.method) if observation.method else None
     fields = {
         **_common("Observation", identifier, context),
         "code": out.concept(translate(observation.code)),
         "subject": subject(context.subject),
         "issued": out.date_time(observation.issued or report.issued),
-        **out.value_of(observation, lambda document: _attachment(document, context), where),
+        **out.value_of(observation, lambda document: _attachment(document, context)),
         "interpretation": _interpretation(observation.flags, context),
         "comment": observation.note if context.send_notes else None,
-        "method": out.concept(observation.method) if observation.method else None,
-        "specimen": _specimen(observation.specimen, context, where),
-        "referenceRange": [part for each in observation.reference_ranges if (part := out.reference_range(each))] or None,
+        "method": method,
+        "specimen": _specimen(observation.specimen, context),
+        "referenceRange": list(_reference_ranges(observation)) or None,
     }
     return out.filled(fields)
+
+
+def _reference_ranges(observation: ReportedObservation) -> Iterator[Json]:
+    for index, each in enumerate(observation.reference_ranges):
+        with out.within(f"reference_ranges[{index}]"):
+            written = out.reference_range(each)
+        if written:
+            yield written
 
 
 def _report(report: LabReport, context: UploadContext, known: Mapping[str, str]) -> Upload:
@@ -254,14 +270,14 @@ def subject(text: str) -> Json:
     return {"identifier": out.identifier(Identifier(system=system or None, value=value))}
 
 
-def _specimen(name: str | None, context: UploadContext, where: str) -> Json | None:
+def _specimen(name: str | None, context: UploadContext) -> Json | None:
     if name is None:
         return None
     for specimen in context.specimens:
         if name == specimen.id or name in specimen.barcodes:
             return {"reference": f"specimen/{specimen.id}"}
     mend = "give the barcode of one of its tubes, or leave it out"
-    raise DataInvalidError((Problem(f"{where}.specimen", "is no specimen of this order", mend),))
+    raise DataInvalidError((Problem("specimen", "is no specimen of this order", mend),))
 
 
 def _interpretation(flags: Collection[str], context: UploadContext) -> Json | None:

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lab_agent.domain.quoting import quoted
 from lab_agent.domain.results import Document, ReferenceRange, ReportedObservation
-from lab_agent.domain.values import CodeableConcept, Coding, Identifier, Period, Quantity, Range, Ratio, SampledData
+from lab_agent.domain.values import (
+    UPRIGHT,
+    CodeableConcept,
+    Coding,
+    Identifier,
+    Period,
+    Quantity,
+    Range,
+    Ratio,
+    SampledData,
+    upside_down,
+)
 from lab_agent.errors import DataInvalidError, Problem
 
 _FARTHEST = timedelta(hours=14)
@@ -17,30 +30,48 @@ _CODE = re.compile(r"\S+(\s\S+)*")
 AttachmentOut = Callable[[Document], Mapping[str, Any]]
 
 
-def value_of(observation: ReportedObservation, attachment: AttachmentOut, where: str) -> dict[str, Any]:
+@contextmanager
+def within(where: str) -> Iterator[None]:
+    """Name the place of what is found wrong in here."""
+    try:
+        yield
+    except DataInvalidError as exc:
+        raise DataInvalidError(placed(exc.problems, where)) from exc
+
+
+def placed(problems: Iterable[Problem], where: str) -> tuple[Problem, ...]:
+    """Give problems of a part as problems of the whole."""
+    return tuple(replace(problem, where=f"{where}.{problem.where}") for problem in problems)
+
+
+def value_of(observation: ReportedObservation, attachment: AttachmentOut) -> dict[str, Any]:
     """Give the one `value[x]` of an observation. Raises `DataInvalidError` where there is none, or more than one."""
     found = dict(_values(observation, attachment))
     if len(found) != 1:
-        mend = "give exactly one value_… field"
-        raise DataInvalidError((Problem(where, f"has {len(found)} values", mend),))
+        raise DataInvalidError((Problem("value", f"is there {len(found)} times", "give exactly one value_… field"),))
     return found
 
 
 def _values(observation: ReportedObservation, attachment: AttachmentOut) -> Iterator[tuple[str, Any]]:
-    writers: tuple[tuple[str, Any, Callable[[Any], Any]], ...] = (
-        ("valueQuantity", observation.value_quantity, quantity),
-        ("valueCodeableConcept", observation.value_codeable_concept, concept),
-        ("valueString", observation.value_string, str),
-        ("valueRange", observation.value_range, range_),
-        ("valueRatio", observation.value_ratio, ratio),
-        ("valueSampledData", observation.value_sampled_data, sampled_data),
-        ("valueAttachment", observation.value_attachment, attachment),
-        ("valueTime", observation.value_time, lambda value: value.isoformat()),
-        ("valueDateTime", observation.value_date_time, date_time),
-        ("valuePeriod", observation.value_period, period),
+    writers: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
+        ("value_quantity", "valueQuantity", quantity),
+        ("value_codeable_concept", "valueCodeableConcept", concept),
+        ("value_string", "valueString", str),
+        ("value_range", "valueRange", range_),
+        ("value_ratio", "valueRatio", ratio),
+        ("value_sampled_data", "valueSampledData", sampled_data),
+        ("value_attachment", "valueAttachment", attachment),
+        ("value_time", "valueTime", lambda value: value.isoformat()),
+        ("value_date_time", "valueDateTime", date_time),
+        ("value_period", "valuePeriod", period),
     )
-    for name, value, write in writers:
-        if value is not None and not _says_nothing(written := write(value)):
+    for field, name, write in writers:
+        value = getattr(observation, field)
+        if value is None:
+            continue
+        with within(field):
+            written = write(value)
+        if not _says_nothing(written):
             yield name, written
 
 
@@ -56,7 +87,9 @@ def simple_quantity(value: Quantity) -> dict[str, Any]:
 
 
 def range_(value: Range) -> dict[str, Any]:
-    """A Range."""
+    """A Range. Raises `DataInvalidError` for one upside down, which FHIR has no room for (rng-2)."""
+    if upside_down(value.low, value.high):
+        raise DataInvalidError((Problem("low", "is above high", UPRIGHT),))
     return {name: simple_quantity(end) for name, end in (("low", value.low), ("high", value.high)) if end}
 
 
@@ -105,11 +138,13 @@ def date_time(value: datetime) -> str:
 
 def reference_range(value: ReferenceRange) -> dict[str, Any]:
     """Reference values: the types that the interface leaves open are FHIR's, under the interface's names."""
+    with within("age"):
+        age = range_(value.age) if value.age else None
     parts = {
         "low": simple_quantity(value.low) if value.low else None,
         "high": simple_quantity(value.high) if value.high else None,
         "meaning": concept(value.meaning) if value.meaning else None,
-        "age": range_(value.age) if value.age else None,
+        "age": age,
         "text": value.text,
     }
     return filled(parts)

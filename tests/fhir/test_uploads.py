@@ -166,6 +166,26 @@ def test_there_is_exactly_one_value(context: UploadContext, changes: Any) -> Non
         plan_uploads(_with(HB, **changes), context)
 
 
+def test_what_has_no_legal_form_is_said_with_its_place_and_all_at_once(context: UploadContext) -> None:
+    reversed_ = Range(low=Quantity(value=Decimal(9)), high=Quantity(value=Decimal(2)))
+    other_units = Range(low=Quantity(value=Decimal(9), unit="mg"), high=Quantity(value=Decimal(2), unit="g"))
+    wrong = (
+        replace(HB, value_quantity=None, value_range=reversed_),
+        replace(HB, value_quantity=None, value_range=other_units),
+        replace(HB, reference_ranges=(ReferenceRange(), ReferenceRange(age=reversed_))),
+        replace(HB, method=CodeableConcept(coding=(Coding(code="a  b"),))),
+        replace(HB, value_quantity=None),
+    )
+    with pytest.raises(DataInvalidError) as caught:
+        plan_uploads(replace(REPORT, observations=wrong), context)
+    assert [problem.where for problem in caught.value.problems] == [
+        "observations[0].value_range.low",
+        "observations[2].reference_ranges[1].age.low",
+        "observations[3].method.code",
+        "observations[4].value",
+    ]
+
+
 def test_flags_are_sent_only_if_switched_on(context: UploadContext) -> None:
     assert "interpretation" not in plan_uploads(REPORT, context).observations[0].body
     sent = plan_uploads(REPORT, replace(context, send_interpretation=True)).observations[0].body["interpretation"]

@@ -17,7 +17,7 @@ from lab_agent.codec import dump_message, load_message
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.results import LabReport, ObservationStatus, ReferenceRange, ReportedObservation, ReportStatus
 from lab_agent.domain.systems import Systems
-from lab_agent.domain.values import CodeableConcept, Coding, Period, Quantity, Range, Ratio, SampledData
+from lab_agent.domain.values import CodeableConcept, Coding, Period, Quantity, Range, Ratio, SampledData, upside_down
 from lab_agent.fhir.uploads import UploadContext, UploadLine, plan_uploads, with_results
 from lab_sandbox.partner.checks import differences, value_forms
 from lab_sandbox.partner.plain_json import decode
@@ -39,7 +39,7 @@ CODING = st.builds(Coding, system=st.just("http://snomed.info/sct"), code=CODE, 
 CONCEPT = st.builds(CodeableConcept, coding=st.lists(CODING, min_size=1, max_size=2).map(tuple), text=st.none() | TEXT)
 SIMPLE = st.builds(Quantity, value=NUMBERS, unit=st.sampled_from(["g/L", "mmol/L", "%"]))
 AMOUNT = st.builds(Quantity, value=NUMBERS, unit=st.just("g/L"), comparator=st.sampled_from([None, "<", "<=", ">=", ">"]))
-RANGE = st.builds(Range, low=SIMPLE, high=SIMPLE)
+RANGE = st.builds(Range, low=SIMPLE, high=SIMPLE).filter(lambda one: not upside_down(one.low, one.high))
 AGE = st.builds(
     lambda low, more: Range(low=Quantity(value=Decimal(low), unit="a"), high=Quantity(value=Decimal(low + more), unit="a")),
     st.integers(0, 90),
