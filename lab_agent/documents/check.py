@@ -10,6 +10,8 @@ from lab_agent.domain.quoting import quoted
 from lab_agent.ports.documents import DocumentFault
 
 _HTML = (b"<!doctype html", b"<html", b"<head", b"<body")
+_ASIDE = ((b"<?", b"?>"), (b"<!--", b"-->"))
+"""What may stand before HTML begins: the prolog of XHTML, and comments."""
 _SIGNS: tuple[tuple[bytes, str], ...] = (
     (b"%PDF-", "application/pdf"),
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -17,6 +19,8 @@ _SIGNS: tuple[tuple[bytes, str], ...] = (
     (b"GIF8", "image/gif"),
     (b"II*\x00", "image/tiff"),
     (b"MM\x00*", "image/tiff"),
+    (b"II+\x00", "image/tiff"),
+    (b"MM\x00+", "image/tiff"),
     (b"{\\rtf", "application/rtf"),
     (b"PK\x03\x04", "application/zip"),
 )
@@ -24,6 +28,7 @@ _ALIASES = {"text/rtf": "application/rtf", "image/jpg": "image/jpeg", "applicati
 _ZIPPED = ("application/vnd.", "application/epub", "application/x-zip")
 _RECOGNISED = frozenset(kind for _, kind in _SIGNS) | {"text/html"}
 _PDF_WITHIN = 1024
+_HTML_WITHIN = 16 * 1024
 
 
 def kind_of(content: bytes) -> str | None:
@@ -34,8 +39,15 @@ def kind_of(content: bytes) -> str | None:
             return kind
     if b"%PDF-" in start:
         return "application/pdf"
-    text = start.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
-    return "text/html" if text.startswith(_HTML) else None
+    return "text/html" if _without_asides(content[:_HTML_WITHIN]).lower().startswith(_HTML) else None
+
+
+def _without_asides(text: bytes) -> bytes:
+    """What follows the mark of UTF-8, white space, prologs and comments; nothing where one of them does not end."""
+    text = text.removeprefix(b"\xef\xbb\xbf").lstrip()
+    while end := next((end for start, end in _ASIDE if text.startswith(start)), None):
+        text = text.partition(end)[2].lstrip()
+    return text
 
 
 def wrong_with(content: bytes, content_type: str, limit: int) -> DocumentFault | None:
