@@ -1,7 +1,8 @@
 """JSON whose numbers keep their digits.
 
 `1.20` is a different laboratory statement from `1.2`: fractional numbers are read as `Decimal` and written with the digits
-that they came with. NaN and infinities have no JSON form and are refused.
+that they came with, and without an exponent, which a decimal of FHIR STU3 cannot have (Data Types: decimal). NaN and infinities
+have no JSON form and are refused.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from lab_agent.errors import DataInvalidError, Problem
 _decoder = msgspec.json.Decoder(float_hook=Decimal)
 _encoder = msgspec.json.Encoder(decimal_format="number")
 _sorted_encoder = msgspec.json.Encoder(decimal_format="number", order="sorted")
+MAX_EXPONENT = 400
+"""The largest exponent that is written out in digits, and that a laboratory value may have."""
 
 
 def loads(data: bytes | str) -> Any:
@@ -53,18 +56,34 @@ def _keys_there_twice(data: bytes | str) -> tuple[str, ...]:
 
 
 def dumps(value: Any, *, sort_keys: bool = False) -> bytes:
-    """Write JSON; a `Decimal` becomes a number with its own digits. Raises `DataInvalidError` for NaN and infinities."""
-    _refuse_not_finite(value, "document")
-    return (_sorted_encoder if sort_keys else _encoder).encode(value)
+    """Write JSON; a `Decimal` becomes a number with its own digits. Raises `DataInvalidError` for NaN and infinities.
+
+    `1E-7` is written as `0.0000001`. A number out of all measure (an exponent beyond `MAX_EXPONENT`) keeps its exponent: it is no
+    laboratory value, and a line of somebody's JSON must not become a million digits.
+    """
+    return (_sorted_encoder if sort_keys else _encoder).encode(_writable(value, "document"))
 
 
-def _refuse_not_finite(value: Any, where: str) -> None:
+def out_of_measure(value: Decimal) -> bool:
+    """Whether a finite number is so large or so small that its digits would fill pages."""
+    return max(abs(value.adjusted()), abs(int(value.as_tuple().exponent))) > MAX_EXPONENT
+
+
+def _writable(value: Any, where: str) -> Any:
+    """The value with every number in the form in which it is written."""
+    if value is None or isinstance(value, str | int):
+        return value
     if isinstance(value, Decimal | float):
         if not Decimal(value).is_finite():
             raise DataInvalidError((Problem(where, f"{value} has no JSON form", "give a finite number"),))
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            _refuse_not_finite(item, f"{where}.{key}")
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            _refuse_not_finite(item, f"{where}[{index}]")
+        return _digits(value) if isinstance(value, Decimal) else value
+    if isinstance(value, Mapping):
+        return {key: _writable(item, f"{where}.{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_writable(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    return value
+
+
+def _digits(value: Decimal) -> Decimal | msgspec.Raw:
+    written = str(value)
+    return value if "E" not in written or out_of_measure(value) else msgspec.Raw(f"{value:f}".encode())

@@ -50,7 +50,7 @@ def _scalar(value: Any, place: tuple[str | int, ...], found: list[Found]) -> Any
 def _number(value: Decimal, place: tuple[str | int, ...], found: list[Found]) -> Decimal | str:
     if not value.is_finite():
         found.append(Found(place, "is not a finite number", "leave the value out, or say it in words"))
-    minus_nought = value.is_signed() and not value and value.as_tuple().exponent == 0
+    minus_nought = value.is_signed() and not value and int(value.as_tuple().exponent) >= 0
     return "-0" if minus_nought else value  # JSON readers take the number -0 for the whole number 0
 
 

@@ -19,9 +19,8 @@ from pydantic import BeforeValidator, Discriminator, StrictBool, StrictStr, Tag,
 from pydantic_core import PydanticCustomError
 
 from lab_agent.codec.problems import TAG
+from lab_agent.exact_json import MAX_EXPONENT, out_of_measure
 
-MAX_EXPONENT = 400
-"""No laboratory value is that large or small; what is makes later arithmetic take for ever."""
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 _WHEN = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d+)?)?([Zz]|[+-]\d\d:?\d\d)?", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
@@ -44,8 +43,7 @@ def number(value: Any) -> Decimal:
         value = Decimal(value)
     if not isinstance(value, Decimal) or not value.is_finite():
         raise wrong("is not a decimal number", "write a number such as 1.20, with a point and no spaces")
-    exponent = int(value.as_tuple().exponent)
-    if max(abs(value.adjusted()), abs(exponent)) > MAX_EXPONENT:
+    if out_of_measure(value):
         raise wrong("is a number out of all measure", f"write a number with an exponent within ±{MAX_EXPONENT}")
     return value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -12,17 +13,38 @@ from hypothesis import strategies as st
 from lab_agent import exact_json
 from lab_agent.errors import DataInvalidError
 
+FHIR_DECIMAL = re.compile(r"-?([0]|([1-9][0-9]*))(\.[0-9]+)?", re.ASCII)
+
 
 @pytest.mark.parametrize("text", ["1.20", "0.0000000", "123456789012345678901234567890.1", "-3.50", "5"])
 def test_a_number_comes_out_as_it_went_in(text: str) -> None:
     assert Decimal(exact_json.dumps(exact_json.loads(text)).decode()).as_tuple() == Decimal(text).as_tuple()
 
 
-@given(st.decimals(allow_nan=False, allow_infinity=False))
-def test_any_decimal_keeps_value_and_digits(value: Decimal) -> None:
-    read = exact_json.loads(exact_json.dumps([value]))[0]
-    assert Decimal(read) == value
-    assert Decimal(read).as_tuple().digits == value.as_tuple().digits
+@given(st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**60), max_value=10**60))
+def test_any_decimal_keeps_its_digits_in_the_form_of_fhir(value: Decimal) -> None:
+    written = exact_json.dumps(value).decode()
+    assert FHIR_DECIMAL.fullmatch(written)
+    assert written == f"{value:f}"
+    assert Decimal(written) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [("1E-7", "0.0000001"), ("1.5E+6", "1500000"), ("1E+2", "100"), ("0E+5", "0"), ("-1.20E-8", "-0.0000000120"), ("5", "5")],
+)
+@pytest.mark.parametrize("sort_keys", [True, False])
+def test_no_number_has_an_exponent(value: str, written: str, sort_keys: bool) -> None:
+    tree = {"b": [Decimal(value)], "a": (Decimal(value),)}
+    said = exact_json.dumps(tree, sort_keys=sort_keys).decode()
+    assert said == (f'{{"a":[{written}],"b":[{written}]}}' if sort_keys else f'{{"b":[{written}],"a":[{written}]}}')
+
+
+@pytest.mark.parametrize("value", ["1E+999999", "1E-999999", "9E+401", "0E-401"])
+def test_a_number_out_of_all_measure_does_not_become_a_million_digits(value: str) -> None:
+    written = exact_json.dumps([Decimal(value)])
+    assert len(written) < 20
+    assert exact_json.loads(written) == [Decimal(value)]
 
 
 @pytest.mark.parametrize(
