@@ -13,7 +13,7 @@ from typing import Any
 
 from lab_agent.codec.problems import Found
 from lab_agent.codec.texts import text_rules
-from lab_agent.codec.values import value_rules
+from lab_agent.codec.values import COMPARATORS, value_rules
 from lab_agent.domain.order import SCHEMA_VERSION
 from lab_agent.domain.results import LabReceipt, LabRefusal, ReportedObservation
 
@@ -24,7 +24,6 @@ VALUES = tuple(one.name for one in fields(ReportedObservation) if one.name.start
 SOURCES = ("content", "file", "url")
 NUMBERED = ("line", "item", "barcode")
 _MISSING: Mapping[tuple[str, ...], str] = {VALUES: "has no value", SOURCES: "has no source"}
-COMPARATORS = ("<", "<=", ">=", ">")
 HIGHEST_VERSION = 2**63 - 1
 """What every database keeps as a whole number."""
 _QUANTITIES = frozenset({"value_quantity", "low", "high", "numerator", "denominator", "origin"})

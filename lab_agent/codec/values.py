@@ -1,4 +1,4 @@
-"""Rules of value forms that have no legal form on the wire otherwise (FHIR STU3, Data Types: SampledData, Period).
+"""Rules of value forms that have no legal form on the wire otherwise (FHIR STU3, Data Types: SampledData, Period, Range).
 
 They look at the JSON as it was read, and are silent where a part cannot be read: its reader tells of that.
 """
@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 from lab_agent.codec.problems import Found
 from lab_agent.codec.scalars import moment, number
 
+COMPARATORS = ("<", "<=", ">=", ">")
 _SAMPLE = r"(?:-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|E|U|L)"
 _SAMPLES = re.compile(rf"{_SAMPLE}(?: {_SAMPLE})*", re.ASCII)
 
@@ -25,6 +26,9 @@ def value_rules(observation: Mapping[str, Any], place: tuple[str | int, ...], zo
     series, period = observation.get("value_sampled_data"), observation.get("value_period")
     if isinstance(series, Mapping):
         yield from _series(series, (*place, "value_sampled_data"))
+        yield from _simple(series, ("origin",), (*place, "value_sampled_data"))
+    if isinstance(span := observation.get("value_range"), Mapping):
+        yield from _simple(span, ("low", "high"), (*place, "value_range"))
     if isinstance(period, Mapping):
         yield from _period(period, (*place, "value_period"), zone)
 
@@ -38,6 +42,15 @@ def _series(series: Mapping[str, Any], place: tuple[str | int, ...]) -> Iterator
     data = series.get("data")
     if isinstance(data, str) and not _SAMPLES.fullmatch(data):
         yield Found((*place, "data"), "is no series of samples", "write numbers, E, U and L, with one blank between two of them")
+
+
+def _simple(holder: Mapping[str, Any], names: tuple[str, ...], place: tuple[str | int, ...]) -> Iterator[Found]:
+    """Look at the amounts that are exact by their type: a comparator of theirs would be lost (FHIR STU3: SimpleQuantity)."""
+    for name in names:
+        amount = holder.get(name)
+        if isinstance(amount, Mapping) and amount.get("comparator") in COMPARATORS:
+            mend = "leave it out, or give value_quantity with it, or the whole value as value_string"
+            yield Found((*place, name, "comparator"), "has no place in this form of value", mend)
 
 
 def _period(period: Mapping[str, Any], place: tuple[str | int, ...], zone: tzinfo | None) -> Iterator[Found]:

@@ -247,6 +247,31 @@ def test_a_comparator_is_one_of_four() -> None:
     assert list(found) == ["observations[0].value_quantity.comparator"]
 
 
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ({"value_range": {"low": {"value": 1, "comparator": ">"}, "high": {"value": 2}}}, ["value_range.low.comparator"]),
+        (
+            {"value_range": {"low": {"value": 1, "comparator": "~"}, "high": {"value": 2, "comparator": "<="}}},
+            ["value_range.low.comparator", "value_range.high.comparator"],
+        ),
+        (
+            {"value_sampled_data": {"origin": {"value": 0, "comparator": "<"}, "period": 1, "dimensions": 1, "data": "1"}},
+            ["value_sampled_data.origin.comparator"],
+        ),
+    ],
+)
+def test_a_comparator_that_would_be_lost_is_refused(value: dict[str, Any], named: list[str]) -> None:
+    found = problems(report(observations=[observation(value_quantity=None, **value)]))
+    assert set(found) == {f"observations[0].{field}" for field in named}
+    assert any("leave it out" in one for one in found.values())
+
+
+def test_a_comparator_at_a_reference_range_is_left_out() -> None:
+    bounds = {"low": {"value": 1, "comparator": ">"}, "high": {"value": 2}}
+    codec.load_message(json.dumps(report(observations=[observation(reference_ranges=[bounds])])).encode())
+
+
 def test_a_nul_character_is_named() -> None:
     assert set(problems(report(observations=[observation(note="a\0b")], accession="\0"))) == {"observations[0].note", "accession"}
 

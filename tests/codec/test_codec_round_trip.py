@@ -28,7 +28,8 @@ words = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",
 names = st.text(st.characters(exclude_categories=("Cs", "Cc", "Z")), min_size=1, max_size=12)
 codings = st.builds(Coding)
 quantities = st.builds(Quantity, value=numbers, comparator=st.sampled_from((None, "<", "<=", ">=", ">")))
-bounds = st.builds(Range, low=quantities, high=st.none() | quantities)
+amounts = st.builds(Quantity, value=numbers, comparator=st.none())
+bounds = st.builds(Range, low=amounts, high=st.none() | amounts)
 documents = st.one_of(
     st.builds(Document, content=st.binary(min_size=1, max_size=40), file=st.none(), url=st.none()),
     st.builds(Document, content=st.none(), file=words, url=st.none()),
@@ -55,7 +56,7 @@ VALUES = {
     "value_ratio": st.builds(Ratio, numerator=quantities, denominator=quantities),
     "value_sampled_data": st.builds(
         SampledData,
-        origin=quantities,
+        origin=amounts,
         period=st.decimals("0.01", 10**6, places=2),
         dimensions=st.integers(1, 9),
         data=st.lists(st.sampled_from(["1.20", "-3", "E", "U", "L"]), min_size=1, max_size=4).map(" ".join),
