@@ -6,7 +6,8 @@ pre-analytics gave it), or else by its place in time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 
@@ -40,30 +41,48 @@ def _mandatory(case: Case) -> Iterator[Problem]:
 
 def _complete(case: Case) -> Iterator[Problem]:
     for line, request, item, specimens in _tests(case):
-        told = {info(case, each).minutes for each in specimens}
-        points = set(item.time_points)
-        enough = points <= told if None not in told else len(specimens) >= len(points)
-        if not enough:
-            yield Problem(f"{request.where}.specimen", (line.id,), {"code": item.id, "points": _listed(item.time_points)})
+        for code, same in _by_type(case, specimens).items():
+            told = {info(case, each).minutes for each in same}
+            wanted = _points(item, code)
+            enough = any(set(points) <= told if None not in told else len(same) >= len(points) for points in wanted)
+            if not enough:
+                yield Problem(f"{request.where}.specimen", (line.id,), {"code": item.id, "points": _listed(wanted[0])})
+
+
+def _by_type(case: Case, specimens: Iterable[ReceivedSpecimen]) -> Mapping[str, list[ReceivedSpecimen]]:
+    """The Specimens of each type: types of one test may have different time points, and only those sent count."""
+    found: dict[str, list[ReceivedSpecimen]] = defaultdict(list)
+    for each in specimens:
+        found[type_code(case, each) or ""].append(each)
+    return found
+
+
+def _points(item: Item, code: str) -> list[tuple[int, ...]]:
+    """The time points of each way to take that type, the fewest first: body sites of one type may have different ones."""
+    ways = {tuple(sorted({point.minutes for point in need.time_points})) for need in item.of_type(code)}
+    return sorted(ways, key=lambda points: (len(points), points))
 
 
 def _sequence(case: Case) -> Iterator[Problem]:
     for line, request, item, specimens in _tests(case):
-        samples = _samples(case, item, specimens)
-        if samples and not _aligned(samples, case.facts.alignment_tolerance):
-            yield Problem(f"{request.where}.specimen", (line.id,), {"code": item.id, "points": _listed(item.time_points)})
+        found = [_samples(case, _points(item, code), same) for code, same in _by_type(case, specimens).items()]
+        samples = sorted(sample for each in found for sample in each)
+        if all(found) and not _aligned(samples, case.facts.alignment_tolerance):
+            points = sorted({minutes for minutes, _ in samples})
+            yield Problem(f"{request.where}.specimen", (line.id,), {"code": item.id, "points": _listed(points)})
 
 
-def _samples(case: Case, item: Item, specimens: Sequence[ReceivedSpecimen]) -> list[Sample]:
-    """The samples by time point; empty where that cannot be said."""
+def _samples(case: Case, wanted: Sequence[tuple[int, ...]], specimens: Sequence[ReceivedSpecimen]) -> list[Sample]:
+    """The samples of one type by time point; empty where that cannot be said."""
     timed = [(info(case, each).minutes, each.collected.at) for each in specimens if each.collected and each.collected.at]
     if len(timed) < len(specimens):
         return []
     told = [(minutes, at) for minutes, at in timed if minutes is not None]
     if len(told) == len(timed):
-        return sorted(told)
+        return told
     times = sorted(at for _, at in timed)
-    return list(zip(item.time_points, times, strict=True)) if len(times) == len(item.time_points) else []
+    fitting = [points for points in wanted if len(points) == len(times)]
+    return list(zip(fitting[0], times, strict=True)) if len(fitting) == 1 else []
 
 
 def _aligned(samples: list[Sample], tolerance: timedelta) -> bool:

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lab_agent.catalogue.basket import Basket, Line, read
-from lab_agent.catalogue.items import Catalogue, Contract, Item, QuestionType
+from lab_agent.catalogue.items import (
+    Catalogue,
+    Container,
+    Contract,
+    Item,
+    QuestionType,
+    Requirement,
+    SpecimenOption,
+    TimePoint,
+)
 from lab_agent.catalogue.preanalytics import calculate
 from lab_agent.catalogue.questionnaire import fold
+from lab_agent.catalogue.turnaround import Turnaround
+from lab_agent.rules.catalogue_view import CatalogueView
 
 SERVICE = "https://exchange.example/api/"
 LAB = "https://lab.example/codes"
@@ -35,6 +47,53 @@ def choices(draw: st.DrawFn, item: Item) -> dict[str, Any]:
     option = draw(st.sampled_from(item.options)).option
     wish = {"specimen_code": str(option.specimen_code), "bodysite_code": option.bodysite_code}
     return {**wish, "container_type": option.container_type}
+
+
+VESSELS = {
+    "A": Container("A", "A", "a tube", Decimal(3), Decimal("0.5"), "ml"),
+    "B": Container("B", "B", "a jar"),
+}
+POINTS = ((), (), (0, 60, 120), (0, 120), (60,))
+
+
+@st.composite
+def requirements(draw: st.DrawFn, item: str, code: int) -> Requirement:
+    """One way to take a type: each type of one test may have time points of its own, or none."""
+    vessel = VESSELS[draw(st.sampled_from("AB"))]
+    site = draw(st.sampled_from((None, "S")))
+    return Requirement(
+        item,
+        SpecimenOption("", code, "", site, "", vessel.type, vessel.name),
+        vessel,
+        draw(st.sampled_from((Decimal("0.2"), Decimal("1.3"), Decimal("6.1")))),
+        draw(st.sampled_from("mn")),
+        own_tube=draw(st.booleans()),
+        time_points=tuple(TimePoint(minutes, f"M{minutes}") for minutes in draw(st.sampled_from(POINTS))),
+    )
+
+
+@st.composite
+def items(draw: st.DrawFn, item: str) -> Item:
+    """A test with types to choose from and required ones; one type may be taken from two body sites."""
+    codes = draw(st.lists(st.sampled_from((1, 1, 2)), max_size=3))
+    options = [draw(requirements(item, code)) for code in codes]
+    required = [draw(requirements(item, code)) for code in draw(st.lists(st.sampled_from((4, 5)), max_size=2, unique=True))]
+    return Item(
+        item,
+        item,
+        Decimal(1),
+        Turnaround(Decimal(1)),
+        multiple_specimen=draw(st.booleans()),
+        options=tuple({(each.option.specimen_code, each.option.bodysite_code): each for each in options}.values()),
+        required=tuple(required),
+    )
+
+
+@st.composite
+def catalogues(draw: st.DrawFn) -> Catalogue:
+    """A catalogue of a few tests, none of them from the sample."""
+    offered = {key: draw(items(key)) for key in ("i0", "i1", "i2")}
+    return Catalogue("v", {"C-100": Contract("C-100", "C", offered)}, VESSELS, {})
 
 
 def _order(catalogue: Catalogue, basket: Basket) -> dict[str, Any]:
@@ -140,3 +199,15 @@ def test_an_order_made_from_our_own_answers_is_accepted_without_a_word(
     judgement = judged(_order(catalogue, basket), facts=replace(facts, own_guid=None))
     assert [finding.message for finding in judgement.findings()] == []
     assert len(judgement.accepted) == len(basket.lines)
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data=st.data(), catalogue=catalogues())
+def test_so_is_one_made_from_the_answers_of_any_catalogue(
+    data: st.DataObject, catalogue: Catalogue, judged: Any, facts: Any
+) -> None:
+    wanted = data.draw(baskets(catalogue.contract("C-100")))
+    basket = read({"contract": "C-100", "analyticsrequests": wanted}, catalogue.contracts, 50)
+    order = _order(catalogue, basket)
+    judgement = judged(order, facts=replace(facts, own_guid=None), catalogue=CatalogueView.of(catalogue))
+    assert [finding.message for finding in judgement.findings()] == []
