@@ -92,6 +92,34 @@ async def test_rows_become_reports_digit_for_digit(adapter: FolderAdapter, inbox
     assert [path.name for path in (tmp_path / "results" / "done").iterdir()] == ["day.CSV"]
 
 
+async def test_a_row_with_a_reason_is_not_performed_though_its_code_is_filled(
+    adapter: FolderAdapter, inbox: MemoryInbox, tmp_path: Path
+) -> None:
+    put(tmp_path, HEAD, GOOD, "B1;A7;010.002;2024-05-17T08:30:00;2345-7;;;;;;clotted;")
+    assert await adapter.collect() == 1
+    (report,) = inbox.contents
+    assert isinstance(report, LabReport)
+    assert [one.code.code for one in report.observations] == ["718-7"]
+    assert [(one.item, one.reason) for one in report.not_performed] == [("010.002", "clotted")]
+    assert report.items == ("010.001", "010.002")
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("B1;A7;;2024-05-17T08:30:00;2345-7;;;;;;clotted;", "not_performed: row 2 has a reason and a code, and names neither"),
+        ("B1;A7;010.002;2024-05-17T08:30:00;2345-7;;;;;;;", "observations[0]: has no value"),
+    ],
+)
+async def test_a_code_alone_is_neither_a_value_nor_a_test_of_the_order(
+    adapter: FolderAdapter, inbox: MemoryInbox, tmp_path: Path, row: str, words: str
+) -> None:
+    put(tmp_path, HEAD, row)
+    assert await adapter.collect() == 0
+    (reason,) = (tmp_path / "results" / "failed").glob("rows-*.reason.txt")
+    assert words in reason.read_text("utf-8")
+
+
 async def test_a_bad_report_stops_no_other_and_comes_back_by_itself(
     adapter: FolderAdapter, inbox: MemoryInbox, tmp_path: Path
 ) -> None:

@@ -123,7 +123,7 @@ def _message(rows: Sequence[NumberedRow], settings: CsvSettings, zone: ZoneInfo 
     parts = {
         "lines": _all(rows, "line"),
         "items": _all(rows, "item") if not _all(rows, "line") else None,
-        "observations": [_observation(fields, settings) for _, fields in rows if set(fields) & {"value", "code"}],
+        "observations": [_observation(fields, settings) for _, fields in rows if _is_value(fields)],
         "not_performed": list(_not_performed(rows)),
     }
     tree = without_nothing({**head, **{name: item for name, item in parts.items() if item}})
@@ -134,9 +134,17 @@ def _observation(fields: Mapping[str, str], settings: CsvSettings) -> dict[str, 
     return observation({"code_system": settings.code_system, **{name: fields[name] for name in FIELDS if name in fields}})
 
 
+def _is_value(fields: Mapping[str, str]) -> bool:
+    """A code without a value is one that lacks its value, unless the row says that there is none."""
+    return "value" in fields or ("code" in fields and "not_performed" not in fields)
+
+
 def _not_performed(rows: Sequence[NumberedRow]) -> Iterator[dict[str, Any]]:
-    for _, fields in rows:
+    for number, fields in rows:
         if reason := fields.get("not_performed"):
+            if "code" in fields and not {"line", "item"} & set(fields):
+                what = "has a reason and a code, and names neither a line nor an item"
+                raise _wrong("not_performed", f"row {number} {what}", "fill line or item; a code names no test of the order")
             yield without_nothing({"line": fields.get("line"), "item": fields.get("item"), "reason": reason})
 
 
