@@ -74,7 +74,7 @@ class PoolLabels:
         """The labels by place: those that the basket has already, else new ones."""
         pools = {each.pool.name: each.pool for each in wanted}
         following = {name: uow.labels.hold(name, pools[name].first) for name in sorted(pools)}  # in one order: no deadlock
-        had = {each.place: each.label for each in uow.labels.of_basket(key) if each.used_at is None} if key else {}
+        had = _newest_unused(uow.labels.of_basket(key)) if key else {}
         if all(each.place in had for each in wanted):
             return had
         return self._new(uow, key, wanted, following, now)
@@ -95,6 +95,14 @@ class PoolLabels:
             _warn(uow, pools[name], number, now)
         uow.commit()
         return given
+
+
+def _newest_unused(given: tuple[LabelGiven, ...]) -> dict[str, str]:
+    """The labels by place that a basket was given last; none if any of these is used: older ones may stand on drawn tubes."""
+    newest = {each.place: each for each in given if each.given_at == given[-1].given_at}
+    if any(each.used_at for each in newest.values()):
+        return {}
+    return {place: each.label for place, each in newest.items()}
 
 
 def next_number(pool: Pool, following: int, marks: Mapping[str, int]) -> int:

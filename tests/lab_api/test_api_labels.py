@@ -117,6 +117,19 @@ async def test_a_used_label_is_never_given_again(store: MemoryStore, shelf: Shel
         assert labels(await ask(client, body)) == [second]
 
 
+async def test_no_older_labels_come_back_when_one_of_the_newest_is_used(store: MemoryStore, shelf: Shelf) -> None:
+    body, given = basket("002.002", "004.001"), list[str]()
+
+    async with application(store, shelf, MAIN) as client:
+        for used in (0, 1, 0):
+            new = labels(await ask(client, body))
+            assert set(new).isdisjoint(given)
+            assert labels(await ask(client, body)) == new
+            await store.run(partial(_use, label=new[used]))
+            given += new
+        assert set(labels(await ask(client, body))).isdisjoint(given)
+
+
 async def test_no_label_comes_back_after_a_purge_or_another_catalogue(store: MemoryStore, shelf: Shelf) -> None:
     """Neither from its own pool nor from another that makes the same barcodes, whatever the catalogue is."""
     body, given = basket("002.002", "004.001"), set[str]()
@@ -231,6 +244,37 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     found = f"sqlite:///{tmp_path}/lab.db" if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
     upgrade(found)
     return found
+
+
+def _asking(url: str, body: dict[str, Any], times: int) -> list[tuple[str, ...]]:
+    """One API process that asks for the same basket again and again, and uses one of the labels after every third time."""
+
+    async def whole() -> list[tuple[str, ...]]:
+        store = SqlStore(url, Cipher(KEY))
+        found = []
+        async with application(store, Shelf(load(SAMPLE), lambda: datetime.now(UTC)), MAIN) as client:
+            for time in range(times):
+                found.append(tuple(labels(await ask(client, body))))
+                if time % 3 == 2:
+                    await store.run(partial(_use, label=found[-1][time % 2]))
+        await store.close()
+        return found
+
+    return asyncio.run(whole())
+
+
+def _use(uow: Any, label: str) -> None:
+    uow.labels.use([label], "R1", at=NOW)
+    uow.commit()
+
+
+def test_no_basket_mixes_labels_of_several_times_in_four_processes(url: str) -> None:
+    body = basket("002.002", "004.001")
+    with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("spawn")) as pool:
+        done = [pool.submit(_asking, url, body, 12) for _ in range(4)]
+        sets = {each for process in done for each in process.result()}
+    assert len(sets) > 4
+    assert len({label for each in sets for label in each}) == 2 * len(sets)
 
 
 def four_processes(url: str, tmp_path: Path, count: int) -> None:
