@@ -15,7 +15,7 @@ from typing import TypeVar
 from lab_agent.domain.values import Coding
 from lab_agent.errors import Problem, ProblemsError
 from lab_agent.mappings.codes import LOINC, is_loinc, is_plain, is_ucum
-from lab_agent.mappings.tables import Named, Tables
+from lab_agent.mappings.tables import Answered, Named, Tables
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -24,8 +24,10 @@ Row = Mapping[str, str]
 COLUMNS: Mapping[str, Mapping[str, bool]] = {
     "codes.csv": {"code": True, "loinc": True, "display": False, "system": False},
     "units.csv": {"unit": True, "ucum": True},
-    "answers.csv": {"answer": True, "system": True, "code": True, "display": False, "observation": False},
-}
+    "answers.csv": {
+        "answer": True, "system": True, "code": True, "display": False, "observation": False, "answer_system": False,
+    },
+}  # fmt: skip
 """Each table's columns, and whether a cell of theirs must be filled."""
 _INVISIBLE = "\u00a0\u200b\u200c\u200d\u2060\ufeff\u00ad"
 
@@ -116,8 +118,8 @@ def _unit(row: Row) -> tuple[str, list[tuple[str, str, str]]]:
     return code, [("ucum", f"{code!r} is no UCUM code", mend)]
 
 
-def _answer_key(row: Row) -> Named:
-    return (row.get("observation") or None, row["answer"])
+def _answer_key(row: Row) -> Answered:
+    return (row.get("observation") or None, row.get("answer_system") or None, row["answer"])
 
 
 def _answer(row: Row) -> tuple[Coding, list[tuple[str, str, str]]]:

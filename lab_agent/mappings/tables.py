@@ -12,16 +12,18 @@ from lab_agent.domain.values import CodeableConcept, Coding, Quantity
 from lab_agent.mappings.codes import LOINC, UCUM, is_loinc
 
 Named = tuple[str | None, str]
-"""A code that only counts within something (a system, an observation), or everywhere (None)."""
+"""A code of an observation within its system, or in any (None)."""
+Answered = tuple[str | None, str | None, str]
+"""The local code of an observation, or any (None); the system that an answer names, or none (None); the answer's code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
-    """`codes`: (system, local code) → LOINC; `units`: local unit → UCUM; `answers`: (observation, local answer) → coding."""
+    """`codes`: (system, local code) → LOINC; `units`: local unit → UCUM; `answers`: (observation, system, answer) → coding."""
 
     codes: Mapping[Named, Coding] | None = None
     units: Mapping[str, str] | None = None
-    answers: Mapping[Named, Coding] | None = None
+    answers: Mapping[Answered, Coding] | None = None
     version: str = ""
     _targets: frozenset[str] = field(init=False, default=frozenset())
 
@@ -53,9 +55,13 @@ class Tables:
         return Quantity(value=amount.value, comparator=amount.comparator, unit=amount.unit or amount.code, system=UCUM, code=code)
 
     def answer(self, observation: str, local: Coding) -> tuple[Coding, ...] | None:
-        """A coded answer as (standard, own) codings; None: no row. An answer of a named system stands for itself."""
+        """A coded answer as (standard, own) codings; None: no row.
+
+        An answer of a named system stands for itself, unless a row is for answers of that system; all other rows are for answers
+        that name none: what is `1` in one laboratory list means something else in another.
+        """
         rows = self.answers or {}
-        found = rows.get((observation, local.code)) or rows.get((None, local.code))
+        found = rows.get((observation, local.system, local.code)) or rows.get((None, local.system, local.code))
         if found is not None:
             return (found, local) if local.system and local.system != found.system else (found,)
         return (local,) if local.system or self.answers is None else None

@@ -14,6 +14,9 @@ from hypothesis import strategies as st
 from lab_agent.domain.ids import ReportKey
 from lab_agent.domain.results import ReferenceRange
 from lab_agent.domain.values import CodeableConcept, Coding, Quantity
+from lab_agent.lis.hl7v2.fieldmap import default_map
+from lab_agent.lis.hl7v2.message import parse
+from lab_agent.lis.hl7v2.values import Reader
 from lab_agent.mapping_tables import MappingShelf
 from lab_agent.mappings.apply import missing, translated
 from lab_agent.mappings.codes import check_digit, is_loinc, is_ucum
@@ -108,6 +111,59 @@ def test_a_report_is_said_in_the_exchanges_words_with_its_own_digits() -> None:
     assert one.reference_ranges[0].low.code == "mmol/L"
     assert two.value_codeable_concept is not None
     assert two.value_codeable_concept.coding[0].code == "260385009"
+
+
+SNOMED = "http://snomed.info/sct"
+TITRES = "http://lab.example/titre-steps"
+ANSWERS = f"""answer,system,code,display,observation,answer_system
+1,{SNOMED},10828004,Positive,,
+1,{SNOMED},260385009,Negative,HCV,
+1,{SNOMED},260413007,None,,{TITRES}
+2,{SNOMED},52101004,Present,HCV,{TITRES}
+"""
+
+
+@pytest.mark.parametrize(
+    ("observation", "answer", "said"),
+    [
+        ("HIV", Coding(code="1"), "10828004"),
+        ("HCV", Coding(code="1"), "260385009"),
+        ("HIV", Coding(system=TITRES, code="1"), "260413007"),
+        ("HCV", Coding(system=TITRES, code="2"), "52101004"),
+        ("HIV", Coding(system=TITRES, code="2"), None),
+        ("HCV", Coding(system="http://lab.example/other-list", code="1"), None),
+    ],
+)
+def test_an_answer_of_a_named_system_is_only_said_otherwise_by_a_row_for_that_system(
+    tmp_path: Path, observation: str, answer: Coding, said: str | None
+) -> None:
+    (tmp_path / "answers.csv").write_text(ANSWERS)
+    found = load(tmp_path).answer(observation, answer)
+    assert found is not None
+    assert [each.code for each in found] == [*([said] if said else []), *([answer.code] if answer.system else [])]
+    assert found[-1] == answer or not answer.system, "the laboratory's own goes along"
+
+
+def test_only_answers_without_a_system_are_lacking(tmp_path: Path) -> None:
+    (tmp_path / "answers.csv").write_text(ANSWERS)
+    concept = CodeableConcept(coding=(Coding(code="3"), Coding(system=TITRES, code="3")))
+    answered = replace(hb("1"), value_quantity=None, value_codeable_concept=concept)
+    assert [str(each) for each in missing(report(answered), load(tmp_path))] == ["answer '3' of 718-7 is not mapped"]
+
+
+def test_the_same_answer_of_the_same_system_is_there_once(tmp_path: Path) -> None:
+    (tmp_path / "answers.csv").write_text(f"{ANSWERS}1,{SNOMED},1-9,Twice,,{TITRES}\n")
+    with pytest.raises(MappingsError, match=r"answers\.csv row 6, column answer: '1' is in row 4 already"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("system", ["L", "l", "99ZZZ", ""])
+def test_answers_of_a_local_list_of_hl7_find_their_rows(system: str) -> None:
+    segment = parse(f"MSH|^~\\&|LIS\rOBX|1|CE|718-7^Hb^LN||NEG^negativ^{system}||||||F\r").segments[1]
+    value = Reader(default_map(), None).value(segment)["value_codeable_concept"]
+    found = load(SHIPPED).answer("718-7", value.coding[0])
+    assert found is not None
+    assert [each.code for each in found] == ["260385009"]
 
 
 def test_what_is_lacking_is_counted_with_an_example() -> None:
