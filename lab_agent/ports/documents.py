@@ -7,6 +7,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lab_agent.domain.results import LabReport
+from lab_agent.errors import LabAgentError
+
+
+class PrintFault(LabAgentError):
+    """The report cannot be printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,5 +37,6 @@ class Documents(Protocol):
         """A PDF of the observations, the same bytes for the same report; None where none is wanted, or none can be made.
 
         `heading` names the order without naming the patient; `codes` are the exchange's codes of the observations, in order.
+        Raises `PrintFault` for whatever else goes wrong in printing: the values can go without it.
         """
         ...
