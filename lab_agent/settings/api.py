@@ -40,7 +40,8 @@ class ApiPoolSettings(Group):
     name: Annotated[str, Field(min_length=1)]
     """Name of the pool. What it has given out is kept under this name: never change it."""
     pattern: Annotated[str, Field(min_length=1, pattern=r"^[0-9A-Za-z._/#%-]*#[0-9A-Za-z._/#%-]*$")]
-    """How a barcode looks: `#` is a digit of the number, `%` the check digit, everything else stands for itself."""
+    """How a barcode looks: `#` is a digit of the number, `%` the check digit, everything else stands for itself. What it
+    makes, unless they are second barcodes, must fit `rules.label_pattern`: orders that come back with another are refused."""
     first: Annotated[int, Field(ge=0)] = 1
     """First number."""
     last: Annotated[int, Field(ge=0, le=10**18)]

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
+from lab_agent.catalogues.agreed import pools_of
 from lab_agent.errors import Problem
 from lab_agent.settings.api import ApiSettings
 from lab_agent.settings.exchange import ExchangeSettings
 from lab_agent.settings.lis import LisSettings
 from lab_agent.settings.problems import nearest
 from lab_agent.settings.results import ResultsSettings
+from lab_agent.settings.rules import RulesSettings
 from lab_agent.settings.worker import WorkerSettings
 
 
 def contradictions(
-    exchange: ExchangeSettings, worker: WorkerSettings, lis: LisSettings, results: ResultsSettings, api: ApiSettings
+    exchange: ExchangeSettings,
+    worker: WorkerSettings,
+    lis: LisSettings,
+    results: ResultsSettings,
+    api: ApiSettings,
+    rules: RulesSettings,
 ) -> tuple[Problem, ...]:
     """Find what contradicts itself."""
-    return (*_intervals(worker), *_lease(exchange, worker, lis), *_adapters(exchange, lis), *_hosting(results, api))
+    together = (*_intervals(worker), *_lease(exchange, worker, lis), *_adapters(exchange, lis), *_hosting(results, api))
+    return (*together, *_pool_names(api), *_pool_labels(api, rules))
 
 
 def unable_to_sign_in(exchange: ExchangeSettings) -> Iterator[Problem]:
@@ -31,6 +40,22 @@ def _hosting(results: ResultsSettings, api: ApiSettings) -> Iterator[Problem]:
     if results.documents == "host" and not api.public_url:
         what = "is host, and nobody knows the address at which partners find documents"
         yield Problem("results.documents", what, 'set api.public_url, or documents = "upload"')
+
+
+def _pool_names(api: ApiSettings) -> Iterator[Problem]:
+    first: dict[str, int] = {}
+    for number, pool in enumerate(api.pools):
+        if (other := first.setdefault(pool.name, number)) != number:
+            yield Problem(f"api.pools.{number}.name", f"is also the name of api.pools.{other}", "give each pool its own name")
+
+
+def _pool_labels(api: ApiSettings, rules: RulesSettings) -> Iterator[Problem]:
+    """Pools whose barcodes our own worker would refuse in the order that comes back with them."""
+    for number, pool in enumerate(pools_of(api)):
+        wrong = [label for label in map(pool.label, (pool.first, pool.last)) if not re.fullmatch(rules.label_pattern, label)]
+        if wrong and not pool.second:
+            what = f"makes barcodes that orders are refused for, as {wrong[0]}: they do not fit rules.label_pattern"
+            yield Problem(f"api.pools.{number}.pattern", what, "change it, or rules.label_pattern")
 
 
 def _intervals(worker: WorkerSettings) -> Iterator[Problem]:

@@ -102,7 +102,7 @@ def load_settings(path: Path | None, environ: Mapping[str, str] | None = None, *
         settings = Settings(_build_sources=(layers, {}))
     except ValidationError as exc:
         raise SettingsError(_NO_FILE[: path is None] + problems + problems_of(exc, Settings, origins)) from None
-    problems += contradictions(settings.exchange, settings.worker, settings.lis, settings.results, settings.api)
+    problems += contradictions(settings.exchange, settings.worker, settings.lis, settings.results, settings.api, settings.rules)
     if signs_in:
         problems += tuple(unable_to_sign_in(settings.exchange))
     if problems:

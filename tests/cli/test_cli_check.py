@@ -295,7 +295,7 @@ def test_each_contract_needs_a_caller_and_stored_tokens_count(cli, lab):
 
 def test_pools_of_labels_that_run_low_or_are_used_up(cli, lab):
     pools = "".join(
-        f"[[api.pools]]\nname='{name}'\npattern='##'\nlast=99\nwarn_below=10\ncontracts=['{contract}']\n"
+        f"[[api.pools]]\nname='{name}'\npattern='{name}##'\nlast=99\nwarn_below=10\ncontracts=['{contract}']\n"
         for name, contract in (("one", "C-100"), ("two", "C-200"))
     )
     edit(lab, "[api]", f"{pools}[api]\nlabel_mark = '{lab.folder}/mark.json'")

@@ -150,6 +150,31 @@ def test_settings_that_contradict_each_other_are_found(tmp_path):
     assert found["exchange.contracts.C-1.adapter"].endswith("did you mean folder?")
 
 
+def pool(name: str, pattern: str, **more: object) -> str:
+    keys = {"name": name, "pattern": pattern, "last": 999, **more}
+    return "[[api.pools]]\n" + "".join(
+        f"{key} = {str(value).lower() if value is True else repr(value)}\n" for key, value in keys.items()
+    )
+
+
+def test_two_pools_of_one_name_are_found_with_both_places(tmp_path):
+    found = problems(written(tmp_path, VALID + pool("main", "77###") + pool("other", "88###") + pool("main", "99###")))
+    assert list(found) == ["api.pools.2.name"]
+    assert "also the name of api.pools.0" in found["api.pools.2.name"]
+
+
+@pytest.mark.parametrize("pattern", ["24/###", "-###", ".###", "###" + "0" * 28])
+def test_a_pool_whose_barcodes_our_own_rules_refuse_is_found(tmp_path, pattern):
+    text = VALID + pool("main", pattern)
+    assert "rules.label_pattern" in problems(written(tmp_path, text))["api.pools.0.pattern"]
+    assert load_settings(written(tmp_path, VALID + pool("main", pattern, second=True)), {}).api.pools
+    assert load_settings(written(tmp_path, text + "[rules]\nlabel_pattern = '.+'\n"), {}).api.pools
+
+
+def test_a_pool_whose_barcodes_are_too_short_is_found(tmp_path):
+    assert "as 01" in problems(written(tmp_path, VALID + pool("main", "##", last=99)))["api.pools.0.pattern"]
+
+
 def test_a_default_adapter_without_a_table_is_found(tmp_path):
     assert "lis.default" in problems(written(tmp_path, VALID.replace('[lis.folder]\norders = "orders"', "")))
 
