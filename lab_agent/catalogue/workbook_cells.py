@@ -1,7 +1,9 @@
 """What a cell of a workbook says, as text: what a person sees there, and nothing that a spreadsheet program made of it.
 
-A number is written as its format shows it (480.00, 042.036), unless that would lose digits. What can no longer be told from
-what was meant is a problem: a code that became a decimal number or a date, a formula without a value.
+A number has the 15 digits that every spreadsheet program shows of it: what a formula left behind them (451.00000000000006) is
+how the machine counts, and nobody has seen it. It is written as its format shows it (480.00, 042.036), unless that would lose
+digits. What can no longer be told from what was meant is a problem: a code that became a decimal number or a date, a formula
+without a value.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from lab_agent.catalogue.cell_text import Odd, tidy
 from lab_agent.catalogue.sheets import Holds
 
 _FORMAT = re.compile(r"(?:#,##)?(#{0,30}0{0,30})(?:\.(0{1,30}))?")
+_AROUND = re.compile(r'"[^"]*"|\[\$[^\]]*\]|\[[A-Za-z]+\]|\\.|_.|\*.|[\s$€£¥₽₴₸₾֏]')
+"""What a format shows beside the digits: a text, a currency with its language, a colour, a blank as wide as another character."""
 _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
 _EXACT = Context(prec=100)  # the digits of a number that is rounded here, and of the longest format
 _MOST_DIGITS = 40
@@ -31,7 +35,7 @@ def shown(value: Any, kind: str, number_format: str, holds: Holds) -> str | Odd:
     if isinstance(value, date | time):
         return _moment(value, holds)
     if isinstance(value, int | float | Decimal):
-        return _number(Decimal(repr(value) if isinstance(value, float) else value), number_format, holds)
+        return _number(Decimal(format(value, ".15g") if isinstance(value, float) else value), number_format, holds)
     return tidy(str("" if value is None else value))
 
 
@@ -68,7 +72,7 @@ def _number(value: Decimal, number_format: str, holds: Holds) -> str | Odd:
     if not value.is_finite() or value.adjusted() > _MOST_DIGITS or value.adjusted() < -_MOST_DIGITS:
         return Odd("holds a number beyond all bounds", "write the number")
     value = value or Decimal(0)  # -0 is 0
-    seen = _as_formatted(value, number_format)
+    seen = _as_formatted(value, _AROUND.sub("", number_format) if holds is Holds.NUMBER else number_format)
     if seen is not None:
         return seen
     plain = value.to_integral_value() if value == value.to_integral_value() else value
