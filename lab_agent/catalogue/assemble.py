@@ -139,13 +139,20 @@ def _check_offered(table: Table, codes: Mapping[str, tuple[Cells, int | None]], 
 
 
 def _notices(table: Table, items: Mapping[str, Item], codes: Collection[str], problems: Problems) -> tuple[Notice, ...]:
+    """The notices. Several may hold at once (the gravest is told), but the same one twice is a slip: which was meant to stay?"""
     notices = []
+    seen: dict[tuple[object, ...], int] = {}
     for row in table.rows:
         cells = Cells(row, problems)
         item, contract = cells.known("item", items.keys(), "items"), cells.known("contract", codes, "contracts")
         status = _status(cells)
-        if item is not None:
-            notices.append(Notice(item, status, contract, cells.text("caption")))
+        if item is None or cells.unread("contract", "status", "start", "end"):
+            continue
+        same = (item, cells.text("contract"), type(status), status.period)
+        if (before := seen.setdefault(same, row.number)) != row.number:
+            what = f"says the same item, contract, status, start and end as row {before}"
+            problems.add(row, None, what, "keep one of the two")
+        notices.append(Notice(item, status, contract, cells.text("caption")))
     return tuple(notices)
 
 

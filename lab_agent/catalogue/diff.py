@@ -1,11 +1,14 @@
-"""What a new catalogue changes: rows that are new, gone or different, by the columns that tell the rows of a sheet apart."""
+"""What a new catalogue changes: rows that are new, gone or different, each named by the key of its sheet."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from lab_agent.catalogue.sheets import SHEETS, Row, Sheet, Table
+
+_Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,26 +29,47 @@ class Change:
 
 
 def changes(old: Mapping[str, Table], new: Mapping[str, Table]) -> tuple[Change, ...]:
-    """Give every change, sheet by sheet."""
-    return tuple(change for sheet in SHEETS for change in _sheet(sheet, _table(old, sheet), _table(new, sheet)))
+    """Give every change, sheet by sheet; none only where each sheet has the same rows in the same order."""
+    return tuple(change for sheet in SHEETS for change in _sheet(sheet, _rows(old, sheet), _rows(new, sheet)))
 
 
-def _table(tables: Mapping[str, Table], sheet: Sheet) -> dict[tuple[str, ...], Row]:
-    rows = tables[sheet.name].rows if sheet.name in tables else ()
-    return {tuple(row.cells.get(name, "") for name in sheet.key): row for row in rows}
+def _rows(tables: Mapping[str, Table], sheet: Sheet) -> tuple[Row, ...]:
+    return tables[sheet.name].rows if sheet.name in tables else ()
 
 
-def _sheet(sheet: Sheet, old: Mapping[tuple[str, ...], Row], new: Mapping[tuple[str, ...], Row]) -> Iterator[Change]:
-    for key in old:
-        if key not in new:
-            yield Change(sheet.name, key, "gone", {})
-    for key, row in new.items():
-        if key not in old:
-            yield Change(sheet.name, key, "new", {})
-        elif columns := _columns(sheet, old[key], row):
-            yield Change(sheet.name, key, "changed", columns)
-    if list(old) != list(new) and old.keys() == new.keys():
+def _sheet(sheet: Sheet, old: tuple[Row, ...], new: tuple[Row, ...]) -> Iterator[Change]:
+    pairs = _paired(sheet, old, new)
+    stayed = set(pairs.values())
+    for place, row in enumerate(old):
+        if place not in stayed:
+            yield Change(sheet.name, _key(sheet, row), "gone", {})
+    for place, row in enumerate(new):
+        if place not in pairs:
+            yield Change(sheet.name, _key(sheet, row), "new", {})
+        elif columns := _columns(sheet, old[pairs[place]], row):
+            yield Change(sheet.name, _key(sheet, row), "changed", columns)
+    if len(pairs) == len(old) == len(new) and any(place != before for place, before in pairs.items()):
         yield Change(sheet.name, (), "moved", {})
+
+
+def _paired(sheet: Sheet, old: tuple[Row, ...], new: tuple[Row, ...]) -> dict[int, int]:
+    """For the place of a new row, the place of the old one that it was; of several with one key, the equal ones go first."""
+    free: dict[_Key, list[int]] = defaultdict(list)
+    for place, row in enumerate(old):
+        free[_key(sheet, row)].append(place)
+    pairs: dict[int, int] = {}
+    for must_be_equal in (True, False):
+        for place, row in enumerate(new):
+            left = free[_key(sheet, row)] if place not in pairs else []
+            found = next((each for each in left if not (must_be_equal and _columns(sheet, old[each], row))), None)
+            if found is not None:
+                pairs[place] = found
+                left.remove(found)
+    return pairs
+
+
+def _key(sheet: Sheet, row: Row) -> _Key:
+    return tuple(row.cells.get(name, "") for name in sheet.key)
 
 
 def _columns(sheet: Sheet, old: Row, new: Row) -> dict[str, tuple[str, str]]:

@@ -35,7 +35,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """One table. `key` names the columns that tell its rows apart; an `optional` sheet may be left out."""
+    """One table. `key` names the columns by which people know a row; an `optional` sheet may be left out.
+
+    They tell its rows apart, but for the notices: of one start there may be a stop, and a delay that lasts longer.
+    """
 
     name: str
     about: str

@@ -36,12 +36,16 @@ _SAMPLES = (Path(__file__).parents[2] / "config" / "catalogue", Path(sysconfig.g
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The tables of a source, their catalogue, and what they change; `found` is None where all is new, for the reason `why`."""
+    """The tables of a source, their catalogue, and what they change; `found` is None where all is new, for the reason `why`.
+
+    `in_force` says whether they are in force already: that is a matter of the version alone.
+    """
 
     tables: dict[str, Table]
     catalogue: Catalogue
     found: tuple[Change, ...] | None
     why: str = ""
+    in_force: bool = False
 
 
 @app.command()
@@ -79,7 +83,7 @@ def import_(
     """Show what a catalogue changes, and put it in force. It is served within seconds; a wrong one changes nothing."""
     new = _compared(source, config)
     tables, catalogue = new.tables, new.catalogue
-    if new.found is not None and not new.found:
+    if new.in_force:
         say(f"{source} is in force already; nothing to do.")
         return
     _show(new)
@@ -140,7 +144,7 @@ def _compared(source: Path, config: Path | None) -> Compared:
         return Compared(tables, catalogue, None, "The catalogue in force cannot be read; everything counts as new.")
     if old is None:
         return Compared(tables, catalogue, None, "There is no catalogue in force yet: everything is new.")
-    return Compared(tables, catalogue, changes(old, tables))
+    return Compared(tables, catalogue, changes(old, tables), in_force=load.version(old) == catalogue.version)
 
 
 async def _to_export(opened: Opened) -> dict[str, Table] | None:

@@ -12,8 +12,11 @@ from typing import Any
 
 import openpyxl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lab_agent.catalogue import load
+from lab_agent.catalogue.assemble import assemble
 from lab_agent.catalogue.cell_text import Odd
 from lab_agent.catalogue.diff import changes
 from lab_agent.catalogue.sheets import SHEETS, Holds, Row, Table
@@ -100,6 +103,22 @@ def test_an_empty_template_offers_nothing_and_is_refused(tmp_path: Path) -> None
         (480.123, "0.00", Holds.NUMBER, "480.123"),
         (1234.5, "#,##0.00", Holds.NUMBER, "1234.50"),
         (0.1, "General", Holds.NUMBER, "0.1"),
+        (410 * 1.1, "0.00", Holds.NUMBER, "451.00"),
+        (410 * 1.1, "General", Holds.NUMBER, "451"),
+        (0.1 * 3, "General", Holds.NUMBER, "0.3"),
+        (1 - 0.9, "0.0", Holds.NUMBER, "0.1"),
+        (4.1 * 100, "General", Holds.CODE, "410"),
+        (123456789012.25, "0.00", Holds.NUMBER, "123456789012.25"),
+        (480, '#,##0.00 "₽"', Holds.NUMBER, "480.00"),
+        (480, '#,##0.00\\ "р.;"', Holds.NUMBER, "480.00"),
+        (1480, "#,##0.00\xa0[$€-407]", Holds.NUMBER, "1480.00"),
+        (480, "[$₽-419]#,##0.0", Holds.NUMBER, "480.0"),
+        (480, "$#,##0.00;[Red]-$#,##0.00", Holds.NUMBER, "480.00"),
+        (480, '_-* #,##0.00\\ "€"_-;\\-* #,##0.00\\ "€"_-;_-* "-"??\\ "€"_-;_-@_-', Holds.NUMBER, "480.00"),
+        (480.125, '#,##0.00 "₽"', Holds.NUMBER, "480.125"),
+        (0.5, "0.00%", Holds.NUMBER, "0.5"),
+        (480, "[>100]0.00", Holds.NUMBER, "480"),
+        (7, '"A"000', Holds.CODE, "7"),
         (1e-7, "General", Holds.NUMBER, "0.0000001"),
         (3.0, "General", Holds.NUMBER, "3"),
         (42.036, "000.000", Holds.CODE, "042.036"),
@@ -248,6 +267,72 @@ def test_a_diff_names_rows_and_columns() -> None:
     assert [str(each) for each in changes(gone, old)] == ["contracts C-100: new"]
     moved = {**old, "contracts": Table("contracts", tuple(reversed(rows)))}
     assert [each.kind for each in changes(old, moved)] == ["moved"]
+
+
+STOP = "001.001,,stopped,2026-11-01T00:00+03:00,2026-12-01T00:00+03:00,,"
+DELAY = "001.001,,delayed,2026-11-01T00:00+03:00,2026-12-20T00:00+03:00,24,"
+
+
+def announced(tmp_path: Path, *rows: str) -> dict[str, Table]:
+    """The tables of the sample, with these rows of notices alone."""
+    folder = Path(shutil.copytree(SAMPLE, tmp_path / "announced", dirs_exist_ok=True))
+    head = (SAMPLE / "notices.csv").read_text().split("\n")[0]
+    (folder / "notices.csv").write_text("\n".join((head, *rows)))
+    return load.read(folder)
+
+
+def test_a_stop_and_a_longer_delay_of_one_start_are_two_rows(tmp_path: Path) -> None:
+    def told(old: tuple[str, ...], new: tuple[str, ...]) -> list[str]:
+        return [str(each) for each in changes(announced(tmp_path, *old), announced(tmp_path, *new))]
+
+    assert len(assemble(announced(tmp_path, STOP, DELAY), "v").notices) == 2
+    named = "notices 001.001 / 2026-11-01T00:00+03:00"
+    assert told((DELAY,), (STOP, DELAY)) == [f"{named}: new"]
+    assert told((STOP, DELAY), (DELAY,)) == [f"{named}: gone"]
+    assert told((STOP, DELAY), (DELAY, STOP)) == ["notices: moved"]
+    assert told((STOP, DELAY), (STOP, DELAY.replace("24", "48"))) == [f"{named}: changed, delay_hours: 24 → 48"]
+    assert told((STOP, DELAY), (DELAY.replace("24", "48"), STOP)) == [
+        f"{named}: changed, delay_hours: 24 → 48",
+        "notices: moved",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("again", "wrong"),
+    [
+        (STOP, True),
+        (STOP.replace("T00:00+03:00,2026-12", "T01:00+04:00,2026-12"), True),
+        (f"{STOP}No reagent", True),
+        (DELAY.replace("24", "48"), True),
+        (STOP.replace(",,stopped", ",C-100,stopped"), False),
+        (STOP.replace("2026-12-01", "2026-12-02"), False),
+        (DELAY.replace("2026-12-20", "2026-12-21"), False),
+    ],
+)
+def test_the_same_notice_twice_is_a_mistake(tmp_path: Path, again: str, wrong: bool) -> None:
+    tables = announced(tmp_path, STOP, DELAY, again)
+    if not wrong:
+        assert len(assemble(tables, "v").notices) == 3
+        return
+    with pytest.raises(CatalogueError) as caught:
+        assemble(tables, "v")
+    row = 3 if again.startswith(DELAY[:16]) else 2
+    what = f"says the same item, contract, status, start and end as row {row} — keep one of the two"
+    assert [str(each) for each in caught.value.problems] == [f"notices.csv row 4: {what}"]
+
+
+ROWS = st.lists(st.sampled_from([STOP, DELAY, STOP.replace("-01T", "-02T"), f"{DELAY}Late"]), max_size=4)
+
+
+@given(ROWS, ROWS)
+def test_no_change_means_the_same_version(old: list[str], new: list[str]) -> None:
+    def tables(rows: list[str]) -> dict[str, Table]:
+        names = [column.name for column in SHEETS[-1].columns]
+        read = (Row("notices", at, dict(zip(names, row.split(","), strict=True))) for at, row in enumerate(rows, 2))
+        return {sheet.name: Table(sheet.name) for sheet in SHEETS} | {"notices": Table("notices", tuple(read))}
+
+    found = changes(tables(old), tables(new))
+    assert (found == ()) is (load.version(tables(old)) == load.version(tables(new)))
 
 
 @pytest.mark.proof

@@ -70,6 +70,22 @@ def test_an_import_shows_what_it_changes_and_asks(run, tmp_path):
     assert "0 rows are new, 0 gone, 0 changed." in run("catalogue", "diff", "new.xlsx").out
 
 
+def test_a_second_notice_of_the_same_start_is_a_change(run, tmp_path):
+    take_sample(run)
+    run("catalogue", "export", "new")
+    notices = tmp_path / "new" / "notices.csv"
+    delay = "001.001,,delayed,2020-01-01T00:00+03:00,2090-01-02T00:00+03:00,24,\n"
+    notices.write_text(notices.read_text() + delay)
+    assert run("catalogue", "import", "new", "--yes").code == 0
+    stop = "001.001,,stopped,2020-01-01T00:00+03:00,2090-01-01T00:00+03:00,,\n"
+    notices.write_text(notices.read_text().replace(delay, stop + delay))
+    assert "1 rows are new, 0 gone, 0 changed." in run("catalogue", "diff", "new").out
+    assert "in force already" not in run("catalogue", "import", "new", "--yes").out
+    assert "in force already" in run("catalogue", "import", "new").out
+    notices.write_text(notices.read_text() + stop)
+    assert "says the same item, contract, status, start and end as row" in run("catalogue", "check", "new").err
+
+
 def test_a_wrong_catalogue_changes_nothing(run, tmp_path):
     take_sample(run)
     run("catalogue", "export", "new.xlsx")
