@@ -12,6 +12,8 @@ from typing import Protocol
 
 from lab_agent.catalogue.basket import Basket
 from lab_agent.catalogue.items import Requirement
+from lab_agent.catalogue.shapes import Shape
+from lab_agent.catalogue.studies import second_label
 from lab_agent.catalogue.tubes import Tube
 
 _SHORTEST_GUID = 16
@@ -54,10 +56,10 @@ def basket_key(basket: Basket, version: str) -> str | None:
     return hashlib.sha256("\x1e".join((version, basket.contract.code, *lines)).encode()).hexdigest()
 
 
-def second_shapes(basket: Basket, tube: Tube) -> tuple[str, ...]:
+def second_shapes(basket: Basket, tube: Tube) -> tuple[Shape, ...]:
     """The shapes of the second barcodes that a tube needs."""
-    shapes = {line.item.id: line.item.second_label for line in basket.lines}
-    return tuple(sorted({str(shape) for item in tube.item_ids if (shape := shapes.get(item))}))
+    shapes = {line.item.id: second_label(line.item) for line in basket.lines}
+    return tuple(sorted({shape for item in tube.item_ids if (shape := shapes.get(item))}, key=str))
 
 
 def _choice(chosen: Requirement) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from lab_agent.catalogue.shapes import Shape
+
 DIGIT, CHECK = "#", "%"
 """In a pattern: a digit of the number (there may be several), and the place of the check digit."""
 
@@ -31,10 +33,9 @@ class Pool:
         counted = [int(char) for char in text if char.isascii() and char.isdecimal()]
         return text.replace(CHECK, str(CHECK_DIGITS[self.check_digit](counted)), 1)
 
-    @property
-    def shape(self) -> str:
-        """The shape of its barcodes, as the interface document writes shapes: 0 for a digit."""
-        return self.pattern.replace(DIGIT, "0").replace(CHECK, "0")
+    def fits(self, shape: Shape) -> bool:
+        """Whether its barcodes have that shape."""
+        return all(shape.fits(self.label(number)) for number in (self.first, self.last))
 
     def left(self, following: int) -> int:
         """How many barcodes there are from that number on."""
@@ -47,9 +48,9 @@ def pool_of(pools: tuple[Pool, ...], contract: str) -> Pool | None:
     return min(fitting, key=lambda each: each.contracts is None, default=None)
 
 
-def second_pool(pools: tuple[Pool, ...], contract: str, shape: str) -> Pool | None:
+def second_pool(pools: tuple[Pool, ...], contract: str, shape: Shape) -> Pool | None:
     """The pool of a contract's second barcodes of that shape; None where the partner has its own."""
-    ours = (each for each in pools if each.second and each.shape == shape)
+    ours = (each for each in pools if each.second and each.fits(shape))
     fitting = [each for each in ours if each.contracts is None or contract in each.contracts]
     return min(fitting, key=lambda each: each.contracts is None, default=None)
 

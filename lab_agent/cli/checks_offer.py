@@ -9,7 +9,8 @@ from typing import Protocol
 
 from lab_agent.catalogue.items import Catalogue
 from lab_agent.catalogue.load import load
-from lab_agent.catalogue.pools import Pool
+from lab_agent.catalogue.pools import Pool, second_pool
+from lab_agent.catalogue.studies import second_label
 from lab_agent.catalogues.agreed import pools_of
 from lab_agent.catalogues.keeping import catalogue_of
 from lab_agent.catalogues.labels import next_number
@@ -61,6 +62,7 @@ def check_offer(settings: Settings, kept: Kept | None) -> list[Line]:
     tokens = kept.tokens if kept else ()
     if catalogue:
         found += _contracts(settings, catalogue, tokens)
+        found += _second_pools(pools_of(settings.api), catalogue)
     found += _clients(settings, tokens)
     return found + (list(_labels(settings, kept.following)) if kept else [])
 
@@ -137,6 +139,22 @@ def _clients(settings: Settings, tokens: tuple[ApiToken, ...]) -> list[Line]:
         mend = f"make one: lab-agent api-token create NAME --contract {min(blind)}"
         return [Line("API clients", Verdict.WRONG, f"none may see {listed(blind)}", mend)]
     return [Line("API clients", Verdict.OK, listed({each.name for each in clients}))]
+
+
+def _second_pools(pools: tuple[Pool, ...], catalogue: Catalogue) -> Iterator[Line]:
+    """Pools of second barcodes that no test takes from: nobody would notice before orders are refused."""
+    needed = {
+        (code, shape)
+        for code, each in catalogue.contracts.items()
+        for item in each.items.values()
+        if (shape := second_label(item))
+    }
+    serving = {pool for code, shape in needed if (pool := second_pool(pools, code, shape))}
+    for pool in pools:
+        if pool.second and pool not in serving:
+            shapes = listed({str(shape) for _, shape in needed}) or "none"
+            mend = f"give it a pattern of a shape that tests need ({shapes}), or remove it"
+            yield Line(f"labels {pool.name}", Verdict.WRONG, "second barcodes that no test takes", mend)
 
 
 def _labels(settings: Settings, following: Mapping[str, int]) -> Iterator[Line]:

@@ -1,13 +1,10 @@
-"""The studies that the interface names: the follow-up study, and the two-barcode studies (Create order: rules 3 and 4).
-
-The catalogue may give other items the same needs; where it gives none to a study that the interface names, the interface's
-own table holds.
-"""
+"""Rules about the studies that the interface names (`catalogue.studies`; Create order: rules 3 and 4)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
+from lab_agent.catalogue import studies
 from lab_agent.catalogue.items import Item
 from lab_agent.catalogue.shapes import Shape
 from lab_agent.domain.received import ReceivedContainer
@@ -15,22 +12,15 @@ from lab_agent.domain.systems import SystemMatch
 from lab_agent.rules.case import Case
 from lab_agent.rules.rule import Problem, Rule, Severity
 
-SECOND_LABELS: Mapping[str, Shape] = {
-    "042.036": Shape("0000-0000"),
-    "042.075": Shape("0000-0000"),
-    "042.076": Shape("000-000-000"),
-}
-OLD_ORDERS: Mapping[str, Shape] = {"190.1558": Shape("00000-XXXXX-00000000")}
-
 
 def second_label(items: Iterable[Item]) -> Shape | None:
-    """The shape of the second barcode that a test needs; None where it needs none."""
-    return next((shape for item in items if (shape := item.second_label or SECOND_LABELS.get(item.id))), None)
+    """The shape of the second barcode that a test needs in any version; None where it needs none."""
+    return next((shape for item in items if (shape := studies.second_label(item))), None)
 
 
 def old_order(items: Iterable[Item]) -> Shape | None:
-    """The shape of the old order number that a follow-up study needs; None for every other test."""
-    return next((shape for item in items if (shape := item.old_order or OLD_ORDERS.get(item.id))), None)
+    """The shape of the old order number that a test needs in any version; None where it needs none."""
+    return next((shape for item in items if (shape := studies.old_order(item))), None)
 
 
 def _follow_up_alone(case: Case) -> Iterator[Problem]:

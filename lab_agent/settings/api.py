@@ -51,7 +51,7 @@ class ApiPoolSettings(Group):
     contracts: tuple[str, ...] | None = None
     """Contracts that the pool serves; left out, every contract that no other pool names."""
     second: bool = False
-    """Whether it gives second barcodes, to the studies whose `second_label` has the shape of the pattern (`####-####`)."""
+    """Whether it gives second barcodes, to the studies whose `second_label` its barcodes fit (`####-####` for `0000-0000`)."""
     warn_below: Annotated[int, Field(ge=0)] = 1000
     """An alert is opened when fewer barcodes are left."""
 

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from lab_agent.catalogue import supporting_info
 from lab_agent.catalogue.pools import Pool, gs1, luhn, pool_of, second_pool
+from lab_agent.catalogue.shapes import Shape
 from lab_agent.catalogue.supporting_info import SupportingInfo
 from lab_agent.settings.api import ApiPoolSettings
 
@@ -31,8 +32,15 @@ def test_a_contracts_own_pool_goes_before_the_one_for_all() -> None:
     assert pool_of((own,), "C-1") is None
     second = Pool("second", "####-####", 1, 9, second=True)
     assert pool_of((second,), "C-1") is None
-    assert second_pool((everybody, second), "C-1", "0000-0000") is second
-    assert second_pool((everybody, second), "C-1", "000-000-000") is None
+    assert second_pool((everybody, second), "C-1", Shape("0000-0000")) is second
+    assert second_pool((everybody, second), "C-1", Shape("000-000-000")) is None
+
+
+def test_a_pool_serves_every_shape_that_its_barcodes_have() -> None:
+    fixed = Pool("fixed", "9###-###%", 1, 9, "luhn", second=True)
+    assert second_pool((fixed,), "C-1", Shape("0000-0000")) is fixed
+    assert second_pool((fixed,), "C-1", Shape("X000-000X")) is fixed
+    assert second_pool((fixed,), "C-1", Shape("8000-0000")) is None
 
 
 @pytest.mark.parametrize(

@@ -309,3 +309,16 @@ def test_pools_of_labels_that_run_low_or_are_used_up(cli, lab):
     assert lab.write(lambda uow: uow.labels.hold("two", 1)) == 1  # the check took nothing
     (lab.folder / "mark.json").write_text("{")
     assert said(cli("check", "--offline", "--json"))["labels"][0] == "WRONG"
+
+
+def test_a_pool_of_second_barcodes_that_no_test_takes_is_wrong(cli, lab):
+    assert cli("catalogue", "import", str(CATALOGUE), "--yes").code == 0
+    pools = "".join(
+        f"[[api.pools]]\nname='{name}'\npattern='{pattern}'\nlast=999\nwarn_below=10\nsecond=true\n"
+        for name, pattern in (("serves", "9###-####"), ("useless", "###-####"))
+    )
+    edit(lab, "[api]", f"{pools}[api]")
+    lines = json.loads(cli("check", "--offline", "--json").out)
+    wrong = [(line["what"], line["mend"]) for line in lines if line["verdict"] == "WRONG" and line["what"].startswith("labels")]
+    assert [what for what, _ in wrong] == ["labels useless"]
+    assert "000-000-000, 0000-0000" in wrong[0][1]

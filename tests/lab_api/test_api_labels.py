@@ -152,8 +152,15 @@ def _purge(uow: Any, before: datetime) -> int:
     return gone
 
 
-async def test_second_barcodes_for_the_studies_that_need_them(store: MemoryStore, shelf: Shelf) -> None:
-    option = shelf.served.catalogue.contract("C-100").items["042.036"].options[0].option
+@pytest.mark.parametrize("told", [True, False])
+async def test_second_barcodes_for_the_studies_that_need_them(store: MemoryStore, shelf: Shelf, told: bool) -> None:
+    """Also for a study that the interface names, where the catalogue says nothing of a second barcode."""
+    contract = shelf.served.catalogue.contract("C-100")
+    study = contract.items["042.036"]
+    if not told:
+        items = {**contract.items, study.id: replace(study, second_label=None)}
+        shelf.put(replace(shelf.served.catalogue, contracts={contract.code: replace(contract, items=items)}))
+    option = study.options[0].option
     line = {
         "id": "042.036",
         "guid": str(uuid.uuid4()),
