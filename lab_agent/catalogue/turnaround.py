@@ -99,11 +99,16 @@ class Eta:
 
 def eta(contract: str, item_id: str, normal: Turnaround, notices: Iterable[Notice], now: datetime) -> Eta:
     """Decide an item's turnaround at `now`: a stop outweighs a delay, a longer delay a shorter one."""
-    held = [each for each in notices if each.concerns(contract, item_id) and each.status.period.holds(now)]
-    if not held:
+    worst = deciding(contract, item_id, notices, now)
+    if worst is None:
         return Eta(item_id, normal, Available(), normal.caption)
-    worst = max(held, key=_weight)
     return Eta(item_id, normal, worst.status, worst.caption or normal.caption)
+
+
+def deciding(contract: str, item_id: str, notices: Iterable[Notice], now: datetime) -> Notice | None:
+    """The gravest of the notices that hold at `now`; None if none does."""
+    held = (each for each in notices if each.concerns(contract, item_id) and each.status.period.holds(now))
+    return max(held, key=_weight, default=None)
 
 
 def next_change(notices: Iterable[Notice], now: datetime) -> datetime | None:

@@ -8,11 +8,17 @@ from datetime import datetime
 from decimal import Decimal
 
 from lab_agent.catalogue.cells import did_you_mean
-from lab_agent.catalogues.fallback import newest_readable
+from lab_agent.catalogues.fallback import Readable, newest_readable
 from lab_agent.catalogues.keeping import touch
 from lab_agent.domain.offer import EtaNotice
 from lab_agent.errors import CatalogueError, DataInvalidError, Problem
 from lab_agent.ports.store import Store, UnitOfWork
+
+NOTHING_READ = (
+    "No stored catalogue can be read: code and contract were not checked, and what its sheet notices says is not known. "
+    "Import it again: lab-agent catalogue import."
+)
+"""Why notices may be others than it seems where no catalogue can be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +75,7 @@ async def clear(store: Store, item: str, contract: str | None, *, now: datetime)
 
 
 async def standing(store: Store, now: datetime) -> tuple[EtaNotice, ...]:
-    """Notices in force or to come."""
+    """What was announced and is in force or to come; the sheet of the catalogue has its own (see `Board`)."""
     return await store.run(lambda uow: uow.eta_notices.since(now))
 
 
@@ -78,13 +84,16 @@ async def doubt(store: Store) -> str | None:
     try:
         found = await newest_readable(store)
     except CatalogueError:
-        return (
-            "No stored catalogue can be read, so code and contract were not checked. Import it again: lab-agent catalogue import."
-        )
-    if found is None or found.broken is None:
+        return NOTHING_READ
+    return None if found is None else doubt_of(found)
+
+
+def doubt_of(found: Readable) -> str | None:
+    """Why the names and the sheet of what was found may not be those of the catalogue in force; None if they are."""
+    if found.broken is None:
         return None
-    version = found.kept.version
-    return f"The catalogue in force cannot be read: code and contract were looked up in the one before it, version {version}."
+    looked_up = f"code, contract and sheet notices were looked up in the one before it, version {found.kept.version}"
+    return f"The catalogue in force cannot be read: {looked_up}."
 
 
 def _times(said: Announcement, now: datetime) -> tuple[Problem, ...]:
@@ -106,7 +115,11 @@ async def _names(store: Store, said: Announcement) -> tuple[Problem, ...]:
     contracts = found.catalogue.contracts
     if said.contract is not None and said.contract not in contracts:
         return (Problem("contract", f"{said.contract!r} is not in the catalogue", did_you_mean(said.contract, contracts)),)
-    offered = {code for key, each in contracts.items() if said.contract in (None, key) for code in each.items}
-    if said.item in offered:
+    offering = [code for code, each in contracts.items() if said.item in each.items]
+    if said.contract in offering or (offering and said.contract is None):
         return ()
+    if offering:
+        what = f"{said.item!r} is not offered in contract {said.contract}"
+        return (Problem("item", what, f"name a contract that offers it: {', '.join(offering)}"),)
+    offered = {code for key, each in contracts.items() if said.contract in (None, key) for code in each.items}
     return (Problem("item", f"{said.item!r} is not in the catalogue", did_you_mean(said.item, offered) or "look for its code"),)

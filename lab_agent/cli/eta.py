@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from lab_agent.catalogues import spoken
-from lab_agent.catalogues.notices import Announcement, announce, doubt, standing
+from lab_agent.catalogues.board import Board, Outlook, Seen, Standing
+from lab_agent.catalogues.notices import Announcement, announce, doubt
 from lab_agent.catalogues.notices import clear as clear_notices
 from lab_agent.cli.opened import Opened, with_store
 from lab_agent.cli.options import AsJson, Config, decider
@@ -64,25 +65,37 @@ def delay(
 
 @app.command()
 def clear(item: Item, config: Config = None, contract: Contract = None) -> None:
-    """Lift what was said about a test with `stop` and `delay`. What the sheet notices of the catalogue says stays."""
+    """Lift what was said about a test with `stop` and `delay`, and say what still holds, as the sheet notices does."""
 
-    async def work(opened: Opened) -> int:
-        return await clear_notices(opened.store, item, contract, now=opened.now)
+    async def work(opened: Opened) -> tuple[int, Seen]:
+        lifted = await clear_notices(opened.store, item, contract, now=opened.now)
+        return lifted, await Board(opened.store).look(opened.now)
 
-    if not with_store(config, work):
-        raise DataInvalidError((Problem(item, "has no notice that could be lifted", "see them: lab-agent eta list"),))
-    say(f"{item} is as usual again.")
+    lifted, seen = with_store(config, work)
+    outlook = seen.outlook(item, contract)
+    if not lifted:
+        mend = "; ".join(_holding(outlook)) or "see them: lab-agent eta list"
+        raise DataInvalidError((Problem(item, "has no notice that could be lifted", mend),))
+    if seen.doubt:
+        complain(seen.doubt)
+    say(_lifted(item, contract, outlook))
+    for sentence in _holding(outlook):
+        say(sentence)
 
 
 @app.command("list")
 def list_(config: Config = None, as_json: AsJson = False) -> None:
-    """List the notices in force and to come."""
+    """List the notices in force and to come, those of the sheet notices of the catalogue too."""
 
-    async def work(opened: Opened) -> tuple[EtaNotice, ...]:
-        return await standing(opened.store, opened.now)
+    async def work(opened: Opened) -> Seen:
+        return await Board(opened.store).look(opened.now)
 
-    notices = with_store(config, work)
-    show_list([_row(each) for each in notices], as_json=as_json, nothing="Nothing is stopped or delayed.", full=notices)
+    seen = with_store(config, work)
+    if seen.doubt:
+        complain(seen.doubt)
+    nothing = "Nothing is stopped or delayed." if seen.doubt is None else "Nothing is stopped or delayed as far as is known."
+    rows, full = [_row(each) for each in seen.notices], [_full(each) for each in seen.notices]
+    show_list(rows, as_json=as_json, nothing=nothing, full=full)
 
 
 async def _announced(opened: Opened, said: Announcement) -> EtaNotice:
@@ -109,18 +122,60 @@ def _told(notice: EtaNotice, what: str, *, as_json: bool) -> None:
         show_json(notice)
         return
     where = f" for {notice.contract}" if notice.contract else ""
-    start, end = (each.astimezone().isoformat(" ", "minutes") for each in (notice.start, notice.end))
-    say(f"{notice.item} is {what}{where} from {start} until {end}.")
+    say(f"{notice.item} is {what}{where} from {_moment(notice.start)} until {_moment(notice.end)}.")
 
 
-def _row(notice: EtaNotice) -> Row:
-    status = "stopped" if notice.delay_hours is None else f"delayed by {notice.delay_hours} h"
-    contract = notice.contract or "(all)"
+def _lifted(item: str, contract: str | None, outlook: Outlook) -> str:
+    """The first sentence after a lift: where the test is as usual now."""
+    usual = [code for code, each in outlook.now.items() if each is None]
+    if usual and outlook.usual:
+        return f"{item} is as usual again{f' in {contract}' if contract else ''}."
+    lifted = f"What was announced for {item}{f' in {contract}' if contract else ''} is lifted"
+    return f"{lifted}; it is as usual in {', '.join(usual)}." if usual else f"{lifted}."
+
+
+def _holding(outlook: Outlook) -> list[str]:
+    """A sentence for each notice that decides now, with its contracts, and for each other one."""
+    deciding = {each: [code for code, one in outlook.now.items() if one is each] for each in outlook.now.values() if each}
+    still = [
+        f"{each.item} is still {_status(each)} in {', '.join(where)} until {_moment(each.end)}: {_why(each)}"
+        for each, where in deciding.items()
+    ]
+    besides = [
+        f"Besides: {_status(each)}{f' in {each.contract}' if each.contract else ''} "
+        f"from {_moment(each.start)} until {_moment(each.end)}: {_why(each)}"
+        for each in outlook.besides
+    ]
+    return still + besides
+
+
+def _why(each: Standing) -> str:
+    if each.sheet:
+        return "so says the sheet notices of the catalogue; change it there, and import it."
+    by, where = f" by {each.by}" if each.by else "", each.contract or "every contract"
+    option = f" --contract {each.contract}" if each.contract else ""
+    return f"so it was announced{by} for {where}; lift it: lab-agent eta clear {each.item}{option}"
+
+
+def _moment(moment: datetime) -> str:
+    return moment.astimezone().isoformat(" ", "minutes")
+
+
+def _status(each: Standing) -> str:
+    return "stopped" if each.delay_hours is None else f"delayed by {each.delay_hours} h"
+
+
+def _row(each: Standing) -> Row:
     return {
-        "item": notice.item,
-        "contract": contract,
-        "status": status,
-        "from": notice.start,
-        "until": notice.end,
-        "by": notice.by,
+        "item": each.item,
+        "contract": each.contract or "(all)",
+        "status": _status(each),
+        "from": each.start,
+        "until": each.end,
+        "by": "(sheet notices)" if each.sheet else each.by,
     }
+
+
+def _full(each: Standing) -> Row:
+    names = ("item", "contract", "start", "end", "delay_hours", "caption", "sheet", "made_at", "by")
+    return {name: getattr(each, name) for name in names}

@@ -19,6 +19,9 @@ _DEEDS = {
     "stopped": "The test is stopped; partners see it with their next request.",
     "delayed": "The test is delayed; partners see it with their next request.",
     "lifted": "The test is as usual again.",
+    "lifted-still": "The notice was lifted. In some contract the test is still stopped or delayed: what holds is listed here.",
+    "lifted-later": "The test is as usual for now; what is to come for it is listed here.",
+    "lifted-unread": "The notice was lifted. Whether the sheet notices says something of the test is not known.",
     "released": "The rule may refuse again, and what it had held is judged anew.",
 }
 

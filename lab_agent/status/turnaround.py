@@ -12,11 +12,14 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from lab_agent.catalogues import notices, spoken
+from lab_agent.catalogues.board import Board, Seen
 from lab_agent.catalogues.notices import Announcement
 from lab_agent.errors import DataInvalidError, Problem, ProblemsError
 from lab_agent.logs import get_logger
 from lab_agent.status import told
-from lab_agent.status.gate import Refused, one_line
+from lab_agent.status.gate import Gate, Refused, one_line
+from lab_agent.status.house import House
+from lab_agent.status.paper import Paper
 from lab_agent.status.room import Room
 from lab_agent.status.sessions import Visitor
 
@@ -31,6 +34,10 @@ _EMPTY = dict.fromkeys(FIELDS, "") | {"kind": "stop"}
 class Turnaround(Room):
     """The page of notices, and what can be done on it."""
 
+    def __init__(self, house: House, gate: Gate, paper: Paper) -> None:
+        super().__init__(house, gate, paper)
+        self._board = Board(house.store)
+
     def routes(self) -> APIRouter:
         """The routes."""
         router = APIRouter()
@@ -40,7 +47,7 @@ class Turnaround(Room):
         return router
 
     async def show(self, request: Request) -> Response:
-        """The notices in force and to come."""
+        """The notices in force and to come, those of the sheet too."""
         visitor = await self._gate.looking(request)
         return await self._page(visitor, _EMPTY, (), done=told.sentence(request.query_params))
 
@@ -57,13 +64,14 @@ class Turnaround(Room):
         return RedirectResponse(f"/turnaround?did={'stopped' if notice.delay_hours is None else 'delayed'}", 303)
 
     async def lift(self, request: Request) -> Response:
-        """Lift the notices of a test: of one contract, or all."""
+        """Lift what was announced for a test: in one contract, or in all. What still holds is said, and listed."""
         visitor, form = await self._gate.acting(request)
         item, contract = form.get("item", ""), form.get("contract") or None
-        if not await notices.clear(self._house.store, item, contract, now=self._house.clock.now()):
+        now = self._house.clock.now()
+        if not await notices.clear(self._house.store, item, contract, now=now):
             raise Refused("This test has no notice that could be lifted; somebody may have lifted it just now.", 409)
-        log.info("test as usual", action="eta_lifted", item=item, contract=contract, by=visitor.account.name)
-        return RedirectResponse("/turnaround?did=lifted", 303)
+        log.info("notices lifted", action="eta_lifted", item=item, contract=contract, by=visitor.account.name)
+        return RedirectResponse(f"/turnaround?did={_lifted(await self._board.look(now), item)}", 303)
 
     async def _page(
         self,
@@ -74,12 +82,13 @@ class Turnaround(Room):
         status: int = 200,
         done: str | None = None,
     ) -> Response:
-        standing = await notices.standing(self._house.store, self._house.clock.now())
+        seen = await self._board.look(self._house.clock.now())
         return await self._paper.sheet(
             "turnaround.html",
             visitor,
             status=status,
-            notices=standing,
+            notices=seen.notices,
+            doubt=seen.doubt,
             fields=fields,
             wrong={problem.where: problem for problem in problems},
             elsewhere=[problem for problem in problems if problem.where not in FIELDS],
@@ -114,6 +123,14 @@ def read(fields: Mapping[str, str], now: datetime) -> Announcement:
     if problems:
         raise DataInvalidError(tuple(problems))
     return said
+
+
+def _lifted(seen: Seen, item: str) -> str:
+    """The word for what `told` says after a lift."""
+    outlook = seen.outlook(item)
+    if seen.catalogue is None:
+        return "lifted-unread"
+    return "lifted-still" if not outlook.usual else "lifted-later" if outlook.besides else "lifted"
 
 
 def _delay(fields: Mapping[str, str]) -> Decimal | None:

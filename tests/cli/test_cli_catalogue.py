@@ -141,6 +141,62 @@ def test_what_cannot_be_announced(run, words, said):
     assert said in done.err
 
 
+def test_a_test_that_the_contract_does_not_offer_is_called_that(run):
+    take_sample(run)
+    done = run("eta", "stop", "001.002", "--until", "3d", "--contract", "C-200")
+    assert done.code == 1
+    assert "'001.002' is not offered in contract C-200 — name a contract that offers it: C-100" in done.err
+
+
+def test_a_stop_for_every_contract_outlives_the_lift_of_one(run):
+    take_sample(run)
+    assert run("eta", "stop", "001.001", "--until", "2090-01-01").code == 0
+    assert run("eta", "stop", "001.001", "--until", "2090-01-01", "--contract", "C-100").code == 0
+    said = run("eta", "clear", "001.001", "--contract", "C-100").out
+    assert said.startswith(
+        "What was announced for 001.001 in C-100 is lifted.\n001.001 is still stopped in C-100 until 2090-01-01"
+    )
+    assert "for every contract; lift it: lab-agent eta clear 001.001\n" in said
+    again = run("eta", "clear", "001.001", "--contract", "C-100")
+    assert again.code == 1
+    assert "has no notice that could be lifted — 001.001 is still stopped in C-100" in again.err
+    assert run("eta", "clear", "001.001").out == "001.001 is as usual again.\n"
+
+
+def test_a_lift_in_one_contract_speaks_of_that_one(run):
+    take_sample(run)
+    run("eta", "stop", "001.001", "--until", "2090-01-01", "--contract", "C-100")
+    run("eta", "delay", "001.001", "--hours", "5", "--until", "2090-01-01", "--contract", "C-200")
+    assert run("eta", "clear", "001.001", "--contract", "C-100").out == "001.001 is as usual again in C-100.\n"
+    assert run("eta", "clear", "001.001").out == "001.001 is as usual again.\n"
+
+
+def test_the_sheet_notices_is_listed_and_said_after_a_lift(run, tmp_path):
+    take_sample(run)
+    run("catalogue", "export", "new")
+    notices = tmp_path / "new" / "notices.csv"
+    rows = (
+        "001.001,C-100,delayed,2020-01-01T00:00+03:00,2090-01-02T00:00+03:00,24,Late",
+        "001.001,C-200,stopped,2089-01-01T12:00+00:00,2090-01-02T00:00+03:00,,",
+    )
+    notices.write_text(notices.read_text() + "\n".join(rows))
+    assert run("catalogue", "import", "new", "--yes").code == 0
+    listed = run("eta", "list").out
+    assert listed.count("(sheet notices)") == 2
+    run("eta", "stop", "001.001", "--until", "2088-01-01")
+    assert [(each["contract"], each["sheet"]) for each in run("eta", "list", "--json").json()] == [
+        (None, False),
+        ("C-100", True),
+        ("C-200", True),
+    ]
+    lifted, still, besides = run("eta", "clear", "001.001").out.splitlines()
+    assert lifted == "What was announced for 001.001 is lifted; it is as usual in C-200."
+    assert still.startswith("001.001 is still delayed by 24 h in C-100 until 2090-01-0")
+    assert still.endswith("so says the sheet notices of the catalogue; change it there, and import it.")
+    assert besides.startswith("Besides: stopped in C-200 from 2089-01-01")
+    assert "still delayed by 24 h in C-100" in run("eta", "clear", "001.001").err
+
+
 # --- a stored catalogue that cannot be read ---------------------------------------------------------------------------------
 
 
@@ -202,8 +258,12 @@ def test_a_test_is_stopped_while_the_catalogue_cannot_be_read(run, lab, two):
     assert done.code == 0
     assert "were not checked" in done.err
     assert [each["item"] for each in run("eta", "list", "--json").json()] == ["001.001", "whatever"]
-    assert run("eta", "clear", "001.001").code == 0
+    assert "as far as is known" not in run("eta", "list").out
+    cleared = run("eta", "clear", "001.001")
+    assert (cleared.code, cleared.out) == (0, "What was announced for 001.001 is lifted.\n")
+    assert "what its sheet notices says is not known" in cleared.err
     assert run("eta", "clear", "whatever").code == 0
+    assert run("eta", "list").out == "Nothing is stopped or delayed as far as is known.\n"
 
 
 def test_a_basket_explains_itself(run, tmp_path):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+import sqlite3
+from contextlib import closing
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -78,6 +81,7 @@ async def test_a_test_is_delayed_for_one_contract_and_a_period_to_come(offered: 
     [
         ({"item": ""}, "write the code of the test"),
         ({"item": "01.001"}, "did you mean &#39;"),
+        ({"item": "001.002", "contract": "C-200"}, "is not offered in contract C-200"),
         ({"contract": "C-10"}, "did you mean &#39;C-100&#39;?"),
         ({"until": "soon"}, "write it as 2026-11-20T08:00+03:00, 2026-11-20, 12h or 3d"),
         ({"until": ""}, "write it as 2026-11-20T08:00+03:00, 2026-11-20, 12h or 3d"),
@@ -127,13 +131,46 @@ async def test_a_notice_is_lifted_once(offered: Any):
     assert "announced" in (text := (await client.get("/turnaround")).text)
     assert "by anna" in text
     answer = await client.post("/turnaround/lift", data={"token": token, "item": "001.001", "contract": "C-100"})
-    assert answer.headers["location"] == "/turnaround?did=lifted"
+    assert answer.headers["location"] == "/turnaround?did=lifted-still"
+    assert "the test is still stopped or delayed" in (await client.get(answer.headers["location"])).text
     assert [notice.contract for notice in await notices(offered)] == [None]
     second = await client.post("/turnaround/lift", data={"token": token, "item": "001.001", "contract": "C-100"})
     assert second.status_code == 409
     assert "somebody may have lifted it just now" in second.text
-    assert (await client.post("/turnaround/lift", data={"token": token, "item": "001.001", "contract": ""})).status_code == 303
+    last = await client.post("/turnaround/lift", data={"token": token, "item": "001.001", "contract": ""})
+    assert last.headers["location"] == "/turnaround?did=lifted"
     assert "Nothing is stopped or delayed." in (await client.get("/turnaround")).text
+
+
+@pytest.mark.parametrize(("start", "word"), [("2026-01-01", "lifted-still"), ("2026-04-01", "lifted-later")])
+async def test_what_the_sheet_says_is_listed_and_outlives_a_lift(page: Any, tmp_path: Path, start: str, word: str):
+    folder = Path(shutil.copytree(SAMPLE, tmp_path / "catalogue"))
+    with (folder / "notices.csv").open("a") as file:
+        file.write(f"001.001,C-100,delayed,{start}T00:00+03:00,2026-05-01T00:00+03:00,24,\n")
+    await put_in_force(page.house.store, read(folder), origin="x", by=None, now=page.hands.now())
+    client, token = await visitor(page)
+    text = (await client.get("/turnaround")).text
+    assert "delayed by 24 h" in text
+    assert "from the sheet <i>notices</i> of the catalogue" in text
+    assert "/turnaround/lift" not in text
+    await client.post("/turnaround", data={**STOP, "token": token})
+    assert (await client.get("/turnaround")).text.count("/turnaround/lift") == 1
+    answer = await client.post("/turnaround/lift", data={"token": token, "item": "001.001", "contract": ""})
+    assert answer.headers["location"] == f"/turnaround?did={word}"
+    assert (await client.post("/turnaround/lift", data={"token": token, "item": "001.001", "contract": ""})).status_code == 409
+
+
+async def test_a_sheet_that_cannot_be_read_is_not_passed_over_in_silence(offered: Any, tmp_path: Path):
+    with closing(sqlite3.connect(tmp_path / "lab.db")) as db, db:
+        db.execute("UPDATE catalogues SET content = x'00'")
+    client, token = await visitor(offered)
+    text = (await client.get("/turnaround")).text
+    assert "what its sheet notices says is not known" in text
+    assert "Nothing is stopped or delayed as far as is known." in text
+    await client.post("/turnaround", data={**STOP, "token": token})
+    answer = await client.post("/turnaround/lift", data={"token": token, "item": "001.001", "contract": ""})
+    assert answer.headers["location"] == "/turnaround?did=lifted-unread"
+    assert "is not known" in (await client.get(answer.headers["location"])).text
 
 
 async def test_a_viewer_looks_and_does_nothing(offered: Any):
