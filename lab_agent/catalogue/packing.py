@@ -1,17 +1,21 @@
 """The fewest tubes: bin packing with pieces that may not go together.
 
-Up to `EXACT` pieces the answer is the fewest possible (every way to divide the pieces is covered, by dynamic programming over
-subsets). Above, it is first-fit decreasing with its emptiest tubes packed again exactly: at most 11/9 of the fewest and one more
-where all pieces go together, and the fewest whenever it meets the lower bound, which comes with every answer. The result
-depends on the pieces in the order given; callers sort them.
+First-fit decreasing comes first: at most 11/9 of the fewest and one more where all pieces go together. Where it needs more than
+the lower bound, a search (`fewest`) looks for one tube less, again and again, until there is none. Its steps are limited (`STEPS`
+and `STEPS_PER_PIECE`), so that it takes a quarter of a second at the most for 200 pieces; an answer that was not proven to be
+the fewest by then has a lower bound that is below it. The result depends on the pieces in the order given, and on no clock;
+callers sort them.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-EXACT = 12
+from lab_agent.catalogue.fewest import Content, OutOfStepsError, Search
+
+STEPS, STEPS_PER_PIECE = 100_000, 10_000
 Together = Callable[[int, int], bool]
 
 
@@ -32,15 +36,23 @@ def pack(sizes: Sequence[int], room: int | None, together: Together) -> Packing:
     bound = _lower_bound(sizes, room, apart)
     tubes = _first_fit(sizes, room, apart)
     if len(tubes) > bound:
-        tubes = _repack(tubes, sizes, room, apart)
-        bound = len(tubes) if len(sizes) <= EXACT else bound
+        tubes, bound = _search(tubes, bound, sizes, room, apart)
     return Packing(tuple(tuple(tube) for tube in tubes), bound)
 
 
 def _lower_bound(sizes: Sequence[int], room: int | None, apart: Sequence[int]) -> int:
-    by_volume = -(-sum(sizes) // room) if room else 0
-    by_size = sum(1 for size in sizes if room is not None and 2 * size > room)
-    return max(by_volume, by_size, _clique(apart), min(1, len(sizes)))
+    return max(_by_volume(sizes, room) if room else 0, _clique(apart), min(1, len(sizes)))
+
+
+def _by_volume(sizes: Sequence[int], room: int) -> int:
+    """The bound L2 of Martello and Toth: no two large pieces share, and small ones go into what these leave free."""
+    large = [size for size in sizes if 2 * size > room]
+    found, volume = len(large), 0
+    for small in sorted((size for size in sizes if 2 * size <= room), reverse=True):
+        volume += small
+        free = sum(room - size for size in large if size + small <= room)
+        found = max(found, len(large) - (free - volume) // room)
+    return found
 
 
 def _clique(apart: Sequence[int]) -> int:
@@ -71,46 +83,30 @@ def _first_fit(sizes: Sequence[int], room: int | None, apart: Sequence[int]) -> 
     return tubes
 
 
-def _repack(tubes: list[list[int]], sizes: Sequence[int], room: int | None, apart: Sequence[int]) -> list[list[int]]:
-    """Pack the emptiest tubes again, as many as hold at most `EXACT` pieces, in the fewest tubes: never worse than before."""
-    kept = sorted(tubes, key=lambda tube: -sum(sizes[i] for i in tube))
-    again: list[int] = []
-    while kept and len(again) + len(kept[-1]) <= EXACT:
-        again += kept.pop()
-    again.sort()
-    inner = [sum(1 << n for n, other in enumerate(again) if apart[i] >> other & 1) for i in again]
-    return kept + [[again[n] for n in tube] for tube in _fewest([sizes[i] for i in again], room, inner)]
+def _search(
+    tubes: list[list[int]], bound: int, sizes: Sequence[int], room: int | None, apart: Sequence[int]
+) -> tuple[list[list[int]], int]:
+    """Fewer tubes, as long as they are found, and the bound that is proven by then."""
+    sorts: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        sorts[sizes[i], apart[i]].append(i)
+    members = list(sorts.values())
+    not_with = [sum(1 << n for n, other in enumerate(members) if apart[each[0]] >> other[0] & 1) for each in members]
+    limit = sum(sizes) if room is None else room
+    search = Search([sizes[each[0]] for each in members], not_with, limit, STEPS + STEPS_PER_PIECE * len(sizes))
+    counts = tuple(map(len, members))
+    try:
+        while len(tubes) > bound:
+            found = search.pack(counts, len(tubes) - 1)
+            if found is None:
+                return tubes, len(tubes)
+            tubes = _filled(found, members)
+    except OutOfStepsError:
+        pass  # what was found so far holds
+    return tubes, bound
 
 
-def _fewest(sizes: Sequence[int], room: int | None, apart: Sequence[int]) -> list[list[int]]:
-    fits = _subsets_that_fit(sizes, room, apart)
-    count = [0] * len(fits)
-    tube = [0] * len(fits)
-    for mask in range(1, len(fits)):
-        lowest = mask & -mask
-        rest = mask ^ lowest
-        best = len(sizes) + 1
-        part = rest
-        while True:  # every subset that holds the lowest piece
-            if fits[part | lowest] and count[rest ^ part] + 1 < best:
-                best, tube[mask] = count[rest ^ part] + 1, part | lowest
-            if part == 0:
-                break
-            part = (part - 1) & rest
-        count[mask] = best
-    found, left = [], len(fits) - 1
-    while left:
-        found.append([i for i in range(len(sizes)) if tube[left] >> i & 1])
-        left ^= tube[left]
-    return found
-
-
-def _subsets_that_fit(sizes: Sequence[int], room: int | None, apart: Sequence[int]) -> list[bool]:
-    total = [0] * (1 << len(sizes))
-    fits = [True] * len(total)
-    for mask in range(1, len(total)):
-        last = mask.bit_length() - 1
-        rest = mask ^ (1 << last)
-        total[mask] = total[rest] + sizes[last]
-        fits[mask] = fits[rest] and not apart[last] & rest and (room is None or total[mask] <= room)
-    return fits
+def _filled(contents: Sequence[Content], members: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The pieces of each tube."""
+    left = [iter(each) for each in members]
+    return [[next(left[sort]) for sort, count in content for _ in range(count)] for content in contents]
