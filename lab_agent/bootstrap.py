@@ -40,7 +40,7 @@ from lab_agent.steps.handler import Handler
 from lab_agent.steps.handover import CancelInLis, HandOver
 from lab_agent.steps.housekeeping import Housekeeping
 from lab_agent.steps.inbox import StoreInbox
-from lab_agent.steps.judging import Judging
+from lab_agent.steps.judging import CatalogueSource, Judging
 from lab_agent.steps.late_lines import LateLines
 from lab_agent.steps.look import LookAtOrder
 from lab_agent.steps.match import Match, Matcher
@@ -164,12 +164,12 @@ def handlers(parts: Parts, adapters: AdapterSource) -> dict[EffectKind, Handler]
         LookAtOrder(exchange, store, clock, judging(parts), policy(settings), settings.worker, settings.exchange.base_url),
         HandOver(store, clock, adapters, settings.worker.acknowledge_status),
         CancelInLis(store, clock, adapters),
-        Match(clock, matcher(settings, parts.mappings)),
+        Match(clock, matcher(settings, parts.mappings, parts.catalogues.view)),
         Deliver(
             exchange,
             store,
             clock,
-            planning(settings, parts.mappings),
+            planning(settings, parts.mappings, parts.catalogues.view),
             DocumentRoom(settings.results),
             settings.api.public_url if settings.results.documents == "host" else None,
         ),
@@ -178,7 +178,7 @@ def handlers(parts: Parts, adapters: AdapterSource) -> dict[EffectKind, Handler]
     return {kind: handler for handler in made for kind in handler.kinds}
 
 
-def planning(settings: Settings, mappings: MappingShelf) -> Planning:
+def planning(settings: Settings, mappings: MappingShelf, catalogues: CatalogueSource) -> Planning:
     """How this installation's reports become uploads."""
     return Planning(
         systems=systems(settings),
@@ -187,17 +187,25 @@ def planning(settings: Settings, mappings: MappingShelf) -> Planning:
         report_system=settings.report_system,
         observation_system=settings.observation_system,
         mappings=mappings,
+        catalogues=catalogues,
     )
 
 
-def matcher(settings: Settings, mappings: MappingShelf) -> Matcher:
+def matcher(settings: Settings, mappings: MappingShelf, catalogues: CatalogueSource) -> Matcher:
     """What finds the order of a report; also for the desk."""
-    return Matcher(Clearing(planning(settings, mappings), DocumentRoom(settings.results)))
+    return Matcher(Clearing(planning(settings, mappings, catalogues), DocumentRoom(settings.results)))
 
 
-def desk_matcher(settings: Settings) -> Matcher:
+def desk_matcher(settings: Settings, catalogues: CatalogueSource) -> Matcher:
     """What matches results at the match desk, with the mapping tables as they lie in their folder now."""
-    return matcher(settings, MappingShelf(settings.results.mappings))
+    return matcher(settings, MappingShelf(settings.results.mappings), catalogues)
+
+
+async def desk_catalogues(settings: Settings, store: Store) -> CatalogueSource:
+    """The catalogue versions as they lie in the store now; for a command, which ends before they change."""
+    shelf = CatalogueShelf(store, None, reach(settings), SystemClock())
+    await shelf.refresh()
+    return shelf.view
 
 
 def late_lines(parts: Parts) -> LateLines:

@@ -77,7 +77,7 @@ def _house(parts: Parts, missing: Callable[[], Sequence[str]], cannot_write: Cal
         clock=parts.clock,
         adapters=shown,
         mode=parts.settings.worker.mode,
-        matcher=partial(bootstrap.desk_matcher, parts.settings),
+        matcher=partial(bootstrap.desk_matcher, parts.settings, parts.catalogues.view),
         missing=missing,
         cannot_write=cannot_write,
     )

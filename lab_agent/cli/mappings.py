@@ -61,10 +61,10 @@ def release(
 
     async def work(opened: Opened) -> list[Row]:
         if preview:
-            would = await result_desk.released_by_mappings(opened.store, matcher(opened), now=opened.now)
+            would = await result_desk.released_by_mappings(opened.store, await matcher(opened), now=opened.now)
             return [row(report) for report in would]
         decided: tuple[Decided, ...] = await result_desk.release_mapped(
-            opened.store, matcher(opened), by=decider(by), now=opened.now
+            opened.store, await matcher(opened), by=decider(by), now=opened.now
         )
         return [row(each.report) for each in decided]
 

@@ -85,7 +85,7 @@ def match(
     async def work(opened: Opened) -> Decided:
         return await result_desk.match_result(
             opened.store,
-            matcher(opened),
+            await matcher(opened),
             ReportKey(result),
             OrderKey(order),
             lines=lines,
@@ -103,7 +103,7 @@ def release(result: Key, note: Note, config: Config = None, by: By = None, as_js
 
     async def work(opened: Opened) -> Decided:
         return await result_desk.release_result(
-            opened.store, matcher(opened), ReportKey(result), by=decider(by), note=note, now=opened.now
+            opened.store, await matcher(opened), ReportKey(result), by=decider(by), note=note, now=opened.now
         )
 
     _answer(with_store(config, work), as_json=as_json)
@@ -139,9 +139,9 @@ def refused(
     show_list(rows, as_json=as_json, nothing="No results were refused since somebody looked last.")
 
 
-def matcher(opened: Opened) -> Matcher:
-    """What matches results here, with the mapping tables as they lie in their folder now."""
-    return bootstrap.desk_matcher(opened.settings)
+async def matcher(opened: Opened) -> Matcher:
+    """What matches results here, with the mapping tables and the catalogue as they are now."""
+    return bootstrap.desk_matcher(opened.settings, await bootstrap.desk_catalogues(opened.settings, opened.store))
 
 
 def row(report: ReportRecord | ReportSummary) -> Row:

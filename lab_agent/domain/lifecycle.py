@@ -124,8 +124,8 @@ EFFECT_MOVES = _moves(
     due       -> in_flight obsolete
     in_flight -> done due unknown parked review obsolete
     unknown   -> done due review parked obsolete
-    review    -> due done dismissed
-    parked    -> due done dismissed
+    review    -> due done obsolete dismissed
+    parked    -> due done obsolete dismissed
     done      ->
     obsolete  ->
     dismissed ->
@@ -137,6 +137,8 @@ ENDED_LINES = frozenset({LineState.REFUSED, LineState.COMPLETED, LineState.CANCE
 OPEN_EFFECTS = frozenset({EffectState.DUE, EffectState.IN_FLIGHT, EffectState.UNKNOWN, EffectState.REVIEW, EffectState.PARKED})
 LANE_BLOCKING = frozenset({EffectState.DUE, EffectState.IN_FLIGHT, EffectState.UNKNOWN, EffectState.REVIEW})
 """A parked effect is settled as far as the machine goes: what comes after it in its lane goes on (law 9)."""
+ASKING_EFFECTS = frozenset({EffectState.REVIEW, EffectState.PARKED})
+"""A person decides about them."""
 WAITING_REPORTS = frozenset({ReportState.UNMATCHED, ReportState.UNMAPPED, ReportState.HELD})
 
 

@@ -100,8 +100,9 @@ class LabReport:
     """One version of one report.
 
     It names its order by at least one of `order` (our order key), `lines` (our line keys), `accession` and `barcode`; and
-    what it covers by `lines` or `items` (nomenclature or laboratory codes), else the whole order. `completes` lists line keys or
-    item codes that it completes; None means the default: a final report completes what it covers. Versions are ordered by
+    what it covers by `lines` or `items` (nomenclature or laboratory codes), else by the tube's `barcode` or a line's `accession`,
+    else the whole order. `completes` lists line keys or item codes that it completes; None means the default: a final report
+    completes what it covers. Versions are ordered by
     `version`, else by `issued`, else by arrival.
     """
 
@@ -125,7 +126,7 @@ class LabReport:
 class LabRefusal:
     """Lines or specimens that the laboratory refuses after it took the order, with nothing to report.
 
-    It names its order as a report does. `collect_again` asks the clinic for new biomaterial; the Task's output says so.
+    It names its order as a report does, and without a line or an item the lines as well. `collect_again` asks the clinic for new biomaterial; the Task's output says so.
     """
 
     order: str | None = None

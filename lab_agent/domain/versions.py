@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import cmp_to_key
+
 from lab_agent.domain.journal import ReportRecord
 
 
@@ -12,3 +15,12 @@ def is_older(report: ReportRecord, other: ReportRecord) -> bool:
     if report.issued is not None and other.issued is not None and report.issued != other.issued:
         return report.issued < other.issued
     return report.sequence < other.sequence
+
+
+def oldest_first(reports: Iterable[ReportRecord]) -> tuple[ReportRecord, ...]:
+    """Versions of one report in their order."""
+    return tuple(sorted(reports, key=cmp_to_key(_order)))
+
+
+def _order(one: ReportRecord, other: ReportRecord) -> int:
+    return -1 if is_older(one, other) else 1

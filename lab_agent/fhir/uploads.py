@@ -252,7 +252,8 @@ def _item(report: LabReport, lines: Sequence[UploadLine], context: UploadContext
     if context.order_document_code and whole and len(lines) > 1 and not report.observations:
         return context.order_document_code
     items = [line.item for line in lines]
-    named = [context.item_codes.get(item, item) for item in report.items]
+    known = {**dict.fromkeys(items), **context.item_codes}
+    named = [known[item] or item for item in report.items if item in known]
     extra = named[0] if named and report.lines else items[0]
     return next((item for item in named if item in items), extra)
 

@@ -84,6 +84,16 @@ class CatalogueView:
         found = (_item(each.catalogue, contract, item_id) for each in self.versions)
         return next((item.lab_id or None for item in found if item), None)
 
+    def nomenclature_code(self, contract: str, code: str) -> str | None:
+        """The nomenclature code of an item by that code or by the laboratory's own, by the newest version that has it."""
+        for each in self.versions:
+            offered = found.items if (found := each.catalogue.find_contract(contract)) else {}
+            if code in offered:
+                return code
+            if named := next((item.id for item in offered.values() if item.lab_id == code), None):
+                return named
+        return None
+
     def body_site(self, supporting_info: str) -> str | None:
         """The body site that a tube's supportingInfo names."""
         return read_supporting_info(supporting_info).bodysite_code

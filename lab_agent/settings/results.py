@@ -31,7 +31,7 @@ class ResultsSettings(Group):
     service that takes requests of 20 MB."""
     left_out: Literal["hold", "keep"] = "hold"
     """What becomes of a new version that leaves out values which were final: `hold` asks a person; `keep` is for a laboratory
-    system that sends only what is new, and puts the values of the version before into it."""
+    system that sends only what is new, and puts the values and lines of the versions before into it."""
     mappings: Path | None = None
     """Folder with the tables codes.csv, units.csv and answers.csv, such as `config/mappings`. Left out, codes pass as they come:
     one without a system is taken for LOINC where its check digit is right, and holds its report otherwise."""

@@ -10,13 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.lifecycle import EffectState, LineState, OrderState, ReportState
+from lab_agent.domain.lifecycle import ASKING_EFFECTS, EffectState, LineState, OrderState, ReportState
 from lab_agent.status import asked, told
 from lab_agent.status.gate import Refused, one_line
 from lab_agent.status.room import Room
 from lab_agent.status.words import doubtful_handover
 from lab_agent.steps.catch import stopped_rule
-from lab_agent.steps.desk import WAITS_FOR_A_PERSON, may_be_marked_done
+from lab_agent.steps.desk import may_be_marked_done
 from lab_agent.steps.inbox import refused_alert
 
 _SHOWN = 10
@@ -74,8 +74,8 @@ class Looks(Room):
             "order.html",
             visitor,
             detail=detail,
-            retryable={EffectState.DUE, *WAITS_FOR_A_PERSON},
-            asking=WAITS_FOR_A_PERSON,
+            retryable={EffectState.DUE, *ASKING_EFFECTS},
+            asking=ASKING_EFFECTS,
             doubtful=doubtful_handover(detail),
             may_be_marked_done=may_be_marked_done,
             told=told.sentence(request.query_params),

@@ -15,8 +15,8 @@ from starlette.responses import RedirectResponse, Response
 from lab_agent.accounts import Role
 from lab_agent.domain.ids import OrderKey, ReportKey
 from lab_agent.domain.journal import Event, ReportRecord
-from lab_agent.domain.lifecycle import WAITING_REPORTS, ReportState
-from lab_agent.domain.results import LabReport
+from lab_agent.domain.lifecycle import ASKING_EFFECTS, WAITING_REPORTS, ReportState
+from lab_agent.domain.results import LabRefusal, LabReport
 from lab_agent.ports.views import OrderDetail
 from lab_agent.status import asked, told
 from lab_agent.status.gate import Refused, one_line
@@ -91,7 +91,7 @@ class MatchDesk(Room):
             report=report,
             undecided=report.state in WAITING_REPORTS,
             effects=effects,
-            asking=result_desk.WAITS_FOR_A_PERSON,
+            asking=ASKING_EFFECTS,
             dismissible=_dismissible(report, [each.state for each in effects]),
             versions=await self._house.views.versions(report),
             sizes=await self._house.views.document_sizes(kept) if kept else {},
@@ -118,7 +118,7 @@ class MatchDesk(Room):
             visitor,
             chosen=await views.order(OrderKey(wanted)) if wanted else None,
             wanted=wanted,
-            takes_lines=isinstance(whole.message, LabReport),
+            takes_lines=isinstance(whole.message, LabReport | LabRefusal),
             **fields,
         )
 
@@ -136,7 +136,7 @@ async def find(house: House, key: str) -> ReportRecord:
 
 def _dismissible(report: ReportRecord, effects: list[Any]) -> bool:
     """Whether it can be left for good: it waits, or its delivery waits for a person."""
-    parked = any(state in result_desk.WAITS_FOR_A_PERSON for state in effects)
+    parked = any(state in ASKING_EFFECTS for state in effects)
     return report.state in WAITING_REPORTS or (report.state is ReportState.MATCHED and parked)
 
 

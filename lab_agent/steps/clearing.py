@@ -6,10 +6,11 @@ under the type that its bytes show), and never what has no legal form on the wir
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from lab_agent.domain.coverage import Coverage
+from lab_agent.domain.coverage import Coverage, cover
 from lab_agent.domain.journal import LineRecord, OrderRecord, ReportRecord
 from lab_agent.domain.lifecycle import LineState, OrderState, ReportState
 from lab_agent.domain.plausible import oddities
@@ -21,6 +22,7 @@ from lab_agent.ports.store import UnitOfWork
 from lab_agent.steps.endings import has_result, with_result
 from lab_agent.steps.left_out import Settled, completed
 from lab_agent.steps.odd_documents import OddDocument, Shelf, told_truly
+from lab_agent.steps.order_names import names_of
 from lab_agent.steps.planning import Planning
 
 _GONE = frozenset({LineState.REFUSED, LineState.WITHDRAWN, LineState.CANCELLED})
@@ -41,19 +43,25 @@ def is_fault(reason: str | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A report with the order and the lines that it is about; `sent` are its versions that went, or are on their way."""
+    """A report with the order and the lines that it is about.
+
+    `before` are the versions before it that went, are on their way, or wait for a person, `newer` those after it that went or are
+    on their way, oldest first; `went` says whether the clinic has any.
+    """
 
     report: ReportRecord
     message: LabReport
     order: OrderRecord
     lines: tuple[LineRecord, ...]
     coverage: Coverage
-    sent: tuple[ReportRecord, ...]
+    before: tuple[ReportRecord, ...]
+    newer: tuple[ReportRecord, ...]
+    went: bool
 
-    @property
-    def went(self) -> bool:
-        """Whether the clinic has an earlier version."""
-        return any(each.state is ReportState.DELIVERED for each in self.sent)
+    def completed(self) -> Found:
+        """As the whole that it is part of, for a laboratory system that sends only what is new."""
+        message = completed(self.before, self.message, self.coverage)
+        return replace(self, message=message, coverage=cover(message, self.lines, names_of(self.order)))
 
 
 class Waits(LookupError):
@@ -73,13 +81,11 @@ class Clearing:
 
     def clear(self, uow: UnitOfWork, found: Found, now: datetime, *, waive: bool) -> tuple[LabReport, tuple[str, ...]]:
         """Give the report as it may go, and what a person's release changed in it. Raises `Waits`."""
-        if self.planning.settings.left_out == "keep":
-            found = replace(found, message=completed(found.sent, found.message))
         if not waive and not found.went and (late := _too_late(found)):
             raise Waits(ReportState.HELD, late)
         if unmapped := self.planning.unmapped(found.message):
             raise Waits(ReportState.UNMAPPED, unmapped)
-        if not waive and (question := _questions(uow, found, now)):
+        if not waive and (question := self._questions(uow, found, now)):
             raise Waits(ReportState.HELD, question)
         try:
             message, changed = self._documents_told_truly(uow, found, waive=waive)
@@ -88,6 +94,19 @@ class Clearing:
         except DataInvalidError as exc:
             raise Waits(ReportState.HELD, fault(several(map(str, exc.problems), "; "))) from exc
         return message, changed
+
+    def _questions(self, uow: UnitOfWork, found: Found, now: datetime) -> str | None:
+        """What a person should say before the report goes out; None where nothing is odd."""
+        message, coverage = found.message, found.coverage
+        problems = [*oddities(message, now)]
+        if late := with_result(found.lines, coverage.not_performed):
+            problems.append(Problem("not_performed", f"names {has_result(late)}"))
+        settled = Settled(uow, found.order.key, message.report_id, found.before)
+        problems += [*settled.gone_back(message), *settled.left_out(message), *settled.emptied(message), *_lines_left_out(found)]
+        if strange := self.planning.strange(found.order, coverage.extra):
+            mend = "add it to the catalogue; released, the report states the test of its first line"
+            problems.append(Problem("items", strange, mend))
+        return several(map(str, problems), "; ") or None
 
     def _documents_told_truly(self, uow: UnitOfWork, found: Found, *, waive: bool) -> tuple[LabReport, tuple[str, ...]]:
         """As `told_truly`; where a document is odd, one that nobody can let go is told first. Raises `Waits`."""
@@ -122,12 +141,9 @@ def _too_late(found: Found) -> str | None:
     return f"every line that it is about has ended as cancelled, {first}"
 
 
-def _questions(uow: UnitOfWork, found: Found, now: datetime) -> str | None:
-    """What a person should say before the report goes out; None where nothing is odd."""
-    message = found.message
-    problems = [*oddities(message, now)]
-    if late := with_result(found.lines, found.coverage.not_performed):
-        problems.append(Problem("not_performed", f"names {has_result(late)}"))
-    settled = Settled(uow, found.order.key, message.report_id, found.sent)
-    problems += [*settled.gone_back(message), *settled.left_out(message)]
-    return several(map(str, problems), "; ") or None
+def _lines_left_out(found: Found) -> Iterator[Problem]:
+    """Ask about lines with a result that a version before was about, and this one is not."""
+    before = {key for each in found.before if each.state is ReportState.DELIVERED for key in each.lines}
+    if gone := with_result(found.lines, before - {*found.coverage.lines}):
+        mend = "send the whole report; released, it is a report of the others alone"
+        yield Problem("lines", f"leave out {several(gone)}, which a version before was about", mend)

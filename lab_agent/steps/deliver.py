@@ -16,14 +16,14 @@ from lab_agent.domain.coverage import Coverage, cover
 from lab_agent.domain.documents import documents_of, placed_documents
 from lab_agent.domain.ids import LineKey, ReportKey
 from lab_agent.domain.journal import Effect, EffectKind, Event, LineRecord, OrderRecord, ReportRecord
-from lab_agent.domain.lifecycle import WAITING_REPORTS, EffectState, LineState, ReportState
+from lab_agent.domain.lifecycle import ASKING_EFFECTS, WAITING_REPORTS, EffectState, LineState, ReportState
 from lab_agent.domain.quoting import quoted, several
 from lab_agent.domain.results import Document, LabReport, ReportStatus
 from lab_agent.domain.versions import is_older
 from lab_agent.errors import DataInvalidError, PermanentFailure, TemporaryFailure
-from lab_agent.fhir.uploads import DocumentUrls, UploadPlan, with_results
+from lab_agent.fhir.uploads import DocumentUrls, UploadPlan, report_value, with_results
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.documents import Documents
+from lab_agent.ports.documents import Documents, PrintFault
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.store import Store, UnitOfWork
 from lab_agent.steps.clearing import fault
@@ -31,7 +31,7 @@ from lab_agent.steps.endings import cancel_lines, complete_lines, has_result, wi
 from lab_agent.steps.follow import follow
 from lab_agent.steps.handler import Claim, Conclusion
 from lab_agent.steps.left_out import left_out, names
-from lab_agent.steps.match import codes_of
+from lab_agent.steps.order_names import names_of
 from lab_agent.steps.planning import Planning
 from lab_agent.steps.reopen import reopen_lines
 from lab_agent.steps.upload import Uploader, told_of
@@ -39,6 +39,7 @@ from lab_agent.steps.upload import Uploader, told_of
 log = structlog.get_logger(__name__)
 
 _PRINTED = "printed"
+_OVERTAKEN = "a newer version was delivered"
 _GONE = frozenset({LineState.CANCELLED, LineState.WITHDRAWN})
 
 
@@ -58,6 +59,8 @@ class Delivery:
     """Observations that the version before had, and this one has not."""
     ended: str | None
     """What became of its lines since it was matched, if a person must look at that first."""
+    not_printed: str = ""
+    """Why the PDF that was wanted could not be made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +115,19 @@ class Deliver:
         return self._delivered(delivery)
 
     async def _with_print(self, delivery: Delivery) -> Delivery:
-        """Add a PDF of the observations where the LIS gave no document and one is wanted."""
+        """Add a PDF of the observations where the LIS gave no document and one is wanted; the values go without it, too."""
         message = delivery.message
         if message.documents or not message.observations or message.status is not ReportStatus.FINAL:
             return delivery
+        if self.planning.settings.documents == "none":
+            return delivery
         requisition = delivery.order.requisition
         heading = requisition.value if requisition else delivery.order.key
-        made = await asyncio.to_thread(self.documents.printed, message, heading, self.planning.codes(message))
+        try:
+            made = await asyncio.to_thread(self.documents.printed, message, heading, self.planning.codes(message))
+        except PrintFault as exc:
+            log.warning("report not printed", action="report_not_printed", order=delivery.order.key, reason=str(exc))
+            return replace(delivery, not_printed=str(exc))
         if made is None:
             return delivery
         document = Document(file=_PRINTED, content_type="application/pdf")
@@ -164,9 +173,11 @@ class Deliver:
             order = delivery.order.key
             _settle_versions(uow, delivery, now)
             complete_lines(uow, order, delivery.coverage.completes, now)
+            reopen_lines(uow, order, now)
             moved = cancel_lines(uow, order, delivery.coverage.not_performed, now)
             text = f"{delivery.message.status.value} report {quoted(delivery.message.report_id)} is on the service"
-            told = text + _left_out(delivery) + _stayed(delivery, moved)
+            unprinted = f"; without a printed form: {delivery.not_printed}" if delivery.not_printed else ""
+            told = text + _left_out(delivery) + _stayed(delivery, moved) + unprinted
             uow.book.tell(Event(order=order, report=delivery.record.key, at=now, action="delivered", text=told))
             follow(uow, order, now, ending=effect)
             return effect.done(now)
@@ -224,7 +235,7 @@ def _load(uow: UnitOfWork, key: ReportKey) -> Delivery:
     others = [other for other in uow.reports.versions(order.key, message.report_id) if other.key != key]
     delivered = [other for other in others if other.state is ReportState.DELIVERED]
     _wait_for_newer(uow, record, others)
-    coverage = cover(message, lines, codes_of(order))
+    coverage = cover(message, lines, names_of(order))
     return Delivery(
         record=record,
         message=message,
@@ -234,7 +245,7 @@ def _load(uow: UnitOfWork, key: ReportKey) -> Delivery:
         overtaken=any(is_older(record, other) for other in delivered),
         documents=_documents(uow, message),
         gone=tuple(left_out(delivered, message)),
-        ended=_ended_since(record, lines, coverage, first=not delivered),
+        ended=_ended_since(record, lines, coverage, first=uow.uploads.get(report_value(order.key, message.report_id)) is None),
     )
 
 
@@ -279,8 +290,17 @@ def _documents(uow: UnitOfWork, message: LabReport) -> dict[tuple[str, str], byt
 
 
 def _settle_versions(uow: UnitOfWork, delivery: Delivery, now: datetime) -> None:
-    for other in uow.reports.versions(delivery.order.key, delivery.message.report_id):
+    """End the versions before the one that was delivered: what went, what waits for a person, and what was parked on its way."""
+    order = delivery.order.key
+    parked = {each.subject: each for each in uow.effects.of_order(order) if each.state in ASKING_EFFECTS}
+    for other in uow.reports.versions(order, delivery.message.report_id):
         if other.key == delivery.record.key:
             uow.reports.save(other.become(ReportState.DELIVERED, now))
-        elif other.state is ReportState.DELIVERED or (other.state in WAITING_REPORTS and is_older(other, delivery.record)):
-            uow.reports.save(other.become(ReportState.SUPERSEDED, now, "a newer version was delivered"))
+        elif other.state is ReportState.DELIVERED:
+            uow.reports.save(other.become(ReportState.SUPERSEDED, now, _OVERTAKEN))
+        elif is_older(other, delivery.record) and (other.state in WAITING_REPORTS or other.key in parked):
+            if duty := parked.get(other.key):
+                uow.effects.save(duty.obsolete(now, _OVERTAKEN))
+            uow.reports.save(other.become(ReportState.SUPERSEDED, now, _OVERTAKEN))
+            text = f"result {other.key}, which waited for a person, is superseded: {_OVERTAKEN}"
+            uow.book.tell(Event(order=order, report=other.key, at=now, action="superseded", text=text))

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from lab_agent.domain.ids import EffectId, OrderKey, ReportKey
 from lab_agent.domain.journal import Effect, EffectKind, Event
-from lab_agent.domain.lifecycle import EffectState, OrderState, ReportState
+from lab_agent.domain.lifecycle import ASKING_EFFECTS, EffectState, OrderState, ReportState
 from lab_agent.errors import IllegalMoveError, StoreError
 from lab_agent.ports.store import Store, UnitOfWork
 from lab_agent.steps.catch import release_rule
@@ -23,7 +23,6 @@ from lab_agent.steps.reopen import reopen_lines
 
 _TOLD_BY_A_PERSON = frozenset({EffectKind.HANDOVER, EffectKind.LIS_CANCEL, EffectKind.LINE_TASK, EffectKind.ORDER_TASK})
 _ABOUT_REPORTS = frozenset({EffectKind.MATCH, EffectKind.DELIVER})
-WAITS_FOR_A_PERSON = frozenset({EffectState.PARKED, EffectState.REVIEW})
 
 
 _RETRY_DOES = {
@@ -55,7 +54,7 @@ async def retry_effect(store: Store, effect: EffectId, *, by: str, now: datetime
     def change(_: UnitOfWork, current: Effect) -> Effect:
         if current.state is EffectState.DUE:
             return replace(current, due_at=now, changed_at=now)
-        if current.state in WAITS_FOR_A_PERSON:
+        if current.state in ASKING_EFFECTS:
             # The person has looked: the next try starts afresh.
             return replace(current.again(now, now, f"retried by {by}"), begun=False, attempts=0)
         raise IllegalMoveError(f"effect {effect} is {current.state.value}; only waiting, parked and doubtful ones can be retried")
@@ -108,7 +107,7 @@ async def retry_order(store: Store, order: OrderKey, *, by: str, now: datetime) 
 
     def waiting(uow: UnitOfWork) -> tuple[Effect, ...]:
         uow.orders.take(order)
-        return tuple(e for e in uow.effects.of_order(order) if e.state in {EffectState.DUE, *WAITS_FOR_A_PERSON})
+        return tuple(e for e in uow.effects.of_order(order) if e.state in {EffectState.DUE, *ASKING_EFFECTS})
 
     found = await store.run(waiting)
     if doubtful := [e for e in found if e.kind is EffectKind.HANDOVER and e.state is EffectState.REVIEW]:

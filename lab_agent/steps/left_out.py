@@ -6,14 +6,16 @@ message tells a value that was withdrawn from one that was sent before and not r
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lab_agent.codec import load_kept
+from lab_agent.domain.coverage import Coverage, only_refuses
 from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.journal import ReportRecord
+from lab_agent.domain.journal import ReportRecord, UploadRecord
+from lab_agent.domain.lifecycle import WAITING_REPORTS
 from lab_agent.domain.quoting import quoted, several
-from lab_agent.domain.results import LabReport, ObservationStatus, ReportedObservation, ReportStatus
+from lab_agent.domain.results import LabReport, NotPerformed, ObservationStatus, ReportedObservation, ReportStatus
 from lab_agent.errors import Problem
 from lab_agent.fhir.stable import status_and_hash
 from lab_agent.fhir.uploads import FINAL, observation_ids, observation_values, report_value
@@ -30,19 +32,23 @@ def left_out(before: Iterable[ReportRecord], message: LabReport) -> Mapping[str,
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What was final of a report once: by the record of what is on the service, and by its versions on their way."""
+    """What was final of a report once: by the record of what is on the service, and by the versions `before` it.
+
+    Those that went, or are on their way, and those that still wait for a person: what they say is not heard of again, once a
+    newer version has gone.
+    """
 
     uow: UnitOfWork
     order: OrderKey
     report_id: str
-    sent: tuple[ReportRecord, ...]
+    before: tuple[ReportRecord, ...]
 
     def left_out(self, message: LabReport) -> Iterator[Problem]:
         """Ask about values that were final and are not there any more; what was preliminary may go without a question."""
-        gone = left_out(self.sent, message)
-        if final := self._once_final(completed(self.sent, message), gone):
+        gone = left_out(self.before, message)
+        if final := self._once_final(with_values(self.before, message), gone, self.before):
             what = f"leave out {names(final)}, final in a version before; withdrawn, or only not repeated?"
-            mend = "send the whole report; released, it names them no more, and they stay on the service"
+            mend = "send the whole report; released, it names them no more, and what is on the service stays there"
             yield Problem("observations", what, mend)
 
     def gone_back(self, message: LabReport) -> Iterator[Problem]:
@@ -51,28 +57,58 @@ class Settled:
             mend = "send it when it is final again; released, it stays final there"
             yield Problem("status", f"goes from final back to {message.status.value}", mend)
         open_ones = [name for name, one in _named(message).items() if one.status not in _SETTLED]
-        if back := self._once_final(message, open_ones):
+        if back := self._once_final(message, open_ones, self._went()):
             mend = "send them when they are final again; released, what has changed goes as amended"
             yield Problem("observations", f"take {names(back)} from final back to preliminary", mend)
 
-    def _once_final(self, message: LabReport, asked: Collection[str]) -> list[str]:
+    def emptied(self, message: LabReport) -> Iterator[Problem]:
+        """Ask about a report that had something to say, and has nothing but what was not performed."""
+        if only_refuses(message) and self._known(report_value(self.order, self.report_id)) is not None:
+            mend = "send the whole report; released, it names nothing any more, and the values stay on the service"
+            yield Problem("observations", "are missing: a version before had values or documents, and this one has none", mend)
+
+    def _went(self) -> tuple[ReportRecord, ...]:
+        return tuple(each for each in self.before if each.state not in WAITING_REPORTS)
+
+    def _once_final(self, message: LabReport, asked: Collection[str], before: tuple[ReportRecord, ...]) -> list[str]:
         """Those of the names in `message` that were final."""
-        said = {name for each in _messages(self.sent) for name, one in _named(each).items() if one.status in _SETTLED}
+        said = {name for each in _messages(before) for name, one in _named(each).items() if one.status in _SETTLED}
         values = observation_values(self.order, message) if asked else {}
         return [name for name in asked if name in said or self._is_final(values[name])]
 
     def _report_was_final(self) -> bool:
-        said = any(each.status is ReportStatus.FINAL for each in _messages(self.sent))
+        said = any(each.status is ReportStatus.FINAL and not only_refuses(each) for each in _messages(self._went()))
         return said or self._is_final(report_value(self.order, self.report_id))
 
     def _is_final(self, identifier: str) -> bool:
-        known = self.uow.uploads.get(identifier)
+        known = self._known(identifier)
         return known is not None and status_and_hash(known.digest)[0] in FINAL
 
+    def _known(self, identifier: str) -> UploadRecord | None:
+        return self.uow.uploads.get(identifier)
 
-def completed(before: Iterable[ReportRecord], message: LabReport) -> LabReport:
+
+def with_values(before: Iterable[ReportRecord], message: LabReport) -> LabReport:
     """Give the report with what it leaves out behind its own observations, where each keeps its name."""
     return replace(message, observations=(*message.observations, *left_out(before, message).values()))
+
+
+def completed(before: Sequence[ReportRecord], message: LabReport, coverage: Coverage) -> LabReport:
+    """Give a report that says only what is new as the whole that it is part of: with the values and the lines of before.
+
+    It completes what it would complete alone.
+    """
+    lines = tuple(dict.fromkeys(key for each in before for key in each.lines if key not in coverage.lines))
+    if lines:
+        items = (item for each in _messages(before) for item in each.items)
+        message = replace(
+            message,
+            lines=(*coverage.lines, *lines),
+            items=tuple(dict.fromkeys((*items, *message.items))),
+            completes=coverage.completes,
+            not_performed=tuple(NotPerformed(line=key, reason=reason) for key, reason in coverage.not_performed.items()),
+        )
+    return with_values(before, message)
 
 
 def names(given: Iterable[str]) -> str:

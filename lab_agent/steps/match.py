@@ -12,26 +12,30 @@ from typing import ClassVar
 
 import structlog
 
-from lab_agent import exact_json
 from lab_agent.codec import dump_message, load_kept
 from lab_agent.domain import effects
-from lab_agent.domain.coverage import Coverage, cover
+from lab_agent.domain.coverage import Coverage, cover, only_refuses
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.journal import Effect, EffectKind, Event, LineRecord, OrderRecord, ReportRecord
-from lab_agent.domain.lifecycle import LineState, ReportState
+from lab_agent.domain.lifecycle import WAITING_REPORTS, LineState, ReportState
 from lab_agent.domain.quoting import quoted, several
-from lab_agent.domain.results import LabReceipt, LabRefusal
-from lab_agent.domain.versions import is_older
+from lab_agent.domain.results import LabReceipt, LabRefusal, LabReport
+from lab_agent.domain.versions import is_older, oldest_first
+from lab_agent.fhir.uploads import report_value
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.store import UnitOfWork
-from lab_agent.steps.clearing import Clearing, Found, Waits
+from lab_agent.steps.clearing import Clearing, Found, Waits, fault
 from lab_agent.steps.endings import cancel_lines, has_result, with_result
 from lab_agent.steps.follow import follow
 from lab_agent.steps.handler import Claim, Conclusion
+from lab_agent.steps.left_out import left_out, names
 from lab_agent.steps.naming import Named, order_named
+from lab_agent.steps.order_names import names_of
 from lab_agent.steps.receipts import UnknownNumber, receive_later, waiting_for
 
 log = structlog.get_logger(__name__)
+
+_GOES = frozenset({ReportState.MATCHED, ReportState.DELIVERED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +61,13 @@ class Matcher:
         _warn_of_strangers(uow, report, named, order, lines, now)
         if isinstance(message, LabReceipt):
             return self._numbered(uow, report, order, message, now)
-        coverage = cover(message, lines, codes_of(order))
+        coverage = cover(message, lines, names_of(order))
         if coverage.problem:
             return _hold(uow, report, ReportState.UNMATCHED, now, coverage.problem)
         report = replace(report, lines=coverage.lines)
         if isinstance(message, LabRefusal):
-            return _refused(uow, report, coverage, now, again=message.collect_again, waive=waive)
-        sent = _sent(uow, report, order.key, message.report_id)
-        return self._reported(uow, Found(report, message, order, lines, coverage, sent), now, waive=waive)
+            return _refused(uow, report, message, coverage, now, waive=waive)
+        return self._reported(uow, _found(uow, report, message, order, coverage), now, waive=waive)
 
     def _numbered(
         self, uow: UnitOfWork, report: ReportRecord, order: OrderRecord, receipt: LabReceipt, now: datetime
@@ -79,21 +82,37 @@ class Matcher:
 
     def _reported(self, uow: UnitOfWork, found: Found, now: datetime, *, waive: bool) -> ReportRecord:
         report, message = found.report, found.message
-        if not found.went and found.coverage.not_performed and not (message.observations or message.documents):
-            return _refused(uow, report, found.coverage, now, waive=waive)  # an empty report would tell the clinic nothing
-        if any(is_older(report, other) for other in found.sent):
-            reason = "a newer version of this report came before it"
-            return _save(uow, report.become(ReportState.SUPERSEDED, now, reason), now, reason)
+        if found.newer:
+            return self._overtaken(uow, found, now)
+        if only_refuses(message) and not found.went:
+            return _refused(uow, report, message, found.coverage, now, waive=waive)
+        if self._keeps:
+            found = found.completed()
         try:
-            message, changed = self.clearing.clear(uow, found, now, waive=waive)
+            cleared, changed = self.clearing.clear(uow, found, now, waive=waive)
         except Waits as waits:
             return _hold(uow, report, waits.state, now, str(waits))
-        if message != found.message:
-            report = replace(report, body=dump_message(message))
+        if cleared != message:
+            report = replace(report, lines=found.coverage.lines, body=dump_message(cleared))
         _mark_resulted(uow, found, now)
         deliver(uow, report.key, found.order.key, now)
         matched = f"{message.status.value} report {quoted(message.report_id)} matched{_left_aside(found)}"
         return _save(uow, report.become(ReportState.MATCHED, now, several(changed, "; ") or None), now, matched)
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether the laboratory systems send only what is new."""
+        return self.clearing.planning.settings.left_out == "keep"
+
+    def _overtaken(self, uow: UnitOfWork, found: Found, now: datetime) -> ReportRecord:
+        """Leave an older version aside, unless it alone has what a laboratory system that sends only what is new says once."""
+        report, reason = found.report, "a newer version of this report came before it"
+        newest = load_kept(found.newer[-1].body)
+        only_here = left_out((report,), newest) if self._keeps and isinstance(newest, LabReport) else ()
+        if only_here:
+            told = f"{reason}, and {names(only_here)} came in this one alone: send the newest version again, with them"
+            return _hold(uow, report, ReportState.HELD, now, fault(told))
+        return _save(uow, report.become(ReportState.SUPERSEDED, now, reason), now, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +141,20 @@ class Match:
     look = do
 
 
+def _found(uow: UnitOfWork, report: ReportRecord, message: LabReport, order: OrderRecord, coverage: Coverage) -> Found:
+    others = [other for other in uow.reports.versions(order.key, message.report_id) if other.key != report.key]
+    return Found(
+        report=report,
+        message=message,
+        order=order,
+        lines=uow.orders.lines(order.key),
+        coverage=coverage,
+        before=oldest_first(each for each in others if each.state in _GOES | WAITING_REPORTS and is_older(each, report)),
+        newer=oldest_first(each for each in others if each.state in _GOES and is_older(report, each)),
+        went=uow.uploads.get(report_value(order.key, message.report_id)) is not None,
+    )
+
+
 def deliver(uow: UnitOfWork, report: ReportKey, order: OrderKey, now: datetime) -> None:
     """Write the duty to deliver a report; once more, under a name of its own, where an earlier one has ended without effect."""
     duty = effects.deliver(report, order, now)
@@ -129,11 +162,6 @@ def deliver(uow: UnitOfWork, report: ReportKey, order: OrderKey, now: datetime) 
         waiting = [each for each in uow.effects.of_order(order) if each.kind is EffectKind.DELIVER and each.subject == report]
         if not waiting:
             uow.effects.add(replace(duty, once=f"{duty.once}:{now.isoformat()}"))
-
-
-def _sent(uow: UnitOfWork, report: ReportRecord, order: OrderKey, report_id: str) -> tuple[ReportRecord, ...]:
-    versions = (other for other in uow.reports.versions(order, report_id) if other.key != report.key)
-    return tuple(other for other in versions if other.state in {ReportState.MATCHED, ReportState.DELIVERED})
 
 
 def _mark_resulted(uow: UnitOfWork, found: Found, now: datetime) -> None:
@@ -173,39 +201,33 @@ def _left_aside(found: Found) -> str:
 
 
 def _refused(
-    uow: UnitOfWork, report: ReportRecord, coverage: Coverage, now: datetime, *, again: bool = False, waive: bool
+    uow: UnitOfWork, report: ReportRecord, message: LabReport | LabRefusal, coverage: Coverage, now: datetime, *, waive: bool
 ) -> ReportRecord:
     """Cancel the lines that a message refuses, and say only of those that moved that they were refused."""
     order = OrderKey(report.order or "")
     late = with_result(uow.orders.lines(order), coverage.not_performed)
     if late and not waive:
         return _hold(uow, report, ReportState.HELD, now, f"refuses {has_result(late)}")
-    collect = " — please collect again" if again else ""
+    collect = " — please collect again" if isinstance(message, LabRefusal) and message.collect_again else ""
     moved = cancel_lines(uow, order, {line: reason + collect for line, reason in coverage.not_performed.items()}, now)
     report = report.become(ReportState.MATCHED, now).become(ReportState.DELIVERED, now)
     follow(uow, order, now)
-    return _save(uow, report, now, _told_of_refusal(uow, order, coverage, moved))
+    silent = coverage.lines if isinstance(message, LabReport) else ()
+    return _save(uow, report, now, _told_of_refusal(uow, order, coverage, moved, silent))
 
 
-def _told_of_refusal(uow: UnitOfWork, order: OrderKey, coverage: Coverage, moved: Sequence[LineKey]) -> str:
+def _told_of_refusal(
+    uow: UnitOfWork, order: OrderKey, coverage: Coverage, moved: Sequence[LineKey], silent: Sequence[LineKey]
+) -> str:
     states = {line.key: line.state.value for line in uow.orders.lines(order)}
     stayed = several(f"{key} is {states[key]}, and stays so" for key in coverage.not_performed if key not in moved)
-    waiting = several(key for key in coverage.completes if states[key] == LineState.ACCEPTED.value)
+    waiting = several(key for key in silent if key not in coverage.not_performed and states[key] == LineState.ACCEPTED.value)
     parts = [
         f"the laboratory system refused {', '.join(moved)}" if moved else "the laboratory system refused what does not wait",
         stayed,
         f"nothing is said of {waiting}, which wait for a result" if waiting else "",
     ]
     return "; ".join(part for part in parts if part)
-
-
-def codes_of(order: OrderRecord) -> dict[str, list[LineKey]]:
-    """Nomenclature and laboratory codes of the lines that went to the laboratory."""
-    codes: dict[str, list[LineKey]] = {}
-    for line in exact_json.loads(order.lab_order)["lines"] if order.lab_order else ():
-        for code in {line["item"], line.get("lab_code")} - {None}:
-            codes.setdefault(code, []).append(LineKey(line["key"]))
-    return codes
 
 
 def _hold(uow: UnitOfWork, report: ReportRecord, state: ReportState, now: datetime, reason: str) -> ReportRecord:

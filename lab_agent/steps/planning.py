@@ -19,6 +19,7 @@ from lab_agent.mappings.apply import missing, translated
 from lab_agent.mappings.tables import Tables
 from lab_agent.settings.exchange import ContractSettings
 from lab_agent.settings.results import ResultsSettings
+from lab_agent.steps.judging import CatalogueSource
 
 _NO_TABLES = "the mapping tables cannot be read; `lab-agent mappings check` says what is wrong"
 _FIX = "add rows to the mapping tables, then `lab-agent mappings release`"
@@ -61,6 +62,7 @@ class Planning:
     report_system: str
     observation_system: str
     mappings: Mappings
+    catalogues: CatalogueSource
 
     def unmapped(self, message: LabReport) -> str | None:
         """Why the report cannot be said in the exchange's words yet; None where it can."""
@@ -86,6 +88,18 @@ class Planning:
                 f"Set counterparty in [exchange.contracts.{order.contract}], then retry"
             )
         return reader
+
+    def strange(self, order: OrderRecord, extra: Iterable[str]) -> str | None:
+        """Why tests beside those of the order cannot be named in the exchange's words; None where they can."""
+        lacking = [quoted(item) for item in extra if self._nomenclature_code(order, item) is None]
+        if not lacking:
+            return None
+        where = "the catalogue" if self.catalogues() else "any catalogue that can be read now"
+        return f"name {several(lacking)}, neither of the order nor in {where}"
+
+    def _nomenclature_code(self, order: OrderRecord, item: str) -> str | None:
+        catalogue = self.catalogues()
+        return catalogue.nomenclature_code(order.contract or "", item) if catalogue else None
 
     def plan(
         self,
@@ -117,7 +131,7 @@ class Planning:
             covered=coverage.lines,
             specimens=_specimens(order),
             document_urls=urls,
-            item_codes=_item_codes(order),
+            item_codes=self._item_codes(order, coverage.extra),
             order_document_code=self.settings.order_document_code,
             send_interpretation=self.settings.send_interpretation,
             send_notes=self.settings.send_notes,
@@ -126,6 +140,12 @@ class Planning:
         return plan_uploads(
             translated(message, tables), context, previous=previous, named_by=message, translate=lambda code: _code(tables, code)
         )
+
+    def _item_codes(self, order: OrderRecord, extra: Iterable[str]) -> dict[str, str]:
+        """What a report may call a test → its nomenclature code: as the order went to the laboratory, and of tests beside it."""
+        lines = exact_json.loads(order.lab_order)["lines"] if order.lab_order else ()
+        own = {code: line["item"] for line in lines for code in (line["item"], line.get("lab_code")) if code}
+        return own | {item: code for item in extra if (code := self._nomenclature_code(order, item))}
 
 
 def _code(tables: Tables, local: Coding) -> CodeableConcept:
@@ -148,11 +168,3 @@ def _specimens(order: OrderRecord) -> tuple[UploadSpecimen, ...]:
         )
         for specimen in exact_json.loads(order.lab_order).get("specimens", ())
     )
-
-
-def _item_codes(order: OrderRecord) -> dict[str, str]:
-    """Laboratory code → nomenclature code, as the order went to the laboratory."""
-    if order.lab_order is None:
-        return {}
-    lines = exact_json.loads(order.lab_order)["lines"]
-    return {line["lab_code"]: line["item"] for line in lines if line.get("lab_code")}

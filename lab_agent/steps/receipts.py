@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
-from lab_agent import exact_json
 from lab_agent.codec import load_kept
 from lab_agent.domain import effects
 from lab_agent.domain.ids import LineKey, OrderKey
@@ -20,6 +18,7 @@ from lab_agent.domain.quoting import quoted
 from lab_agent.domain.results import LabReceipt
 from lab_agent.ports.lis import Receipt
 from lab_agent.ports.store import UnitOfWork
+from lab_agent.steps.order_names import names_of
 
 
 class UnknownNumber(LookupError):
@@ -31,7 +30,7 @@ def receive(uow: UnitOfWork, key: OrderKey, receipt: Receipt) -> None:
     order = uow.orders.take(key)
     if receipt.accession:
         uow.orders.save(replace(order, accession=receipt.accession))
-    tubes = _lines_of_tubes(order)
+    tubes = names_of(order).tubes
     by_tube = {line: number for code, number in receipt.tube_accessions.items() for line in tubes.get(code, ())}
     _number(uow, key, by_tube, receipt.line_accessions)
 
@@ -52,17 +51,16 @@ def waiting_for(uow: UnitOfWork, numbers: Collection[str | None]) -> tuple[tuple
 
 def receive_later(uow: UnitOfWork, order: OrderRecord, receipt: LabReceipt) -> None:
     """Write the numbers of a receipt that came by itself. Raises `UnknownNumber`, and nothing was written then."""
-    tubes, items = _lines_of_tubes(order), _lines_of_items(order)
+    known = names_of(order)
     keys = {str(line.key): (line.key,) for line in uow.orders.lines(order.key)}
     by_line: dict[LineKey, str] = {}
     by_tube: dict[LineKey, str] = {}
     for each in receipt.accessions:
-        numbers, names, name = (
-            (by_tube, tubes, each.barcode) if each.barcode else (by_line, {**items, **keys}, each.line or each.item)
-        )
-        if name not in names:
-            raise UnknownNumber(f"{quoted(name or '')} is no line, item or tube of this order")
-        numbers.update(dict.fromkeys(names[name], each.number))
+        numbers, places = (by_tube, known.tubes) if each.barcode else (by_line, {**known.codes, **keys})
+        name = each.barcode or each.line or each.item or ""
+        if name not in places:
+            raise UnknownNumber(f"{quoted(name)} is no line, item or tube of this order")
+        numbers.update(dict.fromkeys(places[name], each.number))
     if receipt.accession:
         uow.orders.save(replace(order, accession=receipt.accession))
     _number(uow, order.key, by_tube, by_line)
@@ -73,27 +71,3 @@ def _number(uow: UnitOfWork, key: OrderKey, by_tube: Mapping[LineKey, str], by_l
         number = by_line.get(line.key) or line.accession or by_tube.get(line.key)
         if number != line.accession:
             uow.orders.save_line(replace(line, accession=number))
-
-
-def _lines_of_tubes(order: OrderRecord) -> dict[str, tuple[LineKey, ...]]:
-    tree = _tree(order)
-    found: dict[str, tuple[LineKey, ...]] = {}
-    for specimen in tree.get("specimens", ()):
-        served = tuple(LineKey(line["key"]) for line in tree["lines"] if specimen["id"] in line.get("specimens", ()))
-        for container in specimen.get("containers", ()):
-            for code in {container.get("barcode"), container.get("second_barcode")} - {None}:
-                found[code] = tuple(dict.fromkeys((*found.get(code, ()), *served)))
-    return found
-
-
-def _lines_of_items(order: OrderRecord) -> dict[str, tuple[LineKey, ...]]:
-    found: dict[str, tuple[LineKey, ...]] = {}
-    for line in _tree(order).get("lines", ()):
-        for code in {line["item"], line.get("lab_code")} - {None}:
-            found[code] = (*found.get(code, ()), LineKey(line["key"]))
-    return found
-
-
-def _tree(order: OrderRecord) -> dict[str, Any]:
-    tree: dict[str, Any] = exact_json.loads(order.lab_order) if order.lab_order else {}
-    return tree

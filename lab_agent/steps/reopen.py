@@ -11,7 +11,7 @@ from lab_agent.domain.journal import EffectKind, Event
 from lab_agent.domain.lifecycle import LineState, ReportState
 from lab_agent.domain.results import LabReceipt
 from lab_agent.ports.store import UnitOfWork
-from lab_agent.steps.match import codes_of
+from lab_agent.steps.order_names import names_of
 
 
 def reopen_lines(uow: UnitOfWork, order: OrderKey, now: datetime) -> None:
@@ -27,10 +27,10 @@ def reopen_lines(uow: UnitOfWork, order: OrderKey, now: datetime) -> None:
 
 def _coming(uow: UnitOfWork, order: OrderKey) -> frozenset[LineKey]:
     """Lines that reports on their way will complete; each of these has an open delivery."""
-    lines, codes = uow.orders.lines(order), codes_of(uow.orders.take(order))
+    lines, names = uow.orders.lines(order), names_of(uow.orders.take(order))
     deliveries = (each for each in uow.effects.of_order(order) if each.kind is EffectKind.DELIVER)
     reports = (uow.reports.take(ReportKey(each.subject)) for each in deliveries)
     messages = (load_kept(report.body) for report in reports if report.state is ReportState.MATCHED)
     return frozenset(
-        key for message in messages if not isinstance(message, LabReceipt) for key in cover(message, lines, codes).completes
+        key for message in messages if not isinstance(message, LabReceipt) for key in cover(message, lines, names).completes
     )

@@ -13,21 +13,20 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from lab_agent.codec import dump_message, load_kept
-from lab_agent.domain.coverage import Codes
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.journal import Effect, EffectKind, Event, ReportRecord
-from lab_agent.domain.lifecycle import WAITING_REPORTS, EffectState, ReportState
-from lab_agent.domain.results import LabMessage, LabReceipt, LabReport
+from lab_agent.domain.lifecycle import ASKING_EFFECTS, WAITING_REPORTS, ReportState
 from lab_agent.errors import IllegalMoveError, StoreError
 from lab_agent.ports.store import Store, UnitOfWork
 from lab_agent.steps.clearing import is_fault
 from lab_agent.steps.follow import follow
 from lab_agent.steps.inbox import refused_alert
-from lab_agent.steps.match import Matcher, codes_of
+from lab_agent.steps.match import Matcher
+from lab_agent.steps.narrowing import about
 from lab_agent.steps.notes import said_why
+from lab_agent.steps.order_names import names_of
 from lab_agent.steps.reopen import reopen_lines
 
-WAITS_FOR_A_PERSON = frozenset({EffectState.PARKED, EffectState.REVIEW})
 _DISMISSED = "dismissed"
 _WHAT = {
     ReportState.UNMATCHED: "match: say which order it belongs to; or dismiss it with a note",
@@ -73,11 +72,10 @@ async def match_result(  # noqa: PLR0913 - what is decided, and who, when and wh
     """
 
     def change(uow: UnitOfWork, report: ReportRecord) -> ReportRecord:
-        codes = codes_of(uow.orders.take(order))
-        known = {str(line.key): [line.key] for line in uow.orders.lines(order)}
+        known = {str(line.key): (line.key,) for line in uow.orders.lines(order)}
         if strange := [line for line in lines if line not in known]:
             raise StoreError(f"order {order} has no line {strange[0]}")
-        named = _for_order(load_kept(report.body), order, lines, {**codes, **known})
+        named = about(load_kept(report.body), order, lines, {**names_of(uow.orders.take(order)).codes, **known})
         uow.reports.save(replace(report, body=dump_message(named), order=order))
         return matcher.match(uow, report.key, now)
 
@@ -178,33 +176,12 @@ def _unmapped(uow: UnitOfWork) -> list[ReportRecord]:
     return [report for report in uow.reports.waiting() if report.state is ReportState.UNMAPPED]
 
 
-def _for_order(message: LabMessage, order: OrderKey, lines: tuple[LineKey, ...], codes: Codes) -> LabMessage:
-    """The message as if it had named the order, and of its lines only these, if any are given; extra tests stay."""
-    if isinstance(message, LabReport):
-        narrowed = _only(message, lines, codes) if lines else replace(message, lines=())
-        return replace(narrowed, order=order, accession=None, barcode=None)
-    if isinstance(message, LabReceipt):
-        return replace(message, order=order, barcode=None)
-    return replace(message, order=order, accession=None, barcode=None)
-
-
-def _only(message: LabReport, lines: tuple[LineKey, ...], codes: Codes) -> LabReport:
-    """The report as far as it is about these lines: what it names, and what it completes."""
-    items = tuple(item for item in message.items if set(codes.get(item, ())) <= set(lines))
-    if message.completes is not None:
-        named = (key for name in message.completes for key in codes.get(name, ()))
-        completes: tuple[str, ...] | None = tuple(key for key in named if key in lines)
-    else:  # an item that is left out was a test of these lines all the same: what remains is no extra test alone
-        completes = lines if len(items) < len(message.items) else None
-    return replace(message, lines=lines, items=items, completes=completes)
-
-
 def _parked(uow: UnitOfWork, report: ReportRecord) -> list[Effect]:
     """Deliveries of a report that a person has to decide about. Raises `IllegalMoveError` while one is under way."""
     if report.state in WAITING_REPORTS or report.order is None:
         return []
     mine = [each for each in uow.effects.of_order(report.order) if each.kind is EffectKind.DELIVER and each.subject == report.key]
-    if not mine or any(each.state not in WAITS_FOR_A_PERSON for each in mine):
+    if not mine or any(each.state not in ASKING_EFFECTS for each in mine):
         raise IllegalMoveError(f"result {report.key} is {report.state.value}; only what waits for a person can be dismissed")
     return mine
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from lab_agent.domain.ids import OrderKey, ReportKey, ResourceId
 from lab_agent.domain.journal import HostedDocument, UploadRecord
 from lab_agent.domain.values import Identifier
 from lab_agent.errors import PermanentFailure, ServiceRefusal, SeveralMatches, StaleVersion, TemporaryFailure
-from lab_agent.fhir.stable import digest
+from lab_agent.fhir.stable import digest, status_and_hash
 from lab_agent.ports.exchange import Exchange, Json, Saved
 from lab_agent.ports.store import Store, UnitOfWork
 from lab_agent.steps.document_names import document_name
@@ -43,7 +44,7 @@ class Uploader:
         if known is not None and known.digest == digest(body):
             return known.resource_id
         if known is not None:
-            return await self._replace(resource_type, known.resource_id, identifier, body)
+            return await self._replace(resource_type, known.resource_id, identifier, body, known)
         there = await self._found(resource_type, identifier) if self.looking else None
         if there is None:
             await self.claim.begin()
@@ -106,14 +107,17 @@ class Uploader:
             raise SeveralMatches(text, status=412)
         return found[0] if found else None
 
-    async def _replace(self, resource_type: str, resource_id: str, identifier: Identifier, body: Json) -> str:
+    async def _replace(
+        self, resource_type: str, resource_id: str, identifier: Identifier, body: Json, known: UploadRecord | None = None
+    ) -> str:
+        doubtful = self.looking or (known is not None and not status_and_hash(known.digest)[1])
         for attempt in range(CONFLICTS):
             current = await self.exchange.read(resource_type, ResourceId(resource_id))
             body = still_final(current.body, body)
-            if (self.looking or attempt) and _carries(current.body, body):
+            if (doubtful or attempt) and _carries(current.body, body):
                 await self._remember(current, identifier, body)  # an earlier try did it, and its reply was lost
                 return current.id
-            await self.claim.begin()
+            await self.claim.begin(partial(_doubt, known))
             foreign = {name: value for name, value in current.body.items() if not _is_ours(name)}
             changed = {**foreign, **body, "id": current.id, "meta": current.body.get("meta", body.get("meta"))}
             try:
@@ -139,6 +143,13 @@ class Uploader:
             order=self.order,
             report=self.report,
         )
+
+
+def _doubt(known: UploadRecord | None, uow: UnitOfWork) -> None:
+    """Let nobody trust what is known of a resource from before a change whose outcome is not known yet: not of its content."""
+    if known is not None:
+        status, _ = status_and_hash(known.digest)
+        uow.uploads.put(replace(known, digest=f"{status}:"))
 
 
 @contextmanager

@@ -10,10 +10,10 @@ from sqlalchemy import Connection, Select, select, update
 
 from lab_agent.domain.ids import EffectId, OrderKey
 from lab_agent.domain.journal import Effect, EffectKind, NewEffect
-from lab_agent.domain.lifecycle import OPEN_EFFECTS, EffectState
+from lab_agent.domain.lifecycle import ASKING_EFFECTS, OPEN_EFFECTS, EffectState
 from lab_agent.store import claims
 from lab_agent.store.rows import among, insert_new, to_record, to_values
-from lab_agent.store.states import ASKING, CLAIMABLE
+from lab_agent.store.states import CLAIMABLE
 from lab_agent.store.tables import effects
 
 
@@ -56,7 +56,7 @@ class SqlEffects:
 
     def asking(self) -> tuple[Effect, ...]:
         """Effects that wait for a person (parked, or to be reviewed), oldest first."""
-        return self._read(select(effects).where(among(effects.c.state, ASKING)).order_by(effects.c.id))
+        return self._read(select(effects).where(among(effects.c.state, ASKING_EFFECTS)).order_by(effects.c.id))
 
     def wake(self, kind: EffectKind, *, now: datetime) -> int:
         """Make waiting effects of a kind (due, or to be looked at, in the future) due now; their number."""

@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 from lab_agent import exact_json
 from lab_agent.domain.ids import EffectId, OrderKey
 from lab_agent.domain.journal import Effect, EffectKind, NewEffect
-from lab_agent.domain.lifecycle import LANE_BLOCKING, OPEN_EFFECTS, EffectState
+from lab_agent.domain.lifecycle import ASKING_EFFECTS, LANE_BLOCKING, OPEN_EFFECTS, EffectState
 from lab_agent.errors import LeaseLostError
 from lab_agent.store.memory_shelf import Shelf
-from lab_agent.store.states import ASKING, CLAIMABLE
+from lab_agent.store.states import CLAIMABLE
 
 
 class MemoryEffects:
@@ -81,7 +81,7 @@ class MemoryEffects:
 
     def asking(self) -> tuple[Effect, ...]:
         """Effects that wait for a person (parked, or to be reviewed), oldest first."""
-        return tuple(effect for effect in self._shelf.effects.values() if effect.state in ASKING)
+        return tuple(effect for effect in self._shelf.effects.values() if effect.state in ASKING_EFFECTS)
 
     def wake(self, kind: EffectKind, *, now: datetime) -> int:
         """Make waiting effects of a kind (due, or to be looked at, in the future) due now; their number."""

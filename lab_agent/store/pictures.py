@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Select, String, Table, cast, f
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.journal import Alert, Effect, Event, LabelUse, LineRecord, OrderRecord
 from lab_agent.domain.lifecycle import (
+    ASKING_EFFECTS,
     ENDED_LINES,
     OPEN_EFFECTS,
     WAITING_REPORTS,
@@ -30,7 +31,7 @@ from lab_agent.ports.views import (
 )
 from lab_agent.store.report_pictures import report_summaries
 from lab_agent.store.rows import among, to_record
-from lab_agent.store.states import ASKING, CLAIMABLE
+from lab_agent.store.states import CLAIMABLE
 from lab_agent.store.tables import alerts, effects, events, labels, lines, notes, orders, reports
 
 _LATE = frozenset({OrderState.FETCHED, OrderState.HANDED_OVER, OrderState.REPORTED})
@@ -130,7 +131,7 @@ def summaries() -> Select[Any]:
     its_lines = select(func.count()).select_from(lines).where(lines.c.order_key == orders.c.key)
     its_effects = select(func.count()).select_from(effects).where(effects.c.order_key == orders.c.key)
     its_reports = select(func.count()).select_from(reports).where(reports.c.order_key == orders.c.key)
-    asking = its_effects.where(among(effects.c.state, ASKING)).scalar_subquery()
+    asking = its_effects.where(among(effects.c.state, ASKING_EFFECTS)).scalar_subquery()
     waiting = its_reports.where(among(reports.c.state, WAITING_REPORTS)).scalar_subquery()
     return select(
         *columns,
@@ -164,7 +165,7 @@ def troubles() -> Any:
         effects.c.reason,
         effects.c.changed_at,
         effects.c.attempts,
-    ).where(among(effects.c.state, ASKING))
+    ).where(among(effects.c.state, ASKING_EFFECTS))
     waiting = select(
         literal(Sort.REPORT.value),
         reports.c.key,

@@ -16,7 +16,5 @@ CLAIMABLE = frozenset({EffectState.DUE, EffectState.UNKNOWN})
 """Effects that an owner can be found for."""
 IN_FLIGHT = frozenset({EffectState.IN_FLIGHT})
 """Effects that may lapse."""
-ASKING = frozenset({EffectState.PARKED, EffectState.REVIEW})
-"""Effects that wait for a person."""
 FINISHED_REPORTS = frozenset({ReportState.DELIVERED, ReportState.SUPERSEDED, ReportState.DISMISSED})
 """States of a report that need nothing more of its documents."""

@@ -17,10 +17,18 @@ from sqlalchemy.types import Boolean, TypeEngine
 from sqlmodel import Field, SQLModel
 
 from lab_agent.domain.journal import EffectKind
-from lab_agent.domain.lifecycle import LANE_BLOCKING, WAITING_REPORTS, EffectState, LineState, OrderState, ReportState
+from lab_agent.domain.lifecycle import (
+    ASKING_EFFECTS,
+    LANE_BLOCKING,
+    WAITING_REPORTS,
+    EffectState,
+    LineState,
+    OrderState,
+    ReportState,
+)
 from lab_agent.domain.values import Identifier
 from lab_agent.ports.store import Role
-from lab_agent.store.states import ASKING, CLAIMABLE, IN_FLIGHT
+from lab_agent.store.states import CLAIMABLE, IN_FLIGHT
 from lab_agent.store.types import (
     Binary,
     DecimalText,
@@ -148,7 +156,7 @@ class EffectRow(Row, table=True):
         _some("ix_effects_claimable", f"state IN ({words(CLAIMABLE)})", "due_at", "id"),
         _some("ix_effects_lane", f"state IN ({words(LANE_BLOCKING)})", "lane", "id"),
         _some("ix_effects_leased", f"state IN ({words(IN_FLIGHT)})", "lease_until"),
-        _some("ix_effects_asking", f"state IN ({words(ASKING)})", "changed_at"),
+        _some("ix_effects_asking", f"state IN ({words(ASKING_EFFECTS)})", "changed_at"),
         Index("ix_effects_order_key_id", "order_key", "id"),
         Index("ix_effects_kind_state_id", "kind", "state", "id"),
         {"sqlite_autoincrement": True},

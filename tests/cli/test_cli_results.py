@@ -64,7 +64,7 @@ def arrive(lab: Any, name: str, code: str, order: str = ORDER) -> ReportKey:
     asyncio.run(StoreInbox(Once(), Clock(), "folder", lambda: None).accept(name, report))  # type: ignore[arg-type]
     settings = load_settings(lab.config)
     key = report_key("folder", name)
-    lab.write(lambda uow: bootstrap.matcher(settings, MappingShelf(settings.results.mappings)).match(uow, key, NOW))
+    lab.write(lambda uow: bootstrap.matcher(settings, MappingShelf(settings.results.mappings), lambda: None).match(uow, key, NOW))
     return key
 
 

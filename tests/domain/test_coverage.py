@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from lab_agent.domain.coverage import cover
+from lab_agent.domain.coverage import Names, cover
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId
 from lab_agent.domain.journal import LineRecord, ReportRecord
 from lab_agent.domain.lifecycle import LineState
-from lab_agent.domain.results import LabRefusal, LabReport, NotPerformed, ReportStatus
+from lab_agent.domain.results import Document, LabRefusal, LabReport, NotPerformed, ReportStatus
 from lab_agent.domain.versions import is_older
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
-CODES = {"001": [LineKey("L1")], "002": [LineKey("L2")], "HB": [LineKey("L1")], "003": [LineKey("L3")]}
+CODES = Names({"001": [LineKey("L1")], "002": [LineKey("L2")], "HB": [LineKey("L1")], "003": [LineKey("L3")]})
 
 
 def lines(third: LineState = LineState.REFUSED) -> list[LineRecord]:
@@ -53,9 +54,32 @@ def test_the_lis_may_say_what_a_report_completes() -> None:
 
 
 def test_a_line_not_performed_is_not_completed() -> None:
-    found = cover(report(not_performed=(NotPerformed(item="002", reason="clotted"),)), lines(), CODES)
+    absent = (NotPerformed(item="002", reason="clotted"),)
+    found = cover(report(not_performed=absent, documents=(Document(url="https://lab.example/1"),)), lines(), CODES)
     assert found.completes == ("L1",)
     assert found.not_performed == {"L2": "clotted"}
+    alone = cover(report(not_performed=absent), lines(), CODES)
+    assert (alone.lines, alone.completes, alone.not_performed) == (("L1", "L2"), (), {"L2": "clotted"})
+
+
+def test_a_tube_or_a_number_of_a_line_names_its_lines_and_any_other_name_wins() -> None:
+    known = replace(CODES, tubes={"T1": [LineKey("L1")], "T2": [LineKey("L1"), LineKey("L2")]}, accession="A-1")
+    numbered = [replace(line, accession="A-1-2" if line.key == "L2" else None) for line in lines()]
+    expected = {
+        ("T1", None): ("L1",),
+        ("T2", None): ("L1", "L2"),
+        ("T9", None): ("L1", "L2"),
+        (None, "A-1"): ("L1", "L2"),
+        (None, "A-1-2"): ("L2",),
+        (None, "A-9"): ("L1", "L2"),
+        ("T2", "A-1-2"): ("L2",),
+        ("T1", "A-1"): ("L1",),
+    }
+    for (barcode, accession), covered in expected.items():
+        assert cover(report(barcode=barcode, accession=accession), numbered, known).lines == covered
+    assert cover(report(barcode="T1", items=("002",)), numbered, known).completes == ("L2",)
+    refusal = LabRefusal(barcode="T1", not_performed=(NotPerformed(reason="haemolysed"),))
+    assert cover(refusal, numbered, known).not_performed == {"L1": "haemolysed"}
 
 
 def test_a_refusal_without_names_is_about_the_whole_order() -> None:

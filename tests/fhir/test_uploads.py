@@ -241,12 +241,18 @@ def test_an_order_wide_document_names_every_line(context: UploadContext) -> None
     assert plan_uploads(REPORT, replace(whole, order_document_code="900.1")).report.body["code"] == plan.report.body["code"]
 
 
-@pytest.mark.parametrize(
-    ("items", "lines", "code"),
-    [((), (), "001.001"), (("004.001",), (), "004.001"), (("INR",), (), "004.001"), (("009.009",), ("L1",), "009.009")],
-)
+STATED: list[tuple[tuple[str, ...], tuple[str, ...], str]] = [
+    ((), (), "001.001"),
+    (("004.001",), (), "004.001"),
+    (("INR",), (), "004.001"),
+    (("X9",), ("L1",), "009.009"),
+    (("X",), ("L1",), "001.001"),
+]
+
+
+@pytest.mark.parametrize(("items", "lines", "code"), STATED)
 def test_the_report_states_its_test(context: UploadContext, items: Any, lines: Any, code: str) -> None:
-    whole = replace(context, covered=(LineKey("L1"), LineKey("L2")), item_codes={"INR": "004.001"})
+    whole = replace(context, covered=(LineKey("L1"), LineKey("L2")), item_codes={"INR": "004.001", "X9": "009.009"})
     body = plan_uploads(replace(REPORT, items=items, lines=lines), whole).report.body
     assert body["code"]["coding"][0]["code"] == code
 

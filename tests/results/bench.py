@@ -7,11 +7,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import httpx
 
 from lab_agent import bootstrap, exact_json
+from lab_agent.catalogue.load import load
 from lab_agent.documents.room import DocumentRoom
 from lab_agent.domain.ids import LineKey, OrderKey, ResourceId, report_key
 from lab_agent.domain.journal import Effect, EffectKind, LabelUse, LineRecord, OrderRecord, ReportRecord
@@ -23,11 +25,13 @@ from lab_agent.exchange.client import ExchangeClient, http_options
 from lab_agent.exchange.tokens import Authenticator
 from lab_agent.http import HttpClient
 from lab_agent.mapping_tables import MappingShelf
+from lab_agent.rules.catalogue_view import CatalogueView
 from lab_agent.settings.root import Settings
 from lab_agent.steps.adapters import NoAdapters
 from lab_agent.steps.deliver import Deliver
 from lab_agent.steps.handover import CancelInLis
 from lab_agent.steps.inbox import StoreInbox
+from lab_agent.steps.judging import CatalogueSource
 from lab_agent.steps.late_lines import LateLines
 from lab_agent.steps.match import Match
 from lab_agent.steps.tasks import TaskUpdates
@@ -54,6 +58,7 @@ ORDER = OrderKey("RORDER")
 NOW = datetime(2026, 3, 3, 10, tzinfo=UTC)
 ITEMS = ("001.001", "004.001", "005.001")
 LOINC = "http://loinc.org"
+_SAMPLE = CatalogueView.of(load(Path(__file__).parents[2] / "config" / "catalogue"))
 
 
 class Clock:
@@ -74,13 +79,14 @@ class Bench:
     exchange: ExchangeClient
     clock: Clock
     mappings: MappingShelf
+    catalogue: CatalogueSource = field(default=lambda: _SAMPLE)
     number: int = 0
     _engine: Engine | None = field(default=None)
 
     @property
     def engine(self) -> Engine:
         if self._engine is None:
-            planning = bootstrap.planning(self.settings, self.mappings)
+            planning = bootstrap.planning(self.settings, self.mappings, self.catalogue)
             host = self.settings.api.public_url if self.settings.results.documents == "host" else None
             late_lines = LateLines(self.exchange, self.store, self.clock, self.settings.exchange.base_url)
             made: list[Any] = [
@@ -104,7 +110,7 @@ class Bench:
 
     @property
     def matcher(self) -> Any:
-        return bootstrap.matcher(self.settings, self.mappings)
+        return bootstrap.matcher(self.settings, self.mappings, self.catalogue)
 
     def line(self, number: int) -> LineKey:
         return LineKey(f"L{number}")

@@ -7,10 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from lab_agent.domain.ids import EffectId
 from lab_agent.domain.lifecycle import LineState, OrderState, ReportState
 from lab_agent.domain.results import LabRefusal, NotPerformed, ObservationStatus, ReportStatus
-from lab_agent.steps.desk import retry_effect
+from lab_agent.steps import result_desk as desk
 from lab_sandbox.faults.rule import FaultRule
 from tests.results.bench import NOW, ORDER, Bench, hb, report
 
@@ -106,14 +105,31 @@ async def test_a_value_that_our_journal_forgot_is_amended_all_the_same(bench: Be
     assert [each["status"] for each in await bench.versions("Observation", "RORDER.rep.hb")] == ["final", "amended"]
 
 
-async def test_several_reports_for_one_line_and_an_extra_test_on_it(bench: Bench) -> None:
-    extra = report(report_id="extra", lines=("L0",), items=("099.001",))
+@pytest.mark.parametrize("item", ["002.001", "GLU"])
+async def test_several_reports_for_one_line_and_an_extra_test_on_it(bench: Bench, item: str) -> None:
+    extra = report(report_id="extra", lines=("L0",), items=(item,))
     assert (await bench.send(extra)).state is ReportState.DELIVERED
     assert (await bench.tasks()).lines[bench.placed.lines[0].procedure_request] == "requested"
     assert (await bench.send(report(lines=("L0",)))).state is ReportState.DELIVERED
     assert (await bench.tasks()).lines[bench.placed.lines[0].procedure_request] == "completed"
     codes = {found.resource["code"]["coding"][0]["code"] for found in await bench.seen()}
-    assert codes == {"099.001", "001.001"}
+    assert codes == {"002.001", "001.001"}
+
+
+@pytest.mark.parametrize(
+    ("catalogue", "where"), [(True, "nor in the catalogue"), (False, "nor in any catalogue that can be read")]
+)
+async def test_an_extra_test_that_nobody_knows_is_asked_about_and_released_under_its_line(
+    bench: Bench, catalogue: bool, where: str
+) -> None:
+    if not catalogue:
+        bench.catalogue = lambda: None
+    held = await bench.send(report(lines=("L0",), items=("X-1",)))
+    assert (held.state, where in (held.reason or "")) == (ReportState.HELD, True)
+    await desk.release_result(bench.store, bench.matcher, held.key, by="ann", note="asked", now=bench.clock.now())
+    await bench.work()
+    (found,) = await bench.seen()
+    assert found.resource["code"]["coding"][0]["code"] == "001.001"
 
 
 async def test_lines_not_performed_say_why(bench: Bench) -> None:
@@ -146,16 +162,19 @@ async def test_one_bad_report_does_not_stop_the_next_of_its_order(bench: Bench) 
     assert (await bench.send(report(report_id="good", lines=("L1",)))).state is ReportState.DELIVERED
 
 
-async def test_an_older_version_retried_by_a_person_is_superseded(bench: Bench) -> None:
+async def test_an_older_version_that_was_parked_is_superseded_and_holds_up_nothing(bench: Bench) -> None:
     bench.faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=1))
     first = await bench.send(report(hb("1"), version=1))
     assert first.state is ReportState.MATCHED
     await bench.send(report(hb("2"), version=2))
-    (parked,) = [each for each in await bench.effects() if each.subject == first.key]
-    await retry_effect(bench.store, EffectId(parked.id), by="ann", now=bench.clock.now())
-    await bench.work()
     assert (await bench.kept("m1")).state is ReportState.SUPERSEDED
-    assert (await bench.versions("Observation", "RORDER.rep.hb"))[-1]["valueQuantity"]["value"] == 2
+    assert await bench.effects() == ()
+    assert (await bench.order()).state is OrderState.CLOSED
+    assert (await bench.tasks()).order == "completed"
+    assert [each["valueQuantity"]["value"] for each in await bench.versions("Observation", "RORDER.rep.hb")] == [1, 2]
+    assert bench.told("superseded") == [
+        f"result {first.key}, which waited for a person, is superseded: a newer version was delivered"
+    ]
 
 
 async def test_a_report_for_a_closed_order_about_lines_that_completed_is_delivered(bench: Bench) -> None:

@@ -15,14 +15,14 @@ import pytest
 from pypdf import PdfReader
 
 from lab_agent import bootstrap
-from lab_agent.domain.ids import EffectId, OrderKey, ReportKey
+from lab_agent.domain.ids import EffectId, LineKey, OrderKey, ReportKey
 from lab_agent.domain.lifecycle import OrderState, ReportState
-from lab_agent.domain.results import Document, ObservationStatus, ReportStatus
+from lab_agent.domain.results import Document, LabMessage, LabRefusal, NotPerformed, ObservationStatus, ReportStatus
 from lab_agent.domain.values import Coding, Quantity
 from lab_agent.errors import IllegalMoveError, InputError, StoreError
 from lab_agent.mapping_tables import MappingShelf
 from lab_agent.steps import result_desk as desk
-from lab_agent.steps.desk import dismiss_effect, mark_effect_done, retry_effect
+from lab_agent.steps.desk import dismiss_effect, mark_effect_done
 from lab_agent.steps.inbox import StoreInbox
 from lab_sandbox.faults.rule import FaultRule
 from tests.results.bench import ORDER, Bench, hb, open_bench, report
@@ -122,7 +122,9 @@ async def test_a_table_that_changed_between_match_and_delivery_holds_the_report(
     held = await mapped.kept("m2")
     assert held.state is ReportState.UNMAPPED
     shutil.copy(SHIPPED / "codes.csv", folder)
-    fresh = bootstrap.matcher(mapped.settings, MappingShelf(folder))  # another process released it: ours reads the tables again
+    fresh = bootstrap.matcher(
+        mapped.settings, MappingShelf(folder), mapped.catalogue
+    )  # another process released it: ours reads the tables again
     await desk.release_mapped(mapped.store, fresh, by="ann", now=mapped.clock.now())
     await mapped.work()
     assert (await mapped.kept("m2")).state is ReportState.DELIVERED
@@ -229,13 +231,10 @@ async def test_an_order_ends_when_the_last_thing_in_its_way_is_dismissed(bench: 
 
 async def test_a_version_that_is_overtaken_lets_its_lines_wait_again(bench: Bench) -> None:
     bench.faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=1))
-    first = await bench.send(report(version=1, lines=("L0",)))
+    await bench.send(report(version=1, lines=("L0",)))
     back = report(hb("1", status=ObservationStatus.PRELIMINARY), version=2, lines=("L0",), status=ReportStatus.PARTIAL)
     held = await bench.send(back)
     await desk.release_result(bench.store, bench.matcher, held.key, by="ann", note="it is", now=bench.clock.now())
-    await bench.work()
-    (parked,) = [each for each in await bench.effects() if each.subject == first.key]
-    await retry_effect(bench.store, EffectId(parked.id), by="ann", now=bench.clock.now())
     await bench.work()
     assert (await bench.kept("m1")).state is ReportState.SUPERSEDED
     assert await states(bench) == ["accepted"] * 3
@@ -332,3 +331,25 @@ async def test_messages_that_nobody_understood_are_counted_until_somebody_looks(
     assert await desk.refused_seen(bench.store, "lis", now=bench.clock.now(), number=3)
     assert await desk.refused(bench.store, ["lis"]) == {}
     assert not await desk.refused_seen(bench.store, "lis", now=bench.clock.now())
+
+
+async def matched(bench: Bench, message: LabMessage, *lines: str) -> desk.Decided:
+    held = await bench.send(message)
+    assert held.state is ReportState.UNMATCHED
+    keys = tuple(map(LineKey, lines))
+    who: dict[str, Any] = {"by": "ann", "note": "read", "now": bench.clock.now()}
+    decided = await desk.match_result(bench.store, bench.matcher, held.key, ORDER, lines=keys, **who)
+    await bench.work()
+    return decided
+
+
+async def test_a_refusal_matched_to_one_line_cancels_that_line(bench: Bench) -> None:
+    await matched(bench, LabRefusal(order="RNOBODY", not_performed=(NotPerformed(reason="broken"),)), "L1")
+    assert await bench.line_states() == ["accepted", "cancelled", "accepted"]
+
+
+async def test_a_report_by_a_name_that_the_order_does_not_have_completes_the_line_that_a_person_names(bench: Bench) -> None:
+    await matched(bench, report(items=("HB-NEW",)), "L0")
+    assert await bench.line_states() == ["completed", "accepted", "accepted"]
+    (found,) = await bench.seen()
+    assert found.resource["code"]["coding"][0]["code"] == "001.001"

@@ -143,7 +143,7 @@ async def page(empty_database: Path, tmp_path: Path) -> AsyncIterator[Page]:
             AdapterShown(name="hl7", kind="mllp", loaded=False, reason="lis.hl7: no installed package offers an adapter mllp"),
         ],
         mode="normal",
-        matcher=partial(bootstrap.desk_matcher, make_settings()),
+        matcher=partial(bootstrap.desk_matcher, make_settings(), lambda: None),
         missing=lambda: missing,
         cannot_write=lambda: False,
     )

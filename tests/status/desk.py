@@ -27,7 +27,7 @@ HOSTILE = "<script>alert('x')</script>"
 def mapped(page: Any, folder: Path) -> Path:
     """Give the page mapping tables of its own; where they lie."""
     shutil.copytree(SHIPPED, folder)
-    page.house = replace(page.house, matcher=partial(bootstrap.desk_matcher, make_settings({"mappings": folder})))
+    page.house = replace(page.house, matcher=partial(bootstrap.desk_matcher, make_settings({"mappings": folder}), lambda: None))
     return folder
 
 

@@ -1,0 +1,65 @@
+"""A message as if it had named the order, and of its lines those alone, that a person says it is about. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from lab_agent.domain.coverage import only_refuses
+from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.results import LabMessage, LabReceipt, LabReport, NotPerformed
+
+Codes = Mapping[str, Sequence[LineKey]]
+"""What a message may call a line of the order (line keys, nomenclature codes, laboratory codes) → its lines."""
+
+
+def about(message: LabMessage, order: OrderKey, lines: tuple[LineKey, ...], codes: Codes) -> LabMessage:
+    """Give the message for this order, and for these of its lines alone, if any are given.
+
+    What a message says of other lines is left out; what nobody here can name is meant for those that the person names.
+    """
+    if isinstance(message, LabReceipt):
+        return replace(message, order=order, barcode=None)
+    message = replace(message, order=order, accession=None, barcode=None)
+    if isinstance(message, LabReport):
+        return _only(message, lines, codes) if lines else replace(message, lines=())
+    return replace(message, not_performed=_refused(message.not_performed, lines, codes)) if lines else message
+
+
+def _only(report: LabReport, lines: tuple[LineKey, ...], codes: Codes) -> LabReport:
+    if only_refuses(report):
+        return replace(report, lines=lines, items=(), completes=None, not_performed=_refused(report.not_performed, lines, codes))
+    items = tuple(_items(report, lines, codes))
+    if report.completes is not None:
+        named = (key for name in report.completes for key in codes.get(name, ()))
+        completes: tuple[str, ...] | None = tuple(key for key in named if key in lines)
+    else:  # an item that is left out was a test of these lines all the same: what remains is no extra test alone
+        completes = lines if len(items) < len(report.items) else None
+    absent = tuple(_absent(report.not_performed, lines, codes, unknown=()))
+    return replace(report, lines=lines, items=items, completes=completes, not_performed=absent)
+
+
+def _items(report: LabReport, lines: Collection[LineKey], codes: Codes) -> Iterator[str]:
+    """The items of these lines, and extra tests: what the order does not have, beside something that it has."""
+    has_own = bool(report.lines) or any(item in codes for item in report.items)
+    for item in report.items:
+        if set(codes[item]) <= set(lines) if item in codes else has_own:
+            yield item
+
+
+def _refused(entries: tuple[NotPerformed, ...], lines: tuple[LineKey, ...], codes: Codes) -> tuple[NotPerformed, ...]:
+    """What is said of these lines; where nothing is, the person says that the whole of it is."""
+    said = tuple(_absent(entries, lines, codes, unknown=lines))
+    return said or tuple(NotPerformed(line=line, reason=each.reason) for each in entries for line in lines)
+
+
+def _absent(
+    entries: tuple[NotPerformed, ...], lines: tuple[LineKey, ...], codes: Codes, *, unknown: tuple[LineKey, ...]
+) -> Iterator[NotPerformed]:
+    """What is said of these lines, each by its key; `unknown` are those that are meant by a name that nobody here knows."""
+    for entry in entries:
+        named = [name for name in (entry.line, entry.item) if name]
+        keys = [key for name in named for key in codes.get(name, unknown)] if named else [*lines]
+        for key in dict.fromkeys(keys):
+            if key in lines:
+                yield NotPerformed(line=key, reason=entry.reason)
