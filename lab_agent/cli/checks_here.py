@@ -1,4 +1,4 @@
-"""Checks of what is on this machine: keys, store, rules, what the API offers, adapters."""
+"""Checks of what is on this machine: keys, store, rules, what the API offers, mappings, the letterhead, adapters."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import asyncio
 from lab_agent import bootstrap
 from lab_agent.cli.checks import Line, Verdict, wrong
 from lab_agent.cli.checks_offer import Kept, check_offer, look
+from lab_agent.documents.room import DocumentRoom
 from lab_agent.errors import CryptoError, Failure, LabAgentError, Problem, SettingsError
 from lab_agent.mappings.load import MappingsError
 from lab_agent.mappings.load import load as load_mappings
@@ -26,6 +27,7 @@ async def check_here(settings: Settings, *, offline: bool) -> list[Line]:
     found += _rules(settings)
     found += await asyncio.to_thread(check_offer, settings, kept)
     found += await asyncio.to_thread(_mappings, settings)
+    found += await asyncio.to_thread(_printing, settings)
     return found + await _adapters(settings, offline=offline)
 
 
@@ -69,6 +71,14 @@ def _mappings(settings: Settings) -> list[Line]:
         return wrong("mappings", exc)
     rows = sum(len(table or ()) for table in (tables.codes, tables.units, tables.answers))
     return [Line("mappings", Verdict.OK, f"{folder}, {rows} rows")]
+
+
+def _printing(settings: Settings) -> list[Line]:
+    if not settings.results.print_reports:
+        return []
+    problems = DocumentRoom(settings.results).problems()
+    fine = Line("printed reports", Verdict.OK, "the letterhead can be printed")
+    return [Line("printed reports", Verdict.WRONG, f"{each.where}: {each.what}", each.mend) for each in problems] or [fine]
 
 
 def _rules(settings: Settings) -> list[Line]:

@@ -7,11 +7,9 @@ delivery finds its document instead of making another one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 from io import BytesIO
-from pathlib import Path
+from textwrap import wrap
 from typing import Any
 from xml.sax.saxutils import escape
 
@@ -19,40 +17,53 @@ from reportlab.lib import colors
 from reportlab.lib.pagesizes import A4
 from reportlab.lib.styles import ParagraphStyle
 from reportlab.lib.units import mm
-from reportlab.pdfbase import pdfmetrics
-from reportlab.pdfbase.ttfonts import TTFError, TTFont
+from reportlab.pdfbase.pdfmetrics import stringWidth
+from reportlab.pdfbase.ttfonts import TTFont
 from reportlab.platypus import Flowable, Image, Paragraph, SimpleDocTemplate, Spacer, Table, TableStyle
 
+from lab_agent.documents.letterhead import Letterhead, font_of, has_letters, logo_of
 from lab_agent.domain import value_words as words
 from lab_agent.domain.results import LabReport, ReportedObservation
-from lab_agent.errors import Problem, SettingsError
+from lab_agent.errors import SettingsError
+from lab_agent.ports.documents import PrintFault
 
-_DEJAVU = Path("/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf")
-_SHIPPED = "Vera.ttf"
 _MARGIN = 18 * mm
 _WIDTHS = (58 * mm, 46 * mm, 14 * mm, 56 * mm)
 _SMALL = 6.5
 _LOGO_HEIGHT = 16 * mm
-_ACCENT = colors.HexColor("#2c4a5e")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Letterhead:
-    """What stands at the head of the page: the laboratory's name, line by line, and a picture; and the font of it all."""
-
-    name: str = ""
-    logo: Path | None = None
-    font: Path | None = None
+_BLUE = "#2c4a5e"
+_ACCENT = colors.HexColor(_BLUE)
+_SIZE, _LEADING, _PADDING = 9, 12, 6
+_MOST_LINES = 12
+_LONGEST_NAME = 150
+_PIECE = 10_000
+"""Characters of a paragraph: the time that the printer takes for one grows with the square of its length."""
+_LINE = 60
+LONGEST_PRINT = 200_000
+"""Characters of a report that are printed, at most, some seventy pages; a line break counts for a line of 60."""
 
 
 def print_report(report: LabReport, heading: str, head: Letterhead, codes: Sequence[str] = ()) -> bytes | None:
-    """The PDF; None where the font lacks a letter of the report. Raises `SettingsError` for a font that cannot be read.
+    """The PDF; None where the font lacks a letter of the report. Raises `PrintFault` for whatever keeps it from being made.
 
     `codes` are the exchange's codes of the observations, in their order; each stands small below the laboratory's own name.
     """
-    font = _font(head.font)
+    try:
+        return _printed(report, heading, head, codes)
+    except SettingsError as exc:
+        raise PrintFault(f"The report cannot be printed: {exc.problems[0]}") from exc
+    except PrintFault:
+        raise
+    except Exception as exc:  # noqa: BLE001 - the printer's errors quote what they could not place, which nobody may log
+        raise PrintFault(f"The report cannot be printed: the printer ended with {type(exc).__name__}.") from None
+
+
+def _printed(report: LabReport, heading: str, head: Letterhead, codes: Sequence[str]) -> bytes | None:
+    font = font_of(head.font)
     written = "".join((heading, head.name, *codes, *_texts(report)))
-    if any(ord(sign) not in font.face.charToGlyph for sign in written if not sign.isspace()):
+    if (length := len(written) + _LINE * written.count("\n")) > LONGEST_PRINT:
+        raise PrintFault(f"The report cannot be printed: it is {length} characters long, more than {LONGEST_PRINT}.")
+    if not has_letters(font, written):
         return None
     page = BytesIO()
     template = SimpleDocTemplate(
@@ -68,12 +79,12 @@ def print_report(report: LabReport, heading: str, head: Letterhead, codes: Seque
 
 
 def _story(report: LabReport, heading: str, head: Letterhead, font: str, codes: Sequence[str]) -> Iterator[Flowable]:
-    plain = ParagraphStyle("plain", fontName=font, fontSize=9, leading=12)
+    plain = ParagraphStyle("plain", fontName=font, fontSize=_SIZE, leading=_LEADING)
     title = ParagraphStyle("title", parent=plain, fontSize=15, leading=20, textColor=_ACCENT)
     name = Paragraph("<br/>".join(map(escape, head.name.splitlines())), plain)
     logo: Any = ""
-    if head.logo is not None and head.logo.is_file():
-        logo = Image(str(head.logo), height=_LOGO_HEIGHT, width=3 * _LOGO_HEIGHT, kind="proportional", hAlign="RIGHT")
+    if content := logo_of(head.logo):
+        logo = Image(content, height=_LOGO_HEIGHT, width=3 * _LOGO_HEIGHT, kind="proportional", hAlign="RIGHT")
     yield Table([[name, logo]], colWidths=(sum(_WIDTHS) * 0.66, sum(_WIDTHS) * 0.34), style=_HEAD)
     yield Spacer(1, 6 * mm)
     yield Paragraph("Laboratory report", title)
@@ -84,11 +95,8 @@ def _story(report: LabReport, heading: str, head: Letterhead, font: str, codes: 
     small = codes or ("",) * len(report.observations)
     rows = [_row(one, code, plain) for one, code in zip(report.observations, small, strict=True)]
     yield Table([_HEADINGS, *rows], colWidths=_WIDTHS, repeatRows=1, style=_grid(font))
-    notes = [one for one in report.observations if one.note]
-    if notes:
-        yield Spacer(1, 4 * mm)
-    for one in notes:
-        yield Paragraph(f"{escape(words.name_of(one.code))}: {escape(one.note or '')}", plain)
+    for one in report.observations:
+        yield from _below(one, plain)
 
 
 _HEADINGS = ["Test", "Result", "Flag", "Reference"]
@@ -98,7 +106,7 @@ _HEAD = TableStyle([("VALIGN", (0, 0), (-1, -1), "TOP"), ("LINEBELOW", (0, 0), (
 def _grid(font: str) -> TableStyle:
     return TableStyle(
         [
-            ("FONT", (0, 0), (-1, -1), font, 9),
+            ("FONT", (0, 0), (-1, -1), font, _SIZE),
             ("TEXTCOLOR", (0, 0), (-1, 0), colors.white),
             ("BACKGROUND", (0, 0), (-1, 0), _ACCENT),
             ("LINEBELOW", (0, 1), (-1, -1), 0.3, colors.lightgrey),
@@ -108,11 +116,50 @@ def _grid(font: str) -> TableStyle:
 
 
 def _row(one: ReportedObservation, code: str, style: ParagraphStyle) -> list[Flowable]:
-    value = words.value_of(one) + (" (corrected)" if one.status.value == "amended" else "")
+    value, flags, ranges = ("see below" if long else text for _, text, long in _cells(one, style))
+    cells = (value + (" (corrected)" if one.status.value == "amended" else ""), flags, ranges)
     name = words.name_of(one.code)
-    cells = (value, " ".join(one.flags), words.normal(one.reference_ranges))
-    small = f'<br/><font size="{_SMALL}">{escape(code)}</font>' if code not in {"", name} else ""
-    return [Paragraph(escape(name) + small, style), *(Paragraph(escape(cell).replace("\n", "<br/>"), style) for cell in cells)]
+    small = f'<br/><font size="{_SMALL}">{escape(_short(code))}</font>' if code not in {"", name} else ""
+    named = Paragraph(escape(_short(name)) + small, style)
+    return [named, *(Paragraph(escape(cell).replace("\n", "<br/>"), style) for cell in cells)]
+
+
+def _cells(one: ReportedObservation, style: ParagraphStyle) -> Iterator[tuple[str, str, bool]]:
+    """The texts of an observation's row after its name: each with its heading, and whether it is too long for its cell."""
+    texts = (words.value_of(one), " ".join(one.flags), words.normal(one.reference_ranges))
+    for heading, text, width in zip(_HEADINGS[1:], texts, _WIDTHS[1:], strict=True):
+        yield heading, text, _is_long(text, width, style)
+
+
+def _is_long(text: str, width: float, style: ParagraphStyle) -> bool:
+    """Whether a text would make a long narrow column of its cell; even doubled by its breaks, what is not has room on a page."""
+    widths = (stringWidth(line, style.fontName, _SIZE) for line in text.split("\n"))
+    return sum(1 + int(each / (width - 2 * _PADDING)) for each in widths) > _MOST_LINES
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]} ..."
+
+
+def _below(one: ReportedObservation, style: ParagraphStyle) -> Iterator[Flowable]:
+    """What has no room in the table, over the whole width: long names, results and reference values; and notes."""
+    name = words.name_of(one.code)
+    long = [(heading, text) for heading, text, is_long in _cells(one, style) if is_long]
+    for heading, text in [("Test", name)] * (_short(name) != name) + long:
+        yield Spacer(1, 4 * mm)
+        head = escape(f"{_short(name)}: {heading.lower()}")
+        yield from _paragraphs(text, style, f'<font color="{_BLUE}">{head}</font><br/>')
+    if one.note:
+        yield Spacer(1, 2 * mm)
+        yield from _paragraphs(one.note, style, f"{escape(_short(name))}: ")
+
+
+def _paragraphs(text: str, style: ParagraphStyle, before: str) -> Iterator[Flowable]:
+    """A text of any length, with `before` (marked up already) at its beginning."""
+    for line in text.split("\n"):
+        for piece in wrap(line, _PIECE) or ("",):
+            yield Paragraph(before + escape(piece) or "&nbsp;", style)
+            before = ""
 
 
 def _texts(report: LabReport) -> Iterator[str]:
@@ -125,7 +172,7 @@ def _foot(font: TTFont, heading: str) -> Any:
     def draw(canvas: Any, template: Any) -> None:
         canvas.setFont(font.fontName, 8)
         canvas.setFillColor(colors.grey)
-        canvas.drawString(_MARGIN, 10 * mm, heading)
+        canvas.drawString(_MARGIN, 10 * mm, heading[:_LINE])
         canvas.drawRightString(A4[0] - _MARGIN, 10 * mm, f"page {template.page}")
 
     return draw
@@ -133,15 +180,3 @@ def _foot(font: TTFont, heading: str) -> Any:
 
 def _moment(moment: datetime) -> str:
     return moment.isoformat(" ", "minutes")
-
-
-@lru_cache(maxsize=4)
-def _font(path: Path | None) -> TTFont:
-    """Register a font once; what registers twice under one name would be the first all the same."""
-    chosen = path or (_DEJAVU if _DEJAVU.is_file() else None)
-    try:
-        font = TTFont(f"report-{chosen.stem if chosen else 'plain'}", str(chosen) if chosen else _SHIPPED)
-    except (TTFError, OSError) as exc:
-        raise SettingsError((Problem("results.print_font", "is no TrueType font that can be read", "name a .ttf file"),)) from exc
-    pdfmetrics.registerFont(font)
-    return font

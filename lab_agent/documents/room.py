@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lab_agent.documents.check import wrong_with
-from lab_agent.documents.printer import Letterhead, print_report
+from lab_agent.documents.letterhead import Letterhead, problems_of
+from lab_agent.documents.printer import print_report
 from lab_agent.domain.results import LabReport
+from lab_agent.errors import Problem
 from lab_agent.ports.documents import DocumentFault
 from lab_agent.settings.results import ResultsSettings
 
@@ -22,8 +24,12 @@ class DocumentRoom:
         return wrong_with(content, content_type, self._settings.max_document)
 
     def printed(self, report: LabReport, heading: str, codes: Sequence[str] = ()) -> bytes | None:
-        """A PDF of the observations; None where none is wanted, or a letter has no form in the font."""
-        if not self._settings.print_reports:
-            return None
-        head = Letterhead(name=self._settings.print_name, logo=self._settings.print_logo, font=self._settings.print_font)
-        return print_report(report, heading, head, codes)
+        """A PDF of the observations; None where none is wanted, or a letter has no form in the font. Raises `PrintFault`."""
+        return print_report(report, heading, self._head(), codes) if self._settings.print_reports else None
+
+    def problems(self) -> tuple[Problem, ...]:
+        """What keeps reports from being printed, by the names of the settings; nothing where none are wanted."""
+        return problems_of(self._head()) if self._settings.print_reports else ()
+
+    def _head(self) -> Letterhead:
+        return Letterhead(name=self._settings.print_name, logo=self._settings.print_logo, font=self._settings.print_font)

@@ -170,6 +170,21 @@ def test_a_broken_catalogue_names_sheet_and_row(cli, lab):
     assert "items.csv" in done.out
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_logo_that_is_no_picture_and_a_font_that_is_none_are_found_where_reports_are_printed(cli, lab, wanted):
+    (lab.folder / "logo.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>", encoding="utf-8")
+    (lab.folder / "font.ttf").write_bytes(b"no font")
+    keys = f'print_reports = {str(wanted).lower()}\nprint_logo = "{lab.folder}/logo.svg"\nprint_font = "{lab.folder}/font.ttf"\n'
+    edit(lab, "[api]", f"[results]\n{keys}[api]")
+    done = cli("check", "--offline")
+    assert done.code == wanted
+    assert ("results.print_logo: is no picture that can be read — name a PNG or JPEG file, or leave it out" in done.out) is wanted
+    assert ("results.print_font: is no TrueType font that can be read" in done.out) is wanted
+    if wanted:
+        edit(lab, keys, "print_reports = true\n")
+        assert "letterhead can be printed" in cli("check", "--offline").out
+
+
 def test_wrong_settings_are_lines_of_the_check(cli, lab):
     edit(lab, 'laboratory = "our-guid"', "")
     done = cli("check", "--json")

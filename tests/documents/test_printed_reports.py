@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pypdf import PdfReader
 
-from lab_agent.documents.printer import Letterhead, print_report
+from lab_agent.documents.letterhead import Letterhead
+from lab_agent.documents.printer import print_report
 from lab_agent.documents.room import DocumentRoom
 from lab_agent.domain.results import ReferenceRange, ReportedObservation
 from lab_agent.domain.values import Coding, Quantity
+from lab_agent.ports.documents import PrintFault
 from lab_agent.settings.results import ResultsSettings
 from tests.results.bench import hb, report
 
@@ -70,6 +76,136 @@ def test_letters_beyond_latin_need_a_font_that_has_them() -> None:
 def test_a_letter_without_a_form_makes_no_document() -> None:
     odd = report(replace(hb("1"), value_quantity=None, value_string="\U0001f9ea"))
     assert print_report(odd, "77", Letterhead()) is None
+
+
+SENTENCE = "The quick brown fox jumps over the lazy dog. "
+MANY_RANGES = tuple(ReferenceRange(text=f"age {n}: 1.2 to 3.4 mmol/L") for n in range(40))
+
+
+def said(**parts: Any) -> ReportedObservation:
+    return ReportedObservation(**{"id": "x", "code": Coding(code="718-7"), "value_string": "one", **parts})
+
+
+@pytest.mark.parametrize(
+    ("one", "pages", "last"),
+    [
+        (said(value_string=SENTENCE * 40), 1, "lazy dog."),
+        (said(value_string=SENTENCE * 400 + "the end"), 4, "the end"),
+        (said(value_string="W" * 2000 + "xyz"), 1, "Wxyz"),
+        (said(value_string="a\n\n" * 100 + "the end"), 4, "the end"),
+        (said(code=Coding(code="c", display="N" * 2000 + "xyz")), 1, "Nxyz"),
+        (said(code=Coding(code="c" * 5000)), 2, "c"),
+        (said(reference_ranges=MANY_RANGES), 1, "age 39: 1.2 to 3.4 mmol/L"),
+        (said(flags=("H",) * 500), 1, "H H"),
+        (said(note=SENTENCE * 400 + "the end"), 4, "the end"),
+        (said(value_string="<b>&amp;" * 500 + "xyz"), 2, ";xyz"),
+    ],
+    ids=["text", "long text", "one word", "many lines", "one word's name", "code", "ranges", "flags", "note", "marks"],
+)
+def test_what_is_too_long_for_its_cell_is_printed_whole_below_the_table(one: ReportedObservation, pages: int, last: str) -> None:
+    pdf = print_report(report(hb("1", id="a"), one, hb("2", id="b")), "77", Letterhead(name="Laboratory"), ("718-7",) * 3)
+    assert pdf is not None
+    found = [page.extract_text() for page in PdfReader(BytesIO(pdf)).pages]
+    assert len(found) in {pages, pages + 1}
+    assert last in found[-1]
+    text = "".join("".join(found).split())
+    longest = max((one.value_string or "", words_of(one.code), one.note or ""), key=len)
+    for word in longest.split()[-40:]:
+        assert word[-30:] in text
+
+
+def words_of(code: Coding) -> str:
+    return code.display or code.code
+
+
+PRINTABLE = st.text(st.characters(min_codepoint=32, max_codepoint=126) | st.sampled_from("\n\n W"), max_size=80)
+LONG = st.builds(lambda text, times: text * times, PRINTABLE, st.sampled_from([1, 2, 5, 20, 100]))
+
+
+@given(st.lists(st.tuples(LONG, LONG, LONG, LONG, st.lists(LONG, max_size=3)), min_size=1, max_size=6))
+@settings(deadline=None, max_examples=60)
+def test_whatever_its_texts_a_report_is_printed(rows: list[tuple[str, str, str, str, list[str]]]) -> None:
+    made = report(
+        *(
+            said(
+                id=str(index),
+                code=Coding(code=name or "c"),
+                value_string=value,
+                note=note,
+                flags=tuple(flags),
+                reference_ranges=(ReferenceRange(text=normal),),
+            )
+            for index, (name, value, note, normal, flags) in enumerate(rows)
+        )
+    )
+    assert print_report(made, "77", Letterhead(), [row[0] for row in rows]) is not None
+
+
+def test_a_report_without_end_is_a_fault_and_no_book() -> None:
+    for text in ("x" * 200_000, "\n" * 5_000 + "x"):
+        with pytest.raises(PrintFault, match="characters long, more than 200000"):
+            print_report(report(said(value_string=text)), "77", Letterhead())
+
+
+PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
+NO_PICTURE = "results.print_logo: is no picture that can be read"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", NO_PICTURE),
+        (b"", NO_PICTURE),
+        (PNG[:40], NO_PICTURE),
+        (b"\xff\xd8\xff\xe0 cut", NO_PICTURE),
+        (None, "results.print_logo: is not there"),
+    ],
+    ids=["svg", "empty", "cut png", "cut jpeg", "vanished"],
+)
+def test_a_logo_that_is_no_picture_is_a_fault_by_its_settings_name(tmp_path: Path, content: bytes | None, words: str) -> None:
+    logo = tmp_path / "logo"
+    if content is not None:
+        logo.write_bytes(content)
+    room = DocumentRoom(ResultsSettings(print_reports=True, print_logo=logo))
+    assert [f"{each.where}: {each.what}" for each in room.problems()] == [words]
+    with pytest.raises(PrintFault, match=words):
+        room.printed(report(), "77")
+
+
+def test_a_font_that_is_none_is_a_fault_by_its_settings_name(tmp_path: Path) -> None:
+    (tmp_path / "font.ttf").write_bytes(b"\0\1\0\0 no font")
+    for font in (tmp_path / "font.ttf", tmp_path / "gone.ttf", tmp_path):
+        room = DocumentRoom(ResultsSettings(print_reports=True, print_font=font))
+        assert [each.where for each in room.problems()] == ["results.print_font"]
+        with pytest.raises(PrintFault, match=r"results\.print_font: is no TrueType font"):
+            room.printed(report(), "77")
+
+
+def test_a_logo_stands_on_the_page_and_changes_nothing_from_time_to_time(tmp_path: Path) -> None:
+    (tmp_path / "logo.png").write_bytes(PNG)
+    room = DocumentRoom(ResultsSettings(print_reports=True, print_logo=tmp_path / "logo.png"))
+    assert room.problems() == ()
+    pdfs = {room.printed(report(), "77") for _ in range(2)}
+    assert len(pdfs) == 1
+    assert len(PdfReader(BytesIO(pdfs.pop() or b"")).pages[0].images) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("Laboratory \U0001f9ea", "has letters that the font lacks"), ("line\n" * 21, "more than 1000 characters or 20 lines")],
+)
+def test_a_name_that_cannot_head_a_page_is_found(name: str, words: str) -> None:
+    (problem,) = DocumentRoom(ResultsSettings(print_reports=True, print_name=name)).problems()
+    assert problem.where == "results.print_name"
+    assert words in problem.what
+    assert DocumentRoom(ResultsSettings(print_name=name)).problems() == ()
+
+
+def test_what_the_printer_could_not_place_is_not_quoted() -> None:
+    with pytest.raises(PrintFault, match="the printer ended with LayoutError") as caught:
+        print_report(report(said(value_string="secret")), "77", Letterhead(name="line\n" * 100))
+    assert caught.value.__cause__ is None
+    assert "secret" not in str(caught.value)
 
 
 def test_nothing_is_printed_unless_it_is_wanted() -> None:
