@@ -79,19 +79,24 @@ def _countable(items: list[Any], max_items: int, findings: Findings) -> bool:
 
 def _lines(items: list[Any], contract: Contract, findings: Findings) -> tuple[Line, ...]:
     nearby = _Nearby(contract)
-    lines = [line for position, raw in enumerate(items) if (line := _line(position, raw, nearby, findings))]
-    _refuse_doubled_guids(lines, findings)
+    guids: dict[int, str | None] = {}
+    lines: list[Line] = []
+    for position, raw in enumerate(items):
+        where = f"{_ITEMS}[{position}]"
+        if not isinstance(raw, Mapping):
+            findings.add(where, "is not an object", "send {id, specimen_code, guid, …}", "structure")
+            continue
+        guids[position] = findings.text(raw, "guid", f"{where}.guid")
+        if line := _line(position, raw, guids[position], nearby, findings):
+            lines.append(line)
+    _refuse_doubled_guids(guids, findings)
     _refuse_repeats(lines, findings)
     return tuple(lines)
 
 
-def _line(position: int, raw: Any, nearby: _Nearby, findings: Findings) -> Line | None:
+def _line(position: int, raw: Mapping[str, Any], guid: str | None, nearby: _Nearby, findings: Findings) -> Line | None:
     where = f"{_ITEMS}[{position}]"
-    if not isinstance(raw, Mapping):
-        findings.add(where, "is not an object", "send {id, specimen_code, guid, …}", "structure")
-        return None
     item_id = findings.text(raw, "id", f"{where}.id")
-    guid = findings.text(raw, "guid", f"{where}.guid")
     wish = _wish(raw, where, findings)
     if item_id is None:
         findings.add(f"{where}.id", "is missing", "name an id of the nomenclature", "required")
@@ -135,12 +140,13 @@ def _wish(raw: Mapping[str, Any], where: str, findings: Findings) -> Wish:
     return Wish(findings.codes(raw, "specimen_code", f"{where}.specimen_code"), site or variant, container)
 
 
-def _refuse_doubled_guids(lines: list[Line], findings: Findings) -> None:
+def _refuse_doubled_guids(guids: Mapping[int, str | None], findings: Findings) -> None:
+    """Also of a line that has another mistake: both are mended at once."""
     first: dict[str, int] = {}
-    for line in lines:
-        if line.guid is not None and (before := first.setdefault(line.guid.lower(), line.position)) != line.position:
+    for position, guid in guids.items():
+        if guid is not None and (before := first.setdefault(guid.lower(), position)) != position:
             what = f"is also the guid of {_ITEMS}[{before}]"
-            findings.add(f"{_ITEMS}[{line.position}].guid", what, "give each basket item a guid of its own", "duplicate")
+            findings.add(f"{_ITEMS}[{position}].guid", what, "give each basket item a guid of its own", "duplicate")
 
 
 def _refuse_repeats(lines: list[Line], findings: Findings) -> None:

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from lab_agent.catalogue.basket_problems import Findings
 from lab_agent.catalogue.items import Item, Requirement, SpecimenOption
 
+_Options = tuple[Requirement, ...]
+_Part = Callable[[SpecimenOption], tuple[str | None, str]]
+
 
 @dataclass(frozen=True, slots=True)
 class Wish:
@@ -21,7 +24,9 @@ class Wish:
 def choose(item: Item, wish: Wish, where: str, findings: Findings) -> tuple[Requirement, ...] | None:
     """Find the options that are meant; None, with the problem noted, if that cannot be said.
 
-    An item with one option needs no choice. A body site or container is looked at only where the options name one.
+    An item with one option needs no choice. A body site or container is looked at only where the options name one. What is given
+    narrows the choice together, so that a container that one option has alone determines its type and body site too; what is
+    left out is asked for only where it still makes a difference.
     """
     if not item.options:
         return _no_choice(item, wish, where, findings)
@@ -29,7 +34,7 @@ def choose(item: Item, wish: Wish, where: str, findings: Findings) -> tuple[Requ
         what = f"names {len(wish.specimen_codes)} types, and item {item.id!r} takes exactly one"
         findings.add(f"{where}.specimen_code", what, "send one basket item for each type", "value")
         return None
-    codes = wish.specimen_codes or tuple(sorted(item.option_types))
+    codes = wish.specimen_codes or _types_meant(item.options, wish)
     if not wish.specimen_codes and len(codes) > 1:
         what = f"is missing, and item {item.id!r} has a choice"
         findings.add(f"{where}.specimen_code", what, f"choose {_types(item.options)}", "required")
@@ -54,30 +59,44 @@ def _one(item: Item, code: str, wish: Wish, where: str, findings: Findings) -> R
         what = f"type {code[:50]!r} is not offered for item {item.id!r}{mandatory}"
         findings.add(f"{where}.specimen_code", what, f"choose {_types(item.options)}", "value")
         return None
-    for name, wanted, part in (
-        ("bodysite_code", wish.bodysite_code, _site),
-        ("container_type", wish.container_type, _container),
-    ):
+    for _, wanted, part in _wished(wish):
+        fitting = (_having(fitting, wanted, part) if wanted else ()) or fitting
+    for name, wanted, part in _wished(wish):
         narrowed = _narrow(fitting, wanted, part)
         if narrowed is None:
             said = "is missing" if wanted is None else f"{wanted[:50]!r} is not offered"
+            site = fitting[0].option.bodysite_code if part is _container else None
+            kind = f"type {code} at body site {site}" if site else f"type {code}"
             mend = f"choose {_names(fitting, part)}"
-            findings.add(
-                f"{where}.{name}", f"{said} for type {code} of item {item.id!r}", mend, "value" if wanted else "required"
-            )
+            findings.add(f"{where}.{name}", f"{said} for {kind} of item {item.id!r}", mend, "value" if wanted else "required")
             return None
         fitting = narrowed
     return fitting[0]
 
 
-def _narrow(
-    fitting: tuple[Requirement, ...], wanted: str | None, part: Callable[[SpecimenOption], tuple[str | None, str]]
-) -> tuple[Requirement, ...] | None:
+def _types_meant(options: _Options, wish: Wish) -> tuple[str, ...]:
+    """The types that body site and container leave; all of them where no option has what is given."""
+    fitting = options
+    for _, wanted, part in _wished(wish):
+        if wanted is not None and any(part(each.option)[0] for each in options):
+            fitting = _having(fitting, wanted, part)
+    return tuple(sorted({each.specimen_code for each in fitting or options}))
+
+
+def _narrow(fitting: _Options, wanted: str | None, part: _Part) -> _Options | None:
     """The options with the wanted code; None if none has it, or if nothing is wanted where there are several."""
     offered = {part(each.option)[0] for each in fitting}
     if offered == {None} or (wanted is None and len(offered) == 1):
         return fitting
-    return tuple(each for each in fitting if part(each.option)[0] == wanted) or None
+    return _having(fitting, wanted, part) or None
+
+
+def _wished(wish: Wish) -> tuple[tuple[str, str | None, _Part], ...]:
+    return ("bodysite_code", wish.bodysite_code, _site), ("container_type", wish.container_type, _container)
+
+
+def _having(options: _Options, wanted: str | None, part: _Part) -> _Options:
+    return tuple(each for each in options if part(each.option)[0] == wanted)
 
 
 def _site(option: SpecimenOption) -> tuple[str | None, str]:
@@ -92,7 +111,7 @@ def _types(options: Iterable[Requirement]) -> str:
     return _listed({each.specimen_code: each.option.specimen_name for each in options})
 
 
-def _names(options: Iterable[Requirement], part: Callable[[SpecimenOption], tuple[str | None, str]]) -> str:
+def _names(options: Iterable[Requirement], part: _Part) -> str:
     return _listed({code: name for each in options for code, name in [part(each.option)] if code is not None})
 
 

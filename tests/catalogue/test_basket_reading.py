@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from lab_agent.catalogue import basket
 from lab_agent.catalogue.basket import Basket
 from lab_agent.catalogue.basket_problems import BasketProblem
-from lab_agent.catalogue.items import Catalogue
+from lab_agent.catalogue.items import Catalogue, Container, Contract, Item, Requirement, SpecimenOption
+from lab_agent.catalogue.turnaround import Turnaround
 from lab_agent.errors import BasketError, UnknownContractError
 
 
@@ -75,6 +77,77 @@ def test_insignificant_fields_are_not_looked_at(sample: Catalogue) -> None:
     assert line.chosen
 
 
+def options(*offered: tuple[int, str | None, str | None]) -> Catalogue:
+    """A catalogue of one item with these options: type, body site, container."""
+    made = []
+    for code, site, vessel in offered:
+        option = SpecimenOption("", code, "", site, "", vessel, "")
+        made.append(Requirement("i", option, Container(vessel, "", "") if vessel else None, Decimal(1), "m"))
+    item = Item("i", "i", Decimal(1), Turnaround(Decimal(1)), options=tuple(made))
+    return Catalogue("v", {"C-100": Contract("C-100", "", {"i": item})}, {}, {})
+
+
+ONE, ANY = {"specimen_code": 1}, (1, None, None)
+AX, AY, BX, BY = (1, "A", "X"), (1, "A", "Y"), (1, "B", "X"), (1, "B", "Y")
+
+
+@pytest.mark.parametrize(
+    ("offered", "wish", "meant"),
+    [
+        ((AX, BY), {"container_type": "X"}, AX),
+        ((AX, BY), {"container_type": "Y", **ONE}, BY),
+        ((AX, BY), {"bodysite_code": "B"}, BY),
+        ((AX, AY, BX), {"container_type": "Y"}, AY),
+        ((AX, AY, BX), {"bodysite_code": "B"}, BX),
+        ((AX, (2, "B", "Y")), {"container_type": "Y"}, (2, "B", "Y")),
+        ((AX, (2, "B", "X")), {"bodysite_code": "B"}, (2, "B", "X")),
+        ((AX, (2, None, None)), {"bodysite_code": "A"}, AX),
+        (((1, None, "X"), BY), {}, (1, None, "X")),
+        (((1, None, "X"), BY), {"container_type": "Y"}, BY),
+        ((ANY, BX), {"container_type": "Z"}, ANY),
+        ((ANY, BX), {"container_type": "X"}, BX),
+    ],
+)
+def test_what_is_given_narrows_the_choice_together(offered: Any, wish: dict[str, Any], meant: Any) -> None:
+    (chosen,) = read(options(*offered), {"id": "i", **wish}).lines[0].chosen
+    assert (chosen.option.specimen_code, chosen.option.bodysite_code, chosen.option.container_type) == meant
+
+
+@pytest.mark.parametrize(
+    ("offered", "wish", "where", "code"),
+    [
+        ((AX, BY), {}, "bodysite_code", "required"),
+        ((AX, BX, BY), {"container_type": "X"}, "bodysite_code", "required"),
+        ((AX, AY, BX), {"bodysite_code": "A"}, "container_type", "required"),
+        ((AX, BY), {"bodysite_code": "A", "container_type": "Y"}, "container_type", "value"),
+        ((AX, BY), {"container_type": "Z", "bodysite_code": "A"}, "container_type", "value"),
+        ((AX, BY), {"container_type": "X", "bodysite_code": "Z"}, "bodysite_code", "value"),
+        ((AX, (2, "A", "X")), {"bodysite_code": "A"}, "specimen_code", "required"),
+        ((AX, (2, "B", "Y")), {"bodysite_code": "A", "container_type": "Y"}, "specimen_code", "required"),
+        ((AX, (2, "B", "Y")), {"bodysite_code": "B", **ONE}, "bodysite_code", "value"),
+    ],
+)
+def test_only_what_is_still_ambiguous_is_asked_for(offered: Any, wish: dict[str, Any], where: str, code: str) -> None:
+    (problem,) = refusals(options(*offered), {"id": "i", **wish})
+    assert (problem.where, problem.code) == (f"analyticsrequests[0].{where}", code)
+
+
+def test_a_container_of_another_site_is_not_said_to_be_unknown() -> None:
+    (problem,) = refusals(options(AX, BY), {"id": "i", "bodysite_code": "A", "container_type": "Y"})
+    assert problem.what == "'Y' is not offered for type 1 at body site A of item 'i'"
+    assert problem.mend == "choose X"
+
+
+@given(
+    st.sets(st.tuples(st.sampled_from([1, 2]), st.sampled_from([None, "A", "B"]), st.sampled_from([None, "X", "Y"])), min_size=1)
+)
+def test_every_option_can_be_asked_for_as_the_nomenclature_shows_it(offered: set[Any]) -> None:
+    for code, site, vessel in offered:
+        wish = {"id": "i", "specimen_code": code, "bodysite_code": site, "container_type": vessel}
+        (chosen,) = read(options(*offered), wish).lines[0].chosen
+        assert (chosen.option.specimen_code, chosen.option.bodysite_code, chosen.option.container_type) == (code, site, vessel)
+
+
 def test_two_types_are_two_items_unless_multiple_specimen(sample: Catalogue) -> None:
     two = read(sample, {"id": "002.001", "specimen_code": 10}, {"id": "002.001", "specimen_code": 13})
     assert len(two.lines) == 2
@@ -124,6 +197,15 @@ def test_all_problems_come_at_once(sample: Catalogue) -> None:
         "analyticsrequests[1].specimen_code",
         "analyticsrequests[3].guid",
     ]
+
+
+@pytest.mark.parametrize("other", [{"id": "999"}, {"id": "002.001"}, {}])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_doubled_guid_is_said_beside_another_mistake(sample: Catalogue, other: dict[str, Any], first: bool) -> None:
+    lines = [{**other, "guid": "a"}, {"id": "002.002", "guid": "A"}]
+    found = refusals(sample, *(lines if first else reversed(lines)))
+    assert len(found) == 2
+    assert ("analyticsrequests[1].guid", "duplicate") in [(each.where, each.code) for each in found]
 
 
 def test_the_frame_of_the_request(sample: Catalogue) -> None:
