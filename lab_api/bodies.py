@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import json
-import re
 from typing import Any
 
 from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 
 from lab_agent import exact_json
-from lab_agent.errors import DataInvalidError, Problem
+from lab_agent.catalogue.basket_body import decode
 from lab_api.problems import Refused
 from lab_api.served import Body
 
 _PATIENCE = 30.0
 _WORTH_IT = 1024
 _LONG = 20_000
-_BOM = b"\xef\xbb\xbf"
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 async def read_json(request: Request, limit: int) -> Any:
@@ -30,30 +26,8 @@ async def read_json(request: Request, limit: int) -> Any:
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length[:20]) > limit:
         raise _too_large(limit)
-    body = (await read_body(request, limit)).removeprefix(_BOM)
-    return await asyncio.to_thread(_parse, body) if len(body) > _LONG else _parse(body)
-
-
-def _parse(body: bytes) -> Any:
-    try:
-        return exact_json.loads_strictly(body)
-    except DataInvalidError:
-        if _has_half_a_pair(body):
-            what = "not JSON in UTF-8: a \\uD800…\\uDFFF stands alone, which is half of a character"
-            raise DataInvalidError((Problem("document", what, "send both halves, or the character itself"),)) from None
-        raise
-
-
-def _has_half_a_pair(body: bytes) -> bool:
-    if not _SURROGATE.search(body):
-        return False
-    try:
-        json.dumps(json.loads(body, parse_int=str, parse_float=str), ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return True
-    except (ValueError, RecursionError):
-        pass
-    return False
+    body = await read_body(request, limit)
+    return await asyncio.to_thread(decode, body) if len(body) > _LONG else decode(body)
 
 
 async def read_body(request: Request, limit: int) -> bytes:

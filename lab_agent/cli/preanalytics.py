@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from lab_agent import exact_json
 from lab_agent.catalogue import basket as baskets
 from lab_agent.catalogue import load, preanalytics
+from lab_agent.catalogue.basket_body import decode
 from lab_agent.catalogue.explain import explain as explain_plan
 from lab_agent.catalogue.items import Catalogue
 from lab_agent.catalogues.keeping import catalogue_in_force
@@ -36,14 +36,22 @@ def explain(
     ] = None,
 ) -> None:
     """Say which tests went into which tube, and why there are not fewer. No label is given out."""
-    try:
-        body = exact_json.loads(basket.read_bytes())
-    except OSError as exc:
-        raise DataInvalidError((Problem(str(basket), f"cannot be read: {exc.strerror}", "name a file with a request"),)) from exc
+    settings = load_settings(config).api
+    body = _body(basket, settings.max_body)
     catalogue = with_store(config, _in_force) if source is None else load.load(source)
-    asked = baskets.read(body, catalogue.contracts, load_settings(config).api.max_basket)
+    asked = baskets.read(body, catalogue.contracts, settings.max_basket)
     for line in explain_plan(preanalytics.calculate(catalogue, asked.lines)):
         print_raw(line)
+
+
+def _body(basket: Path, limit: int) -> Any:
+    try:
+        content = basket.read_bytes()
+    except OSError as exc:
+        raise DataInvalidError((Problem(str(basket), f"cannot be read: {exc.strerror}", "name a file with a request"),)) from exc
+    if len(content) > limit:
+        raise DataInvalidError((Problem(str(basket), f"is larger than {limit} bytes", "take a smaller one"),))
+    return decode(content)
 
 
 async def _in_force(opened: Opened) -> Catalogue:

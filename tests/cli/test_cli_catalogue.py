@@ -279,11 +279,29 @@ def test_a_basket_explains_itself(run, tmp_path):
     assert "005.010: 9.5 (of 25 that it needs)" in said
     assert ", 60 minutes, Venepuncture 60 minutes after the load: 1 tube" in said
     assert run("preanalytics", "explain", str(basket), "--catalogue", str(CATALOGUE)).out == said
+    basket.write_bytes(b"\xef\xbb\xbf" + basket.read_bytes())  # as some editors save UTF-8; the API takes it
+    assert run("preanalytics", "explain", str(basket)).out == said
     basket.write_text("{}")
     wrong = run("preanalytics", "explain", str(basket))
     assert (wrong.code, wrong.out) == (1, "")
     assert "contract: is missing" in wrong.err
     assert run("preanalytics", "explain", str(basket) + "x").code == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'{"contract": "C-200", "contract": "C-100", "analyticsrequests": [{"id": "001.001"}]}', "is there twice in one object"),
+        (b'{"contract": "\\ud800"}', "half of a character"),
+        ('{"contract": "C-100"}'.encode("utf-16"), "not JSON"),
+        (b" " * 2_000_000, "is larger than"),
+    ],
+)
+def test_a_basket_to_explain_is_refused_as_the_api_refuses_it(run, tmp_path, content, said):
+    (tmp_path / "basket.json").write_bytes(content)
+    done = run("preanalytics", "explain", "basket.json", "--catalogue", str(CATALOGUE))
+    assert (done.code, done.out) == (1, "")
+    assert said in done.err
 
 
 def test_api_tokens(run):
