@@ -1,0 +1,121 @@
+"""All notices on one board: what was announced and what the sheet says, and how a test then stands."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab_agent.catalogue.load import read
+from lab_agent.catalogues.board import Board, Standing
+from lab_agent.catalogues.keeping import put_in_force
+from lab_agent.catalogues.notices import Announcement, announce, clear
+from lab_agent.store.memory import MemoryStore
+
+SAMPLE = Path(__file__).parents[2] / "config" / "catalogue"
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+DAY = timedelta(days=1)
+ITEM = "001.001"
+
+
+@pytest.fixture
+async def store() -> MemoryStore:
+    store = MemoryStore()
+    await put_in_force(store, read(SAMPLE), origin="x", by=None, now=NOW)
+    return store
+
+
+async def say(store: MemoryStore, days: int, contract: str | None = None, hours: int | None = None, start: int = 0) -> None:
+    delay = None if hours is None else Decimal(hours)
+    begins = NOW + start * DAY
+    said = Announcement(item=ITEM, start=begins, end=NOW + days * DAY, contract=contract, delay_hours=delay)
+    await announce(store, said, by="anna", now=NOW)
+
+
+async def import_with(store: MemoryStore, folder: Path, *rows: str) -> None:
+    shutil.copytree(SAMPLE, folder)
+    with (folder / "notices.csv").open("a") as file:
+        file.write("\n".join(rows) + "\n")
+    await put_in_force(store, read(folder), origin="y", by=None, now=NOW)
+
+
+async def keep(store: MemoryStore, *contents: bytes) -> tuple[bytes, ...]:
+    """Put other bytes in the place of the kept versions, as a bad disk and a restored backup do; what was there."""
+
+    def work(uow: Any) -> tuple[bytes, ...]:
+        kept = uow.catalogues._shelf.catalogues
+        before = tuple(each.content for each in kept)
+        kept[:] = [replace(each, content=content) for each, content in zip(kept, contents, strict=True)]
+        uow.commit()
+        return before
+
+    return await store.run(work)
+
+
+def told(standing: Standing | None) -> str:
+    if standing is None:
+        return "usual"
+    source = "sheet" if standing.sheet else standing.by
+    return f"{'stopped' if standing.delay_hours is None else standing.delay_hours} {standing.contract or 'all'} {source}"
+
+
+async def test_a_board_sees_what_is_said_and_imported_after_its_first_look(store: MemoryStore, tmp_path: Path) -> None:
+    board = Board(store)
+    assert (await board.look(NOW)).notices == ()
+    await say(store, 2)
+    await import_with(store, tmp_path / "new", f"{ITEM},C-200,delayed,2026-11-01T00:00+03:00,2026-12-01T00:00+03:00,24,")
+    seen = await board.look(NOW)
+    assert [told(each) for each in seen.notices] == ["stopped all anna", "24 C-200 sheet"]
+    assert [told(each) for each in (await board.look(NOW + 3 * DAY)).notices] == ["24 C-200 sheet"]
+    assert (await board.look(NOW + 30 * DAY)).notices == ()
+    await clear(store, ITEM, None, now=NOW)
+    assert [told(each) for each in (await board.look(NOW)).notices] == ["24 C-200 sheet"]
+
+
+async def test_the_catalogue_is_read_again_only_after_a_change(store: MemoryStore) -> None:
+    board = Board(store)
+    first = await board.look(NOW)
+    assert (await board.look(NOW)).catalogue is first.catalogue
+    await say(store, 1)
+    assert (await board.look(NOW)).catalogue is not first.catalogue
+
+
+async def test_how_a_test_stands_by_contract(store: MemoryStore) -> None:
+    await say(store, 2, "C-100")
+    await say(store, 9, hours=5)
+    await say(store, 9, "C-200", hours=7, start=5)
+    seen = await Board(store).look(NOW)
+    both = seen.outlook(ITEM)
+    assert {code: told(each) for code, each in both.now.items()} == {"C-100": "stopped C-100 anna", "C-200": "5 all anna"}
+    assert [told(each) for each in both.besides] == ["7 C-200 anna"]
+    one = seen.outlook(ITEM, "C-100")
+    assert [told(each) for each in (*one.now.values(), *one.besides)] == ["stopped C-100 anna", "5 all anna"]
+    assert not one.usual
+    other = seen.outlook("001.002")
+    assert (list(other.now.values()), other.besides, other.usual) == ([None], (), True)  # C-200 does not offer it
+    assert seen.outlook(ITEM, "C-300").now == {}
+
+
+async def test_a_catalogue_that_cannot_be_read_is_a_doubt_until_it_can(store: MemoryStore, tmp_path: Path) -> None:
+    await import_with(store, tmp_path / "new", f"{ITEM},,stopped,2026-11-01T00:00+03:00,2026-12-01T00:00+03:00,,")
+    board = Board(store)
+    older, newer = await keep(store, b"damaged", b"damaged")
+    seen = await board.look(NOW)
+    assert (seen.catalogue, "is not known" in str(seen.doubt)) == (None, True)
+    await keep(store, older, b"damaged")
+    seen = await board.look(NOW)
+    assert "sheet notices were looked up in the one before it" in str(seen.doubt)
+    assert (seen.catalogue is None, seen.notices) == (False, ())
+    await keep(store, older, newer)
+    seen = await board.look(NOW)
+    assert (seen.doubt, [told(each) for each in seen.notices]) == (None, ["stopped all sheet"])
+
+
+async def test_without_a_catalogue_there_is_no_sheet() -> None:
+    seen = await Board(MemoryStore()).look(NOW)
+    assert (seen.notices, seen.catalogue, seen.doubt) == ((), None, None)
