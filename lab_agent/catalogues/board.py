@@ -91,6 +91,15 @@ class Seen:
         besides = sorted((each for notice, each in mine.items() if notice not in found.values()), key=lambda each: each.start)
         return Outlook({code: mine[notice] if notice else None for code, notice in found.items()}, tuple(besides))
 
+    def outweighing(self, said: EtaNotice) -> Outlook:
+        """What decides in the place of a notice that was announced to hold from now on; nothing where it decides itself."""
+        others = {
+            code: each
+            for code, each in self.outlook(said.item, said.contract).now.items()
+            if each and each.notice not in as_notices([said]) and said.start <= self.at
+        }
+        return Outlook(others, ())
+
 
 class Board:
     """Where all notices can be seen. The catalogue is read again only after a change of the offer, or if it could not be read."""

@@ -38,10 +38,10 @@ def stop(
 ) -> None:
     """Say that a test is not performed for a time."""
 
-    async def work(opened: Opened) -> EtaNotice:
+    async def work(opened: Opened) -> tuple[EtaNotice, Seen]:
         return await _announced(opened, _said(item, contract, caption, since, until, opened.now))
 
-    _told(with_store(config, work), "stopped", as_json=as_json)
+    _told(*with_store(config, work), "stopped", as_json=as_json)
 
 
 @app.command()
@@ -57,10 +57,10 @@ def delay(
 ) -> None:
     """Say that a test takes longer for a time."""
 
-    async def work(opened: Opened) -> EtaNotice:
+    async def work(opened: Opened) -> tuple[EtaNotice, Seen]:
         return await _announced(opened, _said(item, contract, caption, since, until, opened.now, spoken.hours("--hours", hours)))
 
-    _told(with_store(config, work), f"delayed by {hours} hours", as_json=as_json)
+    _told(*with_store(config, work), f"delayed by {hours} hours", as_json=as_json)
 
 
 @app.command()
@@ -98,10 +98,11 @@ def list_(config: Config = None, as_json: AsJson = False) -> None:
     show_list(rows, as_json=as_json, nothing=nothing, full=full)
 
 
-async def _announced(opened: Opened, said: Announcement) -> EtaNotice:
+async def _announced(opened: Opened, said: Announcement) -> tuple[EtaNotice, Seen]:
     if doubtful := await doubt(opened.store):
         complain(doubtful)
-    return await announce(opened.store, said, by=decider(None), now=opened.now)
+    notice = await announce(opened.store, said, by=decider(None), now=opened.now)
+    return notice, await Board(opened.store).look(opened.now)
 
 
 def _said(
@@ -117,12 +118,14 @@ def _said(
     return Announcement(item=item, start=start, end=end, contract=contract, delay_hours=hours, caption=caption)
 
 
-def _told(notice: EtaNotice, what: str, *, as_json: bool) -> None:
+def _told(notice: EtaNotice, seen: Seen, what: str, *, as_json: bool) -> None:
     if as_json:
         show_json(notice)
         return
     where = f" for {notice.contract}" if notice.contract else ""
     say(f"{notice.item} is {what}{where} from {_moment(notice.start)} until {_moment(notice.end)}.")
+    for sentence in _holding(seen.outweighing(notice)):
+        say(sentence)
 
 
 def _lifted(item: str, contract: str | None, outlook: Outlook) -> str:

@@ -18,6 +18,7 @@ _DEEDS = {
     "seen": "The refused messages count as seen.",
     "stopped": "The test is stopped; partners see it with their next request.",
     "delayed": "The test is delayed; partners see it with their next request.",
+    "outweighed": "It is announced. In some contract something graver holds, and partners see that: it is listed here.",
     "lifted": "The test is as usual again.",
     "lifted-still": "The notice was lifted. In some contract the test is still stopped or delayed: what holds is listed here.",
     "lifted-later": "The test is as usual for now; what is to come for it is listed here.",

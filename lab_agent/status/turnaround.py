@@ -55,13 +55,17 @@ class Turnaround(Room):
         """Stop or delay a test at once. What is wrong is said at its field, and the form keeps what was written."""
         visitor, form = await self._gate.acting(request)
         fields = {name: one_line(form.get(name, "")) for name in FIELDS}
+        now = self._house.clock.now()
         try:
-            said = read(fields, self._house.clock.now())
-            notice = await notices.announce(self._house.store, said, by=visitor.account.name, now=self._house.clock.now())
+            said = read(fields, now)
+            notice = await notices.announce(self._house.store, said, by=visitor.account.name, now=now)
         except ProblemsError as exc:
             return await self._page(visitor, fields, exc.problems, status=422)
         log.info("test announced", action="eta_announced", item=notice.item, until=notice.end, by=visitor.account.name)
-        return RedirectResponse(f"/turnaround?did={'stopped' if notice.delay_hours is None else 'delayed'}", 303)
+        did = "stopped" if notice.delay_hours is None else "delayed"
+        if (await self._board.look(now)).outweighing(notice).now:
+            did = "outweighed"
+        return RedirectResponse(f"/turnaround?did={did}", 303)
 
     async def lift(self, request: Request) -> Response:
         """Lift what was announced for a test: in one contract, or in all. What still holds is said, and listed."""

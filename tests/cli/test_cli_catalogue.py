@@ -163,6 +163,16 @@ def test_a_stop_for_every_contract_outlives_the_lift_of_one(run):
     assert run("eta", "clear", "001.001").out == "001.001 is as usual again.\n"
 
 
+def test_a_notice_that_something_graver_outweighs_is_called_that(run):
+    take_sample(run)
+    assert run("eta", "stop", "001.001", "--until", "2090-01-01", "--contract", "C-100").out.count("\n") == 1
+    told, still = run("eta", "delay", "001.001", "--hours", "5", "--until", "2089-01-01").out.splitlines()
+    assert told.startswith("001.001 is delayed by 5 hours from")
+    assert still.startswith("001.001 is still stopped in C-100 until 2090-01-01")
+    later = run("eta", "delay", "001.001", "--hours", "6", "--from", "2088-01-01", "--until", "2089-01-01", "--contract", "C-100")
+    assert later.out.count("\n") == 1  # nobody can say today what will hold then
+
+
 def test_a_lift_in_one_contract_speaks_of_that_one(run):
     take_sample(run)
     run("eta", "stop", "001.001", "--until", "2090-01-01", "--contract", "C-100")

@@ -76,6 +76,14 @@ async def test_a_test_is_delayed_for_one_contract_and_a_period_to_come(offered: 
         assert shown in text
 
 
+async def test_what_something_graver_outweighs_is_told_as_that(offered: Any):
+    client, token = await visitor(offered)
+    await client.post("/turnaround", data={**STOP, "contract": "C-100", "token": token})
+    answer = await client.post("/turnaround", data={**STOP, "kind": "delay", "hours": "5", "token": token})
+    assert answer.headers["location"] == "/turnaround?did=outweighed"
+    assert "something graver holds" in (await client.get(answer.headers["location"])).text
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
