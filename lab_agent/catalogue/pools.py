@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from lab_agent.catalogue.shapes import Shape
 
 DIGIT, CHECK = "#", "%"
 """In a pattern: a digit of the number (there may be several), and the place of the check digit."""
+Stretch = tuple[int, int]
+"""Numbers of a pattern that were given, by whichever pool: the first, and the one behind the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +39,21 @@ class Pool:
         """Whether its barcodes have that shape."""
         return all(shape.fits(self.label(number)) for number in (self.first, self.last))
 
-    def left(self, following: int) -> int:
-        """How many barcodes there are from that number on."""
-        return max(0, self.last - following + 1)
+    def next_number(self, given: Iterable[Stretch]) -> int:
+        """The first number of the range that is in none of the stretches; behind `last` where all are given."""
+        number = self.first
+        for start, end in sorted(given):
+            if start <= number < end:
+                number = end
+        return number
+
+    def left(self, given: Iterable[Stretch]) -> int:
+        """How many numbers of the range are in none of the stretches."""
+        count, number = 0, self.first
+        for start, end in sorted(given):
+            count += max(0, min(start, self.last + 1) - number)
+            number = max(number, end)
+        return count + max(0, self.last + 1 - number)
 
 
 def pool_of(pools: tuple[Pool, ...], contract: str) -> Pool | None:

@@ -1,11 +1,13 @@
 """Labels out of pools, reserved in the store: never given twice, also by several processes, and never given again.
 
-A pool is held for the length of one transaction, so its numbers go out one after the other. A basket that is asked again gets
-its labels again, until an order has used one of them: then it is another collection, with labels of its own.
+A pool is held for the length of one transaction, so its numbers go out one after the other. How far they went is kept by pattern
+and beginning of the range, so that a range may be changed at will: what was given of another one is left out. A basket that is
+asked again gets its labels again, until an order has used one of them: then it is another collection, with labels of its own.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,9 +15,9 @@ from functools import partial
 
 from lab_agent.catalogue.basket import Basket
 from lab_agent.catalogue.labels import TubeLabels, basket_key, second_shapes
-from lab_agent.catalogue.pools import Pool, pool_of, second_pool
+from lab_agent.catalogue.pools import Pool, Stretch, pool_of, second_pool
 from lab_agent.catalogue.tubes import Tube
-from lab_agent.catalogues.mark import Mark
+from lab_agent.catalogues.mark import Mark, Marks
 from lab_agent.domain.journal import Alert
 from lab_agent.domain.offer import LabelGiven
 from lab_agent.errors import LabAgentError
@@ -72,29 +74,41 @@ class PoolLabels:
 
     def _given(self, uow: UnitOfWork, key: str | None, wanted: tuple[Wanted, ...], now: datetime) -> dict[str, str]:
         """The labels by place: those that the basket has already, else new ones."""
-        pools = {each.pool.name: each.pool for each in wanted}
-        following = {name: uow.labels.hold(name, pools[name].first) for name in sorted(pools)}  # in one order: no deadlock
+        pools = sorted({each.pool for each in wanted}, key=lambda pool: (pool.pattern, pool.first))  # in one order: no deadlock
+        held = {pool: uow.labels.hold(pool.pattern, pool.first) for pool in pools}
         had = _newest_unused(uow.labels.of_basket(key)) if key else {}
         if all(each.place in had for each in wanted):
             return had
-        return self._new(uow, key, wanted, following, now)
+        return self._new(uow, key, wanted, held, now)
 
     def _new(
-        self, uow: UnitOfWork, key: str | None, wanted: tuple[Wanted, ...], following: dict[str, int], now: datetime
+        self, uow: UnitOfWork, key: str | None, wanted: tuple[Wanted, ...], held: Mapping[Pool, Mapping[int, int]], now: datetime
     ) -> dict[str, str]:
         marks = self._mark.read() if self._mark else {}
-        pools = {each.pool.name: each.pool for each in wanted}
-        at = {name: next_number(pools[name], number, marks) for name, number in following.items()}
-        given = {}
+        given = {pool.pattern: stretches(pool, following, marks) for pool, following in held.items()}
+        labels = {}
         for each in wanted:
-            given[each.place] = _take(uow, each, at, key, now)
+            labels[each.place] = _take(uow, each, given[each.pool.pattern], key, now)
         if self._mark:  # before the commit: a label that was marked and never given is lost, one given twice is worse
-            self._mark.raise_to({name: number - 1 for name, number in at.items()})
-        for name, number in at.items():
-            uow.labels.move(name, number)
-            _warn(uow, pools[name], number, now)
+            self._mark.raise_to(_marks({pool: pool.next_number(given[pool.pattern]) - 1 for pool in held}))
+        for pool in held:
+            uow.labels.move(pool.pattern, pool.first, pool.next_number(given[pool.pattern]))
+            _warn(uow, pool, pool.left(given[pool.pattern]), now)
         uow.commit()
-        return given
+        return labels
+
+
+def stretches(pool: Pool, following: Mapping[int, int], marks: Marks) -> list[Stretch]:
+    """What was given of the pool's pattern, as the store and the mark know it."""
+    marked = marks.get(pool.pattern, {})
+    return [*following.items(), *((first, last + 1) for first, last in marked.items())]
+
+
+def _marks(last: Mapping[Pool, int]) -> Marks:
+    found: dict[str, dict[int, int]] = defaultdict(dict)
+    for pool, number in last.items():
+        found[pool.pattern][pool.first] = number
+    return found
 
 
 def _newest_unused(given: tuple[LabelGiven, ...]) -> dict[str, str]:
@@ -105,15 +119,11 @@ def _newest_unused(given: tuple[LabelGiven, ...]) -> dict[str, str]:
     return {place: each.label for place, each in newest.items()}
 
 
-def next_number(pool: Pool, following: int, marks: Mapping[str, int]) -> int:
-    """The number that a pool gives next: behind what the store and the mark know, and in its range."""
-    return max(following, marks.get(pool.name, 0) + 1, pool.first)
-
-
-def _take(uow: UnitOfWork, wanted: Wanted, at: dict[str, int], key: str | None, now: datetime) -> str:
+def _take(uow: UnitOfWork, wanted: Wanted, given: list[Stretch], key: str | None, now: datetime) -> str:
+    """The next label of a pool; `given` learns of it."""
     pool = wanted.pool
-    while (number := at[pool.name]) <= pool.last:
-        at[pool.name] = number + 1
+    while (number := pool.next_number(given)) <= pool.last:
+        given.append((pool.first, number + 1))
         label = pool.label(number)
         made = LabelGiven(label=label, pool=pool.name, serial=number, basket=key, place=wanted.place, given_at=now)
         if uow.labels.add(made):  # False: another pool has given the same barcode
@@ -126,9 +136,8 @@ def _of_tube(tube: int, wanted: tuple[Wanted, ...], given: Mapping[str, str]) ->
     return TubeLabels(given.get(f"{tube}"), second)
 
 
-def _warn(uow: UnitOfWork, pool: Pool, following: int, now: datetime) -> None:
+def _warn(uow: UnitOfWork, pool: Pool, left: int, now: datetime) -> None:
     uow.book.close_alert(empty_alert(pool.name), now=now)
-    left = pool.left(following)
     if left < pool.warn_below:
         text = f"the pool of labels {pool.name} has {left} left; give it a new range in the settings ([[api.pools]])"
         uow.book.open_alert(Alert(key=low_alert(pool.name), text=text, opened_at=now))

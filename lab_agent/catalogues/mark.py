@@ -1,4 +1,4 @@
-"""How far each pool of barcodes has been given out, kept in a file outside the database and its backups.
+"""How far each range of barcodes has been given out, kept in a file outside the database and its backups.
 
 A database that is restored from a backup has forgotten the labels given since; the file has not, and labels go on behind it.
 """
@@ -15,15 +15,18 @@ from pathlib import Path
 
 from lab_agent.errors import StoreError
 
+Marks = Mapping[str, Mapping[int, int]]
+"""By pattern, and by the first number of the range: the last number given."""
+
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The file: the last number given of each pool. Processes of one machine, or of a shared folder, share it."""
+    """The file. Processes of one machine, or of a shared folder, share it."""
 
     path: Path
 
-    def read(self) -> dict[str, int]:
-        """The last number of each pool; empty if there is no file yet. Raises `StoreError` if it cannot be read."""
+    def read(self) -> Marks:
+        """The last number of each range; empty if there is no file yet. Raises `StoreError` if it cannot be read."""
         try:
             text = self.path.read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -31,16 +34,18 @@ class Mark:
         except OSError as exc:
             raise self._trouble(exc.strerror or "cannot be read") from exc
         try:
-            return {str(pool): int(number) for pool, number in json.loads(text).items()}
+            return {pattern: {int(first): int(last) for first, last in of.items()} for pattern, of in json.loads(text).items()}
         except (ValueError, TypeError, AttributeError) as exc:
             raise self._trouble("is damaged; put its last copy in its place, or remove it if no backup was restored") from exc
 
-    def raise_to(self, numbers: Mapping[str, int]) -> None:
+    def raise_to(self, numbers: Marks) -> None:
         """Write that these numbers were given; a higher one that is there stays. On the disk when it returns."""
         try:
             with self._alone():
-                marks = self.read()
-                raised = {**marks, **{pool: max(number, marks.get(pool, 0)) for pool, number in numbers.items()}}
+                raised = {pattern: dict(ranges) for pattern, ranges in self.read().items()}
+                for pattern, ranges in numbers.items():
+                    marks = raised.setdefault(pattern, {})
+                    marks.update({first: max(last, marks.get(first, last)) for first, last in ranges.items()})
                 self._write(json.dumps(raised, sort_keys=True))
         except OSError as exc:
             raise self._trouble(exc.strerror or "cannot be written") from exc

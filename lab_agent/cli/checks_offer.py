@@ -13,7 +13,7 @@ from lab_agent.catalogue.pools import Pool, second_pool
 from lab_agent.catalogue.studies import second_label
 from lab_agent.catalogues.agreed import pools_of
 from lab_agent.catalogues.keeping import catalogue_of
-from lab_agent.catalogues.labels import next_number
+from lab_agent.catalogues.labels import stretches
 from lab_agent.catalogues.mark import Mark
 from lab_agent.cli.checks import Line, Verdict, listed, wrong
 from lab_agent.domain.offer import ApiToken, CatalogueVersion
@@ -24,11 +24,11 @@ from lab_agent.settings.root import Settings
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What the store says: the catalogue in force, the tokens that are valid, and the next number of each pool."""
+    """What the store says: the catalogue in force, the tokens that are valid, and what each pool has given."""
 
     newest: CatalogueVersion | None
     tokens: tuple[ApiToken, ...]
-    following: Mapping[str, int]
+    given: Mapping[Pool, Mapping[int, int]]
 
 
 class Tied(Protocol):
@@ -49,8 +49,8 @@ def look(uow: UnitOfWork, settings: Settings) -> Kept:
     """Read it. Nothing is written: the unit of work is not committed."""
     now = datetime.now(UTC)
     tokens = tuple(each for each in uow.api_tokens.all() if each.valid(now))
-    following = {pool.name: uow.labels.hold(pool.name, pool.first) for pool in pools_of(settings.api)}
-    return Kept(uow.catalogues.newest(), tokens, following)
+    given = {pool: uow.labels.hold(pool.pattern, pool.first) for pool in pools_of(settings.api)}
+    return Kept(uow.catalogues.newest(), tokens, given)
 
 
 def check_offer(settings: Settings, kept: Kept | None) -> list[Line]:
@@ -64,7 +64,7 @@ def check_offer(settings: Settings, kept: Kept | None) -> list[Line]:
         found += _contracts(settings, catalogue, tokens)
         found += _second_pools(pools_of(settings.api), catalogue)
     found += _clients(settings, tokens)
-    return found + (list(_labels(settings, kept.following)) if kept else [])
+    return found + (list(_labels(settings, kept.given)) if kept else [])
 
 
 def _in_force(settings: Settings, newest: CatalogueVersion | None) -> tuple[Catalogue | None, list[Line]]:
@@ -157,14 +157,14 @@ def _second_pools(pools: tuple[Pool, ...], catalogue: Catalogue) -> Iterator[Lin
             yield Line(f"labels {pool.name}", Verdict.WRONG, "second barcodes that no test takes", mend)
 
 
-def _labels(settings: Settings, following: Mapping[str, int]) -> Iterator[Line]:
+def _labels(settings: Settings, given: Mapping[Pool, Mapping[int, int]]) -> Iterator[Line]:
     try:
         marks = Mark(settings.api.label_mark).read() if settings.api.label_mark else {}
     except StoreError as exc:
         yield from wrong("labels", exc)
         return
-    for pool in pools_of(settings.api):
-        yield _left(pool, pool.left(next_number(pool, following[pool.name], marks)))
+    for pool, following in given.items():
+        yield _left(pool, pool.left(stretches(pool, following, marks)))
 
 
 def _left(pool: Pool, left: int) -> Line:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Protocol
 
@@ -48,12 +48,15 @@ class EtaNotices(Protocol):
 class Labels(Protocol):
     """Barcodes that were given out. What was given is never given again."""
 
-    def hold(self, pool: str, first: int) -> int:
-        """Hold a pool until the unit of work ends, other takers wait. Gives its next number, `first` for a new pool."""
+    def hold(self, pattern: str, first: int) -> Mapping[int, int]:
+        """Hold the ranges of a pattern until the unit of work ends, other takers wait.
+
+        Gives the next number of each by its first number; a new range from `first` has that one next.
+        """
         ...
 
-    def move(self, pool: str, following: int) -> None:
-        """Set the next number of a pool that we hold."""
+    def move(self, pattern: str, first: int, following: int) -> None:
+        """Set the next number of a range that we hold."""
         ...
 
     def add(self, label: LabelGiven) -> bool:

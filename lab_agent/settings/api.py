@@ -38,12 +38,12 @@ class ApiPoolSettings(Group):
     """A pool of barcodes that pre-analytics gives out. A contract that no pool serves gets none: the partner has its own."""
 
     name: Annotated[str, Field(min_length=1)]
-    """Name of the pool. What it has given out is kept under this name: never change it."""
+    """Name of the pool, in alerts and messages."""
     pattern: Annotated[str, Field(min_length=1, pattern=r"^[0-9A-Za-z._/#%-]*#[0-9A-Za-z._/#%-]*$")]
     """How a barcode looks: `#` is a digit of the number, `%` the check digit, everything else stands for itself. What it
     makes, unless they are second barcodes, must fit `rules.label_pattern`: orders that come back with another are refused."""
     first: Annotated[int, Field(ge=0)] = 1
-    """First number."""
+    """First number. The range may be changed at will: what was given of it before is not given again."""
     last: Annotated[int, Field(ge=0, le=10**18)]
     """Last number."""
     check_digit: Literal["none", "luhn", "gs1"] = "none"
@@ -91,8 +91,8 @@ class ApiSettings(Group):
     pools: tuple[ApiPoolSettings, ...] = ()
     """Pools of barcodes."""
     label_mark: Path | None = None
-    """File, outside the database and its backups, that holds how far each pool has been given out: after a restore labels go on
-    behind it. Processes on several machines share it. Left out, there is none."""
+    """File, outside the database and its backups, that holds how far each range of labels has been given out: after a restore
+    they go on behind it. Processes on several machines share it. Left out, there is none."""
     rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 50.0
     """Requests a second that each contract may make, over all API processes of the store; more are answered with 429 and
     Retry-After. The processes compare their counts every two seconds: what they let through too much by then is waited for."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -70,13 +70,14 @@ class MemoryLabels:
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
 
-    def hold(self, pool: str, first: int) -> int:
-        """Give the next number of a pool: one unit of work runs at a time."""
-        return self._shelf.label_pools.setdefault(pool, first)
+    def hold(self, pattern: str, first: int) -> Mapping[int, int]:
+        """Give how far each range of a pattern was given: one unit of work runs at a time."""
+        self._shelf.label_ranges.setdefault((pattern, first), first)
+        return {first: following for (other, first), following in sorted(self._shelf.label_ranges.items()) if other == pattern}
 
-    def move(self, pool: str, following: int) -> None:
-        """Set the next number of a pool that we hold."""
-        self._shelf.label_pools[pool] = following
+    def move(self, pattern: str, first: int, following: int) -> None:
+        """Set the next number of a range that we hold."""
+        self._shelf.label_ranges[pattern, first] = following
 
     def add(self, label: LabelGiven) -> bool:
         """Write a label. False where that barcode was given before."""

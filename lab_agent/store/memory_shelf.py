@@ -45,7 +45,7 @@ class Shelf:
     users: dict[str, UserRecord] = field(default_factory=dict)
     catalogues: list[CatalogueVersion] = field(default_factory=list)
     eta_notices: list[EtaNotice] = field(default_factory=list)
-    label_pools: dict[str, int] = field(default_factory=dict)
+    label_ranges: dict[tuple[str, int], int] = field(default_factory=dict)
     labels_given: dict[str, LabelGiven] = field(default_factory=dict)
     api_tokens: dict[str, ApiToken] = field(default_factory=dict)
     last_effect: int = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from sqlalchemy import Connection, insert, select, text, update
@@ -11,7 +11,7 @@ from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.offer import ApiToken, CatalogueVersion, EtaNotice, LabelGiven
 from lab_agent.errors import AlreadyKnownError
 from lab_agent.store.rows import batches, insert_new, to_record, to_values
-from lab_agent.store.tables import api_tokens, catalogues, eta_notices, label_pools, labels_given
+from lab_agent.store.tables import api_tokens, catalogues, eta_notices, label_ranges, labels_given
 
 
 class SqlCatalogues:
@@ -77,15 +77,17 @@ class SqlLabels:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def hold(self, pool: str, first: int) -> int:
-        """Hold a pool until the unit of work ends. Gives its next number, `first` for a new pool."""
-        insert_new(self._connection, label_pools, {"pool": pool, "following": first})
-        held = select(label_pools.c.following).where(label_pools.c.pool == pool).with_for_update()
-        return int(self._connection.scalar(held) or first)
+    def hold(self, pattern: str, first: int) -> Mapping[int, int]:
+        """Hold the ranges of a pattern until the unit of work ends. Gives how far each was given, the one from `first` too."""
+        insert_new(self._connection, label_ranges, {"pattern": pattern, "first": first, "following": first})
+        held = select(label_ranges.c.first, label_ranges.c.following).where(label_ranges.c.pattern == pattern)
+        rows = self._connection.execute(held.order_by(label_ranges.c.first).with_for_update())
+        return {row.first: row.following for row in rows}
 
-    def move(self, pool: str, following: int) -> None:
-        """Set the next number of a pool that we hold."""
-        self._connection.execute(update(label_pools).where(label_pools.c.pool == pool).values(following=following))
+    def move(self, pattern: str, first: int, following: int) -> None:
+        """Set the next number of a range that we hold."""
+        which = (label_ranges.c.pattern == pattern) & (label_ranges.c.first == first)
+        self._connection.execute(update(label_ranges).where(which).values(following=following))
 
     def add(self, label: LabelGiven) -> bool:
         """Write a label. False where that barcode was given before."""

@@ -379,12 +379,13 @@ class EtaNoticeRow(Row, table=True):
     cleared_at: datetime | None = _may(UtcDateTime())
 
 
-class LabelPoolRow(Row, table=True):
+class LabelRangeRow(Row, table=True):
     """The next number of a pool of barcodes; it only grows."""
 
-    __tablename__ = "label_pools"
+    __tablename__ = "label_ranges"
 
-    pool: str = _need(NameText(), primary_key=True)
+    pattern: str = _need(NameText(), primary_key=True)
+    first: int = Field(sa_column=Column(BigInteger(), primary_key=True, autoincrement=False))
     following: int = _need(BigInteger())
 
 
@@ -436,6 +437,6 @@ leases: Table = METADATA.tables["leases"]
 users: Table = METADATA.tables["users"]
 catalogues: Table = METADATA.tables["catalogues"]
 eta_notices: Table = METADATA.tables["eta_notices"]
-label_pools: Table = METADATA.tables["label_pools"]
+label_ranges: Table = METADATA.tables["label_ranges"]
 labels_given: Table = METADATA.tables["labels_given"]
 api_tokens: Table = METADATA.tables["api_tokens"]

@@ -43,6 +43,17 @@ def test_a_pool_serves_every_shape_that_its_barcodes_have() -> None:
     assert second_pool((fixed,), "C-1", Shape("8000-0000")) is None
 
 
+def test_what_was_given_of_a_range_is_left_out_and_counted() -> None:
+    pool = Pool("p", "##", 10, 20)
+    for given in ((), ((1, 10),), ((21, 30),), ((10, 10),)):
+        assert (pool.next_number(given), pool.left(given)) == (10, 11)
+    assert (pool.next_number(((12, 15), (5, 12))), pool.left(((12, 15), (5, 12)))) == (15, 6)
+    assert (pool.next_number(((11, 15), (13, 14))), pool.left(((11, 15), (13, 14)))) == (10, 7)
+    assert (pool.next_number(((10, 12), (18, 40))), pool.left(((10, 12), (18, 40)))) == (12, 6)
+    assert pool.next_number(((1, 15), (12, 99))) > pool.last
+    assert pool.left(((1, 15), (12, 99))) == 0
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -314,14 +314,14 @@ def test_pools_of_labels_that_run_low_or_are_used_up(cli, lab):
         for name, contract in (("one", "C-100"), ("two", "C-200"))
     )
     edit(lab, "[api]", f"{pools}[api]\nlabel_mark = '{lab.folder}/mark.json'")
-    lab.write(lambda uow: (uow.labels.hold("one", 1), uow.labels.move("one", 95)))
+    lab.write(lambda uow: (uow.labels.hold("one##", 1), uow.labels.move("one##", 1, 95)))
     found = said(cli("check", "--offline", "--json"))
     assert (found["labels one"][:2], found["labels two"][:2]) == (("to do", "5 left"), ("ok", "99 left"))
-    (lab.folder / "mark.json").write_text('{"two": 99}')
+    (lab.folder / "mark.json").write_text('{"two##": {"1": 99}}')
     done = cli("check", "--offline", "--json")
     assert done.code == 1
     assert said(done)["labels two"][0] == "WRONG"
-    assert lab.write(lambda uow: uow.labels.hold("two", 1)) == 1  # the check took nothing
+    assert lab.write(lambda uow: uow.labels.hold("two##", 1)) == {1: 1}  # the check took nothing
     (lab.folder / "mark.json").write_text("{")
     assert said(cli("check", "--offline", "--json"))["labels"][0] == "WRONG"
 

@@ -194,6 +194,30 @@ async def test_a_low_pool_is_told_and_an_empty_one_answers_503(store: MemoryStor
         assert await _is_open(store, "labels.small.empty") is False
 
 
+async def test_a_new_range_works_wherever_it_lies(store: MemoryStore, shelf: Shelf) -> None:
+    """Lower, widened downward, widened both ways, another pattern; alerts know what is left of it."""
+
+    async def take(pool: Pool) -> list[str]:
+        found = []
+        async with application(store, shelf, pool) as client:
+            while (response := await client.post("preanalytics", json=basket("002.002"))).status_code == 200:
+                found += labels(response.json()["specimens"])
+        assert await _is_open(store, "labels.rng.empty") is True
+        return found
+
+    pool = Pool("rng", "R####", 51, 53)
+    assert await take(pool) == ["R0051", "R0052", "R0053"]
+    assert await take(replace(pool, first=11, last=12)) == ["R0011", "R0012"]
+    assert await take(replace(pool, first=49)) == ["R0049", "R0050"]
+    assert await take(replace(pool, first=10, last=14)) == ["R0010", "R0013", "R0014"]
+    assert await take(replace(pool, first=48, last=55)) == ["R0048", "R0054", "R0055"]
+    assert await take(replace(pool, pattern="S####")) == ["S0051", "S0052", "S0053"]
+    async with application(store, shelf, replace(pool, first=1, last=56, warn_below=42)) as client:
+        for low in (False, False, True):  # 56 without 13 that were given are 43
+            assert await _is_open(store, low_alert("rng")) is low
+            await ask(client, basket("002.002"))
+
+
 async def _is_open(store: Store, key: str) -> bool:
     return not await store.run(lambda uow: uow.book.open_alert(Alert(key=key, text="", opened_at=NOW)))
 
@@ -213,7 +237,17 @@ async def test_after_a_restore_labels_go_on_behind_the_mark(tmp_path: Path, shel
     async with application(MemoryStore(), shelf, MAIN, mark=mark) as client:  # a database that has forgotten everything
         assert labels(await ask(client, basket("002.002"))) == [MAIN.label(4)]
     assert given == [MAIN.label(number) for number in (1, 2, 3)]
-    assert json.loads(mark.path.read_text()) == {"main": 4}
+    assert json.loads(mark.path.read_text()) == {MAIN.pattern: {"1": 4}}
+
+
+async def test_after_a_restore_a_new_range_leaves_out_what_the_mark_knows(tmp_path: Path, shelf: Shelf) -> None:
+    mark, old = Mark(tmp_path / "labels.json"), Pool("rng", "R####", 5, 7)
+    async with application(MemoryStore(), shelf, old, mark=mark) as client:
+        given = [label for _ in range(2) for label in labels(await ask(client, basket("002.002")))]
+    assert given == ["R0005", "R0006"]
+    async with application(MemoryStore(), shelf, replace(old, first=4), mark=mark) as client:
+        again = [label for _ in range(2) for label in labels(await ask(client, basket("002.002")))]
+    assert again == ["R0004", "R0007"]
 
 
 async def test_a_damaged_mark_stops_labels_and_is_named(tmp_path: Path, store: MemoryStore, shelf: Shelf) -> None:
@@ -223,9 +257,9 @@ async def test_a_damaged_mark_stops_labels_and_is_named(tmp_path: Path, store: M
         mark.read()
     async with application(store, shelf, MAIN, mark=mark) as client:
         assert (await client.post("preanalytics", json=basket("002.002"))).status_code == 503
-        mark.path.write_text('{"main": 7}')
-        mark.raise_to({"main": 3, "other": 2})
-        assert mark.read() == {"main": 7, "other": 2}
+        mark.path.write_text(json.dumps({MAIN.pattern: {"1": 7}}))
+        mark.raise_to({MAIN.pattern: {1: 3, 90: 95}, "other": {1: 2}})
+        assert mark.read() == {MAIN.pattern: {1: 7, 90: 95}, "other": {1: 2}}
         assert labels(await ask(client, basket("002.002"))) == [MAIN.label(8)]
 
 
@@ -268,6 +302,26 @@ def _asking(url: str, body: dict[str, Any], times: int) -> list[tuple[str, ...]]
         return found
 
     return asyncio.run(whole())
+
+
+def _of_range(url: str, mark: str, first: int, count: int) -> list[str]:
+    """One API process whose settings have another range."""
+
+    async def whole() -> list[str]:
+        store, pool = SqlStore(url, Cipher(KEY)), replace(MAIN, first=first)
+        async with application(store, Shelf(load(SAMPLE), lambda: NOW), pool, mark=Mark(Path(mark))) as client:
+            found = await asyncio.gather(*(ask(client, basket("002.002")) for _ in range(count)))
+        await store.close()
+        return [label for each in found for label in labels(each)]
+
+    return asyncio.run(whole())
+
+
+def test_processes_that_have_the_old_and_the_new_range_give_no_label_twice(url: str, tmp_path: Path) -> None:
+    with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("spawn")) as pool:
+        asked = [pool.submit(_of_range, url, str(tmp_path / "mark.json"), first, 20) for first in (30, 1, 30, 10)]
+        given = [label for each in asked for label in each.result()]
+    assert len(set(given)) == len(given) == 80
 
 
 def _use(uow: Any, label: str) -> None:

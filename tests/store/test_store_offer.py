@@ -67,9 +67,12 @@ async def test_notices_end_by_time_or_by_hand(do, make):
 
 
 async def test_a_pool_goes_on_and_a_barcode_is_given_once(do, make):
-    assert await do(lambda uow: uow.labels.hold("main", 5)) == 5
-    await do(lambda uow: uow.labels.move("main", 7))
-    assert await do(lambda uow: (uow.labels.hold("main", 5), uow.labels.hold("other", 1))) == (7, 1)
+    assert await do(lambda uow: uow.labels.hold("77-#", 5)) == {5: 5}
+    await do(lambda uow: uow.labels.move("77-#", 5, 7))
+    assert await do(lambda uow: (uow.labels.hold("77-#", 5), uow.labels.hold("88-#", 1))) == ({5: 7}, {1: 1})
+    assert await do(lambda uow: uow.labels.hold("77-#", 1)) == {1: 1, 5: 7}
+    await do(lambda uow: uow.labels.move("77-#", 1, 3))
+    assert await do(lambda uow: (uow.labels.hold("77-#", 5), uow.labels.hold("88-#", 1))) == ({1: 3, 5: 7}, {1: 1})
     first = LabelGiven(label="77-5", pool="main", serial=5, basket="b", place="0", given_at=make.now)
     second = replace(first, label="77-6", serial=6, place="1")
     assert [await do(lambda uow, each=each: uow.labels.add(each)) for each in (first, second)] == [True, True]
