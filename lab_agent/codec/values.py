@@ -17,7 +17,7 @@ from lab_agent.codec.problems import Found
 from lab_agent.codec.scalars import moment, number
 
 COMPARATORS = ("<", "<=", ">=", ">")
-_SAMPLE = r"(?:-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|E|U|L)"
+_SAMPLE = r"(?:-?\d+(?:\.\d+)?|E|U|L)"
 _SAMPLES = re.compile(rf"{_SAMPLE}(?: {_SAMPLE})*", re.ASCII)
 
 
@@ -41,7 +41,7 @@ def _series(series: Mapping[str, Any], place: tuple[str | int, ...]) -> Iterator
         yield Found((*place, "period"), "is not above nought", "give the milliseconds between two samples")
     data = series.get("data")
     if isinstance(data, str) and not _SAMPLES.fullmatch(data):
-        yield Found((*place, "data"), "is no series of samples", "write numbers, E, U and L, with one blank between two of them")
+        yield Found((*place, "data"), "is no series of samples", "write plain numbers, E, U and L, with one blank between two of them")
 
 
 def _simple(holder: Mapping[str, Any], names: tuple[str, ...], place: tuple[str | int, ...]) -> Iterator[Found]:

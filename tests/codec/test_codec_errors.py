@@ -54,6 +54,7 @@ def test_what_is_no_decimal_is_named(value: Any) -> None:
         ({"data": "foo bar"}, "data"),
         ({"data": "1  2"}, "data"),
         ({"data": "1,2"}, "data"),
+        ({"data": "1E-5"}, "data"),
         ({"data": ""}, "data"),
     ],
 )
