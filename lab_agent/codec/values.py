@@ -41,7 +41,8 @@ def _series(series: Mapping[str, Any], place: tuple[str | int, ...]) -> Iterator
         yield Found((*place, "period"), "is not above nought", "give the milliseconds between two samples")
     data = series.get("data")
     if isinstance(data, str) and not _SAMPLES.fullmatch(data):
-        yield Found((*place, "data"), "is no series of samples", "write plain numbers, E, U and L, with one blank between two of them")
+        mend = "write plain numbers, E, U and L, with one blank between two of them"
+        yield Found((*place, "data"), "is no series of samples", mend)
 
 
 def _simple(holder: Mapping[str, Any], names: tuple[str, ...], place: tuple[str | int, ...]) -> Iterator[Found]:

@@ -126,7 +126,8 @@ class LabReport:
 class LabRefusal:
     """Lines or specimens that the laboratory refuses after it took the order, with nothing to report.
 
-    It names its order as a report does, and without a line or an item the lines as well. `collect_again` asks the clinic for new biomaterial; the Task's output says so.
+    It names its order as a report does, and without a line or an item the lines as well. `collect_again` asks the clinic
+    for new biomaterial; the Task's output says so.
     """
 
     order: str | None = None
