@@ -73,7 +73,7 @@ def _sequence(case: Case) -> Iterator[Problem]:
 
 
 def _samples(case: Case, wanted: Sequence[tuple[int, ...]], specimens: Sequence[ReceivedSpecimen]) -> list[Sample]:
-    """The samples of one type by time point; empty where that cannot be said."""
+    """The samples of one type by time point; empty where that cannot be said, or where they may be of a way without any."""
     timed = [(info(case, each).minutes, each.collected.at) for each in specimens if each.collected and each.collected.at]
     if len(timed) < len(specimens):
         return []
@@ -81,8 +81,8 @@ def _samples(case: Case, wanted: Sequence[tuple[int, ...]], specimens: Sequence[
     if len(told) == len(timed):
         return told
     times = sorted(at for _, at in timed)
-    fitting = [points for points in wanted if len(points) == len(times)]
-    return list(zip(fitting[0], times, strict=True)) if len(fitting) == 1 else []
+    fitting = [points for points in wanted if len(points) in {0, len(times)}]
+    return list(zip(fitting[0], times, strict=True)) if len(fitting) == 1 and fitting[0] else []
 
 
 def _aligned(samples: list[Sample], tolerance: timedelta) -> bool:

@@ -82,7 +82,7 @@ class MatchDesk:
             "report_id": _REPORT,
             "order": order,
             "lines": [line],
-            "items": ["ferritin besides"],
+            "items": [_LOCAL],
             "status": "final",
             "effective": now,
             "issued": now,

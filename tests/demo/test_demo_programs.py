@@ -44,7 +44,7 @@ def alive(pid: int) -> bool:
     """Whether it runs; a zombie that nobody waited for does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it ended before the file was opened, or before it was read
         return False
 
 

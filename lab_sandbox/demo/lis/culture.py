@@ -31,7 +31,7 @@ def _organism(status: str, value: Json) -> Json:
 
 
 def _count() -> Json:
-    return {"id": "count", "code": _COUNT, "status": "final", "value_quantity": amount(Decimal("1.0E+5"), "{CFU}/mL")}
+    return {"id": "count", "code": _COUNT, "status": "final", "value_quantity": amount(Decimal(100000), "{CFU}/mL")}
 
 
 def _named(code: str, words: str) -> Json:
