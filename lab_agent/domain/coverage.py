@@ -79,10 +79,14 @@ def cover(message: LabReport | LabRefusal, lines: Sequence[LineRecord], names: N
 
 
 def _numbered(message: LabReport | LabRefusal, lines: Sequence[LineRecord], names: Names) -> frozenset[LineKey]:
-    """The lines that the numbers of a message leave: its tube's, its line's; all of them where it gives none but the order's."""
+    """The lines that the numbers of a message leave: its tube's, its line's; all of them where it gives none but the order's.
+
+    A tube says nothing where a line has none: such a line would never be meant.
+    """
     left = frozenset(line.key for line in lines)
-    if message.barcode and message.barcode in names.tubes:
-        left = frozenset(names.tubes[message.barcode])
+    in_tubes = {key for tube in names.tubes.values() for key in tube}
+    if message.barcode and all(line.key in in_tubes for line in lines if line.state not in _NOT_SERVED):
+        left = frozenset(names.tubes.get(message.barcode) or left)
     if message.accession and message.accession != names.accession:
         left = left & {line.key for line in lines if line.accession == message.accession} or left
     return left

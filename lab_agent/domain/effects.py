@@ -62,6 +62,11 @@ def match_again(report: ReportRecord, target: str, order: OrderKey, now: datetim
     return replace(match(report, target, now), once=f"match:{report.key}:{order}")
 
 
+def match_after(report: ReportRecord, decided: ReportKey, now: datetime) -> NewEffect:
+    """Find the order of a version again that has waited for an older one, about which is `decided` now."""
+    return replace(match(report, report.key, now), once=f"match:{report.key}:{decided}:{now.isoformat()}", order=report.order)
+
+
 def deliver(report: ReportKey, order: OrderKey, now: datetime) -> NewEffect:
     """Upload a report; the reports of one order keep their order."""
     return NewEffect(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from lab_agent.domain.coverage import Coverage, cover
+from lab_agent.domain.ids import ReportKey
 from lab_agent.domain.journal import LineRecord, OrderRecord, ReportRecord
 from lab_agent.domain.lifecycle import LineState, OrderState, ReportState
 from lab_agent.domain.plausible import oddities
@@ -20,7 +21,7 @@ from lab_agent.errors import DataInvalidError, Problem
 from lab_agent.ports.documents import Documents
 from lab_agent.ports.store import UnitOfWork
 from lab_agent.steps.endings import has_result, with_result
-from lab_agent.steps.left_out import Settled, completed
+from lab_agent.steps.left_out import Settled, completed, lost
 from lab_agent.steps.odd_documents import OddDocument, Shelf, told_truly
 from lab_agent.steps.order_names import names_of
 from lab_agent.steps.planning import Planning
@@ -29,6 +30,7 @@ _GONE = frozenset({LineState.REFUSED, LineState.WITHDRAWN, LineState.CANCELLED})
 
 
 _FAULT = " — no release can send it so"
+_BEHIND = "waits for result "
 
 
 def fault(reason: str) -> str:
@@ -41,12 +43,28 @@ def is_fault(reason: str | None) -> bool:
     return (reason or "").endswith(_FAULT)
 
 
+def behind(older: ReportKey) -> str:
+    """The reason of a version that is only a part of the report, where an older part waits for a person."""
+    return f"{_BEHIND}{older}, an older part of the same report, and is tried again when somebody has decided about that"
+
+
+def overtaken(gone: str) -> str:
+    """The reason of a version that a newer one came before, where that one lacks what it says."""
+    mend = "let the laboratory system send the newest version whole; released, this one is left aside"
+    return f"a newer version of this report came before it, without {gone} — {mend}"
+
+
+def is_behind(reason: str | None) -> bool:
+    """Whether the reason of a held report is that it waits for an older version."""
+    return (reason or "").startswith(_BEHIND)
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """A report with the order and the lines that it is about.
 
-    `before` are the versions before it that went, are on their way, or wait for a person, `newer` those after it that went or are
-    on their way, oldest first; `went` says whether the clinic has any.
+    Of the other versions of it, oldest first: `sent` went before it, or are on their way; `waiting` lie between those and it, and
+    wait for a person; `newer` are newer than it, and went or are on their way. `went` says whether the clinic has any.
     """
 
     report: ReportRecord
@@ -54,14 +72,16 @@ class Found:
     order: OrderRecord
     lines: tuple[LineRecord, ...]
     coverage: Coverage
-    before: tuple[ReportRecord, ...]
+    sent: tuple[ReportRecord, ...]
+    waiting: tuple[ReportRecord, ...]
     newer: tuple[ReportRecord, ...]
     went: bool
 
     def completed(self) -> Found:
         """As the whole that it is part of, for a laboratory system that sends only what is new."""
-        message = completed(self.before, self.message, self.coverage)
-        return replace(self, message=message, coverage=cover(message, self.lines, names_of(self.order)))
+        known = names_of(self.order)
+        message = completed(self.sent, self.message, self.lines, known)
+        return replace(self, message=message, coverage=cover(message, self.lines, known))
 
 
 class Waits(LookupError):
@@ -101,8 +121,9 @@ class Clearing:
         problems = [*oddities(message, now)]
         if late := with_result(found.lines, coverage.not_performed):
             problems.append(Problem("not_performed", f"names {has_result(late)}"))
-        settled = Settled(uow, found.order.key, message.report_id, found.before)
-        problems += [*settled.gone_back(message), *settled.left_out(message), *settled.emptied(message), *_lines_left_out(found)]
+        settled = Settled(uow, found.order.key, message.report_id, found.sent)
+        problems += [*settled.gone_back(message), *settled.left_out(message), *settled.emptied(message)]
+        problems += [*_lines_left_out(found), *_overtakes(found)]
         if strange := self.planning.strange(found.order, coverage.extra):
             mend = "add it to the catalogue; released, the report states the test of its first line"
             problems.append(Problem("items", strange, mend))
@@ -143,7 +164,15 @@ def _too_late(found: Found) -> str | None:
 
 def _lines_left_out(found: Found) -> Iterator[Problem]:
     """Ask about lines with a result that a version before was about, and this one is not."""
-    before = {key for each in found.before if each.state is ReportState.DELIVERED for key in each.lines}
+    before = {key for each in found.sent if each.state is ReportState.DELIVERED for key in each.lines}
     if gone := with_result(found.lines, before - {*found.coverage.lines}):
         mend = "send the whole report; released, it is a report of the others alone"
         yield Problem("lines", f"leave out {several(gone)}, which a version before was about", mend)
+
+
+def _overtakes(found: Found) -> Iterator[Problem]:
+    """Ask about what an older version has to say, which waits for a person, and this one does not say."""
+    for each in found.waiting:
+        if gone := lost(each, found.message, found.coverage.lines):
+            mend = "decide about that one first, or send the whole report; released, this one goes, and that one waits on"
+            yield Problem("report", f"leaves out {gone} of the version before it, {each.key}, which waits for a person", mend)

@@ -12,25 +12,26 @@ from typing import ClassVar
 import structlog
 
 from lab_agent.codec import load_kept
+from lab_agent.domain import effects
 from lab_agent.domain.coverage import Coverage, cover
 from lab_agent.domain.documents import documents_of, placed_documents
 from lab_agent.domain.ids import LineKey, ReportKey
 from lab_agent.domain.journal import Effect, EffectKind, Event, LineRecord, OrderRecord, ReportRecord
-from lab_agent.domain.lifecycle import ASKING_EFFECTS, WAITING_REPORTS, EffectState, LineState, ReportState
+from lab_agent.domain.lifecycle import ASKING_EFFECTS, WAITING_REPORTS, LineState, ReportState
 from lab_agent.domain.quoting import quoted, several
 from lab_agent.domain.results import Document, LabReport, ReportStatus
-from lab_agent.domain.versions import is_older
-from lab_agent.errors import DataInvalidError, PermanentFailure, TemporaryFailure
+from lab_agent.domain.versions import is_older, oldest_first
+from lab_agent.errors import DataInvalidError, PermanentFailure
 from lab_agent.fhir.uploads import DocumentUrls, UploadPlan, report_value, with_results
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.documents import Documents, PrintFault
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.store import Store, UnitOfWork
-from lab_agent.steps.clearing import fault
+from lab_agent.steps.clearing import fault, overtaken
 from lab_agent.steps.endings import cancel_lines, complete_lines, has_result, with_result
 from lab_agent.steps.follow import follow
 from lab_agent.steps.handler import Claim, Conclusion
-from lab_agent.steps.left_out import left_out, names
+from lab_agent.steps.left_out import left_out, lost, names
 from lab_agent.steps.order_names import names_of
 from lab_agent.steps.planning import Planning
 from lab_agent.steps.reopen import reopen_lines
@@ -52,7 +53,9 @@ class Delivery:
     order: OrderRecord
     lines: tuple[LineRecord, ...]
     coverage: Coverage
-    overtaken: bool
+    newer: LabReport | None
+    newer_lines: tuple[LineKey, ...]
+    newer_begun: bool
     documents: Mapping[tuple[str, str], bytes | None]
     """Documents by their id in the vault and their type; None for bytes that are not kept any more."""
     gone: tuple[str, ...]
@@ -89,8 +92,11 @@ class Deliver:
         delivery = await self.store.run(lambda uow: _load(uow, key))
         if delivery.record.state is not ReportState.MATCHED:
             return self._not_wanted(delivery)
-        if delivery.overtaken:
-            return self._superseded(delivery)
+        if delivery.newer is not None:
+            gone = lost(delivery.record, delivery.newer, delivery.newer_lines)
+            return self._held(delivery, ReportState.HELD, overtaken(gone)) if gone else self._superseded(delivery)
+        if delivery.newer_begun:
+            return self._queued_behind(delivery)
         if delivery.ended:
             return self._held(delivery, ReportState.HELD, delivery.ended)
         uploader = Uploader(self.exchange, self.store, claim, delivery.order.key, key, looking)
@@ -196,6 +202,17 @@ class Deliver:
 
         return write
 
+    def _queued_behind(self, delivery: Delivery) -> Conclusion:
+        """Take the place behind a newer version that has begun: if the lane's first waited for it, both would stand."""
+        now = self.clock.now()
+        duty = effects.deliver(delivery.record.key, delivery.order.key, now)
+
+        def write(uow: UnitOfWork, effect: Effect) -> Effect:
+            uow.effects.add(replace(duty, once=f"{duty.once}:{now.isoformat()}"))
+            return effect.obsolete(now, "a newer version of this report is under way; this one is tried after it")
+
+        return write
+
     def _not_sayable(self, delivery: Delivery, error: DataInvalidError) -> Conclusion:
         """Hold what has no form any more (a table was changed since)."""
         if unmapped := self.planning.unmapped(delivery.message):
@@ -234,27 +251,29 @@ def _load(uow: UnitOfWork, key: ReportKey) -> Delivery:
     lines = uow.orders.lines(order.key)
     others = [other for other in uow.reports.versions(order.key, message.report_id) if other.key != key]
     delivered = [other for other in others if other.state is ReportState.DELIVERED]
-    _wait_for_newer(uow, record, others)
     coverage = cover(message, lines, names_of(order))
+    newer = oldest_first(each for each in delivered if is_older(record, each))
+    newest = load_kept(newer[-1].body) if newer else None
     return Delivery(
         record=record,
         message=message,
         order=order,
         lines=lines,
         coverage=coverage,
-        overtaken=any(is_older(record, other) for other in delivered),
+        newer=newest if isinstance(newest, LabReport) else None,
+        newer_lines=newer[-1].lines if newer else (),
+        newer_begun=_newer_begun(uow, record, others),
         documents=_documents(uow, message),
         gone=tuple(left_out(delivered, message)),
         ended=_ended_since(record, lines, coverage, first=uow.uploads.get(report_value(order.key, message.report_id)) is None),
     )
 
 
-def _wait_for_newer(uow: UnitOfWork, record: ReportRecord, others: list[ReportRecord]) -> None:
-    """An older version that a person sends on its way again must not run beside a newer one."""
+def _newer_begun(uow: UnitOfWork, record: ReportRecord, others: list[ReportRecord]) -> bool:
+    """Whether the delivery of a newer version has begun: an older one, which a person sends on its way again, stays behind it."""
     newer = {other.key for other in others if other.state is ReportState.MATCHED and is_older(record, other)}
     open_ones = uow.effects.of_order(record.order) if newer and record.order else ()
-    if any(each.subject in newer and each.begun and each.state is not EffectState.PARKED for each in open_ones):
-        raise TemporaryFailure("a newer version of this report is under way")
+    return any(each.subject in newer and each.begun and each.state not in ASKING_EFFECTS for each in open_ones)
 
 
 def _ended_since(record: ReportRecord, lines: Sequence[LineRecord], coverage: Coverage, *, first: bool) -> str | None:
@@ -290,17 +309,26 @@ def _documents(uow: UnitOfWork, message: LabReport) -> dict[tuple[str, str], byt
 
 
 def _settle_versions(uow: UnitOfWork, delivery: Delivery, now: datetime) -> None:
-    """End the versions before the one that was delivered: what went, what waits for a person, and what was parked on its way."""
+    """End the versions before the one that was delivered, but for those that have more to say and were not delivered."""
     order = delivery.order.key
     parked = {each.subject: each for each in uow.effects.of_order(order) if each.state in ASKING_EFFECTS}
-    for other in uow.reports.versions(order, delivery.message.report_id):
+    for listed in uow.reports.versions(order, delivery.message.report_id):
+        other = uow.reports.take(listed.key)  # as it stands: a person may have decided about it since it was listed
         if other.key == delivery.record.key:
             uow.reports.save(other.become(ReportState.DELIVERED, now))
+        elif other.order != order or not is_older(other, delivery.record):
+            continue
         elif other.state is ReportState.DELIVERED:
             uow.reports.save(other.become(ReportState.SUPERSEDED, now, _OVERTAKEN))
-        elif is_older(other, delivery.record) and (other.state in WAITING_REPORTS or other.key in parked):
-            if duty := parked.get(other.key):
-                uow.effects.save(duty.obsolete(now, _OVERTAKEN))
-            uow.reports.save(other.become(ReportState.SUPERSEDED, now, _OVERTAKEN))
-            text = f"result {other.key}, which waited for a person, is superseded: {_OVERTAKEN}"
-            uow.book.tell(Event(order=order, report=other.key, at=now, action="superseded", text=text))
+        elif other.state in WAITING_REPORTS or other.key in parked:
+            _settle_undelivered(uow, delivery, other, parked.get(other.key), now)
+
+
+def _settle_undelivered(uow: UnitOfWork, delivery: Delivery, older: ReportRecord, duty: Effect | None, now: datetime) -> None:
+    if lost(older, delivery.message, delivery.coverage.lines):
+        return
+    if duty is not None:
+        uow.effects.save(duty.obsolete(now, _OVERTAKEN))
+    uow.reports.save(older.become(ReportState.SUPERSEDED, now, _OVERTAKEN))
+    text = f"result {older.key}, which waited for a person, is superseded: {_OVERTAKEN}"
+    uow.book.tell(Event(order=delivery.order.key, report=older.key, at=now, action="superseded", text=text))

@@ -41,7 +41,7 @@ class StoreInbox:
         return await self.store.run(lambda uow: uow.reports.known(self.source, message))
 
     async def refused(self, message: str, reason: str) -> None:  # noqa: ARG002 - a file name may name a patient
-        """Hold in sight that a message was refused: one alert for each laboratory system, with its first reason, and a number."""
+        """Hold in sight that a message was refused: one alert for each laboratory system, with its last reason, and a number."""
 
         def write(uow: UnitOfWork) -> None:
             key = refused_alert(self.source)

@@ -17,18 +17,18 @@ from lab_agent.domain import effects
 from lab_agent.domain.coverage import Coverage, cover, only_refuses
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.journal import Effect, EffectKind, Event, LineRecord, OrderRecord, ReportRecord
-from lab_agent.domain.lifecycle import WAITING_REPORTS, LineState, ReportState
+from lab_agent.domain.lifecycle import ASKING_EFFECTS, WAITING_REPORTS, LineState, ReportState
 from lab_agent.domain.quoting import quoted, several
 from lab_agent.domain.results import LabReceipt, LabRefusal, LabReport
 from lab_agent.domain.versions import is_older, oldest_first
 from lab_agent.fhir.uploads import report_value
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.store import UnitOfWork
-from lab_agent.steps.clearing import Clearing, Found, Waits, fault
+from lab_agent.steps.clearing import Clearing, Found, Waits, behind, is_behind, overtaken
 from lab_agent.steps.endings import cancel_lines, has_result, with_result
 from lab_agent.steps.follow import follow
 from lab_agent.steps.handler import Claim, Conclusion
-from lab_agent.steps.left_out import left_out, names
+from lab_agent.steps.left_out import has_content, lost
 from lab_agent.steps.naming import Named, order_named
 from lab_agent.steps.order_names import names_of
 from lab_agent.steps.receipts import UnknownNumber, receive_later, waiting_for
@@ -47,10 +47,17 @@ class Matcher:
     def match(self, uow: UnitOfWork, key: ReportKey, now: datetime, *, waive: bool = False) -> ReportRecord:
         """Match one report, write what follows, and give it as it stands then. Also called when a person asks for it again.
 
+        What waits for it is matched again, once it does not wait any more.
+
         `waive`: a person has looked, and a report for an order that has ended, that seems hardly meant, or with an odd document
         (under the type that its bytes show) is to go out. What has no legal form on the wire is held all the same.
         """
-        report = uow.reports.take(key)
+        matched = self._match(uow, uow.reports.take(key), now, waive=waive)
+        if matched.state not in WAITING_REPORTS:
+            wake_newer(uow, matched, now)
+        return matched
+
+    def _match(self, uow: UnitOfWork, report: ReportRecord, now: datetime, *, waive: bool) -> ReportRecord:
         message = load_kept(report.body)
         named = order_named(uow, message)
         if named.order is None:
@@ -83,8 +90,10 @@ class Matcher:
     def _reported(self, uow: UnitOfWork, found: Found, now: datetime, *, waive: bool) -> ReportRecord:
         report, message = found.report, found.message
         if found.newer:
-            return self._overtaken(uow, found, now)
-        if only_refuses(message) and not found.went:
+            return _overtaken(uow, found, now, waive=waive)
+        if self._keeps and found.waiting and not waive:
+            return _hold(uow, report, ReportState.HELD, now, behind(found.waiting[-1].key))
+        if only_refuses(message) and not found.went and (waive or not _said_before(found)):
             return _refused(uow, report, message, found.coverage, now, waive=waive)
         if self._keeps:
             found = found.completed()
@@ -104,16 +113,6 @@ class Matcher:
         """Whether the laboratory systems send only what is new."""
         return self.clearing.planning.settings.left_out == "keep"
 
-    def _overtaken(self, uow: UnitOfWork, found: Found, now: datetime) -> ReportRecord:
-        """Leave an older version aside, unless it alone has what a laboratory system that sends only what is new says once."""
-        report, reason = found.report, "a newer version of this report came before it"
-        newest = load_kept(found.newer[-1].body)
-        only_here = left_out((report,), newest) if self._keeps and isinstance(newest, LabReport) else ()
-        if only_here:
-            told = f"{reason}, and {names(only_here)} came in this one alone: send the newest version again, with them"
-            return _hold(uow, report, ReportState.HELD, now, fault(told))
-        return _save(uow, report.become(ReportState.SUPERSEDED, now, reason), now, reason)
-
 
 @dataclass(frozen=True, slots=True)
 class Match:
@@ -130,7 +129,8 @@ class Match:
 
         def write(uow: UnitOfWork, effect: Effect) -> Effect:
             key = ReportKey(effect.subject)
-            if uow.reports.take(key).state not in {ReportState.RECEIVED, ReportState.UNMATCHED}:
+            waiting = uow.reports.take(key)
+            if waiting.state not in {ReportState.RECEIVED, ReportState.UNMATCHED} and not is_behind(waiting.reason):
                 return effect.done(now, "a person has decided already")
             report = self.matcher.match(uow, key, now)
             log.info("report matched", action="report_matched", order=report.order, state=report.state.value)
@@ -143,16 +143,46 @@ class Match:
 
 def _found(uow: UnitOfWork, report: ReportRecord, message: LabReport, order: OrderRecord, coverage: Coverage) -> Found:
     others = [other for other in uow.reports.versions(order.key, message.report_id) if other.key != report.key]
+    sent = oldest_first(each for each in others if each.state in _GOES and is_older(each, report))
+    waiting = (each for each in others if each.state in WAITING_REPORTS and is_older(each, report))
+    parked = {each.subject for each in uow.effects.of_order(order.key) if each.state in ASKING_EFFECTS}
     return Found(
         report=report,
         message=message,
         order=order,
         lines=uow.orders.lines(order.key),
         coverage=coverage,
-        before=oldest_first(each for each in others if each.state in _GOES | WAITING_REPORTS and is_older(each, report)),
-        newer=oldest_first(each for each in others if each.state in _GOES and is_older(report, each)),
+        sent=sent,
+        waiting=oldest_first(each for each in waiting if not any(is_older(each, other) for other in sent)),
+        newer=oldest_first(each for each in others if each.state in _GOES and is_older(report, each) and each.key not in parked),
         went=uow.uploads.get(report_value(order.key, message.report_id)) is not None,
     )
+
+
+def _said_before(found: Found) -> bool:
+    """Whether a version before it has anything that an upload would tell the clinic."""
+    messages = (load_kept(each.body) for each in (*found.sent, *found.waiting))
+    return any(isinstance(each, LabReport) and has_content(each) for each in messages)
+
+
+def _overtaken(uow: UnitOfWork, found: Found, now: datetime, *, waive: bool) -> ReportRecord:
+    """Leave an older version aside; a person is asked first where nothing newer has what it says."""
+    report, newest = found.report, found.newer[-1]
+    message = load_kept(newest.body)
+    gone = lost(report, message, newest.lines) if isinstance(message, LabReport) else ""
+    if gone and not waive:
+        return _hold(uow, report, ReportState.HELD, now, overtaken(gone))
+    reason = "a newer version of this report came before it"
+    return _save(uow, report.become(ReportState.SUPERSEDED, now, reason), now, reason)
+
+
+def wake_newer(uow: UnitOfWork, decided: ReportRecord, now: datetime) -> None:
+    """Let the newer versions that wait for this one, about which is decided now, be matched again."""
+    if decided.order is None or decided.report_id is None:
+        return
+    for each in uow.reports.versions(decided.order, decided.report_id):
+        if each.state is ReportState.HELD and is_behind(each.reason) and is_older(decided, each):
+            uow.effects.add(effects.match_after(each, decided.key, now))
 
 
 def deliver(uow: UnitOfWork, report: ReportKey, order: OrderKey, now: datetime) -> None:

@@ -16,7 +16,8 @@ Codes = Mapping[str, Sequence[LineKey]]
 def about(message: LabMessage, order: OrderKey, lines: tuple[LineKey, ...], codes: Codes) -> LabMessage:
     """Give the message for this order, and for these of its lines alone, if any are given.
 
-    What a message says of other lines is left out; what nobody here can name is meant for those that the person names.
+    What a message says of other lines is left out; what nobody here can name is meant for those that the person names. Beside
+    results, a name that nobody knows stays where it says what was not performed: it may be any line, so nobody may complete it.
     """
     if isinstance(message, LabReceipt):
         return replace(message, order=order, barcode=None)
@@ -31,11 +32,12 @@ def _only(report: LabReport, lines: tuple[LineKey, ...], codes: Codes) -> LabRep
         return replace(report, lines=lines, items=(), completes=None, not_performed=_refused(report.not_performed, lines, codes))
     items = tuple(_items(report, lines, codes))
     if report.completes is not None:
-        named = (key for name in report.completes for key in codes.get(name, ()))
-        completes: tuple[str, ...] | None = tuple(key for key in named if key in lines)
+        named = (key for name in report.completes for key in codes.get(name, lines))
+        completes: tuple[str, ...] | None = tuple(dict.fromkeys(key for key in named if key in lines))
     else:  # an item that is left out was a test of these lines all the same: what remains is no extra test alone
         completes = lines if len(items) < len(report.items) else None
-    absent = tuple(_absent(report.not_performed, lines, codes, unknown=()))
+    unknown = (each for each in report.not_performed if any(name not in codes for name in _names(each)))
+    absent = (*_absent(report.not_performed, lines, codes, unknown=()), *unknown)
     return replace(report, lines=lines, items=items, completes=completes, not_performed=absent)
 
 
@@ -58,8 +60,12 @@ def _absent(
 ) -> Iterator[NotPerformed]:
     """What is said of these lines, each by its key; `unknown` are those that are meant by a name that nobody here knows."""
     for entry in entries:
-        named = [name for name in (entry.line, entry.item) if name]
+        named = _names(entry)
         keys = [key for name in named for key in codes.get(name, unknown)] if named else [*lines]
         for key in dict.fromkeys(keys):
             if key in lines:
                 yield NotPerformed(line=key, reason=entry.reason)
+
+
+def _names(entry: NotPerformed) -> list[str]:
+    return [name for name in (entry.line, entry.item) if name]

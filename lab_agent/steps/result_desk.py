@@ -18,10 +18,10 @@ from lab_agent.domain.journal import Effect, EffectKind, Event, ReportRecord
 from lab_agent.domain.lifecycle import ASKING_EFFECTS, WAITING_REPORTS, ReportState
 from lab_agent.errors import IllegalMoveError, StoreError
 from lab_agent.ports.store import Store, UnitOfWork
-from lab_agent.steps.clearing import is_fault
+from lab_agent.steps.clearing import is_behind, is_fault
 from lab_agent.steps.follow import follow
 from lab_agent.steps.inbox import refused_alert
-from lab_agent.steps.match import Matcher
+from lab_agent.steps.match import Matcher, wake_newer
 from lab_agent.steps.narrowing import about
 from lab_agent.steps.notes import said_why
 from lab_agent.steps.order_names import names_of
@@ -46,6 +46,8 @@ class Decided:
 
 def what_to_do(state: ReportState, reason: str | None) -> str:
     """The next step for a result that is in this state for this reason; empty where nothing waits."""
+    if state is ReportState.HELD and is_behind(reason):
+        return "decide about the result that it waits for; this one follows by itself"
     return _MEND if state is ReportState.HELD and is_fault(reason) else _WHAT.get(state, "")
 
 
@@ -206,6 +208,8 @@ async def _decide(
         if shown not in (None, before.changed_at):
             raise IllegalMoveError(f"result {key} has changed since you looked; nothing was done, look again")
         after = change(uow, before)
+        if after.state not in WAITING_REPORTS or after.order != before.order:
+            wake_newer(uow, before, now)
         changed = f": {after.reason}" if after.state is ReportState.MATCHED and after.reason else ""
         text = f"result {key} {what} ({why}): it is {after.state.value} now{changed}"
         uow.book.tell(Event(order=after.order, report=key, at=now, action="desk", text=text, by=by))

@@ -63,7 +63,7 @@ def test_a_line_not_performed_is_not_completed() -> None:
 
 
 def test_a_tube_or_a_number_of_a_line_names_its_lines_and_any_other_name_wins() -> None:
-    known = replace(CODES, tubes={"T1": [LineKey("L1")], "T2": [LineKey("L1"), LineKey("L2")]}, accession="A-1")
+    known = replace(CODES, tubes={"T1": [LineKey("L1")], "T2": [LineKey("L1"), LineKey("L2")], "EMPTY": []}, accession="A-1")
     numbered = [replace(line, accession="A-1-2" if line.key == "L2" else None) for line in lines()]
     expected = {
         ("T1", None): ("L1",),
@@ -74,10 +74,13 @@ def test_a_tube_or_a_number_of_a_line_names_its_lines_and_any_other_name_wins() 
         (None, "A-9"): ("L1", "L2"),
         ("T2", "A-1-2"): ("L2",),
         ("T1", "A-1"): ("L1",),
+        ("EMPTY", None): ("L1", "L2"),
     }
     for (barcode, accession), covered in expected.items():
         assert cover(report(barcode=barcode, accession=accession), numbered, known).lines == covered
     assert cover(report(barcode="T1", items=("002",)), numbered, known).completes == ("L2",)
+    no_tube = replace(known, tubes={"T1": [LineKey("L1")]})
+    assert cover(report(barcode="T1"), numbered, no_tube).lines == ("L1", "L2"), "no tube would ever name L2"
     refusal = LabRefusal(barcode="T1", not_performed=(NotPerformed(reason="haemolysed"),))
     assert cover(refusal, numbered, known).not_performed == {"L1": "haemolysed"}
 

@@ -127,12 +127,16 @@ class Bench:
         await self.work()
         return await self.kept(message)
 
+    async def round(self) -> bool:
+        """Do what is due now; whether anything was."""
+        effects = await self.engine.claim(tuple(EffectKind), 10)
+        for effect in effects:
+            await self.engine.work(effect)
+        return bool(effects)
+
     async def work(self, rounds: int = 30) -> None:
         for _ in range(rounds):
-            effects = await self.engine.claim(tuple(EffectKind), 10)
-            for effect in effects:
-                await self.engine.work(effect)
-            if not effects:
+            if not await self.round():
                 waiting = [each for each in await self.effects() if each.state.value in {"due", "unknown"}]
                 if not waiting:
                     return

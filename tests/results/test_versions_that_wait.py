@@ -15,6 +15,7 @@ from lab_agent.domain.results import NotPerformed, ObservationStatus, ReportStat
 from lab_agent.domain.values import Coding
 from lab_agent.steps import result_desk as desk
 from lab_agent.steps.desk import retry_effect
+from lab_agent.steps.inbox import StoreInbox
 from lab_sandbox.faults.rule import FaultRule
 from tests.results.bench import NOW, Bench, hb, open_bench, report
 
@@ -58,7 +59,10 @@ async def test_a_report_that_had_values_and_has_none_is_asked_about(bench: Bench
 async def test_an_older_refusal_that_comes_late_cancels_nothing(bench: Bench) -> None:
     bench.faults(FaultRule(kind="status", status=503, route="POST /fhir/*"))
     await bench.send(report(version=2, status=ReportStatus.PRELIMINARY))
-    assert (await bench.send(refused(version=1))).state is ReportState.SUPERSEDED
+    late = await bench.send(refused(version=1))
+    assert (late.state, "without what was not performed" in (late.reason or "")) == (ReportState.HELD, True)
+    await release(bench, late)
+    assert (await bench.kept("m2")).state is ReportState.SUPERSEDED
     assert await bench.line_states() == ["accepted"] * 3
 
 
@@ -80,7 +84,7 @@ async def test_a_newer_version_asks_about_final_values_that_wait_in_an_older_one
         first = await bench.send(report(hb("1"), STRANGE, version=1))
         second = await bench.send(report(hb("2"), version=2))
         assert (first.state, second.state) == (ReportState.UNMAPPED, ReportState.HELD)
-        assert "leave out new, final in a version before" in (second.reason or "")
+        assert f"report: leaves out new of the version before it, {first.key}" in (second.reason or "")
         await mended(bench, tables)
         assert (await bench.kept("m1")).state is ReportState.DELIVERED
         assert (await bench.kept("m2")).state is ReportState.HELD
@@ -97,14 +101,121 @@ async def test_a_newer_version_overtakes_one_that_waits_and_that_it_repeats_and_
     assert told == f"result {odd.key}, which waited for a person, is superseded: a newer version was delivered"
 
 
-async def test_a_laboratory_that_sends_only_what_is_new_keeps_what_waits(tables: Path) -> None:
-    async with open_bench({"mappings": str(tables), "left_out": "keep"}) as bench:
-        for version, values in ((1, (hb("1"), STRANGE)), (2, (hb("2"),))):
-            assert (await bench.send(report(*values, version=version))).state is ReportState.UNMAPPED
+async def test_a_newer_version_that_was_released_leaves_one_with_more_to_say_at_the_desk(tables: Path) -> None:
+    async with open_bench({"mappings": str(tables)}) as bench:
+        first = await bench.send(report(hb("1"), STRANGE, version=1))
+        await release(bench, await bench.send(report(hb("2"), version=2)))
+        assert ((await bench.kept("m2")).state, (await bench.kept("m1")).state) == (ReportState.DELIVERED, ReportState.UNMAPPED)
+        assert (await bench.send(report(hb("3"), version=3))).state is ReportState.DELIVERED, "nobody is asked twice"
         await mended(bench, tables)
+        held = await bench.kept("m1")
+        assert (held.state, "without new" in (held.reason or "")) == (ReportState.HELD, True)
+        assert (await bench.send(report(hb("4"), STRANGE, version=4))).state is ReportState.DELIVERED
+        assert (await bench.kept("m1")).state is ReportState.SUPERSEDED
+        assert first.key in bench.told("superseded")[-1]
+
+
+@pytest.mark.parametrize("how", ["mended", "dismissed"])
+async def test_a_part_of_a_report_waits_for_an_older_part_and_follows_by_itself(tables: Path, how: str) -> None:
+    async with open_bench({"mappings": str(tables), "left_out": "keep"}) as bench:
+        first = await bench.send(report(hb("1", id="a"), STRANGE, version=1, lines=("L0",)))
+        for version, line in ((2, "L1"), (3, "L2")):
+            held = await bench.send(report(hb(str(version), id=line), version=version, lines=(line,)))
+            assert (held.state, f"waits for result {first.key if version == 2 else ''}" in (held.reason or "")) == (
+                ReportState.HELD,
+                True,
+            )
+            assert "follows by itself" in desk.what_to_do(held.state, held.reason)
+        if how == "mended":
+            await mended(bench, tables)
+        else:
+            await desk.dismiss_result(bench.store, first.key, by="ann", note="a test", now=bench.clock.now())
+            await bench.work()
         (found,) = await bench.seen()
-        assert [str(one["valueQuantity"]["value"]) for one in found.observations] == ["2", "6.4"]
-        assert await bench.effects() == ()
+        values = {str(one["valueQuantity"]["value"]) for one in found.observations}
+        assert values == ({"1", "6.4", "2", "3"} if how == "mended" else {"2", "3"})
+        assert await bench.line_states() == ["completed" if how == "mended" else "accepted", "completed", "completed"]
+        assert await bench.store.run(lambda uow: uow.reports.waiting()) == ()
+
+
+async def test_a_part_that_is_of_another_order_lets_the_newer_parts_go() -> None:
+    async with open_bench({"left_out": "keep"}) as bench:
+        first = await bench.send(report(hb("666"), version=1, items=("999.999",)))
+        assert first.state is ReportState.UNMATCHED
+        assert (await bench.send(report(hb("2", id="b"), version=2, lines=("L1",)))).state is ReportState.HELD
+        await desk.dismiss_result(bench.store, first.key, by="ann", note="not ours", now=bench.clock.now())
+        await bench.work()
+        (found,) = await bench.seen()
+        assert [str(one["valueQuantity"]["value"]) for one in found.observations] == ["2"]
+
+
+async def test_a_part_that_was_parked_is_sent_with_the_next_and_completes_what_it_would_have() -> None:
+    async with open_bench({"left_out": "keep"}) as bench:
+        bench.faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=1))
+        absent = (NotPerformed(line="L2", reason="clotted"),)
+        first = await bench.send(report(hb("1", id="a"), version=1, lines=("L0",), not_performed=absent))
+        assert first.state is ReportState.MATCHED
+        await bench.send(report(hb("2", id="b"), version=2, lines=("L1",)))
+        assert (await bench.kept("m1")).state is ReportState.SUPERSEDED
+        assert await bench.line_states() == ["completed", "completed", "cancelled"]
+        assert (await bench.tasks()).order == "completed"
+
+
+async def test_a_parked_version_with_more_to_say_stays_until_somebody_decides(bench: Bench) -> None:
+    bench.faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=1))
+    await bench.send(report(version=1, lines=("L0",)))
+    assert (await bench.send(report(version=2, lines=("L1",)))).state is ReportState.DELIVERED
+    (parked,) = await bench.effects()
+    assert await bench.line_states() == ["resulted", "completed", "accepted"]
+    await retry_effect(bench.store, parked.id, by="ann", now=bench.clock.now())
+    await bench.work()
+    held = await bench.kept("m1")
+    assert (held.state, "without line L0" in (held.reason or "")) == (ReportState.HELD, True)
+    assert await bench.line_states() == ["accepted", "completed", "accepted"]
+
+
+async def test_an_older_version_goes_while_a_newer_one_is_parked(bench: Bench) -> None:
+    bench.faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=1))
+    parked = await bench.send(report(hb("2"), version=2))
+    assert (await bench.send(report(hb("1"), version=1))).state is ReportState.DELIVERED
+    await desk.dismiss_result(bench.store, parked.key, by="ann", note="wrong", now=bench.clock.now())
+    assert len(await bench.seen()) == 1
+
+
+async def test_an_older_version_that_is_retried_stays_behind_a_newer_one_that_has_begun(bench: Bench) -> None:
+    bench.faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=1))
+    await bench.send(report(hb("1"), version=1))
+    (first,) = await bench.effects()
+    bench.faults(FaultRule(kind="status", status=503, route="POST /fhir/DiagnosticReport", count=1))
+    await put(bench, report(hb("2"), version=2))
+    await bench.round()
+    await bench.round()
+    assert {each.state.value for each in await bench.effects()} == {"parked", "unknown"}
+    await retry_effect(bench.store, first.id, by="ann", now=bench.clock.now())
+    await bench.work()
+    assert ((await bench.kept("m1")).state, (await bench.kept("m2")).state) == (ReportState.SUPERSEDED, ReportState.DELIVERED)
+    values = [each["valueQuantity"]["value"] for each in await bench.versions("Observation", "RORDER.rep.hb")]
+    assert values == [1, 2]
+    assert await bench.effects() == ()
+
+
+async def test_a_version_that_only_refuses_ends_none_that_is_on_its_way(bench: Bench) -> None:
+    bench.faults(FaultRule(kind="status", status=503, route="POST /fhir/DiagnosticReport", count=2))
+    await put(bench, report(version=1, lines=("L1",)))
+    await bench.round()
+    await bench.round()
+    held = await bench.send(refused(version=2))
+    assert (held.state, "leave out hb" in (held.reason or "")) == (ReportState.HELD, True)
+    assert ((await bench.kept("m1")).state, await bench.line_states()) == (
+        ReportState.DELIVERED,
+        ["accepted", "completed", "accepted"],
+    )
+
+
+async def put(bench: Bench, message: Any) -> None:
+    """Put a message into the inbox, and let nothing follow yet."""
+    bench.number += 1
+    await StoreInbox(bench.store, bench.clock, "lis", lambda: None).accept(f"m{bench.number}", message)
 
 
 async def test_a_laboratory_that_sends_only_what_is_new_keeps_the_lines() -> None:
@@ -131,11 +242,13 @@ async def test_an_older_version_that_alone_has_a_value_is_not_left_aside_in_sile
     async with open_bench({"left_out": "keep"}) as bench:
         await bench.send(report(hb("2"), version=2))
         held = await bench.send(report(hb("6.4", id="alone"), version=1))
-        assert (held.state, "alone came in this one alone" in (held.reason or "")) == (ReportState.HELD, True)
-        assert "no release can send it" in (held.reason or "")
+        assert (held.state, "without alone" in (held.reason or "")) == (ReportState.HELD, True)
         assert (await bench.send(report(hb("3"), version=3))).state is ReportState.DELIVERED
+        assert (await bench.kept("m2")).state is ReportState.HELD
+        assert (await bench.send(report(hb("6.4", id="alone"), version=4))).state is ReportState.DELIVERED
+        assert (await bench.kept("m2")).state is ReportState.SUPERSEDED
         (found,) = await bench.seen()
-        assert [str(one["valueQuantity"]["value"]) for one in found.observations] == ["3", "6.4"]
+        assert sorted(str(one["valueQuantity"]["value"]) for one in found.observations) == ["3", "6.4"]
 
 
 async def test_a_line_that_a_version_leaves_out_is_asked_about(bench: Bench) -> None:

@@ -76,6 +76,11 @@ def test_a_refusal_is_of_these_lines_alone(names: tuple[str | None, ...], left: 
         assert [(each.line, each.reason) for each in narrowed(message, L0).not_performed] == left
 
 
-def test_beside_results_nothing_is_refused_that_is_not_named() -> None:
+def test_beside_results_a_name_that_nobody_knows_stays_and_those_of_other_lines_go() -> None:
     found = narrowed(report(not_performed=absent("002", "UNKNOWN", "001", None)), L0)
-    assert [(each.line, each.reason) for each in found.not_performed] == [("L0", "no 001"), ("L0", "no None")]
+    assert [(each.line, each.item) for each in found.not_performed] == [("L0", None), ("L0", None), (None, "UNKNOWN")]
+
+
+def test_what_a_report_completes_by_a_name_that_nobody_knows_are_these_lines() -> None:
+    assert narrowed(report(completes=("UNKNOWN",)), L0).completes == (L0,)
+    assert narrowed(report(completes=("002",)), L0).completes == ()
