@@ -11,7 +11,6 @@ import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from lab_agent.catalogue import workbook
 from lab_agent.catalogue.assemble import assemble
 from lab_agent.catalogue.cell_text import row_of, tidy
 from lab_agent.catalogue.cells import Problems, did_you_mean
@@ -33,10 +32,16 @@ def read(source: Path) -> dict[str, Table]:
     Raises `CatalogueError` for what cannot be read; it has the mistakes of all that can be read, too.
     """
     problems = Problems()
-    tables = workbook.read(source, problems) if source.suffix.lower() == ".xlsx" else _read_folder(source, problems)
+    tables = _read_workbook(source, problems) if source.suffix.lower() == ".xlsx" else _read_folder(source, problems)
     if problems:
         assemble(tables, "", problems)  # raises
     return tables
+
+
+def _read_workbook(source: Path, problems: Problems) -> dict[str, Table]:
+    from lab_agent.catalogue import workbook  # noqa: PLC0415 - its library takes a while, and a server reads from the store
+
+    return workbook.read(source, problems)
 
 
 def _read_folder(source: Path, problems: Problems) -> dict[str, Table]:

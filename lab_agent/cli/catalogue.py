@@ -15,7 +15,6 @@ from lab_agent.catalogue.assemble import assemble
 from lab_agent.catalogue.diff import Change, changes
 from lab_agent.catalogue.items import Catalogue
 from lab_agent.catalogue.sheets import SHEETS, Table
-from lab_agent.catalogue.workbook_write import write as write_workbook
 from lab_agent.catalogues.agreed import check_contracts
 from lab_agent.catalogues.fallback import newest_readable
 from lab_agent.catalogues.keeping import put_in_force, tables_in_force
@@ -194,6 +193,8 @@ def _write(target: Path, tables: Mapping[str, Table], *, force: bool) -> None:
         raise DataInvalidError((Problem(str(target), "is there already", "name another, or add --force"),))
     if workbook:
         target.parent.mkdir(parents=True, exist_ok=True)
+        from lab_agent.catalogue.workbook_write import write as write_workbook  # noqa: PLC0415 - its library takes a while
+
         write_workbook(target, tables)
     else:
         load.write(target, tables)

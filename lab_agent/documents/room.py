@@ -1,16 +1,21 @@
-"""The room of documents behind its port: the check with this installation's limit, and the printer if one is wanted."""
+"""The room of documents behind its port: the check with this installation's limit, and the printer if one is wanted.
+
+The printer's library takes a while to import, so only installations that print do it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from lab_agent.documents.check import wrong_with
-from lab_agent.documents.letterhead import Letterhead, problems_of
-from lab_agent.documents.printer import print_report
 from lab_agent.domain.results import LabReport
 from lab_agent.errors import Problem
 from lab_agent.ports.documents import DocumentFault
 from lab_agent.settings.results import ResultsSettings
+
+if TYPE_CHECKING:
+    from lab_agent.documents.letterhead import Letterhead
 
 
 class DocumentRoom:
@@ -25,11 +30,21 @@ class DocumentRoom:
 
     def printed(self, report: LabReport, heading: str, codes: Sequence[str] = ()) -> bytes | None:
         """A PDF of the observations; None where none is wanted, or a letter has no form in the font. Raises `PrintFault`."""
-        return print_report(report, heading, self._head(), codes) if self._settings.print_reports else None
+        if not self._settings.print_reports:
+            return None
+        from lab_agent.documents.printer import print_report  # noqa: PLC0415 - see above
+
+        return print_report(report, heading, self._head(), codes)
 
     def problems(self) -> tuple[Problem, ...]:
         """What keeps reports from being printed, by the names of the settings; nothing where none are wanted."""
-        return problems_of(self._head()) if self._settings.print_reports else ()
+        if not self._settings.print_reports:
+            return ()
+        from lab_agent.documents.letterhead import problems_of  # noqa: PLC0415 - see above
+
+        return problems_of(self._head())
 
     def _head(self) -> Letterhead:
+        from lab_agent.documents.letterhead import Letterhead  # noqa: PLC0415 - see above
+
         return Letterhead(name=self._settings.print_name, logo=self._settings.print_logo, font=self._settings.print_font)

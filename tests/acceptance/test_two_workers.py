@@ -12,7 +12,7 @@ from lab_sandbox.partner.generator import Plan
 from lab_sandbox.partner.seeded import chance
 from tests.acceptance.house import House, until
 
-MANY, FEW = 200, 40
+MANY, FEW = 200, 20
 
 
 @pytest.mark.timeout(400)

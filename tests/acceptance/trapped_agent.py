@@ -80,7 +80,7 @@ class TrappedUnit:
             self.wrote = "report"
 
     def _upload(self, method: str, upload: Any) -> None:
-        if method == "put":
+        if method == "put" and not self.wrote.endswith(":begun"):  # a change that begins says what is in doubt from then on
             self.wrote = f"upload {upload.resource_type}"
 
     def _effect(self, method: str, effect: Any) -> None:

@@ -317,6 +317,7 @@ def _of_range(url: str, mark: str, first: int, count: int) -> list[str]:
     return asyncio.run(whole())
 
 
+@pytest.mark.proof
 def test_processes_that_have_the_old_and_the_new_range_give_no_label_twice(url: str, tmp_path: Path) -> None:
     with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("spawn")) as pool:
         asked = [pool.submit(_of_range, url, str(tmp_path / "mark.json"), first, 20) for first in (30, 1, 30, 10)]
@@ -329,6 +330,7 @@ def _use(uow: Any, label: str) -> None:
     uow.commit()
 
 
+@pytest.mark.proof
 def test_no_basket_mixes_labels_of_several_times_in_four_processes(url: str) -> None:
     body = basket("002.002", "004.001")
     with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("spawn")) as pool:
