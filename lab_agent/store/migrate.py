@@ -1,19 +1,16 @@
 """The schema: bringing a database to it, and saying clearly when one has another.
 
 Migrations are Alembic's, inside the package, and run without ini file. A whole upgrade is one transaction on both databases.
+Only an upgrade needs Alembic, which takes a while to import: the names of the migrations say which schemas there are.
 """
 
 from __future__ import annotations
 
 import uuid
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from alembic.util.exc import CommandError
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, inspect, text
 
 from lab_agent.errors import SchemaMismatchError
 from lab_agent.store.engine import create_file, open_engine, sqlite_file
@@ -21,10 +18,14 @@ from lab_agent.store.rim import translated
 from lab_agent.store.rows import insert_new
 from lab_agent.store.tables import notes
 
+if TYPE_CHECKING:
+    from alembic.config import Config
+
 INSTANCE = "instance"
 """Note that names this database from its first day on; a copy of it carries the same name."""
 _ONE_AT_A_TIME = 0x1AB_0001
 _UPGRADE = "run `lab-agent db upgrade`"
+_MIGRATIONS = Path(__file__).with_name("migrations")
 
 
 def upgrade(url: str) -> None:
@@ -32,6 +33,8 @@ def upgrade(url: str) -> None:
 
     Raises `SchemaMismatchError` for a database of a newer program, `StoreUnreachableError`, and `StoreError` for a wrong address.
     """
+    from alembic import command  # noqa: PLC0415 - see above
+
     file = sqlite_file(url)
     if file is not None:
         create_file(file)
@@ -63,12 +66,15 @@ def check_schema(url: str) -> None:
 
 def head() -> str:
     """Give the newest schema that this program knows."""
-    return ScriptDirectory.from_config(_config()).get_current_head() or ""
+    return max(_known())
 
 
 def current(connection: Connection) -> str | None:
     """Give the schema of a database; None if it has none yet."""
-    return MigrationContext.configure(connection).get_current_revision()
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    found: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
+    return found
 
 
 def _check(connection: Connection) -> None:
@@ -82,14 +88,15 @@ def _check(connection: Connection) -> None:
 
 def _refuse_newer(connection: Connection) -> None:
     have = current(connection)
-    if have is None:
-        return
-    try:
-        ScriptDirectory.from_config(_config()).get_revision(have)
-    except CommandError as exc:
+    if have is not None and have not in _known():
         raise SchemaMismatchError(
             f"The database has schema {have}, which this program (schema {head()}) does not know: install the newer program."
-        ) from exc
+        )
+
+
+def _known() -> set[str]:
+    """The schemas that this program knows: each migration's file begins with the name of its own."""
+    return {file.name.partition("_")[0] for file in (_MIGRATIONS / "versions").glob("[0-9]*.py")}
 
 
 def _alone(connection: Connection) -> None:
@@ -98,8 +105,9 @@ def _alone(connection: Connection) -> None:
 
 
 def _config() -> Config:
+    from alembic.config import Config  # noqa: PLC0415 - see above
+
     config = Config()
-    here = str(Path(__file__).with_name("migrations"))
-    config.set_main_option("script_location", here.replace("%", "%%"))
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config

@@ -1,5 +1,7 @@
 """docs/commands.md against the commands."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import typer
@@ -42,6 +44,12 @@ def test_no_help_has_brackets_which_a_terminal_takes_for_markup_and_leaves_out()
     }
     assert "new-token" in helps
     assert [name for name, texts in helps.items() if "[" in "".join(text or "" for text in texts)] == []
+
+
+def test_what_only_some_commands_need_is_not_imported_for_all():
+    heavy = "alembic", "openpyxl", "reportlab", "fastapi", "uvicorn"
+    ask = f"import sys, lab_agent.cli.app; print([name for name in {heavy} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 
 def test_every_list_and_show_takes_json():

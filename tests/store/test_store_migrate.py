@@ -13,6 +13,7 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
 from lab_agent.domain import journal
@@ -20,7 +21,7 @@ from lab_agent.errors import SchemaMismatchError, StoreError, StoreUnreachableEr
 from lab_agent.ports.store import UserRecord
 from lab_agent.store import tables
 from lab_agent.store.engine import create_file, open_engine, parse, sqlite_file
-from lab_agent.store.migrate import _config, check_schema, head, upgrade
+from lab_agent.store.migrate import _config, _known, check_schema, head, upgrade
 from lab_agent.store.rim import translated
 from lab_agent.store.rows import to_values
 from lab_agent.store.unit_of_work import SqlStore
@@ -31,6 +32,12 @@ def empty_url(request, tmp_path):
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'with space %20' / 'lab.db'}"
     return request.getfixturevalue("postgres_url")
+
+
+def test_each_migration_is_in_a_file_of_its_name():
+    scripts = ScriptDirectory.from_config(_config())
+    assert {script.revision for script in scripts.walk_revisions()} == _known()
+    assert scripts.get_current_head() == head()
 
 
 def _run(url, statement):
