@@ -31,6 +31,7 @@ _GONE = frozenset({LineState.REFUSED, LineState.WITHDRAWN, LineState.CANCELLED})
 
 _FAULT = " — no release can send it so"
 _BEHIND = "waits for result "
+_OLDER_WAITS = "which waits for a person"
 
 
 def fault(reason: str) -> str:
@@ -55,8 +56,8 @@ def overtaken(gone: str) -> str:
 
 
 def is_behind(reason: str | None) -> bool:
-    """Whether the reason of a held report is that it waits for an older version."""
-    return (reason or "").startswith(_BEHIND)
+    """Whether the reason of a held report is an older version that waits: it is tried again when that one does not any more."""
+    return (reason or "").startswith(_BEHIND) or _OLDER_WAITS in (reason or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,4 +176,4 @@ def _overtakes(found: Found) -> Iterator[Problem]:
     for each in found.waiting:
         if gone := lost(each, found.message, found.coverage.lines):
             mend = "decide about that one first, or send the whole report; released, this one goes, and that one waits on"
-            yield Problem("report", f"leaves out {gone} of the version before it, {each.key}, which waits for a person", mend)
+            yield Problem("report", f"leaves out {gone} of the version before it, {each.key}, {_OLDER_WAITS}", mend)

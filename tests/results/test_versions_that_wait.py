@@ -101,6 +101,15 @@ async def test_a_newer_version_overtakes_one_that_waits_and_that_it_repeats_and_
     assert told == f"result {odd.key}, which waited for a person, is superseded: a newer version was delivered"
 
 
+async def test_a_newer_version_follows_by_itself_when_the_older_one_is_dismissed(tables: Path) -> None:
+    async with open_bench({"mappings": str(tables)}) as bench:
+        first = await bench.send(report(hb("1"), STRANGE, version=1))
+        assert (await bench.send(report(hb("2"), version=2))).state is ReportState.HELD
+        await desk.dismiss_result(bench.store, first.key, by="ann", note="a slip", now=bench.clock.now())
+        await bench.work()
+        assert (await bench.kept("m2")).state is ReportState.DELIVERED
+
+
 async def test_a_newer_version_that_was_released_leaves_one_with_more_to_say_at_the_desk(tables: Path) -> None:
     async with open_bench({"mappings": str(tables)}) as bench:
         first = await bench.send(report(hb("1"), STRANGE, version=1))
