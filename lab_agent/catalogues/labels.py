@@ -123,6 +123,8 @@ def _take(uow: UnitOfWork, wanted: Wanted, given: list[Stretch], key: str | None
     """The next label of a pool; `given` learns of it."""
     pool = wanted.pool
     while (number := pool.next_number(given)) <= pool.last:
+        if given and given[-1][0] == pool.first:
+            given.pop()  # the new stretch holds it: many numbers that another pool has given are passed one by one
         given.append((pool.first, number + 1))
         label = pool.label(number)
         made = LabelGiven(label=label, pool=pool.name, serial=number, basket=key, place=wanted.place, given_at=now)

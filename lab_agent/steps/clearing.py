@@ -31,6 +31,7 @@ _GONE = frozenset({LineState.REFUSED, LineState.WITHDRAWN, LineState.CANCELLED})
 
 _FAULT = " — no release can send it so"
 _BEHIND = "waits for result "
+_OVERTAKEN = "a newer version of this report came before it, without "
 _OLDER_WAITS = "which waits for a person"
 
 
@@ -52,7 +53,12 @@ def behind(older: ReportKey) -> str:
 def overtaken(gone: str) -> str:
     """The reason of a version that a newer one came before, where that one lacks what it says."""
     mend = "let the laboratory system send the newest version whole; released, this one is left aside"
-    return f"a newer version of this report came before it, without {gone} — {mend}"
+    return f"{_OVERTAKEN}{gone} — {mend}"
+
+
+def is_overtaken(reason: str | None) -> bool:
+    """Whether the reason of a held report is that a newer version came before it."""
+    return (reason or "").startswith(_OVERTAKEN)
 
 
 def is_behind(reason: str | None) -> bool:

@@ -27,11 +27,12 @@ from lab_agent.ports.clock import Clock
 from lab_agent.ports.documents import Documents, PrintFault
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.store import Store, UnitOfWork
-from lab_agent.steps.clearing import fault, overtaken
+from lab_agent.steps.clearing import behind, fault, overtaken
 from lab_agent.steps.endings import cancel_lines, complete_lines, has_result, with_result
 from lab_agent.steps.follow import follow
 from lab_agent.steps.handler import Claim, Conclusion
 from lab_agent.steps.left_out import left_out, lost, names
+from lab_agent.steps.match import wake_newer
 from lab_agent.steps.order_names import names_of
 from lab_agent.steps.planning import Planning
 from lab_agent.steps.reopen import reopen_lines
@@ -56,6 +57,8 @@ class Delivery:
     newer: LabReport | None
     newer_lines: tuple[LineKey, ...]
     newer_begun: bool
+    came_between: ReportKey | None
+    """An older version that came after this one was matched, and went."""
     documents: Mapping[tuple[str, str], bytes | None]
     """Documents by their id in the vault and their type; None for bytes that are not kept any more."""
     gone: tuple[str, ...]
@@ -88,18 +91,10 @@ class Deliver:
         return await self._deliver(claim, looking=True)
 
     async def _deliver(self, claim: Claim, *, looking: bool) -> Conclusion:
-        key = ReportKey(claim.effect.subject)
-        delivery = await self.store.run(lambda uow: _load(uow, key))
-        if delivery.record.state is not ReportState.MATCHED:
-            return self._not_wanted(delivery)
-        if delivery.newer is not None:
-            gone = lost(delivery.record, delivery.newer, delivery.newer_lines)
-            return self._held(delivery, ReportState.HELD, overtaken(gone)) if gone else self._superseded(delivery)
-        if delivery.newer_begun:
-            return self._queued_behind(delivery)
-        if delivery.ended:
-            return self._held(delivery, ReportState.HELD, delivery.ended)
-        uploader = Uploader(self.exchange, self.store, claim, delivery.order.key, key, looking)
+        delivery = await self.store.run(lambda uow: _load(uow, claim.effect))
+        if (instead := self._instead(delivery)) is not None:
+            return instead
+        uploader = Uploader(self.exchange, self.store, claim, delivery.order.key, delivery.record.key, looking)
         reader = self.planning.reader(delivery.order)
         delivery = await self._with_print(delivery)
         if self.planning.unmapped(delivery.message):  # whoever released it may have mended the tables since we read them
@@ -119,6 +114,19 @@ class Deliver:
             await uploader.bring(report.resource_type, report.identifier, with_results(report, observations))
         log.info("report delivered", action="report_delivered", order=delivery.order.key, observations=len(observations))
         return self._delivered(delivery)
+
+    def _instead(self, delivery: Delivery) -> Conclusion | None:
+        """What is done instead of uploading a report that is not wanted, or not now; None for one that goes."""
+        if delivery.record.state is not ReportState.MATCHED:
+            return self._not_wanted(delivery)
+        if delivery.newer is not None:
+            gone = lost(delivery.record, delivery.newer, delivery.newer_lines)
+            return self._held(delivery, ReportState.HELD, overtaken(gone)) if gone else self._superseded(delivery)
+        if delivery.newer_begun:
+            return self._queued_behind(delivery)
+        if delivery.came_between is not None:
+            return self._matched_again(delivery, delivery.came_between)
+        return self._held(delivery, ReportState.HELD, delivery.ended) if delivery.ended else None
 
     async def _with_print(self, delivery: Delivery) -> Delivery:
         """Add a PDF of the observations where the LIS gave no document and one is wanted; the values go without it, too."""
@@ -213,6 +221,19 @@ class Deliver:
 
         return write
 
+    def _matched_again(self, delivery: Delivery, older: ReportKey) -> Conclusion:
+        """Let it be matched again, now that an older version has said what this one may leave out, or go on from."""
+        now = self.clock.now()
+
+        def write(uow: UnitOfWork, effect: Effect) -> Effect:
+            held = uow.reports.take(delivery.record.key).become(ReportState.HELD, now, behind(older))
+            uow.reports.save(held)
+            reopen_lines(uow, delivery.order.key, now)
+            uow.effects.add(effects.match_after(held, older, now))
+            return effect.obsolete(now, "an older version went meanwhile; this one is matched again")
+
+        return write
+
     def _not_sayable(self, delivery: Delivery, error: DataInvalidError) -> Conclusion:
         """Hold what has no form any more (a table was changed since)."""
         if unmapped := self.planning.unmapped(delivery.message):
@@ -242,14 +263,14 @@ class Deliver:
         return write
 
 
-def _load(uow: UnitOfWork, key: ReportKey) -> Delivery:
-    record = uow.reports.take(key)
+def _load(uow: UnitOfWork, duty: Effect) -> Delivery:
+    record = uow.reports.take(ReportKey(duty.subject))
     message = load_kept(record.body)
     if record.order is None or not isinstance(message, LabReport):
         raise PermanentFailure("this message has no report to deliver")
     order = uow.orders.take(record.order)
     lines = uow.orders.lines(order.key)
-    others = [other for other in uow.reports.versions(order.key, message.report_id) if other.key != key]
+    others = [other for other in uow.reports.versions(order.key, message.report_id) if other.key != record.key]
     delivered = [other for other in others if other.state is ReportState.DELIVERED]
     coverage = cover(message, lines, names_of(order))
     newer = oldest_first(each for each in delivered if is_older(record, each))
@@ -263,6 +284,7 @@ def _load(uow: UnitOfWork, key: ReportKey) -> Delivery:
         newer=newest if isinstance(newest, LabReport) else None,
         newer_lines=newer[-1].lines if newer else (),
         newer_begun=_newer_begun(uow, record, others),
+        came_between=_came_between(uow, duty, [each for each in delivered if is_older(each, record)]),
         documents=_documents(uow, message),
         gone=tuple(left_out(delivered, message)),
         ended=_ended_since(record, lines, coverage, first=uow.uploads.get(report_value(order.key, message.report_id)) is None),
@@ -274,6 +296,15 @@ def _newer_begun(uow: UnitOfWork, record: ReportRecord, others: list[ReportRecor
     newer = {other.key for other in others if other.state is ReportState.MATCHED and is_older(record, other)}
     open_ones = uow.effects.of_order(record.order) if newer and record.order else ()
     return any(each.subject in newer and each.begun and each.state not in ASKING_EFFECTS for each in open_ones)
+
+
+def _came_between(uow: UnitOfWork, duty: Effect, older: Sequence[ReportRecord]) -> ReportKey | None:
+    """One of the older versions that was put behind this duty in the lane, and went before it all the same."""
+    if duty.order is None or not older:
+        return None
+    duties = (each for each in uow.effects.of_order(duty.order, open_only=False) if each.kind is EffectKind.DELIVER)
+    behind_it = {each.subject for each in duties if each.id > duty.id}
+    return next((each.key for each in older if each.key in behind_it), None)
 
 
 def _ended_since(record: ReportRecord, lines: Sequence[LineRecord], coverage: Coverage, *, first: bool) -> str | None:
@@ -325,10 +356,13 @@ def _settle_versions(uow: UnitOfWork, delivery: Delivery, now: datetime) -> None
 
 
 def _settle_undelivered(uow: UnitOfWork, delivery: Delivery, older: ReportRecord, duty: Effect | None, now: datetime) -> None:
-    if lost(older, delivery.message, delivery.coverage.lines):
+    if gone := lost(older, delivery.message, delivery.coverage.lines):
+        if older.state is ReportState.HELD:  # whatever was asked about it, this is the question now
+            uow.reports.save(older.become(ReportState.HELD, now, overtaken(gone)))
         return
     if duty is not None:
         uow.effects.save(duty.obsolete(now, _OVERTAKEN))
     uow.reports.save(older.become(ReportState.SUPERSEDED, now, _OVERTAKEN))
+    wake_newer(uow, older, now)
     text = f"result {older.key}, which waited for a person, is superseded: {_OVERTAKEN}"
     uow.book.tell(Event(order=delivery.order.key, report=older.key, at=now, action="superseded", text=text))

@@ -107,13 +107,15 @@ def lost(older: ReportRecord, message: LabReport, lines: Collection[LineKey]) ->
     if not isinstance(before, LabReport):
         return ""
     found = []
-    if values := [name for name in _final(before) if name not in observation_ids(message)]:
+    if values := [name for name in _final(before) if name not in _final(message)]:
         found.append(names(values))
-    if before.status is ReportStatus.FINAL and (gone := [key for key in older.lines if key not in lines]):
-        found.append(f"line {several(gone)}")
-    if before.status is ReportStatus.FINAL and before.documents and not message.documents:
+    final, still = before.status is ReportStatus.FINAL, message.status is ReportStatus.FINAL
+    if not only_refuses(before) and (gone := [key for key in older.lines if final and not (still and key in lines)]):
+        found.append(f"the end of line {several(gone)}" if not still else f"line {several(gone)}")
+    if final and before.documents and not message.documents:
         found.append("a document")
-    if before.not_performed and not message.not_performed:
+    said = {*map(_absent, message.not_performed), *message.lines, *message.items}
+    if any(_absent(each) not in said for each in before.not_performed):
         found.append("what was not performed")
     return several(found)
 
@@ -131,6 +133,11 @@ def names(given: Iterable[str]) -> str:
 def _with_values(before: Iterable[ReportRecord], message: LabReport) -> LabReport:
     """Give the report with what it leaves out behind its own observations, where each keeps its name."""
     return replace(message, observations=(*message.observations, *left_out(before, message).values()))
+
+
+def _absent(entry: NotPerformed) -> str:
+    """What an entry names; nothing where it means all of its report."""
+    return entry.line or entry.item or ""
 
 
 def _final(message: LabReport) -> list[str]:

@@ -191,6 +191,70 @@ async def test_an_older_version_goes_while_a_newer_one_is_parked(bench: Bench) -
     assert len(await bench.seen()) == 1
 
 
+@pytest.mark.parametrize("left_out", ["hold", "keep"])
+async def test_a_parked_version_that_is_retried_takes_nothing_from_an_older_one_that_went_meanwhile(left_out: str) -> None:
+    async with open_bench({"left_out": left_out}) as bench:
+        bench.faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=1))
+        await bench.send(report(hb("2", id="b"), version=2, lines=("L1",)))
+        (parked,) = await bench.effects()
+        assert (await bench.send(report(hb("1", id="a"), version=1, lines=("L0",)))).state is ReportState.DELIVERED
+        await retry_effect(bench.store, parked.id, by="ann", now=bench.clock.now())
+        await bench.work()
+        (found,) = await bench.seen()
+        newer = await bench.kept("m1")
+        if left_out == "hold":
+            assert (newer.state, "leave out a, final" in (newer.reason or "")) == (ReportState.HELD, True)
+            assert len(found.observations) == 1
+        else:
+            assert (newer.state, len(found.observations)) == (ReportState.DELIVERED, 2)
+            assert await bench.line_states() == ["completed", "completed", "accepted"]
+
+
+async def test_a_release_answers_the_question_that_was_asked_and_no_other(bench: Bench) -> None:
+    odd = await bench.send(report(hb("1"), hb("6", id="b"), version=1, effective=NOW + timedelta(days=9)))
+    await release(bench, await bench.send(report(hb("2"), version=2)))
+    held = await bench.kept("m1")
+    assert (held.state, "without b" in (held.reason or "")) == (ReportState.HELD, True)
+    assert "future" in (odd.reason or "")
+    await release(bench, held)
+    assert (await bench.kept("m1")).state is ReportState.SUPERSEDED
+
+
+async def test_a_version_that_waits_for_one_that_a_third_supersedes_is_asked_about(tables: Path) -> None:
+    async with open_bench({"mappings": str(tables), "left_out": "keep"}) as bench:
+        await bench.send(report(hb("1", id="a"), STRANGE, version=1, lines=("L0",)))
+        await bench.send(report(hb("2", id="b"), version=2, lines=("L1",)))
+        (tables / "codes.csv").write_text("code,loinc\nNEW,4548-4\n")
+        bench.mappings.reload()
+        await release(bench, await bench.send(report(hb("1", id="a"), STRANGE, version=3, lines=("L0",))))
+        assert (await bench.kept("m1")).state is ReportState.SUPERSEDED
+        middle = await bench.kept("m2")
+        assert (middle.state, "without b, line L1" in (middle.reason or "")) == (ReportState.HELD, True)
+
+
+@pytest.mark.parametrize(
+    ("newer", "words"),
+    [
+        ({"not_performed": (NotPerformed(line="L1", reason="lost"),)}, "what was not performed"),
+        ({"status": ReportStatus.PARTIAL}, "the end of line L0, L1, L2"),
+    ],
+)
+async def test_what_an_older_version_alone_says_is_asked_about(tables: Path, newer: dict[str, Any], words: str) -> None:
+    async with open_bench({"mappings": str(tables)}) as bench:
+        await bench.send(report(hb("1"), STRANGE, version=1, not_performed=ABSENT if "not_performed" in newer else ()))
+        (tables / "codes.csv").write_text("code,loinc\nNEW,4548-4\n")
+        bench.mappings.reload()
+        held = await bench.send(report(hb("1"), STRANGE, version=2, **newer))
+        assert (held.state, words in (held.reason or "")) == (ReportState.HELD, True), held.reason
+
+
+async def test_a_final_value_that_waits_is_not_overtaken_by_a_preliminary_one(bench: Bench) -> None:
+    await bench.send(report(hb("1"), version=1, effective=NOW + timedelta(days=9)))
+    open_ = hb("1", status=ObservationStatus.PRELIMINARY)
+    held = await bench.send(report(open_, version=2))
+    assert (held.state, "leaves out hb" in (held.reason or "")) == (ReportState.HELD, True)
+
+
 async def test_an_older_version_that_is_retried_stays_behind_a_newer_one_that_has_begun(bench: Bench) -> None:
     bench.faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=1))
     await bench.send(report(hb("1"), version=1))
