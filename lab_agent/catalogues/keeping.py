@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -95,13 +96,8 @@ async def catalogue_in_force(store: Store) -> Catalogue | None:
 def catalogue_of(kept: CatalogueVersion) -> Catalogue:
     """Make the catalogue of a kept version. Raises `CatalogueError` if it is damaged, or this program reads it another way."""
     tables = unpack(kept.content)
-    try:
+    with _whatever("store", "holds a catalogue that cannot be read", "import it again: lab-agent catalogue import SOURCE"):
         return assemble(tables, kept.version)
-    except CatalogueError:
-        raise
-    except Exception as exc:  # a fault of ours must not keep every program from starting
-        mend = "import it again: lab-agent catalogue import SOURCE"
-        raise _unexpected("store", "holds a catalogue that cannot be read", mend, exc) from exc
 
 
 def _made(tables: Mapping[str, Table], origin: str, by: str | None, now: datetime) -> tuple[CatalogueVersion, Catalogue]:
@@ -118,27 +114,25 @@ def _digest(source: Path) -> str | None:
 
 
 def _read(source: Path) -> dict[str, Table]:
-    """The tables of a source; whatever goes wrong with it is said of it, and ends no program."""
-    try:
+    with _whatever(str(source), "cannot be read", _MEND):
         return read(source)
-    except CatalogueError:
-        raise
-    except Exception as exc:
-        raise _unexpected(str(source), "cannot be read", _MEND, exc) from exc
 
 
 def _made_of(source: Path, tables: Mapping[str, Table], now: datetime) -> tuple[CatalogueVersion, Catalogue]:
-    try:
+    with _whatever(str(source), "cannot be made a catalogue", _MEND):
         return _made(tables, str(source), None, now)
+
+
+@contextmanager
+def _whatever(where: str, what: str, mend: str) -> Iterator[None]:
+    """Say whatever goes wrong in here of the catalogue: a fault of ours must not keep every program from starting."""
+    try:
+        yield
     except CatalogueError:
         raise
     except Exception as exc:
-        raise _unexpected(str(source), "cannot be made a catalogue", _MEND, exc) from exc
-
-
-def _unexpected(where: str, what: str, mend: str, exc: Exception) -> CatalogueError:
-    why = exc.strerror if isinstance(exc, OSError) and exc.strerror else type(exc).__name__
-    return CatalogueError((Problem(where, f"{what} ({why})", mend),))
+        why = exc.strerror if isinstance(exc, OSError) and exc.strerror else type(exc).__name__
+        raise CatalogueError((Problem(where, f"{what} ({why})", mend),)) from exc
 
 
 def _readable(kept: CatalogueVersion) -> bool:

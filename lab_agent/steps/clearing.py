@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from lab_agent.domain.coverage import Coverage, cover
-from lab_agent.domain.ids import ReportKey
 from lab_agent.domain.journal import LineRecord, OrderRecord, ReportRecord
 from lab_agent.domain.lifecycle import LineState, OrderState, ReportState
 from lab_agent.domain.plausible import oddities
@@ -25,45 +24,9 @@ from lab_agent.steps.left_out import Settled, completed, lost
 from lab_agent.steps.odd_documents import OddDocument, Shelf, told_truly
 from lab_agent.steps.order_names import names_of
 from lab_agent.steps.planning import Planning
+from lab_agent.steps.reasons import OLDER_WAITS, fault
 
 _GONE = frozenset({LineState.REFUSED, LineState.WITHDRAWN, LineState.CANCELLED})
-
-
-_FAULT = " — no release can send it so"
-_BEHIND = "waits for result "
-_OVERTAKEN = "a newer version of this report came before it, without "
-_OLDER_WAITS = "which waits for a person"
-
-
-def fault(reason: str) -> str:
-    """The reason of what has no legal form, and what therefore no person can let go."""
-    return reason + _FAULT
-
-
-def is_fault(reason: str | None) -> bool:
-    """Whether the reason of a held report is a fault, and not a question."""
-    return (reason or "").endswith(_FAULT)
-
-
-def behind(older: ReportKey) -> str:
-    """The reason of a version that is only a part of the report, where an older part waits for a person."""
-    return f"{_BEHIND}{older}, an older part of the same report, and is tried again when somebody has decided about that"
-
-
-def overtaken(gone: str) -> str:
-    """The reason of a version that a newer one came before, where that one lacks what it says."""
-    mend = "let the laboratory system send the newest version whole; released, this one is left aside"
-    return f"{_OVERTAKEN}{gone} — {mend}"
-
-
-def is_overtaken(reason: str | None) -> bool:
-    """Whether the reason of a held report is that a newer version came before it."""
-    return (reason or "").startswith(_OVERTAKEN)
-
-
-def is_behind(reason: str | None) -> bool:
-    """Whether the reason of a held report is an older version that waits: it is tried again when that one does not any more."""
-    return (reason or "").startswith(_BEHIND) or _OLDER_WAITS in (reason or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +50,7 @@ class Found:
     def completed(self) -> Found:
         """As the whole that it is part of, for a laboratory system that sends only what is new."""
         known = names_of(self.order)
-        message = completed(self.sent, self.message, self.lines, known)
+        message = completed(self.sent, self.message, self.coverage, self.lines, known)
         return replace(self, message=message, coverage=cover(message, self.lines, known))
 
 
@@ -182,4 +145,4 @@ def _overtakes(found: Found) -> Iterator[Problem]:
     for each in found.waiting:
         if gone := lost(each, found.message, found.coverage.lines):
             mend = "decide about that one first, or send the whole report; released, this one goes, and that one waits on"
-            yield Problem("report", f"leaves out {gone} of the version before it, {each.key}, {_OLDER_WAITS}", mend)
+            yield Problem("report", f"leaves out {gone} of the version before it, {each.key}, {OLDER_WAITS}", mend)

@@ -27,14 +27,14 @@ from lab_agent.ports.clock import Clock
 from lab_agent.ports.documents import Documents, PrintFault
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.store import Store, UnitOfWork
-from lab_agent.steps.clearing import behind, fault, overtaken
 from lab_agent.steps.endings import cancel_lines, complete_lines, has_result, with_result
 from lab_agent.steps.follow import follow
 from lab_agent.steps.handler import Claim, Conclusion
-from lab_agent.steps.left_out import left_out, lost, names
+from lab_agent.steps.left_out import left_out, lost, lost_to, names
 from lab_agent.steps.match import wake_newer
 from lab_agent.steps.order_names import names_of
 from lab_agent.steps.planning import Planning
+from lab_agent.steps.reasons import behind, fault, overtaken
 from lab_agent.steps.reopen import reopen_lines
 from lab_agent.steps.upload import Uploader, told_of
 
@@ -54,8 +54,8 @@ class Delivery:
     order: OrderRecord
     lines: tuple[LineRecord, ...]
     coverage: Coverage
-    newer: LabReport | None
-    newer_lines: tuple[LineKey, ...]
+    newer: ReportRecord | None
+    """The newest of the newer versions that were delivered before it."""
     newer_begun: bool
     came_between: ReportKey | None
     """An older version that came after this one was matched, and went."""
@@ -120,7 +120,7 @@ class Deliver:
         if delivery.record.state is not ReportState.MATCHED:
             return self._not_wanted(delivery)
         if delivery.newer is not None:
-            gone = lost(delivery.record, delivery.newer, delivery.newer_lines)
+            gone = lost_to(delivery.record, delivery.newer)
             return self._held(delivery, ReportState.HELD, overtaken(gone)) if gone else self._superseded(delivery)
         if delivery.newer_begun:
             return self._queued_behind(delivery)
@@ -274,15 +274,13 @@ def _load(uow: UnitOfWork, duty: Effect) -> Delivery:
     delivered = [other for other in others if other.state is ReportState.DELIVERED]
     coverage = cover(message, lines, names_of(order))
     newer = oldest_first(each for each in delivered if is_older(record, each))
-    newest = load_kept(newer[-1].body) if newer else None
     return Delivery(
         record=record,
         message=message,
         order=order,
         lines=lines,
         coverage=coverage,
-        newer=newest if isinstance(newest, LabReport) else None,
-        newer_lines=newer[-1].lines if newer else (),
+        newer=newer[-1] if newer else None,
         newer_begun=_newer_begun(uow, record, others),
         came_between=_came_between(uow, duty, [each for each in delivered if is_older(each, record)]),
         documents=_documents(uow, message),

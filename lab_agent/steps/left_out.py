@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lab_agent.codec import load_kept
-from lab_agent.domain.coverage import Names, cover, only_refuses
+from lab_agent.domain.coverage import Coverage, Names, cover, only_refuses
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.journal import LineRecord, ReportRecord
 from lab_agent.domain.lifecycle import ReportState
@@ -78,12 +78,14 @@ class Settled:
         return known is not None and status_and_hash(known.digest)[0] in FINAL
 
 
-def completed(sent: Sequence[ReportRecord], message: LabReport, order: Sequence[LineRecord], known: Names) -> LabReport:
+def completed(
+    sent: Sequence[ReportRecord], message: LabReport, own: Coverage, order: Sequence[LineRecord], known: Names
+) -> LabReport:
     """Give a report that says only what is new as the whole that it is part of: with the values and the lines of those before.
 
-    It completes what it would complete alone, and what those on their way are to complete; what they call not performed, it does.
+    `own` is what it covers alone. It completes what it would complete alone, and what those on their way are to complete; what
+    they call not performed, it does.
     """
-    own = cover(message, order, known)
     undelivered = [
         cover(each, order, known) for record in sent if record.state is not ReportState.DELIVERED for each in _messages((record,))
     ]
@@ -118,6 +120,12 @@ def lost(older: ReportRecord, message: LabReport, lines: Collection[LineKey]) ->
     if any(_absent(each) not in said for each in before.not_performed):
         found.append("what was not performed")
     return several(found)
+
+
+def lost_to(older: ReportRecord, newer: ReportRecord) -> str:
+    """As `lost`, to a version as it was matched."""
+    message = load_kept(newer.body)
+    return lost(older, message, newer.lines) if isinstance(message, LabReport) else ""
 
 
 def has_content(report: LabReport) -> bool:

@@ -24,13 +24,14 @@ from lab_agent.domain.versions import is_older, oldest_first
 from lab_agent.fhir.uploads import report_value
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.store import UnitOfWork
-from lab_agent.steps.clearing import Clearing, Found, Waits, behind, is_behind, is_overtaken, overtaken
+from lab_agent.steps.clearing import Clearing, Found, Waits
 from lab_agent.steps.endings import cancel_lines, has_result, with_result
 from lab_agent.steps.follow import follow
 from lab_agent.steps.handler import Claim, Conclusion
-from lab_agent.steps.left_out import has_content, lost
+from lab_agent.steps.left_out import has_content, lost_to
 from lab_agent.steps.naming import Named, order_named
 from lab_agent.steps.order_names import names_of
+from lab_agent.steps.reasons import behind, is_behind, is_overtaken, overtaken
 from lab_agent.steps.receipts import UnknownNumber, receive_later, waiting_for
 
 log = structlog.get_logger(__name__)
@@ -167,9 +168,8 @@ def _said_before(found: Found) -> bool:
 
 def _overtaken(uow: UnitOfWork, found: Found, now: datetime, *, waive: bool) -> ReportRecord:
     """Leave an older version aside; a person is asked that first, and nothing else, where nothing newer has what it says."""
-    report, newest = found.report, found.newer[-1]
-    message = load_kept(newest.body)
-    gone = lost(report, message, newest.lines) if isinstance(message, LabReport) else ""
+    report = found.report
+    gone = lost_to(report, found.newer[-1])
     if gone and not (waive and is_overtaken(report.reason)):
         return _hold(uow, report, ReportState.HELD, now, overtaken(gone))
     reason = "a newer version of this report came before it"

@@ -18,13 +18,13 @@ from lab_agent.domain.journal import Effect, EffectKind, Event, ReportRecord
 from lab_agent.domain.lifecycle import ASKING_EFFECTS, WAITING_REPORTS, ReportState
 from lab_agent.errors import IllegalMoveError, StoreError
 from lab_agent.ports.store import Store, UnitOfWork
-from lab_agent.steps.clearing import is_behind, is_fault
 from lab_agent.steps.follow import follow
 from lab_agent.steps.inbox import refused_alert
 from lab_agent.steps.match import Matcher, wake_newer
 from lab_agent.steps.narrowing import about
 from lab_agent.steps.notes import said_why
 from lab_agent.steps.order_names import names_of
+from lab_agent.steps.reasons import is_behind, is_fault
 from lab_agent.steps.reopen import reopen_lines
 
 _DISMISSED = "dismissed"

@@ -27,6 +27,7 @@ from lab_agent.http import HttpClient
 from lab_agent.mapping_tables import MappingShelf
 from lab_agent.rules.catalogue_view import CatalogueView
 from lab_agent.settings.root import Settings
+from lab_agent.steps import result_desk
 from lab_agent.steps.adapters import NoAdapters
 from lab_agent.steps.deliver import Deliver
 from lab_agent.steps.handover import CancelInLis
@@ -141,6 +142,13 @@ class Bench:
                 if not waiting:
                     return
                 self.clock.time += timedelta(seconds=15)
+
+    async def release(self, held: ReportRecord) -> result_desk.Decided:
+        """Let a person release it, and let everything that follows happen."""
+        who: dict[str, Any] = {"by": "ann", "note": "I asked", "now": self.clock.now()}
+        decided = await result_desk.release_result(self.store, self.matcher, held.key, **who)
+        await self.work()
+        return decided
 
     async def kept(self, message: str) -> ReportRecord:
         return await self.store.run(lambda uow: uow.reports.take(report_key("lis", message)))

@@ -205,17 +205,17 @@ async def test_a_line_waits_again_when_the_report_that_completes_it_is_dismissed
     bench.faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=2))
     first = await bench.send(report(report_id="a", lines=("L0", "L1")))
     second = await bench.send(report(report_id="b", lines=("L1",)))
-    assert await states(bench) == ["resulted", "resulted", "accepted"]
+    assert await bench.line_states() == ["resulted", "resulted", "accepted"]
     if how == "result":
         await desk.dismiss_result(bench.store, first.key, by="ann", note="wrong", now=bench.clock.now())
     else:
         (parked,) = [each for each in await bench.effects() if each.subject == first.key]
         await dismiss_effect(bench.store, EffectId(parked.id), by="ann", note="wrong", now=bench.clock.now())
-    assert await states(bench) == ["accepted", "resulted", "accepted"], "another report will complete the second"
+    assert await bench.line_states() == ["accepted", "resulted", "accepted"], "another report will complete the second"
     assert [text for text in timeline(bench) if "waits for a result again" in text]
     await desk.dismiss_result(bench.store, second.key, by="ann", note="wrong", now=bench.clock.now())
     assert (await bench.send(report(report_id="c"))).state is ReportState.DELIVERED
-    assert await states(bench) == ["completed"] * 3
+    assert await bench.line_states() == ["completed"] * 3
 
 
 async def test_an_order_ends_when_the_last_thing_in_its_way_is_dismissed(bench: Bench) -> None:
@@ -236,9 +236,9 @@ async def test_a_version_that_is_overtaken_lets_its_lines_wait_again(bench: Benc
     held = await bench.send(back)
     await desk.release_result(bench.store, bench.matcher, held.key, by="ann", note="it is", now=bench.clock.now())
     await bench.work()
-    assert await states(bench) == ["resulted", "accepted", "accepted"], "the final report is parked, and nobody has given it up"
+    assert await bench.line_states() == ["resulted", "accepted", "accepted"], "the final report is parked; nobody gave it up"
     await desk.dismiss_result(bench.store, first.key, by="ann", note="not final", now=bench.clock.now())
-    assert await states(bench) == ["accepted"] * 3
+    assert await bench.line_states() == ["accepted"] * 3
 
 
 async def test_a_report_that_is_held_on_its_way_lets_its_lines_wait_again(mapped: Bench, folder: Path) -> None:
@@ -249,11 +249,7 @@ async def test_a_report_that_is_held_on_its_way_lets_its_lines_wait_again(mapped
     mapped.faults()
     await mapped.work()
     assert (await mapped.kept("m1")).state is ReportState.UNMAPPED
-    assert await states(mapped) == ["accepted"] * 3
-
-
-async def states(bench: Bench) -> list[str]:
-    return [line.state.value for line in await bench.store.run(lambda uow: uow.orders.lines(ORDER))]
+    assert await mapped.line_states() == ["accepted"] * 3
 
 
 def timeline(bench: Bench) -> list[str]:

@@ -12,7 +12,6 @@ from lab_agent.domain import effects
 from lab_agent.domain.ids import LineKey
 from lab_agent.domain.lifecycle import LineState, ReportState
 from lab_agent.domain.results import LabMessage, LabRefusal, NotPerformed
-from lab_agent.steps import result_desk as desk
 from lab_sandbox.faults.rule import FaultRule
 from tests.results.bench import NOW, ORDER, Bench, hb, report
 
@@ -31,12 +30,6 @@ def empty(*lines: str) -> Any:
     return replace(report(report_id="no", lines=lines, not_performed=absent(*lines)), observations=())
 
 
-async def release(bench: Bench, held: Any) -> desk.Decided:
-    decided = await desk.release_result(bench.store, bench.matcher, held.key, by="ann", note="asked", now=bench.clock.now())
-    await bench.work()
-    return decided
-
-
 @pytest.mark.parametrize("message", [refusal("L0", "L1"), empty("L0", "L1")], ids=["refusal", "report"])
 async def test_a_refusal_of_a_line_with_a_result_is_held_and_told_truly(bench: Bench, message: LabMessage) -> None:
     await bench.send(report(lines=("L0",)))
@@ -44,7 +37,7 @@ async def test_a_refusal_of_a_line_with_a_result_is_held_and_told_truly(bench: B
     assert held.state is ReportState.HELD
     assert "refuses L0, which has a final result already" in (held.reason or "")
     assert await bench.line_states() == ["completed", "accepted", "accepted"]
-    assert (await release(bench, held)).report.state is ReportState.DELIVERED
+    assert (await bench.release(held)).report.state is ReportState.DELIVERED
     assert await bench.line_states() == ["completed", "cancelled", "accepted"]
     assert bench.told("result")[-1] == "the laboratory system refused L1; L0 is completed, and stays so"
     assert len(await bench.seen()) == 1, "an empty report is never sent"
@@ -55,7 +48,7 @@ async def test_a_refusal_of_lines_with_results_alone_does_nothing_when_released(
     await bench.send(report(lines=("L0",)))
     held = await bench.send(message)
     assert held.state is ReportState.HELD
-    await release(bench, held)
+    await bench.release(held)
     assert await bench.line_states() == ["completed", "accepted", "accepted"]
     assert bench.told("result")[-1] == "the laboratory system refused what does not wait; L0 is completed, and stays so"
     assert len(await bench.seen()) == 1
@@ -76,7 +69,7 @@ async def test_values_beside_a_line_that_has_a_result_are_held_and_released(benc
     held = await bench.send(mixed)
     assert held.state is ReportState.HELD
     assert "not_performed: names L0, which has a final result already" in (held.reason or "")
-    await release(bench, held)
+    await bench.release(held)
     assert await bench.line_states() == ["completed", "completed", "accepted"]
     assert bench.told("delivered")[-1].endswith("; L0, said not performed, stays completed")
 
@@ -119,7 +112,7 @@ async def test_a_line_that_was_cancelled_while_its_report_waited_is_asked_about(
     assert held.state is ReportState.HELD
     assert "L0 was cancelled while this report of it waited" in (held.reason or "")
     assert await bench.line_states() == ["cancelled", "accepted", "accepted"]
-    await release(bench, held)
+    await bench.release(held)
     assert await bench.line_states() == ["cancelled", "completed", "accepted"]
 
 

@@ -21,16 +21,6 @@ HTML = b"<html>sorry</html>"
 UPSIDE = ReferenceRange(low=Quantity(value=Decimal(9), unit="g/dL"), high=Quantity(value=Decimal(2), unit="g/dL"))
 
 
-async def release(bench: Bench, held: Any) -> desk.Decided:
-    decided = await desk.release_result(bench.store, bench.matcher, held.key, by="ann", note="I asked", now=bench.clock.now())
-    await bench.work()
-    return decided
-
-
-def told(bench: Bench, action: str) -> list[str]:
-    return [event.text for event in bench.store._shelf.events if event.action == action]
-
-
 @pytest.mark.parametrize(
     ("odd", "words"),
     [
@@ -45,7 +35,7 @@ async def test_what_is_hardly_meant_is_held_and_released(bench: Bench, odd: Any,
     assert held.state is ReportState.HELD
     assert words in (held.reason or "")
     assert await bench.seen() == []
-    assert (await release(bench, held)).moved
+    assert (await bench.release(held)).moved
     assert (await bench.kept("m1")).state is ReportState.DELIVERED
 
 
@@ -61,12 +51,12 @@ async def test_a_released_document_goes_under_the_type_that_its_bytes_show(how: 
     settings = {"results": {"documents": how}, "api": {"public_url": "https://lab.example/v1"}}
     async with open_bench(settings["results"], api=settings["api"]) as bench:
         held = await bench.send(report(documents=(Document(content=HTML),)))
-        decided = await release(bench, held)
+        decided = await bench.release(held)
         said = "documents[0] goes as text/html, and not as application/pdf"
         assert decided.report.reason == said
         (found,) = await bench.seen()
         assert [form["contentType"] for form in found.resource["presentedForm"]] == ["text/html"]
-        assert told(bench, "desk") == [f"result {held.key} released (I asked): it is matched now: {said}"]
+        assert bench.told("desk") == [f"result {held.key} released (I asked): it is matched now: {said}"]
         if how == "upload":
             assert (await bench.partner.document(found.documents[0], accept="text/html")).content == HTML
 
@@ -74,14 +64,14 @@ async def test_a_released_document_goes_under_the_type_that_its_bytes_show(how: 
 async def test_a_document_that_is_a_value_goes_under_its_true_type_too(bench: Bench) -> None:
     curve = hb("1", value_quantity=None, value_attachment=Document(content=b"\x89PNG\r\n\x1a\nrest"))
     held = await bench.send(report(curve))
-    await release(bench, held)
+    await bench.release(held)
     (found,) = await bench.seen()
     assert found.observations[0]["valueAttachment"]["contentType"] == "image/png"
 
 
 async def test_a_document_of_no_known_kind_goes_as_plain_bytes(bench: Bench) -> None:
     held = await bench.send(report(documents=(Document(content=b"\x01\x02"),)))
-    await release(bench, held)
+    await bench.release(held)
     (found,) = await bench.seen()
     assert found.resource["presentedForm"][0]["contentType"] == "application/octet-stream"
 
@@ -98,7 +88,7 @@ async def test_a_document_of_no_known_kind_goes_as_plain_bytes(bench: Bench) -> 
 async def test_what_cannot_be_told_truly_stays_whoever_says_so(document: Document, words: str) -> None:
     async with open_bench({"max_document": 4000}) as bench:
         held = await bench.send(report(documents=(document,)))
-        decided = await release(bench, held)
+        decided = await bench.release(held)
         assert not decided.moved
         assert words in (decided.report.reason or "")
 
@@ -112,7 +102,7 @@ async def test_what_to_do_says_whether_a_release_can_help(bench: Bench) -> None:
     advice = [desk.what_to_do(held.state, held.reason) for held in (odd, form, empty, html)]
     assert ["release it, if it is meant" in each for each in advice] == [True, False, False, True]
     assert "let the laboratory system send it mended" in advice[1]
-    assert not (await release(bench, form)).moved
+    assert not (await bench.release(form)).moved
 
 
 async def test_a_final_value_that_a_version_leaves_out_is_asked_about(bench: Bench) -> None:
@@ -122,10 +112,10 @@ async def test_a_final_value_that_a_version_leaves_out_is_asked_about(bench: Ben
     assert held.state is ReportState.HELD
     assert "leave out other, final in a version before" in (held.reason or "")
     assert len((await bench.seen())[0].observations) == 2, "the clinic still reads what was there"
-    await release(bench, held)
+    await bench.release(held)
     (found,) = await bench.seen()
     assert len(found.observations) == 1
-    assert "other no more" in told(bench, "delivered")[-1]
+    assert "other no more" in bench.told("delivered")[-1]
     again = await bench.send(report(hb("13.5"), version=3, issued=LATER + timedelta(hours=1)))
     assert again.state is ReportState.DELIVERED, "it is asked once"
 
@@ -148,7 +138,7 @@ async def test_what_goes_from_final_back_to_preliminary_is_asked_about(bench: Be
     assert "status: goes from final back to preliminary" in (held.reason or "")
     assert "take hb, other from final back to preliminary" in (held.reason or "")
     assert [each["status"] for each in await bench.versions("Observation", "RORDER.rep.hb")] == ["final"]
-    assert (await release(bench, held)).moved
+    assert (await bench.release(held)).moved
     less = await bench.send(report(hb("50.0"), version=3, issued=LATER + timedelta(hours=1)))
     assert less.state is ReportState.HELD, "6.0 was final two versions ago, and is so on the service"
     assert "leave out other, final in a version before" in (less.reason or "")
@@ -185,17 +175,17 @@ async def test_a_laboratory_that_sends_only_what_is_new_keeps_what_it_sent() -> 
 async def test_a_right_order_with_a_barcode_that_nobody_knows_is_delivered_with_a_warning(bench: Bench) -> None:
     sent = await bench.send(report(barcode="9" * 150))
     assert sent.state is ReportState.DELIVERED
-    (warning,) = told(bench, "warning")
+    (warning,) = bench.told("warning")
     assert "barcode 9999" in warning
     assert len(warning) < 200
 
 
 async def test_an_unknown_accession_warns_where_the_order_has_another(bench: Bench) -> None:
     await bench.send(report(accession="B-2", lines=("L0",)))
-    assert "accession B-2" in told(bench, "warning")[0]
+    assert "accession B-2" in bench.told("warning")[0]
     await bench.change_order(accession=None)
     await bench.send(report(report_id="next", accession="B-3", lines=("L1",)))
-    assert len(told(bench, "warning")) == 1, "a laboratory that gave no number may give one with its results"
+    assert len(bench.told("warning")) == 1, "a laboratory that gave no number may give one with its results"
 
 
 async def test_a_tube_used_anew_with_an_accession_that_nobody_knows_means_the_newest_order(bench: Bench) -> None:
@@ -212,7 +202,7 @@ async def test_a_tube_used_anew_with_an_accession_that_nobody_knows_means_the_ne
     await bench.store.run(years_ago)
     found = await bench.send(report(order=None, barcode="1000000017", accession="B-7", lines=()))
     assert (found.state, found.order) == (ReportState.DELIVERED, ORDER)
-    assert "accession B-7" in told(bench, "warning")[0]
+    assert "accession B-7" in bench.told("warning")[0]
     both = await bench.send(report(report_id="old", order=None, barcode="1000000017", accession="A-0"))
     assert both.order == old, "a number that is known says which"
 

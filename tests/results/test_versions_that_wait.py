@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.journal import ReportRecord
 from lab_agent.domain.lifecycle import ReportState
 from lab_agent.domain.results import NotPerformed, ObservationStatus, ReportStatus
 from lab_agent.domain.values import Coding
@@ -22,11 +21,6 @@ from tests.results.bench import NOW, Bench, hb, open_bench, report
 LATER = NOW + timedelta(hours=1)
 STRANGE = hb("6.4", id="new", code=Coding(code="NEW"))
 ABSENT = (NotPerformed(line="L0", reason="clotted"),)
-
-
-async def release(bench: Bench, held: ReportRecord) -> None:
-    await desk.release_result(bench.store, bench.matcher, held.key, by="ann", note="asked", now=bench.clock.now())
-    await bench.work()
 
 
 def refused(**more: Any) -> Any:
@@ -52,7 +46,7 @@ async def test_a_report_that_had_values_and_has_none_is_asked_about(bench: Bench
     await bench.send(report(hb("1", status=ObservationStatus.PRELIMINARY), status=ReportStatus.PRELIMINARY, version=1))
     held = await bench.send(refused(version=2))
     assert (held.state, "this one has none" in (held.reason or "")) == (ReportState.HELD, True)
-    await release(bench, held)
+    await bench.release(held)
     assert await bench.line_states() == ["cancelled", "accepted", "accepted"]
 
 
@@ -61,7 +55,7 @@ async def test_an_older_refusal_that_comes_late_cancels_nothing(bench: Bench) ->
     await bench.send(report(version=2, status=ReportStatus.PRELIMINARY))
     late = await bench.send(refused(version=1))
     assert (late.state, "without what was not performed" in (late.reason or "")) == (ReportState.HELD, True)
-    await release(bench, late)
+    await bench.release(late)
     assert (await bench.kept("m2")).state is ReportState.SUPERSEDED
     assert await bench.line_states() == ["accepted"] * 3
 
@@ -88,7 +82,7 @@ async def test_a_newer_version_asks_about_final_values_that_wait_in_an_older_one
         await mended(bench, tables)
         assert (await bench.kept("m1")).state is ReportState.DELIVERED
         assert (await bench.kept("m2")).state is ReportState.HELD
-        await release(bench, second)
+        await bench.release(second)
         assert (await bench.kept("m2")).state is ReportState.DELIVERED
 
 
@@ -113,7 +107,7 @@ async def test_a_newer_version_follows_by_itself_when_the_older_one_is_dismissed
 async def test_a_newer_version_that_was_released_leaves_one_with_more_to_say_at_the_desk(tables: Path) -> None:
     async with open_bench({"mappings": str(tables)}) as bench:
         first = await bench.send(report(hb("1"), STRANGE, version=1))
-        await release(bench, await bench.send(report(hb("2"), version=2)))
+        await bench.release(await bench.send(report(hb("2"), version=2)))
         assert ((await bench.kept("m2")).state, (await bench.kept("m1")).state) == (ReportState.DELIVERED, ReportState.UNMAPPED)
         assert (await bench.send(report(hb("3"), version=3))).state is ReportState.DELIVERED, "nobody is asked twice"
         await mended(bench, tables)
@@ -212,11 +206,11 @@ async def test_a_parked_version_that_is_retried_takes_nothing_from_an_older_one_
 
 async def test_a_release_answers_the_question_that_was_asked_and_no_other(bench: Bench) -> None:
     odd = await bench.send(report(hb("1"), hb("6", id="b"), version=1, effective=NOW + timedelta(days=9)))
-    await release(bench, await bench.send(report(hb("2"), version=2)))
+    await bench.release(await bench.send(report(hb("2"), version=2)))
     held = await bench.kept("m1")
     assert (held.state, "without b" in (held.reason or "")) == (ReportState.HELD, True)
     assert "future" in (odd.reason or "")
-    await release(bench, held)
+    await bench.release(held)
     assert (await bench.kept("m1")).state is ReportState.SUPERSEDED
 
 
@@ -226,7 +220,7 @@ async def test_a_version_that_waits_for_one_that_a_third_supersedes_is_asked_abo
         await bench.send(report(hb("2", id="b"), version=2, lines=("L1",)))
         (tables / "codes.csv").write_text("code,loinc\nNEW,4548-4\n")
         bench.mappings.reload()
-        await release(bench, await bench.send(report(hb("1", id="a"), STRANGE, version=3, lines=("L0",))))
+        await bench.release(await bench.send(report(hb("1", id="a"), STRANGE, version=3, lines=("L0",))))
         assert (await bench.kept("m1")).state is ReportState.SUPERSEDED
         middle = await bench.kept("m2")
         assert (middle.state, "without b, line L1" in (middle.reason or "")) == (ReportState.HELD, True)
@@ -328,7 +322,7 @@ async def test_a_line_that_a_version_leaves_out_is_asked_about(bench: Bench) -> 
     await bench.send(report(lines=("L0", "L1"), version=1))
     held = await bench.send(report(lines=("L0",), version=2))
     assert (held.state, "lines: leave out L1" in (held.reason or "")) == (ReportState.HELD, True)
-    await release(bench, held)
+    await bench.release(held)
     (found,) = await bench.seen()
     assert found.lines == {bench.placed.lines[0].procedure_request}
 

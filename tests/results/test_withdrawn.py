@@ -17,12 +17,6 @@ from tests.results.bench import NOW, ORDER, Bench, hb, report
 LATER = NOW + timedelta(hours=1)
 
 
-async def release(bench: Bench, held: Any) -> desk.Decided:
-    decided = await desk.release_result(bench.store, bench.matcher, held.key, by="ann", note="asked", now=bench.clock.now())
-    await bench.work()
-    return decided
-
-
 @pytest.mark.parametrize(
     "late",
     [report(), report(lines=("L0",)), report(items=("001.001",)), report(order=None, barcode="1000000017")],
@@ -36,7 +30,7 @@ async def test_the_first_report_for_a_withdrawn_order_is_held_and_released(bench
     assert held.state is ReportState.HELD
     assert "the order is withdrawn, and this is the first" in (held.reason or "")
     assert await bench.seen() == []
-    await release(bench, held)
+    await bench.release(held)
     assert (await bench.kept("m1")).state is ReportState.DELIVERED
     assert len(await bench.seen()) == 1
     assert await bench.line_states() == ["withdrawn"] * 3
@@ -50,7 +44,7 @@ async def test_a_result_for_nobody_is_matched_to_a_withdrawn_order_and_released(
     who: dict[str, Any] = {"by": "ann", "note": "read", "now": bench.clock.now()}
     matched = await desk.match_result(bench.store, bench.matcher, lost.key, ORDER, lines=(bench.line(0),), **who)
     assert matched.report.state is ReportState.HELD
-    await release(bench, lost)
+    await bench.release(lost)
     assert (await bench.kept("m1")).state is ReportState.DELIVERED
 
 
@@ -110,7 +104,7 @@ async def test_what_is_withdrawn_while_its_report_waits_is_asked_about(bench: Be
     assert held.state is ReportState.HELD
     assert "L0 was withdrawn or cancelled while this report waited" in (held.reason or "")
     assert await bench.seen() == []
-    await release(bench, held)
+    await bench.release(held)
     assert (await bench.kept("m1")).state is ReportState.DELIVERED
 
 
