@@ -14,17 +14,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from lab_agent.crypto import Passwords, hash_token, new_token
-from lab_agent.domain.offer import OFFER_STAMP, ApiToken
+from lab_agent.domain.offer import CATALOGUE_CHANGE_STAMP, ApiToken
 from lab_agent.errors import DataInvalidError, Problem, StoreError
 from lab_agent.ports.store import Role, Store, UnitOfWork, UserRecord
 
 __all__ = ["Account", "Accounts", "ApiClients", "Role"]
 
-MIN_PASSWORD = 12
-MAX_PASSWORD = 256
-_CLIENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
-_LEVELS = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
+MIN_PASSWORD_LENGTH = 12
+MAX_PASSWORD_LENGTH = 256
+_CLIENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_USER_NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
+_ROLES_BY_RANK = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +36,9 @@ class Account:
     created_at: datetime
     changed_at: datetime
 
-    def may(self, role: Role) -> bool:
+    def has_role(self, role: Role) -> bool:
         """Whether the user may do what `role` may: an admin what an operator may, an operator what a viewer may."""
-        return _LEVELS.index(self.role) >= _LEVELS.index(role)
+        return _ROLES_BY_RANK.index(self.role) >= _ROLES_BY_RANK.index(role)
 
 
 class Accounts:
@@ -53,29 +53,31 @@ class Accounts:
         problems = (*_name_problems(name), *_password_problems(password))
         if problems:
             raise DataInvalidError(problems)
-        user = UserRecord(name=_plain(name), role=role, password_hash=await self._hash(password), created_at=now, changed_at=now)
+        user = UserRecord(
+            name=_normalize_name(name), role=role, password_hash=await self._hash(password), created_at=now, changed_at=now
+        )
 
         def work(uow: UnitOfWork) -> None:
             uow.users.add(user)
             uow.commit()
 
         await self._store.run(work)
-        return _account(user)
+        return _to_account(user)
 
     async def list(self) -> tuple[Account, ...]:
         """Every user, by name."""
-        return await self._store.run(lambda uow: tuple(_account(user) for user in uow.users.all()))
+        return await self._store.run(lambda uow: tuple(_to_account(user) for user in uow.users.all()))
 
     async def get(self, name: str) -> Account | None:
         """One user; None if there is none of that name (any more)."""
         user = await self._user(name)
-        return None if user is None else _account(user)
+        return None if user is None else _to_account(user)
 
     async def remove(self, name: str) -> bool:
         """Remove a user. False if there is none of that name."""
 
         def work(uow: UnitOfWork) -> bool:
-            removed = uow.users.remove(_plain(name))
+            removed = uow.users.remove(_normalize_name(name))
             uow.commit()
             return removed
 
@@ -95,26 +97,26 @@ class Accounts:
     async def verify(self, name: str, password: str) -> Account | None:
         """Give the user if name and password are right, else None, after the same time for an unknown name."""
         user = await self._user(name)
-        tried = password[:MAX_PASSWORD]
-        right = await asyncio.to_thread(self._passwords.matches, tried, None if user is None else user.password_hash)
-        if user is None or not right or len(password) > MAX_PASSWORD:
+        tried = password[:MAX_PASSWORD_LENGTH]
+        right = await asyncio.to_thread(self._passwords.verify, tried, None if user is None else user.password_hash)
+        if user is None or not right or len(password) > MAX_PASSWORD_LENGTH:
             return None
-        if self._passwords.outdated(user.password_hash):
+        if self._passwords.needs_rehash(user.password_hash):
             hashed = await self._hash(password)
             await self._change(name, lambda user: replace(user, password_hash=hashed))
-        return _account(user)
+        return _to_account(user)
 
     async def _user(self, name: str) -> UserRecord | None:
-        return await self._store.run(lambda uow: uow.users.get(_plain(name)))
+        return await self._store.run(lambda uow: uow.users.get(_normalize_name(name)))
 
     async def _hash(self, password: str) -> str:
         return await asyncio.to_thread(self._passwords.hash, password)
 
     async def _change(self, name: str, change: Callable[[UserRecord], UserRecord]) -> None:
         def work(uow: UnitOfWork) -> None:
-            user = uow.users.get(_plain(name))
+            user = uow.users.get(_normalize_name(name))
             if user is None:
-                raise StoreError(f"There is no user {_plain(name)}.")
+                raise StoreError(f"There is no user {_normalize_name(name)}.")
             uow.users.save(change(user))
             uow.commit()
 
@@ -131,7 +133,7 @@ class ApiClients:
         self, name: str, contracts: tuple[str, ...] | None, *, now: datetime, expires_at: datetime | None = None
     ) -> tuple[ApiToken, str]:
         """Make a token for a caller, and give it in the clear this once. Raises `DataInvalidError` for a name."""
-        if not _CLIENT.fullmatch(name):
+        if not _CLIENT_NAME.fullmatch(name):
             mend = "use 1 to 64 letters, digits and . _ -"
             raise DataInvalidError((Problem("name", "not the name of a caller", mend),))
         token = new_token()
@@ -146,7 +148,7 @@ class ApiClients:
 
         def work(uow: UnitOfWork) -> None:
             uow.api_tokens.add(made)
-            _tell(uow)
+            _update_change_stamp(uow)
             uow.commit()
 
         await self._store.run(work)
@@ -156,38 +158,38 @@ class ApiClients:
         """Every token that was made, by name."""
         return await self._store.run(lambda uow: uow.api_tokens.all())
 
-    async def revoke(self, which: str, *, now: datetime) -> int:
+    async def revoke(self, id_or_name: str, *, now: datetime) -> int:
         """End the token of this id, or all of this name; their number."""
 
         def work(uow: UnitOfWork) -> int:
-            ended = uow.api_tokens.revoke(which, now=now)
-            _tell(uow)
+            ended = uow.api_tokens.revoke(id_or_name, now=now)
+            _update_change_stamp(uow)
             uow.commit()
             return ended
 
         return await self._store.run(work)
 
 
-def _tell(uow: UnitOfWork) -> None:
+def _update_change_stamp(uow: UnitOfWork) -> None:
     """Let every process of the API read the tokens anew."""
-    uow.book.note(OFFER_STAMP, uuid.uuid4().hex)
+    uow.book.note(CATALOGUE_CHANGE_STAMP, uuid.uuid4().hex)
 
 
-def _account(user: UserRecord) -> Account:
+def _to_account(user: UserRecord) -> Account:
     return Account(name=user.name, role=user.role, created_at=user.created_at, changed_at=user.changed_at)
 
 
-def _plain(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return name.strip().lower()
 
 
 def _name_problems(name: str) -> tuple[Problem, ...]:
-    if _NAME.fullmatch(_plain(name)):
+    if _USER_NAME.fullmatch(_normalize_name(name)):
         return ()
     return (Problem("name", "not a user name", "use 1 to 64 letters a-z, digits and . _ @ -, beginning with a letter or digit"),)
 
 
 def _password_problems(password: str) -> tuple[Problem, ...]:
-    if MIN_PASSWORD <= len(password) <= MAX_PASSWORD:
+    if MIN_PASSWORD_LENGTH <= len(password) <= MAX_PASSWORD_LENGTH:
         return ()
-    return (Problem("password", "too short or too long", f"use {MIN_PASSWORD} to {MAX_PASSWORD} characters"),)
+    return (Problem("password", "too short or too long", f"use {MIN_PASSWORD_LENGTH} to {MAX_PASSWORD_LENGTH} characters"),)

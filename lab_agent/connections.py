@@ -29,105 +29,105 @@ from lab_agent.logs import get_logger
 
 _log = get_logger(__name__)
 
-FILES = 4096
+OPEN_FILES_TARGET = 4096
 """Open files that are asked for where the process may have them: as many as the systemd units give."""
-_USUAL_FILES = 1024
-_MOST = 1000
-_SAY_EVERY = 60.0
+_DEFAULT_FILE_LIMIT = 1024
+_MAX_CONNECTIONS = 1000
+_LOG_INTERVAL = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ConnectionLimits:
     """What a server puts up with. Times are in seconds; `dropped` are bytes that are read after the answer."""
 
-    connections: int
-    head: float = 15.0
-    body: float = 120.0
-    reader: float = 30.0
-    linger: float = 5.0
-    dropped: int = 16_000_000
+    max_connections: int
+    header_timeout: float = 15.0
+    body_timeout: float = 120.0
+    response_timeout: float = 30.0
+    linger_timeout: float = 5.0
+    max_discarded_bytes: int = 16_000_000
 
     @classmethod
-    def of_process(cls) -> Limits:
+    def for_process(cls) -> ConnectionLimits:
         """The limits that fit this process: a quarter of its files, since the store and other servers have theirs."""
-        return cls(max(1, min(_MOST, file_limit() // 4)))
+        return cls(max(1, min(_MAX_CONNECTIONS, file_limit() // 4)))
 
 
 def file_limit() -> int:
     """How many files this process may open; the soft limit is raised towards the hard one first, as far as that is allowed."""
     with suppress(OSError, ValueError):  # a sandbox may forbid it: then what there is has to do
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = FILES if hard == resource.RLIM_INFINITY else min(hard, FILES)
+        wanted = OPEN_FILES_TARGET if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES_TARGET)
         if soft != resource.RLIM_INFINITY and soft < wanted:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     try:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     except OSError:
-        return _USUAL_FILES
-    return FILES if soft == resource.RLIM_INFINITY else soft
+        return _DEFAULT_FILE_LIMIT
+    return OPEN_FILES_TARGET if soft == resource.RLIM_INFINITY else soft
 
 
-class NowAndThen:
+class LogRateLimit:
     """Lets something be said at most once a minute."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._said: float | None = None
+        self._last_logged: float | None = None
 
-    def may_say(self) -> bool:
+    def can_log(self) -> bool:
         """Whether it is time again."""
         now = self._clock()
-        if self._said is not None and now - self._said < _SAY_EVERY:
+        if self._last_logged is not None and now - self._last_logged < _LOG_INTERVAL:
             return False
-        self._said = now
+        self._last_logged = now
         return True
 
 
-class Turn(Enum):
+class WaitingFor(Enum):
     """What a client keeps us waiting for; who waits for a request gives way first, who reads slowly last."""
 
     REQUEST = "request"
     BODY = "body"
-    READER = "reader"
+    RESPONSE_READ = "reader"
 
 
-class Door:
+class ConnectionLimiter:
     """Who is inside, and whose turn it is."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
-        self._inside: set[Connection] = set()
-        self._waiting: dict[Turn, dict[Connection, None]] = {turn: {} for turn in Turn}
-        self._now_and_then = NowAndThen()
+        self._connections: set[LimitedConnection] = set()
+        self._waiting: dict[WaitingFor, dict[LimitedConnection, None]] = {turn: {} for turn in WaitingFor}
+        self._log_limit = LogRateLimit()
 
-    def enter(self, one: Connection) -> bool:
+    def admit(self, connection: LimitedConnection) -> bool:
         """Let a connection in, where need be in place of the one that waits longest; False if there is none."""
-        if len(self._inside) >= self.limits.connections:
-            if self._now_and_then.may_say():
-                _log.warning("all connections are taken", action="connections.full", limit=self.limits.connections)
+        if len(self._connections) >= self.limits.max_connections:
+            if self._log_limit.can_log():
+                _log.warning("all connections are taken", action="connections.full", limit=self.limits.max_connections)
             oldest = next((next(iter(waiting)) for waiting in self._waiting.values() if waiting), None)
             if oldest is None:
                 return False
-            self.leave(oldest)
-            oldest.drop()
-        self._inside.add(one)
+            self.release(oldest)
+            oldest.abort()
+        self._connections.add(connection)
         return True
 
-    def note(self, one: Connection, before: Turn | None, now: Turn | None) -> None:
+    def update_waiting(self, connection: LimitedConnection, before: WaitingFor | None, after: WaitingFor | None) -> None:
         """A connection waits for something else from now on, or for nothing."""
         if before:
-            self._waiting[before].pop(one, None)
-        if now and one in self._inside:
-            self._waiting[now][one] = None
+            self._waiting[before].pop(connection, None)
+        if after and connection in self._connections:
+            self._waiting[after][connection] = None
 
-    def leave(self, one: Connection) -> None:
+    def release(self, connection: LimitedConnection) -> None:
         """A connection has ended, or is about to."""
-        self._inside.discard(one)
+        self._connections.discard(connection)
         for waiting in self._waiting.values():
-            waiting.pop(one, None)
+            waiting.pop(connection, None)
 
 
-class Connection(H11Protocol):
+class LimitedConnection(H11Protocol):
     """uvicorn's connection, with an end to each of the client's turns."""
 
     def __init__(
@@ -137,125 +137,129 @@ class Connection(H11Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
-        door: Door,
+        limiter: ConnectionLimiter,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._door = door
-        self._turn: Turn | None = None
+        self._limiter = limiter
+        self._waiting_for: WaitingFor | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._unsent = 0
-        self._dropped = 0
-        self.lingering = False
+        self._discarded = 0
+        self.is_lingering = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin, if there is a place."""
-        super().connection_made(cast("asyncio.Transport", _Gentle(transport, self)))
-        if self._door.enter(self):
-            self._look()
+        super().connection_made(cast("asyncio.Transport", _LingeringTransport(transport, self)))
+        if self._limiter.admit(self):
+            self._update_deadline()
         else:
-            self.drop()
+            self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
-        self._door.leave(self)
-        self._stop_waiting()
+        self._limiter.release(self)
+        self._cancel_deadline()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Read; what comes after the answer is dropped, up to a limit."""
-        if self.lingering or (self.is_unread and self._answered):
-            self._dropped += len(data)
-            if self._dropped > self._door.limits.dropped:
-                self.drop()
+        if self.is_lingering or (self.has_unread_request and self._is_answered):
+            self._discarded += len(data)
+            if self._discarded > self._limiter.limits.max_discarded_bytes:
+                self.abort()
                 return
-        if not self.lingering:
+        if not self.is_lingering:
             super().data_received(data)
-            self._look()
+            self._update_deadline()
 
     def on_response_complete(self) -> None:
         """The answer is out: it is the client's turn."""
         super().on_response_complete()
-        self._look()
+        self._update_deadline()
 
     def pause_writing(self) -> None:
         """The client does not read."""
         super().pause_writing()
-        self._look()
+        self._update_deadline()
 
     def resume_writing(self) -> None:
         """The client reads again."""
         super().resume_writing()
-        self._look()
+        self._update_deadline()
 
     def shutdown(self) -> None:
         """The server ends: nothing is read any more for a client that has its answer."""
-        if self.lingering:
-            self.drop()
+        if self.is_lingering:
+            self.abort()
         else:
             super().shutdown()
 
-    def drop(self) -> None:
+    def abort(self) -> None:
         """End at once."""
         self.transport.abort()
 
     def linger(self) -> None:
         """Close our side, and wait for the client to do so."""
-        self.lingering = True
+        self.is_lingering = True
         self.transport.write_eof()
         self.transport.resume_reading()
-        self._wait(self._door.limits.linger)
+        self._start_deadline(self._limiter.limits.linger_timeout)
 
     @property
-    def is_unread(self) -> bool:
+    def has_unread_request(self) -> bool:
         """Whether more of the request is to come, or nobody can tell."""
         return self.conn.their_state in (h11.SEND_BODY, h11.ERROR)
 
     @property
-    def _answered(self) -> bool:
+    def _is_answered(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
-    def _whose_turn(self) -> Turn | None:
+    def _current_wait(self) -> WaitingFor | None:
         if self.flow.write_paused:
-            return Turn.READER
-        if self._answered:
-            return Turn.REQUEST
-        return Turn.BODY if self.is_unread else None
+            return WaitingFor.RESPONSE_READ
+        if self._is_answered:
+            return WaitingFor.REQUEST
+        return WaitingFor.BODY if self.has_unread_request else None
 
-    def _look(self) -> None:
+    def _update_deadline(self) -> None:
         """Notice a change of turns; what a client sends meanwhile does not put its deadline off."""
-        turn = self._whose_turn()
-        if turn is self._turn:
+        turn = self._current_wait()
+        if turn is self._waiting_for:
             return
-        self._door.note(self, self._turn, turn)
-        self._turn = turn
-        if self.lingering:
+        self._limiter.update_waiting(self, self._waiting_for, turn)
+        self._waiting_for = turn
+        if self.is_lingering:
             return
-        limits = self._door.limits
-        seconds = {Turn.REQUEST: limits.head, Turn.BODY: limits.body, Turn.READER: limits.reader}
-        self._wait(seconds[turn]) if turn else self._stop_waiting()
+        limits = self._limiter.limits
+        seconds = {
+            WaitingFor.REQUEST: limits.header_timeout,
+            WaitingFor.BODY: limits.body_timeout,
+            WaitingFor.RESPONSE_READ: limits.response_timeout,
+        }
+        self._start_deadline(seconds[turn]) if turn else self._cancel_deadline()
 
-    def _wait(self, seconds: float) -> None:
-        self._stop_waiting()
+    def _start_deadline(self, seconds: float) -> None:
+        self._cancel_deadline()
         self._unsent = self.transport.get_write_buffer_size()
-        self._deadline = self.loop.call_later(seconds, self._late, seconds)
+        self._deadline = self.loop.call_later(seconds, self._on_deadline, seconds)
 
-    def _stop_waiting(self) -> None:
+    def _cancel_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    def _late(self, seconds: float) -> None:
+    def _on_deadline(self, seconds: float) -> None:
         """The time is over; whoever still takes an answer, however slowly, is left to it."""
         if 0 < self.transport.get_write_buffer_size() < self._unsent:
-            self._wait(seconds)
+            self._start_deadline(seconds)
         else:
-            self.drop()
+            self.abort()
 
 
-class _Gentle:
+class _LingeringTransport:
     """A transport that lingers where a close would destroy the answer."""
 
-    def __init__(self, transport: asyncio.Transport, connection: Connection) -> None:
+    def __init__(self, transport: asyncio.Transport, connection: LimitedConnection) -> None:
         self._transport = transport
         self._connection = connection
 
@@ -263,10 +267,10 @@ class _Gentle:
         return getattr(self._transport, name)
 
     def is_closing(self) -> bool:
-        return self._connection.lingering or self._transport.is_closing()
+        return self._connection.is_lingering or self._transport.is_closing()
 
     def close(self) -> None:
-        if self.is_closing() or not self._connection.is_unread:
+        if self.is_closing() or not self._connection.has_unread_request:
             self._transport.close()
         else:
             self._connection.linger()

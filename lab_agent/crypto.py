@@ -20,7 +20,7 @@ _BAD_KEY = "An encryption key is not valid: it must be 32 bytes in URL-safe Base
 _NO_KEY = "No encryption key is set; what identifies patients cannot be stored without one."
 _WRONG_KEY = "What is stored encrypted cannot be read: it was written with a key that is not among those set (or was altered)."
 
-_SEAL = 57 + 16
+_FERNET_OVERHEAD = 57 + 16
 """Bytes of version, time, vector, padding and signature in Fernet's token, before it is written in Base64."""
 
 
@@ -44,24 +44,24 @@ class Cipher:
         """Give `content` encrypted and sealed."""
         return self._fernet.encrypt(content)
 
-    def decrypt(self, sealed: bytes) -> bytes:
+    def decrypt(self, encrypted: bytes) -> bytes:
         """Give back what was encrypted. Raises `CryptoError` where no key fits, or the content was altered."""
         try:
-            return self._fernet.decrypt(sealed)
+            return self._fernet.decrypt(encrypted)
         except InvalidToken as exc:
             raise CryptoError(_WRONG_KEY) from exc
 
-    def renew(self, sealed: bytes) -> bytes:
+    def reencrypt(self, encrypted: bytes) -> bytes:
         """Give the same content, sealed with the first key. Raises `CryptoError`."""
         try:
-            return self._fernet.rotate(sealed)
+            return self._fernet.rotate(encrypted)
         except InvalidToken as exc:
             raise CryptoError(_WRONG_KEY) from exc
 
 
-def size_within(sealed: int) -> int:
+def decrypted_size(encrypted_size: int) -> int:
     """About how many bytes lie within a seal of so many, give or take 16. Nothing has to be opened for that."""
-    return max(0, sealed * 3 // 4 - _SEAL)
+    return max(0, encrypted_size * 3 // 4 - _FERNET_OVERHEAD)
 
 
 def new_token() -> str:
@@ -87,20 +87,20 @@ class Passwords:
 
     def __init__(self, *, time_cost: int = 3, memory_cost: int = 65536, parallelism: int = 4) -> None:
         self._hasher = PasswordHasher(time_cost=time_cost, memory_cost=memory_cost, parallelism=parallelism)
-        self._nobody = self._hasher.hash(secrets.token_urlsafe(32))
+        self._dummy_hash = self._hasher.hash(secrets.token_urlsafe(32))
 
     def hash(self, password: str) -> str:
         """Give the hash of a password, with its salt and costs."""
         return self._hasher.hash(password)
 
-    def matches(self, password: str, hashed: str | None) -> bool:
+    def verify(self, password: str, hashed: str | None) -> bool:
         """Whether `hashed` is the hash of `password`. None (nobody has that name) costs as much as a wrong password."""
         try:
-            self._hasher.verify(self._nobody if hashed is None else hashed, password)
+            self._hasher.verify(self._dummy_hash if hashed is None else hashed, password)
         except (VerificationError, InvalidHashError):
             return False
         return hashed is not None
 
-    def outdated(self, hashed: str) -> bool:
+    def needs_rehash(self, hashed: str) -> bool:
         """Whether the hash was made with other costs than today's."""
         return self._hasher.check_needs_rehash(hashed)

@@ -27,11 +27,11 @@ class Problem:
 
     where: str
     what: str
-    mend: str = ""
+    hint: str = ""
 
     def __str__(self) -> str:
         """Give the problem as one line."""
-        return f"{self.where}: {self.what}" + (f" — {self.mend}" if self.mend else "")
+        return f"{self.where}: {self.what}" + (f" — {self.hint}" if self.hint else "")
 
 
 class ProblemsError(LabAgentError):
@@ -63,7 +63,7 @@ class DataInvalidError(ProblemsError):
     """The data does not have the shape that it must have:"""
 
 
-class IllegalMoveError(LabAgentError):
+class InvalidTransitionError(LabAgentError):
     """The state table knows no such move; nothing was changed."""
 
 
@@ -91,7 +91,7 @@ class LeaseLostError(StoreError):
     """Another worker holds the claim by now; the late write was refused."""
 
 
-class AlreadyKnownError(StoreError):
+class AlreadyExistsError(StoreError):
     """The store holds this already; nothing was written."""
 
 
@@ -122,7 +122,7 @@ class PermanentFailure(Failure):
 
 
 @dataclass(frozen=True, slots=True)
-class Issue:
+class OutcomeIssue:
     """One issue of an OperationOutcome (interface: Errors)."""
 
     severity: str
@@ -138,20 +138,20 @@ class OutcomeUnknown(AmbiguousFailure):
     """The request was sent to the exchange service, and no answer came back."""
 
 
-class AnswerUnreadable(AmbiguousFailure):
+class InvalidResponse(AmbiguousFailure):
     """The exchange service answered with something that is not the JSON which the interface promises."""
 
 
 class ServiceRefusal(PermanentFailure):
     """The exchange service refused the request."""
 
-    def __init__(self, message: str | None = None, *, status: int, issues: tuple[Issue, ...] = ()) -> None:
+    def __init__(self, message: str | None = None, *, status: int, issues: tuple[OutcomeIssue, ...] = ()) -> None:
         super().__init__(message)
         self.status = status
         self.issues = issues
 
 
-class NotReadable(ServiceRefusal):
+class ResourceNotReadable(ServiceRefusal):
     """The resource does not exist, or we have no right to read it (401 after a fresh token, 403, 404, 410)."""
 
 
@@ -159,11 +159,11 @@ class StaleVersion(ServiceRefusal):
     """The resource was changed by somebody else since it was read (409 or 412 to If-Match)."""
 
 
-class SeveralMatches(ServiceRefusal):
+class MultipleMatches(ServiceRefusal):
     """Several resources match If-None-Exist (412); an operator decides which is the right one."""
 
 
-class NotOffered(ServiceRefusal):
+class SearchNotSupported(ServiceRefusal):
     """The service does not offer this search (400, 404, 405 or 501)."""
 
 
@@ -171,7 +171,7 @@ class ForeignOrigin(PermanentFailure):
     """An address leads to another origin than the service's; no token is sent there."""
 
 
-class SignInNeeded(TemporaryFailure):
+class AuthenticationRequired(TemporaryFailure):
     """The service does not accept our credentials any more; run `lab-agent login`, or mend [exchange.oauth]."""
 
 

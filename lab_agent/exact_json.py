@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from lab_agent.domain.quoting import quoted
+from lab_agent.domain.quoting import shorten
 from lab_agent.errors import DataInvalidError, Problem
 
 _decoder = msgspec.json.Decoder(float_hook=Decimal)
@@ -37,13 +37,13 @@ def loads(data: bytes | str) -> Any:
 def loads_strictly(data: bytes | str) -> Any:
     """Read JSON as `loads` does, and refuse a key that an object has twice: nobody could say which of the two was meant."""
     tree = loads(data)
-    if twice := _keys_there_twice(data):
+    if twice := _duplicate_keys(data):
         mend = "leave one of the two out"
-        raise DataInvalidError(tuple(Problem(quoted(key), "is there twice in one object", mend) for key in twice))
+        raise DataInvalidError(tuple(Problem(shorten(key), "is there twice in one object", mend) for key in twice))
     return tree
 
 
-def _keys_there_twice(data: bytes | str) -> tuple[str, ...]:
+def _duplicate_keys(data: bytes | str) -> tuple[str, ...]:
     twice: dict[str, None] = {}
 
     def look(pairs: list[tuple[str, Any]]) -> None:
@@ -61,29 +61,29 @@ def dumps(value: Any, *, sort_keys: bool = False) -> bytes:
     `1E-7` is written as `0.0000001`. A number out of all measure (an exponent beyond `MAX_EXPONENT`) keeps its exponent: it is no
     laboratory value, and a line of somebody's JSON must not become a million digits.
     """
-    return (_sorted_encoder if sort_keys else _encoder).encode(_writable(value, "document"))
+    return (_sorted_encoder if sort_keys else _encoder).encode(_to_encodable(value, "document"))
 
 
-def out_of_measure(value: Decimal) -> bool:
+def is_out_of_range(value: Decimal) -> bool:
     """Whether a finite number is so large or so small that its digits would fill pages."""
     return max(abs(value.adjusted()), abs(int(value.as_tuple().exponent))) > MAX_EXPONENT
 
 
-def _writable(value: Any, where: str) -> Any:
+def _to_encodable(value: Any, where: str) -> Any:
     """The value with every number in the form in which it is written."""
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, Decimal | float):
         if not Decimal(value).is_finite():
             raise DataInvalidError((Problem(where, f"{value} has no JSON form", "give a finite number"),))
-        return _digits(value) if isinstance(value, Decimal) else value
+        return _encode_decimal(value) if isinstance(value, Decimal) else value
     if isinstance(value, Mapping):
-        return {key: _writable(item, f"{where}.{key}") for key, item in value.items()}
+        return {key: _to_encodable(item, f"{where}.{key}") for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_writable(item, f"{where}[{index}]") for index, item in enumerate(value)]
+        return [_to_encodable(item, f"{where}[{index}]") for index, item in enumerate(value)]
     return value
 
 
-def _digits(value: Decimal) -> Decimal | msgspec.Raw:
+def _encode_decimal(value: Decimal) -> Decimal | msgspec.Raw:
     written = str(value)
-    return value if "E" not in written or out_of_measure(value) else msgspec.Raw(f"{value:f}".encode())
+    return value if "E" not in written or is_out_of_range(value) else msgspec.Raw(f"{value:f}".encode())

@@ -21,15 +21,15 @@ import aiohttp
 import httpx
 from httpx_aiohttp import AiohttpTransport
 
-from lab_agent.errors import AnswerUnreadable, Failure, ForeignOrigin, OutcomeUnknown, ServiceUnavailable
-from lab_agent.origin import join, origin_of
+from lab_agent.errors import Failure, ForeignOrigin, InvalidResponse, OutcomeUnknown, ServiceUnavailable
+from lab_agent.origin import join_url, origin_of
 
-_SAFE = frozenset({"GET", "HEAD"})
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_MOST_REDIRECTS = 3
+_SAFE_METHODS = frozenset({"GET", "HEAD"})
+_REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
+_MAX_REDIRECTS = 3
 _NOTHING_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
 _MAYBE_SENT = (httpx.HTTPError, aiohttp.ClientError, OSError)
-_HEADERS = {"Accept-Encoding": "gzip, deflate", "User-Agent": "lab-agent"}
+_DEFAULT_HEADERS = {"Accept-Encoding": "gzip, deflate", "User-Agent": "lab-agent"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class HttpOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class HttpResponse:
     """What came back: `headers` are found in either case, `body` is decompressed, `url` is where it came from."""
 
     status: int
@@ -59,13 +59,13 @@ class HttpClient:
     """A pooled HTTP client. `transport` takes the place of the network, in tests: `httpx.MockTransport(router.async_handler)`."""
 
     def __init__(self, options: HttpOptions, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        proxy = _proxy(options.proxy)
+        proxy = _make_proxy(options.proxy)
         self._options = options
-        self._transport = transport or _network(options, proxy)
-        self._to_proxy = dict(proxy.headers) if proxy else {}
+        self._transport = transport or _make_transport(options, proxy)
+        self._proxy_headers = dict(proxy.headers) if proxy else {}
 
     @property
-    def longest_call(self) -> float:
+    def max_call_seconds(self) -> float:
         """Seconds after which a call has ended in any case; a lease that covers a call must be longer."""
         return self._options.timeout
 
@@ -78,7 +78,7 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         content: bytes = b"",
         timeout: float | None = None,  # noqa: ASYNC109 - the whole call's, and translated into our errors
-    ) -> Answer:
+    ) -> HttpResponse:
         """Send one request to `target`, joined onto `base` and of the same origin; a GET follows redirects within it.
 
         `timeout` (seconds, for the whole call) may be shorter than that of the options.
@@ -86,15 +86,15 @@ class HttpClient:
         Raises `ForeignOrigin` (nothing was sent there), `ServiceUnavailable` (nothing was sent, or it was a GET),
         `OutcomeUnknown` (a write was sent, and no answer came) or `AnswerUnreadable` (a write, and the answer is too large).
         """
-        url = join(base, target)
+        url = join_url(base, target)
         try:
             async with asyncio.timeout(min(timeout or self._options.timeout, self._options.timeout)):
-                return await self._follow(method, url, base, headers or {}, content)
+                return await self._send_following_redirects(method, url, base, headers or {}, content)
         except _NOTHING_SENT as exc:
-            raise ServiceUnavailable(f"{origin_of(url)} cannot be reached: {_why(exc)}") from exc
+            raise ServiceUnavailable(f"{origin_of(url)} cannot be reached: {_failure_reason(exc)}") from exc
         except _MAYBE_SENT as exc:
             what = f"{origin_of(url)} did not answer {method}: {type(exc).__name__}"
-            raise (ServiceUnavailable(what) if method in _SAFE else OutcomeUnknown(what)) from exc
+            raise (ServiceUnavailable(what) if method in _SAFE_METHODS else OutcomeUnknown(what)) from exc
 
     async def aclose(self) -> None:
         """Close the pool."""
@@ -108,27 +108,29 @@ class HttpClient:
         """Close the pool."""
         await self.aclose()
 
-    async def _follow(self, method: str, url: str, base: str, headers: Mapping[str, str], content: bytes) -> Answer:
-        for _ in range(_MOST_REDIRECTS + 1):
-            answer = await self._once(method, url, base, headers, content)
-            onward = answer.headers.get("location") if answer.status in _REDIRECTS and method in _SAFE else None
+    async def _send_following_redirects(
+        self, method: str, url: str, base: str, headers: Mapping[str, str], content: bytes
+    ) -> HttpResponse:
+        for _ in range(_MAX_REDIRECTS + 1):
+            answer = await self._send_once(method, url, base, headers, content)
+            onward = answer.headers.get("location") if answer.status in _REDIRECT_STATUSES and method in _SAFE_METHODS else None
             if onward is None:
                 return answer
-            url = join(url, onward)
+            url = join_url(url, onward)
         raise ServiceUnavailable(f"{origin_of(url)} redirects without end")
 
-    async def _once(self, method: str, url: str, base: str, headers: Mapping[str, str], content: bytes) -> Answer:
-        address = _as_sent(url, base)
-        sent = {**_HEADERS, **headers, **(self._to_proxy if address.scheme == "http" else {})}
-        request = httpx.Request(method, address, headers=sent, content=content or None, extensions=self._times())
+    async def _send_once(self, method: str, url: str, base: str, headers: Mapping[str, str], content: bytes) -> HttpResponse:
+        address = _checked_url(url, base)
+        sent = {**_DEFAULT_HEADERS, **headers, **(self._proxy_headers if address.scheme == "http" else {})}
+        request = httpx.Request(method, address, headers=sent, content=content or None, extensions=self._timeouts())
         response = await self._transport.handle_async_request(request)
         try:
-            body = await self._read(response, method)
+            body = await self._read_body(response, method)
         finally:
             await response.aclose()
-        return Answer(status=response.status_code, headers=response.headers, body=body, url=url)
+        return HttpResponse(status=response.status_code, headers=response.headers, body=body, url=url)
 
-    async def _read(self, response: httpx.Response, method: str) -> bytes:
+    async def _read_body(self, response: httpx.Response, method: str) -> bytes:
         body = bytearray()
         async for chunk in response.aiter_bytes():
             body += chunk
@@ -136,12 +138,12 @@ class HttpClient:
                 raise _too_large(method, self._options.max_response)
         return bytes(body)
 
-    def _times(self) -> dict[str, object]:
+    def _timeouts(self) -> dict[str, object]:
         connect, read = self._options.connect_timeout, self._options.read_timeout
         return {"timeout": {"connect": connect, "pool": connect, "read": read, "write": read}}
 
 
-def _as_sent(url: str, base: str) -> httpx.URL:
+def _checked_url(url: str, base: str) -> httpx.URL:
     """Read the address once more with the parser that sends it: the pin holds for what goes out, not for what was meant."""
     try:
         parsed = httpx.URL(url)
@@ -156,10 +158,10 @@ def _as_sent(url: str, base: str) -> httpx.URL:
 
 def _too_large(method: str, limit: int) -> Failure:
     what = f"the answer is larger than the {limit} bytes that `max_response` allows"
-    return ServiceUnavailable(what) if method in _SAFE else AnswerUnreadable(what)
+    return ServiceUnavailable(what) if method in _SAFE_METHODS else InvalidResponse(what)
 
 
-def _why(exc: Exception) -> str:
+def _failure_reason(exc: Exception) -> str:
     if isinstance(exc.__cause__, aiohttp.ClientConnectorCertificateError):
         return "its certificate is not trusted; name the authority that issued it in `ca_file`"
     if isinstance(exc.__cause__, aiohttp.ClientConnectorDNSError):
@@ -169,21 +171,21 @@ def _why(exc: Exception) -> str:
     return str(exc) or type(exc).__name__
 
 
-def _network(options: HttpOptions, proxy: httpx.Proxy | None) -> AiohttpTransport:
+def _make_transport(options: HttpOptions, proxy: httpx.Proxy | None) -> AiohttpTransport:
     tls = ssl.create_default_context(cafile=options.ca_file) if options.ca_file else httpx.create_ssl_context(trust_env=False)
-    return AiohttpTransport(verify=tls, trust_env=False, proxy=proxy, client=lambda: _session(options, tls))
+    return AiohttpTransport(verify=tls, trust_env=False, proxy=proxy, client=lambda: _make_session(options, tls))
 
 
-def _session(options: HttpOptions, tls: ssl.SSLContext) -> aiohttp.ClientSession:
+def _make_session(options: HttpOptions, tls: ssl.SSLContext) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=options.max_connections, ssl=tls),
         cookie_jar=aiohttp.DummyCookieJar(),
-        middlewares=(_never_resend,),
+        middlewares=(_prevent_resend,),
         trust_env=False,
     )
 
 
-async def _never_resend(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+async def _prevent_resend(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
     """Keep aiohttp from repeating a PUT whose connection broke after sending, and its error from reading as "not connected"."""
     try:
         return await handler(request)
@@ -193,7 +195,7 @@ async def _never_resend(request: aiohttp.ClientRequest, handler: aiohttp.ClientH
         raise aiohttp.ClientPayloadError("the connection broke after the request was sent") from exc
 
 
-def _proxy(address: str | None) -> httpx.Proxy | None:
+def _make_proxy(address: str | None) -> httpx.Proxy | None:
     """Make the proxy, its password as a header (aiohttp deprecates the other way): in CONNECT for https, else in the request."""
     if address is None:
         return None

@@ -22,7 +22,7 @@ import structlog
 
 from lab_agent.errors import LabAgentError
 from lab_agent.settings.logging import LoggingSettings
-from lab_agent.settings.masked import mask_address
+from lab_agent.settings.masked import mask_url_password
 
 FIELDS = frozenset(
     """
@@ -36,16 +36,16 @@ FIELDS = frozenset(
     """.split()  # noqa: SIM905 — a page of quotes would hide the words
 )
 """Names that a field of a log line may have."""
-_LONGEST = 500
+_MAX_TEXT_LENGTH = 500
 _QUERY = re.compile(r"(https?://[^\s?#]*)\?[^\s\"']*")
 _BEARER = re.compile(r"\b(Bearer|Basic)\s+[A-Za-z0-9+/._~=-]{8,}", re.IGNORECASE)
-_HARMLESS = (bool, int, float, Decimal, datetime, timedelta, Enum, PurePath)
-_QUIET = ("aiohttp", "apscheduler", "asyncio", "httpx", "httpcore", "alembic", "sqlalchemy", "uvicorn.access")
+_SAFE_TYPES = (bool, int, float, Decimal, datetime, timedelta, Enum, PurePath)
+_QUIET_LOGGERS = ("aiohttp", "apscheduler", "asyncio", "httpx", "httpcore", "alembic", "sqlalchemy", "uvicorn.access")
 
 
 def configure(settings: LoggingSettings, stream: TextIO | None = None) -> None:
     """Set the log up for this process; called once by a program, never upon import. Lines go to standard error."""
-    chain = _chain()
+    chain = _processors()
     structlog.configure(
         processors=[*chain, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.stdlib.BoundLogger,
@@ -55,7 +55,7 @@ def configure(settings: LoggingSettings, stream: TextIO | None = None) -> None:
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[_foreign, *chain],
+            foreign_pre_chain=[_strip_library_record, *chain],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, redact, _renderer(settings, handler.stream)],
         )
     )
@@ -64,7 +64,7 @@ def configure(settings: LoggingSettings, stream: TextIO | None = None) -> None:
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(settings.level.upper())
-    for name in _QUIET:
+    for name in _QUIET_LOGGERS:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
     # A round that takes longer than its interval is no news: the next one comes when it has ended.
     logging.getLogger("apscheduler.scheduler").setLevel(logging.ERROR)
@@ -81,9 +81,9 @@ def redact(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> Mutabl
     kept: dict[str, Any] = {}
     dropped = []
     for name, value in line.items():
-        safe = _safe(value) if name in FIELDS else None
+        safe = _safe_value(value) if name in FIELDS else None
         if name == "exc_info":
-            kept |= _exception(value)
+            kept |= _exception_fields(value)
         elif safe is None and value is not None:
             dropped.append(name)
         else:
@@ -91,13 +91,13 @@ def redact(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> Mutabl
     return kept | ({"dropped": sorted(dropped)} if dropped else {})
 
 
-def say(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """An exception in one safe sentence: type and message for our own, the type alone for others'."""
     name = type(error).__name__
     return f"{name}: {error}" if isinstance(error, LabAgentError) else name
 
 
-def _chain() -> list[Callable[[Any, str, MutableMapping[str, Any]], Any]]:
+def _processors() -> list[Callable[[Any, str, MutableMapping[str, Any]], Any]]:
     return [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -112,47 +112,47 @@ def _renderer(settings: LoggingSettings, stream: TextIO) -> Callable[..., str | 
     return structlog.dev.ConsoleRenderer(colors=stream.isatty(), sort_keys=False)
 
 
-def _foreign(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def _strip_library_record(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """A library's own line: the template of its message, without the arguments."""
     record: logging.LogRecord = line["_record"]
-    line["event"] = str(record.msg) if isinstance(record.msg, str) and not _reads_like_data(record) else "(not shown)"
+    line["event"] = str(record.msg) if isinstance(record.msg, str) and not _looks_like_data(record) else "(not shown)"
     line.pop("positional_args", None)
     return line
 
 
-def _reads_like_data(record: logging.LogRecord) -> bool:
+def _looks_like_data(record: logging.LogRecord) -> bool:
     """A message without arguments may have been formatted by the library: shown only if it is short and plain."""
     message = str(record.msg)
     return not record.args and (len(message) > 200 or "://" in message or "{" in message or "?" in message)
 
 
-def _safe(value: Any) -> Any:
+def _safe_value(value: Any) -> Any:
     """The value if it is of a harmless type, else None."""
-    if value is None or isinstance(value, _HARMLESS):
-        return str(value) if isinstance(value, PurePath | timedelta | Enum | Decimal) else _dated(value)
+    if value is None or isinstance(value, _SAFE_TYPES):
+        return str(value) if isinstance(value, PurePath | timedelta | Enum | Decimal) else _format_datetime(value)
     if isinstance(value, str):
-        return _plain(value)
+        return _mask_text(value)
     if isinstance(value, BaseException):
-        return say(value)
+        return describe_error(value)
     if isinstance(value, list | tuple | set | frozenset):
-        return list(_all_safe(value))
+        return list(_safe_values(value))
     return None
 
 
-def _plain(text: str) -> str:
+def _mask_text(text: str) -> str:
     """Text without what addresses and headers may carry along."""
-    text = _QUERY.sub(r"\1?…", _BEARER.sub(r"\1 …", mask_address(text)))
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    text = _QUERY.sub(r"\1?…", _BEARER.sub(r"\1 …", mask_url_password(text)))
+    return text if len(text) <= _MAX_TEXT_LENGTH else f"{text[:_MAX_TEXT_LENGTH]}…"
 
 
-def _dated(value: Any) -> Any:
+def _format_datetime(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime) else value
 
 
-def _all_safe(values: Any) -> Iterator[Any]:
-    return (safe for value in values if (safe := _safe(value)) is not None)
+def _safe_values(values: Any) -> Iterator[Any]:
+    return (safe for value in values if (safe := _safe_value(value)) is not None)
 
 
-def _exception(value: Any) -> dict[str, str]:
+def _exception_fields(value: Any) -> dict[str, str]:
     error = sys.exc_info()[1] if value is True else value[1] if isinstance(value, tuple) else value
-    return {"error": say(error)} if isinstance(error, BaseException) else {}
+    return {"error": describe_error(error)} if isinstance(error, BaseException) else {}

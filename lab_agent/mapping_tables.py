@@ -6,20 +6,20 @@ from pathlib import Path
 
 import structlog
 
-from lab_agent.mappings.load import MappingsError, load
-from lab_agent.mappings.tables import Tables
+from lab_agent.mappings.load import MappingsError, load_mapping_tables
+from lab_agent.mappings.tables import MappingTables
 
 log = structlog.get_logger(__name__)
 
 
-class MappingShelf:
+class MappingCache:
     """The tables of one folder; without a folder, codes pass as they are."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
-        self._tables = Tables() if folder is None else None
+        self._tables = MappingTables() if folder is None else None
 
-    def current(self) -> Tables | None:
+    def current(self) -> MappingTables | None:
         """The tables as they stand, read upon the first use; None where a folder is set and could not be read."""
         if self._tables is None:
             self.reload()
@@ -30,7 +30,7 @@ class MappingShelf:
         if self._folder is None:
             return True
         try:
-            fresh = load(self._folder)
+            fresh = load_mapping_tables(self._folder)
         except MappingsError as exc:
             log.error("mapping tables not read", action="mappings_invalid", reason=str(exc))  # noqa: TRY400 - an error of the data
             return False

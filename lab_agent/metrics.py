@@ -18,13 +18,13 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-Heard = Callable[[str, str, float], None]
+CallObserver = Callable[[str, str, float], None]
 """Hears of a call when it has ended: its operation, its outcome (`ok`, or the kind of failure), and how many seconds it took."""
-_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 @contextmanager
-def timed(operation: str, heard: Heard) -> Iterator[None]:
+def measure_call(operation: str, on_call: CallObserver) -> Iterator[None]:
     """Measure what is done within, and let `heard` know, however it ends."""
     begun, outcome = time.monotonic(), "ok"
     try:
@@ -33,15 +33,15 @@ def timed(operation: str, heard: Heard) -> Iterator[None]:
         outcome = type(exc).__name__
         raise
     finally:
-        heard(operation, outcome, time.monotonic() - begun)
+        on_call(operation, outcome, time.monotonic() - begun)
 
 
-def unheard(operation: str, outcome: str, seconds: float) -> None:
+def ignore(operation: str, outcome: str, seconds: float) -> None:
     """Let nobody know: for a call that no metrics are kept of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stock:
+class StoreGauges:
     """What the store holds now: numbers by state (`effects` by kind and state), and the age in seconds of what waits longest.
 
     States are words of the domain (`StrEnum`s). `last_poll` is in seconds since 1970, None if no poll has succeeded yet.
@@ -50,9 +50,9 @@ class Stock:
     orders: Mapping[Any, int] = field(default_factory=dict)
     lines: Mapping[Any, int] = field(default_factory=dict)
     reports: Mapping[Any, int] = field(default_factory=dict)
-    effects: Mapping[Any, int] = field(default_factory=dict)
+    jobs: Mapping[Any, int] = field(default_factory=dict)
     oldest_order: float = 0.0
-    oldest_effect: float = 0.0
+    oldest_job: float = 0.0
     alerts_open: int = 0
     last_poll: float | None = None
 
@@ -65,61 +65,61 @@ class Metrics:
         self._orders = self._gauge("orders", "Orders in the journal by state", "state")
         self._lines = self._gauge("lines", "Order lines in the journal by state", "state")
         self._reports = self._gauge("reports", "Reports of laboratory systems by state", "state")
-        self._effects = self._gauge("effects", "Effects in the outbox by kind and state", "kind", "state")
-        self._oldest = self._gauge("oldest_age_seconds", "Age of the oldest open order and the oldest waiting effect", "what")
+        self._jobs = self._gauge("jobs", "Jobs in the outbox by kind and state", "kind", "state")
+        self._oldest_age = self._gauge("oldest_age_seconds", "Age of the oldest open order and the oldest waiting job", "what")
         self._alerts = self._gauge("alerts_open", "Open alerts")
-        self._store = self._gauge("store_reachable", "Whether the store answered when these numbers were read")
+        self._store_reachable = self._gauge("store_reachable", "Whether the store answered when these numbers were read")
         self._last_poll = self._gauge("last_poll_timestamp_seconds", "When the last poll succeeded")
         self._polls = Counter("lab_agent_polls", "Polls for new orders by outcome", ["outcome"], registry=self.registry)
-        self._new = Counter("lab_agent_orders_seen", "Orders seen for the first time", registry=self.registry)
-        self._done = Counter("lab_agent_effects_tried", "Tries of effects", ["kind", "outcome"], registry=self.registry)
-        self._calls = self._histogram("exchange_call_seconds", "Calls to the exchange service", "operation", "outcome")
-        self._lis = self._histogram("lis_call_seconds", "Calls to laboratory systems", "adapter", "operation", "outcome")
+        self._orders_seen = Counter("lab_agent_orders_seen", "Orders seen for the first time", registry=self.registry)
+        self._attempts = Counter("lab_agent_job_attempts", "Attempts of jobs", ["kind", "outcome"], registry=self.registry)
+        self._exchange_calls = self._histogram("exchange_call_seconds", "Calls to the exchange service", "operation", "outcome")
+        self._lis_calls = self._histogram("lis_call_seconds", "Calls to laboratory systems", "adapter", "operation", "outcome")
         build = self._gauge("build_info", "Version of the program", "version", "python")
         build.labels(version("lab-agent"), python_version()).set(1)
 
-    def polled(self, outcome: str, *, new: int, at: float) -> None:
+    def record_poll(self, outcome: str, *, new: int, at: float) -> None:
         """Count a poll; `outcome` is `ok` or the kind of failure, `at` its time in seconds since 1970."""
         self._polls.labels(outcome).inc()
-        self._new.inc(new)
+        self._orders_seen.inc(new)
         if outcome == "ok":
             self._last_poll.set(at)
 
-    def called(self, operation: str, outcome: str, seconds: float) -> None:
+    def record_exchange_call(self, operation: str, outcome: str, seconds: float) -> None:
         """Count a call to the exchange service; `operation` is a method and a kind of resource, never an address."""
-        self._calls.labels(operation, outcome).observe(seconds)
+        self._exchange_calls.labels(operation, outcome).observe(seconds)
 
-    def called_lis(self, adapter: str, operation: str, outcome: str, seconds: float) -> None:
+    def record_lis_call(self, adapter: str, operation: str, outcome: str, seconds: float) -> None:
         """Count a call to a laboratory system."""
-        self._lis.labels(adapter, operation, outcome).observe(seconds)
+        self._lis_calls.labels(adapter, operation, outcome).observe(seconds)
 
-    def tried(self, kind: str, outcome: str) -> None:
+    def record_attempt(self, kind: str, outcome: str) -> None:
         """Count a try of an effect; `outcome` is the state that it ended in."""
-        self._done.labels(kind, outcome).inc()
+        self._attempts.labels(kind, outcome).inc()
 
-    def show(self, stock: Stock) -> None:
+    def update_store(self, gauges: StoreGauges) -> None:
         """Set what the store holds; states that are empty by now disappear."""
-        for gauge, numbers in ((self._orders, stock.orders), (self._lines, stock.lines), (self._reports, stock.reports)):
+        for gauge, numbers in ((self._orders, gauges.orders), (self._lines, gauges.lines), (self._reports, gauges.reports)):
             gauge.clear()
             for state, number in numbers.items():
                 gauge.labels(state).set(number)
-        self._effects.clear()
-        for (kind, state), number in stock.effects.items():
-            self._effects.labels(kind, state).set(number)
-        self._oldest.labels("order").set(stock.oldest_order)
-        self._oldest.labels("effect").set(stock.oldest_effect)
-        self._alerts.set(stock.alerts_open)
-        if stock.last_poll is not None:
-            self._last_poll.set(stock.last_poll)
-        self._store.set(1)
+        self._jobs.clear()
+        for (kind, state), number in gauges.jobs.items():
+            self._jobs.labels(kind, state).set(number)
+        self._oldest_age.labels("order").set(gauges.oldest_order)
+        self._oldest_age.labels("job").set(gauges.oldest_job)
+        self._alerts.set(gauges.alerts_open)
+        if gauges.last_poll is not None:
+            self._last_poll.set(gauges.last_poll)
+        self._store_reachable.set(1)
 
-    def hide(self) -> None:
+    def clear_store(self) -> None:
         """Take back what the store holds, since it does not answer: an old number would look like a true one."""
-        self.show(Stock(oldest_order=nan, oldest_effect=nan))
+        self.update_store(StoreGauges(oldest_order=nan, oldest_job=nan))
         self._alerts.set(nan)
-        self._store.set(0)
+        self._store_reachable.set(0)
 
-    def text(self) -> bytes:
+    def render(self) -> bytes:
         """Give all numbers in the text form of Prometheus (`CONTENT_TYPE`)."""
         return generate_latest(self.registry)
 
@@ -127,4 +127,4 @@ class Metrics:
         return Gauge(f"lab_agent_{name}", help_text, labels, registry=self.registry)
 
     def _histogram(self, name: str, help_text: str, *labels: str) -> Histogram:
-        return Histogram(f"lab_agent_{name}", help_text, labels, buckets=_SECONDS, registry=self.registry)
+        return Histogram(f"lab_agent_{name}", help_text, labels, buckets=_BUCKETS, registry=self.registry)

@@ -11,9 +11,9 @@ from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 from lab_agent.errors import ForeignOrigin
 
-_PORTS = {"http": 80, "https": 443}
-_HOST_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-._:[]")
-_ASCII = "".join(map(chr, range(0x21, 0x7F)))
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_HOST_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-._:[]")
+_PRINTABLE_ASCII = "".join(map(chr, range(0x21, 0x7F)))
 
 
 class Origin(NamedTuple):
@@ -30,21 +30,26 @@ class Origin(NamedTuple):
 
 def origin_of(address: str) -> Origin:
     """Origin of an absolute http or https address. Raises `ForeignOrigin` for anything else."""
-    parts = _split(address)
+    parts = _urlsplit(address)
     host = (parts.hostname or "").lower()
-    if parts.scheme not in _PORTS or not host or "@" in parts.netloc or not _HOST_LETTERS.issuperset(parts.netloc.lower()):
+    if (
+        parts.scheme not in _DEFAULT_PORTS
+        or not host
+        or "@" in parts.netloc
+        or not _HOST_CHARACTERS.issuperset(parts.netloc.lower())
+    ):
         raise ForeignOrigin("an address is not a plain http or https address")
     try:
         port = parts.port
     except ValueError as exc:
         raise ForeignOrigin("an address has no valid port") from exc
-    return Origin(parts.scheme, host, _PORTS[parts.scheme] if port is None else port)
+    return Origin(parts.scheme, host, _DEFAULT_PORTS[parts.scheme] if port is None else port)
 
 
-def join(base: str, target: str) -> str:
+def join_url(base: str, target: str) -> str:
     """Join `target` (absolute or relative) onto `base`; the result has the origin of `base`. Raises `ForeignOrigin`."""
     pin = origin_of(base)
-    address = _joined(base, _plain(target))
+    address = _urljoin(base, _percent_encode(target))
     found = origin_of(address)
     if found != pin:
         raise ForeignOrigin(f"an address leads to {found} instead of {pin}; nothing was sent there")
@@ -57,21 +62,21 @@ def is_loopback(address: str) -> bool:
     return host in {"localhost", "::1"} or host.startswith("127.")
 
 
-def _joined(base: str, target: str) -> str:
+def _urljoin(base: str, target: str) -> str:
     try:
         return urljoin(base, target)
     except ValueError as exc:
         raise ForeignOrigin("an address cannot be read") from exc
 
 
-def _plain(target: str) -> str:
+def _percent_encode(target: str) -> str:
     if any(ch == "\\" or ord(ch) < 0x21 or ord(ch) == 0x7F for ch in target):
         raise ForeignOrigin("an address holds a backslash, a blank or a control character")
-    return quote(target, safe=_ASCII)
+    return quote(target, safe=_PRINTABLE_ASCII)
 
 
-def _split(address: str) -> SplitResult:
-    _plain(address)
+def _urlsplit(address: str) -> SplitResult:
+    _percent_encode(address)
     try:
         return urlsplit(address)
     except ValueError as exc:

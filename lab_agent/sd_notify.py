@@ -7,24 +7,24 @@ import socket
 from collections.abc import Mapping
 
 
-def ready(status: str = "") -> bool:
+def notify_ready(status: str = "") -> bool:
     """Say that the service is up. Gives whether anybody was told."""
-    return _send("READY=1", status)
+    return _send_notification("READY=1", status)
 
 
-def reloading(monotonic_usec: int) -> bool:
+def notify_reloading(monotonic_usec: int) -> bool:
     """Say that a reload began; `ready` ends it."""
-    return _send("RELOADING=1", "", f"MONOTONIC_USEC={monotonic_usec}")
+    return _send_notification("RELOADING=1", "", f"MONOTONIC_USEC={monotonic_usec}")
 
 
-def stopping(status: str = "") -> bool:
+def notify_stopping(status: str = "") -> bool:
     """Say that the service is going down."""
-    return _send("STOPPING=1", status)
+    return _send_notification("STOPPING=1", status)
 
 
-def watchdog() -> bool:
+def notify_watchdog() -> bool:
     """Say that the service is alive."""
-    return _send("WATCHDOG=1")
+    return _send_notification("WATCHDOG=1")
 
 
 def watchdog_interval(environ: Mapping[str, str] | None = None) -> float | None:
@@ -36,7 +36,7 @@ def watchdog_interval(environ: Mapping[str, str] | None = None) -> float | None:
     return int(usec) / 2_000_000
 
 
-def _send(state: str, status: str = "", extra: str = "") -> bool:
+def _send_notification(state: str, status: str = "", extra: str = "") -> bool:
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return False

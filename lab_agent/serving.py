@@ -18,7 +18,7 @@ from typing import Any, cast
 import uvicorn
 from starlette.types import ASGIApp
 
-from lab_agent.connections import Connection, Door, Limits, NowAndThen
+from lab_agent.connections import ConnectionLimiter, ConnectionLimits, LimitedConnection, LogRateLimit
 from lab_agent.errors import LabAgentError, Problem, SettingsError
 from lab_agent.logs import get_logger
 
@@ -27,47 +27,47 @@ _OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOM
 _log = get_logger(__name__)
 
 
-class CannotListen(SettingsError):
+class ListenError(SettingsError):
     """An address cannot be listened on; the sentence names the keys of the settings that hold it."""
 
-    def __init__(self, host: str, port: int, group: str, reason: str) -> None:
+    def __init__(self, host: str, port: int, settings_group: str, reason: str) -> None:
         self.problems = (
             Problem(
-                f"{group}.port",
+                f"{settings_group}.port",
                 f"Cannot listen on {host}:{port}: {reason}",
-                f"stop the program that uses it, or set another {group}.host or {group}.port.",
+                f"stop the program that uses it, or set another {settings_group}.host or {settings_group}.port.",
             ),
         )
-        LabAgentError.__init__(self, f"{self.problems[0].what} — {self.problems[0].mend}")
+        LabAgentError.__init__(self, f"{self.problems[0].what} — {self.problems[0].hint}")
 
 
-def listen(host: str, port: int, *, group: str) -> socket.socket:
+def listen(host: str, port: int, *, settings_group: str) -> socket.socket:
     """Take an address; port 0 takes a free one. `group` is the settings table that names it. Raises `CannotListen`."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         sock = socket.socket(family, socket.SOCK_STREAM)
     except OSError as exc:
-        raise _not_to_be_had(host, port, group, exc) from exc
+        raise _listen_error(host, port, settings_group, exc) from exc
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind(address)
         sock.listen(BACKLOG)
     except OSError as exc:
         sock.close()
-        raise _not_to_be_had(host, port, group, exc) from exc
+        raise _listen_error(host, port, settings_group, exc) from exc
     return sock
 
 
-def _not_to_be_had(host: str, port: int, group: str, exc: OSError) -> CannotListen:
-    return CannotListen(host, port, group, (exc.strerror or "no such address").lower())
+def _listen_error(host: str, port: int, settings_group: str, exc: OSError) -> ListenError:
+    return ListenError(host, port, settings_group, (exc.strerror or "no such address").lower())
 
 
-class Server(uvicorn.Server):
+class UvicornServer(uvicorn.Server):
     """uvicorn that says nothing by itself and leaves the signals alone; at the end open requests have `drain` seconds."""
 
-    def __init__(self, app: ASGIApp, *, drain: float, limits: Limits | None = None) -> None:
-        limits = limits or Limits.of_process()
-        protocol = partial(Connection, door=Door(limits))
+    def __init__(self, app: ASGIApp, *, drain: float, limits: ConnectionLimits | None = None) -> None:
+        limits = limits or ConnectionLimits.for_process()
+        protocol = partial(LimitedConnection, limiter=ConnectionLimiter(limits))
         super().__init__(
             uvicorn.Config(
                 app,
@@ -79,7 +79,7 @@ class Server(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 # As many are accepted in one go: few enough that each is read from before it has to make room for others.
-                backlog=max(8, min(BACKLOG, limits.connections // 4)),
+                backlog=max(8, min(BACKLOG, limits.max_connections // 4)),
                 timeout_graceful_shutdown=max(1, int(drain)),
             )
         )
@@ -87,7 +87,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen. A lack of files is said now and then, and not with each connection that cannot be taken."""
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(_less_often(loop.get_exception_handler()))
+        loop.set_exception_handler(_limit_log_rate(loop.get_exception_handler()))
         await super().startup(sockets)
 
     @contextlib.contextmanager
@@ -96,28 +96,28 @@ class Server(uvicorn.Server):
         yield
 
 
-Handler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
+ExceptionHandler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
 
 
-def _less_often(others: Handler | None) -> Handler:
-    now_and_then = NowAndThen()
+def _limit_log_rate(fallback: ExceptionHandler | None) -> ExceptionHandler:
+    now_and_then = LogRateLimit()
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if isinstance(error, OSError) and error.errno in _OUT_OF_FILES and "socket" in context:  # asyncio's accept, each time
-            if now_and_then.may_say():
+            if now_and_then.can_log():
                 _log.error("no connection can be taken: out of files", action="connections.no_files", error=error)
-        elif others:
-            others(loop, context)
+        elif fallback:
+            fallback(loop, context)
         else:
             loop.default_exception_handler(context)
 
     return handle
 
 
-async def serve(app: ASGIApp, sock: socket.socket, *, drain: float, limits: Limits | None = None) -> None:
+async def serve(app: ASGIApp, sock: socket.socket, *, drain: float, limits: ConnectionLimits | None = None) -> None:
     """Serve until cancelled; then let open requests end, for up to `drain` seconds."""
-    server = Server(app, drain=drain, limits=limits)
+    server = UvicornServer(app, drain=drain, limits=limits)
     running = asyncio.create_task(server.serve([sock]), name="uvicorn")
     try:
         await asyncio.shield(running)

@@ -17,24 +17,24 @@ from lab_api import openapi
 from lab_api.auth import Clients
 from lab_api.basket import Endpoints
 from lab_api.documents import HostedDocuments
-from lab_api.heads import Heads
+from lab_api.heads import HeadMiddleware
 from lab_api.oauth import TokenEndpoint
-from lab_api.pace import Pace
-from lab_api.problems import add_handlers
-from lab_api.served import Shelf
+from lab_api.pace import TokenBuckets
+from lab_api.problems import add_error_handlers
+from lab_api.served import CurrentCatalogue
 
 _log = get_logger(__name__)
-_HEALTH = ("/healthz", "/readyz")
+_HEALTH_PATHS = ("/healthz", "/readyz")
 
 
 def create_app(
     settings: ApiSettings,
-    shelf: Shelf,
+    current_catalogue: CurrentCatalogue,
     labels: LabelSource | None = None,
     clients: Clients | None = None,
     tokens: TokenEndpoint | None = None,
     documents: HostedDocuments | None = None,
-    pace: Pace | None = None,
+    rate_limit: TokenBuckets | None = None,
 ) -> FastAPI:
     """Make the application. `shelf` holds the catalogue, which may be replaced while the application runs.
 
@@ -44,41 +44,41 @@ def create_app(
     schema = settings.prefix + "/openapi.json" if settings.docs else None
     app = FastAPI(title="Laboratory API", docs_url=docs, redoc_url=None, openapi_url=schema, redirect_slashes=False)
     known = clients or Clients(settings.tokens, settings.basic)
-    pace = pace or Pace(settings.rate, settings.burst)
-    app.include_router(Endpoints(shelf, known, labels or NoLabels(), pace, settings).routes())
+    rate_limit = rate_limit or TokenBuckets(settings.rate, settings.burst)
+    app.include_router(Endpoints(current_catalogue, known, labels or NoLabels(), rate_limit, settings).routes())
     if tokens:
-        app.add_api_route(f"{settings.prefix}/token", tokens.answer, methods=["POST"], include_in_schema=False)
+        app.add_api_route(f"{settings.prefix}/token", tokens.handle, methods=["POST"], include_in_schema=False)
     if documents:
         app.include_router(documents.routes(settings.prefix))
-    _add_health(app, shelf)
-    add_handlers(app)
-    app.add_middleware(Heads)
-    app.add_middleware(RequestLog)
+    _add_health(app, current_catalogue)
+    add_error_handlers(app)
+    app.add_middleware(HeadMiddleware)
+    app.add_middleware(RequestLogMiddleware)
     token_path = f"{settings.prefix}/token" if tokens else None
-    app.openapi = lambda: _document(app, token_path)  # type: ignore[method-assign]
+    app.openapi = lambda: _openapi_document(app, token_path)  # type: ignore[method-assign]
     return app
 
 
-def _add_health(app: FastAPI, shelf: Shelf) -> None:
+def _add_health(app: FastAPI, current_catalogue: CurrentCatalogue) -> None:
     def healthz() -> Response:
         """Say that the program runs."""
         return Response(b'{"status":"ok"}', media_type="application/json")
 
     def readyz() -> Response:
         """Say which catalogue is served."""
-        body = exact_json.dumps({"status": "ready", "catalogue": shelf.served.catalogue.version})
+        body = exact_json.dumps({"status": "ready", "catalogue": current_catalogue.responses.catalogue.version})
         return Response(body, media_type="application/json")
 
     app.add_api_route("/healthz", healthz, include_in_schema=False)
     app.add_api_route("/readyz", readyz, include_in_schema=False)
 
 
-def _document(app: FastAPI, token_path: str | None) -> dict[str, Any]:
+def _openapi_document(app: FastAPI, token_path: str | None) -> dict[str, Any]:
     document = get_openapi(title=app.title, version="1", routes=app.routes)
-    return openapi.with_security(document, token_path)
+    return openapi.add_security(document, token_path)
 
 
-class RequestLog:
+class RequestLogMiddleware:
     """One line for each request: route, status, time and client; never a query string or a body."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -102,5 +102,5 @@ class RequestLog:
         finally:
             path = getattr(scope.get("route"), "path", "unknown")
             elapsed, source = round(perf_counter() - began, 4), scope.get("state", {}).get("client")
-            say = _log.debug if path in _HEALTH else _log.info
+            say = _log.debug if path in _HEALTH_PATHS else _log.info
             say("request", action="api.request", method=scope["method"], path=path, status=status, elapsed=elapsed, source=source)

@@ -22,12 +22,12 @@ from lab_agent.crypto import Passwords, token_matches
 from lab_agent.domain.offer import ApiToken
 from lab_agent.settings.api import ApiBasicSettings, ApiTokenSettings
 from lab_api.oauth import SignedTokens
-from lab_api.problems import Refused
+from lab_api.problems import ApiError
 
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="laboratory", Basic realm="laboratory", charset="UTF-8"'}
-_AT_ONCE = 2
-_IN_THE_QUEUE = 16
-_LONGEST = 4096
+_CONCURRENT_HASHES = 2
+_MAX_WAITING = 16
+_MAX_HEADER_LENGTH = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Client:
     name: str
     contracts: frozenset[str] | None
 
-    def visible(self, contracts: Mapping[str, Contract]) -> Mapping[str, Contract]:
+    def visible_contracts(self, contracts: Mapping[str, Contract]) -> Mapping[str, Contract]:
         """The contracts that exist for this client."""
         if self.contracts is None:
             return contracts
@@ -51,48 +51,48 @@ class Clients:
         self,
         tokens: tuple[ApiTokenSettings, ...],
         basic: tuple[ApiBasicSettings, ...],
-        stored: Callable[[], tuple[ApiToken, ...]] = tuple,
-        signed: SignedTokens | None = None,
+        stored_tokens: Callable[[], tuple[ApiToken, ...]] = tuple,
+        signed_tokens: SignedTokens | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._stored = stored
-        self._signed = signed
+        self._stored_tokens = stored_tokens
+        self._signed_tokens = signed_tokens
         self._now = now
-        self._tokens = [(each.sha256.lower(), _client(each)) for each in tokens]
-        self._basic = {each.name: (each.password_hash, _client(each)) for each in basic}
+        self._settings_tokens = [(each.sha256.lower(), _client_of_settings(each)) for each in tokens]
+        self._basic = {each.name: (each.password_hash, _client_of_settings(each)) for each in basic}
         self._passwords = Passwords() if basic else None
-        self._key = secrets.token_bytes(32)
-        self._proven: dict[str, bytes] = {}
-        self._turns = anyio.CapacityLimiter(_AT_ONCE)
+        self._proof_key = secrets.token_bytes(32)
+        self._proofs: dict[str, bytes] = {}
+        self._hash_limiter = anyio.CapacityLimiter(_CONCURRENT_HASHES)
 
     async def authenticate(self, authorization: str) -> Client:
         """Find the client of an Authorization header.
 
         Raises `Refused`: 401, the same for every reason; 429 where too many passwords are being tried.
         """
-        scheme, _, credential = authorization[:_LONGEST].partition(" ")
+        scheme, _, credential = authorization[:_MAX_HEADER_LENGTH].partition(" ")
         client = None
         if scheme.lower() == "bearer":
             client = self._by_token(credential.strip())
         elif scheme.lower() == "basic":
             client = await self._by_basic(credential.strip())
         if client is None:
-            raise Refused(
+            raise ApiError(
                 401, "login", "no valid credentials: send the bearer token (or user and password) agreed with us", _CHALLENGE
             )
         return client
 
     def _by_token(self, token: str) -> Client | None:
-        found = [client for known, client in self._tokens if token_matches(token, known)]
-        found += [_tied(each) for each in self._valid() if token_matches(token, each.sha256)]
-        if not found and self._signed and token.count(".") == 2:
-            client_id = self._signed.client_id(token)
-            found = [_tied(each) for each in self._valid() if each.id == client_id]
+        found = [client for known, client in self._settings_tokens if token_matches(token, known)]
+        found += [_client_of_token(each) for each in self._valid_tokens() if token_matches(token, each.sha256)]
+        if not found and self._signed_tokens and token.count(".") == 2:
+            client_id = self._signed_tokens.client_id(token)
+            found = [_client_of_token(each) for each in self._valid_tokens() if each.id == client_id]
         return found[0] if found else None
 
-    def _valid(self) -> list[ApiToken]:
+    def _valid_tokens(self) -> list[ApiToken]:
         now = self._now()
-        return [each for each in self._stored() if each.valid(now)]
+        return [each for each in self._stored_tokens() if each.is_valid(now)]
 
     async def _by_basic(self, credential: str) -> Client | None:
         """The token of a stored client as the password of its name, or a user of the settings."""
@@ -100,32 +100,34 @@ class Clients:
             name, _, password = b64decode(credential, validate=True).decode().partition(":")
         except ValueError:  # not base64, or not UTF-8
             return None
-        found = [_tied(each) for each in self._valid() if each.name == name and token_matches(password, each.sha256)]
+        found = [
+            _client_of_token(each) for each in self._valid_tokens() if each.name == name and token_matches(password, each.sha256)
+        ]
         if found or self._passwords is None:
             return found[0] if found else None
         return await self._by_password(name, password, credential, self._passwords)
 
     async def _by_password(self, name: str, password: str, credential: str, passwords: Passwords) -> Client | None:
         known, client = self._basic.get(name, (None, None))
-        proof = hmac.digest(self._key, credential.encode(), "sha256")
-        if hmac.compare_digest(self._proven.get(name, b""), proof):
+        proof = hmac.digest(self._proof_key, credential.encode(), "sha256")
+        if hmac.compare_digest(self._proofs.get(name, b""), proof):
             return client
-        if self._turns.statistics().tasks_waiting >= _IN_THE_QUEUE:
+        if self._hash_limiter.statistics().tasks_waiting >= _MAX_WAITING:
             said = "credentials: too many are being tried at the moment — try again in 1 s, or call with a bearer token"
-            raise Refused(429, "throttled", said, {"Retry-After": "1"})
-        async with self._turns:
-            right = await to_thread.run_sync(passwords.matches, password, known)
+            raise ApiError(429, "throttled", said, {"Retry-After": "1"})
+        async with self._hash_limiter:
+            right = await to_thread.run_sync(passwords.verify, password, known)
         if client is None or not right:
             return None
         # One for each client, under a key of this process alone: the next call with the same password is not hashed again. Such
         # clients are the settings', so that one is ended by a restart, and the proof with it.
-        self._proven[name] = proof
+        self._proofs[name] = proof
         return client
 
 
-def _tied(each: ApiToken) -> Client:
-    return Client(each.name, None if each.contracts is None else frozenset(each.contracts))
+def _client_of_token(token: ApiToken) -> Client:
+    return Client(token.name, None if token.contracts is None else frozenset(token.contracts))
 
 
-def _client(each: ApiTokenSettings | ApiBasicSettings) -> Client:
-    return Client(each.name, None if each.contracts is None else frozenset(each.contracts))
+def _client_of_settings(entry: ApiTokenSettings | ApiBasicSettings) -> Client:
+    return Client(entry.name, None if entry.contracts is None else frozenset(entry.contracts))

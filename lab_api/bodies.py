@@ -10,70 +10,70 @@ from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 
 from lab_agent import exact_json
-from lab_agent.catalogue.basket_body import decode
-from lab_api.problems import Refused
-from lab_api.served import Body
+from lab_agent.catalogue.basket_body import decode_basket
+from lab_api.problems import ApiError
+from lab_api.served import PreparedBody
 
-_PATIENCE = 30.0
-_WORTH_IT = 1024
-_LONG = 20_000
+_BODY_TIMEOUT = 30.0
+_MIN_GZIP_BYTES = 1024
+_MIN_THREADED_BYTES = 20_000
 
 
 async def read_json(request: Request, limit: int) -> Any:
     """Read a JSON body of at most `limit` bytes. Raises `Refused` (408, 413, 415), or `DataInvalidError` (a key twice, too)."""
     if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise Refused(415, "not-supported", "Content-Encoding: not understood — send the body as it is")
+        raise ApiError(415, "not-supported", "Content-Encoding: not understood — send the body as it is")
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length[:20]) > limit:
         raise _too_large(limit)
     body = await read_body(request, limit)
-    return await asyncio.to_thread(decode, body) if len(body) > _LONG else decode(body)
+    return await asyncio.to_thread(decode_basket, body) if len(body) > _MIN_THREADED_BYTES else decode_basket(body)
 
 
 async def read_body(request: Request, limit: int) -> bytes:
     """Read a body of at most `limit` bytes. Raises `Refused` (400, 408, 413)."""
     body = bytearray()
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_BODY_TIMEOUT):
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > limit:
                     raise _too_large(limit)
     except TimeoutError as exc:
-        raise Refused(408, "timeout", "body: did not arrive in time — send it again") from exc
+        raise ApiError(408, "timeout", "body: did not arrive in time — send it again") from exc
     except ClientDisconnect as exc:
-        raise Refused(400, "incomplete", "body: ended early — send it again") from exc
+        raise ApiError(400, "incomplete", "body: ended early — send it again") from exc
     return bytes(body)
 
 
-def _too_large(limit: int) -> Refused:
-    return Refused(413, "too-costly", f"body: is larger than {limit} bytes — send a smaller one", {"Connection": "close"})
+def _too_large(limit: int) -> ApiError:
+    return ApiError(413, "too-costly", f"body: is larger than {limit} bytes — send a smaller one", {"Connection": "close"})
 
 
-def cached(request: Request, body: Body, cache_control: str) -> Response:
+def conditional_response(request: Request, body: PreparedBody, cache_control: str) -> Response:
     """Answer with a prepared body, or with 304 if the client has it; compressed if the client takes that."""
     headers = {"ETag": body.etag, "Cache-Control": cache_control, "Vary": "Authorization, Accept-Encoding"}
-    if _has_it(request.headers.getlist("if-none-match"), body.etag):
+    if _etag_matches(request.headers.getlist("if-none-match"), body.etag):
         return Response(status_code=304, headers=headers)
-    if _takes_gzip(request.headers.getlist("accept-encoding")):
-        return Response(body.packed, 200, {**headers, "Content-Encoding": "gzip"}, "application/json")
+    if _accepts_gzip(request.headers.getlist("accept-encoding")):
+        return Response(body.compressed, 200, {**headers, "Content-Encoding": "gzip"}, "application/json")
     return Response(body.plain, 200, headers, "application/json")
 
 
-def answer(request: Request, value: object) -> Response:
+def json_response(request: Request, value: object) -> Response:
     """Answer a basket; compressed if the client takes that and it is worth it."""
     plain, headers = exact_json.dumps(value), {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
-    if len(plain) >= _WORTH_IT and _takes_gzip(request.headers.getlist("accept-encoding")):
+    if len(plain) >= _MIN_GZIP_BYTES and _accepts_gzip(request.headers.getlist("accept-encoding")):
         return Response(gzip.compress(plain, 5), 200, {**headers, "Content-Encoding": "gzip"}, "application/json")
     return Response(plain, 200, headers, "application/json")
 
 
-def _has_it(fields: list[str], etag: str) -> bool:
+def _etag_matches(fields: list[str], etag: str) -> bool:
     tags = [tag.strip().removeprefix("W/") for field in fields for tag in field.split(",")]
     return "*" in tags or etag.removeprefix("W/") in tags
 
 
-def _takes_gzip(fields: list[str]) -> bool:
+def _accepts_gzip(fields: list[str]) -> bool:
     for part in ",".join(fields).lower().split(","):
         name, _, rest = part.partition(";")
         if name.strip() == "gzip":

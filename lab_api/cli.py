@@ -13,9 +13,9 @@ import typer
 from rich.console import Console
 
 from lab_agent import bootstrap, logs
-from lab_agent.catalogues.agreed import check_contracts, pools_of
-from lab_agent.catalogues.labels import PoolLabels
-from lab_agent.catalogues.mark import Mark
+from lab_agent.catalogues.agreed import check_contracts, to_label_pools
+from lab_agent.catalogues.labels import LabelAllocator
+from lab_agent.catalogues.mark import HighWaterMark
 from lab_agent.crypto import Passwords, hash_token, new_token
 from lab_agent.errors import LabAgentError
 from lab_agent.ports.store import Store
@@ -24,10 +24,10 @@ from lab_api.app import create_app
 from lab_api.auth import Clients
 from lab_api.documents import HostedDocuments
 from lab_api.oauth import SignedTokens, TokenEndpoint
-from lab_api.pace import Pace
-from lab_api.server import Server, listen
-from lab_api.sharing import SharedPace
-from lab_api.upkeep import Upkeep
+from lab_api.pace import TokenBuckets
+from lab_api.server import ApiServer, listen
+from lab_api.sharing import SharedTokenBuckets
+from lab_api.upkeep import CatalogueSync
 
 app = typer.Typer(
     name="lab-api",
@@ -37,14 +37,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-Config = Annotated[Path, typer.Option("--config", "-c", envvar="LAB_AGENT_CONFIG", help="Settings file (TOML).")]
-_errors = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
+ConfigOption = Annotated[Path, typer.Option("--config", "-c", envvar="LAB_AGENT_CONFIG", help="Settings file (TOML).")]
+_stderr = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
 
 
 @app.command()
-def run(config: Config) -> None:
+def run(config: ConfigOption) -> None:
     """Serve until SIGTERM; a new catalogue is served when it is imported, and SIGHUP looks for one at once."""
-    settings = load_settings(config, signs_in=False)
+    settings = load_settings(config, requires_login=False)
     logs.configure(settings.logging)
     with closing(listen(settings.api)) as sock:
         asyncio.run(_run(settings, sock))
@@ -53,33 +53,35 @@ def run(config: Config) -> None:
 async def _run(settings: Settings, sock: socket.socket) -> None:
     store = bootstrap.open_store(settings)
     try:
-        server = await _server(settings, store)
+        server = await _build_server(settings, store)
         await server.run_until_stopped(sock)
     finally:
         await store.close()
 
 
-async def _server(settings: Settings, store: Store) -> Server:
+async def _build_server(settings: Settings, store: Store) -> ApiServer:
     api = settings.api
-    upkeep = Upkeep(store, api.catalogue, _now)
+    upkeep = CatalogueSync(store, api.catalogue, _now)
     shelf = await upkeep.open()
     keys = tuple(key.get_secret_value() for key in settings.store.encryption_keys)
     signed = SignedTokens(keys, api.token_lifetime, _now) if api.oauth else None
     clients = Clients(api.tokens, api.basic, lambda: upkeep.tokens, signed, _now)
     tokens = TokenEndpoint(lambda: upkeep.tokens, signed, _now) if signed else None
-    labels = PoolLabels(store, pools_of(api), Mark(api.label_mark) if api.label_mark else None, _now)
-    _warn(settings, upkeep, [str(each) for each in check_contracts(shelf.served.catalogue, settings.exchange.contracts, api)])
+    labels = LabelAllocator(store, to_label_pools(api), HighWaterMark(api.label_mark) if api.label_mark else None, _now)
+    _log_warnings(
+        settings, upkeep, [str(each) for each in check_contracts(shelf.responses.catalogue, settings.exchange.contracts, api)]
+    )
     documents = HostedDocuments(store, _now)
-    pace = Pace(api.rate, api.burst)
+    pace = TokenBuckets(api.rate, api.burst)
     app = create_app(api, shelf, labels, clients, tokens, documents, pace)
-    return Server(app, shelf, upkeep, api, {"pace": SharedPace(store, pace, _now).watch})
+    return ApiServer(app, shelf, upkeep, api, {"pace": SharedTokenBuckets(store, pace, _now).run})
 
 
-def _warn(settings: Settings, upkeep: Upkeep, disagreements: list[str]) -> None:
+def _log_warnings(settings: Settings, sync: CatalogueSync, disagreements: list[str]) -> None:
     log = logs.get_logger(__name__)
     for reason in disagreements:
         log.warning("settings and catalogue do not agree", action="api.contracts", reason=reason)
-    if not settings.api.tokens and not settings.api.basic and not upkeep.tokens:
+    if not settings.api.tokens and not settings.api.basic and not sync.tokens:
         log.warning("no client may call yet: see lab-agent api-token create", action="api.no_clients")
 
 
@@ -88,7 +90,7 @@ def _now() -> datetime:
 
 
 @app.command("new-token")
-def token() -> None:
+def make_token() -> None:
     """Make a bearer token for the table api.tokens: the client gets the token, the settings get the hash."""
     fresh = new_token()
     typer.echo(f"token:  {fresh}\nsha256: {hash_token(fresh)}")
@@ -105,5 +107,5 @@ def main() -> None:
     try:
         app()
     except LabAgentError as exc:
-        _errors.print(str(exc))
+        _stderr.print(str(exc))
         raise SystemExit(1) from exc

@@ -13,12 +13,12 @@ from datetime import datetime
 from fastapi import APIRouter, Request, Response
 
 from lab_agent.domain.journal import HostedDocument
-from lab_agent.domain.media_types import BYTES, is_media_type
+from lab_agent.domain.media_types import OCTET_STREAM, is_media_type
 from lab_agent.ports.store import Store, UnitOfWork
-from lab_api.outages import Outages
-from lab_api.problems import Refused
+from lab_api.outages import OutageReporter
+from lab_api.problems import ApiError
 
-_LONGEST = 200
+_MAX_ADDRESS_LENGTH = 200
 _HEADERS = {
     "Cache-Control": "private, no-cache",
     "Vary": "Accept",
@@ -34,45 +34,49 @@ class HostedDocuments:
 
     store: Store
     now: Callable[[], datetime]
-    outages: Outages = field(default_factory=Outages)
+    outages: OutageReporter = field(default_factory=OutageReporter)
 
     def routes(self, prefix: str) -> APIRouter:
         """The one route; HEAD as GET without a body."""
         router = APIRouter(prefix=prefix)
         router.add_api_route(
-            "/documents/{address}", self.answer, methods=["GET", "HEAD"], include_in_schema=False, response_model=None
+            "/documents/{address}", self.get_document, methods=["GET", "HEAD"], include_in_schema=False, response_model=None
         )
         return router
 
-    async def answer(self, request: Request, address: str) -> Response:
+    async def get_document(self, request: Request, address: str) -> Response:
         """The document; 304 if the client has it, 406 if it wants another format. Raises `Refused`."""
-        with self.outages.watch("documents"):
-            found = await self.store.run(lambda uow: self._find(uow, address[:_LONGEST]))
+        with self.outages.report_outage("documents"):
+            found = await self.store.run(lambda uow: self._find(uow, address[:_MAX_ADDRESS_LENGTH]))
         if found is None:
-            raise Refused(404, "not-found", "document: there is none at this address — read the report again for its present one")
+            raise ApiError(
+                404, "not-found", "document: there is none at this address — read the report again for its present one"
+            )
         hosted, content = found
-        kind = hosted.content_type if is_media_type(hosted.content_type) else BYTES  # what is stored makes no header of its own
-        if not takes(request.headers.getlist("accept"), kind):
+        kind = (
+            hosted.content_type if is_media_type(hosted.content_type) else OCTET_STREAM
+        )  # what is stored makes no header of its own
+        if not accepts(request.headers.getlist("accept"), kind):
             said = f"Accept: the document is {kind}, and there is no other format — ask for it or for */*"
-            raise Refused(406, "not-supported", said)
+            raise ApiError(406, "not-supported", said)
         headers = {**_HEADERS, "ETag": f'"{hosted.document}"'}
-        if _has_it(request.headers.getlist("if-none-match"), hosted.document):
+        if _etag_matches(request.headers.getlist("if-none-match"), hosted.document):
             return Response(status_code=304, headers=headers)
         headers["Content-Length"] = str(len(content))
         body = b"" if request.method == "HEAD" else content
         return Response(body, 200, headers, kind)
 
     def _find(self, uow: UnitOfWork, address: str) -> tuple[HostedDocument, bytes] | None:
-        hosted = uow.hosted.get(address)
+        hosted = uow.hosted_documents.get(address)
         if hosted is None or (hosted.expires_at is not None and hosted.expires_at <= self.now()):
             return None
         kept = uow.vault.document(hosted.document)
         return None if kept is None else (hosted, kept[0])
 
 
-def takes(accept: list[str], content_type: str) -> bool:
+def accepts(accept: list[str], content_type: str) -> bool:
     """Whether a client takes a media type (RFC 9110, section 12.5.1): the most specific range that fits decides."""
-    ranges = dict(_ranges(accept))
+    ranges = dict(_media_ranges(accept))
     kind = content_type.partition(";")[0].strip().lower()
     for wanted in (kind, f"{kind.partition('/')[0]}/*", "*/*"):
         if wanted in ranges:
@@ -80,7 +84,7 @@ def takes(accept: list[str], content_type: str) -> bool:
     return not ranges
 
 
-def _ranges(accept: list[str]) -> Iterator[tuple[str, bool]]:
+def _media_ranges(accept: list[str]) -> Iterator[tuple[str, bool]]:
     for part in ",".join(accept).lower().split(","):
         name, *options = (one.strip() for one in part.split(";"))
         weights = [one.removeprefix("q=") for one in options if one.startswith("q=")]
@@ -88,6 +92,6 @@ def _ranges(accept: list[str]) -> Iterator[tuple[str, bool]]:
             yield name, not weights or weights[0].strip("0.") != ""
 
 
-def _has_it(fields: list[str], etag: str) -> bool:
+def _etag_matches(fields: list[str], etag: str) -> bool:
     tags = {tag.strip().removeprefix("W/").strip('"') for field in fields for tag in field.split(",")}
     return bool(tags & {"*", etag})

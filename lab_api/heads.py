@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
-class Heads:
+class HeadMiddleware:
     """Lets the routes see GET where HEAD was asked, and keeps the body back."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -11,21 +11,21 @@ from lab_agent.logs import get_logger
 _log = get_logger(__name__)
 
 
-async def look_again(look: Callable[[], Awaitable[object]], every: float, what: str) -> None:
+async def repeat(work: Callable[[], Awaitable[object]], interval: float, subject: str) -> None:
     """Look every so many seconds. A store that is away is said once, and once that it is back; any other error ends it.
 
     `what` names, in the log, what cannot be looked at.
     """
     away = False
     while True:
-        await asyncio.sleep(every)
+        await asyncio.sleep(interval)
         try:
-            await look()
+            await work()
         except StoreError as exc:
             if not away:
-                _log.warning(f"the store is away; {what} stays as it is", action="store.away", reason=str(exc))
+                _log.warning(f"the store is away; {subject} stays as it is", action="store.unavailable", reason=str(exc))
             away = True
         else:
             if away:
-                _log.info(f"the store is back; {what} is looked at again", action="store.back")
+                _log.info(f"the store is back; {subject} is looked at again", action="store.restored")
             away = False

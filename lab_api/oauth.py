@@ -31,8 +31,8 @@ from lab_agent.domain.offer import ApiToken
 from lab_api.bodies import read_body
 
 _ISSUER = "lab-api"
-_LARGEST = 10_000
-_MOST_FIELDS = 50
+_MAX_BODY_BYTES = 10_000
+_MAX_FORM_FIELDS = 50
 
 
 class SignedTokens:
@@ -43,7 +43,7 @@ class SignedTokens:
         self.lifetime = int(lifetime)
         self._now = now
 
-    def make(self, client: ApiToken) -> str:
+    def issue(self, client: ApiToken) -> str:
         """A token for this client, valid for `lifetime` seconds."""
         at = int(self._now().timestamp())
         claims = {"iss": _ISSUER, "sub": client.name, "cid": client.id, "iat": at, "exp": at + self.lifetime}
@@ -62,12 +62,12 @@ class SignedTokens:
 
 
 @dataclass(slots=True)
-class _Client(ClientMixin):  # type: ignore[misc]
+class _OAuthClient(ClientMixin):  # type: ignore[misc]
     """A client as authlib asks for one. All credentials of a name are one client: an old and a new secret hold side by side."""
 
     name: str
     tokens: tuple[ApiToken, ...]
-    proven: ApiToken | None = None
+    verified_token: ApiToken | None = None
 
     def get_client_id(self) -> str:
         return self.name
@@ -78,21 +78,21 @@ class _Client(ClientMixin):  # type: ignore[misc]
 
     def check_client_secret(self, client_secret: str) -> bool:
         found = [each for each in self.tokens if token_matches(client_secret, each.sha256)]
-        self.proven = found[0] if found else None
+        self.verified_token = found[0] if found else None
         return bool(found)
 
     def check_endpoint_auth_method(self, method: str, endpoint: str) -> bool:
-        return endpoint == "token" and method in _Grant.TOKEN_ENDPOINT_AUTH_METHODS
+        return endpoint == "token" and method in _ClientCredentialsGrant.TOKEN_ENDPOINT_AUTH_METHODS
 
     def check_grant_type(self, grant_type: str) -> bool:
         return grant_type == "client_credentials"
 
 
-class _Grant(ClientCredentialsGrant):  # type: ignore[misc]
+class _ClientCredentialsGrant(ClientCredentialsGrant):  # type: ignore[misc]
     TOKEN_ENDPOINT_AUTH_METHODS = ("client_secret_basic", "client_secret_post")
 
 
-class _Asked(OAuth2Request):  # type: ignore[misc]
+class _TokenRequest(OAuth2Request):  # type: ignore[misc]
     """A token request: its form and its headers. That it came over HTTPS is the proxy's affair, not ours."""
 
     def __init__(self, form: Mapping[str, str], headers: Mapping[str, str]) -> None:
@@ -108,39 +108,41 @@ class _Asked(OAuth2Request):  # type: ignore[misc]
 class TokenEndpoint(AuthorizationServer):  # type: ignore[misc]
     """`POST token`. `tokens` gives the credentials as they stand."""
 
-    def __init__(self, tokens: Callable[[], tuple[ApiToken, ...]], signed: SignedTokens, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, tokens: Callable[[], tuple[ApiToken, ...]], signed_tokens: SignedTokens, now: Callable[[], datetime]
+    ) -> None:
         super().__init__()
         self._tokens = tokens
-        self._signed = signed
+        self._signed_tokens = signed_tokens
         self._now = now
-        self.register_grant(_Grant)
-        self.register_token_generator("default", self._generate)
+        self.register_grant(_ClientCredentialsGrant)
+        self.register_token_generator("default", self._generate_token)
 
-    async def answer(self, request: Request) -> Response:
+    async def handle(self, request: Request) -> Response:
         """Answer a token request (RFC 6749, sections 4.4 and 5)."""
-        form = _form(await read_body(request, _LARGEST))
+        form = _parse_form(await read_body(request, _MAX_BODY_BYTES))
         if form is None:
             said = InvalidRequestError("The form names too much, or a parameter twice.")
             refused: Response = self.handle_error_response(None, said)
             return refused
         headers = {"Authorization": value} if (value := request.headers.get("authorization")) else {}
         try:
-            response: Response = self.create_token_response(_Asked(form, headers))
+            response: Response = self.create_token_response(_TokenRequest(form, headers))
         except ValueError:  # not ASCII, or not UTF-8: of the Basic credentials, which authlib does not expect
             response = self.handle_error_response(None, InvalidClientError(status_code=401))
         return response
 
-    def query_client(self, client_id: str) -> _Client:
+    def query_client(self, client_id: str) -> _OAuthClient:
         """The client of that name, with its valid credentials: none for a name that nobody has, which is answered the same."""
         now = self._now()
-        held = tuple(each for each in self._tokens() if each.name == client_id and each.valid(now))
-        return _Client(client_id, held)
+        held = tuple(each for each in self._tokens() if each.name == client_id and each.is_valid(now))
+        return _OAuthClient(client_id, held)
 
-    def create_oauth2_request(self, request: _Asked) -> _Asked:
+    def create_oauth2_request(self, request: _TokenRequest) -> _TokenRequest:
         """It is one already."""
         return request
 
-    def save_token(self, token: Mapping[str, Any], request: _Asked) -> None:
+    def save_token(self, token: Mapping[str, Any], request: _TokenRequest) -> None:
         """Keep nothing: a signed token proves itself."""
 
     def send_signal(self, name: str, *args: object, **kwargs: object) -> None:
@@ -150,16 +152,20 @@ class TokenEndpoint(AuthorizationServer):  # type: ignore[misc]
         """Make the response."""
         return Response(json.dumps(body), status, dict(headers), "application/json")
 
-    def _generate(self, client: _Client, **_: object) -> dict[str, Any]:
-        if client.proven is None:
+    def _generate_token(self, client: _OAuthClient, **_: object) -> dict[str, Any]:
+        if client.verified_token is None:
             raise InvalidClientError(status_code=401)
-        return {"access_token": self._signed.make(client.proven), "token_type": "Bearer", "expires_in": self._signed.lifetime}
+        return {
+            "access_token": self._signed_tokens.issue(client.verified_token),
+            "token_type": "Bearer",
+            "expires_in": self._signed_tokens.lifetime,
+        }
 
 
-def _form(body: bytes) -> dict[str, str] | None:
+def _parse_form(body: bytes) -> dict[str, str] | None:
     """The fields of a form; None where there are too many, or one comes twice (RFC 6749, section 3.2)."""
     try:
-        pairs = parse_qsl(body.decode("utf-8", "replace"), max_num_fields=_MOST_FIELDS)
+        pairs = parse_qsl(body.decode("utf-8", "replace"), max_num_fields=_MAX_FORM_FIELDS)
     except ValueError:
         return None
     form = dict(pairs)

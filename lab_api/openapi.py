@@ -176,23 +176,29 @@ class OperationOutcome(BaseModel):
     issue: list[Issue]
 
 
-_REFUSALS: dict[int | str, dict[str, Any]] = {
+_ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     400: {"model": OperationOutcome, "description": "The request is not of the right shape"},
     401: {"model": OperationOutcome, "description": "No valid credentials"},
     404: {"model": OperationOutcome, "description": "No such contract"},
     429: {"model": OperationOutcome, "description": "Asked too often; Retry-After says when to ask again"},
     503: {"model": OperationOutcome, "description": "The laboratory cannot answer now; Retry-After says when to ask again"},
 }
-_BASKET_REFUSALS: dict[int | str, dict[str, Any]] = {
-    **_REFUSALS,
+_BASKET_ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
+    **_ERROR_RESPONSES,
     408: {"model": OperationOutcome, "description": "The body did not arrive in time"},
     413: {"model": OperationOutcome, "description": "The body is too large"},
     415: {"model": OperationOutcome, "description": "The body is compressed"},
     422: {"model": OperationOutcome, "description": "The basket contradicts the catalogue; each issue names its position"},
 }
-_CONTRACT = {"name": "contract", "in": "query", "required": True, "schema": {"type": "string"}, "description": "Contract code"}
+_CONTRACT_PARAMETER = {
+    "name": "contract",
+    "in": "query",
+    "required": True,
+    "schema": {"type": "string"},
+    "description": "Contract code",
+}
 _SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"basic": []}]
-_EXAMPLE = {
+_EXAMPLE_BASKET = {
     "contract": "C-100",
     "analyticsrequests": [
         {"id": "002.002", "guid": "8c5f3b0e-0a53-4a55-9a5c-2f9f0f1d0001"},
@@ -201,41 +207,41 @@ _EXAMPLE = {
 }
 
 
-def _listing(model: Any) -> dict[str, Any]:
-    extra = {"parameters": [_CONTRACT], "security": _SECURITY}
+def _list_operation(model: Any) -> dict[str, Any]:
+    extra = {"parameters": [_CONTRACT_PARAMETER], "security": _SECURITY}
     unchanged: dict[int | str, dict[str, Any]] = {304: {"description": "The client has it already"}}
-    return {"responses": {200: {"model": model}, **unchanged, **_REFUSALS}, "openapi_extra": extra}
+    return {"responses": {200: {"model": model}, **unchanged, **_ERROR_RESPONSES}, "openapi_extra": extra}
 
 
-def _basket(request: type[BaseModel], answer: type[BaseModel]) -> dict[str, Any]:
+def _basket_operation(request: type[BaseModel], response: type[BaseModel]) -> dict[str, Any]:
     schema = request.model_json_schema(ref_template="#/components/schemas/{model}")
     inner = schema.pop("$defs", {})
-    content = {"application/json": {"schema": _inlined(schema, inner), "example": _EXAMPLE}}
+    content = {"application/json": {"schema": _inline_refs(schema, inner), "example": _EXAMPLE_BASKET}}
     extra = {"requestBody": {"required": True, "content": content}, "security": _SECURITY}
-    return {"responses": {200: {"model": answer}, **_BASKET_REFUSALS}, "openapi_extra": extra}
+    return {"responses": {200: {"model": response}, **_BASKET_ERROR_RESPONSES}, "openapi_extra": extra}
 
 
-def _inlined(schema: Any, inner: dict[str, Any]) -> Any:
+def _inline_refs(schema: Any, definitions: dict[str, Any]) -> Any:
     """The schema with its references replaced by what they name: a request body has no place for definitions of its own."""
     if isinstance(schema, list):
-        return [_inlined(each, inner) for each in schema]
+        return [_inline_refs(each, definitions) for each in schema]
     if not isinstance(schema, dict):
         return schema
     if "$ref" in schema:
-        return _inlined(inner[schema["$ref"].rsplit("/", 1)[1]], inner)
-    return {key: _inlined(each, inner) for key, each in schema.items()}
+        return _inline_refs(definitions[schema["$ref"].rsplit("/", 1)[1]], definitions)
+    return {key: _inline_refs(each, definitions) for key, each in schema.items()}
 
 
-NOMENCLATURE = _listing(list[NomenclatureItem])
-ETA = _listing(list[TurnaroundItem])
-QUESTIONNAIRE = _basket(QuestionnaireRequest, Questionnaire)
-PREANALYTICS = _basket(PreanalyticsRequest, Preanalytics)
-_SCHEMES = {"bearer": {"type": "http", "scheme": "bearer"}, "basic": {"type": "http", "scheme": "basic"}}
+NOMENCLATURE = _list_operation(list[NomenclatureItem])
+ETA = _list_operation(list[TurnaroundItem])
+QUESTIONNAIRE = _basket_operation(QuestionnaireRequest, Questionnaire)
+PREANALYTICS = _basket_operation(PreanalyticsRequest, Preanalytics)
+_SECURITY_SCHEMES = {"bearer": {"type": "http", "scheme": "bearer"}, "basic": {"type": "http", "scheme": "basic"}}
 
 
-def with_security(document: dict[str, Any], token_path: str | None) -> dict[str, Any]:
+def add_security(document: dict[str, Any], token_path: str | None) -> dict[str, Any]:
     """Add how clients prove themselves; `token_path` is where short-lived tokens are fetched, if they are."""
-    schemes: dict[str, Any] = dict(_SCHEMES)
+    schemes: dict[str, Any] = dict(_SECURITY_SCHEMES)
     if token_path:
         schemes["oauth"] = {"type": "oauth2", "flows": {"clientCredentials": {"tokenUrl": token_path, "scopes": {}}}}
         for path in document["paths"].values():

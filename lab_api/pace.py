@@ -7,17 +7,17 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from lab_api.problems import Refused
+from lab_api.problems import ApiError
 
 
-class Untold(NamedTuple):
+class Unsynced(NamedTuple):
     """So many requests of one contract, the first of them so many seconds ago."""
 
     requests: int
     seconds: float
 
 
-class Pace:
+class TokenBuckets:
     """A bucket for each contract: `burst` requests at once, refilled at `rate` a second. For the contracts that exist alone.
 
     It is this process's own; `lab_api.sharing` brings it in step with those of the other processes.
@@ -28,9 +28,9 @@ class Pace:
         self.burst = burst
         self._clock = clock
         self._buckets: dict[str, tuple[float, float]] = {}
-        self._untold: dict[str, tuple[int, float]] = {}
+        self._unsynced: dict[str, tuple[int, float]] = {}
 
-    def take(self, contract: str) -> None:
+    def consume(self, contract: str) -> None:
         """Count a request of this contract. Raises `Refused` (429) with the seconds after which it may ask again."""
         now = self._clock()
         left, at = self._buckets.get(contract, (float(self.burst), now))
@@ -39,21 +39,21 @@ class Pace:
             self._buckets[contract] = (left, now)
             seconds = max(1, math.ceil((1 - left) / self.rate))
             said = f"contract: asks too often — try again in {seconds} s"
-            raise Refused(429, "throttled", said, {"Retry-After": str(seconds)})
+            raise ApiError(429, "throttled", said, {"Retry-After": str(seconds)})
         self._buckets[contract] = (left - 1, now)
-        count, since = self._untold.get(contract, (0, now))
-        self._untold[contract] = (count + 1, since)
+        count, since = self._unsynced.get(contract, (0, now))
+        self._unsynced[contract] = (count + 1, since)
 
-    def untold(self) -> dict[str, Untold]:
+    def unsynced(self) -> dict[str, Unsynced]:
         """What the other processes do not know of, by contract."""
         now = self._clock()
-        return {contract: Untold(count, now - since) for contract, (count, since) in self._untold.items()}
+        return {contract: Unsynced(count, now - since) for contract, (count, since) in self._unsynced.items()}
 
-    def settle(self, told: Mapping[str, Untold], left: Mapping[str, float]) -> None:
+    def apply_shared(self, reported: Mapping[str, Unsynced], remaining: Mapping[str, float]) -> None:
         """Go on from what is left for all processes together, once they were `told`; requests since then count on top."""
         now = self._clock()
-        for contract, each in left.items():
-            more = self._untold.pop(contract)[0] - told[contract].requests
+        for contract, each in remaining.items():
+            more = self._unsynced.pop(contract)[0] - reported[contract].requests
             if more:
-                self._untold[contract] = (more, now)
+                self._unsynced[contract] = (more, now)
             self._buckets[contract] = (each - more, now)

@@ -18,60 +18,62 @@ from lab_agent.catalogue.turnaround import Notice, next_change
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class PreparedBody:
     """A response body, plain and compressed, with its entity tag."""
 
     plain: bytes
-    packed: bytes
+    compressed: bytes
     etag: str
 
     @classmethod
-    def of(cls, value: object) -> Body:
+    def of(cls, value: object) -> PreparedBody:
         """Make the body of a JSON value."""
         plain = exact_json.dumps(value)
         return cls(plain, gzip.compress(plain, 6, mtime=0), f'W/"{hashlib.sha256(plain).hexdigest()[:24]}"')
 
 
-class Served:
+class PreparedResponses:
     """One catalogue version, ready to be served, with what staff announced besides. `before` lends bodies that are the same."""
 
     def __init__(
-        self, catalogue: Catalogue, now: datetime, notices: tuple[Notice, ...] = (), before: Served | None = None
+        self, catalogue: Catalogue, now: datetime, notices: tuple[Notice, ...] = (), previous: PreparedResponses | None = None
     ) -> None:
         self.catalogue = catalogue
         self._notices = (*catalogue.notices, *notices)
-        self._nomenclature: Mapping[str, Body] = (
-            before._nomenclature  # noqa: SLF001 - of our own class
-            if before is not None and before.catalogue.version == catalogue.version
-            else {code: Body.of(nomenclature(each)) for code, each in catalogue.contracts.items()}
+        self._nomenclature: Mapping[str, PreparedBody] = (
+            previous._nomenclature  # noqa: SLF001 - of our own class
+            if previous is not None and previous.catalogue.version == catalogue.version
+            else {code: PreparedBody.of(nomenclature(each)) for code, each in catalogue.contracts.items()}
         )
-        self._eta: dict[str, Body] = {}
-        self._since = now
-        self._until: datetime | None = None
-        self._make_eta(now)
+        self._eta: dict[str, PreparedBody] = {}
+        self._eta_valid_from = now
+        self._eta_valid_until: datetime | None = None
+        self._prepare_eta(now)
 
-    def nomenclature(self, contract: Contract) -> Body:
+    def nomenclature(self, contract: Contract) -> PreparedBody:
         """The nomenclature of a contract."""
         return self._nomenclature[contract.code]
 
-    def eta(self, contract: Contract, now: datetime) -> Body:
+    def eta(self, contract: Contract, now: datetime) -> PreparedBody:
         """The turnaround list of a contract at `now`."""
-        if now < self._since or (self._until is not None and now >= self._until):
-            self._make_eta(now)
+        if now < self._eta_valid_from or (self._eta_valid_until is not None and now >= self._eta_valid_until):
+            self._prepare_eta(now)
         return self._eta[contract.code]
 
-    def _make_eta(self, now: datetime) -> None:
-        self._eta = {code: Body.of(turnarounds(each, self._notices, now)) for code, each in self.catalogue.contracts.items()}
-        self._since, self._until = now, next_change(self._notices, now)
+    def _prepare_eta(self, now: datetime) -> None:
+        self._eta = {
+            code: PreparedBody.of(turnarounds(each, self._notices, now)) for code, each in self.catalogue.contracts.items()
+        }
+        self._eta_valid_from, self._eta_valid_until = now, next_change(self._notices, now)
 
 
-class Shelf:
+class CurrentCatalogue:
     """Holds what is served now. A new catalogue replaces it whole, or not at all."""
 
     def __init__(self, catalogue: Catalogue, now: Callable[[], datetime]) -> None:
         self.now = now
-        self.served = Served(catalogue, now())
+        self.responses = PreparedResponses(catalogue, now())
 
-    def put(self, catalogue: Catalogue, notices: tuple[Notice, ...] = ()) -> None:
+    def replace(self, catalogue: Catalogue, notices: tuple[Notice, ...] = ()) -> None:
         """Serve this one from now on. It is made ready first; requests that are being answered keep the old one."""
-        self.served = Served(catalogue, self.now(), notices, self.served)
+        self.responses = PreparedResponses(catalogue, self.now(), notices, self.responses)

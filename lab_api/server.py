@@ -13,40 +13,45 @@ from fastapi import FastAPI
 from lab_agent import sd_notify, serving
 from lab_agent.logs import get_logger
 from lab_agent.settings.api import ApiSettings
-from lab_agent.worker.worker import SideTaskDied
-from lab_api.served import Shelf
-from lab_api.upkeep import Upkeep
+from lab_agent.worker.worker import BackgroundTaskFailed
+from lab_api.served import CurrentCatalogue
+from lab_api.upkeep import CatalogueSync
 
 _log = get_logger(__name__)
 
-SideTask = Callable[[], Coroutine[None, None, None]]
+BackgroundTask = Callable[[], Coroutine[None, None, None]]
 """What runs beside the server until it ends."""
 
 
 def listen(settings: ApiSettings) -> socket.socket:
     """Take the address. Raises `CannotListen` if it cannot be had."""
-    return serving.listen(settings.host, settings.port, group="api")
+    return serving.listen(settings.host, settings.port, settings_group="api")
 
 
-class Server(serving.Server):
+class ApiServer(serving.UvicornServer):
     """uvicorn with our signals: SIGTERM and SIGINT drain and end with exit code 0, SIGHUP looks at the catalogue at once."""
 
     def __init__(
-        self, app: FastAPI, shelf: Shelf, upkeep: Upkeep, settings: ApiSettings, beside: Mapping[str, SideTask] | None = None
+        self,
+        app: FastAPI,
+        current_catalogue: CurrentCatalogue,
+        sync: CatalogueSync,
+        settings: ApiSettings,
+        background: Mapping[str, BackgroundTask] | None = None,
     ) -> None:
-        self._shelf = shelf
-        self._upkeep = upkeep
-        self._beside = {"upkeep": upkeep.watch, **(beside or {})}
-        self._side_tasks: set[asyncio.Task[None]] = set()
-        self._died: tuple[str, BaseException] | None = None
+        self._current_catalogue = current_catalogue
+        self._sync = sync
+        self._background = {"upkeep": sync.run, **(background or {})}
+        self._background_tasks: set[asyncio.Task[None]] = set()
+        self._failure: tuple[str, BaseException] | None = None
         super().__init__(app, drain=settings.drain)
 
     async def run_until_stopped(self, sock: socket.socket) -> None:
         """Serve until a signal. Raises `SideTaskDied` if a part failed; open requests were answered before."""
         await self.serve([sock])
-        if self._died:
-            name, error = self._died
-            raise SideTaskDied(f"{name} ended by itself; the laboratory's API stops") from error
+        if self._failure:
+            name, error = self._failure
+            raise BackgroundTaskFailed(f"{name} ended by itself; the laboratory's API stops") from error
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen, and say so."""
@@ -54,46 +59,46 @@ class Server(serving.Server):
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.handle_exit, number, None)
-        loop.add_signal_handler(signal.SIGHUP, self._start, self._reload, "reload")
-        for name, work in self._beside.items():
-            self._start(work, name)
+        loop.add_signal_handler(signal.SIGHUP, self._start_task, self._reload, "reload")
+        for name, work in self._background.items():
+            self._start_task(work, name)
         interval = sd_notify.watchdog_interval()
         if interval is not None:
-            self._start(lambda: _signs_of_life(interval), "watchdog")
+            self._start_task(lambda: _ping_watchdog(interval), "watchdog")
         host, port = sockets[0].getsockname()[:2] if sockets else ("", 0)
-        version = self._shelf.served.catalogue.version
+        version = self._current_catalogue.responses.catalogue.version
         _log.info("the laboratory's API listens", action="api.started", host=host, port=port, version=version)
-        sd_notify.ready(f"catalogue {version}")
+        sd_notify.notify_ready(f"catalogue {version}")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let open requests end, then stop."""
-        sd_notify.stopping()
-        for task in self._side_tasks:
+        sd_notify.notify_stopping()
+        for task in self._background_tasks:
             task.cancel()
         await super().shutdown(sockets)
         _log.info("the laboratory's API has stopped", action="api.stopped")
 
-    def _start(self, work: SideTask, name: str) -> None:
+    def _start_task(self, work: BackgroundTask, name: str) -> None:
         task = asyncio.get_running_loop().create_task(work(), name=name)
-        self._side_tasks.add(task)
-        task.add_done_callback(self._ended)
+        self._background_tasks.add(task)
+        task.add_done_callback(self._on_task_done)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         """A part that failed stops the server: it would serve an old offer for ever, and nobody would know."""
-        self._side_tasks.discard(task)
+        self._background_tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return
         _log.error("a part failed; the laboratory's API stops", action="api.failed", task=task.get_name(), error=error)
-        self._died = self._died or (task.get_name(), error)
+        self._failure = self._failure or (task.get_name(), error)
         self.should_exit = True
 
     async def _reload(self) -> None:
-        sd_notify.reloading(time.monotonic_ns() // 1000)
-        await self._upkeep.reload()
-        sd_notify.ready(f"catalogue {self._shelf.served.catalogue.version}")
+        sd_notify.notify_reloading(time.monotonic_ns() // 1000)
+        await self._sync.reload()
+        sd_notify.notify_ready(f"catalogue {self._current_catalogue.responses.catalogue.version}")
 
 
-async def _signs_of_life(interval: float) -> None:
+async def _ping_watchdog(interval: float) -> None:
     while True:
-        sd_notify.watchdog()
+        sd_notify.notify_watchdog()
         await asyncio.sleep(interval)

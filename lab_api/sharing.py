@@ -12,46 +12,48 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from lab_agent.ports.store import Store, UnitOfWork
-from lab_api.looking import look_again
-from lab_api.pace import Pace, Untold
+from lab_api.looking import repeat
+from lab_api.pace import TokenBuckets, Unsynced
 
-EVERY = 2.0
+SHARE_INTERVAL = 2.0
 """Seconds between two looks."""
-_TURN, _BUCKETS = "api.pace.turn", "api.pace.buckets"
-Buckets = dict[str, tuple[float, float]]
+_LOCK_KEY, _BUCKETS_KEY = "api.rate_limit.lock", "api.rate_limit.buckets"
+StoredBuckets = dict[str, tuple[float, float]]
 """By contract: what was left, and when (seconds since 1970)."""
 
 
-class SharedPace:
+class SharedTokenBuckets:
     """Brings the pace of this process in step with that of the others."""
 
-    def __init__(self, store: Store, pace: Pace, now: Callable[[], datetime]) -> None:
+    def __init__(self, store: Store, buckets: TokenBuckets, now: Callable[[], datetime]) -> None:
         self._store = store
-        self._pace = pace
+        self._buckets = buckets
         self._now = now
 
-    async def watch(self) -> None:
+    async def run(self) -> None:
         """Keep in step, for as long as the program runs; while the store is away, the process's own pace holds."""
-        await look_again(self.share, EVERY, "the pace")
+        await repeat(self.share, SHARE_INTERVAL, "the pace")
 
     async def share(self) -> None:
         """Tell what was let through, and learn what is left. Raises `StoreError`, and then it is told the next time."""
-        told, now = self._pace.untold(), self._now().timestamp()
+        told, now = self._buckets.unsynced(), self._now().timestamp()
         if told:
-            self._pace.settle(told, await self._store.run(lambda uow: self._spend(uow, told, now)))
+            self._buckets.apply_shared(told, await self._store.run(lambda uow: self._debit_stored(uow, told, now)))
 
-    def _spend(self, uow: UnitOfWork, told: Mapping[str, Untold], now: float) -> dict[str, float]:
-        uow.book.note(_TURN, str(now))  # whoever writes this first goes first; the others wait until it has committed
-        buckets: Buckets = json.loads(uow.book.noted(_BUCKETS) or "{}")
-        spent = {contract: self._spent(buckets.get(contract), each, now) for contract, each in told.items()}
-        uow.book.note(_BUCKETS, json.dumps({**buckets, **spent}))
+    def _debit_stored(self, uow: UnitOfWork, unsynced: Mapping[str, Unsynced], now: float) -> dict[str, float]:
+        uow.book.note(_LOCK_KEY, str(now))  # whoever writes this first goes first; the others wait until it has committed
+        buckets: StoredBuckets = json.loads(uow.book.noted(_BUCKETS_KEY) or "{}")
+        spent = {contract: self._debit(buckets.get(contract), each, now) for contract, each in unsynced.items()}
+        uow.book.note(_BUCKETS_KEY, json.dumps({**buckets, **spent}))
         uow.commit()
         return {contract: left for contract, (left, _) in spent.items()}
 
-    def _spent(self, bucket: tuple[float, float] | None, told: Untold, now: float) -> tuple[float, float]:
+    def _debit(self, bucket: tuple[float, float] | None, unsynced: Unsynced, now: float) -> tuple[float, float]:
         """The bucket after these requests: it was full at the most before the first of them, and was refilled since."""
-        burst, rate, began = float(self._pace.burst), self._pace.rate, now - told.seconds
+        burst, rate, began = float(self._buckets.burst), self._buckets.rate, now - unsynced.seconds
         left, at = bucket or (burst, began)
         before = min(burst, left + max(0.0, began - at) * rate)
-        after = before + max(0.0, now - max(at, began)) * rate - told.requests
-        return min(burst, after), max(now, min(at, now + EVERY))  # no clock of another machine stops the refilling for long
+        after = before + max(0.0, now - max(at, began)) * rate - unsynced.requests
+        return min(burst, after), max(
+            now, min(at, now + SHARE_INTERVAL)
+        )  # no clock of another machine stops the refilling for long

@@ -14,61 +14,61 @@ from pathlib import Path
 
 from lab_agent.catalogue.items import Catalogue
 from lab_agent.catalogue.turnaround import Notice
-from lab_agent.catalogues.fallback import Watchman, damage, serve_instead
-from lab_agent.catalogues.keeping import catalogue_of, take_from
-from lab_agent.catalogues.offer import UNREAD, Offer, read_offer
+from lab_agent.catalogues.fallback import UnreadableCatalogueAlert, activate_fallback, verify_content
+from lab_agent.catalogues.keeping import import_if_changed, unpack_catalogue
+from lab_agent.catalogues.offer import UNREAD_STAMP, CatalogueSnapshot, load_snapshot
 from lab_agent.domain.offer import ApiToken
 from lab_agent.errors import CatalogueError, Problem, StoreError
 from lab_agent.logs import get_logger
 from lab_agent.ports.store import Store
-from lab_api.looking import look_again
-from lab_api.served import Shelf
+from lab_api.looking import repeat
+from lab_api.served import CurrentCatalogue
 
 _log = get_logger(__name__)
 
-LOOK_EVERY = 2.0
+SYNC_INTERVAL = 2.0
 """Seconds between two looks at the stamp."""
-_NONE = (Problem("store", "holds no catalogue yet", "import one: lab-agent catalogue import FILE; or set api.catalogue"),)
+_NO_CATALOGUE = (Problem("store", "holds no catalogue yet", "import one: lab-agent catalogue import FILE; or set api.catalogue"),)
 
 
-class Upkeep:
+class CatalogueSync:
     """Reads catalogue, notices and tokens from the store. `tokens` is what it found last."""
 
     def __init__(self, store: Store, source: Path | None, now: Callable[[], datetime]) -> None:
         self._store = store
         self._source = source
         self._now = now
-        self._stamp: str | None = UNREAD
-        self._one_at_a_time = asyncio.Lock()
-        self._shelf: Shelf | None = None
-        self._watchman = Watchman(store, now)
-        self._in_force: tuple[str, CatalogueError | None] | None = None
+        self._stamp: str | None = UNREAD_STAMP
+        self._refresh_lock = asyncio.Lock()
+        self._current_catalogue: CurrentCatalogue | None = None
+        self._unreadable_alert = UnreadableCatalogueAlert(store, now)
+        self._active: tuple[str, CatalogueError | None] | None = None
         self.tokens: tuple[ApiToken, ...] = ()
 
-    async def open(self) -> Shelf:
+    async def open(self) -> CurrentCatalogue:
         """Take over what the settings name, and give the shelf. Raises `CatalogueError` where no catalogue can be read."""
         try:
-            await self._take()
+            await self._import_source()
         except CatalogueError:
             if await self._store.run(lambda uow: uow.catalogues.newest()) is None:
                 raise
         await self.refresh()
-        if self._shelf is None:
-            raise CatalogueError(_NONE)
-        return self._shelf
+        if self._current_catalogue is None:
+            raise CatalogueError(_NO_CATALOGUE)
+        return self._current_catalogue
 
     async def refresh(self) -> bool:
         """Serve what the store holds, if anything has changed there; whether it had."""
-        async with self._one_at_a_time:
-            offer = await read_offer(self._store, self._stamp, lambda _: self._now())
+        async with self._refresh_lock:
+            offer = await load_snapshot(self._store, self._stamp, lambda _: self._now())
             if offer is None:
-                await self._tell()
+                await self._update_alert()
                 return False
             self.tokens = offer.tokens
             if offer.versions:
-                self._in_force = offer.versions[0].version, await asyncio.to_thread(self._serve, offer)
-                await self._tell()
-                if self._shelf is None:
+                self._active = offer.versions[0].version, await asyncio.to_thread(self._serve, offer)
+                await self._update_alert()
+                if self._current_catalogue is None:
                     await self._fall_back(offer)
             self._stamp = offer.stamp
             return True
@@ -77,59 +77,59 @@ class Upkeep:
         """Take over what has changed in the settings' folder, then serve what the store holds."""
         try:
             with suppress(CatalogueError):  # said in the log; what is in the store is served
-                await self._take()
+                await self._import_source()
             await self.refresh()
         except StoreError as exc:
-            _log.warning("the store cannot be looked at", action="catalogue.away", reason=str(exc))
+            _log.warning("the store cannot be looked at", action="catalogue.unavailable", reason=str(exc))
 
-    async def watch(self) -> None:
+    async def run(self) -> None:
         """Keep looking, for as long as the program runs. A store that is away is told once, and looked at again."""
-        await look_again(self.refresh, LOOK_EVERY, "the offer")
+        await repeat(self.refresh, SYNC_INTERVAL, "the offer")
 
-    async def _take(self) -> None:
+    async def _import_source(self) -> None:
         if self._source is None:
             return
         try:
-            await take_from(self._store, self._source, now=self._now())
+            await import_if_changed(self._store, self._source, now=self._now())
         except CatalogueError as exc:
-            _refused(exc)
+            _log_invalid(exc)
             raise
 
-    async def _tell(self) -> None:
-        if self._in_force:
-            await self._watchman.tell(*self._in_force)
+    async def _update_alert(self) -> None:
+        if self._active:
+            await self._unreadable_alert.update(*self._active)
 
-    def _serve(self, offer: Offer) -> CatalogueError | None:
+    def _serve(self, snapshot: CatalogueSnapshot) -> CatalogueError | None:
         """Serve the version in force; what is wrong with it. Where it cannot be read, the old one with the new notices."""
-        newest = offer.versions[0]
-        if same := self._same(newest.version):
-            self._put(same, offer.notices)
-            return damage(newest)
+        newest = snapshot.versions[0]
+        if same := self._served_catalogue(newest.version):
+            self._replace(same, snapshot.notices)
+            return verify_content(newest)
         try:
-            self._put(catalogue_of(newest), offer.notices)
+            self._replace(unpack_catalogue(newest), snapshot.notices)
         except CatalogueError as exc:
-            if self._shelf:
-                self._put(self._shelf.served.catalogue, offer.notices)
+            if self._current_catalogue:
+                self._replace(self._current_catalogue.responses.catalogue, snapshot.notices)
             return exc
         return None
 
-    async def _fall_back(self, offer: Offer) -> None:
+    async def _fall_back(self, snapshot: CatalogueSnapshot) -> None:
         """Serve the newest version that can be read, for the start. Raises `CatalogueError` if there is none."""
-        found = await serve_instead(self._store, self._now())
+        found = await activate_fallback(self._store, self._now())
         if found:
-            await asyncio.to_thread(self._put, found.catalogue, offer.notices)
+            await asyncio.to_thread(self._replace, found.catalogue, snapshot.notices)
 
-    def _put(self, catalogue: Catalogue, notices: tuple[Notice, ...]) -> None:
-        shelf = self._shelf or Shelf(catalogue, self._now)
-        shelf.put(catalogue, notices)
-        self._shelf = shelf
+    def _replace(self, catalogue: Catalogue, notices: tuple[Notice, ...]) -> None:
+        shelf = self._current_catalogue or CurrentCatalogue(catalogue, self._now)
+        shelf.replace(catalogue, notices)
+        self._current_catalogue = shelf
         _log.info("catalogue read", action="catalogue.loaded", version=catalogue.version)
 
-    def _same(self, version: str) -> Catalogue | None:
-        served = self._shelf.served.catalogue if self._shelf else None
+    def _served_catalogue(self, version: str) -> Catalogue | None:
+        served = self._current_catalogue.responses.catalogue if self._current_catalogue else None
         return served if served and served.version == version else None
 
 
-def _refused(exc: CatalogueError) -> None:
+def _log_invalid(exc: CatalogueError) -> None:
     count, first = len(exc.problems), str(exc.problems[0])
     _log.warning("the new catalogue is not valid; the old one stays", action="catalogue.refused", problems=count, reason=first)

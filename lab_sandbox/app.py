@@ -9,14 +9,14 @@ from fastapi import FastAPI
 from lab_sandbox.auth_routes import auth_routes
 from lab_sandbox.basket_routes import basket_routes
 from lab_sandbox.config import SandboxConfig
-from lab_sandbox.failures import FAILURES, add_failure_handlers
+from lab_sandbox.failures import ERROR_RESPONSES, add_error_handlers
 from lab_sandbox.fault_routes import fault_routes
 from lab_sandbox.faults.play import FaultMiddleware
 from lab_sandbox.fhir_routes import fhir_routes
 from lab_sandbox.request_log import RequestLogMiddleware
 from lab_sandbox.resources import Clock
 from lab_sandbox.service import Service, build_service, utc_now
-from lab_sandbox.spelling import SpellingMiddleware
+from lab_sandbox.spelling import PathAliasMiddleware
 
 
 def create_app(config: SandboxConfig, *, clock: Clock = utc_now, transport: httpx.AsyncBaseTransport | None = None) -> FastAPI:
@@ -24,7 +24,7 @@ def create_app(config: SandboxConfig, *, clock: Clock = utc_now, transport: http
 
     `transport` carries the forwarded basket requests (default: the network). The parts are at `app.state.service`.
     """
-    settled = config if config.listening else config.settled()
+    settled = config if config.listening else config.resolve_addresses()
     service = build_service(settled, clock, transport)
     app = FastAPI(
         title="Laboratory order exchange service, in a box",
@@ -36,19 +36,19 @@ def create_app(config: SandboxConfig, *, clock: Clock = utc_now, transport: http
     )
     app.state.service = service
     for router in (auth_routes(service), basket_routes(service), fhir_routes(service)):
-        app.include_router(router, responses=FAILURES)
-    add_failure_handlers(app)
+        app.include_router(router, responses=ERROR_RESPONSES)
+    add_error_handlers(app)
 
     @app.get("/healthz", tags=["service"], summary="Whether the service answers, and how much it keeps")
     async def healthz() -> dict[str, dict[str, int]]:
-        return {"resources": service.shelf.counts()}
+        return {"resources": service.store.counts()}
 
     if settled.fault_admin:
         app.include_router(fault_routes(service))
     app.add_middleware(FaultMiddleware, service=service)
     if settled.log_requests:
         app.add_middleware(RequestLogMiddleware)
-    app.add_middleware(SpellingMiddleware, addresses=(settled.base_url, settled.auth_url))
+    app.add_middleware(PathAliasMiddleware, addresses=(settled.base_url, settled.auth_url))
     return app
 
 
@@ -56,5 +56,5 @@ def create_app(config: SandboxConfig, *, clock: Clock = utc_now, transport: http
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     service: Service = app.state.service
     yield
-    await service.forwarder.close()
-    service.shelf.close()
+    await service.basket_proxy.close()
+    service.store.close()

@@ -6,10 +6,10 @@ from typing import Any, Final
 from lab_sandbox.outcome import Problems
 from lab_sandbox.wire import Json
 
-_EVERYWHERE: Final = frozenset({"coding", "extension"})
-_INSIDE: Final = frozenset({("container", "identifier"), ("item", "item"), ("item", "answer")})
+_ARRAYS_EVERYWHERE: Final = frozenset({"coding", "extension"})
+_NESTED_ARRAYS: Final = frozenset({("container", "identifier"), ("item", "item"), ("item", "answer")})
 """Pairs of (array, element of each of its objects)."""
-_OF_TYPE: Final[dict[str, frozenset[str]]] = {
+_ARRAYS_BY_TYPE: Final[dict[str, frozenset[str]]] = {
     "Patient": frozenset({"identifier", "name", "telecom"}),
     "ProcedureRequest": frozenset({"identifier", "supportingInfo", "specimen", "note", "basedOn"}),
     "Task": frozenset({"identifier", "input", "output", "basedOn", "partOf"}),
@@ -22,20 +22,20 @@ _OF_TYPE: Final[dict[str, frozenset[str]]] = {
 
 def check_arrays(kind: str, resource: Json, element: str, problems: Problems) -> None:
     """Notes every element that should be an array of objects and is something else."""
-    own = _OF_TYPE.get(kind, frozenset())
-    for path, value in _arrays(resource, own, element):
+    own = _ARRAYS_BY_TYPE.get(kind, frozenset())
+    for path, value in _iter_arrays(resource, own, element):
         if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
             problems.add(path, "array", "an array of objects is expected")
 
 
-def _arrays(node: Json, own: frozenset[str], path: str, parent: str = "") -> Iterator[tuple[str, Any]]:
+def _iter_arrays(node: Json, own: frozenset[str], path: str, parent: str = "") -> Iterator[tuple[str, Any]]:
     """Every element that the tables call an array, at any depth, with its path."""
     for name, child in node.items():
         here = f"{path}.{name}"
-        if child is not None and (name in own or name in _EVERYWHERE or (parent, name) in _INSIDE):
+        if child is not None and (name in own or name in _ARRAYS_EVERYWHERE or (parent, name) in _NESTED_ARRAYS):
             yield here, child
         if isinstance(child, dict):
-            yield from _arrays(child, frozenset(), here, name)
+            yield from _iter_arrays(child, frozenset(), here, name)
         for position, one in enumerate(child if isinstance(child, list) else ()):
             if isinstance(one, dict):
-                yield from _arrays(one, frozenset(), f"{here}[{position}]", name)
+                yield from _iter_arrays(one, frozenset(), f"{here}[{position}]", name)

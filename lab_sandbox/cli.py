@@ -8,8 +8,8 @@ import typer
 from lab_sandbox.config import ConfigError, SandboxConfig, load_config, read_config
 from lab_sandbox.demo.commands import add_commands
 from lab_sandbox.faults.rule import FaultPlanError
-from lab_sandbox.server import AddressInUse, serve
-from lab_sandbox.shelf import ShelfError
+from lab_sandbox.server import AddressInUseError, serve
+from lab_sandbox.shelf import ResourceStoreError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
 
@@ -39,15 +39,15 @@ def run(
             "fault_admin": fault_admin,
             "log_requests": log_requests,
         }
-        settings = _with(load_config(config), {key: value for key, value in given.items() if value is not None})
+        settings = _apply_options(load_config(config), {key: value for key, value in given.items() if value is not None})
         serve(settings, lambda address: typer.echo(f"listening on {address}"))
-    except (ConfigError, FaultPlanError, ShelfError, AddressInUse) as exc:
+    except (ConfigError, FaultPlanError, ResourceStoreError, AddressInUseError) as exc:
         typer.echo(str(exc), err=True)
         raise typer.Exit(2) from exc
 
 
-def _with(settings: SandboxConfig, given: dict[str, object]) -> SandboxConfig:
-    return read_config({**settings.model_dump(), **given}, "options")
+def _apply_options(settings: SandboxConfig, options: dict[str, object]) -> SandboxConfig:
+    return read_config({**settings.model_dump(), **options}, "options")
 
 
 add_commands(app)

@@ -16,11 +16,11 @@ CLINIC_GUID = "3f0c0d0e-5a5e-4b53-9c8e-1c7a40d6c001"
 LABORATORY_GUID = "8b9e7a52-0f64-4c1f-a6a5-52d3f2b7a002"
 
 
-class _Group(BaseModel):
+class _ConfigModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Counterparty(_Group):
+class Counterparty(_ConfigModel):
     """A registered organisation and its card ("What the service does", point 2)."""
 
     guid: str = Field(min_length=1, pattern=r"^\S+$")
@@ -37,7 +37,7 @@ class Counterparty(_Group):
     """Laboratories: the whole Authorization header that the service sends with forwarded basket requests."""
 
 
-class Contract(_Group):
+class Contract(_ConfigModel):
     """A contract between a partner and a laboratory, known by its code."""
 
     code: str = Field(min_length=1)
@@ -50,7 +50,7 @@ class Contract(_Group):
         return self.id or str(uuid.uuid5(uuid.NAMESPACE_URL, f"contract:{self.code}"))
 
 
-class Tokens(_Group):
+class TokenSettings(_ConfigModel):
     """How access tokens behave ("Authentication"; lifetimes are not shown there, hence settings)."""
 
     lifetime_seconds: float = Field(default=3600, gt=0)
@@ -65,7 +65,7 @@ class Tokens(_Group):
     """Whether API calls may carry login and password as HTTP Basic instead of a token."""
 
 
-class Rules(_Group):
+class RuleSettings(_ConfigModel):
     """How the service answers where the interface leaves a choice, and which of its checks are off."""
 
     stale_code: Literal[409, 412] = 412
@@ -111,7 +111,7 @@ def _demo_contracts() -> tuple[Contract, ...]:
     return tuple(Contract(code=code, partner=CLINIC_GUID, laboratory=LABORATORY_GUID) for code in ("C-100", "C-200"))
 
 
-class SandboxConfig(_Group):
+class SandboxConfig(_ConfigModel):
     """The whole configuration; every key has a default, and the defaults make a working demo world."""
 
     host: str = "127.0.0.1"
@@ -132,39 +132,39 @@ class SandboxConfig(_Group):
     """Whether each request is logged: method, path, status and the faults that happened to it."""
     counterparties: tuple[Counterparty, ...] = Field(default_factory=_demo_counterparties)
     contracts: tuple[Contract, ...] = Field(default_factory=_demo_contracts)
-    tokens: Tokens = Tokens()
-    rules: Rules = Rules()
+    tokens: TokenSettings = TokenSettings()
+    rules: RuleSettings = RuleSettings()
 
     @field_validator("base_url", "auth_url", "lab_codes_url")
     @classmethod
-    def _address(cls, value: str) -> str:
+    def _check_address(cls, value: str) -> str:
         parts = urlsplit(value)
         if value != AUTO and (parts.scheme not in {"http", "https"} or not parts.netloc):
             raise ValueError(f"an address like http://127.0.0.1:8480/ is expected, came: {value}")
         return value
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _check_consistency(self) -> Self:
         kinds = {party.guid: party.kind for party in self.counterparties}
         for contract in self.contracts:
             for guid, kind in ((contract.partner, "partner"), (contract.laboratory, "laboratory")):
                 if kinds.get(guid) != kind:
                     raise ValueError(f"contract {contract.code}: {guid} is not the guid of a {kind}")
         for name in ("guid", "login", "client_id"):
-            _unique([getattr(party, name) for party in self.counterparties], f"counterparties.{name}")
-        _unique([contract.code for contract in self.contracts], "contracts.code")
+            _check_unique([getattr(party, name) for party in self.counterparties], f"counterparties.{name}")
+        _check_unique([contract.code for contract in self.contracts], "contracts.code")
         return self
 
-    def at(self, host: str, port: int) -> "SandboxConfig":
+    def resolve_addresses_for(self, host: str, port: int) -> "SandboxConfig":
         """The same configuration with `auto` addresses settled for the address that the server listens on."""
         here = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         base = f"{here}/" if self.base_url == AUTO else f"{self.base_url.rstrip('/')}/"
         auth = _origin(base) if self.auth_url == AUTO else self.auth_url.rstrip("/")
         return self.model_copy(update={"host": host, "port": port, "base_url": base, "auth_url": auth, "listening": f"{here}/"})
 
-    def settled(self) -> "SandboxConfig":
+    def resolve_addresses(self) -> "SandboxConfig":
         """The same configuration without `auto`, for apps that are used in-process."""
-        return self.at(self.host, self.port)
+        return self.resolve_addresses_for(self.host, self.port)
 
     @property
     def own_addresses(self) -> tuple[str, ...]:
@@ -214,7 +214,7 @@ def read_config(raw: dict[str, Any], source: str) -> SandboxConfig:
         raise ConfigError(f"{source}: " + "; ".join(lines)) from exc
 
 
-def _unique(values: list[Any], name: str) -> None:
+def _check_unique(values: list[Any], name: str) -> None:
     given = [value for value in values if value is not None]
     doubled = {value for value in given if given.count(value) > 1}
     if doubled:

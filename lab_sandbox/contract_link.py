@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from lab_sandbox.config import Contract, SandboxConfig
-from lab_sandbox.index import listed
-from lab_sandbox.references import parse
-from lab_sandbox.shapes import reference_of
+from lab_sandbox.index import as_list
+from lab_sandbox.references import parse_reference
+from lab_sandbox.shapes import reference_text
 from lab_sandbox.wire import Json
 
 
@@ -13,21 +13,21 @@ from lab_sandbox.wire import Json
 class ContractLink:
     """One link as it stands in a ProcedureRequest."""
 
-    form: str
+    link_type: str
     """`reference` or `identifier`."""
-    named: str
+    contract_key: str
     """The contract id, or the contract code."""
     contract: Contract | None
     """The contract that it leads to; None when there is no such contract."""
 
 
-def contract_links(line: Json, config: SandboxConfig) -> list[ContractLink]:
+def find_contract_links(line: Json, config: SandboxConfig) -> list[ContractLink]:
     """All contract links of a ProcedureRequest; other supporting information is passed over."""
     system = config.lab_system("contract")
     found = []
-    for info in listed(line.get("supportingInfo")):
+    for info in as_list(line.get("supportingInfo")):
         identifier = info.get("identifier") if isinstance(info, dict) else None
-        ref = parse(reference_of(info), config.own_addresses)
+        ref = parse_reference(reference_text(info), config.own_addresses)
         if ref is not None and ref.type == "Contract":
             by_id = next((one for one in config.contracts if one.resource_id() == ref.id), None)
             found.append(ContractLink("reference", ref.id, by_id))

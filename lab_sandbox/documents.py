@@ -4,12 +4,12 @@ import base64
 import re
 from collections.abc import Iterable
 
-from lab_sandbox.outcome import Problems, Refusal
+from lab_sandbox.outcome import HttpError, Problems
 from lab_sandbox.wire import Json
 
 _MEDIA_TYPE = re.compile(r"[A-Za-z0-9.+-]+/[A-Za-z0-9.+-]+( *; *[A-Za-z0-9-]+=[A-Za-z0-9.\"-]+)*")
 DEFAULT_TYPE = "application/pdf"
-_RESOURCE_TYPES = ("application/fhir+json", "application/json", "application/json+fhir")
+_JSON_MEDIA_TYPES = ("application/fhir+json", "application/json", "application/json+fhir")
 
 
 def check_binary(binary: Json, problems: Problems) -> None:
@@ -17,17 +17,17 @@ def check_binary(binary: Json, problems: Problems) -> None:
     if not _MEDIA_TYPE.fullmatch(str(binary.get("contentType"))):
         problems.add("Binary.contentType", "binary-required", "the mime type of the document is required", "required")
     try:
-        content_of(binary)
-    except Refusal:
+        decode_content(binary)
+    except HttpError:
         problems.add("Binary.content", "binary-required", "the document in base64 is required", "required")
 
 
-def raw_binary(content: bytes, content_type: str) -> Json:
+def build_binary(content: bytes, content_type: str) -> Json:
     """A document that was sent as it is, as a Binary resource."""
     return {"resourceType": "Binary", "contentType": content_type or DEFAULT_TYPE, "content": base64.b64encode(content).decode()}
 
 
-def content_of(binary: Json) -> bytes:
+def decode_content(binary: Json) -> bytes:
     """The document's bytes (`content` in STU3, `data` in later releases)."""
     text = binary.get("content", binary.get("data"))
     try:
@@ -35,22 +35,22 @@ def content_of(binary: Json) -> bytes:
     except ValueError:
         content = b""
     if not content:
-        raise Refusal.of(422, "invalid", "Binary.content: a document in base64 is expected")
+        raise HttpError.of(422, "invalid", "Binary.content: a document in base64 is expected")
     return content
 
 
-def chosen_type(accept: str | None, stored: str) -> str | None:
+def negotiate_media_type(accept: str | None, stored: str) -> str | None:
     """The media type to answer with: the resource as JSON when asked for, else the document's own; None when neither will do."""
-    wanted = list(_by_preference(accept))
+    wanted = list(_accepted_media_types(accept))
     for kind in wanted:
-        if kind in _RESOURCE_TYPES:
+        if kind in _JSON_MEDIA_TYPES:
             return "application/json"
         if kind in {"*/*", stored.partition(";")[0].strip().lower(), f"{stored.partition('/')[0].lower()}/*"}:
             return stored
     return None if wanted else stored
 
 
-def _by_preference(accept: str | None) -> Iterable[str]:
+def _accepted_media_types(accept: str | None) -> Iterable[str]:
     ranked = []
     for position, part in enumerate((accept or "").split(",")):
         kind, *options = (one.strip().lower() for one in part.split(";"))

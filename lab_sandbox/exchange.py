@@ -5,37 +5,37 @@ from typing import Any
 from fastapi import Request, Response
 
 from lab_sandbox.config import Counterparty
-from lab_sandbox.outcome import Refusal
+from lab_sandbox.outcome import HttpError
 from lab_sandbox.service import Service
-from lab_sandbox.shelf import Kept
+from lab_sandbox.shelf import StoredResource
 from lab_sandbox.wire import encode
 
 JSON_TYPES = frozenset({"", "application/json", "application/fhir+json", "application/json+fhir", "text/json"})
 
 
-def caller_of(request: Request, service: Service) -> Counterparty:
+def authenticate_caller(request: Request, service: Service) -> Counterparty:
     """The counterparty behind the Authorization header, or a `Refusal` (401)."""
-    return service.accounts.caller(request.headers.get("authorization"))
+    return service.accounts.authenticate_header(request.headers.get("authorization"))
 
 
-async def raw_body(request: Request, service: Service) -> bytes:
+async def read_body(request: Request, service: Service) -> bytes:
     """The body, read only as far as the limit allows (413 beyond it)."""
     limit = service.config.rules.max_body_bytes
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
         if size > limit:
-            raise Refusal.of(413, "too-long", f"body: more than {limit} bytes")
+            raise HttpError.of(413, "too-long", f"body: more than {limit} bytes")
         parts.append(part)
     return b"".join(parts)
 
 
-async def json_body(request: Request, service: Service) -> bytes:
+async def read_json_body(request: Request, service: Service) -> bytes:
     """The bytes of a body that is said to be JSON (415 otherwise)."""
     kind = content_type(request)
     if kind not in JSON_TYPES:
-        raise Refusal.of(415, "not-supported", f"Content-Type: application/json is expected, came: {kind}")
-    return await raw_body(request, service)
+        raise HttpError.of(415, "not-supported", f"Content-Type: application/json is expected, came: {kind}")
+    return await read_body(request, service)
 
 
 def content_type(request: Request) -> str:
@@ -43,20 +43,20 @@ def content_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def address_of(request: Request, service: Service) -> str:
+def base_address(request: Request, service: Service) -> str:
     """The address that the client reached us under, ending in a slash: what links in answers are made of."""
     prefix = next((path for path in _prefixes(service) if _original_path(request).startswith(path)), "/")
     return f"{request.url.scheme}://{request.url.netloc}{prefix}"
 
 
-def json_answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """Plain JSON with its digits."""
     return Response(encode(value), status, headers, "application/json")
 
 
-def resource_answer(kept: Kept, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def resource_response(stored: StoredResource, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """The resource as it lies on the shelf, with its ETag ("Update": the ETag is returned on GET and on POST)."""
-    return Response(kept.body, status, {"ETag": kept.etag(), **(headers or {})}, "application/json")
+    return Response(stored.body, status, {"ETag": stored.etag(), **(headers or {})}, "application/json")
 
 
 def _original_path(request: Request) -> str:

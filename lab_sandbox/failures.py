@@ -6,12 +6,12 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from lab_sandbox.grants import TokenRefusal
+from lab_sandbox.grants import OAuthError
 from lab_sandbox.openapi_words import OPERATION_OUTCOME
-from lab_sandbox.outcome import Issue, Refusal, operation_outcome
+from lab_sandbox.outcome import HttpError, Issue, operation_outcome
 from lab_sandbox.wire import encode
 
-FAILURES: Final[dict[int | str, dict[str, Any]]] = {
+ERROR_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     status: {
         "description": "An OperationOutcome that names the element and the rule.",
         "content": {"application/json": {"schema": OPERATION_OUTCOME}},
@@ -21,30 +21,30 @@ FAILURES: Final[dict[int | str, dict[str, Any]]] = {
 """What the OpenAPI says about the failures of every route."""
 
 
-def add_failure_handlers(app: FastAPI) -> None:
+def add_error_handlers(app: FastAPI) -> None:
     """Our refusals, the framework's, and what nobody foresaw."""
-    app.add_exception_handler(Refusal, _refused)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(Exception, _unforeseen)
+    app.add_exception_handler(HttpError, _handle_http_error)
+    app.add_exception_handler(RequestValidationError, _handle_validation_error)
+    app.add_exception_handler(HTTPException, _handle_framework_error)
+    app.add_exception_handler(Exception, _handle_unexpected_error)
 
 
-async def _refused(_request: Request, exc: Exception) -> Response:
-    if not isinstance(exc, Refusal):
+async def _handle_http_error(_request: Request, exc: Exception) -> Response:
+    if not isinstance(exc, HttpError):
         raise exc
     body = operation_outcome(exc.issues)
-    if isinstance(exc, TokenRefusal):
+    if isinstance(exc, OAuthError):
         body |= {"error": exc.error, "error_description": exc.description}
     return Response(encode(body), exc.status, exc.headers, "application/json")
 
 
-async def _invalid(_request: Request, exc: Exception) -> Response:
+async def _handle_validation_error(_request: Request, exc: Exception) -> Response:
     errors = exc.errors() if isinstance(exc, RequestValidationError) else []
     issues = [Issue("invalid", f"{'.'.join(map(str, one['loc']))}: {one['msg']}") for one in errors]
     return Response(encode(operation_outcome(issues or [Issue("invalid", "request: invalid")])), 400, None, "application/json")
 
 
-async def _http(request: Request, exc: Exception) -> Response:
+async def _handle_framework_error(request: Request, exc: Exception) -> Response:
     status = exc.status_code if isinstance(exc, HTTPException) else 500
     headers = dict(exc.headers or {}) if isinstance(exc, HTTPException) else {}
     code = "not-found" if status == 404 else "not-supported"
@@ -52,7 +52,7 @@ async def _http(request: Request, exc: Exception) -> Response:
     return Response(encode(operation_outcome([issue])), status, headers, "application/json")
 
 
-async def _unforeseen(_request: Request, _exc: Exception) -> Response:
+async def _handle_unexpected_error(_request: Request, _exc: Exception) -> Response:
     """The server's log gets the exception itself; the client gets no inner matter."""
     issue = Issue("exception", "service: an internal failure, nothing was changed", "fatal")
     return Response(encode(operation_outcome([issue])), 500, None, "application/json")

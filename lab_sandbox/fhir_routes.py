@@ -6,28 +6,36 @@ from urllib.parse import parse_qsl
 from fastapi import APIRouter, Request, Response
 
 from lab_sandbox import updates
-from lab_sandbox.documents import chosen_type, content_of, raw_binary
+from lab_sandbox.documents import build_binary, decode_content, negotiate_media_type
 from lab_sandbox.exchange import (
     JSON_TYPES,
-    address_of,
-    caller_of,
+    authenticate_caller,
+    base_address,
     content_type,
-    json_answer,
-    json_body,
-    raw_body,
-    resource_answer,
+    json_response,
+    read_body,
+    read_json_body,
+    resource_response,
 )
-from lab_sandbox.meta_add import read_meta_add
+from lab_sandbox.meta_add import parse_meta_add
 from lab_sandbox.names import CREATE_ORDER, META_ADD, canonical_type
-from lab_sandbox.openapi_words import IF_MATCH, IF_NONE_EXIST, IF_NONE_MATCH, SEARCH, ResourceName, any_resource, object_body
-from lab_sandbox.outcome import Refusal
+from lab_sandbox.openapi_words import (
+    IF_MATCH,
+    IF_NONE_EXIST,
+    IF_NONE_MATCH,
+    SEARCH_OPENAPI,
+    ResourceName,
+    any_resource_body,
+    object_body,
+)
+from lab_sandbox.outcome import HttpError
 from lab_sandbox.references import Ref
-from lab_sandbox.search import entries, read_query, search_bundle
+from lab_sandbox.search import build_search_bundle, bundle_entries, parse_search
 from lab_sandbox.service import Service
-from lab_sandbox.shelf import Kept
+from lab_sandbox.shelf import StoredResource
 from lab_sandbox.wire import Json, decode_object, decode_stored
 
-_DOCUMENT: Final[dict[int | str, dict[str, Any]]] = {
+_READ_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "The resource, or a document in the format that Accept selects.",
         "content": {"application/json": {}, "*/*": {}},
@@ -36,104 +44,108 @@ _DOCUMENT: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
-_CREATED: Final[dict[int | str, dict[str, Any]]] = {
+_CREATE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     200: {"description": "A new Patient, or the one resource that If-None-Exist found.", "content": {"application/json": {}}},
     201: {"description": "A new upload of the laboratory, with its ETag and Location.", "content": {"application/json": {}}},
 }
-_ORDER: Final = {**object_body("Bundle"), "parameters": [IF_NONE_EXIST]}
+_ORDER_OPENAPI: Final = {**object_body("Bundle"), "parameters": [IF_NONE_EXIST]}
 
 
 def fhir_routes(service: Service) -> APIRouter:
     """All routes under `/fhir`."""
     router = APIRouter(prefix="/fhir", tags=["fhir"])
-    _add_order(router, service)
-    _add_search_and_create(router, service)
-    _add_instance(router, service)
-    _add_history(router, service)
+    _add_order_route(router, service)
+    _add_search_and_create_routes(router, service)
+    _add_instance_routes(router, service)
+    _add_history_routes(router, service)
     return router
 
 
-def _add_order(router: APIRouter, service: Service) -> None:
-    @router.post(f"/{CREATE_ORDER}", summary="Create order from bundle", openapi_extra=_ORDER)
+def _add_order_route(router: APIRouter, service: Service) -> None:
+    @router.post(f"/{CREATE_ORDER}", summary="Create order from bundle", openapi_extra=_ORDER_OPENAPI)
     async def create_order(request: Request) -> Response:
-        caller = caller_of(request, service)
-        bundle = decode_object(await json_body(request, service), "Bundle")
+        caller = authenticate_caller(request, service)
+        bundle = decode_object(await read_json_body(request, service), "Bundle")
         condition = request.headers.get("if-none-exist")
-        existing = updates.existing_for(service, "ProcedureRequest", condition, caller)
-        kept = service.orders.of_line(existing) if existing else service.orders.create(bundle, caller)
-        return json_answer({"resourceType": "Bundle", "type": "collection", "entry": entries(kept, address_of(request, service))})
+        existing = updates.find_existing(service, "ProcedureRequest", condition, caller)
+        kept = service.orders.find_by_line(existing) if existing else service.orders.create(bundle, caller)
+        return json_response(
+            {"resourceType": "Bundle", "type": "collection", "entry": bundle_entries(kept, base_address(request, service))}
+        )
 
 
-def _add_search_and_create(router: APIRouter, service: Service) -> None:
+def _add_search_and_create_routes(router: APIRouter, service: Service) -> None:
     @router.get(
         "/{resource}",
         summary="Search: Tasks, contracts, questionnaire responses and what else was uploaded",
-        openapi_extra=SEARCH,
+        openapi_extra=SEARCH_OPENAPI,
     )
     async def search(resource: ResourceName, request: Request) -> Response:
-        caller, kind = caller_of(request, service), _type(resource)
+        caller, kind = authenticate_caller(request, service), _resource_type(resource)
         if kind == "QuestionnaireResponse" and not service.config.rules.questionnaire_search:
-            raise Refusal.of(501, "not-supported", "QuestionnaireResponse: this service does not offer the search")
+            raise HttpError.of(501, "not-supported", "QuestionnaireResponse: this service does not offer the search")
         pairs = parse_qsl(request.url.query, keep_blank_values=True)
-        query = read_query(kind, pairs, service.config)
-        found = service.shelf.find(
-            kind, query.criteria, lambda access: access.may("read", caller.guid), after=query.after, limit=query.count + 1
+        query = parse_search(kind, pairs, service.config)
+        found = service.store.find(
+            kind, query.criteria, lambda access: access.allows("read", caller.guid), after=query.after, limit=query.count + 1
         )
-        address = address_of(request, service)
+        address = base_address(request, service)
         page, here = found[: query.count], f"{address}fhir/{kind}"
         following = f"{here}?{query.next_page(page[-1])}" if len(found) > query.count else None
-        return json_answer(search_bundle(page, address, f"{here}?{request.url.query}", following))
+        return json_response(build_search_bundle(page, address, f"{here}?{request.url.query}", following))
 
     @router.post(
         "/{resource}",
         summary="Create: Patient, Observation, DiagnosticReport, Binary",
-        responses=_CREATED,
-        openapi_extra=any_resource(IF_NONE_EXIST),
+        responses=_CREATE_RESPONSES,
+        openapi_extra=any_resource_body(IF_NONE_EXIST),
     )
     async def create(resource: ResourceName, request: Request) -> Response:
-        caller, kind = caller_of(request, service), _type(resource)
-        body = await _resource_body(kind, request, service)
-        existing = updates.existing_for(service, kind, request.headers.get("if-none-exist"), caller)
+        caller, kind = authenticate_caller(request, service), _resource_type(resource)
+        body = await _read_resource_body(kind, request, service)
+        existing = updates.find_existing(service, kind, request.headers.get("if-none-exist"), caller)
         if existing is not None:
-            return resource_answer(existing)
-        return _created(updates.create(service, kind, body, caller), request, service)
+            return resource_response(existing)
+        return _created_response(updates.create(service, kind, body, caller), request, service)
 
 
-def _add_instance(router: APIRouter, service: Service) -> None:
+def _add_instance_routes(router: APIRouter, service: Service) -> None:
     @router.get(
         "/{resource}/{id_}",
         summary="Read; the response carries the ETag header",
-        responses=_DOCUMENT,
+        responses=_READ_RESPONSES,
         openapi_extra={"parameters": [IF_NONE_MATCH]},
     )
     async def read(resource: ResourceName, id_: str, request: Request) -> Response:
-        kept = service.resources.get(Ref(_type(resource), id_), caller_of(request, service))
+        kept = service.resources.get(Ref(_resource_type(resource), id_), authenticate_caller(request, service))
         if kept.ref.type == "Binary":
-            return _document(kept, request.headers.get("accept"))
+            return _document_response(kept, request.headers.get("accept"))
         if kept.etag() in {one.strip() for one in request.headers.get("if-none-match", "").split(",")}:
             return Response(status_code=304, headers={"ETag": kept.etag()})
-        return resource_answer(kept)
+        return resource_response(kept)
 
-    @router.put("/{resource}/{id_}", summary="Update the whole resource, with If-Match", openapi_extra=any_resource(IF_MATCH))
+    @router.put(
+        "/{resource}/{id_}", summary="Update the whole resource, with If-Match", openapi_extra=any_resource_body(IF_MATCH)
+    )
     async def replace(resource: ResourceName, id_: str, request: Request) -> Response:
-        caller, ref = caller_of(request, service), Ref(_type(resource), id_)
-        body = await _resource_body(ref.type, request, service)
-        return resource_answer(updates.update(service, ref, body, caller, request.headers.get("if-match")))
+        caller, ref = authenticate_caller(request, service), Ref(_resource_type(resource), id_)
+        body = await _read_resource_body(ref.type, request, service)
+        return resource_response(updates.update(service, ref, body, caller, request.headers.get("if-match")))
 
     @router.post(
         "/{resource}/{id_}",
         summary="The alternative form: create with a client-chosen id",
-        responses=_CREATED,
-        openapi_extra=any_resource(),
+        responses=_CREATE_RESPONSES,
+        openapi_extra=any_resource_body(),
     )
     async def create_with_id(resource: ResourceName, id_: str, request: Request) -> Response:
-        caller, ref = caller_of(request, service), Ref(_type(resource), id_)
-        body = await _resource_body(ref.type, request, service)
-        if service.resources.peek(ref):
-            raise Refusal.of(409, "duplicate", f"{ref.type}/{id_}: this id is taken; updates use PUT")
+        caller, ref = authenticate_caller(request, service), Ref(_resource_type(resource), id_)
+        body = await _read_resource_body(ref.type, request, service)
+        if service.resources.find(ref):
+            raise HttpError.of(409, "duplicate", f"{ref.type}/{id_}: this id is taken; updates use PUT")
         if body.get("id", id_) != id_:
-            raise Refusal.of(400, "invalid", f"{ref.type}.id: {body['id']!r} is not the id in the address, {id_}")
-        return _created(updates.create(service, ref.type, body, caller, id_), request, service)
+            raise HttpError.of(400, "invalid", f"{ref.type}.id: {body['id']!r} is not the id in the address, {id_}")
+        return _created_response(updates.create(service, ref.type, body, caller, id_), request, service)
 
     @router.post(
         f"/{{resource}}/{{id_}}/{META_ADD}",
@@ -141,57 +153,57 @@ def _add_instance(router: APIRouter, service: Service) -> None:
         openapi_extra=object_body("Parameters"),
     )
     async def meta_add(resource: ResourceName, id_: str, request: Request) -> Response:
-        kept = service.resources.get(Ref(_type(resource), id_), caller_of(request, service), "owner")
-        parameters = decode_object(await json_body(request, service), "Parameters")
-        grants = read_meta_add(parameters, service.config)
+        kept = service.resources.get(Ref(_resource_type(resource), id_), authenticate_caller(request, service), "owner")
+        parameters = decode_object(await read_json_body(request, service), "Parameters")
+        grants = parse_meta_add(parameters, service.config)
         stored = decode_stored(service.resources.add_rights(kept, grants).body)
-        return json_answer({"resourceType": "Parameters", "parameter": [{"name": "return", "valueMeta": stored["meta"]}]})
+        return json_response({"resourceType": "Parameters", "parameter": [{"name": "return", "valueMeta": stored["meta"]}]})
 
 
-def _add_history(router: APIRouter, service: Service) -> None:
+def _add_history_routes(router: APIRouter, service: Service) -> None:
     @router.get("/{resource}/{id_}/_history", summary="Versions that are still kept, with the right readhistory")
     async def history(resource: ResourceName, id_: str, request: Request) -> Response:
-        kept = service.resources.get(Ref(_type(resource), id_), caller_of(request, service), "readhistory")
-        listed = [{"resource": decode_stored(body)} for body in service.shelf.versions(kept)]
-        return json_answer({"resourceType": "Bundle", "type": "history", "entry": listed})
+        kept = service.resources.get(Ref(_resource_type(resource), id_), authenticate_caller(request, service), "readhistory")
+        listed = [{"resource": decode_stored(body)} for body in service.store.versions(kept)]
+        return json_response({"resourceType": "Bundle", "type": "history", "entry": listed})
 
     @router.get("/{resource}/{id_}/_history/{version}", summary="One version, with the right readhistory")
-    async def one_version(resource: ResourceName, id_: str, version: str, request: Request) -> Response:
-        kept = service.resources.get(Ref(_type(resource), id_), caller_of(request, service), "readhistory")
+    async def read_version(resource: ResourceName, id_: str, version: str, request: Request) -> Response:
+        kept = service.resources.get(Ref(_resource_type(resource), id_), authenticate_caller(request, service), "readhistory")
         known = version.isascii() and version.isdigit() and len(version) < 10
-        body = service.shelf.old_version(kept, int(version)) if known else None
+        body = service.store.get_version(kept, int(version)) if known else None
         if body is None:
-            raise Refusal.of(404, "not-found", f"{kept.ref.type}/{id_}/_history/{version}: this version is not kept")
+            raise HttpError.of(404, "not-found", f"{kept.ref.type}/{id_}/_history/{version}: this version is not kept")
         return Response(body, 200, {"ETag": f'W/"{version}"'}, "application/json")
 
 
-def _type(resource: str) -> str:
+def _resource_type(resource: str) -> str:
     kind = canonical_type(resource)
     if kind is None:
-        raise Refusal.of(404, "not-supported", f"{resource}: no resource type of this service")
+        raise HttpError.of(404, "not-supported", f"{resource}: no resource type of this service")
     return kind
 
 
-async def _resource_body(kind: str, request: Request, service: Service) -> Json:
+async def _read_resource_body(kind: str, request: Request, service: Service) -> Json:
     """The resource in the body; documents may come as they are, under their own media type."""
     if kind == "Binary" and content_type(request) not in JSON_TYPES:
-        return raw_binary(await raw_body(request, service), content_type(request))
-    return decode_object(await json_body(request, service), kind)
+        return build_binary(await read_body(request, service), content_type(request))
+    return decode_object(await read_json_body(request, service), kind)
 
 
-def _created(kept: Kept, request: Request, service: Service) -> Response:
+def _created_response(stored: StoredResource, request: Request, service: Service) -> Response:
     """200 for patients ("Errors": success of patient creation), 201 for what the laboratory uploads."""
-    location = f"{address_of(request, service)}fhir/{kept.ref.type}/{kept.ref.id}"
-    return resource_answer(kept, 200 if kept.ref.type == "Patient" else 201, {"Location": location})
+    location = f"{base_address(request, service)}fhir/{stored.ref.type}/{stored.ref.id}"
+    return resource_response(stored, 200 if stored.ref.type == "Patient" else 201, {"Location": location})
 
 
-def _document(kept: Kept, accept: str | None) -> Response:
+def _document_response(resource: StoredResource, accept: str | None) -> Response:
     """A document in the format that Accept selects; 406 when there is no such format of it."""
-    binary = decode_stored(kept.body)
+    binary = decode_stored(resource.body)
     stored = str(binary.get("contentType"))
-    chosen = chosen_type(accept, stored)
+    chosen = negotiate_media_type(accept, stored)
     if chosen is None:
-        raise Refusal.of(406, "not-supported", f"Accept: the document is to be had as {stored}, not as {accept}")
+        raise HttpError.of(406, "not-supported", f"Accept: the document is to be had as {stored}, not as {accept}")
     if chosen == "application/json":
-        return resource_answer(kept)
-    return Response(content_of(binary), 200, {"ETag": kept.etag()}, chosen)
+        return resource_response(resource)
+    return Response(decode_content(binary), 200, {"ETag": resource.etag()}, chosen)

@@ -6,98 +6,100 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from lab_sandbox.accounts import Accounts, basic_credentials
+from lab_sandbox.accounts import Accounts, parse_basic_credentials
 from lab_sandbox.config import Counterparty
-from lab_sandbox.outcome import Refusal
-from lab_sandbox.tokens import Code, TokenOffice
+from lab_sandbox.outcome import HttpError
+from lab_sandbox.tokens import AuthorizationCode, TokenStore
 
-OFFLINE = "offline_access"
+OFFLINE_ACCESS = "offline_access"
 
 
-class TokenRefusal(Refusal):
+class OAuthError(HttpError):
     """A refusal of the authorization endpoints: RFC 6749's error word travels beside the OperationOutcome."""
 
     def __init__(self, error: str, description: str, status: int = 400) -> None:
         headers = {"WWW-Authenticate": 'Basic realm="exchange"'} if status == 401 else {}
-        super().__init__(status, Refusal.of(status, "login", f"{error}: {description}").issues, headers)
+        super().__init__(status, HttpError.of(status, "login", f"{error}: {description}").issues, headers)
         self.error = error
         self.description = description
 
 
-class Grants:
+class TokenEndpoint:
     """What `POST {auth_url}/connect/token` does."""
 
-    def __init__(self, accounts: Accounts, tokens: TokenOffice) -> None:
+    def __init__(self, accounts: Accounts, tokens: TokenStore) -> None:
         self._accounts = accounts
         self._tokens = tokens
 
-    def answer(self, form: Mapping[str, str], authorization: str | None) -> dict[str, Any]:
+    def issue_tokens(self, form: Mapping[str, str], authorization: str | None) -> dict[str, Any]:
         """Form fields (and a client's Basic header) -> the token response."""
-        client = self.client(form, authorization)
+        client = self.authenticate_client(form, authorization)
         kinds = {
-            "authorization_code": self._code,
-            "password": self._password,
-            "client_credentials": self._credentials,
-            "refresh_token": self._refresh,
+            "authorization_code": self._authorization_code_grant,
+            "password": self._password_grant,
+            "client_credentials": self._client_credentials_grant,
+            "refresh_token": self._refresh_token_grant,
         }
         kind = form.get("grant_type", "")
         if kind not in kinds:
-            raise TokenRefusal("unsupported_grant_type", f"grant_type: one of {', '.join(kinds)}; came: {kind!r}")
+            raise OAuthError("unsupported_grant_type", f"grant_type: one of {', '.join(kinds)}; came: {kind!r}")
         return kinds[kind](form, client)
 
-    def client(self, form: Mapping[str, str], authorization: str | None) -> Counterparty:
+    def authenticate_client(self, form: Mapping[str, str], authorization: str | None) -> Counterparty:
         """The client, by client_secret_basic or client_secret_post; `invalid_client` (401) otherwise."""
         scheme, _, rest = (authorization or "").partition(" ")
         if scheme.lower() == "basic":
-            client_id, secret = basic_credentials(rest.strip(), form_encoded=True)
+            client_id, secret = parse_basic_credentials(rest.strip(), form_encoded=True)
         else:
             client_id, secret = form.get("client_id", ""), form.get("client_secret", "")
-        found = self._accounts.by_secret(client_id, secret)
+        found = self._accounts.authenticate_client(client_id, secret)
         if found is None:
-            raise TokenRefusal("invalid_client", "client_id or client_secret is wrong", 401)
+            raise OAuthError("invalid_client", "client_id or client_secret is wrong", 401)
         return found
 
-    def _code(self, form: Mapping[str, str], client: Counterparty) -> dict[str, Any]:
+    def _authorization_code_grant(self, form: Mapping[str, str], client: Counterparty) -> dict[str, Any]:
         shown = form.get("code", "")
-        code = self._tokens.take_code(shown)
+        code = self._tokens.redeem_code(shown)
         if code is None:
-            raise TokenRefusal("invalid_grant", "code: unknown, used or expired")
+            raise OAuthError("invalid_grant", "code: unknown, used or expired")
         if code.client_id != client.client_id:
-            raise TokenRefusal("invalid_grant", "code: it was given to another client")
+            raise OAuthError("invalid_grant", "code: it was given to another client")
         if code.redirect_uri != form.get("redirect_uri"):
-            raise TokenRefusal("invalid_grant", "redirect_uri: not the one that the code was asked with")
+            raise OAuthError("invalid_grant", "redirect_uri: not the one that the code was asked with")
         _check_verifier(code, form.get("code_verifier"))
         family = secrets.token_hex(8)
-        self._tokens.remember_use(shown, family)
-        return self._tokens.issue(code.guid, code.client_id, code.scope, refresh=_offline(code.scope), family=family)
+        self._tokens.record_use(shown, family)
+        return self._tokens.issue_tokens(
+            code.guid, code.client_id, code.scope, refresh=_has_offline_access(code.scope), family=family
+        )
 
-    def _password(self, form: Mapping[str, str], client: Counterparty) -> dict[str, Any]:
-        party = self._accounts.by_login(form.get("username", ""), form.get("password", ""))
+    def _password_grant(self, form: Mapping[str, str], client: Counterparty) -> dict[str, Any]:
+        party = self._accounts.authenticate_login(form.get("username", ""), form.get("password", ""))
         if party is None:
-            raise TokenRefusal("invalid_grant", "username or password is wrong")
-        scope = form.get("scope", OFFLINE)
-        return self._tokens.issue(party.guid, str(client.client_id), scope, refresh=_offline(scope))
+            raise OAuthError("invalid_grant", "username or password is wrong")
+        scope = form.get("scope", OFFLINE_ACCESS)
+        return self._tokens.issue_tokens(party.guid, str(client.client_id), scope, refresh=_has_offline_access(scope))
 
-    def _credentials(self, form: Mapping[str, str], client: Counterparty) -> dict[str, Any]:
-        return self._tokens.issue(client.guid, str(client.client_id), form.get("scope", ""), refresh=False)
+    def _client_credentials_grant(self, form: Mapping[str, str], client: Counterparty) -> dict[str, Any]:
+        return self._tokens.issue_tokens(client.guid, str(client.client_id), form.get("scope", ""), refresh=False)
 
-    def _refresh(self, form: Mapping[str, str], client: Counterparty) -> dict[str, Any]:
-        grant = self._tokens.take_refresh(form.get("refresh_token", ""), str(client.client_id))
+    def _refresh_token_grant(self, form: Mapping[str, str], client: Counterparty) -> dict[str, Any]:
+        grant = self._tokens.redeem_refresh_token(form.get("refresh_token", ""), str(client.client_id))
         if grant is None:
-            raise TokenRefusal("invalid_grant", "refresh_token: unknown, used, revoked or expired")
-        return self._tokens.issue(grant.guid, grant.client_id, grant.scope, refresh=True, family=grant.family)
+            raise OAuthError("invalid_grant", "refresh_token: unknown, used, revoked or expired")
+        return self._tokens.issue_tokens(grant.guid, grant.client_id, grant.scope, refresh=True, family=grant.family)
 
 
-def _offline(scope: str) -> bool:
-    return OFFLINE in scope.split()
+def _has_offline_access(scope: str) -> bool:
+    return OFFLINE_ACCESS in scope.split()
 
 
-def _check_verifier(code: Code, verifier: str | None) -> None:
+def _check_verifier(code: AuthorizationCode, verifier: str | None) -> None:
     """PKCE (RFC 7636), S256 only: a code asked for with a challenge is worth nothing without its verifier."""
     if code.challenge is None:
         if verifier is not None:
-            raise TokenRefusal("invalid_grant", "code_verifier: the code was asked for without a code_challenge")
+            raise OAuthError("invalid_grant", "code_verifier: the code was asked for without a code_challenge")
         return
     digest = hashlib.sha256((verifier or "").encode()).digest()
     if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != code.challenge:
-        raise TokenRefusal("invalid_grant", "code_verifier: it does not fit the code_challenge")
+        raise OAuthError("invalid_grant", "code_verifier: it does not fit the code_challenge")

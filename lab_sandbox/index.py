@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from lab_sandbox.references import parse
+from lab_sandbox.references import parse_reference
 from lab_sandbox.wire import Json
 
-Own = Iterable[str]
+OwnAddresses = Iterable[str]
 """The service's own addresses."""
 
-Reader = Callable[[Json, Own], Iterator[str]]
+TermReader = Callable[[Json, OwnAddresses], Iterator[str]]
 
 
 class Term(NamedTuple):
@@ -31,16 +31,16 @@ def identifier_value(identifier: Any) -> str | None:
     return f"{system}|{value}" if isinstance(value, str) and isinstance(system, str) else None
 
 
-def listed(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     """An array as it is, a single element as an array of one, nothing as an empty one."""
     if value is None:
         return []
     return value if isinstance(value, list) else [value]
 
 
-def _identifiers(name: str) -> Reader:
-    def read(resource: Json, _own: Own) -> Iterator[str]:
-        for one in listed(resource.get(name)):
+def _identifiers(name: str) -> TermReader:
+    def read(resource: Json, _own: OwnAddresses) -> Iterator[str]:
+        for one in as_list(resource.get(name)):
             value = identifier_value(one)
             if value is not None:
                 yield value
@@ -48,48 +48,48 @@ def _identifiers(name: str) -> Reader:
     return read
 
 
-def _references(*names: str) -> Reader:
-    def read(resource: Json, own: Own) -> Iterator[str]:
+def _references(*names: str) -> TermReader:
+    def read(resource: Json, own_addresses: OwnAddresses) -> Iterator[str]:
         for name in names:
-            for one in listed(resource.get(name)):
-                ref = parse(one.get("reference"), own) if isinstance(one, dict) else None
+            for one in as_list(resource.get(name)):
+                ref = parse_reference(one.get("reference"), own_addresses) if isinstance(one, dict) else None
                 if ref is not None:
                     yield ref.key()
 
     return read
 
 
-def codes(concept: Any) -> Iterator[str]:
+def concept_codes(concept: Any) -> Iterator[str]:
     """Codes of a CodeableConcept, each bare and with its system."""
-    for coding in listed(concept.get("coding")) if isinstance(concept, dict) else []:
+    for coding in as_list(concept.get("coding")) if isinstance(concept, dict) else []:
         code = coding.get("code") if isinstance(coding, dict) else None
         if isinstance(code, str):
             yield code
             yield f"{coding.get('system', '')}|{code}"
 
 
-def _code(resource: Json, _own: Own = ()) -> Iterator[str]:
-    yield from codes(resource.get("code"))
+def _code(resource: Json, _own: OwnAddresses = ()) -> Iterator[str]:
+    yield from concept_codes(resource.get("code"))
 
 
-def _status(resource: Json, _own: Own = ()) -> Iterator[str]:
+def _status(resource: Json, _own: OwnAddresses = ()) -> Iterator[str]:
     if isinstance(resource.get("status"), str):
         yield resource["status"]
 
 
-def _status_and_code(resource: Json, own: Own = ()) -> Iterator[str]:
-    yield from (f"{status}+{code}" for status in _status(resource, own) for code in _code(resource, own))
+def _status_and_code(resource: Json, own_addresses: OwnAddresses = ()) -> Iterator[str]:
+    yield from (f"{status}+{code}" for status in _status(resource, own_addresses) for code in _code(resource, own_addresses))
 
 
-def _barcodes(resource: Json, own: Own = ()) -> Iterator[str]:
-    for container in listed(resource.get("container")):
+def _barcodes(resource: Json, own_addresses: OwnAddresses = ()) -> Iterator[str]:
+    for container in as_list(resource.get("container")):
         if isinstance(container, dict):
-            yield from _identifiers("identifier")(container, own)
+            yield from _identifiers("identifier")(container, own_addresses)
 
 
-Readers = dict[str, Reader]
+ParameterReaders = dict[str, TermReader]
 
-PARAMETERS: Final[dict[str, Readers]] = {
+SEARCH_PARAMETERS: Final[dict[str, ParameterReaders]] = {
     "Patient": {"identifier": _identifiers("identifier")},
     "ProcedureRequest": {
         "identifier": _identifiers("identifier"),
@@ -126,9 +126,11 @@ PARAMETERS: Final[dict[str, Readers]] = {
     "Contract": {"identifier": _identifiers("identifier")},
 }
 
-ALIASES: Final = {"patient": "subject", "basedon": "based-on", "partof": "part-of"}
+PARAMETER_ALIASES: Final = {"patient": "subject", "basedon": "based-on", "partof": "part-of"}
 
 
-def terms(kind: str, resource: Json, own: Own = ()) -> frozenset[Term]:
+def index_terms(kind: str, resource: Json, own_addresses: OwnAddresses = ()) -> frozenset[Term]:
     """All index entries of one resource; absolute references under our own addresses count like relative ones."""
-    return frozenset(Term(param, value) for param, read in PARAMETERS[kind].items() for value in read(resource, own))
+    return frozenset(
+        Term(param, value) for param, read in SEARCH_PARAMETERS[kind].items() for value in read(resource, own_addresses)
+    )

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-TYPES: Final = (
+RESOURCE_TYPES: Final = (
     "Patient",
     "ProcedureRequest",
     "Task",
@@ -20,11 +20,11 @@ CREATE_ORDER: Final = "$CreateDiagnosticRequest"
 META_ADD: Final = "$meta-add"
 OPERATIONS: Final = {CREATE_ORDER.lower(): CREATE_ORDER, META_ADD: META_ADD}
 
-ORDER_TASK: Final = "OrderProcessingTask"
+ORDER_TASK_CODE: Final = "OrderProcessingTask"
 
-_BY_LOWER: Final = {name.lower(): name for name in TYPES}
+_TYPE_BY_LOWER_CASE: Final = {name.lower(): name for name in RESOURCE_TYPES}
 
 
 def canonical_type(name: str) -> str | None:
     """`task`, `TASK` -> `Task`; None for what is no resource type of the service."""
-    return _BY_LOWER.get(name.lower())
+    return _TYPE_BY_LOWER_CASE.get(name.lower())

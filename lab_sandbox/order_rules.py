@@ -8,41 +8,41 @@ from collections import Counter
 from collections.abc import Iterable
 
 from lab_sandbox.config import Contract, Counterparty, SandboxConfig
-from lab_sandbox.contract_link import ContractLink, contract_links
-from lab_sandbox.draft import Draft, Entry
-from lab_sandbox.index import identifier_value, listed
+from lab_sandbox.contract_link import ContractLink, find_contract_links
+from lab_sandbox.draft import BundleEntry, OrderBundle
+from lab_sandbox.index import as_list, identifier_value
 from lab_sandbox.outcome import Problems
-from lab_sandbox.references import parse
-from lab_sandbox.shapes import code_in, reference_of
+from lab_sandbox.references import parse_reference
+from lab_sandbox.shapes import find_code, reference_text
 from lab_sandbox.wire import Json
 
 FOLLOW_UP_STUDY = "190.1558"
-FOLLOW_UP_NUMBER = re.compile(r"[0-9]{5}-[A-Za-z0-9]{5}-[0-9]{8}")
+FOLLOW_UP_NUMBER_PATTERN = re.compile(r"[0-9]{5}-[A-Za-z0-9]{5}-[0-9]{8}")
 
 
-def check_order(draft: Draft, config: SandboxConfig, caller: Counterparty, problems: Problems) -> Contract | None:
+def check_order(bundle: OrderBundle, config: SandboxConfig, caller: Counterparty, problems: Problems) -> Contract | None:
     """Judges the order as a whole; returns its contract when there is exactly one and it is the caller's."""
-    _check_counts(draft, problems)
-    _check_requisition(draft, problems)
-    _check_tasks(draft, config, problems)
-    _check_patient(draft, config, problems)
-    _check_follow_up(draft, config, problems)
-    return _check_contract(draft, config, caller, problems)
+    _check_counts(bundle, problems)
+    _check_requisition(bundle, problems)
+    _check_tasks(bundle, config, problems)
+    _check_patient(bundle, config, problems)
+    _check_follow_up(bundle, config, problems)
+    return _check_contract(bundle, config, caller, problems)
 
 
-def _check_counts(draft: Draft, problems: Problems) -> None:
+def _check_counts(bundle: OrderBundle, problems: Problems) -> None:
     for kind in ("ProcedureRequest", "Specimen"):
-        if not draft.of(kind):
+        if not bundle.of_type(kind):
             problems.add("Bundle.entry", "order-counts", f"at least one {kind} is required", "required")
-    if len(draft.order_tasks()) != 1:
+    if len(bundle.order_tasks()) != 1:
         problems.add(
-            "Bundle.entry", "order-counts", f"one order-level Task is required, {len(draft.order_tasks())} came", "required"
+            "Bundle.entry", "order-counts", f"one order-level Task is required, {len(bundle.order_tasks())} came", "required"
         )
 
 
-def _check_requisition(draft: Draft, problems: Problems) -> None:
+def _check_requisition(bundle: OrderBundle, problems: Problems) -> None:
     """Order rule 1: all ProcedureRequests of one order share the same requisition."""
-    lines = draft.of("ProcedureRequest")
+    lines = bundle.of_type("ProcedureRequest")
     values = [identifier_value(line.resource.get("requisition")) for line in lines]
     for line, value in zip(lines, values, strict=True):
         if value is None or value.startswith("|") or value.endswith("|"):
@@ -51,12 +51,12 @@ def _check_requisition(draft: Draft, problems: Problems) -> None:
             problems.add(f"{line.element}.requisition", "one-requisition", "all ProcedureRequests of one order share the same")
 
 
-def _check_contract(draft: Draft, config: SandboxConfig, caller: Counterparty, problems: Problems) -> Contract | None:
+def _check_contract(bundle: OrderBundle, config: SandboxConfig, caller: Counterparty, problems: Problems) -> Contract | None:
     """Order rule 1: the same contract and the same contract-link type in all ProcedureRequests."""
     links: list[ContractLink] = []
-    for line in draft.of("ProcedureRequest"):
+    for line in bundle.of_type("ProcedureRequest"):
         element = f"{line.element}.supportingInfo"
-        found = contract_links(line.resource, config)
+        found = find_contract_links(line.resource, config)
         if len(found) != 1:
             problems.add(element, "contract-link", f"one contract link is required, {len(found)} came", "required")
         links += found[:1]
@@ -69,99 +69,101 @@ def _check_contract(draft: Draft, config: SandboxConfig, caller: Counterparty, p
 
 def _check_link(link: ContractLink, first: ContractLink, element: str, caller: Counterparty, problems: Problems) -> None:
     if link.contract is None:
-        problems.add(element, "contract-known", f"there is no contract {link.named}", "not-found")
+        problems.add(element, "contract-known", f"there is no contract {link.contract_key}", "not-found")
     elif link.contract.partner != caller.guid:
-        problems.add(element, "contract-party", f"contract {link.named} is not yours", "forbidden")
-    if link.form != first.form:
+        problems.add(element, "contract-party", f"contract {link.contract_key} is not yours", "forbidden")
+    if link.link_type != first.link_type:
         problems.add(element, "one-contract-link-type", "all ProcedureRequests of one order use the same link type")
-    elif link.named != first.named:
+    elif link.contract_key != first.contract_key:
         problems.add(element, "one-contract", "all ProcedureRequests of one order reference the same contract")
 
 
-def _check_tasks(draft: Draft, config: SandboxConfig, problems: Problems) -> None:
-    for task in draft.of("Task"):
+def _check_tasks(bundle: OrderBundle, config: SandboxConfig, problems: Problems) -> None:
+    for task in bundle.of_type("Task"):
         if task.resource.get("status") != "requested":
             problems.add(f"{task.element}.status", "task-requested", "requested on creation", "value")
-    for task in draft.order_tasks():
+    for task in bundle.order_tasks():
         _check_order_task(task, config, problems)
-    parents = [one.local for one in draft.order_tasks()[:1]]
-    served = Counter(_line_of(task, draft, parents, problems) for task in draft.line_tasks())
-    for line in draft.of("ProcedureRequest"):
-        if served[line.local] != 1:
-            text = f"one Task per ProcedureRequest is required, {served[line.local]} came"
+    parents = [one.full_url for one in bundle.order_tasks()[:1]]
+    served = Counter(_find_line(task, bundle, parents, problems) for task in bundle.line_tasks())
+    for line in bundle.of_type("ProcedureRequest"):
+        if served[line.full_url] != 1:
+            text = f"one Task per ProcedureRequest is required, {served[line.full_url]} came"
             problems.add(line.element, "one-task-per-line", text, "required")
 
 
-def _line_of(task: Entry, draft: Draft, parents: list[str], problems: Problems) -> str | None:
+def _find_line(task: BundleEntry, bundle: OrderBundle, parents: list[str], problems: Problems) -> str | None:
     """The local address of the line that a ProcedureRequest-level Task is about, or None."""
-    if list(_locals(task.resource, "partOf")) != parents:
+    if list(_local_references(task.resource, "partOf")) != parents:
         problems.add(f"{task.element}.partOf", "task-part-of", "a reference to the order-level Task is required", "required")
-    based_on = list(_locals(task.resource, "basedOn"))
-    if len(based_on) == 1 and draft.at(based_on[0], "ProcedureRequest"):
+    based_on = list(_local_references(task.resource, "basedOn"))
+    if len(based_on) == 1 and bundle.find(based_on[0], "ProcedureRequest"):
         return based_on[0]
     text = "a reference to one ProcedureRequest of the order is required"
     problems.add(f"{task.element}.basedOn", "task-based-on", text, "required")
     return None
 
 
-def _check_order_task(task: Entry, config: SandboxConfig, problems: Problems) -> None:
-    if code_in(task.resource.get("code"), config.system("task_type")) is None:
+def _check_order_task(task: BundleEntry, config: SandboxConfig, problems: Problems) -> None:
+    if find_code(task.resource.get("code"), config.system("task_type")) is None:
         problems.add(f"{task.element}.code", "task-type-system", f"system {config.system('task_type')} is expected")
-    for position, option in enumerate(listed(task.resource.get("input"))):
+    for position, option in enumerate(as_list(task.resource.get("input"))):
         element = f"{task.element}.input[{position}]"
-        code = code_in(option.get("type"), config.lab_system("notification")) if isinstance(option, dict) else None
+        code = find_code(option.get("type"), config.lab_system("notification")) if isinstance(option, dict) else None
         if code is not None and (code not in {"sms", "email"} or not isinstance(option.get("valueBoolean"), bool)):
             problems.add(element, "task-notification", "code sms or email, with valueBoolean")
 
 
-def _check_patient(draft: Draft, config: SandboxConfig, problems: Problems) -> None:
+def _check_patient(bundle: OrderBundle, config: SandboxConfig, problems: Problems) -> None:
     """Laboratory-side counts per order: Patient 1..1."""
     subjects = [
-        (entry, _patient_of(entry.resource.get("subject"), config))
-        for entry in [*draft.of("ProcedureRequest"), *draft.of("Specimen")]
+        (entry, _patient_key(entry.resource.get("subject"), config))
+        for entry in [*bundle.of_type("ProcedureRequest"), *bundle.of_type("Specimen")]
     ]
     for entry, subject in subjects:
         if subject is None:
             problems.add(f"{entry.element}.subject", "subject", "a reference patient/<patient_id> is required", "required")
         elif subject != subjects[0][1]:
             problems.add(f"{entry.element}.subject", "one-patient", "all resources of one order have the same patient")
-    for answers in draft.of("QuestionnaireResponse"):
-        source = _patient_of(answers.resource.get("source"), config)
+    for answers in bundle.of_type("QuestionnaireResponse"):
+        source = _patient_key(answers.resource.get("source"), config)
         if source is None:
             problems.add(f"{answers.element}.source", "answers-source", "a reference to the patient is required", "required")
         elif subjects and source != subjects[0][1]:
             problems.add(f"{answers.element}.source", "one-patient", "all resources of one order have the same patient")
 
 
-def _patient_of(node: object, config: SandboxConfig) -> str | None:
+def _patient_key(node: object, config: SandboxConfig) -> str | None:
     """Who a reference is about, in one form for all of its spellings: the patient's key, or a global identifier."""
-    text = reference_of(node)
+    text = reference_text(node)
     if text is None:
-        return identifier_value(_identifier(node))
-    ref = parse(text, config.own_addresses)
+        return identifier_value(_reference_identifier(node))
+    ref = parse_reference(text, config.own_addresses)
     return ref.key() if ref is not None else text
 
 
-def _check_follow_up(draft: Draft, config: SandboxConfig, problems: Problems) -> None:
+def _check_follow_up(bundle: OrderBundle, config: SandboxConfig, problems: Problems) -> None:
     """Order rule 4: when only study 190.1558 is ordered, basedOn carries the old order number."""
-    lines = draft.of("ProcedureRequest")
-    studies = {code_in(line.resource.get("code"), config.system("nomenclature")) for line in lines}
+    lines = bundle.of_type("ProcedureRequest")
+    studies = {find_code(line.resource.get("code"), config.system("nomenclature")) for line in lines}
     if studies != {FOLLOW_UP_STUDY}:
         return
     system = config.lab_system("mis")
     for line in lines:
         numbers = [
-            str(one.get("value")) for one in map(_identifier, listed(line.resource.get("basedOn"))) if one.get("system") == system
+            str(one.get("value"))
+            for one in map(_reference_identifier, as_list(line.resource.get("basedOn")))
+            if one.get("system") == system
         ]
-        if not any(FOLLOW_UP_NUMBER.fullmatch(number) for number in numbers):
+        if not any(FOLLOW_UP_NUMBER_PATTERN.fullmatch(number) for number in numbers):
             text = f"the old order number (system {system}, shape 00000-XXXXX-00000000) is required"
             problems.add(f"{line.element}.basedOn", "follow-up-number", text, "required")
 
 
-def _identifier(node: object) -> Json:
+def _reference_identifier(node: object) -> Json:
     identifier = node.get("identifier") if isinstance(node, dict) else None
     return identifier if isinstance(identifier, dict) else {}
 
 
-def _locals(resource: Json, name: str) -> Iterable[str]:
-    return (str(reference_of(one)).lower() for one in listed(resource.get(name)))
+def _local_references(resource: Json, name: str) -> Iterable[str]:
+    return (str(reference_text(one)).lower() for one in as_list(resource.get(name)))

@@ -32,7 +32,7 @@ class Issue:
     severity: str = "error"
 
 
-class Refusal(Exception):
+class HttpError(Exception):
     """The request is refused with this status (400 or above) and these issues."""
 
     def __init__(self, status: int, issues: Sequence[Issue], headers: Mapping[str, str] | None = None) -> None:
@@ -42,12 +42,12 @@ class Refusal(Exception):
         self.headers = dict(headers or {})
 
     @classmethod
-    def of(cls, status: int, code: str, diagnostics: str, headers: Mapping[str, str] | None = None) -> Refusal:
+    def of(cls, status: int, code: str, diagnostics: str, headers: Mapping[str, str] | None = None) -> HttpError:
         """A refusal with one issue."""
         return cls(status, [Issue(code, diagnostics)], headers)
 
     @classmethod
-    def for_problems(cls, problems: Sequence[Problem], status: int = 422) -> Refusal:
+    def from_problems(cls, problems: Sequence[Problem], status: int = 422) -> HttpError:
         """A refusal that lists every problem found, so that the caller mends them in one go."""
         return cls(status, [Issue(problem.code, problem.diagnostics()) for problem in problems])
 
@@ -56,18 +56,18 @@ class Refusal(Exception):
 class Problems:
     """Collects what is wrong; rules that are switched off are not heard."""
 
-    off: frozenset[SwitchableRule] = frozenset()
+    disabled_rules: frozenset[SwitchableRule] = frozenset()
     found: list[Problem] = field(default_factory=list)
 
     def add(self, element: str, rule: Rule, text: str, code: str = "invalid") -> None:
         """Notes one problem unless its rule is switched off."""
-        if rule not in self.off:
+        if rule not in self.disabled_rules:
             self.found.append(Problem(element, rule, text, code))
 
-    def refuse_if_any(self) -> None:
+    def raise_if_any(self) -> None:
         """Raises one `Refusal` (422) for all that was found."""
         if self.found:
-            raise Refusal.for_problems(self.found)
+            raise HttpError.from_problems(self.found)
 
 
 def operation_outcome(issues: Sequence[Issue]) -> dict[str, Any]:

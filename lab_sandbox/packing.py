@@ -3,7 +3,7 @@
 import zlib
 from typing import Final
 
-_RIGHTS = (
+_META_SAMPLE = (
     '"meta":{"versionId":"1","lastUpdated":"2024-01-01T00:00:00.000000Z","security":[{"system":"http://127.0.0.1:8480/security/owner",'
     '"code":"3f0c0d0e-5a5e-4b53-9c8e-1c7a40d6c001"},{"system":"http://127.0.0.1:8480/security/read",'
     '"code":"8b9e7a52-0f64-4c1f-a6a5-52d3f2b7a002"},{"system":"http://127.0.0.1:8480/security/updatebody",'
@@ -28,17 +28,17 @@ _DICTIONARY: Final = (
     '"specimen":[{"reference":"specimen/"}],"note":[{"text":""}]{"resourceType":"Task","status":"requested","intent":"order",'
     '"code":{"coding":[{"system":"http://127.0.0.1:8480/terminology/task_type","code":"OrderProcessingTask"}]},"basedOn":[{"reference":'
     '"procedurerequest/"}],"partOf":[{"reference":"task/"}],"status":"completed","status":"cancelled","output":[{"valueString":""}],"id":"'
-    + _RIGHTS
+    + _META_SAMPLE
 ).encode()
 
 
-def pack(body: bytes) -> bytes:
+def compress_body(body: bytes) -> bytes:
     """Serialised resource -> what is kept."""
     packer = zlib.compressobj(level=2, wbits=-15, zdict=_DICTIONARY)
     return packer.compress(body) + packer.flush()
 
 
-def unpack(kept: bytes) -> bytes:
+def decompress_body(packed: bytes) -> bytes:
     """What is kept -> the serialised resource, byte for byte."""
     unpacker = zlib.decompressobj(wbits=-15, zdict=_DICTIONARY)
-    return unpacker.decompress(kept) + unpacker.flush()
+    return unpacker.decompress(packed) + unpacker.flush()

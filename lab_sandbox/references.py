@@ -7,7 +7,7 @@ from typing import Any
 
 from lab_sandbox.names import canonical_type
 
-LOCAL = re.compile(r"urn:uuid:[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+LOCAL_REFERENCE_PATTERN = re.compile(r"urn:uuid:[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 @dataclass(frozen=True)
@@ -21,16 +21,16 @@ class Ref:
         """The form that the index keeps: `task/<id>`."""
         return f"{self.type.lower()}/{self.id}"
 
-    def written(self, style: str) -> str:
+    def format(self, style: str) -> str:
         """As it stands in a resource: `task/<id>` (the document's spelling) or `Task/<id>`."""
         return self.key() if style == "lower" else f"{self.type}/{self.id}"
 
 
-def parse(text: Any, own: Iterable[str] = ()) -> Ref | None:
+def parse_reference(text: Any, own_addresses: Iterable[str] = ()) -> Ref | None:
     """`task/1`, `fhir/Task/1`, `{base_url}Task/1/_history/2` -> Ref; None for a foreign, local or malformed reference."""
     if not isinstance(text, str):
         return None
-    for address in own:
+    for address in own_addresses:
         base = address.rstrip("/") + "/"
         if text.startswith(base):
             text = text[len(base) :]
@@ -48,12 +48,12 @@ def parse(text: Any, own: Iterable[str] = ()) -> Ref | None:
     return Ref(kind, parts[1]) if kind else None
 
 
-def is_local(text: Any) -> bool:
+def is_local_reference(text: Any) -> bool:
     """Whether this is a reference inside a bundle (`urn:uuid:<uuid>`)."""
     return isinstance(text, str) and text.startswith("urn:")
 
 
-def each_reference(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
+def iter_references(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """Every (element path, value) of a `reference` in a resource, at any depth."""
     if isinstance(node, dict):
         for key, child in node.items():
@@ -61,25 +61,25 @@ def each_reference(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
             if key == "reference" and isinstance(child, str):
                 yield here, child
             else:
-                yield from each_reference(child, here)
+                yield from iter_references(child, here)
     elif isinstance(node, list):
         for position, child in enumerate(node):
-            yield from each_reference(child, f"{path}[{position}]")
+            yield from iter_references(child, f"{path}[{position}]")
 
 
-def replaced(node: Any, by_local: Mapping[str, str]) -> Any:
+def replace_local_references(node: Any, by_local: Mapping[str, str]) -> Any:
     """The same tree with every string that is a local address of the bundle replaced, wherever it stands.
 
     Only an Identifier's `value` stays: it is the client's own word, and looks like an address when a client numbers by UUID.
     """
     if isinstance(node, dict):
-        return {key: _replaced_in(key, child, by_local) for key, child in node.items()}
+        return {key: _replace_in_child(key, child, by_local) for key, child in node.items()}
     if isinstance(node, list):
-        return [replaced(child, by_local) for child in node]
+        return [replace_local_references(child, by_local) for child in node]
     if isinstance(node, str) and node.startswith("urn:"):
         return by_local.get(node.lower(), node)
     return node
 
 
-def _replaced_in(key: str, child: Any, by_local: Mapping[str, str]) -> Any:
-    return child if key == "value" and isinstance(child, str) else replaced(child, by_local)
+def _replace_in_child(key: str, child: Any, by_local: Mapping[str, str]) -> Any:
+    return child if key == "value" and isinstance(child, str) else replace_local_references(child, by_local)

@@ -7,7 +7,7 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.typing import Processor
 
-from lab_sandbox.faults.play import HAPPENED
+from lab_sandbox.faults.play import FAULTS_KEY
 
 
 def log_to_stderr() -> None:
@@ -46,5 +46,5 @@ class RequestLogMiddleware:
         finally:
             self._log.info(
                 "request", action="request", method=scope["method"], path=scope["path"], status=status,
-                milliseconds=round((time.perf_counter() - started) * 1000, 1), faults=scope.get(HAPPENED, []),
+                milliseconds=round((time.perf_counter() - started) * 1000, 1), faults=scope.get(FAULTS_KEY, []),
             )  # fmt: skip

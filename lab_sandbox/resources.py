@@ -6,85 +6,91 @@ from typing import Any
 from uuid import uuid4
 
 from lab_sandbox.config import Counterparty, SandboxConfig
-from lab_sandbox.index import terms
-from lab_sandbox.notices import task_notice
-from lab_sandbox.outcome import Refusal
+from lab_sandbox.index import index_terms
+from lab_sandbox.notices import build_task_notification
+from lab_sandbox.outcome import HttpError
 from lab_sandbox.references import Ref
-from lab_sandbox.rights import Access
-from lab_sandbox.shelf import Kept, Shelf
+from lab_sandbox.rights import AccessRights
+from lab_sandbox.shelf import ResourceStore, StoredResource
 from lab_sandbox.wire import Json, decode_stored, encode
 
 Clock = Callable[[], datetime]
 
 
-class Resources:
+class ResourceService:
     """Creates, reads and updates resources on the shelf, on behalf of a counterparty."""
 
-    def __init__(self, shelf: Shelf, config: SandboxConfig, clock: Clock) -> None:
-        self._shelf = shelf
+    def __init__(self, store: ResourceStore, config: SandboxConfig, clock: Clock) -> None:
+        self._store = store
         self._config = config
         self._clock = clock
 
     def create(
         self, kind: str, body: Json, owner: Counterparty, grants: Iterable[tuple[str, str]], id_: str | None = None
-    ) -> Kept:
+    ) -> StoredResource:
         """Keeps a new resource in version 1; the creator owns it, others have what was granted and nothing else."""
         ref = Ref(kind, id_ or str(uuid4()))
-        access = Access(owner.guid).with_grants(grants)
+        access = AccessRights(owner.guid).with_grants(grants)
         stored = self._with_meta(ref, body, access, 1)
-        return self._shelf.insert(ref, access, encode(stored), terms(kind, stored, self._config.own_addresses))
+        return self._store.insert(ref, access, encode(stored), index_terms(kind, stored, self._config.own_addresses))
 
-    def replace(self, old: Kept, body: Json, grants: Iterable[tuple[str, str]] = ()) -> Kept:
+    def replace(self, old: StoredResource, body: Json, grants: Iterable[tuple[str, str]] = ()) -> StoredResource:
         """The whole resource anew, one version higher; what the body does not carry is gone, rights are only added to."""
         before = decode_stored(old.body)
         access = old.access.with_grants(grants)
         stored = self._with_meta(old.ref, body, access, old.version + 1)
-        was, now = (terms(old.ref.type, body_, self._config.own_addresses) for body_ in (before, stored))
-        with self._shelf.transaction():
-            kept = self._shelf.replace(old, old.version + 1, access, encode(stored), gone=was - now, fresh=now - was)
-            notice = task_notice(kept, before, stored, self._now())
+        was, now = (index_terms(old.ref.type, body_, self._config.own_addresses) for body_ in (before, stored))
+        with self._store.transaction():
+            kept = self._store.replace(
+                old, old.version + 1, access, encode(stored), removed_terms=was - now, added_terms=now - was
+            )
+            notice = build_task_notification(kept, before, stored, self._timestamp())
             if notice is not None:
-                self._shelf.add_notice(kept.access.owner, encode(notice))
+                self._store.add_notification(kept.access.owner, encode(notice))
         return kept
 
-    def add_rights(self, old: Kept, grants: Iterable[tuple[str, str]]) -> Kept:
+    def add_rights(self, old: StoredResource, grants: Iterable[tuple[str, str]]) -> StoredResource:
         """`$meta-add`: more rights on the same version."""
         access = old.access.with_grants(grants)
         stored = decode_stored(old.body)
-        stored["meta"]["security"] = access.security(self._config.base_url)
-        return self._shelf.replace(old, old.version, access, encode(stored))
+        stored["meta"]["security"] = access.security_labels(self._config.base_url)
+        return self._store.replace(old, old.version, access, encode(stored))
 
-    def get(self, ref: Ref, caller: Counterparty, right: str = "read") -> Kept:
+    def get(self, ref: Ref, caller: Counterparty, right: str = "read") -> StoredResource:
         """The resource when it is there and the caller has the right; else a `Refusal`.
 
         404 when it is not there. Without the right: 404 for a Binary ("Errors": result document without read right), else
         the configured code. Whoever may not even read gets no other answer to a write.
         """
-        kept = self._shelf.get(ref)
-        if kept is None or (ref.type == "Binary" and not kept.access.may("read", caller.guid)):
-            raise Refusal.of(404, "not-found", f"{ref.type}/{ref.id}: there is no such resource, or no right to read it")
-        if not kept.access.may(right, caller.guid):
-            raise self._no_right(ref, right)
+        kept = self._store.get(ref)
+        if kept is None or (ref.type == "Binary" and not kept.access.allows("read", caller.guid)):
+            raise HttpError.of(404, "not-found", f"{ref.type}/{ref.id}: there is no such resource, or no right to read it")
+        if not kept.access.allows(right, caller.guid):
+            raise self._missing_right_error(ref, right)
         return kept
 
-    def peek(self, ref: Ref) -> Kept | None:
+    def find(self, ref: Ref) -> StoredResource | None:
         """The resource, whoever may read it."""
-        return self._shelf.get(ref)
+        return self._store.get(ref)
 
-    def _no_right(self, ref: Ref, right: str) -> Refusal:
+    def _missing_right_error(self, ref: Ref, right: str) -> HttpError:
         code = self._config.rules.no_right_code
         if code == 404:
-            return Refusal.of(404, "not-found", f"{ref.type}/{ref.id}: there is no such resource, or no right to read it")
-        return Refusal.of(403, "forbidden", f"{ref.type}/{ref.id}: meta.security does not give you the right {right}")
+            return HttpError.of(404, "not-found", f"{ref.type}/{ref.id}: there is no such resource, or no right to read it")
+        return HttpError.of(403, "forbidden", f"{ref.type}/{ref.id}: meta.security does not give you the right {right}")
 
-    def _with_meta(self, ref: Ref, body: Json, access: Access, version: int) -> Json:
+    def _with_meta(self, ref: Ref, body: Json, access: AccessRights, version: int) -> Json:
         given = body.get("meta")
         meta: dict[str, Any] = dict(given) if isinstance(given, dict) else {}
-        meta |= {"versionId": str(version), "lastUpdated": self._now(), "security": access.security(self._config.base_url)}
+        meta |= {
+            "versionId": str(version),
+            "lastUpdated": self._timestamp(),
+            "security": access.security_labels(self._config.base_url),
+        }
         rest = {key: value for key, value in body.items() if key not in {"resourceType", "id", "meta"}}
         return {"resourceType": ref.type, "id": ref.id, "meta": meta, **rest}
 
-    def _now(self) -> str:
+    def _timestamp(self) -> str:
         return self.now().isoformat(timespec="milliseconds")
 
     def now(self) -> datetime:

@@ -12,28 +12,28 @@ RIGHTS: Final = ("owner", "read", "readhistory", "updatebody")
 
 
 @dataclass(frozen=True)
-class Access:
+class AccessRights:
     """Who holds which right on one resource."""
 
     owner: str
     grants: frozenset[tuple[str, str]] = field(default_factory=frozenset)
     """Pairs of (right, guid) without the owner."""
 
-    def may(self, right: str, guid: str) -> bool:
+    def allows(self, right: str, guid: str) -> bool:
         """The owner may everything; others what was granted. No right implies another."""
         return guid == self.owner or (right, guid) in self.grants
 
-    def with_grants(self, more: Iterable[tuple[str, str]]) -> Access:
+    def with_grants(self, more: Iterable[tuple[str, str]]) -> AccessRights:
         """The same with more rights granted; nothing is taken away, and the owner stays."""
-        return Access(self.owner, self.grants | {pair for pair in more if pair[0] != "owner"})
+        return AccessRights(self.owner, self.grants | {pair for pair in more if pair[0] != "owner"})
 
-    def security(self, base_url: str) -> list[dict[str, str]]:
+    def security_labels(self, base_url: str) -> list[dict[str, str]]:
         """meta.security as responses carry it: systems `{base_url}security/<right>`, the owner first."""
         listed = [("owner", self.owner), *sorted(self.grants)]
         return [{"system": f"{base_url}security/{right}", "code": guid} for right, guid in listed]
 
 
-def read_grants(meta: Any, base_url: str, known: Mapping[str, Any], problems: Problems, element: str) -> set[tuple[str, str]]:
+def parse_grants(meta: Any, base_url: str, known: Mapping[str, Any], problems: Problems, element: str) -> set[tuple[str, str]]:
     """meta.security of a request (short names or full addresses) -> pairs of (right, guid); problems name the element."""
     security = meta.get("security", []) if isinstance(meta, dict) else []
     if not isinstance(security, list):
@@ -41,7 +41,7 @@ def read_grants(meta: Any, base_url: str, known: Mapping[str, Any], problems: Pr
         return set()
     grants = set()
     for position, entry in enumerate(security):
-        pair = _pair(entry, base_url)
+        pair = _parse_grant(entry, base_url)
         where = f"{element}.security[{position}]"
         if pair is None:
             problems.add(where, "rights-shape", f"system one of {', '.join(RIGHTS)} and a code (guid) are expected")
@@ -52,7 +52,7 @@ def read_grants(meta: Any, base_url: str, known: Mapping[str, Any], problems: Pr
     return grants
 
 
-def _pair(entry: Any, base_url: str) -> tuple[str, str] | None:
+def _parse_grant(entry: Any, base_url: str) -> tuple[str, str] | None:
     if not isinstance(entry, dict):
         return None
     system, code = entry.get("system"), entry.get("code")

@@ -6,28 +6,28 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlencode
 
 from lab_sandbox.config import SandboxConfig
-from lab_sandbox.index import ALIASES, PARAMETERS, STATUS_AND_CODE
+from lab_sandbox.index import PARAMETER_ALIASES, SEARCH_PARAMETERS, STATUS_AND_CODE
 from lab_sandbox.names import canonical_type
-from lab_sandbox.outcome import Refusal
-from lab_sandbox.references import parse
-from lab_sandbox.shelf import Criterion, Kept
+from lab_sandbox.outcome import HttpError
+from lab_sandbox.references import parse_reference
+from lab_sandbox.shelf import Criterion, StoredResource
 from lab_sandbox.wire import Json, decode_stored
 
-_REFERENCES = frozenset({"subject", "source", "specimen", "part-of", "based-on", "result"})
-_TARGETS = {
+_REFERENCE_PARAMETERS = frozenset({"subject", "source", "specimen", "part-of", "based-on", "result"})
+_TARGET_TYPES = {
     "part-of": "Task",
     "based-on": "ProcedureRequest",
     "specimen": "Specimen",
     "result": "Observation",
     "source": "Patient",
 }
-MOST_CRITERIA = 10
-MOST_OPTIONS = 100
-_IDENTIFIERS = frozenset({"identifier", "requisition", "container-id"})
+MAX_CRITERIA = 10
+MAX_OPTIONS = 100
+_IDENTIFIER_PARAMETERS = frozenset({"identifier", "requisition", "container-id"})
 
 
 @dataclass(frozen=True)
-class Query:
+class SearchQuery:
     """A checked search."""
 
     type: str
@@ -37,84 +37,84 @@ class Query:
     raw: tuple[tuple[str, str], ...]
     """The parameters as sent, without the place in the list."""
 
-    def next_page(self, last: Kept) -> str:
+    def next_page(self, last: StoredResource) -> str:
         """The query of the page after this one."""
         return urlencode([*self.raw, ("_after", str(last.pk))])
 
 
-def read_query(kind: str, pairs: Iterable[tuple[str, str]], config: SandboxConfig) -> Query:
+def parse_search(kind: str, pairs: Iterable[tuple[str, str]], config: SandboxConfig) -> SearchQuery:
     """Query parameters -> Query; a `Refusal` (400) names the parameter that cannot be understood."""
     criteria: list[Criterion] = []
     kept: list[tuple[str, str]] = []
     after, count = 0, config.rules.page_size
     for name, value in pairs:
         if name == "_after":
-            after = _number(name, value)
+            after = _parse_number(name, value)
             continue
         kept.append((name, value))
         if name == "_count":
-            count = max(1, min(_number(name, value), config.rules.max_page_size))
+            count = max(1, min(_parse_number(name, value), config.rules.max_page_size))
         elif name != "_format":
-            criteria.append(_criterion(kind, name, value, config))
-    if len(criteria) > MOST_CRITERIA or any(len(options) > MOST_OPTIONS for _, options in criteria):
-        text = f"search: at most {MOST_CRITERIA} criteria of {MOST_OPTIONS} values each"
-        raise Refusal.of(400, "too-costly", text)
-    return Query(kind, _joined(kind, criteria), after, count, tuple(kept))
+            criteria.append(_parse_criterion(kind, name, value, config))
+    if len(criteria) > MAX_CRITERIA or any(len(options) > MAX_OPTIONS for _, options in criteria):
+        text = f"search: at most {MAX_CRITERIA} criteria of {MAX_OPTIONS} values each"
+        raise HttpError.of(400, "too-costly", text)
+    return SearchQuery(kind, _combine_status_and_code(kind, criteria), after, count, tuple(kept))
 
 
-def read_condition(kind: str, header: str, config: SandboxConfig) -> tuple[Criterion, ...]:
+def parse_if_none_exist(kind: str, header: str, config: SandboxConfig) -> tuple[Criterion, ...]:
     """`If-None-Exist: identifier=<system>|<value>` -> criteria; a `Refusal` (400) when it says nothing."""
     pairs = parse_qsl(header.strip().lstrip("?"), keep_blank_values=True)
-    criteria = read_query(kind, pairs, config).criteria
+    criteria = parse_search(kind, pairs, config).criteria
     if not criteria:
-        raise Refusal.of(400, "invalid", "If-None-Exist: identifier=<system>|<value> is expected")
+        raise HttpError.of(400, "invalid", "If-None-Exist: identifier=<system>|<value> is expected")
     return criteria
 
 
-def search_bundle(found: Sequence[Kept], address: str, this: str, following: str | None) -> Json:
+def build_search_bundle(found: Sequence[StoredResource], address: str, self_url: str, next_url: str | None) -> Json:
     """The searchset: `entry` with fullUrl and resource, `link` self and, when there is more, next."""
-    links = [{"relation": "self", "url": this}] + ([{"relation": "next", "url": following}] if following else [])
-    return {"resourceType": "Bundle", "type": "searchset", "link": links, "entry": entries(found, address)}
+    links = [{"relation": "self", "url": self_url}] + ([{"relation": "next", "url": next_url}] if next_url else [])
+    return {"resourceType": "Bundle", "type": "searchset", "link": links, "entry": bundle_entries(found, address)}
 
 
-def entries(found: Iterable[Kept], address: str) -> list[Json]:
+def bundle_entries(found: Iterable[StoredResource], address: str) -> list[Json]:
     """Bundle entries with absolute fullUrls."""
     return [{"fullUrl": f"{address}fhir/{kept.ref.type}/{kept.ref.id}", "resource": decode_stored(kept.body)} for kept in found]
 
 
-def _criterion(kind: str, name: str, value: str, config: SandboxConfig) -> Criterion:
-    param = ALIASES.get(name.lower(), name.lower())
-    if param not in PARAMETERS[kind] or param == STATUS_AND_CODE:
-        offered = ", ".join(sorted(one for one in PARAMETERS[kind] if one != STATUS_AND_CODE))
-        raise Refusal.of(400, "not-supported", f"{name}: {kind} is not searched by this; offered: {offered}")
-    options = [_value(kind, param, _unescaped(one), config) for one in re.split(r"(?<!\\),", value) if one]
+def _parse_criterion(kind: str, name: str, value: str, config: SandboxConfig) -> Criterion:
+    param = PARAMETER_ALIASES.get(name.lower(), name.lower())
+    if param not in SEARCH_PARAMETERS[kind] or param == STATUS_AND_CODE:
+        offered = ", ".join(sorted(one for one in SEARCH_PARAMETERS[kind] if one != STATUS_AND_CODE))
+        raise HttpError.of(400, "not-supported", f"{name}: {kind} is not searched by this; offered: {offered}")
+    options = [_parse_value(kind, param, _unescape(one), config) for one in re.split(r"(?<!\\),", value) if one]
     if not options:
-        raise Refusal.of(400, "invalid", f"{name}: a value is required")
+        raise HttpError.of(400, "invalid", f"{name}: a value is required")
     return param, options
 
 
-def _value(kind: str, param: str, text: str, config: SandboxConfig) -> str:
-    if param in _IDENTIFIERS:
+def _parse_value(kind: str, param: str, text: str, config: SandboxConfig) -> str:
+    if param in _IDENTIFIER_PARAMETERS:
         if "|" not in text or text.endswith("|"):
-            raise Refusal.of(400, "invalid", f"{param}: <system>|<value> is expected, came: {text}")
+            raise HttpError.of(400, "invalid", f"{param}: <system>|<value> is expected, came: {text}")
         return text
-    if param not in _REFERENCES:
+    if param not in _REFERENCE_PARAMETERS:
         return text
-    ref = parse(text, config.own_addresses)
+    ref = parse_reference(text, config.own_addresses)
     if ref is None and text and "/" not in text:
-        ref = parse(f"{_target(kind, param)}/{text}")
+        ref = parse_reference(f"{_target_type(kind, param)}/{text}")
     if ref is None or canonical_type(ref.type) is None:
-        raise Refusal.of(400, "invalid", f"{param}: <type>/<id> is expected, came: {text}")
+        raise HttpError.of(400, "invalid", f"{param}: <type>/<id> is expected, came: {text}")
     return ref.key()
 
 
-def _target(kind: str, param: str) -> str:
+def _target_type(kind: str, param: str) -> str:
     if param == "subject" and kind == "QuestionnaireResponse":
         return "ProcedureRequest"
-    return _TARGETS.get(param, "Patient")
+    return _TARGET_TYPES.get(param, "Patient")
 
 
-def _joined(kind: str, criteria: list[Criterion]) -> tuple[Criterion, ...]:
+def _combine_status_and_code(kind: str, criteria: list[Criterion]) -> tuple[Criterion, ...]:
     """Status and code of Tasks are looked up as a pair, so that the poll costs what it finds and not what is archived."""
     by_name = dict(criteria)
     if kind != "Task" or len(by_name) != len(criteria) or not {"status", "code"} <= by_name.keys():
@@ -123,12 +123,12 @@ def _joined(kind: str, criteria: list[Criterion]) -> tuple[Criterion, ...]:
     return ((STATUS_AND_CODE, pairs), *(one for one in criteria if one[0] not in {"status", "code"}))
 
 
-def _number(name: str, value: str) -> int:
+def _parse_number(name: str, value: str) -> int:
     if not value.isascii() or not value.isdigit() or len(value) > 15:
-        raise Refusal.of(400, "invalid", f"{name}: a number is expected, came: {value}")
+        raise HttpError.of(400, "invalid", f"{name}: a number is expected, came: {value}")
     return int(value)
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     """FHIR's escapes of the characters that mean something in a search value."""
     return re.sub(r"\\([,$|\\])", r"\1", text)

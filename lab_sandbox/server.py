@@ -10,18 +10,18 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lab_sandbox.app import create_app
 from lab_sandbox.config import SandboxConfig
-from lab_sandbox.faults.line import TRANSPORT
+from lab_sandbox.faults.line import TRANSPORT_KEY
 from lab_sandbox.request_log import log_to_stderr
 
-GRACE = 3
+SHUTDOWN_GRACE_SECONDS = 3
 """Seconds that a stopping server waits for answers under way; a hanging one is a fault, and waits for nobody."""
 
 
-class AddressInUse(Exception):
+class AddressInUseError(Exception):
     """The port cannot be had; the text says which and why."""
 
 
-class _ReachableProtocol(H11Protocol):
+class _TransportInScopeProtocol(H11Protocol):
     """Leaves the connection in the ASGI scope, so that a fault can cut it."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -29,7 +29,7 @@ class _ReachableProtocol(H11Protocol):
         app: Any = self.app
 
         async def reachable(scope: Any, receive: Any, send: Any) -> None:
-            await app({**scope, TRANSPORT: transport}, receive, send)
+            await app({**scope, TRANSPORT_KEY: transport}, receive, send)
 
         self.app = reachable
 
@@ -50,9 +50,9 @@ class _AnnouncingServer(uvicorn.Server):
 def serve(config: SandboxConfig, announce: Callable[[str], None]) -> None:
     """Serves until a signal; `announce` gets `http://host:port`, with the chosen port when port 0 was asked for."""
     log_to_stderr()
-    with _bound(config.host, config.port) as listener:
+    with _bind(config.host, config.port) as listener:
         port = int(listener.getsockname()[1])
-        settled = config.at(config.host, port)
+        settled = config.resolve_addresses_for(config.host, port)
         app = create_app(settled)
         options = uvicorn.Config(
             app,
@@ -60,23 +60,23 @@ def serve(config: SandboxConfig, announce: Callable[[str], None]) -> None:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            http=_ReachableProtocol,
-            timeout_graceful_shutdown=GRACE,
+            http=_TransportInScopeProtocol,
+            timeout_graceful_shutdown=SHUTDOWN_GRACE_SECONDS,
         )
         server = _AnnouncingServer(options, lambda: announce(settled.listening.rstrip("/")))
         server.run(sockets=[listener])
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int) -> socket.socket:
     try:
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as exc:
-        raise AddressInUse(f"{host} cannot be listened on ({exc.strerror}); choose another with --host") from exc
+        raise AddressInUseError(f"{host} cannot be listened on ({exc.strerror}); choose another with --host") from exc
     listener = socket.socket(family, kind, proto)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as exc:
         listener.close()
-        raise AddressInUse(f"{host}:{port} cannot be listened on ({exc.strerror}); choose another with --port") from exc
+        raise AddressInUseError(f"{host}:{port} cannot be listened on ({exc.strerror}); choose another with --port") from exc
     return listener

@@ -4,7 +4,7 @@ import re
 from datetime import date, datetime
 from typing import Any
 
-from lab_sandbox.index import listed
+from lab_sandbox.index import as_list
 
 _DATE_TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2})", re.ASCII)
 
@@ -25,7 +25,7 @@ def is_date(value: Any) -> bool:
     return True
 
 
-def is_moment(value: Any) -> bool:
+def is_instant(value: Any) -> bool:
     """A date-time with offset."""
     if not isinstance(value, str) or not _DATE_TIME.fullmatch(value):
         return False
@@ -39,7 +39,7 @@ def is_moment(value: Any) -> bool:
 def is_date_time(value: Any) -> bool:
     """A FHIR dateTime: a year, a month, a date, or a date-time with offset."""
     return (
-        is_moment(value)
+        is_instant(value)
         or is_date(value)
         or (isinstance(value, str) and bool(re.fullmatch(r"[0-9]{4}(-(0[1-9]|1[0-2]))?", value)))
     )
@@ -50,23 +50,23 @@ def is_number(value: Any) -> bool:
     return not isinstance(value, bool) and not isinstance(value, str | dict | list) and value is not None
 
 
-def code_in(concept: Any, system: str) -> str | None:
+def find_code(concept: Any, system: str) -> str | None:
     """The code of a CodeableConcept in the given system, or None."""
-    for coding in listed(concept.get("coding")) if isinstance(concept, dict) else []:
+    for coding in as_list(concept.get("coding")) if isinstance(concept, dict) else []:
         if isinstance(coding, dict) and coding.get("system") == system and is_text(coding.get("code")):
             return str(coding["code"])
     return None
 
 
-def value_in(identifiers: Any, system: str) -> str | None:
+def find_identifier_value(identifiers: Any, system: str) -> str | None:
     """The value of the Identifier with the given system, or None."""
-    for one in listed(identifiers):
+    for one in as_list(identifiers):
         if isinstance(one, dict) and one.get("system") == system and is_text(one.get("value")):
             return str(one["value"])
     return None
 
 
-def reference_of(node: Any) -> str | None:
+def reference_text(node: Any) -> str | None:
     """The `reference` of a Reference, or None."""
     text = node.get("reference") if isinstance(node, dict) else None
     return text if isinstance(text, str) else None

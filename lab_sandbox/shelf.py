@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab_sandbox.index import Term
-from lab_sandbox.packing import pack, unpack
+from lab_sandbox.packing import compress_body, decompress_body
 from lab_sandbox.references import Ref
-from lab_sandbox.rights import Access
+from lab_sandbox.rights import AccessRights
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS word (n INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
@@ -37,18 +37,18 @@ CREATE TABLE IF NOT EXISTS notice (
 CREATE INDEX IF NOT EXISTS notice_receiver ON notice (receiver, n);
 """
 
-_RIGHTS = {"read": "r", "readhistory": "h", "updatebody": "u"}
-_RIGHT_OF = {letter: right for right, letter in _RIGHTS.items()}
+_RIGHT_LETTERS = {"read": "r", "readhistory": "h", "updatebody": "u"}
+_RIGHT_BY_LETTER = {letter: right for right, letter in _RIGHT_LETTERS.items()}
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredResource:
     """One resource as it lies on the shelf, in its newest version."""
 
     pk: int
     ref: Ref
     version: int
-    access: Access
+    access: AccessRights
     body: bytes
 
     def etag(self) -> str:
@@ -56,24 +56,24 @@ class Kept:
         return f'W/"{self.version}"'
 
 
-class ShelfError(Exception):
+class ResourceStoreError(Exception):
     """The file with the resources cannot be used; the text names it and says why."""
 
 
-_Row = tuple[int, int, str, int, str, bytes]
+_ResourceRow = tuple[int, int, str, int, str, bytes]
 
 Criterion = tuple[str, Sequence[str]]
 """A search parameter and the values of which one must match."""
 
 
-class Shelf:
+class ResourceStore:
     """The store of resources, their histories, their index and the partners' notices."""
 
     def __init__(self, path: Path | None = None, history_limit: int = 5) -> None:
-        self._db = _opened(path)
+        self._db = _open_database(path)
         self._history_limit = history_limit
-        self._numbers = {str(text): int(n) for n, text in self._db.execute("SELECT n, text FROM word")}
-        self._words = {n: text for text, n in self._numbers.items()}
+        self._id_by_text = {str(text): int(n) for n, text in self._db.execute("SELECT n, text FROM word")}
+        self._text_by_id = {n: text for text, n in self._id_by_text.items()}
         self._depth = 0
 
     def close(self) -> None:
@@ -92,27 +92,34 @@ class Shelf:
             yield
         except BaseException:
             self._db.execute("ROLLBACK")
-            self._reload_words()
+            self._reload_interned_texts()
             raise
         else:
             self._db.execute("COMMIT")
         finally:
             self._depth = 0
 
-    def insert(self, ref: Ref, access: Access, body: bytes, terms: Iterable[Term]) -> Kept:
+    def insert(self, ref: Ref, access: AccessRights, body: bytes, terms: Iterable[Term]) -> StoredResource:
         """A new resource in version 1."""
         with self.transaction():
             cursor = self._db.execute(
                 "INSERT INTO resource (type, id, version, access, body) VALUES (?, ?, 1, ?, ?)",
-                (self._number(ref.type), ref.id, self._access_text(access), pack(body)),
+                (self._intern(ref.type), ref.id, self._encode_access(access), compress_body(body)),
             )
             pk = int(cursor.lastrowid or 0)
             self._add_terms(pk, ref.type, terms)
-        return Kept(pk, ref, 1, access, body)
+        return StoredResource(pk, ref, 1, access, body)
 
     def replace(
-        self, old: Kept, version: int, access: Access, body: bytes, *, gone: Iterable[Term] = (), fresh: Iterable[Term] = ()
-    ) -> Kept:
+        self,
+        old: StoredResource,
+        version: int,
+        access: AccessRights,
+        body: bytes,
+        *,
+        removed_terms: Iterable[Term] = (),
+        added_terms: Iterable[Term] = (),
+    ) -> StoredResource:
         """The next version of a resource, or the same version with other rights; the old one goes to the bounded history."""
         with self.transaction():
             if version != old.version and self._history_limit:
@@ -120,43 +127,49 @@ class Shelf:
                 self._db.execute("DELETE FROM history WHERE pk = ? AND version < ?", (old.pk, version - self._history_limit))
             self._db.execute(
                 "UPDATE resource SET version = ?, access = ?, body = ? WHERE pk = ?",
-                (version, self._access_text(access), pack(body), old.pk),
+                (version, self._encode_access(access), compress_body(body), old.pk),
             )
             self._db.executemany(
                 "DELETE FROM term WHERE param = ? AND value = ? AND pk = ?",
-                [(self._param(old.ref.type, term.param), term.value, old.pk) for term in gone],
+                [(self._param_id(old.ref.type, term.param), term.value, old.pk) for term in removed_terms],
             )
-            self._add_terms(old.pk, old.ref.type, fresh)
-        return Kept(old.pk, old.ref, version, access, body)
+            self._add_terms(old.pk, old.ref.type, added_terms)
+        return StoredResource(old.pk, old.ref, version, access, body)
 
-    def get(self, ref: Ref) -> Kept | None:
+    def get(self, ref: Ref) -> StoredResource | None:
         """The newest version, or None."""
         row = self._db.execute(
             "SELECT pk, type, id, version, access, body FROM resource WHERE id = ? AND type = ?",
-            (ref.id, self._numbers.get(ref.type, 0)),
+            (ref.id, self._id_by_text.get(ref.type, 0)),
         ).fetchone()
-        return self._kept(row) if row else None
+        return self._to_resource(row) if row else None
 
-    def old_version(self, kept: Kept, version: int) -> bytes | None:
+    def get_version(self, stored: StoredResource, version: int) -> bytes | None:
         """An earlier version while the history still has it; the newest when its number is asked for."""
-        if version == kept.version:
-            return kept.body
-        row = self._db.execute("SELECT body FROM history WHERE pk = ? AND version = ?", (kept.pk, version)).fetchone()
-        return unpack(row[0]) if row else None
+        if version == stored.version:
+            return stored.body
+        row = self._db.execute("SELECT body FROM history WHERE pk = ? AND version = ?", (stored.pk, version)).fetchone()
+        return decompress_body(row[0]) if row else None
 
-    def versions(self, kept: Kept) -> list[bytes]:
+    def versions(self, stored: StoredResource) -> list[bytes]:
         """All versions that are still kept, the newest first."""
-        rows = self._db.execute("SELECT body FROM history WHERE pk = ? ORDER BY version DESC", (kept.pk,))
-        return [kept.body, *(unpack(row[0]) for row in rows)]
+        rows = self._db.execute("SELECT body FROM history WHERE pk = ? ORDER BY version DESC", (stored.pk,))
+        return [stored.body, *(decompress_body(row[0]) for row in rows)]
 
     def find(
-        self, kind: str, criteria: Sequence[Criterion], visible: Callable[[Access], bool], *, after: int = 0, limit: int = 50
-    ) -> list[Kept]:
+        self,
+        kind: str,
+        criteria: Sequence[Criterion],
+        is_visible: Callable[[AccessRights], bool],
+        *,
+        after: int = 0,
+        limit: int = 50,
+    ) -> list[StoredResource]:
         """Resources that meet all criteria and may be seen, in the order of their creation, after a position."""
-        found: list[Kept] = []
+        found: list[StoredResource] = []
         while len(found) < limit:
             rows = self._candidates(kind, criteria, after, limit + 1)
-            found += [kept for kept in map(self._kept, rows) if visible(kept.access)]
+            found += [kept for kept in map(self._to_resource, rows) if is_visible(kept.access)]
             if len(rows) < limit + 1:
                 break
             after = rows[-1][0]
@@ -165,23 +178,25 @@ class Shelf:
     def counts(self) -> dict[str, int]:
         """How many resources of each type there are."""
         rows = self._db.execute("SELECT type, count(*) FROM resource GROUP BY type")
-        return {self._words[kind]: count for kind, count in rows}
+        return {self._text_by_id[kind]: count for kind, count in rows}
 
-    def add_notice(self, receiver: str, body: bytes) -> int:
+    def add_notification(self, receiver: str, body: bytes) -> int:
         """Notes something for a partner; returns its number, which only grows."""
         with self.transaction():
-            cursor = self._db.execute("INSERT INTO notice (receiver, body) VALUES (?, ?)", (self._number(receiver), pack(body)))
+            cursor = self._db.execute(
+                "INSERT INTO notice (receiver, body) VALUES (?, ?)", (self._intern(receiver), compress_body(body))
+            )
             return int(cursor.lastrowid or 0)
 
-    def notices(self, receiver: str, after: int, limit: int) -> list[tuple[int, bytes]]:
+    def notifications(self, receiver: str, after: int, limit: int) -> list[tuple[int, bytes]]:
         """A partner's notices with a number above the given one, oldest first."""
         rows = self._db.execute(
             "SELECT n, body FROM notice WHERE receiver = ? AND n > ? ORDER BY n LIMIT ?",
-            (self._numbers.get(receiver, 0), after, limit),
+            (self._id_by_text.get(receiver, 0), after, limit),
         )
-        return [(int(n), unpack(body)) for n, body in rows]
+        return [(int(n), decompress_body(body)) for n, body in rows]
 
-    def _candidates(self, kind: str, criteria: Sequence[Criterion], after: int, limit: int) -> list[_Row]:
+    def _candidates(self, kind: str, criteria: Sequence[Criterion], after: int, limit: int) -> list[_ResourceRow]:
         """Each criterion is a range of the index, read in the order of creation; the first one drives, the others look up."""
         tables, wheres, values = [], [], list[int | str]()
         for position, (param, options) in enumerate(criteria):
@@ -189,10 +204,10 @@ class Shelf:
             tables.append(f"term AS {name}")
             joined = f" AND {name}.pk = t0.pk" if position else ""
             wheres.append(f"{name}.param = ? AND {name}.value IN ({', '.join('?' * len(options))}) AND {name}.pk > ?{joined}")
-            values += [self._param(kind, param), *options, after]
+            values += [self._param_id(kind, param), *options, after]
         order = "t0.pk" if criteria else "r.pk"
         wheres.append("r.pk = t0.pk" if criteria else "r.type = ? AND r.pk > ?")
-        values += [] if criteria else [self._numbers.get(kind, 0), after]
+        values += [] if criteria else [self._id_by_text.get(kind, 0), after]
         distinct = "DISTINCT" if any(len(options) > 1 for _, options in criteria) else ""
         sql = (
             f"SELECT {distinct} r.pk, r.type, r.id, r.version, r.access, r.body "  # noqa: S608 - every name in it is ours
@@ -200,40 +215,42 @@ class Shelf:
         )
         return self._db.execute(sql, [*values, limit]).fetchall()
 
-    def _kept(self, row: _Row) -> Kept:
+    def _to_resource(self, row: _ResourceRow) -> StoredResource:
         pk, kind, id_, version, access, body = row
-        return Kept(pk, Ref(self._words[kind], id_), version, self._access(access), unpack(body))
+        return StoredResource(pk, Ref(self._text_by_id[kind], id_), version, self._decode_access(access), decompress_body(body))
 
     def _add_terms(self, pk: int, kind: str, terms: Iterable[Term]) -> None:
-        rows = [(self._param(kind, term.param), term.value, pk) for term in terms]
+        rows = [(self._param_id(kind, term.param), term.value, pk) for term in terms]
         self._db.executemany("INSERT OR IGNORE INTO term (param, value, pk) VALUES (?, ?, ?)", rows)
 
-    def _param(self, kind: str, param: str) -> int:
-        return self._number(f"{kind}.{param}")
+    def _param_id(self, kind: str, param: str) -> int:
+        return self._intern(f"{kind}.{param}")
 
-    def _number(self, word: str) -> int:
-        if word not in self._numbers:
-            number = int(self._db.execute("INSERT INTO word (text) VALUES (?)", (word,)).lastrowid or 0)
-            self._numbers[word], self._words[number] = number, word
-        return self._numbers[word]
+    def _intern(self, text: str) -> int:
+        if text not in self._id_by_text:
+            number = int(self._db.execute("INSERT INTO word (text) VALUES (?)", (text,)).lastrowid or 0)
+            self._id_by_text[text], self._text_by_id[number] = number, text
+        return self._id_by_text[text]
 
-    def _reload_words(self) -> None:
-        self._numbers = {str(text): int(n) for n, text in self._db.execute("SELECT n, text FROM word")}
-        self._words = {n: text for text, n in self._numbers.items()}
+    def _reload_interned_texts(self) -> None:
+        self._id_by_text = {str(text): int(n) for n, text in self._db.execute("SELECT n, text FROM word")}
+        self._text_by_id = {n: text for text, n in self._id_by_text.items()}
 
-    def _access_text(self, access: Access) -> str:
-        grants = sorted((_RIGHTS[right], self._number(guid)) for right, guid in access.grants)
-        return ",".join([str(self._number(access.owner)), *(f"{letter}{n}" for letter, n in grants)])
+    def _encode_access(self, access: AccessRights) -> str:
+        grants = sorted((_RIGHT_LETTERS[right], self._intern(guid)) for right, guid in access.grants)
+        return ",".join([str(self._intern(access.owner)), *(f"{letter}{n}" for letter, n in grants)])
 
-    def _access(self, text: str) -> Access:
+    def _decode_access(self, text: str) -> AccessRights:
         owner, *grants = text.split(",")
-        return Access(self._words[int(owner)], frozenset((_RIGHT_OF[one[0]], self._words[int(one[1:])]) for one in grants))
+        return AccessRights(
+            self._text_by_id[int(owner)], frozenset((_RIGHT_BY_LETTER[one[0]], self._text_by_id[int(one[1:])]) for one in grants)
+        )
 
 
-def _opened(path: Path | None) -> sqlite3.Connection:
+def _open_database(path: Path | None) -> sqlite3.Connection:
     try:
         db = sqlite3.connect(":memory:" if path is None else str(path), isolation_level=None, check_same_thread=False)
         db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" + _SCHEMA)
     except sqlite3.Error as exc:
-        raise ShelfError(f"data: {path} cannot be used ({exc})") from exc
+        raise ResourceStoreError(f"data: {path} cannot be used ({exc})") from exc
     return db

@@ -10,7 +10,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lab_sandbox.names import OPERATIONS, canonical_type
 
-PLAIN = frozenset({"nomenclature", "eta", "questionnaire", "preanalytics", "connect", "notifications", "sandbox", "healthz"})
+NON_FHIR_SEGMENTS = frozenset(
+    {"nomenclature", "eta", "questionnaire", "preanalytics", "connect", "notifications", "sandbox", "healthz"}
+)
 
 
 def canonical_path(path: str, prefixes: Iterable[str]) -> str:
@@ -19,7 +21,7 @@ def canonical_path(path: str, prefixes: Iterable[str]) -> str:
     if not segments:
         return "/"
     first = segments[0].lower()
-    if first in PLAIN:
+    if first in NON_FHIR_SEGMENTS:
         return "/" + "/".join([first, *segments[1:]])
     rest = segments[1:] if first == "fhir" else segments
     if rest and (first == "fhir" or canonical_type(rest[0]) or rest[0].startswith("$")):
@@ -38,7 +40,7 @@ def _without_prefix(path: str, prefixes: Iterable[str]) -> str:
     return path
 
 
-class SpellingMiddleware:
+class PathAliasMiddleware:
     """Rewrites the path before routing; what the client wrote stays in `scope["raw_path"]`."""
 
     def __init__(self, app: ASGIApp, addresses: Iterable[str]) -> None:

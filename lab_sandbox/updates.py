@@ -7,73 +7,73 @@ from lab_sandbox.arrays import check_arrays
 from lab_sandbox.config import Counterparty, SandboxConfig
 from lab_sandbox.documents import check_binary
 from lab_sandbox.names import CREATED_BY_POST
-from lab_sandbox.outcome import Problems, Refusal
+from lab_sandbox.outcome import HttpError, Problems
 from lab_sandbox.patient_rules import check_patient
-from lab_sandbox.references import Ref, each_reference, is_local, parse
-from lab_sandbox.rights import read_grants
-from lab_sandbox.search import read_condition
+from lab_sandbox.references import Ref, is_local_reference, iter_references, parse_reference
+from lab_sandbox.rights import parse_grants
+from lab_sandbox.search import parse_if_none_exist
 from lab_sandbox.service import Service
-from lab_sandbox.shelf import Kept
-from lab_sandbox.targets import check_report_patient, check_targets
+from lab_sandbox.shelf import StoredResource
+from lab_sandbox.targets import check_reference_targets, check_report_patient
 from lab_sandbox.task_rules import check_task
 from lab_sandbox.upload_rules import check_observation, check_report
 from lab_sandbox.wire import Json, decode_stored
 
-_VERSION = re.compile(r'\s*(?:W/)?"([0-9]{1,15})"\s*')
+_IF_MATCH_PATTERN = re.compile(r'\s*(?:W/)?"([0-9]{1,15})"\s*')
 
-_ID = re.compile(r"[A-Za-z0-9.-]{1,64}")
+_ID_PATTERN = re.compile(r"[A-Za-z0-9.-]{1,64}")
 
 
-def existing_for(service: Service, kind: str, header: str | None, caller: Counterparty) -> Kept | None:
+def find_existing(service: Service, kind: str, header: str | None, caller: Counterparty) -> StoredResource | None:
     """If-None-Exist: nothing matches -> None, one -> that one, more -> 412 ("Errors")."""
     if header is None:
         return None
-    criteria = read_condition(kind, header, service.config)
-    found = service.shelf.find(kind, criteria, lambda access: access.may("read", caller.guid), limit=2)
+    criteria = parse_if_none_exist(kind, header, service.config)
+    found = service.store.find(kind, criteria, lambda access: access.allows("read", caller.guid), limit=2)
     if len(found) > 1:
-        raise Refusal.of(412, "multiple-matches", f"If-None-Exist: more than one {kind} matches the criteria")
+        raise HttpError.of(412, "multiple-matches", f"If-None-Exist: more than one {kind} matches the criteria")
     return found[0] if found else None
 
 
-def create(service: Service, kind: str, body: Json, caller: Counterparty, id_: str | None = None) -> Kept:
+def create(service: Service, kind: str, body: Json, caller: Counterparty, id_: str | None = None) -> StoredResource:
     """A checked new resource, owned by the caller; a `Refusal` lists what is wrong with it."""
     if kind not in CREATED_BY_POST:
-        raise Refusal.of(
+        raise HttpError.of(
             405, "not-supported", f"{kind}: not created by itself; an order comes as one bundle", {"Allow": "GET, PUT"}
         )
-    if id_ is not None and not _ID.fullmatch(id_):
-        raise Refusal.of(400, "invalid", f"{kind}.id: up to 64 letters, digits, dots and hyphens are expected, came: {id_}")
+    if id_ is not None and not _ID_PATTERN.fullmatch(id_):
+        raise HttpError.of(400, "invalid", f"{kind}.id: up to 64 letters, digits, dots and hyphens are expected, came: {id_}")
     if id_ is None and "id" in body:
-        raise Refusal.of(400, "not-supported", f"{kind}.id: create with a client-chosen id through POST is not supported")
+        raise HttpError.of(400, "not-supported", f"{kind}.id: create with a client-chosen id through POST is not supported")
     problems = Problems(frozenset(service.config.rules.off))
     _check_body(kind, body, service, problems)
-    _check_references(kind, each_reference(body), service, caller, problems)
-    grants = _grants(kind, body, service.config, problems)
-    problems.refuse_if_any()
+    _check_references(kind, iter_references(body), service, caller, problems)
+    grants = _parse_grants(kind, body, service.config, problems)
+    problems.raise_if_any()
     return service.resources.create(kind, body, caller, grants, id_)
 
 
-def update(service: Service, ref: Ref, body: Json, caller: Counterparty, if_match: str | None) -> Kept:
+def update(service: Service, ref: Ref, body: Json, caller: Counterparty, if_match: str | None) -> StoredResource:
     """The whole resource replaced, when the version in If-Match is still the newest."""
     old = service.resources.get(ref, caller)
     if ref.type == "Contract":
-        raise Refusal.of(405, "not-supported", "Contract: contracts are kept by the service", {"Allow": "GET"})
-    if not old.access.may("updatebody", caller.guid):
-        raise Refusal.of(403, "forbidden", f"{ref.type}/{ref.id}: meta.security does not give you the right updatebody")
-    wanted = _version(if_match)
+        raise HttpError.of(405, "not-supported", "Contract: contracts are kept by the service", {"Allow": "GET"})
+    if not old.access.allows("updatebody", caller.guid):
+        raise HttpError.of(403, "forbidden", f"{ref.type}/{ref.id}: meta.security does not give you the right updatebody")
+    wanted = _parse_if_match(if_match)
     if wanted != old.version:
         text = f"If-Match: version {wanted} is out of date, the newest is {old.version} (rule stale-version)"
-        raise Refusal.of(service.config.rules.stale_code, "conflict", text, {"ETag": old.etag()})
+        raise HttpError.of(service.config.rules.stale_code, "conflict", text, {"ETag": old.etag()})
     if "id" in body and body["id"] != ref.id:
-        raise Refusal.of(400, "invalid", f"{ref.type}.id: {body['id']!r} is not the id in the address, {ref.id}")
+        raise HttpError.of(400, "invalid", f"{ref.type}.id: {body['id']!r} is not the id in the address, {ref.id}")
     problems = Problems(frozenset(service.config.rules.off))
     _check_body(ref.type, body, service, problems)
-    known = {text for _, text in each_reference(decode_stored(old.body))}
-    fresh = [(path, text) for path, text in each_reference(body) if text not in known]
+    known = {text for _, text in iter_references(decode_stored(old.body))}
+    fresh = [(path, text) for path, text in iter_references(body) if text not in known]
     _check_references(ref.type, fresh, service, caller, problems)
     owns = old.access.owner == caller.guid
-    grants = _grants(ref.type, body, service.config, problems) if owns else set()
-    problems.refuse_if_any()
+    grants = _parse_grants(ref.type, body, service.config, problems) if owns else set()
+    problems.raise_if_any()
     return service.resources.replace(old, body, grants)
 
 
@@ -81,7 +81,7 @@ def _check_body(kind: str, body: Json, service: Service, problems: Problems) -> 
     """The rules of one resource that comes by itself."""
     own = service.config.own_addresses
     check_arrays(kind, body, kind, problems)
-    check_targets(kind, body, kind, lambda text: ref.type if (ref := parse(text, own)) else None, problems)
+    check_reference_targets(kind, body, kind, lambda text: ref.type if (ref := parse_reference(text, own)) else None, problems)
     if kind == "Patient":
         check_patient(body, problems)
     elif kind == "Observation":
@@ -101,26 +101,26 @@ def _check_references(
     for path, text in found:
         if text.startswith("#"):
             continue
-        if is_local(text):
+        if is_local_reference(text):
             problems.add(f"{kind}.{path}", "local-reference", f"{text} is local to a bundle, and this is none")
             continue
-        ref = parse(text, service.config.own_addresses)
-        kept = service.resources.peek(ref) if ref else None
+        ref = parse_reference(text, service.config.own_addresses)
+        kept = service.resources.find(ref) if ref else None
         if kept is None:
             problems.add(f"{kind}.{path}", "reference-known", f"{text} leads to no resource of this service", "not-found")
-        elif not kept.access.may("read", caller.guid):
+        elif not kept.access.allows("read", caller.guid):
             problems.add(f"{kind}.{path}", "reference-right", f"no right to read {text}", "forbidden")
 
 
-def _grants(kind: str, body: Json, config: SandboxConfig, problems: Problems) -> set[tuple[str, str]]:
+def _parse_grants(kind: str, body: Json, config: SandboxConfig, problems: Problems) -> set[tuple[str, str]]:
     known = {party.guid: party for party in config.counterparties}
-    return read_grants(body.get("meta"), config.base_url, known, problems, f"{kind}.meta")
+    return parse_grants(body.get("meta"), config.base_url, known, problems, f"{kind}.meta")
 
 
-def _version(header: str | None) -> int:
+def _parse_if_match(header: str | None) -> int:
     if header is None:
-        raise Refusal.of(428, "required", 'If-Match: required on PUT, W/"<version>" from the ETag header')
-    found = _VERSION.fullmatch(header)
+        raise HttpError.of(428, "required", 'If-Match: required on PUT, W/"<version>" from the ETag header')
+    found = _IF_MATCH_PATTERN.fullmatch(header)
     if found is None:
-        raise Refusal.of(400, "invalid", f'If-Match: W/"<version>" is expected, came: {header}')
+        raise HttpError.of(400, "invalid", f'If-Match: W/"<version>" is expected, came: {header}')
     return int(found[1])

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from lab_sandbox.index import listed
+from lab_sandbox.index import as_list
 from lab_sandbox.outcome import Problems
-from lab_sandbox.shapes import code_in, is_date_time, is_text, reference_of
+from lab_sandbox.shapes import find_code, is_date_time, is_text, reference_text
 from lab_sandbox.value_rules import check_ranges, check_value
 from lab_sandbox.wire import Json
 
@@ -17,16 +17,16 @@ def check_report(report: Json, nomenclature: str, problems: Problems) -> None:
     """Cardinality 1: status, code (nomenclature), subject, effectiveDateTime, issued; several basedOn and result."""
     if report.get("status") not in REPORT_STATUSES:
         problems.add("DiagnosticReport.status", "report-status", f"one of {', '.join(REPORT_STATUSES)}", "value")
-    if code_in(report.get("code"), nomenclature) is None:
+    if find_code(report.get("code"), nomenclature) is None:
         problems.add("DiagnosticReport.code", "report-code", f"a code in {nomenclature} is required", "required")
-    if reference_of(report.get("subject")) is None and not _has_identifier(report.get("subject")):
+    if reference_text(report.get("subject")) is None and not _has_identifier(report.get("subject")):
         problems.add("DiagnosticReport.subject", "report-required", "a reference to the patient is required", "required")
     for name in ("effectiveDateTime", "issued"):
         if not is_date_time(report.get(name)):
             problems.add(f"DiagnosticReport.{name}", "report-required", "a date-time is required", "required")
     for name in ("basedOn", "result"):
-        _check_references(report, "DiagnosticReport", name, problems)
-    for position, form in enumerate(listed(report.get("presentedForm"))):
+        _check_report_references(report, "DiagnosticReport", name, problems)
+    for position, form in enumerate(as_list(report.get("presentedForm"))):
         if not isinstance(form, dict) or not is_text(form.get("url")):
             problems.add(
                 f"DiagnosticReport.presentedForm[{position}].url", "report-document", "a relative or absolute url is expected"
@@ -37,7 +37,7 @@ def check_observation(observation: Json, problems: Problems) -> None:
     """Cardinality 1: status, code (LOINC), exactly one of the value[x] forms."""
     if observation.get("status") not in OBSERVATION_STATUSES:
         problems.add("Observation.status", "observation-status", f"one of {', '.join(OBSERVATION_STATUSES)}", "value")
-    if code_in(observation.get("code"), LOINC) is None:
+    if find_code(observation.get("code"), LOINC) is None:
         problems.add("Observation.code", "observation-loinc", f"a code in {LOINC} is required", "required")
     check_value(observation, problems)
     if "issued" in observation and not is_date_time(observation["issued"]):
@@ -45,13 +45,13 @@ def check_observation(observation: Json, problems: Problems) -> None:
     check_ranges(observation, problems)
 
 
-def _check_references(report: Json, kind: str, name: str, problems: Problems) -> None:
+def _check_report_references(report: Json, kind: str, name: str, problems: Problems) -> None:
     value = report.get(name)
     if value is not None and not isinstance(value, list):
         problems.add(f"{kind}.{name}", "report-references", "an array of references is expected")
         return
     for position, one in enumerate(value or []):
-        if reference_of(one) is None:
+        if reference_text(one) is None:
             problems.add(f"{kind}.{name}[{position}]", "report-references", "a reference is expected")
 
 

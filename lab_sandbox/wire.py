@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from lab_sandbox.outcome import Refusal
+from lab_sandbox.outcome import HttpError
 
 Json = dict[str, Any]
 
@@ -21,11 +21,11 @@ def decode(data: bytes) -> Any:
     try:
         value = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-        raise Refusal.of(400, "structure", f"body: not JSON ({exc})") from exc
+        raise HttpError.of(400, "structure", f"body: not JSON ({exc})") from exc
     except ArithmeticError as exc:
-        raise Refusal.of(400, "structure", "body: a number with an exponent beyond all bounds") from exc
+        raise HttpError.of(400, "structure", "body: a number with an exponent beyond all bounds") from exc
     except RecursionError as exc:
-        raise Refusal.of(400, "structure", f"body: nested deeper than {MAX_DEPTH} levels") from exc
+        raise HttpError.of(400, "structure", f"body: nested deeper than {MAX_DEPTH} levels") from exc
     _check_depth(value)
     return value
 
@@ -45,9 +45,9 @@ def decode_object(data: bytes, expected_type: str | None = None) -> Json:
     """A JSON object, and of the given resourceType when one is named; anything else is a `Refusal` (400)."""
     value = decode(data)
     if not isinstance(value, dict):
-        raise Refusal.of(400, "structure", "body: a JSON object is expected")
+        raise HttpError.of(400, "structure", "body: a JSON object is expected")
     if expected_type is not None and value.get("resourceType") != expected_type:
-        raise Refusal.of(400, "structure", f"resourceType: {expected_type} is expected, {value.get('resourceType')!r} came")
+        raise HttpError.of(400, "structure", f"resourceType: {expected_type} is expected, {value.get('resourceType')!r} came")
     return value
 
 
@@ -58,7 +58,7 @@ def _check_depth(value: Any) -> None:
         level = [child for node in level for child in _children(node)]
         if not level:
             return
-    raise Refusal.of(400, "structure", f"body: nested deeper than {MAX_DEPTH} levels")
+    raise HttpError.of(400, "structure", f"body: nested deeper than {MAX_DEPTH} levels")
 
 
 def _children(node: Any) -> Iterator[Any]:

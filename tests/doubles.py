@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 
-async def service_answers() -> bool:
+async def service_reachable() -> bool:
     """The service answers a harmless question."""
     return True
 
 
-async def service_is_silent() -> bool:
+async def service_unreachable() -> bool:
     """The service answers nothing at all."""
     return False

@@ -12,29 +12,33 @@ from lab_agent.catalogue.items import Catalogue
 from lab_agent.errors import Problem
 
 
-def disagreements(
-    catalogue: Catalogue, exchange: Mapping[str, object], named: Mapping[str, tuple[str, ...] | None]
+def find_contract_mismatches(
+    catalogue: Catalogue, configured_contracts: Mapping[str, object], referenced_contracts: Mapping[str, tuple[str, ...] | None]
 ) -> list[Problem]:
     """Give what does not agree. `exchange` has its contracts; `named` those that other settings name, by place."""
-    return [*_missing(catalogue, exchange), *_extra(catalogue, exchange), *_unknown(catalogue, named)]
+    return [
+        *_missing_in_catalogue(catalogue, configured_contracts),
+        *_missing_in_settings(catalogue, configured_contracts),
+        *_unknown_references(catalogue, referenced_contracts),
+    ]
 
 
-def _missing(catalogue: Catalogue, exchange: Mapping[str, object]) -> Iterator[Problem]:
-    for code in exchange:
+def _missing_in_catalogue(catalogue: Catalogue, configured_contracts: Mapping[str, object]) -> Iterator[Problem]:
+    for code in configured_contracts:
         if code not in catalogue.contracts:
             mend = did_you_mean(code, catalogue.contracts) or "add it to the sheet contracts, or remove the table"
             yield Problem(f"[exchange.contracts.{code}]", "is not in the catalogue", mend)
 
 
-def _extra(catalogue: Catalogue, exchange: Mapping[str, object]) -> Iterator[Problem]:
+def _missing_in_settings(catalogue: Catalogue, configured_contracts: Mapping[str, object]) -> Iterator[Problem]:
     for code in catalogue.contracts:
-        if code not in exchange:
+        if code not in configured_contracts:
             mend = f"add the table [exchange.contracts.{code}]: until then its orders are held"
             yield Problem(f"contracts, {code}", "is not in the settings", mend)
 
 
-def _unknown(catalogue: Catalogue, named: Mapping[str, tuple[str, ...] | None]) -> Iterator[Problem]:
-    for where, codes in named.items():
+def _unknown_references(catalogue: Catalogue, referenced_contracts: Mapping[str, tuple[str, ...] | None]) -> Iterator[Problem]:
+    for where, codes in referenced_contracts.items():
         for code in codes or ():
             if code not in catalogue.contracts:
                 mend = did_you_mean(code, catalogue.contracts) or "correct the code"

@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from lab_agent.catalogue.basket_problems import BasketProblem, Findings
-from lab_agent.catalogue.choice import Wish, choose
-from lab_agent.catalogue.items import Contract, Item, Requirement, unknown_contract
+from lab_agent.catalogue.basket_problems import BasketProblem, BasketProblems
+from lab_agent.catalogue.choice import SpecimenRequest, choose_requirements
+from lab_agent.catalogue.items import Contract, Item, Requirement, unknown_contract_error
 
-_ITEMS = "analyticsrequests"
+_ITEMS_FIELD = "analyticsrequests"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class BasketLine:
     """One basket item: the test, and the chosen biomaterial (empty where there is no choice)."""
 
     position: int
     item: Item
-    chosen: tuple[Requirement, ...]
+    chosen_requirements: tuple[Requirement, ...]
     guid: str | None = None
 
     @property
@@ -38,129 +38,131 @@ class Basket:
     """A whole basket that can be answered."""
 
     contract: Contract
-    lines: tuple[Line, ...]
-    transport: bool = False
+    lines: tuple[BasketLine, ...]
+    include_transport_containers: bool = False
 
 
-def read(body: Any, contracts: Mapping[str, Contract], max_items: int) -> Basket:
+def read_basket(body: Any, contracts: Mapping[str, Contract], max_items: int) -> Basket:
     """Read a request body (decoded JSON).
 
     `contracts` are those that the caller may see. Raises `UnknownContractError`, or `BasketError` with every problem.
     """
-    findings = Findings()
+    findings = BasketProblems()
     if not isinstance(body, Mapping):
-        raise findings.alone("body", "is not a JSON object", "send {contract, analyticsrequests}", "structure")
-    code = findings.text(body, "contract", "contract")
-    if code is None and not findings.problems:
+        raise findings.single_error("body", "is not a JSON object", "send {contract, analyticsrequests}", "structure")
+    code = findings.read_text(body, "contract", "contract")
+    if code is None and not findings.collected:
         findings.add("contract", "is missing", "name the contract code", "required")
-    items = body.get(_ITEMS)
+    items = body.get(_ITEMS_FIELD)
     if not isinstance(items, list):
-        findings.add(_ITEMS, "is missing or not an array", "send the whole basket as an array of items", "required")
+        findings.add(_ITEMS_FIELD, "is missing or not an array", "send the whole basket as an array of items", "required")
     if code is not None and code not in contracts:
-        raise unknown_contract(code)
-    if not isinstance(items, list) or not _countable(items, max_items, findings) or code is None:
-        raise findings.error()
-    transport = findings.flag(body, "includetransportcontainer")
-    lines = _lines(items, contracts[code], findings)
-    findings.close()
+        raise unknown_contract_error(code)
+    if not isinstance(items, list) or not _has_valid_size(items, max_items, findings) or code is None:
+        raise findings.to_error()
+    transport = findings.read_flag(body, "includetransportcontainer")
+    lines = _read_lines(items, contracts[code], findings)
+    findings.raise_if_any()
     return Basket(contracts[code], lines, transport)
 
 
-def _countable(items: list[Any], max_items: int, findings: Findings) -> bool:
+def _has_valid_size(items: list[Any], max_items: int, problems: BasketProblems) -> bool:
     if not items:
-        findings.add(_ITEMS, "is empty", "send at least one item", "required")
+        problems.add(_ITEMS_FIELD, "is empty", "send at least one item", "required")
     elif len(items) > max_items:
         what = f"holds {len(items)} items, more than the {max_items} allowed"
-        findings.add(_ITEMS, what, "split the basket", "too-costly")
+        problems.add(_ITEMS_FIELD, what, "split the basket", "too-costly")
     else:
         return True
     return False
 
 
-def _lines(items: list[Any], contract: Contract, findings: Findings) -> tuple[Line, ...]:
-    nearby = _Nearby(contract)
+def _read_lines(items: list[Any], contract: Contract, problems: BasketProblems) -> tuple[BasketLine, ...]:
+    nearby = _ItemSuggester(contract)
     guids: dict[int, str | None] = {}
-    lines: list[Line] = []
+    lines: list[BasketLine] = []
     for position, raw in enumerate(items):
-        where = f"{_ITEMS}[{position}]"
+        where = f"{_ITEMS_FIELD}[{position}]"
         if not isinstance(raw, Mapping):
-            findings.add(where, "is not an object", "send {id, specimen_code, guid, …}", "structure")
+            problems.add(where, "is not an object", "send {id, specimen_code, guid, …}", "structure")
             continue
-        guids[position] = findings.text(raw, "guid", f"{where}.guid")
-        if line := _line(position, raw, guids[position], nearby, findings):
+        guids[position] = problems.read_text(raw, "guid", f"{where}.guid")
+        if line := _read_line(position, raw, guids[position], nearby, problems):
             lines.append(line)
-    _refuse_doubled_guids(guids, findings)
-    _refuse_repeats(lines, findings)
+    _reject_duplicate_guids(guids, problems)
+    _reject_repeated_items(lines, problems)
     return tuple(lines)
 
 
-def _line(position: int, raw: Mapping[str, Any], guid: str | None, nearby: _Nearby, findings: Findings) -> Line | None:
-    where = f"{_ITEMS}[{position}]"
-    item_id = findings.text(raw, "id", f"{where}.id")
-    wish = _wish(raw, where, findings)
+def _read_line(
+    position: int, raw: Mapping[str, Any], guid: str | None, suggester: _ItemSuggester, problems: BasketProblems
+) -> BasketLine | None:
+    where = f"{_ITEMS_FIELD}[{position}]"
+    item_id = problems.read_text(raw, "id", f"{where}.id")
+    wish = _read_specimen_request(raw, where, problems)
     if item_id is None:
-        findings.add(f"{where}.id", "is missing", "name an id of the nomenclature", "required")
+        problems.add(f"{where}.id", "is missing", "name an id of the nomenclature", "required")
         return None
-    item = nearby.contract.items.get(item_id)
+    item = suggester.contract.items.get(item_id)
     if item is None:
-        mend = nearby.find(item_id) or "fetch the nomenclature again, or remove the item"
-        findings.add(f"{where}.id", f"item {item_id[:50]!r} is not in the nomenclature of this contract", mend, "not-found")
+        mend = suggester.suggest(item_id) or "fetch the nomenclature again, or remove the item"
+        problems.add(f"{where}.id", f"item {item_id[:50]!r} is not in the nomenclature of this contract", mend, "not-found")
         return None
-    chosen = choose(item, wish, where, findings)
-    return None if chosen is None else Line(position, item, chosen, guid)
+    chosen = choose_requirements(item, wish, where, problems)
+    return None if chosen is None else BasketLine(position, item, chosen, guid)
 
 
-class _Nearby:
+class _ItemSuggester:
     """Which item a code may have meant. The items are looked through once for a basket, and only where a code is not known."""
 
     def __init__(self, contract: Contract) -> None:
         self.contract = contract
 
-    def find(self, item_id: str) -> str:
+    def suggest(self, item_id: str) -> str:
         """A code that went through a spreadsheet as a number has lost its leading zeros; nothing dearer is tried on a request."""
-        found = self._by_bare.get(_bare(item_id))
+        found = self._ids_by_normalized.get(_normalize_id(item_id))
         return f"did you mean {found!r}?" if found else ""
 
     @cached_property
-    def _by_bare(self) -> dict[str, str]:
-        return {_bare(each): each for each in reversed(tuple(self.contract.items))}  # of several the first is meant
+    def _ids_by_normalized(self) -> dict[str, str]:
+        return {_normalize_id(each): each for each in reversed(tuple(self.contract.items))}  # of several the first is meant
 
 
-def _bare(item_id: str) -> str:
+def _normalize_id(item_id: str) -> str:
     return item_id.lstrip("0").lower()
 
 
-def _wish(raw: Mapping[str, Any], where: str, findings: Findings) -> Wish:
-    site = findings.text(raw, "bodysite_code", f"{where}.bodysite_code")
-    variant = findings.text(raw, "bodycite_code", f"{where}.bodycite_code")
+def _read_specimen_request(raw: Mapping[str, Any], where: str, problems: BasketProblems) -> SpecimenRequest:
+    site = problems.read_text(raw, "bodysite_code", f"{where}.bodysite_code")
+    variant = problems.read_text(raw, "bodycite_code", f"{where}.bodycite_code")
     if site is not None and variant is not None and site != variant:
         what = f"says {variant[:50]!r}, while bodysite_code says {site[:50]!r}"
-        findings.add(f"{where}.bodycite_code", what, "send bodysite_code only", "value")
-    container = findings.text(raw, "container_type", f"{where}.container_type")
-    return Wish(findings.codes(raw, "specimen_code", f"{where}.specimen_code"), site or variant, container)
+        problems.add(f"{where}.bodycite_code", what, "send bodysite_code only", "value")
+    container = problems.read_text(raw, "container_type", f"{where}.container_type")
+    return SpecimenRequest(problems.read_codes(raw, "specimen_code", f"{where}.specimen_code"), site or variant, container)
 
 
-def _refuse_doubled_guids(guids: Mapping[int, str | None], findings: Findings) -> None:
+def _reject_duplicate_guids(guids: Mapping[int, str | None], problems: BasketProblems) -> None:
     """Also of a line that has another mistake: both are mended at once."""
     first: dict[str, int] = {}
     for position, guid in guids.items():
         if guid is not None and (before := first.setdefault(guid.lower(), position)) != position:
-            what = f"is also the guid of {_ITEMS}[{before}]"
-            findings.add(f"{_ITEMS}[{position}].guid", what, "give each basket item a guid of its own", "duplicate")
+            what = f"is also the guid of {_ITEMS_FIELD}[{before}]"
+            problems.add(f"{_ITEMS_FIELD}[{position}].guid", what, "give each basket item a guid of its own", "duplicate")
 
 
-def _refuse_repeats(lines: list[Line], findings: Findings) -> None:
+def _reject_repeated_items(lines: list[BasketLine], problems: BasketProblems) -> None:
     """A repeat is the same id, biomaterial type, body site and container; another type is not one (order rule 2)."""
     first: dict[tuple[str, object], int] = {}
     for line in lines:
         if line.item.allow_multiple_items:
             continue
-        for choice in line.chosen or (None,):
+        for choice in line.chosen_requirements or (None,):
             same = (line.item.id, choice and (choice.specimen_code, choice.option.bodysite_code, choice.option.container_type))
             if (before := first.setdefault(same, line.position)) != line.position:
-                what = f"repeats {_ITEMS}[{before}], and item {line.item.id!r} may be ordered only once"
-                findings.add(f"{_ITEMS}[{line.position}]", what, "remove one of the two", "duplicate")
+                what = f"repeats {_ITEMS_FIELD}[{before}], and item {line.item.id!r} may be ordered only once"
+                problems.add(f"{_ITEMS_FIELD}[{line.position}]", what, "remove one of the two", "duplicate")
                 break
 
 
-__all__ = ["Basket", "BasketProblem", "Line", "Wish", "choose", "read"]
+__all__ = ["Basket", "BasketProblem", "BasketLine", "SpecimenRequest", "choose_requirements", "read_basket"]

@@ -10,8 +10,8 @@ from typing import Any
 
 from lab_agent.errors import BasketError, Problem
 
-_LONGEST = 200
-_WHOLE = re.compile(r"([0-9]+)\.0+")
+_MAX_LENGTH = 200
+_WHOLE_NUMBER = re.compile(r"([0-9]+)\.0+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,40 +22,40 @@ class BasketProblem(Problem):
 
 
 @dataclass(slots=True)
-class Findings:
+class BasketProblems:
     """The problems found so far."""
 
-    problems: list[BasketProblem] = field(default_factory=list)
+    collected: list[BasketProblem] = field(default_factory=list)
 
-    def add(self, where: str, what: str, mend: str, code: str) -> None:
+    def add(self, where: str, what: str, hint: str, code: str) -> None:
         """Note one problem."""
-        self.problems.append(BasketProblem(where, what, mend, code))
+        self.collected.append(BasketProblem(where, what, hint, code))
 
-    def alone(self, where: str, what: str, mend: str, code: str) -> BasketError:
+    def single_error(self, where: str, what: str, hint: str, code: str) -> BasketError:
         """Make an error of one problem that hides all others."""
-        return BasketError((BasketProblem(where, what, mend, code),))
+        return BasketError((BasketProblem(where, what, hint, code),))
 
-    def error(self) -> BasketError:
+    def to_error(self) -> BasketError:
         """Make the error that lists every problem."""
-        return BasketError(tuple(self.problems))
+        return BasketError(tuple(self.collected))
 
-    def close(self) -> None:
+    def raise_if_any(self) -> None:
         """Raise `BasketError` if anything was found."""
-        if self.problems:
-            raise self.error()
+        if self.collected:
+            raise self.to_error()
 
-    def text(self, raw: Mapping[str, Any], name: str, where: str) -> str | None:
+    def read_text(self, raw: Mapping[str, Any], name: str, where: str) -> str | None:
         """A code as text; None if it is missing, null or empty."""
-        return self._text(raw.get(name), where)
+        return self._to_text(raw.get(name), where)
 
-    def codes(self, raw: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]:
+    def read_codes(self, raw: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]:
         """One whole number, or an array of them (for items that take several biomaterial types); 13.0 is 13."""
         value = raw.get(name)
         many = value if isinstance(value, list) else [value]
-        texts = [_whole(text) for each in many if (text := self._text(each, where)) is not None]
+        texts = [_strip_decimals(text) for each in many if (text := self._to_text(each, where)) is not None]
         return tuple(dict.fromkeys(texts))
 
-    def flag(self, raw: Mapping[str, Any], name: str) -> bool:
+    def read_flag(self, raw: Mapping[str, Any], name: str) -> bool:
         """A boolean; missing and null are false."""
         value = raw.get(name)
         if value is None or isinstance(value, bool):
@@ -63,20 +63,20 @@ class Findings:
         self.add(name, "is not a boolean", "send true or false", "value")
         return False
 
-    def _text(self, value: Any, where: str) -> str | None:
+    def _to_text(self, value: Any, where: str) -> str | None:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, str | int | Decimal):
             self.add(where, "is neither a string nor a number", "send the code as a string", "value")
             return None
         text = str(value).strip()
-        if len(text) > _LONGEST:
-            self.add(where, f"is longer than {_LONGEST} characters", "send the code of the nomenclature", "too-long")
+        if len(text) > _MAX_LENGTH:
+            self.add(where, f"is longer than {_MAX_LENGTH} characters", "send the code of the nomenclature", "too-long")
             return None
         return text or None
 
 
-def _whole(text: str) -> str:
+def _strip_decimals(text: str) -> str:
     """A whole number without the decimals that a client's number type has added."""
-    found = _WHOLE.fullmatch(text)
+    found = _WHOLE_NUMBER.fullmatch(text)
     return found[1] if found else text

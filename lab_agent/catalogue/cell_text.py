@@ -10,46 +10,48 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lab_agent.catalogue.cells import Problems
-from lab_agent.catalogue.sheets import Row
+from lab_agent.catalogue.cells import SpreadsheetProblems
+from lab_agent.catalogue.sheets import SheetRow
 
-MOST_CHARACTERS = 32_767
-_UNFIT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+MAX_CELL_CHARACTERS = 32_767
+_INVALID_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 @dataclass(frozen=True, slots=True)
-class Odd:
+class CellError:
     """A cell that cannot be read: what is wrong, and the mend."""
 
     what: str
-    mend: str
+    hint: str
 
 
-def tidy(text: str) -> str:
+def normalize_text(text: str) -> str:
     """The text without blanks around it, its line ends folded to newlines."""
     return (text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text).strip()
 
 
-def unfit(text: str) -> Odd | None:
+def find_cell_error(text: str) -> CellError | None:
     """Why a cell may not hold this text; None if it may."""
-    if text.isascii() and text.isprintable() and len(text) <= MOST_CHARACTERS:
+    if text.isascii() and text.isprintable() and len(text) <= MAX_CELL_CHARACTERS:
         return None  # nearly every cell
-    if found := _UNFIT.search(text):
-        return Odd(f"holds the control character U+{ord(found[0]):04X}", "remove it: write the cell again by hand")
-    if len(text) * 2 > MOST_CHARACTERS and len(text.encode("utf-16-le")) // 2 > MOST_CHARACTERS:  # as spreadsheet programs count
-        return Odd(f"holds more than {MOST_CHARACTERS} characters", "shorten it")
+    if found := _INVALID_CHARACTERS.search(text):
+        return CellError(f"holds the control character U+{ord(found[0]):04X}", "remove it: write the cell again by hand")
+    if (
+        len(text) * 2 > MAX_CELL_CHARACTERS and len(text.encode("utf-16-le")) // 2 > MAX_CELL_CHARACTERS
+    ):  # as spreadsheet programs count
+        return CellError(f"holds more than {MAX_CELL_CHARACTERS} characters", "shorten it")
     return None
 
 
-def row_of(source: str, number: int, seen: Mapping[str, str | Odd], problems: Problems) -> Row:
+def build_row(source: str, number: int, raw_cells: Mapping[str, str | CellError], problems: SpreadsheetProblems) -> SheetRow:
     """The row of these cells. What cannot be read is noted, and marked, so that later checks are silent about it."""
     cells: dict[str, str] = {}
     unread: set[str] = set()
-    for name, text in seen.items():
-        why = text if isinstance(text, Odd) else unfit(text)
+    for name, text in raw_cells.items():
+        why = text if isinstance(text, CellError) else find_cell_error(text)
         if why is None:
             cells[name] = str(text)
         else:
-            problems.add(Row(source, number, {}), name, why.what, why.mend)
+            problems.add(SheetRow(source, number, {}), name, why.what, why.hint)
             unread.add(name)
-    return Row(source, number, cells, frozenset(unread))
+    return SheetRow(source, number, cells, frozenset(unread))

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from lab_agent.catalogue.basket_problems import Findings
+from lab_agent.catalogue.basket_problems import BasketProblems
 from lab_agent.catalogue.items import Item, Requirement, SpecimenOption
 
 _Options = tuple[Requirement, ...]
-_Part = Callable[[SpecimenOption], tuple[str | None, str]]
+_OptionAttribute = Callable[[SpecimenOption], tuple[str | None, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SpecimenRequest:
     """What the request says about the biomaterial; empty and None mean that it says nothing."""
 
     specimen_codes: tuple[str, ...] = ()
@@ -21,7 +21,9 @@ class Wish:
     container_type: str | None = None
 
 
-def choose(item: Item, wish: Wish, where: str, findings: Findings) -> tuple[Requirement, ...] | None:
+def choose_requirements(
+    item: Item, request: SpecimenRequest, where: str, problems: BasketProblems
+) -> tuple[Requirement, ...] | None:
     """Find the options that are meant; None, with the problem noted, if that cannot be said.
 
     An item with one option needs no choice. A body site or container is looked at only where the options name one. What is given
@@ -29,77 +31,79 @@ def choose(item: Item, wish: Wish, where: str, findings: Findings) -> tuple[Requ
     left out is asked for only where it still makes a difference.
     """
     if not item.options:
-        return _no_choice(item, wish, where, findings)
-    if len(wish.specimen_codes) > 1 and not item.multiple_specimen:
-        what = f"names {len(wish.specimen_codes)} types, and item {item.id!r} takes exactly one"
-        findings.add(f"{where}.specimen_code", what, "send one basket item for each type", "value")
+        return _check_no_choice(item, request, where, problems)
+    if len(request.specimen_codes) > 1 and not item.multiple_specimen:
+        what = f"names {len(request.specimen_codes)} types, and item {item.id!r} takes exactly one"
+        problems.add(f"{where}.specimen_code", what, "send one basket item for each type", "value")
         return None
-    codes = wish.specimen_codes or _types_meant(item.options, wish)
-    if not wish.specimen_codes and len(codes) > 1:
+    codes = request.specimen_codes or _possible_types(item.options, request)
+    if not request.specimen_codes and len(codes) > 1:
         what = f"is missing, and item {item.id!r} has a choice"
-        findings.add(f"{where}.specimen_code", what, f"choose {_types(item.options)}", "required")
+        problems.add(f"{where}.specimen_code", what, f"choose {_describe_types(item.options)}", "required")
         return None
-    chosen = [_one(item, code, wish, where, findings) for code in codes]
+    chosen = [_choose_of_type(item, code, request, where, problems) for code in codes]
     return tuple(each for each in chosen if each is not None) if all(chosen) else None
 
 
-def _no_choice(item: Item, wish: Wish, where: str, findings: Findings) -> tuple[Requirement, ...] | None:
-    foreign = [code for code in wish.specimen_codes if code not in item.required_types]
+def _check_no_choice(
+    item: Item, request: SpecimenRequest, where: str, problems: BasketProblems
+) -> tuple[Requirement, ...] | None:
+    foreign = [code for code in request.specimen_codes if code not in item.required_types]
     if not foreign:
         return ()
     what = f"type {foreign[0][:50]!r} is not offered: item {item.id!r} has no choice"
-    findings.add(f"{where}.specimen_code", what, "leave specimen_code out", "value")
+    problems.add(f"{where}.specimen_code", what, "leave specimen_code out", "value")
     return None
 
 
-def _one(item: Item, code: str, wish: Wish, where: str, findings: Findings) -> Requirement | None:
+def _choose_of_type(item: Item, code: str, request: SpecimenRequest, where: str, problems: BasketProblems) -> Requirement | None:
     fitting = tuple(each for each in item.options if each.specimen_code == code)
     if not fitting:
         mandatory = " (it is mandatory and is added by itself)" if code in item.required_types else ""
         what = f"type {code[:50]!r} is not offered for item {item.id!r}{mandatory}"
-        findings.add(f"{where}.specimen_code", what, f"choose {_types(item.options)}", "value")
+        problems.add(f"{where}.specimen_code", what, f"choose {_describe_types(item.options)}", "value")
         return None
-    for _, wanted, part in _wished(wish):
-        fitting = (_having(fitting, wanted, part) if wanted else ()) or fitting
-    for name, wanted, part in _wished(wish):
-        narrowed = _narrow(fitting, wanted, part)
+    for _, wanted, part in _requested_attributes(request):
+        fitting = (_with_attribute(fitting, wanted, part) if wanted else ()) or fitting
+    for name, wanted, part in _requested_attributes(request):
+        narrowed = _narrow_options(fitting, wanted, part)
         if narrowed is None:
             said = "is missing" if wanted is None else f"{wanted[:50]!r} is not offered"
             site = fitting[0].option.bodysite_code if part is _container else None
             kind = f"type {code} at body site {site}" if site else f"type {code}"
-            mend = f"choose {_names(fitting, part)}"
-            findings.add(f"{where}.{name}", f"{said} for {kind} of item {item.id!r}", mend, "value" if wanted else "required")
+            mend = f"choose {_describe_values(fitting, part)}"
+            problems.add(f"{where}.{name}", f"{said} for {kind} of item {item.id!r}", mend, "value" if wanted else "required")
             return None
         fitting = narrowed
     return fitting[0]
 
 
-def _types_meant(options: _Options, wish: Wish) -> tuple[str, ...]:
+def _possible_types(options: _Options, request: SpecimenRequest) -> tuple[str, ...]:
     """The types that body site and container leave; all of them where no option has what is given."""
     fitting = options
-    for _, wanted, part in _wished(wish):
+    for _, wanted, part in _requested_attributes(request):
         if wanted is not None and any(part(each.option)[0] for each in options):
-            fitting = _having(fitting, wanted, part)
+            fitting = _with_attribute(fitting, wanted, part)
     return tuple(sorted({each.specimen_code for each in fitting or options}))
 
 
-def _narrow(fitting: _Options, wanted: str | None, part: _Part) -> _Options | None:
+def _narrow_options(options: _Options, wanted: str | None, attribute: _OptionAttribute) -> _Options | None:
     """The options with the wanted code; None if none has it, or if nothing is wanted where there are several."""
-    offered = {part(each.option)[0] for each in fitting}
+    offered = {attribute(each.option)[0] for each in options}
     if offered == {None} or (wanted is None and len(offered) == 1):
-        return fitting
-    return _having(fitting, wanted, part) or None
+        return options
+    return _with_attribute(options, wanted, attribute) or None
 
 
-def _wished(wish: Wish) -> tuple[tuple[str, str | None, _Part], ...]:
-    return ("bodysite_code", wish.bodysite_code, _site), ("container_type", wish.container_type, _container)
+def _requested_attributes(request: SpecimenRequest) -> tuple[tuple[str, str | None, _OptionAttribute], ...]:
+    return ("bodysite_code", request.bodysite_code, _body_site), ("container_type", request.container_type, _container)
 
 
-def _having(options: _Options, wanted: str | None, part: _Part) -> _Options:
-    return tuple(each for each in options if part(each.option)[0] == wanted)
+def _with_attribute(options: _Options, wanted: str | None, attribute: _OptionAttribute) -> _Options:
+    return tuple(each for each in options if attribute(each.option)[0] == wanted)
 
 
-def _site(option: SpecimenOption) -> tuple[str | None, str]:
+def _body_site(option: SpecimenOption) -> tuple[str | None, str]:
     return option.bodysite_code, option.bodysite_name
 
 
@@ -107,14 +111,14 @@ def _container(option: SpecimenOption) -> tuple[str | None, str]:
     return option.container_type, option.container_name
 
 
-def _types(options: Iterable[Requirement]) -> str:
-    return _listed({each.specimen_code: each.option.specimen_name for each in options})
+def _describe_types(options: Iterable[Requirement]) -> str:
+    return _join_alternatives({each.specimen_code: each.option.specimen_name for each in options})
 
 
-def _names(options: Iterable[Requirement], part: _Part) -> str:
-    return _listed({code: name for each in options for code, name in [part(each.option)] if code is not None})
+def _describe_values(options: Iterable[Requirement], attribute: _OptionAttribute) -> str:
+    return _join_alternatives({code: name for each in options for code, name in [attribute(each.option)] if code is not None})
 
 
-def _listed(names: dict[str, str]) -> str:
+def _join_alternatives(names: dict[str, str]) -> str:
     shown = [f"{code} ({name})" if name else code for code, name in sorted(names.items())]
     return " or ".join(shown[:8]) + (" …" if len(shown) > 8 else "")

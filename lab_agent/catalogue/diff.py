@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from lab_agent.catalogue.sheets import SHEETS, Row, Sheet, Table
+from lab_agent.catalogue.sheets import SHEETS, Sheet, SheetRow, SheetTable
 
 _Key = tuple[str, ...]
 
@@ -28,50 +28,50 @@ class Change:
         return f"{self.sheet} {name}: {self.kind}".replace(" :", ":") + (f", {what}" if what else "")
 
 
-def changes(old: Mapping[str, Table], new: Mapping[str, Table]) -> tuple[Change, ...]:
+def diff_tables(old: Mapping[str, SheetTable], new: Mapping[str, SheetTable]) -> tuple[Change, ...]:
     """Give every change, sheet by sheet; none only where each sheet has the same rows in the same order."""
-    return tuple(change for sheet in SHEETS for change in _sheet(sheet, _rows(old, sheet), _rows(new, sheet)))
+    return tuple(change for sheet in SHEETS for change in _diff_sheet(sheet, _rows(old, sheet), _rows(new, sheet)))
 
 
-def _rows(tables: Mapping[str, Table], sheet: Sheet) -> tuple[Row, ...]:
+def _rows(tables: Mapping[str, SheetTable], sheet: Sheet) -> tuple[SheetRow, ...]:
     return tables[sheet.name].rows if sheet.name in tables else ()
 
 
-def _sheet(sheet: Sheet, old: tuple[Row, ...], new: tuple[Row, ...]) -> Iterator[Change]:
-    pairs = _paired(sheet, old, new)
+def _diff_sheet(sheet: Sheet, old: tuple[SheetRow, ...], new: tuple[SheetRow, ...]) -> Iterator[Change]:
+    pairs = _pair_rows(sheet, old, new)
     stayed = set(pairs.values())
     for place, row in enumerate(old):
         if place not in stayed:
-            yield Change(sheet.name, _key(sheet, row), "gone", {})
+            yield Change(sheet.name, _row_key(sheet, row), "gone", {})
     for place, row in enumerate(new):
         if place not in pairs:
-            yield Change(sheet.name, _key(sheet, row), "new", {})
-        elif columns := _columns(sheet, old[pairs[place]], row):
-            yield Change(sheet.name, _key(sheet, row), "changed", columns)
+            yield Change(sheet.name, _row_key(sheet, row), "new", {})
+        elif columns := _changed_columns(sheet, old[pairs[place]], row):
+            yield Change(sheet.name, _row_key(sheet, row), "changed", columns)
     if len(pairs) == len(old) == len(new) and any(place != before for place, before in pairs.items()):
         yield Change(sheet.name, (), "moved", {})
 
 
-def _paired(sheet: Sheet, old: tuple[Row, ...], new: tuple[Row, ...]) -> dict[int, int]:
+def _pair_rows(sheet: Sheet, old: tuple[SheetRow, ...], new: tuple[SheetRow, ...]) -> dict[int, int]:
     """For the place of a new row, the place of the old one that it was; of several with one key, the equal ones go first."""
     free: dict[_Key, list[int]] = defaultdict(list)
     for place, row in enumerate(old):
-        free[_key(sheet, row)].append(place)
+        free[_row_key(sheet, row)].append(place)
     pairs: dict[int, int] = {}
     for must_be_equal in (True, False):
         for place, row in enumerate(new):
-            left = free[_key(sheet, row)] if place not in pairs else []
-            found = next((each for each in left if not (must_be_equal and _columns(sheet, old[each], row))), None)
+            left = free[_row_key(sheet, row)] if place not in pairs else []
+            found = next((each for each in left if not (must_be_equal and _changed_columns(sheet, old[each], row))), None)
             if found is not None:
                 pairs[place] = found
                 left.remove(found)
     return pairs
 
 
-def _key(sheet: Sheet, row: Row) -> _Key:
+def _row_key(sheet: Sheet, row: SheetRow) -> _Key:
     return tuple(row.cells.get(name, "") for name in sheet.key)
 
 
-def _columns(sheet: Sheet, old: Row, new: Row) -> dict[str, tuple[str, str]]:
+def _changed_columns(sheet: Sheet, old: SheetRow, new: SheetRow) -> dict[str, tuple[str, str]]:
     pairs = {column.name: (old.cells.get(column.name, ""), new.cells.get(column.name, "")) for column in sheet.columns}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

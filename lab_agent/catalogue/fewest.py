@@ -12,108 +12,108 @@ from dataclasses import dataclass, field
 
 Counts = tuple[int, ...]
 """How many pieces of each sort."""
-Content = tuple[tuple[int, int], ...]
+TubeContent = tuple[tuple[int, int], ...]
 """What one tube holds: a sort, and how many pieces of it."""
-_OVERHEAD = 16
+_STEP_OVERHEAD = 16
 
 
-class OutOfStepsError(Exception):
+class StepLimitExceededError(Exception):
     """The search was given up: it is not known whether there is a packing."""
 
 
 @dataclass(slots=True)
-class Search:
+class ExactPacker:
     """A search among sorts of these sizes, largest first; `apart` is a bit mask of sorts for each sort.
 
     `steps` is how much it may still do: a content that it looks at, finished or not, takes one for each sort, and `_OVERHEAD`.
     """
 
     sizes: Sequence[int]
-    apart: Sequence[int]
-    room: int
-    steps: int
-    _failed: dict[Counts, int] = field(default_factory=dict)
+    conflicts: Sequence[int]
+    capacity: int
+    remaining_steps: int
+    _known_failures: dict[Counts, int] = field(default_factory=dict)
 
-    def pack(self, counts: Counts, tubes: int) -> list[Content] | None:
+    def pack(self, counts: Counts, tubes: int) -> list[TubeContent] | None:
         """Give the contents of at most that many tubes; None where there is no such packing. Raises `OutOfStepsError`."""
-        packed: list[Content] = []
-        states = [(counts, self._contents(counts, tubes))]
+        packed: list[TubeContent] = []
+        states = [(counts, self._candidate_contents(counts, tubes))]
         while states:
             here, contents = states[-1]
             if (content := next(contents, None)) is None:
-                self._failed[here] = tubes - len(states) + 1
+                self._known_failures[here] = tubes - len(states) + 1
                 states.pop()
                 del packed[-1:]
                 continue
-            rest = _without(here, content)
+            rest = _subtract_content(here, content)
             left = tubes - len(states)
             if not any(rest):
                 return [*packed, content]
-            if left > self._failed.get(rest, 0):
+            if left > self._known_failures.get(rest, 0):
                 packed.append(content)
-                states.append((rest, self._contents(rest, left)))
+                states.append((rest, self._candidate_contents(rest, left)))
         return None
 
-    def _contents(self, counts: Counts, tubes: int) -> Iterator[Content]:
+    def _candidate_contents(self, remaining: Counts, tubes: int) -> Iterator[TubeContent]:
         """What the next of so many tubes may hold; the fullest with large pieces first."""
-        behind = [0] * (len(counts) + 1)
-        for sort in reversed(range(len(counts))):
-            behind[sort] = behind[sort + 1] + counts[sort] * self.sizes[sort]
-        waste = tubes * self.room - behind[0]
+        behind = [0] * (len(remaining) + 1)
+        for sort in reversed(range(len(remaining))):
+            behind[sort] = behind[sort + 1] + remaining[sort] * self.sizes[sort]
+        waste = tubes * self.capacity - behind[0]
         if waste < 0:
             return
-        first = next(sort for sort, count in enumerate(counts) if count)
+        first = next(sort for sort, count in enumerate(remaining) if count)
         chosen: list[tuple[int, int]] = []
-        free, blocked = [self.room], [0]
-        choices = [self._choices(counts, behind, waste, range(first, first + 1), self.room, 0)]
+        free, blocked = [self.capacity], [0]
+        choices = [self._candidate_choices(remaining, behind, waste, range(first, first + 1), self.capacity, 0)]
         while choices:
             if choice := next(choices[-1], None):
                 sort, count = choice
                 chosen.append(choice)
                 free.append(free[-1] - count * self.sizes[sort])
-                blocked.append(blocked[-1] | self.apart[sort])
-                following = range(sort + 1, len(counts))
-                choices.append(self._choices(counts, behind, waste, following, free[-1], blocked[-1]))
+                blocked.append(blocked[-1] | self.conflicts[sort])
+                following = range(sort + 1, len(remaining))
+                choices.append(self._candidate_choices(remaining, behind, waste, following, free[-1], blocked[-1]))
                 continue
             choices.pop()
-            if chosen and free[-1] <= waste and not self._worse(counts, chosen, free[-1], blocked[-1]):
+            if chosen and free[-1] <= waste and not self._is_dominated(remaining, chosen, free[-1], blocked[-1]):
                 yield tuple(chosen)
             del chosen[-1:]
             free.pop()
             blocked.pop()
 
-    def _choices(
-        self, counts: Counts, behind: Sequence[int], waste: int, sorts: range, free: int, blocked: int
+    def _candidate_choices(
+        self, remaining: Counts, volume_from: Sequence[int], waste: int, sorts: range, free: int, blocked: int
     ) -> Iterator[tuple[int, int]]:
         """What may go into a tube next; nothing where all that is left would leave too much of the tube empty."""
-        self.steps -= _OVERHEAD + len(counts)
-        if self.steps < 0:
-            raise OutOfStepsError
+        self.remaining_steps -= _STEP_OVERHEAD + len(remaining)
+        if self.remaining_steps < 0:
+            raise StepLimitExceededError
         for sort in sorts:
-            if free - behind[sort] > waste:
+            if free - volume_from[sort] > waste:
                 return
             size = self.sizes[sort]
-            if counts[sort] and size <= free and not blocked >> sort & 1:
-                most = min(counts[sort], free // size) if size else counts[sort]
+            if remaining[sort] and size <= free and not blocked >> sort & 1:
+                most = min(remaining[sort], free // size) if size else remaining[sort]
                 yield from ((sort, count) for count in range(most, 0, -1))
 
-    def _worse(self, counts: Counts, chosen: list[tuple[int, int]], free: int, blocked: int) -> bool:
+    def _is_dominated(self, remaining: Counts, chosen: list[tuple[int, int]], free: int, blocked: int) -> bool:
         """Whether a piece more goes in, or one (not the first) may be exchanged for a larger one whose place it can take."""
         taken = dict(chosen)
         first = chosen[0][0]
         loose = [sort for sort, count in chosen if count > (sort == first)]
-        for sort, count in enumerate(counts):
+        for sort, count in enumerate(remaining):
             if count <= taken.get(sort, 0) or blocked >> sort & 1:
                 continue
             size, lacking = self.sizes[sort], self.sizes[sort] - free
             if lacking <= 0:
                 return True
-            if any(lacking <= self.sizes[out] < size and not self.apart[out] & ~self.apart[sort] for out in loose):
+            if any(lacking <= self.sizes[out] < size and not self.conflicts[out] & ~self.conflicts[sort] for out in loose):
                 return True
         return False
 
 
-def _without(counts: Counts, content: Content) -> Counts:
+def _subtract_content(counts: Counts, content: TubeContent) -> Counts:
     rest = list(counts)
     for sort, count in content:
         rest[sort] -= count

@@ -7,7 +7,7 @@ from lab_agent.catalogue.sheets import Column, Sheet
 from lab_agent.errors import Problem
 
 
-def columns_of(source: str, header: list[str], sheet: Sheet, problems: list[Problem]) -> list[Column] | None:
+def resolve_header(source: str, header: list[str], sheet: Sheet, problems: list[Problem]) -> list[Column] | None:
     """The columns in the order of the header; None, with the problems noted, if it is not right."""
     known = {column.name: column for column in sheet.columns}
     wrong = [
@@ -20,9 +20,9 @@ def columns_of(source: str, header: list[str], sheet: Sheet, problems: list[Prob
         if name not in known
     ]
     wrong += [
-        Problem(f"{source} row 1", f"the column {column.name} is missing", f"add it: {column.about}")
+        Problem(f"{source} row 1", f"the column {column.name} is missing", f"add it: {column.description}")
         for column in sheet.columns
-        if column.filled and column.name not in header and (header or not sheet.optional)
+        if column.required and column.name not in header and (header or not sheet.optional)
     ]
     wrong += [
         Problem(f"{source} row 1, column {name}", "is there twice", "remove one") for name in known if header.count(name) > 1

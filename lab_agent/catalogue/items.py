@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 
-from lab_agent.catalogue.shapes import Shape
+from lab_agent.catalogue.shapes import IdentifierPattern
 from lab_agent.catalogue.turnaround import Notice, Turnaround
 from lab_agent.errors import Problem, UnknownContractError
 
@@ -41,10 +41,10 @@ class Container:
     capacity: Decimal | None = None
     dead_volume: Decimal = Decimal(0)
     unit: str = ""
-    transport: str | None = None
+    transport_type: str | None = None
 
     @property
-    def usable(self) -> Decimal | None:
+    def usable_volume(self) -> Decimal | None:
         """The volume that items may use: capacity without dead volume. None where there is no limit."""
         return None if self.capacity is None else self.capacity - self.dead_volume
 
@@ -101,7 +101,7 @@ class QuestionType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnswerOption:
     """One option of a choice, flat as the interface shows it."""
 
     system: str
@@ -117,11 +117,11 @@ class Question:
     type: QuestionType
     repeats: bool = False
     parent: str | None = None
-    options: tuple[Answer, ...] = ()
+    options: tuple[AnswerOption, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QuestionRef:
     """An item's wish for a question: required, or only recommended."""
 
     link_id: str
@@ -145,9 +145,9 @@ class Item:
     multiple_specimen: bool = False
     options: tuple[Requirement, ...] = ()
     required: tuple[Requirement, ...] = ()
-    asked: tuple[Asked, ...] = ()
-    second_label: Shape | None = None
-    old_order: Shape | None = None
+    question_refs: tuple[QuestionRef, ...] = ()
+    second_label_pattern: IdentifierPattern | None = None
+    old_order_pattern: IdentifierPattern | None = None
 
     @property
     def requirements(self) -> tuple[Requirement, ...]:
@@ -169,13 +169,13 @@ class Item:
         """Minutes of a tolerance test's samples, ascending; empty for every other item."""
         return tuple(sorted({point.minutes for each in self.requirements for point in each.time_points}))
 
-    def of_type(self, specimen_code: str | int) -> tuple[Requirement, ...]:
+    def requirements_of_type(self, specimen_code: str | int) -> tuple[Requirement, ...]:
         """Every requirement of that biomaterial type; empty if the item does not take it."""
         return tuple(each for each in self.requirements if each.specimen_code == str(specimen_code))
 
     def container_types(self, specimen_code: str | int) -> frozenset[str]:
         """The containers that fit this item's specimen of that type; empty where any will do."""
-        return frozenset(each.container.type for each in self.of_type(specimen_code) if each.container)
+        return frozenset(each.container.type for each in self.requirements_of_type(specimen_code) if each.container)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ class Contract:
     code: str
     name: str
     items: Mapping[str, Item]
-    cache_lifetime: int | None = None
+    cache_lifetime_seconds: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class Catalogue:
         """The contract; raises `UnknownContractError`, which shows nothing of the others."""
         found = self.contracts.get(code)
         if found is None:
-            raise unknown_contract(code)
+            raise unknown_contract_error(code)
         return found
 
     def item(self, contract: str, item_id: str) -> Item | None:
@@ -217,6 +217,6 @@ class Catalogue:
         return self.contract(contract).items.get(item_id)
 
 
-def unknown_contract(code: str) -> UnknownContractError:
+def unknown_contract_error(code: str) -> UnknownContractError:
     """The one answer for a contract that does not exist and for one that the client is not tied to."""
     return UnknownContractError((Problem("contract", f"no contract {code[:50]!r} here", "use the code agreed with us"),))

@@ -12,11 +12,11 @@ from typing import Protocol
 
 from lab_agent.catalogue.basket import Basket
 from lab_agent.catalogue.items import Requirement
-from lab_agent.catalogue.shapes import Shape
-from lab_agent.catalogue.studies import second_label
+from lab_agent.catalogue.shapes import IdentifierPattern
+from lab_agent.catalogue.studies import second_label_pattern
 from lab_agent.catalogue.tubes import Tube
 
-_SHORTEST_GUID = 16
+_MIN_GUID_LENGTH = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +43,26 @@ class NoLabels:
         return (TubeLabels(),) * len(tubes)
 
 
-def basket_key(basket: Basket, version: str) -> str | None:
+def basket_fingerprint(basket: Basket, version: str) -> str | None:
     """What makes a basket the same one: contract, guids, items with their biomaterial, catalogue version; not their order.
 
     None where it cannot be told from another patient's basket: a guid is missing, or too short to be unique anywhere.
     """
-    if any(len(line.guid or "") < _SHORTEST_GUID for line in basket.lines):
+    if any(len(line.guid or "") < _MIN_GUID_LENGTH for line in basket.lines):
         return None
     lines = sorted(
-        "\x1f".join(((line.guid or "").lower(), line.item.id, *sorted(map(_choice, line.chosen)))) for line in basket.lines
+        "\x1f".join(((line.guid or "").lower(), line.item.id, *sorted(map(_requirement_key, line.chosen_requirements))))
+        for line in basket.lines
     )
     return hashlib.sha256("\x1e".join((version, basket.contract.code, *lines)).encode()).hexdigest()
 
 
-def second_shapes(basket: Basket, tube: Tube) -> tuple[Shape, ...]:
+def second_label_patterns(basket: Basket, tube: Tube) -> tuple[IdentifierPattern, ...]:
     """The shapes of the second barcodes that a tube needs."""
-    shapes = {line.item.id: second_label(line.item) for line in basket.lines}
+    shapes = {line.item.id: second_label_pattern(line.item) for line in basket.lines}
     return tuple(sorted({shape for item in tube.item_ids if (shape := shapes.get(item))}, key=str))
 
 
-def _choice(chosen: Requirement) -> str:
-    option = chosen.option
+def _requirement_key(requirement: Requirement) -> str:
+    option = requirement.option
     return f"{option.specimen_code}/{option.bodysite_code}/{option.container_type}"

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from lab_agent.catalogue.items import Contract, Item, SpecimenOption
-from lab_agent.catalogue.turnaround import Notice, eta
+from lab_agent.catalogue.turnaround import Notice, compute_eta
 
 
 def nomenclature(contract: Contract) -> list[dict[str, Any]]:
@@ -21,7 +21,8 @@ def turnarounds(contract: Contract, notices: tuple[Notice, ...], now: datetime) 
     for notice in notices:
         by_item[notice.item_id].append(notice)
     return [
-        eta(contract.code, item.id, item.turnaround, by_item.get(item.id, ()), now).as_json() for item in contract.items.values()
+        compute_eta(contract.code, item.id, item.turnaround, by_item.get(item.id, ()), now).as_json()
+        for item in contract.items.values()
     ]
 
 

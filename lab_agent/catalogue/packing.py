@@ -13,10 +13,10 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from lab_agent.catalogue.fewest import Content, OutOfStepsError, Search
+from lab_agent.catalogue.fewest import ExactPacker, StepLimitExceededError, TubeContent
 
-STEPS, STEPS_PER_PIECE = 100_000, 10_000
-Together = Callable[[int, int], bool]
+BASE_STEPS, STEPS_PER_PART = 100_000, 10_000
+Compatible = Callable[[int, int], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,50 +27,50 @@ class Packing:
     lower_bound: int
 
 
-def pack(sizes: Sequence[int], room: int | None, together: Together) -> Packing:
+def pack(sizes: Sequence[int], capacity: int | None, compatible: Compatible) -> Packing:
     """Divide the pieces over tubes.
 
     `sizes` are whole units, none above `room`; `room` None has no limit. `together(i, j)` says whether two pieces may share.
     """
-    apart = [sum(1 << other for other in range(len(sizes)) if other != i and not together(i, other)) for i in range(len(sizes))]
-    bound = _lower_bound(sizes, room, apart)
-    tubes = _first_fit(sizes, room, apart)
+    apart = [sum(1 << other for other in range(len(sizes)) if other != i and not compatible(i, other)) for i in range(len(sizes))]
+    bound = _lower_bound(sizes, capacity, apart)
+    tubes = _first_fit_decreasing(sizes, capacity, apart)
     if len(tubes) > bound:
-        tubes, bound = _search(tubes, bound, sizes, room, apart)
+        tubes, bound = _search_fewer_tubes(tubes, bound, sizes, capacity, apart)
     return Packing(tuple(tuple(tube) for tube in tubes), bound)
 
 
-def _lower_bound(sizes: Sequence[int], room: int | None, apart: Sequence[int]) -> int:
-    return max(_by_volume(sizes, room) if room else 0, _clique(apart), min(1, len(sizes)))
+def _lower_bound(sizes: Sequence[int], capacity: int | None, conflicts: Sequence[int]) -> int:
+    return max(_volume_bound(sizes, capacity) if capacity else 0, _conflict_clique_size(conflicts), min(1, len(sizes)))
 
 
-def _by_volume(sizes: Sequence[int], room: int) -> int:
+def _volume_bound(sizes: Sequence[int], capacity: int) -> int:
     """The bound L2 of Martello and Toth: no two large pieces share, and small ones go into what these leave free."""
-    large = [size for size in sizes if 2 * size > room]
+    large = [size for size in sizes if 2 * size > capacity]
     found, volume = len(large), 0
-    for small in sorted((size for size in sizes if 2 * size <= room), reverse=True):
+    for small in sorted((size for size in sizes if 2 * size <= capacity), reverse=True):
         volume += small
-        free = sum(room - size for size in large if size + small <= room)
-        found = max(found, len(large) - (free - volume) // room)
+        free = sum(capacity - size for size in large if size + small <= capacity)
+        found = max(found, len(large) - (free - volume) // capacity)
     return found
 
 
-def _clique(apart: Sequence[int]) -> int:
+def _conflict_clique_size(conflicts: Sequence[int]) -> int:
     """The size of one set of pieces of which no two go together, found greedily."""
     chosen: list[int] = []
-    for i in sorted(range(len(apart)), key=lambda i: -apart[i].bit_count()):
-        if all(apart[i] >> other & 1 for other in chosen):
+    for i in sorted(range(len(conflicts)), key=lambda i: -conflicts[i].bit_count()):
+        if all(conflicts[i] >> other & 1 for other in chosen):
             chosen.append(i)
     return len(chosen)
 
 
-def _first_fit(sizes: Sequence[int], room: int | None, apart: Sequence[int]) -> list[list[int]]:
+def _first_fit_decreasing(sizes: Sequence[int], capacity: int | None, conflicts: Sequence[int]) -> list[list[int]]:
     tubes: list[list[int]] = []
     loads: list[int] = []
     masks: list[int] = []
     for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
         for t, load in enumerate(loads):
-            if (room is None or load + sizes[i] <= room) and not masks[t] & apart[i]:
+            if (capacity is None or load + sizes[i] <= capacity) and not masks[t] & conflicts[i]:
                 break
         else:
             t = len(tubes)
@@ -83,30 +83,30 @@ def _first_fit(sizes: Sequence[int], room: int | None, apart: Sequence[int]) -> 
     return tubes
 
 
-def _search(
-    tubes: list[list[int]], bound: int, sizes: Sequence[int], room: int | None, apart: Sequence[int]
+def _search_fewer_tubes(
+    tubes: list[list[int]], bound: int, sizes: Sequence[int], capacity: int | None, conflicts: Sequence[int]
 ) -> tuple[list[list[int]], int]:
     """Fewer tubes, as long as they are found, and the bound that is proven by then."""
     sorts: dict[tuple[int, int], list[int]] = defaultdict(list)
     for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
-        sorts[sizes[i], apart[i]].append(i)
+        sorts[sizes[i], conflicts[i]].append(i)
     members = list(sorts.values())
-    not_with = [sum(1 << n for n, other in enumerate(members) if apart[each[0]] >> other[0] & 1) for each in members]
-    limit = sum(sizes) if room is None else room
-    search = Search([sizes[each[0]] for each in members], not_with, limit, STEPS + STEPS_PER_PIECE * len(sizes))
+    not_with = [sum(1 << n for n, other in enumerate(members) if conflicts[each[0]] >> other[0] & 1) for each in members]
+    limit = sum(sizes) if capacity is None else capacity
+    search = ExactPacker([sizes[each[0]] for each in members], not_with, limit, BASE_STEPS + STEPS_PER_PART * len(sizes))
     counts = tuple(map(len, members))
     try:
         while len(tubes) > bound:
             found = search.pack(counts, len(tubes) - 1)
             if found is None:
                 return tubes, len(tubes)
-            tubes = _filled(found, members)
-    except OutOfStepsError:
+            tubes = _assign_parts(found, members)
+    except StepLimitExceededError:
         pass  # what was found so far holds
     return tubes, bound
 
 
-def _filled(contents: Sequence[Content], members: Sequence[Sequence[int]]) -> list[list[int]]:
+def _assign_parts(contents: Sequence[TubeContent], members: Sequence[Sequence[int]]) -> list[list[int]]:
     """The pieces of each tube."""
     left = [iter(each) for each in members]
     return [[next(left[sort]) for sort, count in content for _ in range(count)] for content in contents]

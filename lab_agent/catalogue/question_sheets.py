@@ -5,50 +5,52 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from lab_agent.catalogue.cells import Cells, Problems
-from lab_agent.catalogue.items import Answer, Asked, Question, QuestionType
-from lab_agent.catalogue.parts import by_key
-from lab_agent.catalogue.sheets import Table
+from lab_agent.catalogue.cells import RowReader, SpreadsheetProblems
+from lab_agent.catalogue.items import AnswerOption, Question, QuestionRef, QuestionType
+from lab_agent.catalogue.parts import rows_by_key
+from lab_agent.catalogue.sheets import SheetTable
 
 
-def questions(table: Table, options: Table, problems: Problems) -> dict[str, Question]:
+def read_questions(table: SheetTable, options: SheetTable, problems: SpreadsheetProblems) -> dict[str, Question]:
     """Questions by linkId, in the order of the sheet."""
-    read = list(by_key(table, "link_id", problems))
+    read = list(rows_by_key(table, "link_id", problems))
     rows = {key: cells for key, cells in read if key}
     groups = {key for key, cells in rows.items() if cells.text("type").lower() == QuestionType.GROUP}
-    answers = _answers(options, rows, problems)
-    made = [(key, _question(key, cells, groups, answers.get(key or "", ()))) for key, cells in read]
+    answers = _read_answer_options(options, rows, problems)
+    made = [(key, _read_question(key, cells, groups, answers.get(key or "", ()))) for key, cells in read]
     found = {key: question for key, question in made if key}
-    _check_tree(found, rows, problems)
+    _check_question_tree(found, rows, problems)
     return found
 
 
-def _answers(table: Table, rows: Mapping[str, Cells], problems: Problems) -> dict[str, tuple[Answer, ...]]:
-    held: dict[str, tuple[Answer, ...]] = defaultdict(tuple)
+def _read_answer_options(
+    table: SheetTable, rows: Mapping[str, RowReader], problems: SpreadsheetProblems
+) -> dict[str, tuple[AnswerOption, ...]]:
+    held: dict[str, tuple[AnswerOption, ...]] = defaultdict(tuple)
     for row in table.rows:
-        cells = Cells(row, problems)
-        key = cells.known("link_id", rows.keys(), "questions")
-        answer = Answer(cells.text("system"), cells.text("code"))
-        if key and rows[key].text("type").lower() != QuestionType.CHOICE and not rows[key].unread("type"):
+        cells = RowReader(row, problems)
+        key = cells.reference("link_id", rows.keys(), "questions")
+        answer = AnswerOption(cells.text("system"), cells.text("code"))
+        if key and rows[key].text("type").lower() != QuestionType.CHOICE and not rows[key].has_unreadable("type"):
             problems.add(row, "link_id", f"question {key!r} is not of type choice", "make it a choice, or remove the answer")
-        elif key and answer in held[key] and not cells.unread("system", "code"):
+        elif key and answer in held[key] and not cells.has_unreadable("system", "code"):
             problems.add(row, "code", f"{answer.code!r} is an answer of {key!r} already", "keep one of the two")
         elif key:
             held[key] += (answer,)
     return held
 
 
-def _question(key: str | None, cells: Cells, groups: set[str], options: tuple[Answer, ...]) -> Question:
+def _read_question(key: str | None, cells: RowReader, groups: set[str], options: tuple[AnswerOption, ...]) -> Question:
     kind = QuestionType(cells.one_of("type", (each.value for each in QuestionType)))
-    if key and kind is QuestionType.CHOICE and not options and "options" not in cells.problems.partial:
+    if key and kind is QuestionType.CHOICE and not options and "options" not in cells.problems.partial_sheets:
         cells.problems.add(cells.row, "type", "is choice, and the sheet options has no answer for it", "add its answers")
-    parent = cells.known("parent", groups, "questions as a group")
-    return Question(key or "", cells.text("text"), kind, cells.yes("repeats"), parent, options)
+    parent = cells.reference("parent", groups, "questions as a group")
+    return Question(key or "", cells.text("text"), kind, cells.boolean("repeats"), parent, options)
 
 
-def _check_tree(found: Mapping[str, Question], rows: Mapping[str, Cells], problems: Problems) -> None:
+def _check_question_tree(found: Mapping[str, Question], rows: Mapping[str, RowReader], problems: SpreadsheetProblems) -> None:
     """One top group; every chain of parents ends there."""
-    ungrouped = (key for key, each in found.items() if each.parent is None and not rows[key].unread("parent"))
+    ungrouped = (key for key, each in found.items() if each.parent is None and not rows[key].has_unreadable("parent"))
     tops = [key for key in ungrouped if not rows[key].text("parent")]
     for key in tops[1:]:
         problems.add(
@@ -65,19 +67,21 @@ def _check_tree(found: Mapping[str, Question], rows: Mapping[str, Cells], proble
             problems.add(rows[key].row, "parent", "goes round in a circle", "let one group have no parent")
 
 
-def asked(table: Table, items: set[str], known: Mapping[str, Question], problems: Problems) -> dict[str, tuple[Asked, ...]]:
+def read_question_refs(
+    table: SheetTable, items: set[str], questions: Mapping[str, Question], problems: SpreadsheetProblems
+) -> dict[str, tuple[QuestionRef, ...]]:
     """What each item asks."""
-    held: dict[str, dict[str, Asked]] = defaultdict(dict)
+    held: dict[str, dict[str, QuestionRef]] = defaultdict(dict)
     for row in table.rows:
-        cells = Cells(row, problems)
-        item, link_id = cells.known("item", items, "items"), cells.known("link_id", known.keys(), "questions")
-        required = cells.yes("required")
+        cells = RowReader(row, problems)
+        item, link_id = cells.reference("item", items, "items"), cells.reference("link_id", questions.keys(), "questions")
+        required = cells.boolean("required")
         if not item or not link_id:
             continue
-        if known[link_id].type is QuestionType.GROUP and "questions" not in problems.partial:
+        if questions[link_id].type is QuestionType.GROUP and "questions" not in problems.partial_sheets:
             problems.add(row, "link_id", f"{link_id!r} is a group", "name the questions of the group")
         elif link_id in held[item]:
             problems.add(row, "link_id", f"{link_id!r} is asked by {item!r} already", "keep one of the two")
         else:
-            held[item][link_id] = Asked(link_id, required)
+            held[item][link_id] = QuestionRef(link_id, required)
     return {item: tuple(each.values()) for item, each in held.items()}

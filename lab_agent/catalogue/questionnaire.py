@@ -14,12 +14,12 @@ from lab_agent.catalogue.items import Catalogue, Item, Question, QuestionType
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class QuestionNode:
     """A question in the folded questionnaire."""
 
     question: Question
     required: bool
-    children: tuple[Node, ...] = ()
+    children: tuple[QuestionNode, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Give the item (interface: Questionnaire, item fields)."""
@@ -42,48 +42,50 @@ class Node:
 class Questionnaire:
     """What the laboratory asks for one basket. `top` is None when it needs nothing."""
 
-    top: Node | None
+    root: QuestionNode | None
 
     def as_json(self) -> dict[str, Any]:
         """Give the response: the top-level `item` is one object, and is left out when nothing is needed."""
         wire: dict[str, Any] = {"resourceType": "Questionnaire", "status": "active"}
-        return wire if self.top is None else {**wire, "item": self.top.as_json()}
+        return wire if self.root is None else {**wire, "item": self.root.as_json()}
 
-    def questions(self) -> tuple[Node, ...]:
+    def questions(self) -> tuple[QuestionNode, ...]:
         """Every question that wants an answer, without the groups, in order."""
-        return tuple(_leaves(self.top)) if self.top else ()
+        return tuple(_leaves(self.root)) if self.root else ()
 
 
-def fold(catalogue: Catalogue, items: Iterable[Item]) -> Questionnaire:
+def build_questionnaire(catalogue: Catalogue, items: Iterable[Item]) -> Questionnaire:
     """Fold the questions of these items into one questionnaire."""
     wanted: dict[str, bool] = {}
     for item in items:
-        for asked in item.asked:
+        for asked in item.question_refs:
             wanted[asked.link_id] = wanted.get(asked.link_id, False) or asked.required
-    tops = _nodes(_by_parent(catalogue.questions), None, wanted)
+    tops = _build_nodes(_group_by_parent(catalogue.questions), None, wanted)
     return Questionnaire(tops[0] if tops else None)
 
 
-def _by_parent(questions: Mapping[str, Question]) -> dict[str | None, list[Question]]:
+def _group_by_parent(questions: Mapping[str, Question]) -> dict[str | None, list[Question]]:
     held: dict[str | None, list[Question]] = {}
     for question in questions.values():
         held.setdefault(question.parent, []).append(question)
     return held
 
 
-def _nodes(by_parent: Mapping[str | None, list[Question]], parent: str | None, wanted: Mapping[str, bool]) -> tuple[Node, ...]:
+def _build_nodes(
+    by_parent: Mapping[str | None, list[Question]], parent: str | None, required_by_link_id: Mapping[str, bool]
+) -> tuple[QuestionNode, ...]:
     nodes = []
     for question in by_parent.get(parent, ()):
         if question.type is QuestionType.GROUP:
-            children = _nodes(by_parent, question.link_id, wanted)
+            children = _build_nodes(by_parent, question.link_id, required_by_link_id)
             if children:
-                nodes.append(Node(question, any(child.required for child in children), children))
-        elif question.link_id in wanted:
-            nodes.append(Node(question, wanted[question.link_id]))
+                nodes.append(QuestionNode(question, any(child.required for child in children), children))
+        elif question.link_id in required_by_link_id:
+            nodes.append(QuestionNode(question, required_by_link_id[question.link_id]))
     return tuple(nodes)
 
 
-def _leaves(node: Node) -> Iterable[Node]:
+def _leaves(node: QuestionNode) -> Iterable[QuestionNode]:
     if node.question.type is not QuestionType.GROUP:
         yield node
     for child in node.children:

@@ -8,18 +8,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_PARTS = {"0": "[0-9]", "X": "[0-9A-Za-z]"}
+_PATTERN_CLASSES = {"0": "[0-9]", "X": "[0-9A-Za-z]"}
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class IdentifierPattern:
     """One such shape."""
 
     text: str
 
-    def fits(self, value: str) -> bool:
+    def matches(self, value: str) -> bool:
         """Whether the value has this shape."""
-        pattern = "".join(_PARTS.get(char) or re.escape(char) for char in self.text)
+        pattern = "".join(_PATTERN_CLASSES.get(char) or re.escape(char) for char in self.text)
         return re.fullmatch(pattern, value) is not None
 
     def __str__(self) -> str:

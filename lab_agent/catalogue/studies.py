@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lab_agent.catalogue.items import Item
-from lab_agent.catalogue.shapes import Shape
+from lab_agent.catalogue.shapes import IdentifierPattern
 
-SECOND_LABELS: Mapping[str, Shape] = {
-    "042.036": Shape("0000-0000"),
-    "042.075": Shape("0000-0000"),
-    "042.076": Shape("000-000-000"),
+STUDY_SECOND_LABEL_PATTERNS: Mapping[str, IdentifierPattern] = {
+    "042.036": IdentifierPattern("0000-0000"),
+    "042.075": IdentifierPattern("0000-0000"),
+    "042.076": IdentifierPattern("000-000-000"),
 }
-OLD_ORDERS: Mapping[str, Shape] = {"190.1558": Shape("00000-XXXXX-00000000")}
+STUDY_OLD_ORDER_PATTERNS: Mapping[str, IdentifierPattern] = {"190.1558": IdentifierPattern("00000-XXXXX-00000000")}
 
 
-def second_label(item: Item) -> Shape | None:
+def second_label_pattern(item: Item) -> IdentifierPattern | None:
     """The shape of the second barcode that a test needs; None where it needs none."""
-    return item.second_label or SECOND_LABELS.get(item.id)
+    return item.second_label_pattern or STUDY_SECOND_LABEL_PATTERNS.get(item.id)
 
 
-def old_order(item: Item) -> Shape | None:
+def old_order_pattern(item: Item) -> IdentifierPattern | None:
     """The shape of the old order number that a follow-up study needs; None for every other test."""
-    return item.old_order or OLD_ORDERS.get(item.id)
+    return item.old_order_pattern or STUDY_OLD_ORDER_PATTERNS.get(item.id)

@@ -18,16 +18,16 @@ class SupportingInfo:
     bodysite_code: str | None = None
     minutes: int | None = None
     values: tuple[str, ...] = ()
-    second: tuple[str, ...] = ()
+    second_labels: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Give the text for the wire."""
         named = (("specimen", self.specimen_code), ("site", self.bodysite_code), ("time", self.minutes))
         ours = [f"{name}={value}" for name, value in named if value is not None]
-        return ",".join([*ours, *(f"second={label}" for label in self.second), *self.values])
+        return ",".join([*ours, *(f"second={label}" for label in self.second_labels), *self.values])
 
 
-def read(text: str) -> SupportingInfo:
+def parse_supporting_info(text: str) -> SupportingInfo:
     """Read it back; what is not ours is kept in `values` as it came."""
     named: dict[str, str] = {}
     values, second = [], []

@@ -12,7 +12,7 @@ from lab_agent.catalogue.supporting_info import SupportingInfo
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class SpecimenNeed:
     """One requirement of one test of the basket, with the guids of the basket items that it serves."""
 
     requirement: Requirement
@@ -20,24 +20,24 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class VolumePart:
     """What a need puts into one tube; `volume` in the container's unit."""
 
-    need: Need
+    need: SpecimenNeed
     volume: Decimal
 
-    def goes_with(self, other: Piece) -> bool:
+    def can_share_tube_with(self, other: VolumePart) -> bool:
         """Whether the two may share a tube."""
         mine, theirs = self.need.requirement, other.need.requirement
         return mine.item_id not in theirs.incompatible and theirs.item_id not in mine.incompatible
 
-    def rank(self) -> tuple[Decimal, str, tuple[str, ...]]:
+    def sort_key(self) -> tuple[Decimal, str, tuple[str, ...]]:
         """The order among pieces, which does not depend on the order of the basket."""
         return -self.volume, self.need.requirement.item_id, self.need.guids
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class TubeKind:
     """What must be the same for items to share a tube. `minutes` is the time point of a tolerance test."""
 
     specimen_code: int
@@ -48,14 +48,14 @@ class Kind:
     minutes: int | None
 
     @classmethod
-    def of(cls, need: Requirement) -> Iterator[Kind]:
+    def for_requirement(cls, requirement: Requirement) -> Iterator[TubeKind]:
         """The kinds that a requirement asks for: one, or one for each time point."""
-        option = need.option
-        points: list[tuple[int | None, str]] = [(point.minutes, point.method) for point in need.time_points]
-        for minutes, method in points or [(None, need.method)]:
-            yield cls(option.specimen_code, option.bodysite_code, need.container, method, need.processing, minutes)
+        option = requirement.option
+        points: list[tuple[int | None, str]] = [(point.minutes, point.method) for point in requirement.time_points]
+        for minutes, method in points or [(None, requirement.method)]:
+            yield cls(option.specimen_code, option.bodysite_code, requirement.container, method, requirement.processing, minutes)
 
-    def rank(self) -> tuple[int, str, str, int, str, tuple[str, ...]]:
+    def sort_key(self) -> tuple[int, str, str, int, str, tuple[str, ...]]:
         """The order of kinds in the answer."""
         container = self.container.type if self.container else ""
         minutes = -1 if self.minutes is None else self.minutes
@@ -66,46 +66,46 @@ class Kind:
 class Tube:
     """One tube of the answer."""
 
-    kind: Kind
-    pieces: tuple[Piece, ...]
-    transport: Container | None
+    kind: TubeKind
+    parts: tuple[VolumePart, ...]
+    transport_container: Container | None
 
     @property
     def quantity(self) -> Decimal:
         """The required quantity: what the items need, and the container's dead volume."""
         dead = self.kind.container.dead_volume if self.kind.container else Decimal(0)
-        return sum((piece.volume for piece in self.pieces), dead)
+        return sum((piece.volume for piece in self.parts), dead)
 
     @property
     def guids(self) -> tuple[str, ...]:
         """The guids of every basket item that uses this tube."""
-        return tuple(sorted({guid for piece in self.pieces for guid in piece.need.guids}))
+        return tuple(sorted({guid for piece in self.parts for guid in piece.need.guids}))
 
     @property
     def item_ids(self) -> tuple[str, ...]:
         """The items that use this tube."""
-        return tuple(sorted({piece.need.requirement.item_id for piece in self.pieces}))
+        return tuple(sorted({piece.need.requirement.item_id for piece in self.parts}))
 
     @property
     def processing(self) -> tuple[str, ...]:
         """Storage and transport instructions, with the shortest stability of the items last."""
-        kept = [each for piece in self.pieces if (each := piece.need.requirement.stability)]
+        kept = [each for piece in self.parts if (each := piece.need.requirement.stability)]
         shortest = min(kept, key=lambda each: (each.hours, each.text), default=None)
         return (*self.kind.processing, shortest.text) if shortest else self.kind.processing
 
     @property
     def supporting_info(self) -> SupportingInfo:
         """What must come back with the Specimen."""
-        values = sorted({value for piece in self.pieces for value in piece.need.requirement.supporting_info})
+        values = sorted({value for piece in self.parts for value in piece.need.requirement.supporting_info})
         return SupportingInfo(str(self.kind.specimen_code), self.kind.bodysite_code, self.kind.minutes, tuple(values))
 
-    def rank(self) -> tuple[tuple[str, ...], tuple[str, ...], Decimal]:
+    def sort_key(self) -> tuple[tuple[str, ...], tuple[str, ...], Decimal]:
         """The order among tubes of one kind."""
         return self.item_ids, self.guids, -self.quantity
 
-    def as_json(self, label: str | None, *, transport: bool, second: tuple[str, ...] = ()) -> dict[str, Any]:
+    def as_json(self, label: str | None, *, include_transport: bool, second_labels: tuple[str, ...] = ()) -> dict[str, Any]:
         """Give the element of `specimens` (interface: Pre-analytics response); `second` are its second barcodes."""
-        containers = (self.kind.container, self.transport if transport else None)
+        containers = (self.kind.container, self.transport_container if include_transport else None)
         return {
             "label": label,
             "code": self.kind.specimen_code,
@@ -113,15 +113,15 @@ class Tube:
             "processing": [{"description": text} for text in self.processing],
             "container": [{"description": each.description, "type": each.type} for each in containers if each],
             "guids": list(self.guids),
-            "supportingInfo": str(replace(self.supporting_info, second=second)),
+            "supportingInfo": str(replace(self.supporting_info, second_labels=second_labels)),
         }
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class TubeGroup:
     """The tubes of one kind. `lower_bound` is a number below which it cannot be done; equal means proven fewest."""
 
-    kind: Kind
+    kind: TubeKind
     tubes: tuple[Tube, ...]
     lower_bound: int
 
@@ -130,7 +130,7 @@ class Group:
 class Preanalytics:
     """The answer for a whole basket."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[TubeGroup, ...]
 
     @property
     def tubes(self) -> tuple[Tube, ...]:
@@ -138,8 +138,12 @@ class Preanalytics:
         return tuple(tube for group in self.groups for tube in group.tubes)
 
     def as_json(
-        self, labels: Sequence[str | None], *, transport: bool = False, second: Sequence[tuple[str, ...]] = ()
+        self, labels: Sequence[str | None], *, include_transport: bool = False, second_labels: Sequence[tuple[str, ...]] = ()
     ) -> dict[str, Any]:
         """Give the response; `labels` (and `second`) have one entry for each tube, `transport` adds transport containers."""
-        each = zip(self.tubes, labels, second or ((),) * len(labels), strict=True)
-        return {"specimens": [tube.as_json(label, transport=transport, second=more) for tube, label, more in each]}
+        each = zip(self.tubes, labels, second_labels or ((),) * len(labels), strict=True)
+        return {
+            "specimens": [
+                tube.as_json(label, include_transport=include_transport, second_labels=more) for tube, label, more in each
+            ]
+        }

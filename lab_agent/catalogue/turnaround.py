@@ -22,13 +22,13 @@ class Turnaround:
 
 
 @dataclass(frozen=True, slots=True)
-class Period:
+class NoticePeriod:
     """From `start` up to, not including, `end`; both with offset."""
 
     start: datetime
     end: datetime
 
-    def holds(self, now: datetime) -> bool:
+    def contains(self, now: datetime) -> bool:
         """Whether `now` lies within."""
         return self.start <= now < self.end
 
@@ -46,18 +46,18 @@ class Available:
 class Stopped:
     """The item is not performed in this period."""
 
-    period: Period
+    period: NoticePeriod
 
 
 @dataclass(frozen=True, slots=True)
 class Delayed:
     """The item is performed with so many hours of delay in this period."""
 
-    period: Period
+    period: NoticePeriod
     hours: Decimal
 
 
-Status = Available | Stopped | Delayed
+Availability = Available | Stopped | Delayed
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Notice:
     contract: str | None = None
     caption: str = ""
 
-    def concerns(self, contract: str, item_id: str) -> bool:
+    def applies_to(self, contract: str, item_id: str) -> bool:
         """Whether this notice is about that item of that contract."""
         return self.item_id == item_id and self.contract in (None, contract)
 
@@ -80,13 +80,13 @@ class Eta:
 
     item_id: str
     turnaround: Turnaround
-    status: Status
+    status: Availability
     caption: str
 
     def as_json(self) -> dict[str, Any]:
         """Give the element of the eta response (interface: Turnaround item)."""
         period = None if isinstance(self.status, Available) else self.status.period
-        delay = {"value": plain(self.status.hours), "unit": "h"} if isinstance(self.status, Delayed) else None
+        delay = {"value": format_decimal(self.status.hours), "unit": "h"} if isinstance(self.status, Delayed) else None
         return {
             "id": self.item_id,
             "status": type(self.status).__name__.lower(),
@@ -97,18 +97,18 @@ class Eta:
         }
 
 
-def eta(contract: str, item_id: str, normal: Turnaround, notices: Iterable[Notice], now: datetime) -> Eta:
+def compute_eta(contract: str, item_id: str, normal: Turnaround, notices: Iterable[Notice], now: datetime) -> Eta:
     """Decide an item's turnaround at `now`: a stop outweighs a delay, a longer delay a shorter one."""
-    worst = deciding(contract, item_id, notices, now)
+    worst = most_severe_notice(contract, item_id, notices, now)
     if worst is None:
         return Eta(item_id, normal, Available(), normal.caption)
     return Eta(item_id, normal, worst.status, worst.caption or normal.caption)
 
 
-def deciding(contract: str, item_id: str, notices: Iterable[Notice], now: datetime) -> Notice | None:
+def most_severe_notice(contract: str, item_id: str, notices: Iterable[Notice], now: datetime) -> Notice | None:
     """The gravest of the notices that hold at `now`; None if none does."""
-    held = (each for each in notices if each.concerns(contract, item_id) and each.status.period.holds(now))
-    return max(held, key=_weight, default=None)
+    held = (each for each in notices if each.applies_to(contract, item_id) and each.status.period.contains(now))
+    return max(held, key=_notice_severity, default=None)
 
 
 def next_change(notices: Iterable[Notice], now: datetime) -> datetime | None:
@@ -117,12 +117,12 @@ def next_change(notices: Iterable[Notice], now: datetime) -> datetime | None:
     return min((edge for edge in edges if edge > now), default=None)
 
 
-def plain(number: Decimal) -> str:
+def format_decimal(number: Decimal) -> str:
     """A decimal as text, without an exponent."""
     return format(number, "f")
 
 
-def _weight(notice: Notice) -> tuple[bool, Decimal, datetime]:
+def _notice_severity(notice: Notice) -> tuple[bool, Decimal, datetime]:
     status = notice.status
     hours = status.hours if isinstance(status, Delayed) else Decimal(0)
     return isinstance(status, Stopped), hours, status.period.end

@@ -14,19 +14,19 @@ from openpyxl.cell.read_only import EMPTY_CELL
 
 from lab_agent.errors import CatalogueError, Problem
 
-_LAST_ROW = 1_048_576  # of the format itself; openpyxl would count up to any number that a damaged file names
+_MAX_ROWS = 1_048_576  # of the format itself; openpyxl would count up to any number that a damaged file names
 
 
-class Seen(NamedTuple):
+class WorkbookCell(NamedTuple):
     """One cell. `kind` is the data type that the file gives it: e for an error, f for a formula, ? for an unknown format."""
 
     value: Any
-    kind: str
+    data_type: str
     number_format: str
 
 
-_EMPTY = Seen(None, "n", "")
-Line = list[Seen]
+_BLANK_CELL = WorkbookCell(None, "n", "")
+WorkbookRow = list[WorkbookCell]
 
 
 class WorkbookFile:
@@ -34,62 +34,62 @@ class WorkbookFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._books: dict[bool, Any] = {}
+        self._workbooks: dict[bool, Any] = {}
         try:
             self._content = path.read_bytes()  # the library leaves a file open that it cannot read
         except OSError as exc:
             raise CatalogueError((Problem(str(path), f"cannot be read: {exc.strerror}", "name a workbook"),)) from exc
-        with _translated(path):
-            self.titles: list[str] = list(self._book(values=False).sheetnames)
+        with _translate_errors(path):
+            self.sheet_titles: list[str] = list(self._workbook(values=False).sheetnames)
 
     def close(self) -> None:
         """Close the file."""
-        for book in self._books.values():
+        for book in self._workbooks.values():
             book.close()
 
-    def lines(self, title: str) -> list[Line]:
+    def rows(self, title: str) -> list[WorkbookRow]:
         """The rows of a sheet, from the first. Raises `CatalogueError`."""
-        lines = self._lines(title, values=False)
-        if any(cell.kind == "f" for line in lines for cell in line):
-            kept = self._lines(title, values=True)  # the library gives either the formulas of a file or their values
-            return [[_valued(*pair) for pair in zip(*both, strict=False)] for both in zip(lines, kept, strict=False)]
+        lines = self._read_rows(title, values=False)
+        if any(cell.data_type == "f" for line in lines for cell in line):
+            kept = self._read_rows(title, values=True)  # the library gives either the formulas of a file or their values
+            return [[_with_stored_value(*pair) for pair in zip(*both, strict=False)] for both in zip(lines, kept, strict=False)]
         return lines
 
-    def _book(self, *, values: bool) -> Any:
-        if values not in self._books:
-            self._books[values] = load_workbook(BytesIO(self._content), read_only=True, data_only=values)
-        return self._books[values]
+    def _workbook(self, *, values: bool) -> Any:
+        if values not in self._workbooks:
+            self._workbooks[values] = load_workbook(BytesIO(self._content), read_only=True, data_only=values)
+        return self._workbooks[values]
 
-    def _lines(self, title: str, *, values: bool) -> list[Line]:
-        lines: list[Line] = []
-        with _translated(self._path, f" (sheet {title})"):
-            page = self._book(values=values)[title]
+    def _read_rows(self, title: str, *, values: bool) -> list[WorkbookRow]:
+        lines: list[WorkbookRow] = []
+        with _translate_errors(self._path, f" (sheet {title})"):
+            page = self._workbook(values=values)[title]
             page.reset_dimensions()  # some programs write a wrong size, and cells beyond it would be left out
             for line in page.iter_rows():
-                if len(lines) == _LAST_ROW:
+                if len(lines) == _MAX_ROWS:
                     raise ValueError("a row beyond the last")
-                lines.append([_EMPTY if cell is EMPTY_CELL else _seen(cell) for cell in line])
+                lines.append([_BLANK_CELL if cell is EMPTY_CELL else _read_cell(cell) for cell in line])
         return lines
 
 
-def _valued(cell: Seen, kept: Seen) -> Seen:
-    if cell.kind != "f":
+def _with_stored_value(cell: WorkbookCell, stored: WorkbookCell) -> WorkbookCell:
+    if cell.data_type != "f":
         return cell
-    return Seen(None, "f", "") if kept.value is None else kept
+    return WorkbookCell(None, "f", "") if stored.value is None else stored
 
 
-def _seen(cell: Any) -> Seen:
+def _read_cell(cell: Any) -> WorkbookCell:
     value, kind = cell.value, cell.data_type
     if value is None or isinstance(value, str):
-        return Seen(value, kind, "")  # its format says nothing, and takes its time
+        return WorkbookCell(value, kind, "")  # its format says nothing, and takes its time
     try:
-        return Seen(value, kind, cell.number_format)
+        return WorkbookCell(value, kind, cell.number_format)
     except IndexError:
-        return Seen(value, "?", "")
+        return WorkbookCell(value, "?", "")
 
 
 @contextmanager
-def _translated(path: Path, where: str = "") -> Iterator[None]:
+def _translate_errors(path: Path, where: str = "") -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # drop-down lists of other programs, which we have no use for

@@ -14,117 +14,127 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lab_agent.catalogue.assemble import assemble
+from lab_agent.catalogue.assemble import build_catalogue
 from lab_agent.catalogue.items import Catalogue
-from lab_agent.catalogue.load import read, version
-from lab_agent.catalogue.sheets import Table
-from lab_agent.catalogues.packed import pack, unpack
-from lab_agent.catalogues.reach import remember_lifetimes
-from lab_agent.domain.offer import OFFER_STAMP, CatalogueVersion
+from lab_agent.catalogue.load import content_version, read_tables
+from lab_agent.catalogue.sheets import SheetTable
+from lab_agent.catalogues.packed import pack_tables, unpack_tables
+from lab_agent.catalogues.reach import store_longest_lifetime
+from lab_agent.domain.offer import CATALOGUE_CHANGE_STAMP, CatalogueVersion
 from lab_agent.errors import CatalogueError, Problem
 from lab_agent.ports.store import Store, UnitOfWork
 
-UNREADABLE = "catalogue.unreadable"
+UNREADABLE_ALERT = "catalogue.unreadable"
 """Name of the alert that the version in force cannot be read; putting a catalogue in force closes it."""
-SERVED_INSTEAD = "catalogue.served_instead"
+FALLBACK_KEY = "catalogue.fallback"
 """Note of the older version that the API serves since when, while the one in force cannot be read; empty if it does not."""
-EVER = datetime(1970, 1, 1, tzinfo=UTC)
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 """Before every catalogue."""
-_SOURCE = "catalogue.source:"
-_MEND = "mend its rights or its cells, or write it anew from the template"
+_SOURCE_KEY_PREFIX = "catalogue.source:"
+_SOURCE_HINT = "mend its rights or its cells, or write it anew from the template"
 
 
-def touch(uow: UnitOfWork) -> None:
+def mark_changed(uow: UnitOfWork) -> None:
     """Tell every process that something has changed; call it in the unit of work that changes it."""
-    uow.book.note(OFFER_STAMP, uuid.uuid4().hex)
+    uow.book.note(CATALOGUE_CHANGE_STAMP, uuid.uuid4().hex)
 
 
-async def put_in_force(
-    store: Store, tables: Mapping[str, Table], *, origin: str, by: str | None, now: datetime, over: Path | None = None
+async def activate(
+    store: Store,
+    tables: Mapping[str, SheetTable],
+    *,
+    origin: str,
+    by: str | None,
+    now: datetime,
+    configured_source: Path | None = None,
 ) -> bool:
     """Replace the catalogue. False if it is in force already. Raises `CatalogueError`, and then the old one stays.
 
     `over` is the folder (or workbook) of the settings: as it stands now, it counts as taken, so that no start undoes this.
     """
-    made, catalogue = await asyncio.to_thread(_made, tables, origin, by, now)
-    passed = None if over is None else await asyncio.to_thread(_digest, over)
+    made, catalogue = await asyncio.to_thread(_build_version, tables, origin, by, now)
+    passed = None if configured_source is None else await asyncio.to_thread(_source_digest, configured_source)
 
     def work(uow: UnitOfWork) -> bool:
-        if over is not None and passed is not None:
-            uow.book.note(_note_of(over), passed)
-        return _put(uow, made, catalogue)
+        if configured_source is not None and passed is not None:
+            uow.book.note(_source_key(configured_source), passed)
+        return _activate(uow, made, catalogue)
 
     return await store.run(work)
 
 
-async def take_from(store: Store, source: Path, *, now: datetime) -> bool:
+async def import_if_changed(store: Store, source: Path, *, now: datetime) -> bool:
     """Take the catalogue of a folder or workbook over, if it has changed since it was last taken from there.
 
     Also where it has not, if it is the version in force and that cannot be read: then it is written anew. Another version is
     left alone then, since an import by command is not undone by what was there before it.
     Whether it was put in force. Raises `CatalogueError`, and then the old one stays.
     """
-    tables = await asyncio.to_thread(_read, source)
-    key, digest = _note_of(source), version(tables)
+    tables = await asyncio.to_thread(_read_source, source)
+    key, digest = _source_key(source), content_version(tables)
     taken, newest = await store.run(lambda uow: (uow.book.noted(key) == digest, uow.catalogues.newest()))
-    heals = newest is not None and newest.version == digest and not await asyncio.to_thread(_readable, newest)
+    heals = newest is not None and newest.version == digest and not await asyncio.to_thread(_is_readable, newest)
     if taken and not heals:
         return False
-    made, catalogue = await asyncio.to_thread(_made_of, source, tables, now)
+    made, catalogue = await asyncio.to_thread(_build_version_from_source, source, tables, now)
 
     def work(uow: UnitOfWork) -> bool:
         if uow.book.noted(key) == digest and not heals:  # another process was quicker
             return False
         uow.book.note(key, digest)
-        return _put(uow, made, catalogue)
+        return _activate(uow, made, catalogue)
 
     return await store.run(work)
 
 
-async def tables_in_force(store: Store) -> dict[str, Table] | None:
+async def load_active_tables(store: Store) -> dict[str, SheetTable] | None:
     """The tables of the catalogue in force; None if none was ever imported."""
     newest = await store.run(lambda uow: uow.catalogues.newest())
-    return None if newest is None else unpack(newest.content)
+    return None if newest is None else unpack_tables(newest.content)
 
 
-async def catalogue_in_force(store: Store) -> Catalogue | None:
+async def load_active_catalogue(store: Store) -> Catalogue | None:
     """The catalogue in force; None if none was ever imported. Raises `CatalogueError` as `catalogue_of` does."""
     newest = await store.run(lambda uow: uow.catalogues.newest())
-    return None if newest is None else await asyncio.to_thread(catalogue_of, newest)
+    return None if newest is None else await asyncio.to_thread(unpack_catalogue, newest)
 
 
-def catalogue_of(kept: CatalogueVersion) -> Catalogue:
+def unpack_catalogue(stored: CatalogueVersion) -> Catalogue:
     """Make the catalogue of a kept version. Raises `CatalogueError` if it is damaged, or this program reads it another way."""
-    tables = unpack(kept.content)
-    with _whatever("store", "holds a catalogue that cannot be read", "import it again: lab-agent catalogue import SOURCE"):
-        return assemble(tables, kept.version)
+    tables = unpack_tables(stored.content)
+    with _wrap_errors("store", "holds a catalogue that cannot be read", "import it again: lab-agent catalogue import SOURCE"):
+        return build_catalogue(tables, stored.version)
 
 
-def _made(tables: Mapping[str, Table], origin: str, by: str | None, now: datetime) -> tuple[CatalogueVersion, Catalogue]:
-    digest = version(tables)
-    catalogue = assemble(tables, digest)
-    return CatalogueVersion(version=digest, since=now, content=pack(tables), origin=origin, by=by), catalogue
+def _build_version(
+    tables: Mapping[str, SheetTable], origin: str, by: str | None, now: datetime
+) -> tuple[CatalogueVersion, Catalogue]:
+    digest = content_version(tables)
+    catalogue = build_catalogue(tables, digest)
+    return CatalogueVersion(version=digest, since=now, content=pack_tables(tables), origin=origin, by=by), catalogue
 
 
-def _digest(source: Path) -> str | None:
+def _source_digest(source: Path) -> str | None:
     try:
-        return version(_read(source))
+        return content_version(_read_source(source))
     except CatalogueError:
         return None  # there is none, or it cannot be read: nothing could be taken from it
 
 
-def _read(source: Path) -> dict[str, Table]:
-    with _whatever(str(source), "cannot be read", _MEND):
-        return read(source)
+def _read_source(source: Path) -> dict[str, SheetTable]:
+    with _wrap_errors(str(source), "cannot be read", _SOURCE_HINT):
+        return read_tables(source)
 
 
-def _made_of(source: Path, tables: Mapping[str, Table], now: datetime) -> tuple[CatalogueVersion, Catalogue]:
-    with _whatever(str(source), "cannot be made a catalogue", _MEND):
-        return _made(tables, str(source), None, now)
+def _build_version_from_source(
+    source: Path, tables: Mapping[str, SheetTable], now: datetime
+) -> tuple[CatalogueVersion, Catalogue]:
+    with _wrap_errors(str(source), "cannot be made a catalogue", _SOURCE_HINT):
+        return _build_version(tables, str(source), None, now)
 
 
 @contextmanager
-def _whatever(where: str, what: str, mend: str) -> Iterator[None]:
+def _wrap_errors(where: str, what: str, hint: str) -> Iterator[None]:
     """Say whatever goes wrong in here of the catalogue: a fault of ours must not keep every program from starting."""
     try:
         yield
@@ -132,37 +142,37 @@ def _whatever(where: str, what: str, mend: str) -> Iterator[None]:
         raise
     except Exception as exc:
         why = exc.strerror if isinstance(exc, OSError) and exc.strerror else type(exc).__name__
-        raise CatalogueError((Problem(where, f"{what} ({why})", mend),)) from exc
+        raise CatalogueError((Problem(where, f"{what} ({why})", hint),)) from exc
 
 
-def _readable(kept: CatalogueVersion) -> bool:
+def _is_readable(stored: CatalogueVersion) -> bool:
     try:
-        catalogue_of(kept)
+        unpack_catalogue(stored)
     except CatalogueError:
         return False
     return True
 
 
-def _note_of(source: Path) -> str:
-    return f"{_SOURCE}{source.resolve()}"
+def _source_key(source: Path) -> str:
+    return f"{_SOURCE_KEY_PREFIX}{source.resolve()}"
 
 
-def _put(uow: UnitOfWork, made: CatalogueVersion, catalogue: Catalogue) -> bool:
-    told = _tell_history(uow)
-    added = uow.catalogues.add(made) or told
-    uow.book.close_alert(UNREADABLE, now=made.since)
+def _activate(uow: UnitOfWork, new_version: CatalogueVersion, catalogue: Catalogue) -> bool:
+    told = _record_fallback_period(uow)
+    added = uow.catalogues.add(new_version) or told
+    uow.book.close_alert(UNREADABLE_ALERT, now=new_version.since)
     if added:
-        remember_lifetimes(uow, catalogue)
-        touch(uow)
+        store_longest_lifetime(uow, catalogue)
+        mark_changed(uow)
     uow.commit()
     return added
 
 
-def _tell_history(uow: UnitOfWork) -> bool:
+def _record_fallback_period(uow: UnitOfWork) -> bool:
     """Where an older version was served in the meantime, it was in force: no order shall be refused for what it offered."""
-    since, _, version = (uow.book.noted(SERVED_INSTEAD) or "").partition(" ")
+    since, _, version = (uow.book.noted(FALLBACK_KEY) or "").partition(" ")
     if not version:
         return False
-    uow.book.note(SERVED_INSTEAD, "")
-    older = next((each for each in uow.catalogues.in_force_since(EVER) if each.version == version), None)
+    uow.book.note(FALLBACK_KEY, "")
+    older = next((each for each in uow.catalogues.active_since(EARLIEST) if each.version == version), None)
     return older is not None and uow.catalogues.add(replace(older, since=datetime.fromisoformat(since)))

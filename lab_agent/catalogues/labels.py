@@ -14,12 +14,12 @@ from datetime import datetime
 from functools import partial
 
 from lab_agent.catalogue.basket import Basket
-from lab_agent.catalogue.labels import TubeLabels, basket_key, second_shapes
-from lab_agent.catalogue.pools import Pool, Stretch, pool_of, second_pool
+from lab_agent.catalogue.labels import TubeLabels, basket_fingerprint, second_label_patterns
+from lab_agent.catalogue.pools import LabelPool, NumberRange, find_pool, find_second_label_pool
 from lab_agent.catalogue.tubes import Tube
-from lab_agent.catalogues.mark import Mark, Marks
+from lab_agent.catalogues.mark import HighWaterMark, LastNumbers
 from lab_agent.domain.journal import Alert
-from lab_agent.domain.offer import LabelGiven
+from lab_agent.domain.offer import IssuedLabel
 from lab_agent.errors import LabAgentError
 from lab_agent.ports.store import Store, UnitOfWork
 
@@ -33,93 +33,102 @@ class PoolEmptyError(LabAgentError):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class LabelRequest:
     """A label that is wanted: for which tube, first or of which second shape (`place`), and from which pool."""
 
     tube: int
-    place: str
-    pool: Pool
+    purpose: str
+    pool: LabelPool
 
 
-class PoolLabels:
+class LabelAllocator:
     """Labels from the pools of the settings. A contract that no pool serves gets none."""
 
-    def __init__(self, store: Store, pools: tuple[Pool, ...], mark: Mark | None, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, store: Store, pools: tuple[LabelPool, ...], high_water_mark: HighWaterMark | None, now: Callable[[], datetime]
+    ) -> None:
         self._store = store
         self._pools = pools
-        self._mark = mark
+        self._high_water_mark = high_water_mark
         self._now = now
 
     async def labels(self, basket: Basket, tubes: tuple[Tube, ...], version: str) -> tuple[TubeLabels, ...]:
         """Give the labels of these tubes. Raises `PoolEmptyError`, and what the store raises."""
-        wanted = self._wanted(basket, tubes)
+        wanted = self._required_labels(basket, tubes)
         if not wanted:
             return (TubeLabels(),) * len(tubes)
-        key, now = basket_key(basket, version), self._now()
+        key, now = basket_fingerprint(basket, version), self._now()
         try:
-            given = await self._store.run(lambda uow: self._given(uow, key, wanted, now))
+            given = await self._store.run(lambda uow: self._allocate(uow, key, wanted, now))
         except PoolEmptyError as exc:
-            await self._store.run(partial(_say_empty, empty=exc, now=now))
+            await self._store.run(partial(_open_empty_alert, empty=exc, now=now))
             raise
-        return tuple(_of_tube(place, wanted, given) for place in range(len(tubes)))
+        return tuple(_tube_labels(place, wanted, given) for place in range(len(tubes)))
 
-    def _wanted(self, basket: Basket, tubes: tuple[Tube, ...]) -> tuple[Wanted, ...]:
+    def _required_labels(self, basket: Basket, tubes: tuple[Tube, ...]) -> tuple[LabelRequest, ...]:
         contract = basket.contract.code
-        first = pool_of(self._pools, contract)
-        wanted = [Wanted(number, f"{number}", first) for number in range(len(tubes))] if first else []
+        first = find_pool(self._pools, contract)
+        wanted = [LabelRequest(number, f"{number}", first) for number in range(len(tubes))] if first else []
         for number, tube in enumerate(tubes):
-            found = ((shape, second_pool(self._pools, contract, shape)) for shape in second_shapes(basket, tube))
-            wanted += [Wanted(number, f"{number} {shape}", pool) for shape, pool in found if pool]
+            found = (
+                (shape, find_second_label_pool(self._pools, contract, shape)) for shape in second_label_patterns(basket, tube)
+            )
+            wanted += [LabelRequest(number, f"{number} {shape}", pool) for shape, pool in found if pool]
         return tuple(wanted)
 
-    def _given(self, uow: UnitOfWork, key: str | None, wanted: tuple[Wanted, ...], now: datetime) -> dict[str, str]:
+    def _allocate(self, uow: UnitOfWork, key: str | None, wanted: tuple[LabelRequest, ...], now: datetime) -> dict[str, str]:
         """The labels by place: those that the basket has already, else new ones."""
         pools = sorted({each.pool for each in wanted}, key=lambda pool: (pool.pattern, pool.first))  # in one order: no deadlock
-        held = {pool: uow.labels.hold(pool.pattern, pool.first) for pool in pools}
-        had = _newest_unused(uow.labels.of_basket(key)) if key else {}
-        if all(each.place in had for each in wanted):
+        held = {pool: uow.issued_labels.lock_ranges(pool.pattern, pool.first) for pool in pools}
+        had = _newest_unused(uow.issued_labels.list_for_basket(key)) if key else {}
+        if all(each.purpose in had for each in wanted):
             return had
-        return self._new(uow, key, wanted, held, now)
+        return self._issue(uow, key, wanted, held, now)
 
-    def _new(
-        self, uow: UnitOfWork, key: str | None, wanted: tuple[Wanted, ...], held: Mapping[Pool, Mapping[int, int]], now: datetime
+    def _issue(
+        self,
+        uow: UnitOfWork,
+        key: str | None,
+        wanted: tuple[LabelRequest, ...],
+        held: Mapping[LabelPool, Mapping[int, int]],
+        now: datetime,
     ) -> dict[str, str]:
-        marks = self._mark.read() if self._mark else {}
-        given = {pool.pattern: stretches(pool, following, marks) for pool, following in held.items()}
+        marks = self._high_water_mark.read() if self._high_water_mark else {}
+        given = {pool.pattern: issued_ranges(pool, following, marks) for pool, following in held.items()}
         labels = {}
         for each in wanted:
-            labels[each.place] = _take(uow, each, given[each.pool.pattern], key, now)
-        if self._mark:  # before the commit: a label that was marked and never given is lost, one given twice is worse
-            self._mark.raise_to(_marks({pool: pool.next_number(given[pool.pattern]) - 1 for pool in held}))
+            labels[each.purpose] = _issue_next(uow, each, given[each.pool.pattern], key, now)
+        if self._high_water_mark:  # before the commit: a label that was marked and never given is lost, one given twice is worse
+            self._high_water_mark.raise_to(_to_last_numbers({pool: pool.next_number(given[pool.pattern]) - 1 for pool in held}))
         for pool in held:
-            uow.labels.move(pool.pattern, pool.first, pool.next_number(given[pool.pattern]))
-            _warn(uow, pool, pool.left(given[pool.pattern]), now)
+            uow.issued_labels.set_next_number(pool.pattern, pool.first, pool.next_number(given[pool.pattern]))
+            _update_pool_alerts(uow, pool, pool.remaining(given[pool.pattern]), now)
         uow.commit()
         return labels
 
 
-def stretches(pool: Pool, following: Mapping[int, int], marks: Marks) -> list[Stretch]:
+def issued_ranges(pool: LabelPool, following: Mapping[int, int], marks: LastNumbers) -> list[NumberRange]:
     """What was given of the pool's pattern, as the store and the mark know it."""
     marked = marks.get(pool.pattern, {})
     return [*following.items(), *((first, last + 1) for first, last in marked.items())]
 
 
-def _marks(last: Mapping[Pool, int]) -> Marks:
+def _to_last_numbers(last: Mapping[LabelPool, int]) -> LastNumbers:
     found: dict[str, dict[int, int]] = defaultdict(dict)
     for pool, number in last.items():
         found[pool.pattern][pool.first] = number
     return found
 
 
-def _newest_unused(given: tuple[LabelGiven, ...]) -> dict[str, str]:
+def _newest_unused(given: tuple[IssuedLabel, ...]) -> dict[str, str]:
     """The labels by place that a basket was given last; none if any of these is used: older ones may stand on drawn tubes."""
-    newest = {each.place: each for each in given if each.given_at == given[-1].given_at}
+    newest = {each.tube_slot: each for each in given if each.issued_at == given[-1].issued_at}
     if any(each.used_at for each in newest.values()):
         return {}
     return {place: each.label for place, each in newest.items()}
 
 
-def _take(uow: UnitOfWork, wanted: Wanted, given: list[Stretch], key: str | None, now: datetime) -> str:
+def _issue_next(uow: UnitOfWork, wanted: LabelRequest, given: list[NumberRange], key: str | None, now: datetime) -> str:
     """The next label of a pool; `given` learns of it."""
     pool = wanted.pool
     while (number := pool.next_number(given)) <= pool.last:
@@ -127,36 +136,36 @@ def _take(uow: UnitOfWork, wanted: Wanted, given: list[Stretch], key: str | None
             given.pop()  # the new stretch holds it: many numbers that another pool has given are passed one by one
         given.append((pool.first, number + 1))
         label = pool.label(number)
-        made = LabelGiven(label=label, pool=pool.name, serial=number, basket=key, place=wanted.place, given_at=now)
-        if uow.labels.add(made):  # False: another pool has given the same barcode
+        made = IssuedLabel(label=label, pool=pool.name, serial=number, basket=key, tube_slot=wanted.purpose, issued_at=now)
+        if uow.issued_labels.add(made):  # False: another pool has given the same barcode
             return label
     raise PoolEmptyError(pool.name)
 
 
-def _of_tube(tube: int, wanted: tuple[Wanted, ...], given: Mapping[str, str]) -> TubeLabels:
-    second = tuple(given[each.place] for each in wanted if each.tube == tube and each.pool.second)
+def _tube_labels(tube: int, wanted: tuple[LabelRequest, ...], given: Mapping[str, str]) -> TubeLabels:
+    second = tuple(given[each.purpose] for each in wanted if each.tube == tube and each.pool.second)
     return TubeLabels(given.get(f"{tube}"), second)
 
 
-def _warn(uow: UnitOfWork, pool: Pool, left: int, now: datetime) -> None:
-    uow.book.close_alert(empty_alert(pool.name), now=now)
+def _update_pool_alerts(uow: UnitOfWork, pool: LabelPool, left: int, now: datetime) -> None:
+    uow.book.close_alert(empty_alert_key(pool.name), now=now)
     if left < pool.warn_below:
         text = f"the pool of labels {pool.name} has {left} left; give it a new range in the settings ([[api.pools]])"
-        uow.book.open_alert(Alert(key=low_alert(pool.name), text=text, opened_at=now))
+        uow.book.open_alert(Alert(key=low_alert_key(pool.name), text=text, opened_at=now))
     else:
-        uow.book.close_alert(low_alert(pool.name), now=now)
+        uow.book.close_alert(low_alert_key(pool.name), now=now)
 
 
-def _say_empty(uow: UnitOfWork, empty: PoolEmptyError, now: datetime) -> None:
-    uow.book.open_alert(Alert(key=empty_alert(empty.pool), text=str(empty), opened_at=now))
+def _open_empty_alert(uow: UnitOfWork, empty: PoolEmptyError, now: datetime) -> None:
+    uow.book.open_alert(Alert(key=empty_alert_key(empty.pool), text=str(empty), opened_at=now))
     uow.commit()
 
 
-def low_alert(pool: str) -> str:
+def low_alert_key(pool: str) -> str:
     """Name of the alert of a pool that runs low."""
     return f"labels.{pool}.low"
 
 
-def empty_alert(pool: str) -> str:
+def empty_alert_key(pool: str) -> str:
     """Name of the alert of a pool that is used up."""
     return f"labels.{pool}.empty"

@@ -15,49 +15,49 @@ from pathlib import Path
 
 from lab_agent.errors import StoreError
 
-Marks = Mapping[str, Mapping[int, int]]
+LastNumbers = Mapping[str, Mapping[int, int]]
 """By pattern, and by the first number of the range: the last number given."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class HighWaterMark:
     """The file. Processes of one machine, or of a shared folder, share it."""
 
     path: Path
 
-    def read(self) -> Marks:
+    def read(self) -> LastNumbers:
         """The last number of each range; empty if there is no file yet. Raises `StoreError` if it cannot be read."""
         try:
             text = self.path.read_text(encoding="utf-8")
         except FileNotFoundError:
             return {}
         except OSError as exc:
-            raise self._trouble(exc.strerror or "cannot be read") from exc
+            raise self._error(exc.strerror or "cannot be read") from exc
         try:
             return {pattern: {int(first): int(last) for first, last in of.items()} for pattern, of in json.loads(text).items()}
         except (ValueError, TypeError, AttributeError) as exc:
-            raise self._trouble("is damaged; put its last copy in its place, or remove it if no backup was restored") from exc
+            raise self._error("is damaged; put its last copy in its place, or remove it if no backup was restored") from exc
 
-    def raise_to(self, numbers: Marks) -> None:
+    def raise_to(self, numbers: LastNumbers) -> None:
         """Write that these numbers were given; a higher one that is there stays. On the disk when it returns."""
         try:
-            with self._alone():
+            with self._locked():
                 raised = {pattern: dict(ranges) for pattern, ranges in self.read().items()}
                 for pattern, ranges in numbers.items():
                     marks = raised.setdefault(pattern, {})
                     marks.update({first: max(last, marks.get(first, last)) for first, last in ranges.items()})
-                self._write(json.dumps(raised, sort_keys=True))
+                self._write_atomically(json.dumps(raised, sort_keys=True))
         except OSError as exc:
-            raise self._trouble(exc.strerror or "cannot be written") from exc
+            raise self._error(exc.strerror or "cannot be written") from exc
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.with_name(f".{self.path.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def _write(self, text: str) -> None:
+    def _write_atomically(self, text: str) -> None:
         part = self.path.with_name(f".{self.path.name}.part")
         with part.open("w", encoding="utf-8") as file:
             file.write(text)
@@ -70,5 +70,5 @@ class Mark:
         finally:
             os.close(folder)
 
-    def _trouble(self, what: str) -> StoreError:
+    def _error(self, what: str) -> StoreError:
         return StoreError(f"The mark of labels given, {self.path}, {what}.")

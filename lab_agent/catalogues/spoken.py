@@ -8,17 +8,17 @@ from decimal import Decimal, InvalidOperation
 
 from lab_agent.errors import DataInvalidError, Problem
 
-_SPAN = re.compile(r"([0-9]{1,4})([hd])")
-_MOST_DIGITS = 6
+_DURATION = re.compile(r"([0-9]{1,4})([hd])")
+_MAX_DIGITS = 6
 """More hours than a million, or finer parts of one, nobody means; and no arithmetic of ours shall meet 1e999999."""
 
 
-def moment(where: str, text: str, now: datetime) -> datetime:
+def parse_time(where: str, text: str, now: datetime) -> datetime:
     """A moment: 2026-11-20T08:00+03:00, 2026-11-20 (midnight), 12h or 3d; without an offset it is in this machine's zone.
 
     `where` names the option or the field. Raises `DataInvalidError`.
     """
-    if found := _SPAN.fullmatch(text.strip().lower()):
+    if found := _DURATION.fullmatch(text.strip().lower()):
         count = int(found[1])
         return now + (timedelta(hours=count) if found[2] == "h" else timedelta(days=count))
     try:
@@ -31,7 +31,7 @@ def moment(where: str, text: str, now: datetime) -> datetime:
     return read
 
 
-def hours(where: str, text: str) -> Decimal:
+def parse_hours(where: str, text: str) -> Decimal:
     """A number of hours; a comma is a point. Raises `DataInvalidError`."""
     try:
         number = Decimal(text.replace(",", "."))
@@ -39,6 +39,6 @@ def hours(where: str, text: str) -> Decimal:
         number = Decimal("NaN")
     if not number.is_finite():
         raise DataInvalidError((Problem(where, f"{text!r} is not a number", "write digits, as in 24"),))
-    if max(number.adjusted(), -int(number.as_tuple().exponent)) > _MOST_DIGITS:
+    if max(number.adjusted(), -int(number.as_tuple().exponent)) > _MAX_DIGITS:
         raise DataInvalidError((Problem(where, f"{text!r} is out of all measure", "write digits, as in 24"),))
     return number

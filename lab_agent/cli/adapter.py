@@ -8,52 +8,56 @@ from typing import Annotated
 import typer
 
 from lab_agent import bootstrap
-from lab_agent.cli.options import Config
-from lab_agent.cli.shown import complain
+from lab_agent.cli.options import ConfigOption
+from lab_agent.cli.shown import print_error
 from lab_agent.errors import Problem, SettingsError
-from lab_agent.lis.kit import new_project
+from lab_agent.lis.kit import create_project
 from lab_agent.lis.sql import SqlSettings
-from lab_agent.lis.sql.ddl import DIALECTS, ddl, dialect_of
+from lab_agent.lis.sql.ddl import DIALECTS, create_statements, dialect_name
 from lab_agent.settings.root import load_settings
 
-app = typer.Typer(help="Write an adapter of your own, or prepare the laboratory's end of a built-in one.", no_args_is_help=True)
-sql = typer.Typer(help="What the sql adapter needs.", no_args_is_help=True)
-app.add_typer(sql, name="sql")
+adapter_app = typer.Typer(
+    help="Write an adapter of your own, or prepare the laboratory's end of a built-in one.", no_args_is_help=True
+)
+sql_app = typer.Typer(help="What the sql adapter needs.", no_args_is_help=True)
+adapter_app.add_typer(sql_app, name="sql")
 
 
-@app.command()
+@adapter_app.command()
 def new(
     name: Annotated[str, typer.Argument(help="Name of the adapter, such as my-lis.")],
     parent: Annotated[Path, typer.Option("--in", help="Folder that the project's folder is made in.")] = Path(),
 ) -> None:
     """Write a small installable project that passes the contract suite, to be changed into an adapter of your own."""
-    for path in new_project(name, parent):
+    for path in create_project(name, parent):
         typer.echo(path)
-    complain(f"Next: pip install -e {parent / name}, and pytest in it.")
+    print_error(f"Next: pip install -e {parent / name}, and pytest in it.")
 
 
-@sql.command("ddl")
+@sql_app.command("ddl")
 def sql_ddl(
-    config: Config = None,
+    config: ConfigOption = None,
     table: Annotated[str, typer.Option(help="Name of the laboratory system: the table lis.NAME of the settings.")] = "sql",
     dialect: Annotated[str | None, typer.Option(help=f"Dialect, without any settings: {', '.join(DIALECTS)}.")] = None,
 ) -> None:
     """Print the statements that make the staging tables in the laboratory's own database."""
     if dialect is not None:
-        typer.echo(ddl(dialect, "lab_"), nl=False)
+        typer.echo(create_statements(dialect, "lab_"), nl=False)
         return
-    settings = _settings(config, table)
-    typer.echo(ddl(dialect_of(settings.url.get_secret_value()), settings.table_prefix, settings.table_schema), nl=False)
+    settings = _sql_settings(config, table)
+    typer.echo(
+        create_statements(dialect_name(settings.url.get_secret_value()), settings.table_prefix, settings.table_schema), nl=False
+    )
 
 
-def _settings(config: Path | None, table: str) -> SqlSettings:
+def _sql_settings(config: Path | None, table: str) -> SqlSettings:
     """Read the adapter's table, by way of loading it: what is wrong is said as `lab-agent adapters` says it."""
     settings = load_settings(config)
-    status = next((each for each in bootstrap.adapters(settings).statuses if each.name == table), None)
+    status = next((each for each in bootstrap.build_adapters(settings).statuses if each.name == table), None)
     if status is None:
         problem = Problem(f"lis.{table}", "is not there", "name the table with --table, or the dialect with --dialect")
         raise SettingsError((problem,))
-    if not status.loaded:
+    if not status.is_loaded:
         raise SettingsError(status.problems)
     own = {key: value for key, value in settings.lis.tables[table].items() if key != "adapter"}
     return SqlSettings.model_validate(own)

@@ -8,26 +8,26 @@ from typing import Annotated
 import typer
 
 from lab_agent.accounts import ApiClients
-from lab_agent.cli.opened import Opened, with_store
-from lab_agent.cli.options import AsJson, Config
-from lab_agent.cli.shown import Row, say, show_json, show_list
+from lab_agent.cli.opened import CommandContext, run_with_store
+from lab_agent.cli.options import ConfigOption, JsonOption
+from lab_agent.cli.shown import Row, print_json, print_line, print_list
 from lab_agent.domain.offer import ApiToken
 from lab_agent.errors import StoreError
 
-app = typer.Typer(help="Callers of the laboratory's API.", no_args_is_help=True)
+api_token_app = typer.Typer(help="Callers of the laboratory's API.", no_args_is_help=True)
 
 
-@app.command()
+@api_token_app.command()
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the caller; several tokens may have the same.")],
-    config: Config = None,
+    config: ConfigOption = None,
     contract: Annotated[
         list[str] | None, typer.Option("--contract", help="A contract that it may see; by default every one.")
     ] = None,
     days: Annotated[
         int | None, typer.Option("--days", min=1, max=36500, help="Days after which it ends; by default never.")
     ] = None,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Make a token. It is shown this once; only its hash is kept.
 
@@ -35,46 +35,48 @@ def create(
     tokens with NAME as client id and the token as client secret. It is valid within seconds, without a restart.
     """
 
-    async def work(opened: Opened) -> tuple[ApiToken, str]:
-        end = None if days is None else opened.now + timedelta(days=days)
-        return await ApiClients(opened.store).create(name, tuple(contract) if contract else None, now=opened.now, expires_at=end)
+    async def work(context: CommandContext) -> tuple[ApiToken, str]:
+        end = None if days is None else context.now + timedelta(days=days)
+        return await ApiClients(context.store).create(
+            name, tuple(contract) if contract else None, now=context.now, expires_at=end
+        )
 
-    made, token = with_store(config, work)
+    made, token = run_with_store(config, work)
     if as_json:
-        show_json({"id": made.id, "name": made.name, "token": token, "contracts": made.contracts, "expires_at": made.expires_at})
+        print_json({"id": made.id, "name": made.name, "token": token, "contracts": made.contracts, "expires_at": made.expires_at})
         return
-    say(f"{made.name} ({made.id}) may see {', '.join(made.contracts) if made.contracts else 'every contract'}.")
-    say(f"token: {token}")
+    print_line(f"{made.name} ({made.id}) may see {', '.join(made.contracts) if made.contracts else 'every contract'}.")
+    print_line(f"token: {token}")
 
 
-@app.command("list")
-def list_(config: Config = None, as_json: AsJson = False) -> None:
+@api_token_app.command("list")
+def list_tokens(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """List the tokens, without what they are."""
 
-    async def work(opened: Opened) -> list[Row]:
-        return [_row(each, valid=each.valid(opened.now)) for each in await ApiClients(opened.store).list()]
+    async def work(context: CommandContext) -> list[Row]:
+        return [_token_row(each, valid=each.is_valid(context.now)) for each in await ApiClients(context.store).list()]
 
-    rows = with_store(config, work)
-    show_list(rows, as_json=as_json, nothing="No tokens yet; `lab-agent api-token create NAME` makes the first.")
+    rows = run_with_store(config, work)
+    print_list(rows, as_json=as_json, empty_text="No tokens yet; `lab-agent api-token create NAME` makes the first.")
 
 
-@app.command()
+@api_token_app.command()
 def revoke(
     which: Annotated[str, typer.Argument(metavar="TOKEN", help="Id of a token, or a name for all of that name.")],
-    config: Config = None,
+    config: ConfigOption = None,
 ) -> None:
     """End a token. It opens nothing more within seconds; short-lived tokens that were fetched with it end too."""
 
-    async def work(opened: Opened) -> int:
-        return await ApiClients(opened.store).revoke(which, now=opened.now)
+    async def work(context: CommandContext) -> int:
+        return await ApiClients(context.store).revoke(which, now=context.now)
 
-    ended = with_store(config, work)
+    ended = run_with_store(config, work)
     if not ended:
         raise StoreError(f"There is no valid token {which}; `lab-agent api-token list` shows them.")
-    say(f"{ended} token{'s' if ended > 1 else ''} of {which} ended.")
+    print_line(f"{ended} token{'s' if ended > 1 else ''} of {which} ended.")
 
 
-def _row(token: ApiToken, *, valid: bool) -> Row:
+def _token_row(token: ApiToken, *, valid: bool) -> Row:
     return {
         "id": token.id,
         "name": token.name,

@@ -28,8 +28,8 @@ from lab_agent.cli import (
     schema,
     users,
 )
-from lab_agent.cli.options import Version
-from lab_agent.cli.shown import complain
+from lab_agent.cli.options import VersionOption
+from lab_agent.cli.shown import print_error
 from lab_agent.errors import InputError, LabAgentError
 from lab_agent.settings.logging import LoggingSettings
 
@@ -43,7 +43,7 @@ app = typer.Typer(
 
 
 @app.callback()
-def _root(_version: Version = False) -> None:
+def _root_callback(_version: VersionOption = False) -> None:
     """The laboratory's end of an order exchange: orders in, results out, none lost and none done twice."""
 
 
@@ -51,20 +51,20 @@ app.command("run")(daemon.run)
 app.command("init")(init.init)
 app.command("login")(login.login)
 app.command("check")(check.check)
-app.command("adapters")(adapters.adapters)
-app.add_typer(adapter.app, name="adapter")
-app.command("rules")(rules.rules)
-app.add_typer(schema.app, name="schema")
+app.command("adapters")(adapters.list_adapters)
+app.add_typer(adapter.adapter_app, name="adapter")
+app.command("rules")(rules.list_rules)
+app.add_typer(schema.schema_app, name="schema")
 app.add_typer(orders.app, name="orders")
 app.add_typer(results.app, name="results")
 app.add_typer(mappings.app, name="mappings")
 app.add_typer(outbox.app, name="outbox")
-app.add_typer(db.app, name="db")
-app.add_typer(users.app, name="user")
-app.add_typer(catalogue.app, name="catalogue")
+app.add_typer(db.db_app, name="db")
+app.add_typer(users.user_app, name="user")
+app.add_typer(catalogue.catalogue_app, name="catalogue")
 app.add_typer(eta.app, name="eta")
-app.add_typer(preanalytics.app, name="preanalytics")
-app.add_typer(api_tokens.app, name="api-token")
+app.add_typer(preanalytics.preanalytics_app, name="preanalytics")
+app.add_typer(api_tokens.api_token_app, name="api-token")
 
 
 def run() -> int:
@@ -75,13 +75,13 @@ def run() -> int:
     except SystemExit as exc:
         return exc.code if isinstance(exc.code, int) else int(exc.code is not None)
     except LabAgentError as exc:
-        complain(str(exc))
+        print_error(str(exc))
         return 2 if isinstance(exc, InputError) else 1
     except BrokenPipeError:
         sys.stderr.close()  # whoever read us has gone; nothing is left to say, and nobody to say it to
     except OSError as exc:
-        complain(f"{exc.filename or 'The machine'}: {exc.strerror or type(exc).__name__}")
+        print_error(f"{exc.filename or 'The machine'}: {exc.strerror or type(exc).__name__}")
     except Exception as exc:  # noqa: BLE001 - the outermost rim: no trace and no data on a laboratory's screen
         place = traceback.extract_tb(exc.__traceback__)[-1]
-        complain(f"An error of the program itself, {type(exc).__name__} at {place.filename}:{place.lineno}. Please report it.")
+        print_error(f"An error of the program itself, {type(exc).__name__} at {place.filename}:{place.lineno}. Please report it.")
     return 1

@@ -9,7 +9,7 @@ from enum import StrEnum
 from lab_agent.errors import LabAgentError, ProblemsError
 
 
-class Verdict(StrEnum):
+class CheckStatus(StrEnum):
     """How a check ended. `todo` is a step that is still to be taken, `skipped` was not tried."""
 
     OK = "ok"
@@ -19,22 +19,22 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CheckResult:
     """One thing that was tried."""
 
-    what: str
-    verdict: Verdict
+    name: str
+    status: CheckStatus
     detail: str = ""
-    mend: str = ""
+    hint: str = ""
 
 
-def wrong(what: str, error: LabAgentError) -> list[Line]:
+def failed_checks(name: str, error: LabAgentError) -> list[CheckResult]:
     """The lines about an error: one for each of its problems."""
     if isinstance(error, ProblemsError):
-        return [Line(what, Verdict.WRONG, f"{each.where}: {each.what}", each.mend) for each in error.problems]
-    return [Line(what, Verdict.WRONG, str(error))]
+        return [CheckResult(name, CheckStatus.WRONG, f"{each.where}: {each.what}", each.hint) for each in error.problems]
+    return [CheckResult(name, CheckStatus.WRONG, str(error))]
 
 
-def listed(words: Iterable[str]) -> str:
+def join_sorted(words: Iterable[str]) -> str:
     """Words in a row."""
     return ", ".join(sorted(words))

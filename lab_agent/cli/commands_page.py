@@ -13,7 +13,7 @@ import typer
 
 from lab_agent.cli.app import app
 
-_HEAD = """# Commands of lab-agent
+_COMMANDS_HEADER = """# Commands of lab-agent
 
 <!-- Made by `python -m lab_agent.cli.commands_page`; a test holds this file against the program. -->
 
@@ -23,42 +23,42 @@ sentence on standard error, 2 for wrong usage.
 """
 
 
-def page() -> str:
+def commands_page() -> str:
     """The whole page."""
-    return "\n".join([_HEAD, *_commands(typer.main.get_command(app), "lab-agent")])
+    return "\n".join([_COMMANDS_HEADER, *_command_sections(typer.main.get_command(app), "lab-agent")])
 
 
-def _commands(command: Any, name: str) -> Iterator[str]:
+def _command_sections(command: Any, name: str) -> Iterator[str]:
     inner = getattr(command, "commands", None)
     if inner is None:
-        yield _section(command, name)
+        yield _command_section(command, name)
     else:
         for each, found in inner.items():
-            yield from _commands(found, f"{name} {each}")
+            yield from _command_sections(found, f"{name} {each}")
 
 
-def _section(command: Any, name: str) -> str:
+def _command_section(command: Any, name: str) -> str:
     places = [f" {each.metavar or each.name.upper()}" for each in command.params if each.param_type_name == "argument"]
     options = [
         each for each in command.params if each.param_type_name == "option" and each.name not in {"help", "config", "as_json"}
     ]
-    rows = "".join(f"| {_names(each)} | {_about(each)} |\n" for each in options)
+    rows = "".join(f"| {_option_names(each)} | {_option_help(each)} |\n" for each in options)
     table = f"\n| Option | Meaning |\n|---|---|\n{rows}" if rows else ""
-    return f"## `{name}{''.join(places)}`\n\n{_text(command.help)}\n{table}"
+    return f"## `{name}{''.join(places)}`\n\n{_collapse_whitespace(command.help)}\n{table}"
 
 
-def _names(option: Any) -> str:
+def _option_names(option: Any) -> str:
     return ", ".join(f"`{each}`" for each in (*option.opts, *option.secondary_opts))
 
 
-def _about(option: Any) -> str:
+def _option_help(option: Any) -> str:
     variable = f" Also by `{option.envvar}`." if option.envvar else ""
-    return (_text(option.help) + variable).strip().replace("|", "\\|")
+    return (_collapse_whitespace(option.help) + variable).strip().replace("|", "\\|")
 
 
-def _text(text: str | None) -> str:
+def _collapse_whitespace(text: str | None) -> str:
     return " ".join((text or "").split())
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page())
+    sys.stdout.write(commands_page())

@@ -9,103 +9,109 @@ from typing import Annotated
 import typer
 
 from lab_agent.catalogues import spoken
-from lab_agent.catalogues.board import Board, Outlook, Seen, Standing
-from lab_agent.catalogues.notices import Announcement, announce, doubt
-from lab_agent.catalogues.notices import clear as clear_notices
-from lab_agent.cli.opened import Opened, with_store
-from lab_agent.cli.options import AsJson, Config, decider
-from lab_agent.cli.shown import Row, complain, say, show_json, show_list
-from lab_agent.domain.offer import EtaNotice
+from lab_agent.catalogues.board import ActiveNotice, NoticeBoard, NoticeOverview, TestStatus
+from lab_agent.catalogues.notices import Announcement, announce, load_staleness_warning
+from lab_agent.catalogues.notices import lift_notices as clear_notices
+from lab_agent.cli.opened import CommandContext, run_with_store
+from lab_agent.cli.options import ConfigOption, JsonOption, operator_name
+from lab_agent.cli.shown import Row, print_error, print_json, print_line, print_list
+from lab_agent.domain.offer import TurnaroundNotice
 from lab_agent.errors import DataInvalidError, Problem
 
 app = typer.Typer(help="Tests that are stopped or delayed for a time.", no_args_is_help=True)
-Item = Annotated[str, typer.Argument(metavar="ITEM", help="Code of the test.")]
-Until = Annotated[str, typer.Option("--until", help="Its end: 2026-11-20T08:00+03:00, 2026-11-20 (midnight), 12h or 3d.")]
-From = Annotated[str | None, typer.Option("--from", help="Its beginning, in the same forms; by default now.")]
-Contract = Annotated[str | None, typer.Option("--contract", help="For this contract alone; by default for every one.")]
-Caption = Annotated[str, typer.Option("--caption", help="Sentence that the partners see; by default the usual one.")]
+ItemArgument = Annotated[str, typer.Argument(metavar="ITEM", help="Code of the test.")]
+UntilOption = Annotated[str, typer.Option("--until", help="Its end: 2026-11-20T08:00+03:00, 2026-11-20 (midnight), 12h or 3d.")]
+FromOption = Annotated[str | None, typer.Option("--from", help="Its beginning, in the same forms; by default now.")]
+ContractOption = Annotated[str | None, typer.Option("--contract", help="For this contract alone; by default for every one.")]
+CaptionOption = Annotated[str, typer.Option("--caption", help="Sentence that the partners see; by default the usual one.")]
 
 
 @app.command()
 def stop(
-    item: Item,
-    until: Until,
-    config: Config = None,
-    since: From = None,
-    contract: Contract = None,
-    caption: Caption = "",
-    as_json: AsJson = False,
+    item: ItemArgument,
+    until: UntilOption,
+    config: ConfigOption = None,
+    since: FromOption = None,
+    contract: ContractOption = None,
+    caption: CaptionOption = "",
+    as_json: JsonOption = False,
 ) -> None:
     """Say that a test is not performed for a time."""
 
-    async def work(opened: Opened) -> tuple[EtaNotice, Seen]:
-        return await _announced(opened, _said(item, contract, caption, since, until, opened.now))
+    async def work(context: CommandContext) -> tuple[TurnaroundNotice, NoticeOverview]:
+        return await _announce(context, _build_announcement(item, contract, caption, since, until, context.now))
 
-    _told(*with_store(config, work), "stopped", as_json=as_json)
+    _print_notice(*run_with_store(config, work), "stopped", as_json=as_json)
 
 
 @app.command()
 def delay(
-    item: Item,
+    item: ItemArgument,
     hours: Annotated[str, typer.Option("--hours", help="How many hours longer it takes.")],
-    until: Until,
-    config: Config = None,
-    since: From = None,
-    contract: Contract = None,
-    caption: Caption = "",
-    as_json: AsJson = False,
+    until: UntilOption,
+    config: ConfigOption = None,
+    since: FromOption = None,
+    contract: ContractOption = None,
+    caption: CaptionOption = "",
+    as_json: JsonOption = False,
 ) -> None:
     """Say that a test takes longer for a time."""
 
-    async def work(opened: Opened) -> tuple[EtaNotice, Seen]:
-        return await _announced(opened, _said(item, contract, caption, since, until, opened.now, spoken.hours("--hours", hours)))
+    async def work(context: CommandContext) -> tuple[TurnaroundNotice, NoticeOverview]:
+        return await _announce(
+            context, _build_announcement(item, contract, caption, since, until, context.now, spoken.parse_hours("--hours", hours))
+        )
 
-    _told(*with_store(config, work), f"delayed by {hours} hours", as_json=as_json)
+    _print_notice(*run_with_store(config, work), f"delayed by {hours} hours", as_json=as_json)
 
 
 @app.command()
-def clear(item: Item, config: Config = None, contract: Contract = None) -> None:
+def clear(item: ItemArgument, config: ConfigOption = None, contract: ContractOption = None) -> None:
     """Lift what was said about a test with `stop` and `delay`, and say what still holds, as the sheet notices does."""
 
-    async def work(opened: Opened) -> tuple[int, Seen]:
-        lifted = await clear_notices(opened.store, item, contract, now=opened.now)
-        return lifted, await Board(opened.store).look(opened.now)
+    async def work(context: CommandContext) -> tuple[int, NoticeOverview]:
+        lifted = await clear_notices(context.store, item, contract, now=context.now)
+        return lifted, await NoticeBoard(context.store).load_overview(context.now)
 
-    lifted, seen = with_store(config, work)
-    outlook = seen.outlook(item, contract)
+    lifted, seen = run_with_store(config, work)
+    outlook = seen.test_status(item, contract)
     if not lifted:
-        mend = "; ".join(_holding(outlook)) or "see them: lab-agent eta list"
+        mend = "; ".join(_remaining_sentences(outlook)) or "see them: lab-agent eta list"
         raise DataInvalidError((Problem(item, "has no notice that could be lifted", mend),))
-    if seen.doubt:
-        complain(seen.doubt)
-    say(_lifted(item, contract, outlook))
-    for sentence in _holding(outlook):
-        say(sentence)
+    if seen.staleness_warning:
+        print_error(seen.staleness_warning)
+    print_line(_lifted_sentence(item, contract, outlook))
+    for sentence in _remaining_sentences(outlook):
+        print_line(sentence)
 
 
 @app.command("list")
-def list_(config: Config = None, as_json: AsJson = False) -> None:
+def list_notices(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """List the notices in force and to come, those of the sheet notices of the catalogue too."""
 
-    async def work(opened: Opened) -> Seen:
-        return await Board(opened.store).look(opened.now)
+    async def work(context: CommandContext) -> NoticeOverview:
+        return await NoticeBoard(context.store).load_overview(context.now)
 
-    seen = with_store(config, work)
-    if seen.doubt:
-        complain(seen.doubt)
-    nothing = "Nothing is stopped or delayed." if seen.doubt is None else "Nothing is stopped or delayed as far as is known."
-    rows, full = [_row(each) for each in seen.notices], [_full(each) for each in seen.notices]
-    show_list(rows, as_json=as_json, nothing=nothing, full=full)
-
-
-async def _announced(opened: Opened, said: Announcement) -> tuple[EtaNotice, Seen]:
-    if doubtful := await doubt(opened.store):
-        complain(doubtful)
-    notice = await announce(opened.store, said, by=decider(None), now=opened.now)
-    return notice, await Board(opened.store).look(opened.now)
+    seen = run_with_store(config, work)
+    if seen.staleness_warning:
+        print_error(seen.staleness_warning)
+    nothing = (
+        "Nothing is stopped or delayed."
+        if seen.staleness_warning is None
+        else "Nothing is stopped or delayed as far as is known."
+    )
+    rows, full = [_notice_row(each) for each in seen.notices], [_notice_fields(each) for each in seen.notices]
+    print_list(rows, as_json=as_json, empty_text=nothing, json_rows=full)
 
 
-def _said(
+async def _announce(context: CommandContext, announcement: Announcement) -> tuple[TurnaroundNotice, NoticeOverview]:
+    if doubtful := await load_staleness_warning(context.store):
+        print_error(doubtful)
+    notice = await announce(context.store, announcement, by=operator_name(None), now=context.now)
+    return notice, await NoticeBoard(context.store).load_overview(context.now)
+
+
+def _build_announcement(
     item: str,
     contract: str | None,
     caption: str,
@@ -114,71 +120,71 @@ def _said(
     now: datetime,
     hours: Decimal | None = None,
 ) -> Announcement:
-    start, end = now if since is None else spoken.moment("--from", since, now), spoken.moment("--until", until, now)
+    start, end = now if since is None else spoken.parse_time("--from", since, now), spoken.parse_time("--until", until, now)
     return Announcement(item=item, start=start, end=end, contract=contract, delay_hours=hours, caption=caption)
 
 
-def _told(notice: EtaNotice, seen: Seen, what: str, *, as_json: bool) -> None:
+def _print_notice(notice: TurnaroundNotice, overview: NoticeOverview, status_text: str, *, as_json: bool) -> None:
     if as_json:
-        show_json(notice)
+        print_json(notice)
         return
     where = f" for {notice.contract}" if notice.contract else ""
-    say(f"{notice.item} is {what}{where} from {_moment(notice.start)} until {_moment(notice.end)}.")
-    for sentence in _holding(seen.outweighing(notice)):
-        say(sentence)
+    print_line(f"{notice.item} is {status_text}{where} from {_format_time(notice.start)} until {_format_time(notice.end)}.")
+    for sentence in _remaining_sentences(overview.overriding(notice)):
+        print_line(sentence)
 
 
-def _lifted(item: str, contract: str | None, outlook: Outlook) -> str:
+def _lifted_sentence(item: str, contract: str | None, status: TestStatus) -> str:
     """The first sentence after a lift: where the test is as usual now."""
-    usual = [code for code, each in outlook.now.items() if each is None]
-    if usual and outlook.usual:
+    usual = [code for code, each in status.current.items() if each is None]
+    if usual and status.is_normal:
         return f"{item} is as usual again{f' in {contract}' if contract else ''}."
     lifted = f"What was announced for {item}{f' in {contract}' if contract else ''} is lifted"
     return f"{lifted}; it is as usual in {', '.join(usual)}." if usual else f"{lifted}."
 
 
-def _holding(outlook: Outlook) -> list[str]:
+def _remaining_sentences(status: TestStatus) -> list[str]:
     """A sentence for each notice that decides now, with its contracts, and for each other one."""
-    deciding = {each: [code for code, one in outlook.now.items() if one is each] for each in outlook.now.values() if each}
+    deciding = {each: [code for code, one in status.current.items() if one is each] for each in status.current.values() if each}
     still = [
-        f"{each.item} is still {_status(each)} in {', '.join(where)} until {_moment(each.end)}: {_why(each)}"
+        f"{each.item} is still {_format_status(each)} in {', '.join(where)} until {_format_time(each.end)}: {_reason_sentence(each)}"
         for each, where in deciding.items()
     ]
     besides = [
-        f"Besides: {_status(each)}{f' in {each.contract}' if each.contract else ''} "
-        f"from {_moment(each.start)} until {_moment(each.end)}: {_why(each)}"
-        for each in outlook.besides
+        f"Besides: {_format_status(each)}{f' in {each.contract}' if each.contract else ''} "
+        f"from {_format_time(each.start)} until {_format_time(each.end)}: {_reason_sentence(each)}"
+        for each in status.other_notices
     ]
     return still + besides
 
 
-def _why(each: Standing) -> str:
-    if each.sheet:
+def _reason_sentence(notice: ActiveNotice) -> str:
+    if notice.sheet:
         return "so says the sheet notices of the catalogue; change it there, and import it."
-    by, where = f" by {each.by}" if each.by else "", each.contract or "every contract"
-    option = f" --contract {each.contract}" if each.contract else ""
-    return f"so it was announced{by} for {where}; lift it: lab-agent eta clear {each.item}{option}"
+    by, where = f" by {notice.by}" if notice.by else "", notice.contract or "every contract"
+    option = f" --contract {notice.contract}" if notice.contract else ""
+    return f"so it was announced{by} for {where}; lift it: lab-agent eta clear {notice.item}{option}"
 
 
-def _moment(moment: datetime) -> str:
-    return moment.astimezone().isoformat(" ", "minutes")
+def _format_time(time: datetime) -> str:
+    return time.astimezone().isoformat(" ", "minutes")
 
 
-def _status(each: Standing) -> str:
-    return "stopped" if each.delay_hours is None else f"delayed by {each.delay_hours} h"
+def _format_status(notice: ActiveNotice) -> str:
+    return "stopped" if notice.delay_hours is None else f"delayed by {notice.delay_hours} h"
 
 
-def _row(each: Standing) -> Row:
+def _notice_row(notice: ActiveNotice) -> Row:
     return {
-        "item": each.item,
-        "contract": each.contract or "(all)",
-        "status": _status(each),
-        "from": each.start,
-        "until": each.end,
-        "by": "(sheet notices)" if each.sheet else each.by,
+        "item": notice.item,
+        "contract": notice.contract or "(all)",
+        "status": _format_status(notice),
+        "from": notice.start,
+        "until": notice.end,
+        "by": "(sheet notices)" if notice.sheet else notice.by,
     }
 
 
-def _full(each: Standing) -> Row:
+def _notice_fields(notice: ActiveNotice) -> Row:
     names = ("item", "contract", "start", "end", "delay_hours", "caption", "sheet", "made_at", "by")
-    return {name: getattr(each, name) for name in names}
+    return {name: getattr(notice, name) for name in names}

@@ -8,67 +8,71 @@ from typing import Annotated, Any
 
 import typer
 
-from lab_agent.cli.new_file import contract_codes, file_text, refuse_overwriting, write
-from lab_agent.cli.options import AsJson
-from lab_agent.cli.questions import answer_all
-from lab_agent.cli.sheet import sheet
-from lab_agent.cli.shown import complain, heading, show_one
+from lab_agent.cli.new_file import contract_codes, refuse_overwriting, settings_file_text, write_settings_file
+from lab_agent.cli.options import JsonOption
+from lab_agent.cli.questions import collect_answers
+from lab_agent.cli.sheet import registration_sheet
+from lab_agent.cli.shown import print_error, print_fields, print_heading
 from lab_agent.crypto import hash_token, new_key, new_token
 from lab_agent.settings.root import Settings, load_settings
 
-_OAUTH = "LAB_AGENT_EXCHANGE__OAUTH__"
+_OAUTH_VARIABLE_PREFIX = "LAB_AGENT_EXCHANGE__OAUTH__"
 
 
-def _answer(about: str) -> Any:
-    return typer.Option(help=about, show_default=False)
+def _text_option(help_text: str) -> Any:
+    return typer.Option(help=help_text, show_default=False)
 
 
-ClientSecret = Annotated[
-    str | None, typer.Option(envvar=f"{_OAUTH}CLIENT_SECRET", help="Client secret; better by the environment.")
+ClientSecretOption = Annotated[
+    str | None, typer.Option(envvar=f"{_OAUTH_VARIABLE_PREFIX}CLIENT_SECRET", help="Client secret; better by the environment.")
 ]
-Password = Annotated[str | None, typer.Option(envvar=f"{_OAUTH}PASSWORD", help="Password; better by the environment.")]
+PasswordOption = Annotated[
+    str | None, typer.Option(envvar=f"{_OAUTH_VARIABLE_PREFIX}PASSWORD", help="Password; better by the environment.")
+]
 
 
 def init(  # noqa: PLR0913, PLR0917 - one option for each question, so that nobody needs to sit there
-    base_url: Annotated[str | None, _answer("API address of the exchange service.")] = None,
-    auth_url: Annotated[str | None, _answer("Authorization address of the service.")] = None,
-    lab_codes_url: Annotated[str | None, _answer("What the laboratory-side code systems begin with.")] = None,
-    second_labels_system: Annotated[str | None, _answer("System of second barcodes.")] = None,
-    laboratory: Annotated[str | None, _answer("The laboratory's own guid.")] = None,
-    grant: Annotated[str | None, _answer("How to sign in: password, authorization_code, client_credentials or basic.")] = None,
-    client_id: Annotated[str | None, _answer("Client id that the service issued.")] = None,
-    client_secret: ClientSecret = None,
-    username: Annotated[str | None, _answer("Login, for password and basic.")] = None,
-    password: Password = None,
-    redirect_uri: Annotated[str | None, _answer("Callback address, for authorization_code.")] = None,
+    base_url: Annotated[str | None, _text_option("API address of the exchange service.")] = None,
+    auth_url: Annotated[str | None, _text_option("Authorization address of the service.")] = None,
+    lab_codes_url: Annotated[str | None, _text_option("What the laboratory-side code systems begin with.")] = None,
+    second_labels_system: Annotated[str | None, _text_option("System of second barcodes.")] = None,
+    laboratory: Annotated[str | None, _text_option("The laboratory's own guid.")] = None,
+    grant: Annotated[
+        str | None, _text_option("How to sign in: password, authorization_code, client_credentials or basic.")
+    ] = None,
+    client_id: Annotated[str | None, _text_option("Client id that the service issued.")] = None,
+    client_secret: ClientSecretOption = None,
+    username: Annotated[str | None, _text_option("Login, for password and basic.")] = None,
+    password: PasswordOption = None,
+    redirect_uri: Annotated[str | None, _text_option("Callback address, for authorization_code.")] = None,
     contract: Annotated[list[str] | None, typer.Option(help="A contract's code; may be given several times.")] = None,
-    public_url: Annotated[str | None, _answer("Public address of the laboratory's API.")] = None,
-    catalogue: Annotated[str | None, _answer("Folder of the catalogue.")] = None,
-    store: Annotated[str | None, _answer("Database.")] = None,
-    orders: Annotated[str | None, _answer("Folder that orders are put into.")] = None,
-    results: Annotated[str | None, _answer("Folder that results are taken from.")] = None,
+    public_url: Annotated[str | None, _text_option("Public address of the laboratory's API.")] = None,
+    catalogue: Annotated[str | None, _text_option("Folder of the catalogue.")] = None,
+    store: Annotated[str | None, _text_option("Database.")] = None,
+    orders: Annotated[str | None, _text_option("Folder that orders are put into.")] = None,
+    results: Annotated[str | None, _text_option("Folder that results are taken from.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("lab-agent.toml"),
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it is there.")] = False,
     ask: Annotated[
         bool | None, typer.Option("--ask/--no-ask", help="Ask for what was not given; by default at a terminal.")
     ] = None,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a settings file, and print the sheet that the laboratory sends for its registration. Asks for what is not given."""
     given = {name: value for name, value in locals().items() if isinstance(value, str)}
     refuse_overwriting(output, force=force)
     codes = {"contract": " ".join(contract)} if contract else {}
-    answers = answer_all(given | codes, ask=sys.stdin.isatty() if ask is None else ask)
+    answers = collect_answers(given | codes, ask=sys.stdin.isatty() if ask is None else ask)
     token = new_token()
-    write(output, file_text(answers, encryption_key=new_key(), token_hash=hash_token(token)), force=force)
+    write_settings_file(output, settings_file_text(answers, encryption_key=new_key(), token_hash=hash_token(token)), force=force)
     settings = load_settings(output, {})
     if not as_json:
-        heading("For the registration at the exchange service (the token is not stored and not shown again)")
-    show_one(sheet(settings, token), as_json=as_json)
-    _what_next(output, settings, contract_codes(answers))
+        print_heading("For the registration at the exchange service (the token is not stored and not shown again)")
+    print_fields(registration_sheet(settings, token), as_json=as_json)
+    _print_next_steps(output, settings, contract_codes(answers))
 
 
-def _what_next(output: Path, settings: Settings, contracts: tuple[str, ...]) -> None:
+def _print_next_steps(output: Path, settings: Settings, contracts: tuple[str, ...]) -> None:
     steps = [
         f"keep a copy of the encryption key in {output}: what is encrypted is lost without it",
         f"make the folders {settings.lis.tables['folder']['orders']} and {settings.lis.tables['folder']['results']}",
@@ -78,6 +82,6 @@ def _what_next(output: Path, settings: Settings, contracts: tuple[str, ...]) -> 
     if settings.exchange.oauth.grant == "authorization_code":
         steps.append(f"lab-agent login --config {output}")
     steps += [f"lab-agent check --config {output}", f"lab-agent run --config {output}"]
-    complain(f"\n{output} is written, readable for you alone. What is next:")
+    print_error(f"\n{output} is written, readable for you alone. What is next:")
     for number, step in enumerate(steps, 1):
-        complain(f"  {number}. {step}")
+        print_error(f"  {number}. {step}")

@@ -8,59 +8,61 @@ from typing import Annotated, Any
 import typer
 
 from lab_agent import bootstrap
-from lab_agent.cli.options import AsJson, Config
-from lab_agent.cli.shown import heading, say, show_json, show_list, show_one
+from lab_agent.cli.options import ConfigOption, JsonOption
+from lab_agent.cli.shown import print_fields, print_heading, print_json, print_line, print_list
 from lab_agent.domain.ids import OrderKey
 from lab_agent.rules.judge import RULES
 from lab_agent.settings.root import Settings, load_settings
-from lab_agent.steps.judging import Judged
-from lab_agent.steps.rejudge import judge_anew, rejudge
-from lab_agent.steps.verdict import held_because, verdict_of
+from lab_agent.steps.judging import AssessedOrder
+from lab_agent.steps.rejudge import fetch_and_assess, reassess
+from lab_agent.steps.verdict import decide_lines, order_hold_reason
 
-Fetch = Annotated[bool, typer.Option("--fetch", help="Fetch the order from the service anew, instead of judging it as kept.")]
-_SECTIONS = {rule.id: rule.section for rule in RULES}
+FetchOption = Annotated[
+    bool, typer.Option("--fetch", help="Fetch the order from the service anew, instead of judging it as kept.")
+]
+_RULE_SECTIONS = {rule.id: rule.section for rule in RULES}
 
 
 def judge(
     order: Annotated[str, typer.Argument(metavar="ORDER", help="Key of the order, as `orders list` shows it.")],
-    config: Config = None,
-    fetch: Fetch = False,
-    as_json: AsJson = False,
+    config: ConfigOption = None,
+    fetch: FetchOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Judge an order once more: what each rule says, where, and why. Nothing is written anywhere."""
     settings = load_settings(config)
-    judged = asyncio.run(_judged(settings, OrderKey(order), fetch=fetch))
-    told = _told(order, judged, settings, "service" if fetch else "journal")
+    judged = asyncio.run(_assess_order(settings, OrderKey(order), fetch=fetch))
+    told = _assessment_fields(order, judged, settings, "service" if fetch else "journal")
     if as_json:
-        show_json(told)
+        print_json(told)
         return
     findings = told.pop("findings")
-    show_one({**told, "silent": f"{len(told['silent'])} of {len(RULES)} rules found nothing"}, as_json=False)
-    heading("Findings")
-    show_list(findings, as_json=False, nothing="No rule has anything to say.")
-    say("")
+    print_fields({**told, "silent": f"{len(told['silent'])} of {len(RULES)} rules found nothing"}, as_json=False)
+    print_heading("Findings")
+    print_list(findings, as_json=False, empty_text="No rule has anything to say.")
+    print_line("")
 
 
-async def _judged(settings: Settings, key: OrderKey, *, fetch: bool) -> Judged:
-    async with bootstrap.connect(settings) as parts:
-        await parts.catalogues.refresh()
-        judging = bootstrap.judging(parts)
+async def _assess_order(settings: Settings, key: OrderKey, *, fetch: bool) -> AssessedOrder:
+    async with bootstrap.open_components(settings) as parts:
+        await parts.catalogue_cache.refresh()
+        judging = bootstrap.build_assessor(parts)
         if fetch:
-            return await judge_anew(parts.exchange, settings.exchange.base_url, parts.store, judging, key)
-        return await rejudge(parts.store, judging, key)
+            return await fetch_and_assess(parts.exchange, settings.exchange.base_url, parts.store, judging, key)
+        return await reassess(parts.store, judging, key)
 
 
-def _told(order: str, judged: Judged, settings: Settings, source: str) -> dict[str, Any]:
-    verdict = verdict_of(judged, cancel_whole_order=settings.worker.on_line_error == "cancel_order")
-    found = judged.judgement.findings()
+def _assessment_fields(order: str, assessed: AssessedOrder, settings: Settings, source: str) -> dict[str, Any]:
+    verdict = decide_lines(assessed, cancel_whole_order=settings.worker.on_line_error == "cancel_order")
+    found = assessed.assessment.findings()
     spoken = {each.rule for each in found}
     return {
         "order": order,
         "judged_from": source,
-        "contract": judged.contract,
-        "held_because": held_because(judged),
+        "contract": assessed.contract,
+        "held_because": order_hold_reason(assessed),
         "accepted": list(verdict.accepted),
-        "refused": sorted(verdict.refused),
+        "rejected": sorted(verdict.rejected),
         "ended_by_others": sorted(verdict.ended),
         "findings": [
             {
@@ -69,7 +71,7 @@ def _told(order: str, judged: Judged, settings: Settings, source: str) -> dict[s
                 "line": each.line,
                 "where": each.where,
                 "message": each.message,
-                "source": _SECTIONS[each.rule],
+                "source": _RULE_SECTIONS[each.rule],
             }
             for each in found
         ],

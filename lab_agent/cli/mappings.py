@@ -6,90 +6,90 @@ from typing import Annotated
 
 import typer
 
-from lab_agent.catalogues.keeping import catalogue_in_force
-from lab_agent.cli.opened import Opened, with_store
-from lab_agent.cli.options import AsJson, By, Config, decider
-from lab_agent.cli.results import matcher, row
-from lab_agent.cli.shown import Row, say, show_json, show_list
-from lab_agent.codec import load_kept
+from lab_agent.catalogues.keeping import load_active_catalogue
+from lab_agent.cli.opened import CommandContext, run_with_store
+from lab_agent.cli.options import ByOption, ConfigOption, JsonOption, operator_name
+from lab_agent.cli.results import build_matcher, result_row
+from lab_agent.cli.shown import Row, print_json, print_line, print_list
+from lab_agent.codec import load_stored_message
 from lab_agent.domain.ids import ReportKey
 from lab_agent.domain.results import LabReport
 from lab_agent.errors import CatalogueError
-from lab_agent.mappings.coverage import Gap, gaps
-from lab_agent.mappings.load import load
-from lab_agent.mappings.tables import Tables
+from lab_agent.mappings.coverage import MappingGap, find_gaps
+from lab_agent.mappings.load import load_mapping_tables
+from lab_agent.mappings.tables import MappingTables
 from lab_agent.steps import result_desk
-from lab_agent.steps.result_desk import Decided
+from lab_agent.steps.result_desk import ResultDecision
 
 app = typer.Typer(help="Mapping tables: the laboratory's codes, units and answers in the exchange's words.", no_args_is_help=True)
-_PAGE = 200
+_PAGE_SIZE = 200
 
 
 @app.command()
 def check(
-    config: Config = None,
+    config: ConfigOption = None,
     last: Annotated[int, typer.Option("--last", min=1, help="How many of the newest results to look at.")] = 1000,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Check the tables, and name what past results use and they lack. Exit code 1 if something is lacking or wrong."""
 
-    async def work(opened: Opened) -> tuple[Tables, list[str], tuple[Gap, ...]]:
-        folder = opened.settings.results.mappings
-        tables = Tables() if folder is None else load(folder)
-        return tables, await _unused(opened, tables), gaps(await _past(opened, last), tables)
+    async def work(context: CommandContext) -> tuple[MappingTables, list[str], tuple[MappingGap, ...]]:
+        folder = context.settings.results.mappings
+        tables = MappingTables() if folder is None else load_mapping_tables(folder)
+        return tables, await _unmapped_catalogue_codes(context, tables), find_gaps(await _newest_reports(context, last), tables)
 
-    tables, unused, found = with_store(config, work)
+    tables, unused, found = run_with_store(config, work)
     if as_json:
-        show_json({"lacking": [_gap(each) for each in found], "catalogue": unused})
+        print_json({"lacking": [_gap_row(each) for each in found], "catalogue": unused})
     else:
-        say(_sizes(tables))
-        show_list([_gap(each) for each in found], as_json=False, nothing="Past results use nothing that the tables lack.")
+        print_line(_describe_sizes(tables))
+        print_list([_gap_row(each) for each in found], as_json=False, empty_text="Past results use nothing that the tables lack.")
         if unused:
-            say(f"Codes of the catalogue that are no local code of codes.csv: {', '.join(unused)}")
+            print_line(f"Codes of the catalogue that are no local code of codes.csv: {', '.join(unused)}")
     if found:
         raise typer.Exit(1)
 
 
 @app.command()
 def release(
-    config: Config = None,
+    config: ConfigOption = None,
     preview: Annotated[bool, typer.Option("--preview", help="Only say what would become of each result.")] = False,
-    by: By = None,
-    as_json: AsJson = False,
+    by: ByOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Release every result that was held for a code, unit or answer that the tables say by now."""
 
-    async def work(opened: Opened) -> list[Row]:
+    async def work(context: CommandContext) -> list[Row]:
         if preview:
-            would = await result_desk.released_by_mappings(opened.store, await matcher(opened), now=opened.now)
-            return [row(report) for report in would]
-        decided: tuple[Decided, ...] = await result_desk.release_mapped(
-            opened.store, await matcher(opened), by=decider(by), now=opened.now
+            would = await result_desk.preview_mapping_release(context.store, await build_matcher(context), now=context.now)
+            return [result_row(report) for report in would]
+        decided: tuple[ResultDecision, ...] = await result_desk.release_mapped_results(
+            context.store, await build_matcher(context), by=operator_name(by), now=context.now
         )
-        return [row(each.report) for each in decided]
+        return [result_row(each.report) for each in decided]
 
-    show_list(with_store(config, work), as_json=as_json, nothing="No result is unmapped.")
+    print_list(run_with_store(config, work), as_json=as_json, empty_text="No result is unmapped.")
 
 
-async def _past(opened: Opened, last: int) -> list[tuple[ReportKey, LabReport]]:
+async def _newest_reports(context: CommandContext, limit: int) -> list[tuple[ReportKey, LabReport]]:
     """The newest reports with their content, newest first."""
     found: list[tuple[ReportKey, LabReport]] = []
-    for offset in range(0, last, _PAGE):
-        page = await opened.views.reports(limit=min(_PAGE, last - offset), offset=offset)
+    for offset in range(0, limit, _PAGE_SIZE):
+        page = await context.queries.reports(limit=min(_PAGE_SIZE, limit - offset), offset=offset)
         for summary in page.items:
-            record = await opened.views.report(summary.key)
-            message = load_kept(record.body) if record else None
+            record = await context.queries.report(summary.key)
+            message = load_stored_message(record.body) if record else None
             if isinstance(message, LabReport):
                 found.append((summary.key, message))
-        if not page.more:
+        if not page.has_more:
             break
     return found
 
 
-async def _unused(opened: Opened, tables: Tables) -> list[str]:
+async def _unmapped_catalogue_codes(context: CommandContext, tables: MappingTables) -> list[str]:
     """Laboratory codes of the catalogue in force that no row knows: a LIS that reports by the test's code will miss them."""
     try:
-        catalogue = None if tables.codes is None else await catalogue_in_force(opened.store)
+        catalogue = None if tables.codes is None else await load_active_catalogue(context.store)
     except CatalogueError:
         catalogue = None
     if catalogue is None or tables.codes is None:
@@ -99,11 +99,11 @@ async def _unused(opened: Opened, tables: Tables) -> list[str]:
     return sorted({item.lab_id for item in items if item.lab_id} - local)
 
 
-def _gap(gap: Gap) -> Row:
+def _gap_row(gap: MappingGap) -> Row:
     each = gap.missing
-    return {"lacking": each.sort, "value": each.value, "of": each.observation, "results": gap.reports, "example": gap.example}
+    return {"lacking": each.kind, "value": each.value, "of": each.observation, "results": gap.reports, "example": gap.example}
 
 
-def _sizes(tables: Tables) -> str:
+def _describe_sizes(tables: MappingTables) -> str:
     named = {"codes": tables.codes, "units": tables.units, "answers": tables.answers}
     return "; ".join(f"{name}: {'no table' if table is None else f'{len(table)} rows'}" for name, table in named.items())

@@ -12,20 +12,20 @@ from typing import TypeVar
 
 from lab_agent import bootstrap
 from lab_agent.ports.store import Store
-from lab_agent.ports.views import Views
+from lab_agent.ports.views import Queries
 from lab_agent.settings.root import Settings, load_settings
-from lab_agent.store.views import SqlViews
+from lab_agent.store.views import SqlQueries
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class CommandContext:
     """What a command works on."""
 
     settings: Settings
     store: Store
-    views: Views
+    queries: Queries
 
     @property
     def now(self) -> datetime:
@@ -33,21 +33,21 @@ class Opened:
         return datetime.now(UTC)
 
 
-def with_store(config: Path | None, work: Callable[[Opened], Awaitable[T]]) -> T:
+def run_with_store(config: Path | None, work: Callable[[CommandContext], Awaitable[T]]) -> T:
     """Read the settings, open the store, work, close it."""
     settings = load_settings(config)
 
     async def whole() -> T:
-        async with _opened(settings) as opened:
+        async with _open_context(settings) as opened:
             return await work(opened)
 
     return asyncio.run(whole())
 
 
 @asynccontextmanager
-async def _opened(settings: Settings) -> AsyncIterator[Opened]:
+async def _open_context(settings: Settings) -> AsyncIterator[CommandContext]:
     store = bootstrap.open_store(settings)
     try:
-        yield Opened(settings, store, SqlViews(store))
+        yield CommandContext(settings, store, SqlQueries(store))
     finally:
         await store.close()

@@ -7,18 +7,18 @@ from typing import Annotated
 import typer
 
 from lab_agent.cli.judged import judge
-from lab_agent.cli.opened import Opened, with_store
-from lab_agent.cli.options import AsJson, By, Config, Limit, Offset, decider
-from lab_agent.cli.shown import Row, heading, more, say, show_json, show_list, show_one
+from lab_agent.cli.opened import CommandContext, run_with_store
+from lab_agent.cli.options import ByOption, ConfigOption, JsonOption, LimitOption, OffsetOption, operator_name
+from lab_agent.cli.shown import Row, print_fields, print_heading, print_json, print_line, print_list, print_remaining
 from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.journal import Effect
+from lab_agent.domain.journal import Job
 from lab_agent.domain.lifecycle import OrderState
 from lab_agent.errors import StoreError
-from lab_agent.ports.views import PAGE, OrderDetail, OrderSummary, Page
+from lab_agent.ports.views import DEFAULT_PAGE_SIZE, OrderDetail, OrderSummary, Page
 from lab_agent.steps import desk, order_desk
 
 app = typer.Typer(help="Orders: where each of them stands.", no_args_is_help=True)
-_FIELDS = (
+_ORDER_FIELDS = (
     "state",
     "reason",
     "task_id",
@@ -30,99 +30,99 @@ _FIELDS = (
     "changed_at",
     "expected_at",
 )
-Key = Annotated[str, typer.Argument(metavar="ORDER", help="Key of the order, as `orders list` shows it.")]
+OrderArgument = Annotated[str, typer.Argument(metavar="ORDER", help="Key of the order, as `orders list` shows it.")]
 
-Line = Annotated[str, typer.Argument(metavar="LINE", help="Key of the line, as `orders show` lists it.")]
-Reason = Annotated[str, typer.Option("--reason", help="What the clinic reads: what is wrong, and what to do.")]
+LineArgument = Annotated[str, typer.Argument(metavar="LINE", help="Key of the line, as `orders show` lists it.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="What the clinic reads: what is wrong, and what to do.")]
 
 
 @app.command("list")
-def list_(
-    config: Config = None,
+def list_orders(
+    config: ConfigOption = None,
     search: Annotated[str | None, typer.Option("--search", help="A key, Task id, requisition, accession or barcode.")] = None,
     state: Annotated[list[OrderState] | None, typer.Option("--state", help="Only orders in this state.")] = None,
-    limit: Limit = PAGE,
-    offset: Offset = 0,
-    as_json: AsJson = False,
+    limit: LimitOption = DEFAULT_PAGE_SIZE,
+    offset: OffsetOption = 0,
+    as_json: JsonOption = False,
 ) -> None:
     """List orders, newest first."""
 
-    async def work(opened: Opened) -> Page[OrderSummary]:
-        return await opened.views.orders(search=search, states=state or (), limit=limit, offset=offset)
+    async def work(context: CommandContext) -> Page[OrderSummary]:
+        return await context.queries.orders(search=search, states=state or (), limit=limit, offset=offset)
 
-    page = with_store(config, work)
-    show_list([_row(order) for order in page.items], as_json=as_json, nothing="No orders.", full=page.items)
-    more(len(page.items), page.total, offset)
+    page = run_with_store(config, work)
+    print_list([_order_row(order) for order in page.items], as_json=as_json, empty_text="No orders.", json_rows=page.items)
+    print_remaining(len(page.items), page.total, offset)
 
 
 @app.command()
-def show(order: Key, config: Config = None, as_json: AsJson = False) -> None:
+def show(order: OrderArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Show one order: its lines, what is waiting, its results and its timeline."""
 
-    async def work(opened: Opened) -> OrderDetail | None:
-        return await opened.views.order(OrderKey(order))
+    async def work(context: CommandContext) -> OrderDetail | None:
+        return await context.queries.order(OrderKey(order))
 
-    detail = with_store(config, work)
+    detail = run_with_store(config, work)
     if detail is None:
         raise StoreError(f"There is no order {order}; `lab-agent orders list --search` finds them.")
     if as_json:
-        show_json(detail)
+        print_json(detail)
     else:
-        _print(detail)
+        _print_detail(detail)
 
 
 @app.command()
-def retry(order: Key, config: Config = None, by: By = None, as_json: AsJson = False) -> None:
+def retry(order: OrderArgument, config: ConfigOption = None, by: ByOption = None, as_json: JsonOption = False) -> None:
     """Do now whatever of an order waits; what may have happened already is looked at first."""
 
-    async def work(opened: Opened) -> tuple[Effect, ...]:
-        return await desk.retry_order(opened.store, OrderKey(order), by=decider(by), now=opened.now)
+    async def work(context: CommandContext) -> tuple[Job, ...]:
+        return await desk.retry_order(context.store, OrderKey(order), by=operator_name(by), now=context.now)
 
-    effects = with_store(config, work)
+    effects = run_with_store(config, work)
     if as_json:
-        show_json(effects)
+        print_json(effects)
     for effect in () if as_json else effects:
-        say(f"effect {effect.id}: {desk.what_retry_does(effect.kind, effect.state)}")
+        print_line(f"effect {effect.id}: {desk.describe_retry(effect.kind, effect.state)}")
 
 
 @app.command()
-def refuse(order: Key, reason: Reason, config: Config = None, by: By = None) -> None:
+def refuse(order: OrderArgument, reason: ReasonOption, config: ConfigOption = None, by: ByOption = None) -> None:
     """Refuse a held order for good: every line's Task is cancelled with your reason, which the clinic reads."""
 
-    async def work(opened: Opened) -> None:
-        service = opened.settings.exchange.base_url
-        await order_desk.refuse_order(opened.store, service, OrderKey(order), reason, by=decider(by), now=opened.now)
+    async def work(context: CommandContext) -> None:
+        service = context.settings.exchange.base_url
+        await order_desk.reject_order(context.store, service, OrderKey(order), reason, by=operator_name(by), now=context.now)
 
-    with_store(config, work)
-    say(f"order {order} is refused; its Tasks follow")
+    run_with_store(config, work)
+    print_line(f"order {order} is refused; its Tasks follow")
 
 
 @app.command("refuse-line")
-def refuse_line(line: Line, reason: Reason, config: Config = None, by: By = None) -> None:
+def refuse_line(line: LineArgument, reason: ReasonOption, config: ConfigOption = None, by: ByOption = None) -> None:
     """Refuse a held line (one that came after its order was judged): its Task is cancelled with your reason."""
 
-    async def work(opened: Opened) -> None:
-        await order_desk.refuse_line(opened.store, LineKey(line), reason, by=decider(by), now=opened.now)
+    async def work(context: CommandContext) -> None:
+        await order_desk.reject_line(context.store, LineKey(line), reason, by=operator_name(by), now=context.now)
 
-    with_store(config, work)
-    say(f"line {line} is refused; its Task follows")
+    run_with_store(config, work)
+    print_line(f"line {line} is refused; its Task follows")
 
 
 @app.command("accept-line")
-def accept_line(line: Line, config: Config = None, by: By = None) -> None:
+def accept_line(line: LineArgument, config: ConfigOption = None, by: ByOption = None) -> None:
     """Say that you entered a held line in the laboratory system by hand: its results are delivered like any other's."""
 
-    async def work(opened: Opened) -> None:
-        await order_desk.accept_line(opened.store, LineKey(line), by=decider(by), now=opened.now)
+    async def work(context: CommandContext) -> None:
+        await order_desk.accept_line(context.store, LineKey(line), by=operator_name(by), now=context.now)
 
-    with_store(config, work)
-    say(f"line {line} is accepted; its results will be delivered")
+    run_with_store(config, work)
+    print_line(f"line {line} is accepted; its results will be delivered")
 
 
 app.command()(judge)
 
 
-def _row(order: OrderSummary) -> Row:
+def _order_row(order: OrderSummary) -> Row:
     return {
         "order": order.key,
         "state": order.state,
@@ -130,18 +130,18 @@ def _row(order: OrderSummary) -> Row:
         "requisition": order.requisition and order.requisition.value,
         "accession": order.accession,
         "lines": f"{order.ended_lines}/{order.lines}",
-        "waiting": order.open_effects or None,
-        "trouble": order.troubles or None,
+        "waiting": order.open_jobs or None,
+        "trouble": order.attention_count or None,
         "seen": order.seen_at,
         "reason": order.reason,
     }
 
 
-def _print(detail: OrderDetail) -> None:
+def _print_detail(detail: OrderDetail) -> None:
     order = detail.order
     requisition = order.requisition and order.requisition.value
-    fields = {"order": order.key, "requisition": requisition} | {name: getattr(order, name) for name in _FIELDS}
-    show_one(fields, as_json=False)
+    fields = {"order": order.key, "requisition": requisition} | {name: getattr(order, name) for name in _ORDER_FIELDS}
+    print_fields(fields, as_json=False)
     tables: dict[str, list[Row]] = {
         "Lines": [
             {"line": each.key, "item": each.item, "state": each.state, "accession": each.accession, "output": each.outputs}
@@ -153,12 +153,12 @@ def _print(detail: OrderDetail) -> None:
             for each in detail.reports
         ],
         "Effects": [
-            {"effect": each.id, "kind": each.kind, "state": each.state, "attempts": each.attempts, "reason": each.reason}
-            for each in detail.effects
+            {"job": each.id, "kind": each.kind, "state": each.state, "attempts": each.attempts, "reason": each.reason}
+            for each in detail.jobs
         ],
         "Timeline": [{"at": each.at, "what": each.text, "by": each.by} for each in detail.events],
     }
     for title, rows in tables.items():
         if rows:
-            heading(title)
-            show_list(rows, as_json=False, nothing="")
+            print_heading(title)
+            print_list(rows, as_json=False, empty_text="")

@@ -14,11 +14,11 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import AwareDatetime, BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from lab_agent.lis.registry import GROUP
-from lab_agent.settings.keys import REPEATED, is_list, tables, walk
+from lab_agent.lis.registry import ENTRY_POINT_GROUP
+from lab_agent.settings.keys import ARRAY_SUFFIX, is_list, iter_keys, iter_tables
 from lab_agent.settings.root import Settings
 
-_HEAD = """# Configuration
+_SETTINGS_HEADER = """# Configuration
 
 <!-- Made by `python -m lab_agent.cli.settings_page`; a test holds this file against the program. -->
 
@@ -39,36 +39,36 @@ short file that holds; `lab-agent check` tries it, line by line.
 """
 
 
-def page(adapters: Mapping[str, type[BaseModel]]) -> str:
+def settings_page(adapters: Mapping[str, type[BaseModel]]) -> str:
     """The whole page; `adapters` are the settings models of the built-in adapters by their names."""
-    parts = [_HEAD, *(_table(path, model) for path, model in tables(Settings))]
-    parts += [_table(f"lis.{name}", model) for name, model in adapters.items()]
+    parts = [_SETTINGS_HEADER, *(_settings_table(path, model) for path, model in iter_tables(Settings))]
+    parts += [_settings_table(f"lis.{name}", model) for name, model in adapters.items()]
     return "\n".join(parts)
 
 
-def _table(path: str, model: type[BaseModel]) -> str:
-    name = f"[{path}]" if not path.endswith(REPEATED) else f"[[{path.removesuffix(REPEATED)}]]"
-    rows = [_row(key.name, key.field) for key in walk(model) if not key.table]
+def _settings_table(path: str, model: type[BaseModel]) -> str:
+    name = f"[{path}]" if not path.endswith(ARRAY_SUFFIX) else f"[[{path.removesuffix(ARRAY_SUFFIX)}]]"
+    rows = [_setting_row(key.name, key.field) for key in iter_keys(model) if not key.table]
     about = " ".join((model.__doc__ or "").split())
     head = "| Key | Kind | Default | Meaning |\n|---|---|---|---|\n"
     return f"## `{name}`\n\n{about}\n\n{head}{''.join(rows)}"
 
 
-def _row(name: str, field: FieldInfo) -> str:
+def _setting_row(name: str, field: FieldInfo) -> str:
     about = " ".join((field.description or "").split()).replace("|", "\\|")
-    return f"| `{name}` | {_kind(field.annotation)} | {_default(name, field)} | {about} |\n"
+    return f"| `{name}` | {_type_name(field.annotation)} | {_setting_default(name, field)} | {about} |\n"
 
 
-def _default(name: str, field: FieldInfo) -> str:
+def _setting_default(name: str, field: FieldInfo) -> str:
     if field.is_required():
         return "**required**"
     value = field.get_default(call_default_factory=True)
     if value is None or value in ({}, (), []):
         return "–"
-    return f"`0o{value:o}`" if name.endswith("_mode") else f"`{_toml(value)}`"
+    return f"`0o{value:o}`" if name.endswith("_mode") else f"`{_toml_literal(value)}`"
 
 
-def _toml(value: Any) -> str:
+def _toml_literal(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
@@ -76,21 +76,21 @@ def _toml(value: Any) -> str:
     return str(value) if isinstance(value, int) else f'"{value}"'
 
 
-def _kind(annotation: Any) -> str:
+def _type_name(annotation: Any) -> str:
     if get_origin(annotation) is Annotated:
-        return _kind(get_args(annotation)[0])
+        return _type_name(get_args(annotation)[0])
     if get_origin(annotation) is Literal:
         return ", ".join(f"`{word}`" for word in get_args(annotation))
     if get_origin(annotation) in {Union, types.UnionType}:
-        return _kind(next(part for part in get_args(annotation) if part is not type(None)))
+        return _type_name(next(part for part in get_args(annotation) if part is not type(None)))
     if is_list(annotation):
-        return f"list of {_kind(get_args(annotation)[0])}"
+        return f"list of {_type_name(get_args(annotation)[0])}"
     if get_origin(annotation) is dict:
-        return f"table of {_kind(get_args(annotation)[1])}"
-    return _PLAIN.get(annotation) or str(annotation.__name__).lower()
+        return f"table of {_type_name(get_args(annotation)[1])}"
+    return _TYPE_NAMES.get(annotation) or str(annotation.__name__).lower()
 
 
-_PLAIN: dict[Any, str] = {
+_TYPE_NAMES: dict[Any, str] = {
     str: "text",
     bool: "yes or no",
     int: "integer",
@@ -100,11 +100,11 @@ _PLAIN: dict[Any, str] = {
 }
 
 
-def built_in_adapters() -> dict[str, type[BaseModel]]:
+def built_in_adapter_settings() -> dict[str, type[BaseModel]]:
     """The settings models of the adapters that come with this program."""
-    doors = sorted(entry_points(group=GROUP), key=lambda door: door.name)
+    doors = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda door: door.name)
     return {door.name: door.load().Settings for door in doors if door.dist and door.dist.name == "lab-agent"}
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page(built_in_adapters()))
+    sys.stdout.write(settings_page(built_in_adapter_settings()))

@@ -16,32 +16,32 @@ from rich.text import Text
 
 from lab_agent import exact_json
 
-_WIDE = 1_000
+_PIPE_WIDTH = 1_000
 Row = Mapping[str, Any]
 
 
 def console(*, stderr: bool = False) -> Console:
     """The terminal, or a page wide enough that nothing is broken."""
     there = Console(stderr=stderr, markup=False, highlight=False)
-    return there if there.is_terminal else Console(stderr=stderr, markup=False, highlight=False, width=_WIDE)
+    return there if there.is_terminal else Console(stderr=stderr, markup=False, highlight=False, width=_PIPE_WIDTH)
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Print a line on standard output."""
     console().print(text, soft_wrap=True)
 
 
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     """Print a line on standard error."""
     console(stderr=True).print(text, soft_wrap=True)
 
 
-def show_json(value: Any) -> None:
+def print_json(value: Any) -> None:
     """Print JSON."""
-    print_raw(json.dumps(plain(value), indent=2, ensure_ascii=False))
+    print_raw(json.dumps(to_plain(value), indent=2, ensure_ascii=False))
 
 
-def show_exact(value: Any) -> None:
+def print_exact_json(value: Any) -> None:
     """Print JSON with values that keep their digits."""
     print_raw(msgspec.json.format(exact_json.dumps(value), indent=2).decode())
 
@@ -51,55 +51,55 @@ def print_raw(text: str) -> None:
     console().file.write(f"{text}\n")
 
 
-def show_list(rows: Sequence[Row], *, as_json: bool, nothing: str, full: Sequence[Any] | None = None) -> None:
+def print_list(rows: Sequence[Row], *, as_json: bool, empty_text: str, json_rows: Sequence[Any] | None = None) -> None:
     """Print a list: a JSON array (of `full`, if there is more to say than in a table), or a table, or the sentence `nothing`."""
     if as_json:
-        show_json(rows if full is None else full)
+        print_json(rows if json_rows is None else json_rows)
     elif rows:
         page = console()
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
         for name in rows[0]:
             table.add_column(name.replace("_", " "), overflow="fold", no_wrap=not page.is_terminal)
         for row in rows:
-            table.add_row(*(Text(text(value)) for value in row.values()))
+            table.add_row(*(Text(format_cell(value)) for value in row.values()))
         with page.capture() as printed:
             page.print(table)
         print_raw("\n".join(line.rstrip() for line in printed.get().splitlines()))
     else:
-        say(nothing)
+        print_line(empty_text)
 
 
-def show_one(fields: Row, *, as_json: bool) -> None:
+def print_fields(fields: Row, *, as_json: bool) -> None:
     """Print one thing: a JSON object, or a line for each field that is there."""
     if as_json:
-        show_json(fields)
+        print_json(fields)
         return
     page = console()
     width = max(len(name) for name in fields) + 2
     for name, value in fields.items():
-        if shown := text(value):
+        if shown := format_cell(value):
             page.print(f"{name.replace('_', ' '):<{width}}{shown}", soft_wrap=True)
 
 
-def heading(title: str) -> None:
+def print_heading(title: str) -> None:
     """Print a heading, with an empty line before it."""
     console().print(f"\n{title}", style="bold")
 
 
-def more(shown: int, total: int, offset: int) -> None:
+def print_remaining(shown: int, total: int, offset: int) -> None:
     """Say on standard error that there is more than was shown."""
     if offset + shown < total:
-        complain(f"{shown} of {total} shown; --offset {offset + shown} goes on")
+        print_error(f"{shown} of {total} shown; --offset {offset + shown} goes on")
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """A value as JSON knows it. Bytes are left out: what they hold is not for lists."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {_key(key): plain(item) for key, item in value.items() if not isinstance(item, bytes)}
+        return {_plain_key(key): to_plain(item) for key, item in value.items() if not isinstance(item, bytes)}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in value]
+        return [to_plain(item) for item in value]
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, Enum):
@@ -107,7 +107,7 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
-def text(value: Any) -> str:
+def format_cell(value: Any) -> str:
     """A value in a cell of a table: times to the second in this machine's zone."""
     if value is None:
         return ""
@@ -116,9 +116,9 @@ def text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple | set | frozenset):
-        return ", ".join(text(item) for item in value)
+        return ", ".join(format_cell(item) for item in value)
     return str(value.value if isinstance(value, Enum) else value)
 
 
-def _key(key: Any) -> str:
+def _plain_key(key: Any) -> str:
     return str(key.value if isinstance(key, Enum) else key)

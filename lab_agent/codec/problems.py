@@ -13,13 +13,13 @@ from typing import NoReturn
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from lab_agent.domain.quoting import quoted
+from lab_agent.domain.quoting import shorten
 from lab_agent.errors import DataInvalidError, Problem
 
-TAG = "="
+UNION_BRANCH = "="
 """Marks a part of a pydantic location that names the branch of a union and no place in the data."""
 
-_SENTENCES = {
+_MESSAGES = {
     "missing": ("is missing", "give it"),
     "string_type": ("is not text", "write it in quotes"),
     "bool_type": ("is neither true nor false", "write true or false, without quotes"),
@@ -31,34 +31,34 @@ _SENTENCES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ValidationIssue:
     """One thing that is wrong: its place (keys and list positions), what, and the mend."""
 
-    place: tuple[str | int, ...]
+    location: tuple[str | int, ...]
     what: str
-    mend: str = ""
+    hint: str = ""
 
 
-def path(place: Iterable[str | int]) -> str:
+def format_location(location: Iterable[str | int]) -> str:
     """Write a place as `observations[2].value_quantity.value`; the whole is `document`."""
     written = ""
-    for part in place:
+    for part in location:
         if isinstance(part, int):
             written += f"[{part}]"
-        elif not part.startswith(TAG):
-            written += f".{quoted(part)}" if written else quoted(part)
+        elif not part.startswith(UNION_BRANCH):
+            written += f".{shorten(part)}" if written else shorten(part)
     return written or "document"
 
 
-def raise_found(found: Iterable[Found]) -> NoReturn:
+def raise_issues(issues: Iterable[ValidationIssue]) -> NoReturn:
     """Raise `DataInvalidError` with all that was found, each thing once."""
-    problems = dict.fromkeys(Problem(path(one.place), one.what, one.mend) for one in found)
+    problems = dict.fromkeys(Problem(format_location(one.location), one.what, one.hint) for one in issues)
     raise DataInvalidError(tuple(problems))
 
 
-def found_by_pydantic(error: ValidationError, names: Collection[str]) -> list[Found]:
+def issues_from_pydantic(error: ValidationError, field_names: Collection[str]) -> list[ValidationIssue]:
     """Translate a validation error; `names` are the field names that an unknown key may have meant."""
-    return [_translate(detail, names) for detail in error.errors(include_url=False, include_input=False)]
+    return [_to_issue(detail, field_names) for detail in error.errors(include_url=False, include_input=False)]
 
 
 def did_you_mean(given: str, known: Collection[str]) -> str:
@@ -67,11 +67,11 @@ def did_you_mean(given: str, known: Collection[str]) -> str:
     return f"did you mean {near[0]}?" if near else ""
 
 
-def _translate(detail: ErrorDetails, names: Collection[str]) -> Found:
+def _to_issue(detail: ErrorDetails, field_names: Collection[str]) -> ValidationIssue:
     kind, place, context = detail["type"], detail["loc"], detail.get("ctx", {})
     if kind == "extra_forbidden":
-        return Found(place, "is no field here", did_you_mean(str(place[-1]), names) or "leave it out")
+        return ValidationIssue(place, "is no field here", did_you_mean(str(place[-1]), field_names) or "leave it out")
     if kind == "enum":
-        return Found(place, "is not a word that is known here", f"write {context['expected']}")
-    what, mend = _SENTENCES.get(kind, (detail["msg"], str(context.get("mend", ""))))
-    return Found(place, what, mend)
+        return ValidationIssue(place, "is not a word that is known here", f"write {context['expected']}")
+    what, mend = _MESSAGES.get(kind, (detail["msg"], str(context.get("mend", ""))))
+    return ValidationIssue(place, what, mend)

@@ -15,14 +15,14 @@ from reportlab.lib.utils import ImageReader
 from reportlab.pdfbase import pdfmetrics
 from reportlab.pdfbase.ttfonts import TTFont
 
-from lab_agent.documents.check import kind_of
+from lab_agent.documents.check import detect_media_type
 from lab_agent.errors import Problem, SettingsError
 
-_DEJAVU = Path("/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf")
-_SHIPPED = "Vera.ttf"
-_PICTURES = frozenset({"image/png", "image/jpeg"})
-_LONGEST_NAME, _MOST_LINES = 1000, 20
-_NAME_FONT = "take the letters out, or name a .ttf file in results.print_font that has them"
+_DEJAVU_FONT = Path("/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf")
+_FALLBACK_FONT = "Vera.ttf"
+_LOGO_MEDIA_TYPES = frozenset({"image/png", "image/jpeg"})
+_MAX_LETTERHEAD_LENGTH, _MAX_LETTERHEAD_LINES = 1000, 20
+_MISSING_LETTERS_HINT = "take the letters out, or name a .ttf file in results.print_font that has them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,53 +34,53 @@ class Letterhead:
     font: Path | None = None
 
 
-def problems_of(head: Letterhead) -> tuple[Problem, ...]:
+def letterhead_problems(letterhead: Letterhead) -> tuple[Problem, ...]:
     """What is wrong with a letterhead, each by the name of its setting; nothing where reports can be printed."""
-    found = [*_told_by(lambda: font_of(head.font)), *_told_by(lambda: logo_of(head.logo))]
-    if not found and not has_letters(font_of(head.font), head.name):
-        found.append(Problem("results.print_name", "has letters that the font lacks", _NAME_FONT))
-    if len(head.name) > _LONGEST_NAME or len(head.name.splitlines()) > _MOST_LINES:
-        what = f"has more than {_LONGEST_NAME} characters or {_MOST_LINES} lines"
+    found = [*_collect_problems(lambda: load_font(letterhead.font)), *_collect_problems(lambda: load_logo(letterhead.logo))]
+    if not found and not has_glyphs(load_font(letterhead.font), letterhead.name):
+        found.append(Problem("results.print_name", "has letters that the font lacks", _MISSING_LETTERS_HINT))
+    if len(letterhead.name) > _MAX_LETTERHEAD_LENGTH or len(letterhead.name.splitlines()) > _MAX_LETTERHEAD_LINES:
+        what = f"has more than {_MAX_LETTERHEAD_LENGTH} characters or {_MAX_LETTERHEAD_LINES} lines"
         found.append(Problem("results.print_name", what, "shorten it, so that it has room at the head of a page"))
     return tuple(found)
 
 
-def has_letters(font: TTFont, text: str) -> bool:
+def has_glyphs(font: TTFont, text: str) -> bool:
     """Whether the font has a form for every letter of a text."""
     return all(ord(sign) in font.face.charToGlyph for sign in text if not sign.isspace())
 
 
-def font_of(path: Path | None) -> TTFont:
+def load_font(path: Path | None) -> TTFont:
     """The font, registered; DejaVu Sans where none is named. Raises `SettingsError` for one that cannot be read."""
     try:
-        return _registered(path or (_DEJAVU if _DEJAVU.is_file() else None))
+        return _register_font(path or (_DEJAVU_FONT if _DEJAVU_FONT.is_file() else None))
     except Exception as exc:  # a file that is no font breaks its reader in any way there is
         what = "is no TrueType font that can be read"
         raise SettingsError((Problem("results.print_font", what, "name a .ttf file, or leave it out"),)) from exc
 
 
-def logo_of(path: Path | None) -> BytesIO | None:
+def load_logo(path: Path | None) -> BytesIO | None:
     """The bytes of the logo; None where none is named. Raises `SettingsError` for one that cannot be read."""
     if path is None:
         return None
     try:
         content = path.read_bytes()
-        if kind_of(content) in _PICTURES:
+        if detect_media_type(content) in _LOGO_MEDIA_TYPES:
             ImageReader(BytesIO(content)).getRGBData()  # type: ignore[no-untyped-call]
             return BytesIO(content)
     except FileNotFoundError as exc:
         raise SettingsError((Problem("results.print_logo", "is not there", "put the file there, or leave it out"),)) from exc
     except Exception as exc:  # a picture that is cut off breaks its reader in any way there is
-        raise _no_picture() from exc
-    raise _no_picture()
+        raise _invalid_logo_error() from exc
+    raise _invalid_logo_error()
 
 
-def _no_picture() -> SettingsError:
+def _invalid_logo_error() -> SettingsError:
     mend = "name a PNG or JPEG file, or leave it out"
     return SettingsError((Problem("results.print_logo", "is no picture that can be read", mend),))
 
 
-def _told_by(read: Callable[[], object]) -> tuple[Problem, ...]:
+def _collect_problems(read: Callable[[], object]) -> tuple[Problem, ...]:
     try:
         read()
     except SettingsError as exc:
@@ -89,8 +89,8 @@ def _told_by(read: Callable[[], object]) -> tuple[Problem, ...]:
 
 
 @lru_cache(maxsize=4)
-def _registered(path: Path | None) -> TTFont:
+def _register_font(path: Path | None) -> TTFont:
     """Register a font once; what registers twice under one name would be the first all the same."""
-    font = TTFont(f"report-{path.stem if path else 'plain'}", str(path) if path else _SHIPPED)
+    font = TTFont(f"report-{path.stem if path else 'plain'}", str(path) if path else _FALLBACK_FONT)
     pdfmetrics.registerFont(font)
     return font

@@ -8,43 +8,43 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lab_agent.documents.check import wrong_with
+from lab_agent.documents.check import find_content_defect
 from lab_agent.domain.results import LabReport
 from lab_agent.errors import Problem
-from lab_agent.ports.documents import DocumentFault
+from lab_agent.ports.documents import DocumentDefect
 from lab_agent.settings.results import ResultsSettings
 
 if TYPE_CHECKING:
     from lab_agent.documents.letterhead import Letterhead
 
 
-class DocumentRoom:
+class DocumentService:
     """Implements `lab_agent.ports.documents.Documents`."""
 
     def __init__(self, settings: ResultsSettings) -> None:
         self._settings = settings
 
-    def wrong(self, content: bytes, content_type: str) -> DocumentFault | None:
+    def find_defect(self, content: bytes, content_type: str) -> DocumentDefect | None:
         """What keeps a document from being sent; None for nothing."""
-        return wrong_with(content, content_type, self._settings.max_document)
+        return find_content_defect(content, content_type, self._settings.max_document)
 
-    def printed(self, report: LabReport, heading: str, codes: Sequence[str] = ()) -> bytes | None:
+    def render_pdf(self, report: LabReport, heading: str, codes: Sequence[str] = ()) -> bytes | None:
         """A PDF of the observations; None where none is wanted, or a letter has no form in the font. Raises `PrintFault`."""
         if not self._settings.print_reports:
             return None
         from lab_agent.documents.printer import print_report  # noqa: PLC0415 - see above
 
-        return print_report(report, heading, self._head(), codes)
+        return print_report(report, heading, self._letterhead(), codes)
 
     def problems(self) -> tuple[Problem, ...]:
         """What keeps reports from being printed, by the names of the settings; nothing where none are wanted."""
         if not self._settings.print_reports:
             return ()
-        from lab_agent.documents.letterhead import problems_of  # noqa: PLC0415 - see above
+        from lab_agent.documents.letterhead import letterhead_problems  # noqa: PLC0415 - see above
 
-        return problems_of(self._head())
+        return letterhead_problems(self._letterhead())
 
-    def _head(self) -> Letterhead:
+    def _letterhead(self) -> Letterhead:
         from lab_agent.documents.letterhead import Letterhead  # noqa: PLC0415 - see above
 
         return Letterhead(name=self._settings.print_name, logo=self._settings.print_logo, font=self._settings.print_font)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-ADDRESS_MEND = "give an http or https address, or one relative to the service's"
-_SCHEMES = frozenset({"http", "https"})
+URL_HINT = "give an http or https address, or one relative to the service's"
+_URL_SCHEMES = frozenset({"http", "https"})
 
 
-def leads_somewhere(url: str) -> bool:
+def is_openable_url(url: str) -> bool:
     """Whether a clinic could open it: http or https with a host, or relative to the service's base address."""
     if not url or not url.isprintable() or {" ", "\\"} & set(url):
         return False
@@ -18,5 +18,5 @@ def leads_somewhere(url: str) -> bool:
     except ValueError:
         return False
     if parts.scheme or parts.netloc:
-        return parts.scheme in _SCHEMES and bool(parts.hostname) and port != 0
+        return parts.scheme in _URL_SCHEMES and bool(parts.hostname) and port != 0
     return ":" not in parts.path.partition("/")[0]

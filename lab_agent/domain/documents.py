@@ -7,15 +7,15 @@ from dataclasses import replace
 
 from lab_agent.domain.results import Document, LabReport, ReportedObservation
 
-Change = Callable[[Document], Document]
+DocumentChange = Callable[[Document], Document]
 
 
 def documents_of(report: LabReport) -> tuple[Document, ...]:
     """Give the report's own documents, then those of its observations."""
-    return tuple(document for _, document in placed_documents(report))
+    return tuple(document for _, document in documents_with_paths(report))
 
 
-def placed_documents(report: LabReport) -> tuple[tuple[str, Document], ...]:
+def documents_with_paths(report: LabReport) -> tuple[tuple[str, Document], ...]:
     """Give the documents of a report in the order of `documents_of`, each with its place, such as `documents[0]`."""
     own = [(f"documents[{index}]", document) for index, document in enumerate(report.documents)]
     attached = [
@@ -26,15 +26,15 @@ def placed_documents(report: LabReport) -> tuple[tuple[str, Document], ...]:
     return (*own, *attached)
 
 
-def with_documents(report: LabReport, change: Change) -> LabReport:
+def map_documents(report: LabReport, change: DocumentChange) -> LabReport:
     """Give the report with each of its documents changed, in the order of `documents_of`."""
     return replace(
         report,
         documents=tuple(map(change, report.documents)),
-        observations=tuple(_with_attachment(observation, change) for observation in report.observations),
+        observations=tuple(_map_attachment(observation, change) for observation in report.observations),
     )
 
 
-def _with_attachment(observation: ReportedObservation, change: Change) -> ReportedObservation:
+def _map_attachment(observation: ReportedObservation, change: DocumentChange) -> ReportedObservation:
     attachment = observation.value_attachment
     return observation if attachment is None else replace(observation, value_attachment=change(attachment))

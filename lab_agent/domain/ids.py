@@ -18,12 +18,12 @@ LineKey = NewType("LineKey", str)
 """Our key of an order line (a ProcedureRequest and its Task): `L` and 15 characters."""
 ReportKey = NewType("ReportKey", str)
 """Our key of one version of one report, as it came in: `P` and 15 characters."""
-EffectId = NewType("EffectId", int)
+JobId = NewType("JobId", int)
 """Number of a row of the outbox; a larger number was decided later."""
 ResourceId = NewType("ResourceId", str)
 """Id of a resource on the exchange service."""
 
-_LENGTH = 15
+_DIGEST_LENGTH = 15
 
 
 def order_key(service: str, task_id: str) -> OrderKey:
@@ -48,4 +48,4 @@ def worker_name(host: str) -> str:
 
 def _digest(*parts: str) -> str:
     raw = hashlib.sha256("\n".join(part.rstrip("/") for part in parts).encode()).digest()
-    return base64.b32encode(raw).decode("ascii")[:_LENGTH]
+    return base64.b32encode(raw).decode("ascii")[:_DIGEST_LENGTH]

@@ -12,17 +12,17 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from lab_agent.domain.ids import EffectId, LineKey, OrderKey, ReportKey, ResourceId
+from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey, ResourceId
 from lab_agent.domain.lifecycle import (
-    EFFECT_MOVES,
-    LINE_MOVES,
-    ORDER_MOVES,
-    REPORT_MOVES,
-    EffectState,
+    JOB_TRANSITIONS,
+    LINE_TRANSITIONS,
+    ORDER_TRANSITIONS,
+    REPORT_TRANSITIONS,
+    JobState,
     LineState,
     OrderState,
     ReportState,
-    move,
+    transition,
 )
 from lab_agent.domain.values import Identifier
 
@@ -55,9 +55,9 @@ class OrderRecord:
     lab_order: bytes | None = None
     sent_statuses: tuple[str, ...] = ()
 
-    def become(self, state: OrderState, now: datetime, reason: str | None = None) -> OrderRecord:
+    def transition_to(self, state: OrderState, now: datetime, reason: str | None = None) -> OrderRecord:
         """Move to `state`. Raises `IllegalMoveError`."""
-        return replace(self, state=move(ORDER_MOVES, self.state, state), changed_at=now, reason=reason)
+        return replace(self, state=transition(ORDER_TRANSITIONS, self.state, state), changed_at=now, reason=reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +79,11 @@ class LineRecord:
     outputs: tuple[str, ...] = ()
     sent_statuses: tuple[str, ...] = ()
 
-    def become(self, state: LineState, now: datetime, outputs: tuple[str, ...] | None = None) -> LineRecord:
+    def transition_to(self, state: LineState, now: datetime, outputs: tuple[str, ...] | None = None) -> LineRecord:
         """Move to `state`. Raises `IllegalMoveError`."""
         return replace(
             self,
-            state=move(LINE_MOVES, self.state, state),
+            state=transition(LINE_TRANSITIONS, self.state, state),
             changed_at=now,
             outputs=self.outputs if outputs is None else outputs,
         )
@@ -100,65 +100,65 @@ class LabelUse:
     patient_reference: str
 
 
-class EffectKind(StrEnum):
+class JobKind(StrEnum):
     """What an effect does. `look` and `match` change nothing outside; the others do."""
 
-    LOOK = "look"
-    HANDOVER = "handover"
-    LIS_CANCEL = "lis_cancel"
-    MATCH = "match"
-    DELIVER = "deliver"
-    LINE_TASK = "line_task"
-    ORDER_TASK = "order_task"
+    FETCH_ORDER = "fetch_order"
+    SUBMIT_ORDER = "submit_order"
+    CANCEL_AT_LIS = "cancel_at_lis"
+    MATCH_REPORT = "match_report"
+    DELIVER_REPORT = "deliver_report"
+    UPDATE_LINE_TASK = "update_line_task"
+    UPDATE_ORDER_TASK = "update_order_task"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewEffect:
+class NewJob:
     """An effect to be written in the transaction that decides it.
 
     `once` names it uniquely: a second one with the same name is not written (law 5). Effects of one `lane` are done one after
     the other, in the order in which they were decided. `subject` is what it is about (a line key, a report key, an order key).
     """
 
-    kind: EffectKind
-    once: str
-    lane: str
-    subject: str
+    kind: JobKind
+    dedup_key: str
+    ordering_key: str
+    target: str
     order: OrderKey | None = None
     payload: Mapping[str, Any] = field(default_factory=dict)
     due_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
+class Job:
     """A row of the outbox.
 
     `begun` is true from the commit just before the effect may first be felt outside; until then a lost claim needs no look.
     `fence` grows with every claim; a write with an older one is refused (`LeaseLostError`).
     """
 
-    id: EffectId
-    kind: EffectKind
-    once: str
-    lane: str
-    subject: str
+    id: JobId
+    kind: JobKind
+    dedup_key: str
+    ordering_key: str
+    target: str
     order: OrderKey | None
     payload: Mapping[str, Any]
-    state: EffectState
-    begun: bool = False
+    state: JobState
+    started: bool = False
     attempts: int = 0
     due_at: datetime
     created_at: datetime
     changed_at: datetime
     reason: str | None = None
     owner: str | None = None
-    fence: int = 0
+    fencing_token: int = 0
     lease_until: datetime | None = None
 
-    def _become(self, state: EffectState, now: datetime, reason: str | None, due_at: datetime | None = None) -> Effect:
+    def _transition_to(self, state: JobState, now: datetime, reason: str | None, due_at: datetime | None = None) -> Job:
         return replace(
             self,
-            state=move(EFFECT_MOVES, self.state, state),
+            state=transition(JOB_TRANSITIONS, self.state, state),
             changed_at=now,
             reason=reason,
             due_at=due_at or self.due_at,
@@ -166,61 +166,64 @@ class Effect:
             lease_until=None,
         )
 
-    def claimed(self, owner: str, now: datetime, lease: timedelta) -> Effect:
+    def claim(self, owner: str, now: datetime, lease: timedelta) -> Job:
         """Take it for `owner`: a due one becomes in flight, an unknown one stays so, for its owner looks first."""
-        state = self.state if self.state is EffectState.UNKNOWN else move(EFFECT_MOVES, self.state, EffectState.IN_FLIGHT)
+        state = (
+            self.state if self.state is JobState.OUTCOME_UNKNOWN else transition(JOB_TRANSITIONS, self.state, JobState.IN_FLIGHT)
+        )
         return replace(
             self,
             state=state,
             owner=owner,
-            fence=self.fence + 1,
+            fencing_token=self.fencing_token + 1,
             attempts=self.attempts + 1,
             lease_until=now + lease,
             changed_at=now,
         )
 
-    def lapsed(self, now: datetime) -> Effect:
+    def lease_expired(self, now: datetime) -> Job:
         """Take it away from an owner that was silent for too long: what it did is unknown."""
         return replace(
-            self._become(EffectState.UNKNOWN, now, "its worker stopped in the middle; looking first", now), fence=self.fence + 1
+            self._transition_to(JobState.OUTCOME_UNKNOWN, now, "its worker stopped in the middle; looking first", now),
+            fencing_token=self.fencing_token + 1,
         )
 
-    def beginning(self, now: datetime) -> Effect:
+    def mark_started(self, now: datetime) -> Job:
         """Say, before it is done, that it may be felt outside from now on."""
-        return replace(self, begun=True, changed_at=now)
+        return replace(self, started=True, changed_at=now)
 
-    def done(self, now: datetime, reason: str | None = None) -> Effect:
+    def complete(self, now: datetime, reason: str | None = None) -> Job:
         """It has happened."""
-        return self._become(EffectState.DONE, now, reason)
+        return self._transition_to(JobState.DONE, now, reason)
 
-    def again(self, now: datetime, at: datetime, reason: str) -> Effect:
+    def reschedule(self, now: datetime, at: datetime, reason: str) -> Job:
         """It has not happened; again at `at`."""
-        return self._become(EffectState.DUE, now, reason, at)
+        return self._transition_to(JobState.DUE, now, reason, at)
 
-    def unknown(self, now: datetime, at: datetime, reason: str) -> Effect:
+    def outcome_unknown(self, now: datetime, at: datetime, reason: str) -> Job:
         """It may have happened; look at `at`."""
-        return self._become(EffectState.UNKNOWN, now, reason, at)
+        return self._transition_to(JobState.OUTCOME_UNKNOWN, now, reason, at)
 
-    def parked(self, now: datetime, reason: str) -> Effect:
+    def dead_letter(self, now: datetime, reason: str) -> Job:
         """It will not work by itself."""
-        return self._become(EffectState.PARKED, now, reason)
+        return self._transition_to(JobState.DEAD_LETTER, now, reason)
 
-    def for_review(self, now: datetime, reason: str) -> Effect:
+    def needs_review(self, now: datetime, reason: str) -> Job:
         """Nobody here can tell whether it has happened: a person decides."""
-        return self._become(EffectState.REVIEW, now, reason)
+        return self._transition_to(JobState.NEEDS_REVIEW, now, reason)
 
-    def obsolete(self, now: datetime, reason: str) -> Effect:
+    def mark_obsolete(self, now: datetime, reason: str) -> Job:
         """It is not needed any more."""
-        return self._become(EffectState.OBSOLETE, now, reason)
+        return self._transition_to(JobState.OBSOLETE, now, reason)
 
-    def dismissed(self, now: datetime, reason: str) -> Effect:
+    def dismiss(self, now: datetime, reason: str) -> Job:
         """A person decided that it shall not be done."""
-        return self._become(EffectState.DISMISSED, now, reason)
+        return self._transition_to(JobState.DISMISSED, now, reason)
 
     @property
-    def needs_no_look(self) -> bool:
+    def safe_to_retry(self) -> bool:
         """Whether nothing needs a look: it was never begun, or changes nothing outside."""
-        return not self.begun or self.kind in {EffectKind.LOOK, EffectKind.MATCH}
+        return not self.started or self.kind in {JobKind.FETCH_ORDER, JobKind.MATCH_REPORT}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,9 +249,9 @@ class ReportRecord:
     changed_at: datetime
     body: bytes
 
-    def become(self, state: ReportState, now: datetime, reason: str | None = None) -> ReportRecord:
+    def transition_to(self, state: ReportState, now: datetime, reason: str | None = None) -> ReportRecord:
         """Move to `state`. Raises `IllegalMoveError`."""
-        return replace(self, state=move(REPORT_MOVES, self.state, state), changed_at=now, reason=reason)
+        return replace(self, state=transition(REPORT_TRANSITIONS, self.state, state), changed_at=now, reason=reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

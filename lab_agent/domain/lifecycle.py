@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TypeVar
 
-from lab_agent.errors import IllegalMoveError
+from lab_agent.errors import InvalidTransitionError
 
 
 class OrderState(StrEnum):
@@ -21,7 +21,7 @@ class OrderState(StrEnum):
     HELD = "held"
     HANDED_OVER = "handed_over"
     REPORTED = "reported"
-    REFUSED = "refused"
+    REJECTED = "rejected"
     WITHDRAWN = "withdrawn"
     CLOSED = "closed"
 
@@ -31,7 +31,7 @@ class LineState(StrEnum):
 
     REQUESTED = "requested"
     HELD = "held"
-    REFUSED = "refused"
+    REJECTED = "rejected"
     ACCEPTED = "accepted"
     RESULTED = "resulted"
     COMPLETED = "completed"
@@ -52,59 +52,59 @@ class ReportState(StrEnum):
     DISMISSED = "dismissed"
 
 
-class EffectState(StrEnum):
+class JobState(StrEnum):
     """Where an effect (a row of the outbox) stands."""
 
     DUE = "due"
     IN_FLIGHT = "in_flight"
-    UNKNOWN = "unknown"
-    REVIEW = "review"
-    PARKED = "parked"
+    OUTCOME_UNKNOWN = "outcome_unknown"
+    NEEDS_REVIEW = "needs_review"
+    DEAD_LETTER = "dead_letter"
     DONE = "done"
     OBSOLETE = "obsolete"
     DISMISSED = "dismissed"
 
 
-S = TypeVar("S", bound=StrEnum)
-Moves = Mapping[S, frozenset[S]]
+StateT = TypeVar("StateT", bound=StrEnum)
+Transitions = Mapping[StateT, frozenset[StateT]]
 
 
-def _moves(states: type[S], table: str) -> Moves[S]:
+def _parse_transitions(states: type[StateT], table: str) -> Transitions[StateT]:
     """Read lines of the form `from -> to to to`; every state has a line."""
     rows = (line.split("->") for line in table.strip().splitlines())
     moves = {states(before.strip()): frozenset(states(word) for word in after.split()) for before, after in rows}
     return {state: moves[state] for state in states}
 
 
-ORDER_MOVES = _moves(
+ORDER_TRANSITIONS = _parse_transitions(
     OrderState,
     """
-    seen        -> fetched held refused withdrawn closed
-    held        -> fetched refused withdrawn closed
-    fetched     -> held handed_over refused withdrawn
+    seen        -> fetched held rejected withdrawn closed
+    held        -> fetched rejected withdrawn closed
+    fetched     -> held handed_over rejected withdrawn
     handed_over -> reported withdrawn
     reported    -> handed_over closed withdrawn
-    refused     -> closed withdrawn
+    rejected     -> closed withdrawn
     withdrawn   -> closed
     closed      ->
     """,
 )
 
-LINE_MOVES = _moves(
+LINE_TRANSITIONS = _parse_transitions(
     LineState,
     """
-    requested -> held refused accepted withdrawn
-    held      -> refused accepted withdrawn
+    requested -> held rejected accepted withdrawn
+    held      -> rejected accepted withdrawn
     accepted  -> resulted completed cancelled withdrawn
     resulted  -> accepted completed cancelled withdrawn
-    refused   ->
+    rejected   ->
     completed ->
     cancelled ->
     withdrawn ->
     """,
 )
 
-REPORT_MOVES = _moves(
+REPORT_TRANSITIONS = _parse_transitions(
     ReportState,
     """
     received   -> matched unmatched unmapped held superseded
@@ -118,14 +118,14 @@ REPORT_MOVES = _moves(
     """,
 )
 
-EFFECT_MOVES = _moves(
-    EffectState,
+JOB_TRANSITIONS = _parse_transitions(
+    JobState,
     """
     due       -> in_flight obsolete
-    in_flight -> done due unknown parked review obsolete
-    unknown   -> done due review parked obsolete
-    review    -> due done obsolete dismissed
-    parked    -> due done obsolete dismissed
+    in_flight -> done due outcome_unknown dead_letter needs_review obsolete
+    outcome_unknown   -> done due needs_review dead_letter obsolete
+    needs_review    -> due done obsolete dismissed
+    dead_letter    -> due done obsolete dismissed
     done      ->
     obsolete  ->
     dismissed ->
@@ -133,17 +133,17 @@ EFFECT_MOVES = _moves(
 )
 
 OPEN_ORDERS = frozenset(OrderState) - {OrderState.CLOSED}
-ENDED_LINES = frozenset({LineState.REFUSED, LineState.COMPLETED, LineState.CANCELLED, LineState.WITHDRAWN})
-OPEN_EFFECTS = frozenset({EffectState.DUE, EffectState.IN_FLIGHT, EffectState.UNKNOWN, EffectState.REVIEW, EffectState.PARKED})
-LANE_BLOCKING = frozenset({EffectState.DUE, EffectState.IN_FLIGHT, EffectState.UNKNOWN, EffectState.REVIEW})
+ENDED_LINES = frozenset({LineState.REJECTED, LineState.COMPLETED, LineState.CANCELLED, LineState.WITHDRAWN})
+OPEN_JOBS = frozenset({JobState.DUE, JobState.IN_FLIGHT, JobState.OUTCOME_UNKNOWN, JobState.NEEDS_REVIEW, JobState.DEAD_LETTER})
+BLOCKING_STATES = frozenset({JobState.DUE, JobState.IN_FLIGHT, JobState.OUTCOME_UNKNOWN, JobState.NEEDS_REVIEW})
 """A parked effect is settled as far as the machine goes: what comes after it in its lane goes on (law 9)."""
-ASKING_EFFECTS = frozenset({EffectState.REVIEW, EffectState.PARKED})
+JOBS_NEEDING_OPERATOR = frozenset({JobState.NEEDS_REVIEW, JobState.DEAD_LETTER})
 """A person decides about them."""
-WAITING_REPORTS = frozenset({ReportState.UNMATCHED, ReportState.UNMAPPED, ReportState.HELD})
+REPORTS_NEEDING_OPERATOR = frozenset({ReportState.UNMATCHED, ReportState.UNMAPPED, ReportState.HELD})
 
 
-def move(table: Moves[S], now: S, to: S) -> S:
+def transition(table: Transitions[StateT], current: StateT, target: StateT) -> StateT:
     """Give `to` if the table allows the move from `now`; staying is no move. Raises `IllegalMoveError`."""
-    if to == now or to in table[now]:
-        return to
-    raise IllegalMoveError(f"{type(now).__name__}: {now.value} cannot become {to.value}; nothing was changed")
+    if target == current or target in table[current]:
+        return target
+    raise InvalidTransitionError(f"{type(current).__name__}: {current.value} cannot become {target.value}; nothing was changed")

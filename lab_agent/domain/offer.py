@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from lab_agent.domain.ids import OrderKey
 
-OFFER_STAMP = "offer.stamp"
+CATALOGUE_CHANGE_STAMP = "catalogue.change_stamp"
 """Note that changes with every change of catalogue, notices and API tokens: processes look at it, and at nothing else."""
 
 
@@ -24,7 +24,7 @@ class CatalogueVersion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EtaNotice:
+class TurnaroundNotice:
     """A test that is stopped (`delay_hours` None) or delayed from `start` up to `end`; `contract` None means every contract."""
 
     key: str
@@ -36,19 +36,19 @@ class EtaNotice:
     caption: str = ""
     made_at: datetime
     by: str | None = None
-    cleared_at: datetime | None = None
+    lifted_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabelGiven:
+class IssuedLabel:
     """A barcode that was given out. `basket` names the basket that asked, so that the same one asked again gets the same."""
 
     label: str
     pool: str
     serial: int
     basket: str | None
-    place: str
-    given_at: datetime
+    tube_slot: str
+    issued_at: datetime
     used_at: datetime | None = None
     order: OrderKey | None = None
 
@@ -65,6 +65,6 @@ class ApiToken:
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
 
-    def valid(self, now: datetime) -> bool:
+    def is_valid(self, now: datetime) -> bool:
         """Whether it still opens anything."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)

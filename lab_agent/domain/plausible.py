@@ -11,42 +11,44 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from lab_agent.domain.results import LabReport, ReferenceRange, ReportStatus
-from lab_agent.domain.values import UPRIGHT, upside_down
+from lab_agent.domain.values import LOW_HIGH_HINT, is_inverted_range
 from lab_agent.errors import Problem
 
-_TOLERANCE = timedelta(hours=24)
+_CLOCK_TOLERANCE = timedelta(hours=24)
 """More than any time zone that was mistaken for another, and less than a day that was mistyped by two."""
-_FIRST = datetime(1900, 1, 1, tzinfo=UTC)
+_EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 
 
-def oddities(report: LabReport, now: datetime) -> Iterator[Problem]:
+def implausible_values(report: LabReport, now: datetime) -> Iterator[Problem]:
     """Say what a person should look at before the report goes out."""
-    yield from _times(report, now)
+    yield from _implausible_times(report, now)
     for index, observation in enumerate(report.observations):
         for place, each in enumerate(observation.reference_ranges):
-            yield from _normal(each, f"observations[{index}].reference_ranges[{place}]")
+            yield from _implausible_reference_range(each, f"observations[{index}].reference_ranges[{place}]")
     if report.status is ReportStatus.FINAL and not (report.observations or report.documents or report.not_performed):
         mend = "send values, a document, or the lines that were not performed"
         yield Problem("observations", "are missing: the report is final and says nothing", mend)
 
 
-def _times(report: LabReport, now: datetime) -> Iterator[Problem]:
+def _implausible_times(report: LabReport, now: datetime) -> Iterator[Problem]:
     """A report that is registered only may speak of a collection to come; all others speak of what has been."""
     promised = report.status is ReportStatus.REGISTERED
     moments = [("effective", report.effective), ("issued", report.issued)]
     moments += [(f"observations[{n}].issued", one.issued) for n, one in enumerate(report.observations) if one.issued]
     for where, moment in moments:
-        if moment < _FIRST:
-            yield Problem(where, f"lies before {_FIRST.year}", "look at the date, and at the laboratory system's clock")
-        elif moment > now + _TOLERANCE and not (promised and where == "effective"):
+        if moment < _EARLIEST:
+            yield Problem(where, f"lies before {_EARLIEST.year}", "look at the date, and at the laboratory system's clock")
+        elif moment > now + _CLOCK_TOLERANCE and not (promised and where == "effective"):
             mend = "look at the date, and at the clocks of the laboratory system and of this machine"
             yield Problem(where, "lies in the future", mend)
-    if not promised and report.issued < report.effective - _TOLERANCE:
+    if not promised and report.issued < report.effective - _CLOCK_TOLERANCE:
         yield Problem("issued", "lies more than a day before effective", "give effective as the time of collection")
 
 
-def _normal(each: ReferenceRange, where: str) -> Iterator[Problem]:
-    if upside_down(each.low, each.high):
-        yield Problem(where, "is a reference range upside down", UPRIGHT)
-    if each.age and any(end is not None and end.value < Decimal(0) for end in (each.age.low, each.age.high)):
+def _implausible_reference_range(reference_range: ReferenceRange, where: str) -> Iterator[Problem]:
+    if is_inverted_range(reference_range.low, reference_range.high):
+        yield Problem(where, "is a reference range upside down", LOW_HIGH_HINT)
+    if reference_range.age and any(
+        end is not None and end.value < Decimal(0) for end in (reference_range.age.low, reference_range.age.high)
+    ):
         yield Problem(f"{where}.age", "holds an age below nought", "give ages of nought or more")

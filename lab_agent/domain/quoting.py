@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-LONGEST = 80
-_MOST = 5
+MAX_LENGTH = 80
+_MAX_ITEMS = 5
 
 
-def quoted(text: str) -> str:
+def shorten(text: str) -> str:
     """Give a foreign text as a reason, a timeline or a log may repeat it: on one line, and no longer than `LONGEST`."""
-    shown = "".join(char if char.isprintable() else "?" for char in text[:LONGEST])
-    return shown if len(text) <= LONGEST else f"{shown}…"
+    shown = "".join(char if char.isprintable() else "?" for char in text[:MAX_LENGTH])
+    return shown if len(text) <= MAX_LENGTH else f"{shown}…"
 
 
-def several(sayings: Iterable[str], divider: str = ", ") -> str:
+def join_limited(texts: Iterable[str], separator: str = ", ") -> str:
     """Join sentences or names; of many, the first few and the number of the others."""
-    listed = list(sayings)
-    more = len(listed) - _MOST
-    return divider.join(listed[:_MOST]) + (f"{divider}and {more} more" if more > 0 else "")
+    listed = list(texts)
+    more = len(listed) - _MAX_ITEMS
+    return separator.join(listed[:_MAX_ITEMS]) + (f"{separator}and {more} more" if more > 0 else "")

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from lab_agent.domain.values import CodeableConcept, Coding, Identifier
 
-NOTHING = CodeableConcept()
+EMPTY_CONCEPT = CodeableConcept()
 """What stands where no concept was sent."""
 
 
@@ -31,7 +31,7 @@ class ResourceRef:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableResource:
     """Why a resource could not be read: HTTP `status` (0 where there was none) and the service's words."""
 
     reason: str
@@ -39,7 +39,7 @@ class Unreadable:
 
 
 @dataclass(frozen=True, slots=True)
-class Flaw:
+class MalformedField:
     """Something of the wrong type, which was left out: where, and what it should have been."""
 
     where: str
@@ -47,18 +47,18 @@ class Flaw:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class ReferenceText:
     """A reference as received. `target` is None where it leads nowhere that we know; `foreign` where it leaves the service."""
 
     where: str
     text: str | None = None
     target: ResourceRef | None = None
-    foreign: bool = False
+    is_foreign: bool = False
     identifier: Identifier | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class DateTimeText:
     """A date-time as received; `at` is None unless the text is a full date-time with offset."""
 
     text: str
@@ -66,7 +66,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Right:
+class AccessRight:
     """One entry of meta.security: `system` as received (full address or short name), `code` the counterparty's guid."""
 
     system: str
@@ -94,11 +94,11 @@ class ReceivedTask:
     ref: ResourceRef | None
     where: str
     status: str | None = None
-    code: CodeableConcept = NOTHING
-    based_on: tuple[Link, ...] = ()
-    part_of: tuple[Link, ...] = ()
+    code: CodeableConcept = EMPTY_CONCEPT
+    based_on: tuple[ReferenceText, ...] = ()
+    part_of: tuple[ReferenceText, ...] = ()
     inputs: tuple[TaskInput, ...] = ()
-    rights: tuple[Right, ...] = ()
+    rights: tuple[AccessRight, ...] = ()
 
     @property
     def id(self) -> str:
@@ -115,14 +115,14 @@ class ReceivedRequest:
     status: str | None = None
     identifiers: tuple[Identifier, ...] = ()
     requisition: Identifier | None = None
-    supporting: tuple[Link, ...] = ()
-    code: CodeableConcept = NOTHING
-    subject: Link | None = None
-    occurrence: Moment | None = None
-    specimens: tuple[Link, ...] = ()
+    supporting_info: tuple[ReferenceText, ...] = ()
+    code: CodeableConcept = EMPTY_CONCEPT
+    subject: ReferenceText | None = None
+    occurrence: DateTimeText | None = None
+    specimens: tuple[ReferenceText, ...] = ()
     notes: tuple[str, ...] = ()
     old_orders: tuple[Identifier, ...] = ()
-    rights: tuple[Right, ...] = ()
+    rights: tuple[AccessRight, ...] = ()
 
     @property
     def owner(self) -> str | None:
@@ -154,7 +154,7 @@ class ReceivedContainer:
 
     where: str
     identifiers: tuple[Identifier, ...] = ()
-    type: CodeableConcept = NOTHING
+    type: CodeableConcept = EMPTY_CONCEPT
     quantity: Decimal | None = None
 
 
@@ -172,14 +172,14 @@ class ReceivedSpecimen:
 
     ref: ResourceRef
     where: str
-    type: CodeableConcept = NOTHING
-    subject: Link | None = None
-    collected: Moment | None = None
-    method: CodeableConcept = NOTHING
-    body_site: CodeableConcept = NOTHING
+    type: CodeableConcept = EMPTY_CONCEPT
+    subject: ReferenceText | None = None
+    collected: DateTimeText | None = None
+    method: CodeableConcept = EMPTY_CONCEPT
+    body_site: CodeableConcept = EMPTY_CONCEPT
     containers: tuple[ReceivedContainer, ...] = ()
     extensions: tuple[Extension, ...] = ()
-    rights: tuple[Right, ...] = ()
+    rights: tuple[AccessRight, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,13 +201,13 @@ class ReceivedPatient:
     given: tuple[str, ...] = ()
     gender: str | None = None
     birth_date: date | None = None
-    birth_text: str | None = None
+    birth_date_text: str | None = None
     telecom: tuple[ReceivedTelecom, ...] = ()
     identifiers: tuple[Identifier, ...] = ()
-    rights: tuple[Right, ...] = ()
+    rights: tuple[AccessRight, ...] = ()
 
     @property
-    def anonymous(self) -> bool:
+    def is_anonymous(self) -> bool:
         """Whether this is the anonymous form: family of exactly ten digits, both given names `-` (interface: Patient)."""
         digits = self.family is not None and len(self.family) == 10 and self.family.isascii() and self.family.isdigit()
         return digits and self.given == ("-", "-")
@@ -233,13 +233,13 @@ class ReceivedResponse:
     ref: ResourceRef | None
     where: str
     status: str | None = None
-    source: Link | None = None
-    subject: Link | None = None
+    source: ReferenceText | None = None
+    subject: ReferenceText | None = None
     answers: tuple[ReceivedAnswer, ...] = ()
-    rights: tuple[Right, ...] = ()
+    rights: tuple[AccessRight, ...] = ()
 
 
-class Placed(Protocol):
+class OrderResource(Protocol):
     """A resource of the order: what it is, where it stands, and who has which right to it."""
 
     @property
@@ -253,7 +253,7 @@ class Placed(Protocol):
         ...
 
     @property
-    def rights(self) -> tuple[Right, ...]:
+    def rights(self) -> tuple[AccessRight, ...]:
         """Its meta.security."""
         ...
 
@@ -267,9 +267,9 @@ class ReceivedOrder:
     specimens: tuple[ReceivedSpecimen, ...] = ()
     patients: tuple[ReceivedPatient, ...] = ()
     responses: tuple[ReceivedResponse, ...] | None = None
-    unreadable: tuple[tuple[ResourceRef, Unreadable], ...] = ()
-    unread: tuple[ResourceRef, ...] = ()
-    flaws: tuple[Flaw, ...] = ()
+    unreadable: tuple[tuple[ResourceRef, UnreadableResource], ...] = ()
+    not_fetched: tuple[ResourceRef, ...] = ()
+    malformed_fields: tuple[MalformedField, ...] = ()
 
     @property
     def requests(self) -> tuple[ReceivedRequest, ...]:
@@ -291,7 +291,7 @@ class ReceivedOrder:
     @property
     def patient_reference(self) -> str | None:
         """The one patient of the order, as `patient/<id>`, or `<system>|<value>` of a global identifier; None where not one."""
-        subjects = {subject_key(request.subject) for request in self.requests if request.subject} - {None}
+        subjects = {patient_key(request.subject) for request in self.requests if request.subject} - {None}
         return subjects.pop() if len(subjects) == 1 else None
 
     def specimens_of(self, request: ReceivedRequest) -> tuple[ReceivedSpecimen, ...]:
@@ -306,10 +306,10 @@ class ReceivedOrder:
         )
 
 
-def subject_key(link: Link | None) -> str | None:
+def patient_key(reference: ReferenceText | None) -> str | None:
     """A text that is the same for the same patient: the reference in one form, or the global identifier."""
-    if link is None or (link.target is None and link.identifier is None):
+    if reference is None or (reference.target is None and reference.identifier is None):
         return None
-    if link.target is not None:
-        return str(link.target)
-    return f"{link.identifier.system or ''}|{link.identifier.value}" if link.identifier else None
+    if reference.target is not None:
+        return str(reference.target)
+    return f"{reference.identifier.system or ''}|{reference.identifier.value}" if reference.identifier else None

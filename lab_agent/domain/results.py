@@ -123,7 +123,7 @@ class LabReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabRefusal:
+class LabRejection:
     """Lines or specimens that the laboratory refuses after it took the order, with nothing to report.
 
     It names its order as a report does, and without a line or an item the lines as well. `collect_again` asks the clinic
@@ -148,7 +148,7 @@ class Accession:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabReceipt:
+class AccessionUpdate:
     """The laboratory's own numbers of an order that it took, where it gives them later than at the handover.
 
     It names the order by `order` (our key) or `barcode`. `accession` is the number of the whole order; reports may then name
@@ -161,4 +161,4 @@ class LabReceipt:
     accessions: tuple[Accession, ...] = ()
 
 
-LabMessage = LabReport | LabRefusal | LabReceipt
+LabMessage = LabReport | LabRejection | AccessionUpdate

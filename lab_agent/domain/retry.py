@@ -17,40 +17,40 @@ class Backoff:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class RetryAt:
     """Do it again, not before `at`."""
 
     at: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class LookFirst:
+class VerifyFirst:
     """It may have happened: look, not before `at`, and only then decide."""
 
     at: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Park:
+class DeadLetter:
     """It will not work by itself: a person decides."""
 
 
-Decision = Again | LookFirst | Park
+RetryDecision = RetryAt | VerifyFirst | DeadLetter
 
 
-def decide(failure: Failure, *, attempts: int, now: datetime, backoff: Backoff, luck: float) -> Decision:
+def decide_retry(failure: Failure, *, attempts: int, now: datetime, backoff: Backoff, random: float) -> RetryDecision:
     """Say what follows upon `failure` after `attempts` tries; `luck` is a number from 0 to 1 that the caller drew."""
     if isinstance(failure, PermanentFailure):
-        return Park()
-    wait = jittered(attempts, backoff, luck)
+        return DeadLetter()
+    wait = backoff_delay(attempts, backoff, random)
     if isinstance(failure, TemporaryFailure):
-        return Again(now + timedelta(seconds=max(wait, failure.retry_after or 0.0)))
+        return RetryAt(now + timedelta(seconds=max(wait, failure.retry_after or 0.0)))
     if isinstance(failure, AmbiguousFailure):
-        return LookFirst(now + timedelta(seconds=wait))
-    return Park()
+        return VerifyFirst(now + timedelta(seconds=wait))
+    return DeadLetter()
 
 
-def jittered(attempts: int, backoff: Backoff, luck: float) -> float:
+def backoff_delay(attempts: int, backoff: Backoff, random: float) -> float:
     """Seconds to wait after `attempts` tries: full jitter over a doubling ceiling, never less than a tenth of the first wait."""
     ceiling = min(backoff.longest, backoff.first * 2.0 ** min(attempts - 1, 30))
-    return max(backoff.first / 10, ceiling * luck)
+    return max(backoff.first / 10, ceiling * random)

@@ -16,7 +16,7 @@ class SystemMatch(StrEnum):
     """How a code system as received compares with the one that the interface names."""
 
     EXACT = "exact"
-    SPELLED = "spelled"
+    SPELLED_DIFFERENTLY = "spelled_differently"
     MISSING = "missing"
     FOREIGN = "foreign"
 
@@ -25,73 +25,75 @@ class SystemMatch(StrEnum):
 class CodeSystem:
     """One code system: the `address` that the interface names, and its `tail` behind the installation's own address."""
 
-    address: str
-    tail: str
+    url: str
+    suffix: str
 
-    def match(self, seen: str | None) -> SystemMatch:
+    def match(self, received: str | None) -> SystemMatch:
         """Compare with a system as received; one with the same tail behind another base address counts as spelled differently."""
-        if seen is None or not seen.strip():
+        if received is None or not received.strip():
             return SystemMatch.MISSING
-        if seen == self.address:
+        if received == self.url:
             return SystemMatch.EXACT
-        tail = _segments(self.tail)
-        same_tail = bool(tail) and _segments(seen)[-len(tail) :] == tail
-        return SystemMatch.SPELLED if same_tail or _bare(seen) == _bare(self.address) else SystemMatch.FOREIGN
+        tail = _segments(self.suffix)
+        same_tail = bool(tail) and _segments(received)[-len(tail) :] == tail
+        return (
+            SystemMatch.SPELLED_DIFFERENTLY if same_tail or _normalize(received) == _normalize(self.url) else SystemMatch.FOREIGN
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Systems:
+class CodeSystems:
     """The installation's addresses from which every code system is made (interface: preamble)."""
 
     base_url: str
     lab_codes_url: str
     second_labels_system: str | None = None
 
-    def _service(self, tail: str) -> CodeSystem:
+    def _service_system(self, tail: str) -> CodeSystem:
         return CodeSystem(f"{self.base_url.rstrip('/')}/{tail}", tail)
 
-    def _laboratory(self, tail: str) -> CodeSystem:
+    def _laboratory_system(self, tail: str) -> CodeSystem:
         return CodeSystem(f"{self.lab_codes_url.rstrip('/')}/{tail}", tail)
 
     @property
     def nomenclature(self) -> CodeSystem:
         """Codes of the tests."""
-        return self._service("terminology/nomenclature")
+        return self._service_system("terminology/nomenclature")
 
     @property
     def task_type(self) -> CodeSystem:
         """Codes of the order-level Task."""
-        return self._service("terminology/task_type")
+        return self._service_system("terminology/task_type")
 
     @property
     def specimen_type(self) -> CodeSystem:
         """Codes of biomaterial (Specimen.type)."""
-        return self._service("terminology/specimen-type")
+        return self._service_system("terminology/specimen-type")
 
     @property
     def container_type(self) -> CodeSystem:
         """Codes of containers (Specimen.container.type), spelled with an underscore in the interface."""
-        return self._service("terminology/specimen_type")
+        return self._service_system("terminology/specimen_type")
 
     @property
     def method(self) -> CodeSystem:
         """Collection methods (Specimen.collection.method)."""
-        return self._service("terminology/treatment_protocol")
+        return self._service_system("terminology/treatment_protocol")
 
     @property
     def supporting_info(self) -> CodeSystem:
         """The url of the Specimen's extension."""
-        return self._service("extra/supportingInfo")
+        return self._service_system("extra/supportingInfo")
 
     @property
     def contract(self) -> CodeSystem:
         """Contract codes."""
-        return self._laboratory("contract")
+        return self._laboratory_system("contract")
 
     @property
     def labels(self) -> CodeSystem:
         """Barcodes of containers."""
-        return self._laboratory("labels")
+        return self._laboratory_system("labels")
 
     @property
     def second_labels(self) -> CodeSystem | None:
@@ -101,12 +103,12 @@ class Systems:
     @property
     def notification(self) -> CodeSystem:
         """Notification options (Task.input)."""
-        return self._laboratory("notification")
+        return self._laboratory_system("notification")
 
     @property
     def old_orders(self) -> CodeSystem:
         """Old order numbers of the follow-up study (ProcedureRequest.basedOn)."""
-        return self._laboratory("mis")
+        return self._laboratory_system("mis")
 
 
 def _segments(address: str) -> list[str]:
@@ -114,5 +116,5 @@ def _segments(address: str) -> list[str]:
     return [segment for segment in without_scheme.replace("_", "-").split("/") if segment]
 
 
-def _bare(address: str) -> str:
+def _normalize(address: str) -> str:
     return "".join(_segments(address))

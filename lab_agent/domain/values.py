@@ -51,10 +51,10 @@ class Range:
     high: Quantity | None = None
 
 
-UPRIGHT = "give low and high so that low is the smaller one"
+LOW_HIGH_HINT = "give low and high so that low is the smaller one"
 
 
-def upside_down(low: Quantity | None, high: Quantity | None) -> bool:
+def is_inverted_range(low: Quantity | None, high: Quantity | None) -> bool:
     """Whether low is the larger one; amounts in different units are not compared."""
     return low is not None and high is not None and (low.code, low.unit) == (high.code, high.unit) and low.value > high.value
 

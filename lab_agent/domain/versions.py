@@ -19,8 +19,8 @@ def is_older(report: ReportRecord, other: ReportRecord) -> bool:
 
 def oldest_first(reports: Iterable[ReportRecord]) -> tuple[ReportRecord, ...]:
     """Versions of one report in their order."""
-    return tuple(sorted(reports, key=cmp_to_key(_order)))
+    return tuple(sorted(reports, key=cmp_to_key(_compare_versions)))
 
 
-def _order(one: ReportRecord, other: ReportRecord) -> int:
+def _compare_versions(one: ReportRecord, other: ReportRecord) -> int:
     return -1 if is_older(one, other) else 1

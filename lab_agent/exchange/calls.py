@@ -9,76 +9,86 @@ from collections.abc import Mapping
 import tenacity
 
 from lab_agent import exact_json
-from lab_agent.domain.retry import Backoff, jittered
+from lab_agent.domain.retry import Backoff, backoff_delay
 from lab_agent.errors import ServiceUnavailable
-from lab_agent.exchange.outcomes import Asked, content, failure
+from lab_agent.exchange.outcomes import RequestContext, parse_object, response_error
 from lab_agent.exchange.tokens import Authenticator
-from lab_agent.http import Answer, HttpClient
-from lab_agent.metrics import Heard, timed
+from lab_agent.http import HttpClient, HttpResponse
+from lab_agent.metrics import CallObserver, measure_call
 from lab_agent.ports.exchange import Json
 
-_TRIES = 3
+_MAX_ATTEMPTS = 3
 _BACKOFF = Backoff(first=0.3, longest=3.0)
-_LONGEST_WAIT = 5.0
-_JSON = {"Accept": "application/json"}
+_MAX_RETRY_WAIT = 5.0
+_ACCEPT_JSON = {"Accept": "application/json"}
 
 
-class Calls:
+class AuthorizedRequests:
     """Signed calls to one base address."""
 
-    def __init__(self, base: str, http: HttpClient, tokens: Authenticator, *, max_concurrency: int, heard: Heard) -> None:
+    def __init__(
+        self, base: str, http: HttpClient, authenticator: Authenticator, *, max_concurrency: int, on_call: CallObserver
+    ) -> None:
         self._base = base
         self._http = http
-        self._tokens = tokens
-        self._heard = heard
-        self._gate = asyncio.Semaphore(max_concurrency)
+        self._authenticator = authenticator
+        self._on_call = on_call
+        self._semaphore = asyncio.Semaphore(max_concurrency)
 
-    async def get(self, asked: Asked, address: str) -> tuple[Json, Answer]:
+    async def get(self, context: RequestContext, address: str) -> tuple[Json, HttpResponse]:
         """GET an object, again after a short wait where the service was away for a moment. Raises as the port says."""
         retrying = tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception(_worth_another_try),
-            stop=tenacity.stop_any(tenacity.stop_after_attempt(_TRIES), tenacity.stop_after_delay(self._http.longest_call / 2)),
-            wait=_wait,
+            retry=tenacity.retry_if_exception(_is_retryable),
+            stop=tenacity.stop_any(
+                tenacity.stop_after_attempt(_MAX_ATTEMPTS), tenacity.stop_after_delay(self._http.max_call_seconds / 2)
+            ),
+            wait=_retry_wait,
             reraise=True,
         )
-        return await retrying(self._object, asked, address)
+        return await retrying(self._get_object, context, address)
 
-    async def write(self, asked: Asked, method: str, address: str, headers: Mapping[str, str], body: Json) -> Answer:
+    async def write(
+        self, context: RequestContext, method: str, address: str, headers: Mapping[str, str], body: Json
+    ) -> HttpResponse:
         """POST or PUT, once. Raises as the port says."""
         sent = exact_json.dumps(body)
-        return await self._signed(asked, method, address, {"Content-Type": "application/json", **headers}, sent)
+        return await self._send_checked(context, method, address, {"Content-Type": "application/json", **headers}, sent)
 
-    async def _object(self, asked: Asked, address: str) -> tuple[Json, Answer]:
-        answer = await self._signed(asked, "GET", address, {}, b"")
-        return content(asked, answer.body), answer
+    async def _get_object(self, context: RequestContext, address: str) -> tuple[Json, HttpResponse]:
+        answer = await self._send_checked(context, "GET", address, {}, b"")
+        return parse_object(context, answer.body), answer
 
-    async def _signed(self, asked: Asked, method: str, address: str, headers: Mapping[str, str], sent: bytes) -> Answer:
-        with timed(asked.what, self._heard):
-            answer = await self._authorized(method, address, headers, sent)
-            if (wrong := failure(asked, answer.status, answer.headers, answer.body, now=self._tokens.clock.now())) is not None:
+    async def _send_checked(
+        self, context: RequestContext, method: str, address: str, headers: Mapping[str, str], payload: bytes
+    ) -> HttpResponse:
+        with measure_call(context.description, self._on_call):
+            answer = await self._send_authorized(method, address, headers, payload)
+            if (
+                wrong := response_error(context, answer.status, answer.headers, answer.body, now=self._authenticator.clock.now())
+            ) is not None:
                 raise wrong
             return answer
 
-    async def _authorized(self, method: str, address: str, headers: Mapping[str, str], sent: bytes) -> Answer:
+    async def _send_authorized(self, method: str, address: str, headers: Mapping[str, str], payload: bytes) -> HttpResponse:
         """A 401 says that nothing was done, so that one more try with a newer token is right for a write as well."""
-        credential = await self._tokens.credential()
-        answer = await self._send(method, address, {**headers, "Authorization": credential.header}, sent)
+        credential = await self._authenticator.credential()
+        answer = await self._send(method, address, {**headers, "Authorization": credential.header}, payload)
         if answer.status == 401 and credential.generation:
-            credential = await self._tokens.renewed(credential)
-            answer = await self._send(method, address, {**headers, "Authorization": credential.header}, sent)
+            credential = await self._authenticator.renew_credential(credential)
+            answer = await self._send(method, address, {**headers, "Authorization": credential.header}, payload)
         return answer
 
-    async def _send(self, method: str, address: str, headers: Mapping[str, str], sent: bytes) -> Answer:
-        async with self._gate:
-            return await self._http.send(method, address, base=self._base, headers={**_JSON, **headers}, content=sent)
+    async def _send(self, method: str, address: str, headers: Mapping[str, str], payload: bytes) -> HttpResponse:
+        async with self._semaphore:
+            return await self._http.send(method, address, base=self._base, headers={**_ACCEPT_JSON, **headers}, content=payload)
 
 
-def _worth_another_try(exc: BaseException) -> bool:
+def _is_retryable(exc: BaseException) -> bool:
     """A long wait that the service asks for is left to the outbox and to the next poll."""
-    return isinstance(exc, ServiceUnavailable) and (exc.retry_after or 0.0) <= _LONGEST_WAIT
+    return isinstance(exc, ServiceUnavailable) and (exc.retry_after or 0.0) <= _MAX_RETRY_WAIT
 
 
-def _wait(state: tenacity.RetryCallState) -> float:
+def _retry_wait(state: tenacity.RetryCallState) -> float:
     exc = state.outcome.exception() if state.outcome else None
     asked = exc.retry_after if isinstance(exc, ServiceUnavailable) and exc.retry_after else 0.0
-    return max(asked, jittered(state.attempt_number, _BACKOFF, random.random()))  # noqa: S311 - jitter, no secret
+    return max(asked, backoff_delay(state.attempt_number, _BACKOFF, random.random()))  # noqa: S311 - jitter, no secret

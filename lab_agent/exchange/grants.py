@@ -17,7 +17,7 @@ from lab_agent.domain.journal import StoredToken
 from lab_agent.errors import DataInvalidError
 from lab_agent.settings.exchange import OAuthSettings
 
-_ERROR_CODE = re.compile(r"[a-z_]{1,40}")
+_ERROR_CODE_PATTERN = re.compile(r"[a-z_]{1,40}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,35 +28,37 @@ class CodeGrant:
     verifier: str | None
 
 
-def by_password(oauth: OAuthSettings) -> str:
+def password_form(oauth: OAuthSettings) -> str:
     """Form of a sign-in with login and password."""
-    return _form(oauth, "password", username=oauth.username, password=_open(oauth.password), scope=oauth.scope)
+    return _form(oauth, "password", username=oauth.username, password=_reveal(oauth.password), scope=oauth.scope)
 
 
-def by_client_credentials(oauth: OAuthSettings) -> str:
+def client_credentials_form(oauth: OAuthSettings) -> str:
     """Form of a sign-in as the client itself. `offline_access` is not asked for: there is nothing to refresh."""
     scope = " ".join(word for word in oauth.scope.split() if word != "offline_access")
     return _form(oauth, "client_credentials", scope=scope)
 
 
-def by_code(oauth: OAuthSettings, grant: CodeGrant) -> str:
+def authorization_code_form(oauth: OAuthSettings, grant: CodeGrant) -> str:
     """Form that exchanges an authorization code (interface: Authentication, 3)."""
     return _form(oauth, "authorization_code", code=grant.code, redirect_uri=oauth.redirect_uri, code_verifier=grant.verifier)
 
 
-def by_refresh(oauth: OAuthSettings, refresh_token: str) -> str:
+def refresh_form(oauth: OAuthSettings, refresh_token: str) -> str:
     """Form of a refresh."""
     return _form(oauth, "refresh_token", refresh_token=refresh_token)
 
 
-def basic_header(oauth: OAuthSettings) -> str:
+def basic_authorization(oauth: OAuthSettings) -> str:
     """Value of the Authorization header for HTTP Basic, in UTF-8 (RFC 7617)."""
-    return "Basic " + base64.b64encode(f"{oauth.username}:{_open(oauth.password)}".encode()).decode("ascii")
+    return "Basic " + base64.b64encode(f"{oauth.username}:{_reveal(oauth.password)}".encode()).decode("ascii")
 
 
-def read_token(body: bytes, *, generation: int, asked_at: datetime, old_refresh_token: str | None = None) -> StoredToken | None:
+def parse_token(
+    body: bytes, *, generation: int, requested_at: datetime, old_refresh_token: str | None = None
+) -> StoredToken | None:
     """Read a token answer; None where it is none. Without a new refresh token the old one stays good (RFC 6749, 6)."""
-    found = _object(body)
+    found = _parse_object(body)
     access = found.get("access_token")
     if not isinstance(access, str) or not access:
         return None
@@ -65,26 +67,26 @@ def read_token(body: bytes, *, generation: int, asked_at: datetime, old_refresh_
         generation=generation,
         access_token=access,
         refresh_token=refresh if isinstance(refresh, str) and refresh else old_refresh_token,
-        expires_at=_expiry(found.get("expires_in"), asked_at),
+        expires_at=_expiry(found.get("expires_in"), requested_at),
     )
 
 
-def read_error(body: bytes) -> str:
+def parse_error_code(body: bytes) -> str:
     """Read the error code of a refusal, such as `invalid_grant`; empty where there is none. The description is not repeated."""
-    code = _object(body).get("error")
-    return code if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else ""
+    code = _parse_object(body).get("error")
+    return code if isinstance(code, str) and _ERROR_CODE_PATTERN.fullmatch(code) else ""
 
 
-def _expiry(expires_in: object, asked_at: datetime) -> datetime | None:
+def _expiry(expires_in: object, requested_at: datetime) -> datetime | None:
     """Some services send the number as a string."""
     try:
         seconds = int(str(expires_in))
     except ValueError:
         return None
-    return asked_at + timedelta(seconds=seconds) if 0 < seconds < 10**9 else None
+    return requested_at + timedelta(seconds=seconds) if 0 < seconds < 10**9 else None
 
 
-def _object(body: bytes) -> Mapping[str, Any]:
+def _parse_object(body: bytes) -> Mapping[str, Any]:
     try:
         found = exact_json.loads(body)
     except DataInvalidError:
@@ -93,9 +95,9 @@ def _object(body: bytes) -> Mapping[str, Any]:
 
 
 def _form(oauth: OAuthSettings, grant_type: str, **fields: str | None) -> str:
-    form: str = prepare_token_request(grant_type, client_id=oauth.client_id, client_secret=_open(oauth.client_secret), **fields)
+    form: str = prepare_token_request(grant_type, client_id=oauth.client_id, client_secret=_reveal(oauth.client_secret), **fields)
     return form
 
 
-def _open(secret: SecretStr | None) -> str | None:
+def _reveal(secret: SecretStr | None) -> str | None:
     return None if secret is None else secret.get_secret_value()

@@ -7,34 +7,34 @@ from urllib.parse import quote, urlencode
 from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.values import Identifier
 from lab_agent.errors import ForeignOrigin
-from lab_agent.origin import join
-from lab_agent.settings.exchange import PathSettings
+from lab_agent.origin import join_url
+from lab_agent.settings.exchange import UrlTemplateSettings
 
-_SEARCH_SIGNS = str.maketrans({sign: "\\" + sign for sign in "\\$,|"})
+_SEARCH_ESCAPES = str.maketrans({sign: "\\" + sign for sign in "\\$,|"})
 
 
-class Paths:
+class UrlTemplates:
     """Addresses relative to the service's base address, percent-encoded."""
 
-    def __init__(self, templates: PathSettings, *, page_size: int | None = None) -> None:
+    def __init__(self, templates: UrlTemplateSettings, *, page_size: int | None = None) -> None:
         self._templates = templates
-        self._page = "" if page_size is None else urlencode({"_count": page_size})
+        self._page_query = "" if page_size is None else urlencode({"_count": page_size})
 
     def order_tasks(self) -> str:
         """New order-level Tasks."""
-        return self._paged(self._templates.order_tasks)
+        return self._with_page_size(self._templates.order_tasks)
 
     def line_tasks(self, order_task: ResourceId) -> str:
         """Line Tasks of an order."""
-        return self._paged(self._templates.line_tasks.format(id=_segment(order_task)))
+        return self._with_page_size(self._templates.line_tasks.format(id=_encode_segment(order_task)))
 
-    def questionnaires(self, procedure_request: ResourceId) -> str:
+    def questionnaire_responses(self, procedure_request: ResourceId) -> str:
         """QuestionnaireResponses about a ProcedureRequest."""
-        return self._paged(self._templates.questionnaires.format(id=_segment(procedure_request)))
+        return self._with_page_size(self._templates.questionnaires.format(id=_encode_segment(procedure_request)))
 
     def by_identifier(self, resource_type: str, identifier: Identifier) -> str:
         """Search by identifier."""
-        return self._paged(
+        return self._with_page_size(
             self._templates.by_identifier.format(
                 identifier=quote(search_token(identifier), safe=""), Resource=resource_type, resource=resource_type.lower()
             )
@@ -42,7 +42,7 @@ class Paths:
 
     def read(self, resource_type: str, resource_id: ResourceId) -> str:
         """Read one resource."""
-        return self._one(self._templates.read, resource_type, resource_id)
+        return self._resource_url(self._templates.read, resource_type, resource_id)
 
     def create(self, resource_type: str) -> str:
         """Create a resource."""
@@ -50,40 +50,40 @@ class Paths:
 
     def update(self, resource_type: str, resource_id: ResourceId) -> str:
         """Replace a resource."""
-        return self._one(self._templates.update, resource_type, resource_id)
+        return self._resource_url(self._templates.update, resource_type, resource_id)
 
-    def _one(self, template: str, resource_type: str, resource_id: ResourceId) -> str:
-        return template.format(id=_segment(resource_id), Resource=resource_type, resource=resource_type.lower())
+    def _resource_url(self, template: str, resource_type: str, resource_id: ResourceId) -> str:
+        return template.format(id=_encode_segment(resource_id), Resource=resource_type, resource=resource_type.lower())
 
-    def _paged(self, address: str) -> str:
-        return f"{address}{'&' if '?' in address else '?'}{self._page}" if self._page else address
+    def _with_page_size(self, address: str) -> str:
+        return f"{address}{'&' if '?' in address else '?'}{self._page_query}" if self._page_query else address
 
 
-def condition(identifier: Identifier) -> str:
+def if_none_exist_query(identifier: Identifier) -> str:
     """Value of the header If-None-Exist: a query, percent-encoded as queries are."""
     return f"identifier={quote(search_token(identifier), safe='')}"
 
 
 def search_token(identifier: Identifier) -> str:
     r"""Give `system|value`; `, $ |` and the backslash within the parts are escaped as FHIR searches want it."""
-    value = identifier.value.translate(_SEARCH_SIGNS)
-    return value if identifier.system is None else f"{identifier.system.translate(_SEARCH_SIGNS)}|{value}"
+    value = identifier.value.translate(_SEARCH_ESCAPES)
+    return value if identifier.system is None else f"{identifier.system.translate(_SEARCH_ESCAPES)}|{value}"
 
 
-def next_page(base: str, current: str, link: str) -> str:
+def resolve_next_page(base: str, current: str, link: str) -> str:
     """Absolute address of a `next` link. Relative ones count from the service's base address, as FHIR has it.
 
     Raises `ForeignOrigin` where it leads elsewhere.
     """
     root = "/" + base.split("/", 3)[3]
     if link.startswith("?"):
-        return join(current, link)
+        return join_url(current, link)
     if link.startswith("/") and not link.startswith(("//", root)):
-        return join(base, link.lstrip("/"))
-    return join(base, link)
+        return join_url(base, link.lstrip("/"))
+    return join_url(base, link)
 
 
-def _segment(value: str) -> str:
+def _encode_segment(value: str) -> str:
     if not value or value in {".", ".."}:
         raise ForeignOrigin("an id of a resource cannot stand in an address")
     return quote(value, safe="")

@@ -10,13 +10,13 @@ from typing import Any, Literal
 from lab_agent.domain.ids import ResourceId
 from lab_agent.ports.exchange import Json
 
-_ETAG = re.compile(r'(?:W/)?"([^"]+)"')
-_LOCATION = re.compile(r"/([A-Za-z]+)/([^/?#]+)(?:/_history/([^/?#]+))?/?$")
+_ETAG_PATTERN = re.compile(r'(?:W/)?"([^"]+)"')
+_LOCATION_PATTERN = re.compile(r"/([A-Za-z]+)/([^/?#]+)(?:/_history/([^/?#]+))?/?$")
 
 
 def etag_version(etag: str | None) -> str | None:
     """Version in an ETag header of shape `W/"<version>"`, or of the strong shape."""
-    found = _ETAG.fullmatch((etag or "").strip())
+    found = _ETAG_PATTERN.fullmatch((etag or "").strip())
     return found.group(1) if found else None
 
 
@@ -38,16 +38,16 @@ def body_id(body: Json) -> ResourceId | None:
     return ResourceId(found) if isinstance(found, str) and found else None
 
 
-def located(location: str | None) -> tuple[ResourceId, str | None] | None:
+def parse_location(location: str | None) -> tuple[ResourceId, str | None] | None:
     """Id and version in a Location header, for services that answer a create without a body."""
-    found = _LOCATION.search(location or "")
+    found = _LOCATION_PATTERN.search(location or "")
     return (ResourceId(found.group(2)), found.group(3)) if found else None
 
 
-def matches(bundle: Json, resource_type: str) -> list[Json]:
+def matching_resources(bundle: Json, resource_type: str) -> list[Json]:
     """Resources of one type in a page of a search; `entry` may be missing, and others (an OperationOutcome) may be among them."""
     resources = (entry.get("resource") for entry in _objects(bundle.get("entry")))
-    return [found for found in resources if isinstance(found, dict) and is_a(found, resource_type)]
+    return [found for found in resources if isinstance(found, dict) and is_resource_type(found, resource_type)]
 
 
 def next_link(bundle: Json) -> str | None:
@@ -62,12 +62,12 @@ def _objects(value: Any) -> list[Json]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
-def is_a(body: Json, resource_type: str) -> bool:
+def is_resource_type(body: Json, resource_type: str) -> bool:
     """Whether a resource is of a type, spelled in either case."""
     return str(body.get("resourceType", "")).lower() == resource_type.lower()
 
 
-def once_each(resources: Iterable[Json]) -> tuple[Json, ...]:
+def deduplicate(resources: Iterable[Json]) -> tuple[Json, ...]:
     """Count a resource that was seen twice once, as it was seen last: pages shift while they are read."""
     kept: dict[object, Json] = {}
     for number, resource in enumerate(resources):
@@ -75,23 +75,23 @@ def once_each(resources: Iterable[Json]) -> tuple[Json, ...]:
     return tuple(kept.values())
 
 
-def with_security(body: Json, how: Literal["as_read", "short", "omit"]) -> Json:
+def with_security(body: Json, mode: Literal["as_read", "short", "omit"]) -> Json:
     """Give the body as `exchange.put_security` wants its rights in a PUT."""
     meta = body.get("meta")
-    if how == "as_read" or not isinstance(meta, dict) or not isinstance(meta.get("security"), list):
+    if mode == "as_read" or not isinstance(meta, dict) or not isinstance(meta.get("security"), list):
         return body
-    if how == "omit":
+    if mode == "omit":
         return {**body, "meta": {key: value for key, value in meta.items() if key != "security"}}
-    return {**body, "meta": {**meta, "security": [_short(entry) for entry in meta["security"]]}}
+    return {**body, "meta": {**meta, "security": [_shorten_system(entry) for entry in meta["security"]]}}
 
 
-def _short(entry: Any) -> Any:
+def _shorten_system(entry: Any) -> Any:
     if not isinstance(entry, Mapping) or not isinstance(entry.get("system"), str):
         return entry
     return {**entry, "system": entry["system"].rstrip("/").rpartition("/")[2]}
 
 
-def binary(content: bytes, content_type: str, readers: Iterable[str]) -> Json:
+def build_binary(content: bytes, content_type: str, readers: Iterable[str]) -> Json:
     """Make a Binary (FHIR STU3) that the `readers` (counterparty guids) may read; short names, as in requests."""
     return {
         "resourceType": "Binary",

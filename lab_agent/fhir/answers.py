@@ -7,50 +7,50 @@ from decimal import Decimal
 
 from lab_agent.domain.received import AnswerValue, ReceivedAnswer, ReceivedResponse, ResourceRef
 from lab_agent.domain.values import Coding
-from lab_agent.fhir.view import View
+from lab_agent.fhir.view import JsonReader
 
-_DEEPEST = 20
+_MAX_DEPTH = 20
 
 
-def read_response(view: View) -> ReceivedResponse:
+def parse_questionnaire_response(reader: JsonReader) -> ReceivedResponse:
     """Read one QuestionnaireResponse (interface: QuestionnaireResponse)."""
-    response_id = view.text("id")
+    response_id = reader.text("id")
     return ReceivedResponse(
         ref=ResourceRef("QuestionnaireResponse", response_id) if response_id else None,
-        where=view.where,
-        status=view.text("status"),
-        source=view.link("source"),
-        subject=view.link("subject"),
-        answers=tuple(_items(view, 0)),
-        rights=view.rights(),
+        where=reader.where,
+        status=reader.text("status"),
+        source=reader.reference("source"),
+        subject=reader.reference("subject"),
+        answers=tuple(_parse_items(reader, 0)),
+        rights=reader.access_rights(),
     )
 
 
-def _items(view: View, depth: int) -> Iterator[ReceivedAnswer]:
+def _parse_items(reader: JsonReader, depth: int) -> Iterator[ReceivedAnswer]:
     """Items lie in items, and also under the answers of a question (FHIR allows both)."""
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         return
-    for item in view.children("item"):
+    for item in reader.children("item"):
         answers = item.children("answer")
-        values = (_value(answer) for answer in answers)
+        values = (_answer_value(answer) for answer in answers)
         kept = tuple(value for value in values if value is not None)
         yield ReceivedAnswer(where=item.where, link_id=item.code("linkId"), text=item.text("text"), values=kept)
         for nested in (item, *answers):
-            yield from _items(nested, depth + 1)
+            yield from _parse_items(nested, depth + 1)
 
 
-def _value(answer: View) -> AnswerValue | None:
+def _answer_value(answer: JsonReader) -> AnswerValue | None:
     for key, value in answer.body.items():
         if key == "valueCoding":
             return answer.child(key).coding()
         if key == "valueQuantity":
-            return answer.child(key).number("value")
+            return answer.child(key).decimal("value")
         if key.startswith("value"):
-            return _scalar(value)
+            return _scalar_value(value)
     return None
 
 
-def _scalar(value: object) -> AnswerValue | None:
+def _scalar_value(value: object) -> AnswerValue | None:
     if isinstance(value, str):
         return value.strip() or None
     if isinstance(value, Mapping):

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lab_agent import exact_json
-from lab_agent.domain.received import ResourceRef, Unreadable
+from lab_agent.domain.received import ResourceRef, UnreadableResource
 from lab_agent.errors import DataInvalidError, ForeignOrigin, Problem
-from lab_agent.fhir.identification import without_identification
-from lab_agent.fhir.references import parse
+from lab_agent.fhir.identification import strip_identification
+from lab_agent.fhir.references import parse_reference
 
 Json = Mapping[str, Any]
-_FORMAT = 1
-PURGED = Unreadable("its identification data was purged here", 0)
+_FORMAT_VERSION = 1
+PURGED = UnreadableResource("its identification data was purged here", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +37,21 @@ class OrderGraph:
     order_task: Json
     line_tasks: tuple[Json, ...] = ()
     resources: Mapping[ResourceRef, Json] = field(default_factory=dict)
-    unreadable: Mapping[ResourceRef, Unreadable] = field(default_factory=dict)
+    unreadable: Mapping[ResourceRef, UnreadableResource] = field(default_factory=dict)
     questionnaire_responses: tuple[Json, ...] | None = None
 
-    def wanted(self) -> frozenset[ResourceRef]:
+    def missing_references(self) -> frozenset[ResourceRef]:
         """References of this order that are neither read nor known to be unreadable."""
-        return frozenset(self._belonging()) - self.resources.keys() - self.unreadable.keys()
+        return frozenset(self._order_refs()) - self.resources.keys() - self.unreadable.keys()
 
-    def with_read(self, ref: ResourceRef, body: Json) -> OrderGraph:
+    def with_resource(self, ref: ResourceRef, body: Json) -> OrderGraph:
         """The graph with one more resource read; it is not unreadable any more."""
         left = {each: why for each, why in self.unreadable.items() if each != ref}
         return replace(self, resources={**self.resources, ref: body}, unreadable=left)
 
     def with_unreadable(self, ref: ResourceRef, reason: str, status: int = 0) -> OrderGraph:
         """The graph that knows of one more resource which cannot be read."""
-        return replace(self, unreadable={**self.unreadable, ref: Unreadable(reason, status)})
+        return replace(self, unreadable={**self.unreadable, ref: UnreadableResource(reason, status)})
 
     def with_questionnaire_responses(self, responses: Iterable[Json] | None) -> OrderGraph:
         """The graph with the answer of the search; None where the service offers none."""
@@ -63,24 +63,26 @@ class OrderGraph:
 
     def procedure_request_ids(self) -> tuple[str, ...]:
         """Ids of the ProcedureRequests of the lines, each once, in the order of the lines."""
-        return tuple(dict.fromkeys(ref.id for ref in self._requests()))
+        return tuple(dict.fromkeys(ref.id for ref in self._procedure_request_refs()))
 
     def to_json(self) -> GraphJson:
         """Give it as bytes. The medical part holds no name, birth date, narrative or display of a reference."""
         patients = {ref: body for ref, body in self.resources.items() if ref.type == "Patient"}
-        others = {ref: without_identification(body) for ref, body in self.resources.items() if ref.type != "Patient"}
+        others = {ref: strip_identification(body) for ref, body in self.resources.items() if ref.type != "Patient"}
         responses = self.questionnaire_responses
         medical = {
-            "format": _FORMAT,
+            "format": _FORMAT_VERSION,
             "base_url": self.base_url,
-            "order_task": without_identification(self.order_task),
-            "line_tasks": [without_identification(task) for task in self.line_tasks],
-            "resources": _listed(others),
+            "order_task": strip_identification(self.order_task),
+            "line_tasks": [strip_identification(task) for task in self.line_tasks],
+            "resources": _resources_to_list(others),
             "unreadable": [[ref.type, ref.id, why.reason, why.status] for ref, why in self.unreadable.items()],
             "patients": [ref.id for ref in patients],
-            "questionnaire_responses": None if responses is None else [without_identification(each) for each in responses],
+            "questionnaire_responses": None if responses is None else [strip_identification(each) for each in responses],
         }
-        return GraphJson(exact_json.dumps(medical), exact_json.dumps({"format": _FORMAT, "resources": _listed(patients)}))
+        return GraphJson(
+            exact_json.dumps(medical), exact_json.dumps({"format": _FORMAT_VERSION, "resources": _resources_to_list(patients)})
+        )
 
     @classmethod
     def from_json(cls, medical: bytes, identification: bytes | None) -> OrderGraph:
@@ -88,57 +90,59 @@ class OrderGraph:
         kept = exact_json.loads(medical)
         guests = exact_json.loads(identification) if identification else {"resources": []}
         try:
-            return cls._restored(kept, _unlisted(guests["resources"]))
+            return cls._from_parts(kept, _resources_from_list(guests["resources"]))
         except (KeyError, TypeError, ValueError) as exc:
             raise DataInvalidError((Problem("order", "is not a stored order graph", "fetch the order again"),)) from exc
 
     @classmethod
-    def _restored(cls, kept: Json, patients: Mapping[ResourceRef, Json]) -> OrderGraph:
-        unreadable = {ResourceRef(kind, each): Unreadable(reason, status) for kind, each, reason, status in kept["unreadable"]}
-        purged = {ref: PURGED for each in kept["patients"] if (ref := ResourceRef("Patient", each)) not in patients}
-        responses = kept["questionnaire_responses"]
+    def _from_parts(cls, stored: Json, patients: Mapping[ResourceRef, Json]) -> OrderGraph:
+        unreadable = {
+            ResourceRef(kind, each): UnreadableResource(reason, status) for kind, each, reason, status in stored["unreadable"]
+        }
+        purged = {ref: PURGED for each in stored["patients"] if (ref := ResourceRef("Patient", each)) not in patients}
+        responses = stored["questionnaire_responses"]
         return cls(
-            base_url=kept["base_url"],
-            order_task=kept["order_task"],
-            line_tasks=tuple(kept["line_tasks"]),
-            resources={**_unlisted(kept["resources"]), **patients},
+            base_url=stored["base_url"],
+            order_task=stored["order_task"],
+            line_tasks=tuple(stored["line_tasks"]),
+            resources={**_resources_from_list(stored["resources"]), **patients},
             unreadable={**unreadable, **purged},
             questionnaire_responses=None if responses is None else tuple(responses),
         )
 
-    def _requests(self) -> Iterator[ResourceRef]:
+    def _procedure_request_refs(self) -> Iterator[ResourceRef]:
         for task in self.line_tasks:
-            yield from self._refs(_each(task, "basedOn"), {"ProcedureRequest"})
+            yield from self._parse_references(_objects_of(task, "basedOn"), {"ProcedureRequest"})
 
-    def _belonging(self) -> Iterator[ResourceRef]:
+    def _order_refs(self) -> Iterator[ResourceRef]:
         for task in (self.order_task, *self.line_tasks):
-            values = (each.get("valueReference") for each in _each(task, "input"))
-            yield from self._refs(values, {"QuestionnaireResponse"})
-        for ref in self._requests():
+            values = (each.get("valueReference") for each in _objects_of(task, "input"))
+            yield from self._parse_references(values, {"QuestionnaireResponse"})
+        for ref in self._procedure_request_refs():
             yield ref
             body = self.resources.get(ref, {})
-            yield from self._refs((body.get("subject"),), {"Patient"})
-            yield from self._refs(_each(body, "specimen"), {"Specimen"})
-            yield from self._refs(_each(body, "supportingInfo"), {"QuestionnaireResponse"})
+            yield from self._parse_references((body.get("subject"),), {"Patient"})
+            yield from self._parse_references(_objects_of(body, "specimen"), {"Specimen"})
+            yield from self._parse_references(_objects_of(body, "supportingInfo"), {"QuestionnaireResponse"})
 
-    def _refs(self, links: Iterable[Any], types: set[str]) -> Iterator[ResourceRef]:
-        for link in links:
+    def _parse_references(self, references: Iterable[Any], types: set[str]) -> Iterator[ResourceRef]:
+        for link in references:
             try:
-                ref = parse(link.get("reference"), self.base_url) if isinstance(link, Mapping) else None
+                ref = parse_reference(link.get("reference"), self.base_url) if isinstance(link, Mapping) else None
             except ForeignOrigin:
                 continue
             if ref is not None and ref.type in types:
                 yield ref
 
 
-def _each(body: Json, key: str) -> Iterator[Json]:
+def _objects_of(body: Json, key: str) -> Iterator[Json]:
     values = body.get(key)
     yield from (each for each in (values if isinstance(values, list | tuple) else [values]) if isinstance(each, Mapping))
 
 
-def _listed(resources: Mapping[ResourceRef, Json]) -> list[Any]:
+def _resources_to_list(resources: Mapping[ResourceRef, Json]) -> list[Any]:
     return [[ref.type, ref.id, body] for ref, body in resources.items()]
 
 
-def _unlisted(rows: list[Any]) -> dict[ResourceRef, Json]:
+def _resources_from_list(rows: list[Any]) -> dict[ResourceRef, Json]:
     return {ResourceRef(kind, resource_id): body for kind, resource_id, body in rows}

@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def without_identification(value: Any) -> Any:
+def strip_identification(value: Any) -> Any:
     """Give a copy of JSON without narratives, contained resources and displays of references; the input is not changed."""
     if isinstance(value, Mapping):
-        return {key: without_identification(item) for key, item in value.items() if not _identifies(value, key, item)}
+        return {key: strip_identification(item) for key, item in value.items() if not _is_identifying(value, key, item)}
     if isinstance(value, list | tuple):
-        return [without_identification(item) for item in value]
+        return [strip_identification(item) for item in value]
     return value
 
 
-def _identifies(owner: Mapping[str, Any], key: str, item: Any) -> bool:
+def _is_identifying(owner: Mapping[str, Any], key: str, item: Any) -> bool:
     if key == "display":
         return "code" not in owner
     return key == "contained" or (key == "text" and isinstance(item, Mapping))

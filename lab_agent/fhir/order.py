@@ -29,12 +29,12 @@ from lab_agent.domain.received import (
     ReceivedRequest,
     ReceivedSpecimen,
 )
-from lab_agent.domain.systems import CodeSystem, SystemMatch, Systems
+from lab_agent.domain.systems import CodeSystem, CodeSystems, SystemMatch
 from lab_agent.domain.values import CodeableConcept, Identifier
 from lab_agent.errors import DataInvalidError, Problem
 
 
-class Offer(Protocol):
+class CatalogueLookup(Protocol):
     """What the catalogue adds to an order."""
 
     def lab_code(self, contract: str, item_id: str) -> str | None:
@@ -53,9 +53,9 @@ def make_lab_order(
     order_key: OrderKey,
     line_keys: Mapping[str, LineKey],
     contract: str,
-    catalogue: Offer | None,
-    systems: Systems,
-    seen_at: datetime,
+    catalogue: CatalogueLookup | None,
+    systems: CodeSystems,
+    first_seen_at: datetime,
 ) -> LabOrder:
     """Make the order of the accepted lines; `line_keys` by line Task id. Raises `DataInvalidError` where none can be served."""
     lines = [line for line in received.lines if line.id in accepted_task_ids]
@@ -64,7 +64,15 @@ def make_lab_order(
     if requisition is None:
         raise DataInvalidError((Problem("order", "no accepted line with a requisition", "judge the order again"),))
     made = tuple(
-        _line(line, request, line_keys[line.id], contract=contract, catalogue=catalogue, systems=systems, seen_at=seen_at)
+        _line(
+            line,
+            request,
+            line_keys[line.id],
+            contract=contract,
+            catalogue=catalogue,
+            systems=systems,
+            first_seen_at=first_seen_at,
+        )
         for line, request in served
     )
     used = {specimen_id for line in made for specimen_id in line.specimens}
@@ -93,9 +101,9 @@ def _line(
     key: LineKey,
     *,
     contract: str,
-    catalogue: Offer | None,
-    systems: Systems,
-    seen_at: datetime,
+    catalogue: CatalogueLookup | None,
+    systems: CodeSystems,
+    first_seen_at: datetime,
 ) -> OrderLine:
     item = code_in(request.code, systems.nomenclature)
     if item is None:
@@ -105,15 +113,15 @@ def _line(
         item=item,
         text=request.code.text,
         lab_code=catalogue.lab_code(contract, item) if catalogue else None,
-        ordered_at=(request.occurrence.at if request.occurrence else None) or seen_at,
+        ordered_at=(request.occurrence.at if request.occurrence else None) or first_seen_at,
         specimens=tuple(link.target.id for link in request.specimens if link.target),
         identifiers=request.identifiers,
         notes=request.notes,
-        old_order_number=_value_in(request.old_orders, systems.old_orders),
+        old_order_number=_identifier_value(request.old_orders, systems.old_orders),
     )
 
 
-def _value_in(identifiers: tuple[Identifier, ...], system: CodeSystem) -> str | None:
+def _identifier_value(identifiers: tuple[Identifier, ...], system: CodeSystem) -> str | None:
     ours = (each.value for each in identifiers if system.match(each.system) is not SystemMatch.FOREIGN)
     return next(ours, None)
 
@@ -124,9 +132,9 @@ def _patient(received: ReceivedOrder) -> OrderPatient:
         subjects = (request.subject for request in received.requests if request.subject)
         return OrderPatient(global_identifier=next((link.identifier for link in subjects if link.identifier), None))
     return OrderPatient(
-        anonymous=patient.anonymous,
+        anonymous=patient.is_anonymous,
         family=patient.family,
-        given=() if patient.anonymous else patient.given,
+        given=() if patient.is_anonymous else patient.given,
         gender=patient.gender,
         birth_date=patient.birth_date,
         telecom=_telecom(patient),
@@ -140,8 +148,8 @@ def _telecom(patient: ReceivedPatient) -> tuple[Telecom, ...]:
     )
 
 
-def _specimen(specimen: ReceivedSpecimen, catalogue: Offer | None, systems: Systems) -> OrderSpecimen:
-    info = next((each.value for each in specimen.extensions if each.value and _is_info(each.url, systems)), None)
+def _specimen(specimen: ReceivedSpecimen, catalogue: CatalogueLookup | None, systems: CodeSystems) -> OrderSpecimen:
+    info = next((each.value for each in specimen.extensions if each.value and _is_supporting_info(each.url, systems)), None)
     sites = [coding.code for coding in specimen.body_site.coding]
     return OrderSpecimen(
         id=specimen.ref.id,
@@ -154,26 +162,26 @@ def _specimen(specimen: ReceivedSpecimen, catalogue: Offer | None, systems: Syst
     )
 
 
-def _is_info(url: str | None, systems: Systems) -> bool:
+def _is_supporting_info(url: str | None, systems: CodeSystems) -> bool:
     return systems.supporting_info.match(url) is not SystemMatch.FOREIGN
 
 
-def _container(container: ReceivedContainer, systems: Systems) -> OrderContainer:
+def _container(container: ReceivedContainer, systems: CodeSystems) -> OrderContainer:
     seconds = [each for each in container.identifiers if is_second_label(each, systems)]
     others = tuple(each for each in container.identifiers if each not in seconds)
     strange = [each for each in others if systems.labels.match(each.system) is SystemMatch.FOREIGN]
     return OrderContainer(
-        barcode=_value_in(others, systems.labels),
+        barcode=_identifier_value(others, systems.labels),
         second_barcode=next((each.value for each in (*seconds, *strange)), None),
         type=code_in(container.type, systems.container_type),
         quantity=container.quantity,
     )
 
 
-def is_second_label(identifier: Identifier, systems: Systems) -> bool:
+def is_second_label(identifier: Identifier, systems: CodeSystems) -> bool:
     """Whether this is the second barcode of a two-barcode study."""
     second = systems.second_labels
-    return second is not None and second.match(identifier.system) in {SystemMatch.EXACT, SystemMatch.SPELLED}
+    return second is not None and second.match(identifier.system) in {SystemMatch.EXACT, SystemMatch.SPELLED_DIFFERENTLY}
 
 
 def _answers(received: ReceivedOrder) -> tuple[OrderAnswer, ...]:
@@ -181,6 +189,6 @@ def _answers(received: ReceivedOrder) -> tuple[OrderAnswer, ...]:
     return tuple(OrderAnswer(link_id=each.link_id or "", text=each.text, values=each.values) for each in answers if each.values)
 
 
-def _notifications(received: ReceivedOrder, systems: Systems) -> tuple[NotificationOption, ...]:
+def _notifications(received: ReceivedOrder, systems: CodeSystems) -> tuple[NotificationOption, ...]:
     options = ((code_in(each.type, systems.notification), each.value) for each in received.task.inputs)
     return tuple(NotificationOption(channel=code, wanted=wanted) for code, wanted in options if code and wanted is not None)

@@ -14,22 +14,22 @@ from urllib.parse import SplitResult, urlsplit
 from lab_agent.domain.received import ResourceRef
 from lab_agent.errors import ForeignOrigin
 
-_NAMES = (
+_RESOURCE_TYPES = (
     *("Binary", "Bundle", "Contract", "DiagnosticReport", "DocumentReference", "Encounter", "Observation", "Organization"),
     *("Patient", "Practitioner", "ProcedureRequest", "Questionnaire", "QuestionnaireResponse", "Specimen", "Task"),
 )
-_TYPES = {name.lower(): name for name in _NAMES}
-_TYPE = re.compile(r"[A-Za-z]{2,40}")
-_ID = re.compile(r"[A-Za-z0-9._\-]{1,128}")
+_TYPE_BY_LOWER_NAME = {name.lower(): name for name in _RESOURCE_TYPES}
+_TYPE_PATTERN = re.compile(r"[A-Za-z]{2,40}")
+_ID_PATTERN = re.compile(r"[A-Za-z0-9._\-]{1,128}")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def canonical_type(name: str) -> str:
     """Give a resource type as FHIR spells it; one that the interface does not use stays as it came."""
-    return _TYPES.get(name.lower(), name)
+    return _TYPE_BY_LOWER_NAME.get(name.lower(), name)
 
 
-def parse(reference: Any, base_url: str) -> ResourceRef | None:
+def parse_reference(reference: Any, base_url: str) -> ResourceRef | None:
     """Read a reference. None for what names no resource of the service. Raises `ForeignOrigin` for another origin's."""
     if not isinstance(reference, str):
         return None
@@ -41,10 +41,10 @@ def parse(reference: Any, base_url: str) -> ResourceRef | None:
         return None
     if parts.query or parts.fragment or (parts.scheme and not parts.netloc):
         return None
-    return _resource(parts.path, base.path)
+    return _parse_path(parts.path, base.path)
 
 
-def same_origin(address: str, base_url: str) -> bool:
+def is_same_origin(address: str, base_url: str) -> bool:
     """Whether an absolute address has the service's scheme, host and port."""
     try:
         parts, base = urlsplit(address.strip()), urlsplit(base_url)
@@ -58,19 +58,19 @@ def _origin(parts: SplitResult, base: SplitResult) -> tuple[str, str, int | None
     return scheme, (parts.hostname or "").lower(), parts.port or _DEFAULT_PORTS.get(scheme)
 
 
-def _resource(path: str, base_path: str) -> ResourceRef | None:
+def _parse_path(path: str, base_path: str) -> ResourceRef | None:
     segments = [segment for segment in path.split("/") if segment]
     if len(segments) >= 4 and segments[-2].lower() == "_history":
         segments = segments[:-2]
-    if len(segments) < 2 or not _is_prefix(segments[:-2], base_path):
+    if len(segments) < 2 or not _is_service_prefix(segments[:-2], base_path):
         return None
     kind, resource_id = segments[-2:]
-    if not _TYPE.fullmatch(kind) or not _ID.fullmatch(resource_id) or not resource_id.strip("."):
+    if not _TYPE_PATTERN.fullmatch(kind) or not _ID_PATTERN.fullmatch(resource_id) or not resource_id.strip("."):
         return None
     return ResourceRef(canonical_type(kind), resource_id)
 
 
-def _is_prefix(segments: list[str], base_path: str) -> bool:
+def _is_service_prefix(segments: list[str], base_path: str) -> bool:
     """Whether these segments are nothing, the base path, `fhir`, or the base path and `fhir`."""
     lowered = [segment.lower() for segment in segments]
     base = [segment.lower() for segment in base_path.split("/") if segment]

@@ -13,36 +13,39 @@ from typing import Any
 
 from lab_agent import exact_json
 
-_LONGEST = 120
-_OTHER = re.compile(r"[^A-Za-z0-9\-]")
-_STATUS_AND_TIME = frozenset({"status", "issued"})
-_NOT_CONTENT = frozenset({"id", "meta"})
+_MAX_LENGTH = 120
+_UNSAFE_CHARACTER = re.compile(r"[^A-Za-z0-9\-]")
+_STATUS_AND_ISSUED = frozenset({"status", "issued"})
+_NON_CONTENT_FIELDS = frozenset({"id", "meta"})
 
 
-def stable_value(first: str, *rest: str) -> str:
+def stable_identifier(first: str, *rest: str) -> str:
     """Give the identifier value of these parts, `first.second.third`; all but the first are hashed where it would be too long."""
-    value = ".".join(_escaped(part) for part in (first, *rest))
-    if len(value) <= _LONGEST:
+    value = ".".join(_escape(part) for part in (first, *rest))
+    if len(value) <= _MAX_LENGTH:
         return value
-    return f"{_escaped(first)[:40]}.{hashlib.sha256(value.encode()).hexdigest()}"
+    return f"{_escape(first)[:40]}.{hashlib.sha256(value.encode()).hexdigest()}"
 
 
-def digest(body: Mapping[str, Any]) -> str:
+def content_digest(body: Mapping[str, Any]) -> str:
     """Give `<status>:<hash>` of a resource.
 
     The hash leaves out what is not content: id and meta, the status, and of an Observation the time at which it was issued, so
     that a report that is issued again does not amend the values that stayed.
     """
-    left = _NOT_CONTENT | (_STATUS_AND_TIME if body.get("resourceType") == "Observation" else {"status"})
+    left = _NON_CONTENT_FIELDS | (_STATUS_AND_ISSUED if body.get("resourceType") == "Observation" else {"status"})
     content = {key: value for key, value in body.items() if key not in left}
     return f"{body.get('status', '')}:{hashlib.sha256(exact_json.dumps(content, sort_keys=True)).hexdigest()}"
 
 
-def status_and_hash(text: str) -> tuple[str, str]:
+def split_digest(text: str) -> tuple[str, str]:
     """Take a digest apart."""
     status, _, content = text.partition(":")
     return status, content
 
 
-def _escaped(part: str) -> str:
-    return _OTHER.sub(lambda match: "".join(f"_{byte:02X}" for byte in match[0].encode("utf-8", "surrogatepass")), part) or "_"
+def _escape(part: str) -> str:
+    return (
+        _UNSAFE_CHARACTER.sub(lambda match: "".join(f"_{byte:02X}" for byte in match[0].encode("utf-8", "surrogatepass")), part)
+        or "_"
+    )

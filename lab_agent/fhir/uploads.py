@@ -13,19 +13,19 @@ from typing import Any
 
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.results import Document, LabReport, ObservationStatus, ReportedObservation, ReportStatus
-from lab_agent.domain.systems import Systems
+from lab_agent.domain.systems import CodeSystems
 from lab_agent.domain.values import CodeableConcept, Coding, Identifier
 from lab_agent.errors import DataInvalidError, Problem
 from lab_agent.fhir import values_out as out
-from lab_agent.fhir.stable import digest, stable_value, status_and_hash
+from lab_agent.fhir.stable import content_digest, split_digest, stable_identifier
 
 Json = Mapping[str, Any]
-Translate = Callable[[Coding], CodeableConcept]
+TranslateCode = Callable[[Coding], CodeableConcept]
 DocumentUrls = Mapping[tuple[str, str], str]
 """Place of a document in the vault, and its type → its url."""
 LOINC = "http://loinc.org"
-_FLAGS = "http://hl7.org/fhir/v2/0078"
-FINAL = frozenset({"final", "amended"})
+_INTERPRETATION_SYSTEM = "http://hl7.org/fhir/v2/0078"
+FINAL_STATUSES = frozenset({"final", "amended"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +56,13 @@ class UploadContext:
     """
 
     order_key: OrderKey
-    systems: Systems
+    systems: CodeSystems
     report_system: str
     observation_system: str
     subject: str
     readers: tuple[str, ...]
     lines: tuple[UploadLine, ...]
-    covered: tuple[LineKey, ...]
+    covered_lines: tuple[LineKey, ...]
     specimens: tuple[UploadSpecimen, ...] = ()
     document_urls: DocumentUrls = field(default_factory=dict)
     item_codes: Mapping[str, str] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class UploadPlan:
     report: Upload
 
 
-def as_loinc(coding: Coding) -> CodeableConcept:
+def default_to_loinc(coding: Coding) -> CodeableConcept:
     """The default translation of observation codes: one without a system is LOINC, any other stays as it is."""
     return CodeableConcept(coding=(coding if coding.system else Coding(system=LOINC, code=coding.code, display=coding.display),))
 
@@ -100,8 +100,8 @@ def plan_uploads(
     context: UploadContext,
     *,
     previous: Mapping[str, str] | None = None,
-    translate: Translate = as_loinc,
-    named_by: LabReport | None = None,
+    translate: TranslateCode = default_to_loinc,
+    original_report: LabReport | None = None,
 ) -> UploadPlan:
     """Plan the uploads of a report; `previous` gives the digests of what is on the service, by identifier value.
 
@@ -109,35 +109,35 @@ def plan_uploads(
     `DataInvalidError` for a report that names a specimen which is not the order's, for one that covers no line, and where
     nobody may read the results.
     """
-    _check(context)
+    _check_context(context)
     known = previous or {}
-    names = observation_names(named_by or report, context)
-    observations = tuple(_observations(report, names, context, known, translate))
-    return UploadPlan(observations=observations, report=_report(report, context, known))
+    names = observation_identifiers(original_report or report, context)
+    observations = tuple(_plan_observations(report, names, context, known, translate))
+    return UploadPlan(observations=observations, report=_plan_report(report, context, known))
 
 
-def observation_ids(report: LabReport) -> tuple[str, ...]:
+def observation_labels(report: LabReport) -> tuple[str, ...]:
     """The names of a report's observations for people: each with its parts joined by blanks."""
-    return tuple(" ".join(part for part in name if part != "code") for name in _names(report.observations))
+    return tuple(" ".join(part for part in name if part != "code") for name in _name_parts(report.observations))
 
 
-def observation_names(report: LabReport, context: UploadContext) -> tuple[str, ...]:
+def observation_identifiers(report: LabReport, context: UploadContext) -> tuple[str, ...]:
     """The identifier values of a report's observations, in its order; each name is one observation from version to version."""
-    return tuple(stable_value(context.order_key, report.report_id, *name) for name in _names(report.observations))
+    return tuple(stable_identifier(context.order_key, report.report_id, *name) for name in _name_parts(report.observations))
 
 
-def observation_values(order: OrderKey, report: LabReport) -> Mapping[str, str]:
+def observation_identifiers_by_label(order: OrderKey, report: LabReport) -> Mapping[str, str]:
     """The identifier values of a report's observations, in its order, by their names for people."""
-    values = (stable_value(order, report.report_id, *name) for name in _names(report.observations))
-    return dict(zip(observation_ids(report), values, strict=True))
+    values = (stable_identifier(order, report.report_id, *name) for name in _name_parts(report.observations))
+    return dict(zip(observation_labels(report), values, strict=True))
 
 
-def report_value(order: OrderKey, report_id: str) -> str:
+def report_identifier(order: OrderKey, report_id: str) -> str:
     """The identifier value of a report."""
-    return stable_value(order, report_id)
+    return stable_identifier(order, report_id)
 
 
-def with_results(report: Upload, observation_ids: Sequence[str]) -> Json:
+def with_result_references(report: Upload, observation_ids: Sequence[str]) -> Json:
     """The body of the DiagnosticReport once its Observations are on the service, in their order."""
     if not observation_ids:
         return report.body
@@ -149,16 +149,16 @@ def for_update(body: Json, resource_id: str) -> Json:
     return {**body, "id": resource_id}
 
 
-def _check(context: UploadContext) -> None:
+def _check_context(context: UploadContext) -> None:
     if not any(reader.strip() for reader in context.readers):
         mend = "set [exchange.contracts.<code>] counterparty to the partner's guid"
         raise DataInvalidError((Problem("results", "nobody would have the right to read them", mend),))
-    if not any(line.key in context.covered for line in context.lines):
+    if not any(line.key in context.covered_lines for line in context.lines):
         raise DataInvalidError((Problem("results", "they cover no line of the order", "name a line or an item of the order"),))
 
 
-def _observations(
-    report: LabReport, names: Sequence[str], context: UploadContext, known: Mapping[str, str], translate: Translate
+def _plan_observations(
+    report: LabReport, names: Sequence[str], context: UploadContext, known: Mapping[str, str], translate: TranslateCode
 ) -> Iterator[Upload]:
     problems: list[Problem] = []
     for index, (observation, name) in enumerate(zip(report.observations, names, strict=True)):
@@ -166,15 +166,15 @@ def _observations(
         try:
             body = _observation(observation, report, context, identifier, translate)
         except DataInvalidError as exc:
-            problems += out.placed(exc.problems, f"observations[{index}]")
+            problems += out.prefix_problems(exc.problems, f"observations[{index}]")
             continue
-        body["status"] = _status(observation.status.value, known.get(identifier.value), body)
-        yield Upload(resource_type="Observation", identifier=identifier, body=body, digest=digest(body))
+        body["status"] = _next_status(observation.status.value, known.get(identifier.value), body)
+        yield Upload(resource_type="Observation", identifier=identifier, body=body, digest=content_digest(body))
     if problems:
         raise DataInvalidError(tuple(problems))
 
 
-def _names(observations: Sequence[ReportedObservation]) -> list[tuple[str, ...]]:
+def _name_parts(observations: Sequence[ReportedObservation]) -> list[tuple[str, ...]]:
     """What names each observation within its report: its own id, or its code and its place among those of that code."""
     seen: Counter[tuple[str, ...]] = Counter()
     names = []
@@ -185,14 +185,14 @@ def _names(observations: Sequence[ReportedObservation]) -> list[tuple[str, ...]]
     return names
 
 
-def _status(reported: str, previous: str | None, body: Json) -> str:
+def _next_status(reported: str, previous: str | None, body: Json) -> str:
     """Once final, a value stays final; changed after that, it is amended (interface: Observation.status)."""
     if previous is None:
         return reported
-    before, content = status_and_hash(previous)
-    if before not in FINAL:
+    before, content = split_digest(previous)
+    if before not in FINAL_STATUSES:
         return reported
-    return before if status_and_hash(digest(body))[1] == content else ObservationStatus.AMENDED.value
+    return before if split_digest(content_digest(body))[1] == content else ObservationStatus.AMENDED.value
 
 
 def _observation(
@@ -200,55 +200,55 @@ def _observation(
     report: LabReport,
     context: UploadContext,
     identifier: Identifier,
-    translate: Translate,
+    translate: TranslateCode,
 ) -> dict[str, Any]:
-    with out.within("method"):
+    with out.problem_location("method"):
         method = out.concept(observation.method) if observation.method else None
     fields = {
-        **_common("Observation", identifier, context),
+        **_common_fields("Observation", identifier, context),
         "code": out.concept(translate(observation.code)),
-        "subject": subject(context.subject),
+        "subject": subject_reference(context.subject),
         "issued": out.date_time(observation.issued or report.issued),
-        **out.value_of(observation, lambda document: _attachment(document, context)),
+        **out.value_fields(observation, lambda document: _attachment(document, context)),
         "interpretation": _interpretation(observation.flags, context),
         "comment": observation.note if context.send_notes else None,
         "method": method,
-        "specimen": _specimen(observation.specimen, context),
+        "specimen": _specimen_reference(observation.specimen, context),
         "referenceRange": list(_reference_ranges(observation)) or None,
     }
-    return out.filled(fields)
+    return out.drop_empty(fields)
 
 
 def _reference_ranges(observation: ReportedObservation) -> Iterator[Json]:
     for index, each in enumerate(observation.reference_ranges):
-        with out.within(f"reference_ranges[{index}]"):
+        with out.problem_location(f"reference_ranges[{index}]"):
             written = out.reference_range(each)
         if written:
             yield written
 
 
-def _report(report: LabReport, context: UploadContext, known: Mapping[str, str]) -> Upload:
-    identifier = Identifier(system=context.report_system, value=report_value(context.order_key, report.report_id))
-    lines = [line for line in context.lines if line.key in context.covered]
+def _plan_report(report: LabReport, context: UploadContext, known: Mapping[str, str]) -> Upload:
+    identifier = Identifier(system=context.report_system, value=report_identifier(context.order_key, report.report_id))
+    lines = [line for line in context.lines if line.key in context.covered_lines]
     documents = (_attachment(document, context) for document in report.documents)
-    was_final = status_and_hash(known.get(identifier.value, ""))[0] == ReportStatus.FINAL.value
+    was_final = split_digest(known.get(identifier.value, ""))[0] == ReportStatus.FINAL.value
     fields = {
-        **_common("DiagnosticReport", identifier, context),
+        **_common_fields("DiagnosticReport", identifier, context),
         "status": ReportStatus.FINAL.value if was_final else report.status.value,
         "basedOn": [{"reference": f"procedurerequest/{line.procedure_request_id}"} for line in lines],
-        "code": {"coding": [{"system": context.systems.nomenclature.address, "code": _item(report, lines, context)}]},
-        "subject": subject(context.subject),
+        "code": {"coding": [{"system": context.systems.nomenclature.url, "code": _report_code(report, lines, context)}]},
+        "subject": subject_reference(context.subject),
         "effectiveDateTime": out.date_time(report.effective),
         "issued": out.date_time(report.issued),
-        "presentedForm": [form for form in documents if _leads_somewhere(form)] or None,
+        "presentedForm": [form for form in documents if _has_url(form)] or None,
     }
-    body = out.filled(fields)
-    return Upload(resource_type="DiagnosticReport", identifier=identifier, body=body, digest=digest(body))
+    body = out.drop_empty(fields)
+    return Upload(resource_type="DiagnosticReport", identifier=identifier, body=body, digest=content_digest(body))
 
 
-def _item(report: LabReport, lines: Sequence[UploadLine], context: UploadContext) -> str:
+def _report_code(report: LabReport, lines: Sequence[UploadLine], context: UploadContext) -> str:
     """The nomenclature code: of an item that the report names (an extra test for a line, too), or of the first line covered."""
-    whole = {line.key for line in context.lines} <= set(context.covered)
+    whole = {line.key for line in context.lines} <= set(context.covered_lines)
     if context.order_document_code and whole and len(lines) > 1 and not report.observations:
         return context.order_document_code
     items = [line.item for line in lines]
@@ -258,12 +258,12 @@ def _item(report: LabReport, lines: Sequence[UploadLine], context: UploadContext
     return next((item for item in named if item in items), extra)
 
 
-def _common(kind: str, identifier: Identifier, context: UploadContext) -> dict[str, Any]:
+def _common_fields(resource_type: str, identifier: Identifier, context: UploadContext) -> dict[str, Any]:
     security = [{"system": "read", "code": reader} for reader in dict.fromkeys(context.readers) if reader.strip()]
-    return {"resourceType": kind, "meta": {"security": security}, "identifier": [out.identifier(identifier)]}
+    return {"resourceType": resource_type, "meta": {"security": security}, "identifier": [out.identifier(identifier)]}
 
 
-def subject(text: str) -> Json:
+def subject_reference(text: str) -> Json:
     """A Reference to the patient: `patient/<id>`, or `<system>|<value>` of a global identifier."""
     system, divider, value = text.rpartition("|")
     if not divider:
@@ -271,7 +271,7 @@ def subject(text: str) -> Json:
     return {"identifier": out.identifier(Identifier(system=system or None, value=value))}
 
 
-def _specimen(name: str | None, context: UploadContext) -> Json | None:
+def _specimen_reference(name: str | None, context: UploadContext) -> Json | None:
     if name is None:
         return None
     for specimen in context.specimens:
@@ -284,7 +284,7 @@ def _specimen(name: str | None, context: UploadContext) -> Json | None:
 def _interpretation(flags: Collection[str], context: UploadContext) -> Json | None:
     if not (context.send_interpretation and flags):
         return None
-    return {"coding": [{"system": _FLAGS, "code": flag} for flag in flags]}
+    return {"coding": [{"system": _INTERPRETATION_SYSTEM, "code": flag} for flag in flags]}
 
 
 def _attachment(document: Document, context: UploadContext) -> Json:
@@ -296,8 +296,8 @@ def _attachment(document: Document, context: UploadContext) -> Json:
         "url": url,
         "title": document.title,
     }
-    return out.filled(fields)
+    return out.drop_empty(fields)
 
 
-def _leads_somewhere(form: Json) -> bool:
+def _has_url(form: Json) -> bool:
     return "url" in form

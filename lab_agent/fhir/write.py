@@ -18,12 +18,12 @@ def task_status(body: Json) -> str | None:
     return status if isinstance(status, str) else None
 
 
-def task_is(body: Json, status: str, outputs: Sequence[str] | None) -> bool:
+def is_task_updated(body: Json, status: str, outputs: Sequence[str] | None) -> bool:
     """Whether a Task has this status and carries these sentences already (None: whatever its outputs are)."""
-    return task_status(body) == status and (outputs is None or set(outputs) <= _sentences(body))
+    return task_status(body) == status and (outputs is None or set(outputs) <= _output_texts(body))
 
 
-def task_update(
+def build_task_update(
     body: Json,
     *,
     status: str,
@@ -37,23 +37,23 @@ def task_update(
     """
     changed = {**body, "status": status}
     if outputs is not None:
-        changed["output"] = _outputs(body.get("output"), outputs, frozenset(replaces) - set(outputs))
+        changed["output"] = _merge_outputs(body.get("output"), outputs, frozenset(replaces) - set(outputs))
         if not changed["output"]:
             del changed["output"]
     return changed
 
 
-def _outputs(existing: Any, outputs: Sequence[str], gone: frozenset[str]) -> list[Any]:
-    kept = [each for each in existing if _sentence(each) not in gone] if isinstance(existing, list | tuple) else []
-    there = {_sentence(each) for each in kept}
+def _merge_outputs(existing: Any, outputs: Sequence[str], obsolete: frozenset[str]) -> list[Any]:
+    kept = [each for each in existing if _output_text(each) not in obsolete] if isinstance(existing, list | tuple) else []
+    there = {_output_text(each) for each in kept}
     return kept + [{"valueString": text} for text in dict.fromkeys(outputs) if text not in there]
 
 
-def _sentences(body: Json) -> set[str | None]:
+def _output_texts(body: Json) -> set[str | None]:
     existing = body.get("output")
-    return {_sentence(each) for each in existing} if isinstance(existing, list | tuple) else set()
+    return {_output_text(each) for each in existing} if isinstance(existing, list | tuple) else set()
 
 
-def _sentence(output: Any) -> str | None:
+def _output_text(output: Any) -> str | None:
     value = output.get("valueString") if isinstance(output, Mapping) else None
     return value if isinstance(value, str) else None

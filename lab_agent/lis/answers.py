@@ -6,42 +6,42 @@ from collections.abc import Mapping
 from typing import Any
 
 from lab_agent.errors import LisOutcomeUnknown, LisUnavailable
-from lab_agent.ports.lis import Receipt
+from lab_agent.ports.lis import SubmitResult
 
-_LONGEST_ACCESSION = 200
+_MAX_ACCESSION_LENGTH = 200
 
 
-def nothing(given: object) -> None:
+def discard_result(value: object) -> None:
     """Take an answer that nobody needs."""
 
 
-def receipt(given: Any, adapter: str) -> Receipt:
+def check_submit_result(value: Any, adapter: str) -> SubmitResult:
     """Look at a receipt. Raises `LisOutcomeUnknown`: the order may well be in the LIS."""
-    if not isinstance(given, Receipt):
-        raise LisOutcomeUnknown(f"the adapter {adapter} answered submit with {type(given).__name__}, and not with a Receipt")
-    whole = given.accession is None or _number(given.accession)
-    if not (whole and _numbers(given.line_accessions) and _numbers(given.tube_accessions)):
+    if not isinstance(value, SubmitResult):
+        raise LisOutcomeUnknown(f"the adapter {adapter} answered submit with {type(value).__name__}, and not with a Receipt")
+    whole = value.accession is None or _is_accession(value.accession)
+    if not (whole and _are_accessions(value.line_accessions) and _are_accessions(value.tube_accessions)):
         raise LisOutcomeUnknown(f"the adapter {adapter} answered submit with a Receipt whose accessions are not short text")
-    return given
+    return value
 
 
-def yes_no_unknown(given: Any, adapter: str) -> bool | None:
+def check_was_received(value: Any, adapter: str) -> bool | None:
     """Look at the answer of `was_received`. Raises `LisUnavailable`."""
-    if given is None or isinstance(given, bool):
-        return given
-    raise LisUnavailable(f"the adapter {adapter} answered was_received with {type(given).__name__}, and not True, False or None")
+    if value is None or isinstance(value, bool):
+        return value
+    raise LisUnavailable(f"the adapter {adapter} answered was_received with {type(value).__name__}, and not True, False or None")
 
 
-def count(given: Any, adapter: str) -> int:
+def check_message_count(value: Any, adapter: str) -> int:
     """Look at the answer of `collect`. Raises `LisUnavailable`."""
-    if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
-        return given
-    raise LisUnavailable(f"the adapter {adapter} answered collect with {type(given).__name__}, and not with a number of messages")
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    raise LisUnavailable(f"the adapter {adapter} answered collect with {type(value).__name__}, and not with a number of messages")
 
 
-def _numbers(given: Any) -> bool:
-    return isinstance(given, Mapping) and all(isinstance(key, str) and _number(value) for key, value in given.items())
+def _are_accessions(given: Any) -> bool:
+    return isinstance(given, Mapping) and all(isinstance(key, str) and _is_accession(value) for key, value in given.items())
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value.strip()) <= _LONGEST_ACCESSION and value.isprintable()
+def _is_accession(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value.strip()) <= _MAX_ACCESSION_LENGTH and value.isprintable()

@@ -6,11 +6,11 @@ The page for authors is docs/adapters.md; the suite that an adapter has to pass 
 from __future__ import annotations
 
 from lab_agent.codec import (
-    check_message,
     dump_message,
     dump_order,
     load_message,
     load_order,
+    validate_message,
 )
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.order import (
@@ -25,10 +25,10 @@ from lab_agent.domain.order import (
 )
 from lab_agent.domain.results import (
     Accession,
+    AccessionUpdate,
     Document,
     LabMessage,
-    LabReceipt,
-    LabRefusal,
+    LabRejection,
     LabReport,
     NotPerformed,
     ObservationStatus,
@@ -47,7 +47,7 @@ from lab_agent.domain.values import (
     SampledData,
 )
 from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRefusal, LisUnavailable, Problem
-from lab_agent.ports.lis import CONTRACT_VERSION, Inbox, LisAdapter, Receipt
+from lab_agent.ports.lis import CONTRACT_VERSION, Inbox, LisAdapter, SubmitResult
 
 __all__ = [
     "CONTRACT_VERSION",
@@ -60,8 +60,8 @@ __all__ = [
     "Inbox",
     "LabMessage",
     "LabOrder",
-    "LabReceipt",
-    "LabRefusal",
+    "AccessionUpdate",
+    "LabRejection",
     "LabReport",
     "LineKey",
     "LisAdapter",
@@ -82,13 +82,13 @@ __all__ = [
     "Quantity",
     "Range",
     "Ratio",
-    "Receipt",
+    "SubmitResult",
     "ReferenceRange",
     "ReportStatus",
     "ReportedObservation",
     "SampledData",
     "Telecom",
-    "check_message",
+    "validate_message",
     "dump_message",
     "dump_order",
     "load_message",

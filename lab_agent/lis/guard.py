@@ -16,14 +16,14 @@ import structlog
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.order import LabOrder
 from lab_agent.errors import Failure, LisOutcomeUnknown, LisRefusal, LisUnavailable, StoreError
-from lab_agent.lis.answers import count, nothing, receipt, yes_no_unknown
+from lab_agent.lis.answers import check_message_count, check_submit_result, check_was_received, discard_result
 from lab_agent.lis.guarded_inbox import GuardedInbox
-from lab_agent.metrics import Heard, timed, unheard
-from lab_agent.ports.lis import Inbox, LisAdapter, Receipt
+from lab_agent.metrics import CallObserver, ignore, measure_call
+from lab_agent.ports.lis import Inbox, LisAdapter, SubmitResult
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
-_PARTING = 5.0
+_STOP_GRACE_SECONDS = 5.0
 
 
 class GuardedAdapter:
@@ -32,16 +32,16 @@ class GuardedAdapter:
     Once `start` was asked for and the LIS was away, each later call tries to start first, so that it recovers by itself.
     """
 
-    def __init__(self, adapter: LisAdapter, name: str, *, timeout: float, heard: Heard = unheard) -> None:
+    def __init__(self, adapter: LisAdapter, name: str, *, timeout: float, on_call: CallObserver = ignore) -> None:
         self._adapter = adapter
         self._name = name
         self._timeout = timeout
-        self._heard = heard
+        self._on_call = on_call
         self._inbox: GuardedInbox | None = None
         self._started = False
-        self._starting = asyncio.Lock()
-        self._left_behind: dict[asyncio.Task[Any], str] = {}
-        self._failing: set[str] = set()
+        self._start_lock = asyncio.Lock()
+        self._abandoned: dict[asyncio.Task[Any], str] = {}
+        self._failing_calls: set[str] = set()
 
     @property
     def idempotent(self) -> bool:
@@ -61,49 +61,51 @@ class GuardedAdapter:
                 await self._call("stop", self._adapter.stop())
         except Failure as failure:
             log.warning("adapter did not stop cleanly", action="adapter_stop_failed", adapter=self._name, error=failure)
-        for task in self._left_behind:
+        for task in self._abandoned:
             task.cancel()
-        if self._left_behind:
-            await asyncio.wait(list(self._left_behind), timeout=min(self._timeout, _PARTING))
+        if self._abandoned:
+            await asyncio.wait(list(self._abandoned), timeout=min(self._timeout, _STOP_GRACE_SECONDS))
 
     async def check(self) -> None:
         """Ask for a sign of life; works without a start."""
-        nothing(await self._call("check", self._adapter.check()))
+        discard_result(await self._call("check", self._adapter.check()))
 
     async def prepare(self, order: LabOrder) -> None:
         """Prepare the order."""
-        end = await self._ready(order.key)
-        await self._call("prepare", self._adapter.prepare(order), key=order.key, end=end)
+        end = await self._ensure_ready(order.key)
+        await self._call("prepare", self._adapter.prepare(order), key=order.key, deadline=end)
 
-    async def submit(self, order: LabOrder) -> Receipt:
+    async def submit(self, order: LabOrder) -> SubmitResult:
         """Hand the order over. What is not one of the three failures leaves the outcome unknown."""
-        end = await self._ready(order.key)
-        given = await self._call("submit", self._adapter.submit(order), key=order.key, end=end, otherwise=LisOutcomeUnknown)
-        return receipt(given, self._name)
+        end = await self._ensure_ready(order.key)
+        given = await self._call(
+            "submit", self._adapter.submit(order), key=order.key, deadline=end, default_error=LisOutcomeUnknown
+        )
+        return check_submit_result(given, self._name)
 
     async def was_received(self, key: OrderKey) -> bool | None:
         """Ask whether the LIS has the order."""
-        end = await self._ready(key)
-        given = await self._call("was_received", self._adapter.was_received(key), key=key, end=end)
-        return yes_no_unknown(given, self._name)
+        end = await self._ensure_ready(key)
+        given = await self._call("was_received", self._adapter.was_received(key), key=key, deadline=end)
+        return check_was_received(given, self._name)
 
     async def cancel(self, order: OrderKey, lines: tuple[LineKey, ...], reason: str) -> None:
         """Tell of a withdrawal."""
-        end = await self._ready(order)
-        await self._call("cancel", self._adapter.cancel(order, lines, reason), key=order, end=end)
+        end = await self._ensure_ready(order)
+        await self._call("cancel", self._adapter.cancel(order, lines, reason), key=order, deadline=end)
 
     async def collect(self) -> int:
         """Take what is there."""
-        end = await self._ready("collect")
-        return count(await self._call("collect", self._adapter.collect(), key="collect", end=end), self._name)
+        end = await self._ensure_ready("collect")
+        return check_message_count(await self._call("collect", self._adapter.collect(), key="collect", deadline=end), self._name)
 
-    async def _ready(self, key: str) -> float:
+    async def _ensure_ready(self, key: str) -> float:
         """Start where that is still to be done; gives the loop's time at which the call has to end, the start included.
 
         The whole must end within `timeout`: the agent's claim on an order outlasts that, and no more.
         """
-        end = self._end()
-        if key in self._left_behind.values():
+        end = self._deadline()
+        if key in self._abandoned.values():
             raise LisUnavailable(f"the adapter {self._name} is still busy with an earlier call that did not end in time")
         try:
             async with asyncio.timeout_at(end):
@@ -112,16 +114,16 @@ class GuardedAdapter:
             raise LisUnavailable(f"the adapter {self._name} did not start within {self._timeout:g} seconds") from exc
         return end
 
-    def _end(self) -> float:
+    def _deadline(self) -> float:
         return asyncio.get_running_loop().time() + self._timeout
 
     async def _ensure_started(self) -> None:
-        async with self._starting:
+        async with self._start_lock:
             if self._started:
                 return
             if self._inbox is None:
                 raise LisUnavailable(f"the adapter {self._name} was not started")
-            if "start" in self._left_behind.values():
+            if "start" in self._abandoned.values():
                 raise LisUnavailable(f"the adapter {self._name} is still starting")
             await self._call("start", self._adapter.start(self._inbox), key="start")
             self._started = True
@@ -132,60 +134,64 @@ class GuardedAdapter:
         work: Coroutine[Any, Any, T],
         *,
         key: str = "",
-        end: float | None = None,
-        otherwise: type[Failure] = LisUnavailable,
+        deadline: float | None = None,
+        default_error: type[Failure] = LisUnavailable,
     ) -> T:
-        with timed(call, self._heard):
-            return await self._watched(call, work, key=key, end=self._end() if end is None else end, otherwise=otherwise)
+        with measure_call(call, self._on_call):
+            return await self._run_until_deadline(
+                call, work, key=key, deadline=self._deadline() if deadline is None else deadline, default_error=default_error
+            )
 
-    async def _watched(self, call: str, work: Coroutine[Any, Any, T], *, key: str, end: float, otherwise: type[Failure]) -> T:
-        task = asyncio.ensure_future(_contained(work))
+    async def _run_until_deadline(
+        self, call: str, work: Coroutine[Any, Any, T], *, key: str, deadline: float, default_error: type[Failure]
+    ) -> T:
+        task = asyncio.ensure_future(_convert_system_exit(work))
         task.set_name(f"lis:{self._name}:{call}")
         try:
             now = asyncio.get_running_loop().time()
-            await asyncio.wait({task}, timeout=max(0.0, end - now))
+            await asyncio.wait({task}, timeout=max(0.0, deadline - now))
         finally:
             if not task.done():
-                self._leave_behind(task, key)
+                self._abandon(task, key)
         if not task.done():
-            self._note(call, None)
-            raise otherwise(f"the adapter {self._name} did not end {call} within {self._timeout:g} seconds")
-        return self._outcome(call, task, otherwise)
+            self._log_failure(call, None)
+            raise default_error(f"the adapter {self._name} did not end {call} within {self._timeout:g} seconds")
+        return self._outcome(call, task, default_error)
 
-    def _outcome(self, call: str, task: asyncio.Future[T], otherwise: type[Failure]) -> T:
+    def _outcome(self, call: str, task: asyncio.Future[T], default_error: type[Failure]) -> T:
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if error is None:
-            self._recovered(call)
+            self._log_recovery(call)
             return task.result()
         if isinstance(error, LisUnavailable | LisRefusal | LisOutcomeUnknown | StoreError):
             raise error  # a fault of our own store, behind the inbox, is not the laboratory's
-        self._note(call, error)
-        raise otherwise(f"the adapter {self._name} broke off {call} with {type(error).__name__}") from error
+        self._log_failure(call, error)
+        raise default_error(f"the adapter {self._name} broke off {call} with {type(error).__name__}") from error
 
-    def _leave_behind(self, task: asyncio.Task[Any], key: str) -> None:
+    def _abandon(self, task: asyncio.Task[Any], key: str) -> None:
         """Tell a call to end, and watch it until it has."""
-        self._left_behind[task] = key
-        task.add_done_callback(self._ended)
+        self._abandoned[task] = key
+        task.add_done_callback(self._on_abandoned_done)
         task.cancel()
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._left_behind.pop(task, None)
+    def _on_abandoned_done(self, task: asyncio.Task[Any]) -> None:
+        self._abandoned.pop(task, None)
         if not task.cancelled():
             task.exception()  # looked at, so that asyncio does not report it a second time
 
-    def _note(self, call: str, error: BaseException | None) -> None:
+    def _log_failure(self, call: str, error: BaseException | None) -> None:
         """Log a fault of the adapter once, until the same call has worked again."""
-        if call not in self._failing:
-            self._failing.add(call)
+        if call not in self._failing_calls:
+            self._failing_calls.add(call)
             log.error("adapter failed", action="adapter_failed", adapter=self._name, endpoint=call, error=error or "time-out")
 
-    def _recovered(self, call: str) -> None:
-        if call in self._failing:
-            self._failing.discard(call)
+    def _log_recovery(self, call: str) -> None:
+        if call in self._failing_calls:
+            self._failing_calls.discard(call)
             log.info("adapter works again", action="adapter_recovered", adapter=self._name, endpoint=call)
 
 
-async def _contained(work: Coroutine[Any, Any, T]) -> T:
+async def _convert_system_exit(work: Coroutine[Any, Any, T]) -> T:
     try:
         return await work
     except SystemExit as exc:

@@ -13,9 +13,9 @@ T = TypeVar("T")
 async def take_each(
     waiting: Iterable[T],
     take: Callable[[T], Awaitable[int]],
-    what: str,
+    description: str,
     *,
-    at_once: tuple[type[Exception], ...] = (),
+    stop_on: tuple[type[Exception], ...] = (),
 ) -> int:
     """Take each of `waiting` (`what` names them for people); the number of new messages.
 
@@ -27,7 +27,7 @@ async def take_each(
     for one in waiting:
         try:
             new += await take(one)
-        except at_once:
+        except stop_on:
             raise
         except Exception as exc:  # noqa: BLE001 — one bad one must not stop the good ones (law 9); told of below
             failures.append(exc)
@@ -35,5 +35,5 @@ async def take_each(
         raise failures[0]  # nothing is wrong with what waits: our own store is away
     if failures:
         why = failures[0] if isinstance(failures[0], LabAgentError) else type(failures[0]).__name__
-        raise LisUnavailable(f"{len(failures)} {what} could not be taken, and stay: {why}") from failures[0]
+        raise LisUnavailable(f"{len(failures)} {description} could not be taken, and stay: {why}") from failures[0]
     return new

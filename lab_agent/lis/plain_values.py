@@ -12,19 +12,19 @@ from typing import Any
 
 Fields = Mapping[str, str | None]
 
-FIELDS = (
+OBSERVATION_FIELDS = (
     "observation_id", "code", "code_system", "code_text", "observation_status", "value_type", "value", "comparator", "unit",
     "low", "high", "range_text", "flag", "method", "specimen", "note", "observed_at",
 )  # fmt: skip
 """The names of the fields."""
-TYPES = ("quantity", "text", "code", "datetime", "time")
+VALUE_TYPES = ("quantity", "text", "code", "datetime", "time")
 """What `value_type` may say; without it a number (`<5` too) is a quantity, and all else is text."""
 
 _LOINC = "http://loinc.org"
-_AMOUNT = re.compile(r"(<=|>=|<|>)?\s*([+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)", re.ASCII)
+_QUANTITY_PATTERN = re.compile(r"(<=|>=|<|>)?\s*([+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)", re.ASCII)
 
 
-def observation(fields: Fields) -> dict[str, Any]:
+def to_observation(fields: Fields) -> dict[str, Any]:
     """Give an observation as JSON; what is missing or wrong is left for the codec to find."""
     given = {name: text.strip() for name, text in fields.items() if text is not None and text.strip()}
     tree: dict[str, Any] = {
@@ -39,20 +39,20 @@ def observation(fields: Fields) -> dict[str, Any]:
         "reference_ranges": _ranges(given),
         **_value(given),
     }
-    return without_nothing(tree)
+    return drop_none(tree)
 
 
-def _value(given: Mapping[str, str]) -> dict[str, Any]:
-    text = given.get("value")
-    amount = _AMOUNT.fullmatch(text) if text else None
-    match given.get("value_type", "quantity" if amount else "text"):
+def _value(fields: Mapping[str, str]) -> dict[str, Any]:
+    text = fields.get("value")
+    amount = _QUANTITY_PATTERN.fullmatch(text) if text else None
+    match fields.get("value_type", "quantity" if amount else "text"):
         case "quantity":
             comparator, number = (amount[1], amount[2]) if amount else (None, text)
-            return {"value_quantity": _quantity(number, given.get("unit"), given.get("comparator") or comparator)}
+            return {"value_quantity": _quantity(number, fields.get("unit"), fields.get("comparator") or comparator)}
         case "text":
             return {"value_string": text}
         case "code":
-            return {"value_codeable_concept": {"coding": [{"code": text}], "text": given.get("note")}}
+            return {"value_codeable_concept": {"coding": [{"code": text}], "text": fields.get("note")}}
         case "datetime":
             return {"value_date_time": text}
         case "time":
@@ -61,16 +61,16 @@ def _value(given: Mapping[str, str]) -> dict[str, Any]:
             return {"value_type": other}  # no field of the form: the codec says so
 
 
-def _ranges(given: Mapping[str, str]) -> list[dict[str, Any]] | None:
-    bounds = {end: _quantity(given[end], given.get("unit")) for end in ("low", "high") if end in given}
-    found: dict[str, Any] = {**bounds, **({"text": given["range_text"]} if "range_text" in given else {})}
+def _ranges(fields: Mapping[str, str]) -> list[dict[str, Any]] | None:
+    bounds = {end: _quantity(fields[end], fields.get("unit")) for end in ("low", "high") if end in fields}
+    found: dict[str, Any] = {**bounds, **({"text": fields["range_text"]} if "range_text" in fields else {})}
     return [found] if found else None
 
 
 def _quantity(number: str | None, unit: str | None, comparator: str | None = None) -> dict[str, Any]:
-    return without_nothing({"value": number, "comparator": comparator, "unit": unit})
+    return drop_none({"value": number, "comparator": comparator, "unit": unit})
 
 
-def without_nothing(tree: Mapping[str, Any]) -> dict[str, Any]:
+def drop_none(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out what is None, in this object and in those directly in it."""
-    return {key: without_nothing(item) if isinstance(item, dict) else item for key, item in tree.items() if item is not None}
+    return {key: drop_none(item) if isinstance(item, dict) else item for key, item in tree.items() if item is not None}

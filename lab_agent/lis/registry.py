@@ -14,18 +14,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lab_agent.codec.problems import did_you_mean, found_by_pydantic, path
+from lab_agent.codec.problems import did_you_mean, format_location, issues_from_pydantic
 from lab_agent.errors import LisUnavailable, Problem
 from lab_agent.lis.guard import GuardedAdapter
-from lab_agent.lis.shape import shape_problems
+from lab_agent.lis.shape import interface_problems
 from lab_agent.metrics import Metrics
 from lab_agent.ports.lis import LisAdapter
 
-GROUP = "lab_agent.adapters"
+ENTRY_POINT_GROUP = "lab_agent.adapters"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterStatus:
+class AdapterLoadStatus:
     """What became of one `[lis.<name>]` table: loaded, or the reasons why not. `kind` is the entry point's name."""
 
     name: str
@@ -35,7 +35,7 @@ class AdapterStatus:
     idempotent: bool | None = None
 
     @property
-    def loaded(self) -> bool:
+    def is_loaded(self) -> bool:
         """Whether the adapter is there."""
         return not self.problems
 
@@ -46,11 +46,11 @@ class AdapterStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Adapters:
+class AdapterRegistry:
     """The adapters by name, and how loading went for each."""
 
     default: str
-    statuses: tuple[AdapterStatus, ...]
+    statuses: tuple[AdapterLoadStatus, ...]
     loaded: Mapping[str, GuardedAdapter] = field(default_factory=dict)
 
     def get(self, name: str | None = None) -> GuardedAdapter:
@@ -73,68 +73,74 @@ def load_adapters(
     default: str,
     *,
     call_timeout: float = 60.0,
-    doors: Iterable[EntryPoint] | None = None,
+    available: Iterable[EntryPoint] | None = None,
     metrics: Metrics | None = None,
-) -> Adapters:
+) -> AdapterRegistry:
     """Load the adapter of each `[lis.<name>]` table; `adapter` in it names the kind, where that is not the table's name.
 
     `call_timeout` is the seconds that one call to an adapter may take; `metrics` are kept of the calls. Never raises; see
     `Adapters.statuses`.
     """
     metrics = metrics or Metrics()
-    offered = tuple(entry_points(group=GROUP) if doors is None else doors)
+    offered = tuple(entry_points(group=ENTRY_POINT_GROUP) if available is None else available)
     loaded: dict[str, GuardedAdapter] = {}
     statuses = []
     for name, table in tables.items():
         own = dict(table)
         kind = str(own.pop("adapter", name))
-        made = _load(name, kind, own, offered)
+        made = _load_adapter(name, kind, own, offered)
         if not isinstance(made, tuple):
-            loaded[name] = GuardedAdapter(made, name, timeout=call_timeout, heard=partial(metrics.called_lis, name))
-        statuses.append(_status(name, kind, made, offered))
-    return Adapters(default, tuple(statuses), loaded)
+            loaded[name] = GuardedAdapter(made, name, timeout=call_timeout, on_call=partial(metrics.record_lis_call, name))
+        statuses.append(_make_status(name, kind, made, offered))
+    return AdapterRegistry(default, tuple(statuses), loaded)
 
 
-def _status(name: str, kind: str, made: LisAdapter | tuple[Problem, ...], offered: tuple[EntryPoint, ...]) -> AdapterStatus:
-    source = next((door.dist.name for door in offered if door.name == kind and door.dist), None)
-    if isinstance(made, tuple):
-        return AdapterStatus(name=name, kind=kind, source=source, problems=made)
-    return AdapterStatus(name=name, kind=kind, source=source, idempotent=made.idempotent)
+def _make_status(
+    name: str, kind: str, loaded: LisAdapter | tuple[Problem, ...], available: tuple[EntryPoint, ...]
+) -> AdapterLoadStatus:
+    source = next((door.dist.name for door in available if door.name == kind and door.dist), None)
+    if isinstance(loaded, tuple):
+        return AdapterLoadStatus(name=name, kind=kind, source=source, problems=loaded)
+    return AdapterLoadStatus(name=name, kind=kind, source=source, idempotent=loaded.idempotent)
 
 
-def _load(name: str, kind: str, table: dict[str, Any], offered: tuple[EntryPoint, ...]) -> LisAdapter | tuple[Problem, ...]:
+def _load_adapter(
+    name: str, kind: str, table: dict[str, Any], available: tuple[EntryPoint, ...]
+) -> LisAdapter | tuple[Problem, ...]:
     """Go through the door, look at what is behind it, and make one."""
     where = f"lis.{name}"
-    doors = {door.value: door for door in offered if door.name == kind}
+    doors = {door.value: door for door in available if door.name == kind}
     if len(doors) != 1:
-        return (_no_one_door(where, kind, offered),)
+        return (_entry_point_problem(where, kind, available),)
     try:
         made = next(iter(doors.values())).load()
-        return shape_problems(made, where) or _make(made, name, table)
+        return interface_problems(made, where) or _construct(made, name, table)
     except ValidationError as exc:
         known = set(made.Settings.model_fields)
-        found = found_by_pydantic(exc, known)
-        return tuple(Problem(f"{where}.{path(one.place)}" if one.place else where, one.what, one.mend) for one in found)
+        found = issues_from_pydantic(exc, known)
+        return tuple(
+            Problem(f"{where}.{format_location(one.location)}" if one.location else where, one.what, one.hint) for one in found
+        )
     except (Exception, SystemExit) as exc:  # noqa: BLE001 — foreign code: whatever it raises becomes the adapter's status
-        problem = _said(exc)
+        problem = _describe_exception(exc)
         return (Problem(where, f"the adapter {kind} cannot be loaded: {problem}", "mend or reinstall the package it comes from"),)
 
 
-def _make(kind: type[LisAdapter], name: str, table: dict[str, Any]) -> LisAdapter:
-    constructor: Any = kind
-    made: LisAdapter = constructor(kind.Settings.model_validate(table), name)
+def _construct(adapter_class: type[LisAdapter], name: str, table: dict[str, Any]) -> LisAdapter:
+    constructor: Any = adapter_class
+    made: LisAdapter = constructor(adapter_class.Settings.model_validate(table), name)
     return made
 
 
-def _no_one_door(where: str, kind: str, offered: tuple[EntryPoint, ...]) -> Problem:
-    values = sorted(door.value for door in offered if door.name == kind)
+def _entry_point_problem(where: str, kind: str, available: tuple[EntryPoint, ...]) -> Problem:
+    values = sorted(door.value for door in available if door.name == kind)
     if values:
         return Problem(where, f"several packages offer an adapter {kind}: {', '.join(values)}", "uninstall all but one")
-    names = sorted({door.name for door in offered})
+    names = sorted({door.name for door in available})
     mend = did_you_mean(kind, names) or f"install the package that brings it; there are {', '.join(names) or 'none'}"
     return Problem(where, f"no installed package offers an adapter {kind}", mend)
 
 
-def _said(exc: BaseException) -> str:
+def _describe_exception(exc: BaseException) -> str:
     """Name what was raised; the text of an import error holds no data, that of other exceptions might."""
     return f"{type(exc).__name__}: {exc}" if isinstance(exc, ImportError | AttributeError) else type(exc).__name__

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from lab_agent.errors import Problem
 from lab_agent.ports.lis import CONTRACT_VERSION
 
-METHODS = {
+ADAPTER_METHODS = {
     "start": 1,
     "stop": 0,
     "check": 0,
@@ -24,17 +24,17 @@ METHODS = {
 """The methods of an adapter, and how many arguments each is called with."""
 
 
-def shape_problems(candidate: Any, where: str) -> tuple[Problem, ...]:
+def interface_problems(candidate: Any, where: str) -> tuple[Problem, ...]:
     """Say what keeps `candidate` from being an adapter's class; empty if nothing does."""
     if not isinstance(candidate, type):
         return (Problem(where, "the entry point leads to no class", "let it name the adapter's class"),)
     declared = getattr(candidate, "contract_version", 1)
     if declared != CONTRACT_VERSION:
-        return (_wrong_version(candidate, declared, where),)
-    return tuple(Problem(where, f"{candidate.__name__}.{what}", mend) for what, mend in _wrong(candidate))
+        return (_version_problem(candidate, declared, where),)
+    return tuple(Problem(where, f"{candidate.__name__}.{what}", mend) for what, mend in _interface_faults(candidate))
 
 
-def _wrong_version(candidate: type[Any], declared: object, where: str) -> Problem:
+def _version_problem(candidate: type[Any], declared: object, where: str) -> Problem:
     if not isinstance(declared, int) or isinstance(declared, bool):
         return Problem(where, f"{candidate.__name__}.contract_version is no whole number", f"write {CONTRACT_VERSION}")
     older = declared < CONTRACT_VERSION
@@ -43,7 +43,7 @@ def _wrong_version(candidate: type[Any], declared: object, where: str) -> Proble
     return Problem(where, f"{what}and this agent keeps version {CONTRACT_VERSION}", mend)
 
 
-def _wrong(candidate: type[Any]) -> Iterator[tuple[str, str]]:
+def _interface_faults(candidate: type[Any]) -> Iterator[tuple[str, str]]:
     settings = getattr(candidate, "Settings", None)
     if not (isinstance(settings, type) and issubclass(settings, BaseModel)):
         yield "Settings is missing", "give it a pydantic model of the adapter's keys"
@@ -51,11 +51,11 @@ def _wrong(candidate: type[Any]) -> Iterator[tuple[str, str]]:
         yield "Settings takes unknown keys", 'set model_config = ConfigDict(extra="forbid")'
     if not isinstance(getattr(candidate, "idempotent", None), bool):
         yield "idempotent is missing", "say True or False: may submit be repeated for the same order?"
-    for name, arguments in METHODS.items():
-        yield from _wrong_method(candidate, name, arguments)
+    for name, arguments in ADAPTER_METHODS.items():
+        yield from _method_faults(candidate, name, arguments)
 
 
-def _wrong_method(candidate: type[Any], name: str, arguments: int) -> Iterator[tuple[str, str]]:
+def _method_faults(candidate: type[Any], name: str, arguments: int) -> Iterator[tuple[str, str]]:
     method = getattr(candidate, name, None)
     if method is None:
         yield f"{name} is missing", "add it; the page for adapter authors says what it does"

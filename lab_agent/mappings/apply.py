@@ -11,15 +11,15 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from lab_agent.domain.quoting import quoted
+from lab_agent.domain.quoting import shorten
 from lab_agent.domain.results import LabReport, ReportedObservation
 from lab_agent.domain.values import CodeableConcept, Quantity
-from lab_agent.mappings.tables import Tables
+from lab_agent.mappings.tables import MappingTables
 
 T = TypeVar("T")
 
 
-class Sort(StrEnum):
+class MissingKind(StrEnum):
     """What a table lacks."""
 
     CODE = "code"
@@ -28,43 +28,43 @@ class Sort(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Missing:
+class MissingMapping:
     """Something that a report uses and that no table translates; an answer also names its observation."""
 
-    sort: Sort
+    kind: MissingKind
     value: str
     observation: str | None = None
 
     def __str__(self) -> str:
         """Say it as a reason."""
-        of = f" of {quoted(self.observation)}" if self.observation else ""
-        return f"{self.sort.value} '{quoted(self.value)}'{of} is not mapped"
+        of = f" of {shorten(self.observation)}" if self.observation else ""
+        return f"{self.kind.value} '{shorten(self.value)}'{of} is not mapped"
 
 
-def missing(report: LabReport, tables: Tables) -> tuple[Missing, ...]:
+def missing_mappings(report: LabReport, tables: MappingTables) -> tuple[MissingMapping, ...]:
     """What the tables lack for this report, each once, in the report's order."""
-    return tuple(dict.fromkeys(each for one in report.observations for each in _missing(one, tables)))
+    return tuple(dict.fromkeys(each for one in report.observations for each in _missing_for_observation(one, tables)))
 
 
-def translated(report: LabReport, tables: Tables) -> LabReport:
+def translate(report: LabReport, tables: MappingTables) -> LabReport:
     """The report with its units and coded answers in the exchange's words; what has no row stays as it is."""
-    return replace(report, observations=tuple(_translated(one, tables) for one in report.observations))
+    return replace(report, observations=tuple(_translate_observation(one, tables) for one in report.observations))
 
 
-def _missing(observation: ReportedObservation, tables: Tables) -> Iterator[Missing]:
+def _missing_for_observation(observation: ReportedObservation, tables: MappingTables) -> Iterator[MissingMapping]:
     if tables.code(observation.code) is None:
-        yield Missing(Sort.CODE, observation.code.code)
+        yield MissingMapping(MissingKind.CODE, observation.code.code)
     for amount in _quantities(observation):
         if tables.unit(amount) is None:
-            yield Missing(Sort.UNIT, amount.code or amount.unit or "")
+            yield MissingMapping(MissingKind.UNIT, amount.code or amount.unit or "")
     concept = observation.value_codeable_concept
     for coding in concept.coding if concept else ():
         if tables.answer(observation.code.code, coding) is None:
-            yield Missing(Sort.ANSWER, coding.code, observation.code.code)
+            yield MissingMapping(MissingKind.ANSWER, coding.code, observation.code.code)
 
 
-def _translated(observation: ReportedObservation, tables: Tables) -> ReportedObservation:
-    changed = _each_quantity(observation, lambda amount: tables.unit(amount) or amount)
+def _translate_observation(observation: ReportedObservation, tables: MappingTables) -> ReportedObservation:
+    changed = _map_quantities(observation, lambda amount: tables.unit(amount) or amount)
     concept = changed.value_codeable_concept
     if concept is None:
         return changed
@@ -79,18 +79,18 @@ def _quantities(value: Any) -> list[Quantity]:
         found.append(amount)
         return amount
 
-    _each_quantity(value, keep)
+    _map_quantities(value, keep)
     return found
 
 
-def _each_quantity(value: T, change: Callable[[Quantity], Quantity]) -> T:
+def _map_quantities(value: T, change: Callable[[Quantity], Quantity]) -> T:
     """The value with every quantity in it changed, however deep it lies."""
     if isinstance(value, Quantity):
         return change(value)  # type: ignore[return-value]
     if isinstance(value, tuple):
-        return tuple(_each_quantity(item, change) for item in value)  # type: ignore[return-value]
+        return tuple(_map_quantities(item, change) for item in value)  # type: ignore[return-value]
     if is_dataclass(value) and not isinstance(value, type):
         members = {each.name: getattr(value, each.name) for each in fields(value)}
-        new = {name: _each_quantity(item, change) for name, item in members.items()}
+        new = {name: _map_quantities(item, change) for name, item in members.items()}
         return replace(value, **{name: item for name, item in new.items() if item is not members[name]})
     return value

@@ -6,13 +6,13 @@ import re
 
 LOINC = "http://loinc.org"
 UCUM = "http://unitsofmeasure.org"
-_LOINC = re.compile(r"(\d{1,7})-(\d)", re.ASCII)
-_PLAIN = re.compile(r"[!-~]+")
+_LOINC_PATTERN = re.compile(r"(\d{1,7})-(\d)", re.ASCII)
+_VISIBLE_ASCII = re.compile(r"[!-~]+")
 
 
 def is_loinc(code: str) -> bool:
     """Whether a code has the form of a LOINC code, and its check digit is right (modulus 10)."""
-    found = _LOINC.fullmatch(code)
+    found = _LOINC_PATTERN.fullmatch(code)
     return found is not None and check_digit(found[1]) == int(found[2])
 
 
@@ -25,9 +25,9 @@ def check_digit(number: str) -> int:
     return -total % 10
 
 
-def is_plain(code: str) -> bool:
+def is_visible_ascii(code: str) -> bool:
     """Whether a code is made of visible ASCII alone: a spreadsheet likes to make a dash of a hyphen, and a keyboard а of a."""
-    return _PLAIN.fullmatch(code) is not None
+    return _VISIBLE_ASCII.fullmatch(code) is not None
 
 
 def is_ucum(code: str) -> bool:
@@ -39,4 +39,4 @@ def is_ucum(code: str) -> bool:
             open_ones.append(character)
         elif character in pairs and (not open_ones or open_ones.pop() != pairs[character]):
             return False
-    return is_plain(code) and not open_ones
+    return is_visible_ascii(code) and not open_ones

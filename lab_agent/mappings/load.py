@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from lab_agent.domain.values import Coding
 from lab_agent.errors import Problem, ProblemsError
-from lab_agent.mappings.codes import LOINC, is_loinc, is_plain, is_ucum
-from lab_agent.mappings.tables import Answered, Named, Tables
+from lab_agent.mappings.codes import LOINC, is_loinc, is_ucum, is_visible_ascii
+from lab_agent.mappings.tables import LocalAnswer, LocalCode, MappingTables
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -29,25 +29,25 @@ COLUMNS: Mapping[str, Mapping[str, bool]] = {
     },
 }  # fmt: skip
 """Each table's columns, and whether a cell of theirs must be filled."""
-_INVISIBLE = "\u00a0\u200b\u200c\u200d\u2060\ufeff\u00ad"
+_INVISIBLE_CHARACTERS = "\u00a0\u200b\u200c\u200d\u2060\ufeff\u00ad"
 
 
 class MappingsError(ProblemsError):
     """The mapping tables are not valid:"""
 
 
-def load(folder: Path) -> Tables:
+def load_mapping_tables(folder: Path) -> MappingTables:
     """Load the tables. Raises `MappingsError` with every problem, each with file, row and column."""
     if not folder.is_dir():
         raise MappingsError((Problem(str(folder), "is not a folder", "name the folder that holds codes.csv and the others"),))
-    problems = _strangers(folder)
-    texts = {name: _text(folder / name, problems) for name in COLUMNS}
-    sheets = {name: _rows(name, text, problems) for name, text in texts.items() if text is not None}
-    reader = _Reader(problems)
-    found = Tables(
-        codes=reader.table(sheets, "codes.csv", _code_key, _code),
-        units=reader.table(sheets, "units.csv", lambda row: row["unit"], _unit),
-        answers=reader.table(sheets, "answers.csv", _answer_key, _answer),
+    problems = _find_unknown_files(folder)
+    texts = {name: _read_text(folder / name, problems) for name in COLUMNS}
+    sheets = {name: _parse_rows(name, text, problems) for name, text in texts.items() if text is not None}
+    reader = _TableParser(problems)
+    found = MappingTables(
+        codes=reader.parse(sheets, "codes.csv", _code_key, _parse_code),
+        units=reader.parse(sheets, "units.csv", lambda row: row["unit"], _parse_unit),
+        answers=reader.parse(sheets, "answers.csv", _answer_key, _parse_answer),
         version=hashlib.sha256(repr(sorted(texts.items())).encode()).hexdigest()[:16],
     )
     if problems:
@@ -55,13 +55,13 @@ def load(folder: Path) -> Tables:
     return found
 
 
-class _Reader:
+class _TableParser:
     """Makes tables of rows, noting what is wrong."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self._problems = problems
 
-    def table(
+    def parse(
         self,
         sheets: Mapping[str, list[tuple[int, Row]]],
         name: str,
@@ -73,44 +73,48 @@ class _Reader:
         made: dict[K, V] = {}
         seen: dict[K, int] = {}
         for number, row in sheets[name]:
-            if not self._filled(name, number, row):
+            if not self._is_filled(name, number, row):
                 continue
             key, (value, wrong) = key_of(row), value_of(row)
-            self._problems += [Problem(_place(name, number, column), what, mend) for column, what, mend in wrong]
+            self._problems += [Problem(_cell_location(name, number, column), what, mend) for column, what, mend in wrong]
             if key in seen:
                 first = next(iter(COLUMNS[name]))
                 what = f"{row[first]!r} is in row {seen[key]} already"
-                self._problems.append(Problem(_place(name, number, first), what, "keep one of the two rows"))
+                self._problems.append(Problem(_cell_location(name, number, first), what, "keep one of the two rows"))
             seen.setdefault(key, number)
             made.setdefault(key, value)
         return made
 
-    def _filled(self, name: str, number: int, row: Row) -> bool:
+    def _is_filled(self, name: str, number: int, row: Row) -> bool:
         columns = COLUMNS[name]
         empty = [column for column, must in columns.items() if must and not row.get(column)]
-        self._problems += [Problem(_place(name, number, column), "is empty", "fill it, or remove the row") for column in empty]
-        hidden = [column for column in columns if any(sign in row.get(column, "") for sign in _INVISIBLE)]
+        self._problems += [
+            Problem(_cell_location(name, number, column), "is empty", "fill it, or remove the row") for column in empty
+        ]
+        hidden = [column for column in columns if any(sign in row.get(column, "") for sign in _INVISIBLE_CHARACTERS)]
         mend = "type the cell anew"
-        self._problems += [Problem(_place(name, number, column), "holds an invisible character", mend) for column in hidden]
+        self._problems += [
+            Problem(_cell_location(name, number, column), "holds an invisible character", mend) for column in hidden
+        ]
         if "" in row:
             self._problems.append(Problem(f"{name} row {number}", "has more cells than the header", "quote its cells"))
         return not empty
 
 
-def _code_key(row: Row) -> Named:
+def _code_key(row: Row) -> LocalCode:
     return (row.get("system") or None, row["code"])
 
 
-def _code(row: Row) -> tuple[Coding, list[tuple[str, str, str]]]:
+def _parse_code(row: Row) -> tuple[Coding, list[tuple[str, str, str]]]:
     code, wrong = row["loinc"], []
-    if not is_plain(code):
+    if not is_visible_ascii(code):
         wrong.append(("loinc", f"{code!r} is not plain ASCII", "type it anew, with an ordinary hyphen"))
     elif not is_loinc(code):
         wrong.append(("loinc", f"{code!r} is no LOINC code: its form or its check digit is wrong", "look it up again"))
     return Coding(system=LOINC, code=code, display=row.get("display") or None), wrong
 
 
-def _unit(row: Row) -> tuple[str, list[tuple[str, str, str]]]:
+def _parse_unit(row: Row) -> tuple[str, list[tuple[str, str, str]]]:
     code = row["ucum"]
     if is_ucum(code):
         return code, []
@@ -118,27 +122,27 @@ def _unit(row: Row) -> tuple[str, list[tuple[str, str, str]]]:
     return code, [("ucum", f"{code!r} is no UCUM code", mend)]
 
 
-def _answer_key(row: Row) -> Answered:
+def _answer_key(row: Row) -> LocalAnswer:
     return (row.get("observation") or None, row.get("answer_system") or None, row["answer"])
 
 
-def _answer(row: Row) -> tuple[Coding, list[tuple[str, str, str]]]:
+def _parse_answer(row: Row) -> tuple[Coding, list[tuple[str, str, str]]]:
     wrong = [
         (column, f"{row[column]!r} is not plain ASCII", "type it anew, without blanks")
         for column in ("system", "code")
-        if not is_plain(row[column])
+        if not is_visible_ascii(row[column])
     ]
     if not wrong and ":" not in row["system"]:
         wrong.append(("system", f"{row['system']!r} is no address", "write one such as http://snomed.info/sct"))
     return Coding(system=row["system"], code=row["code"], display=row.get("display") or None), wrong
 
 
-def _strangers(folder: Path) -> list[Problem]:
+def _find_unknown_files(folder: Path) -> list[Problem]:
     strange = sorted(path.name for path in folder.glob("*.csv") if path.name not in COLUMNS)
     return [Problem(name, "is no mapping table", f"the tables are {', '.join(COLUMNS)}") for name in strange]
 
 
-def _text(path: Path, problems: list[Problem]) -> str | None:
+def _read_text(path: Path, problems: list[Problem]) -> str | None:
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -150,7 +154,7 @@ def _text(path: Path, problems: list[Problem]) -> str | None:
     return None
 
 
-def _rows(name: str, text: str, problems: list[Problem]) -> list[tuple[int, Row]]:
+def _parse_rows(name: str, text: str, problems: list[Problem]) -> list[tuple[int, Row]]:
     """Rows with their numbers as a spreadsheet shows them; none where the header is wrong."""
     first = text.partition("\n")[0]
     try:
@@ -159,28 +163,30 @@ def _rows(name: str, text: str, problems: list[Problem]) -> list[tuple[int, Row]
         problems.append(Problem(name, f"is not CSV: {exc}", "close the quotation marks"))
         return []
     header = [cell.strip() for cell in lines[0]] if lines else []
-    wrong = [Problem(f"{name} row 1", f"has no column {each}", "add it") for each in _missing(name, header)]
+    wrong = [Problem(f"{name} row 1", f"has no column {each}", "add it") for each in _missing_columns(name, header)]
     wrong += [
-        Problem(_place(name, 1, each), "is not a column of this table", f"the columns are {', '.join(COLUMNS[name])}")
+        Problem(_cell_location(name, 1, each), "is not a column of this table", f"the columns are {', '.join(COLUMNS[name])}")
         for each in header
         if each not in COLUMNS[name]
     ]
-    wrong += [Problem(_place(name, 1, each), "is there twice", "remove one") for each in set(header) if header.count(each) > 1]
+    wrong += [
+        Problem(_cell_location(name, 1, each), "is there twice", "remove one") for each in set(header) if header.count(each) > 1
+    ]
     problems += wrong
     if wrong:
         return []
-    return [(number, _cells(header, line)) for number, line in enumerate(lines[1:], start=2) if any(map(str.strip, line))]
+    return [(number, _to_row(header, line)) for number, line in enumerate(lines[1:], start=2) if any(map(str.strip, line))]
 
 
-def _missing(name: str, header: list[str]) -> list[str]:
+def _missing_columns(name: str, header: list[str]) -> list[str]:
     return [column for column, must in COLUMNS[name].items() if must and column not in header]
 
 
-def _cells(header: list[str], line: list[str]) -> Row:
+def _to_row(header: list[str], line: list[str]) -> Row:
     cells = {column: cell.strip(" \t\r\n") for column, cell in zip(header, line, strict=False)}
     surplus = any(cell.strip() for cell in line[len(header) :])
     return {**cells, "": "surplus"} if surplus else cells
 
 
-def _place(name: str, number: int, column: str) -> str:
+def _cell_location(name: str, number: int, column: str) -> str:
     return f"{name} row {number}, column {column or '(empty)'}"

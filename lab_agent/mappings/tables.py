@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 from lab_agent.domain.values import CodeableConcept, Coding, Quantity
 from lab_agent.mappings.codes import LOINC, UCUM, is_loinc
 
-Named = tuple[str | None, str]
+LocalCode = tuple[str | None, str]
 """A code of an observation within its system, or in any (None)."""
-Answered = tuple[str | None, str | None, str]
+LocalAnswer = tuple[str | None, str | None, str]
 """The local code of an observation, or any (None); the system that an answer names, or none (None); the answer's code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tables:
+class MappingTables:
     """`codes`: (system, local code) → LOINC; `units`: local unit → UCUM; `answers`: (observation, system, answer) → coding."""
 
-    codes: Mapping[Named, Coding] | None = None
+    codes: Mapping[LocalCode, Coding] | None = None
     units: Mapping[str, str] | None = None
-    answers: Mapping[Answered, Coding] | None = None
+    answers: Mapping[LocalAnswer, Coding] | None = None
     version: str = ""
     _targets: frozenset[str] = field(init=False, default=frozenset())
 

@@ -10,30 +10,30 @@ from lab_agent.domain.results import LabReport
 from lab_agent.errors import LabAgentError
 
 
-class PrintFault(LabAgentError):
+class PrintError(LabAgentError):
     """The report cannot be printed."""
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentFault:
+class DocumentDefect:
     """What keeps a document from being sent, and how to mend that.
 
     `shown` is the true type under which it may go when a person says so; None where it can never go (empty, too large, gone).
     """
 
     text: str
-    shown: str | None = None
-    mend: str = ""
+    actual_type: str | None = None
+    hint: str = ""
 
 
 class Documents(Protocol):
     """The room of documents."""
 
-    def wrong(self, content: bytes, content_type: str) -> DocumentFault | None:
+    def find_defect(self, content: bytes, content_type: str) -> DocumentDefect | None:
         """What keeps a document from being sent (empty, too large, not what its type says); None for nothing."""
         ...
 
-    def printed(self, report: LabReport, heading: str, codes: Sequence[str] = ()) -> bytes | None:
+    def render_pdf(self, report: LabReport, heading: str, codes: Sequence[str] = ()) -> bytes | None:
         """A PDF of the observations, the same bytes for the same report; None where none is wanted, or none can be made.
 
         `heading` names the order without naming the patient; `codes` are the exchange's codes of the observations, in order.

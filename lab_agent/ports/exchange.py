@@ -14,7 +14,7 @@ Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
+class SavedResource:
     """A resource as the service holds it now. `created` is false where a conditional create found it there already."""
 
     resource_type: str
@@ -47,23 +47,23 @@ class Exchange(Protocol):
         """Ids of the Contract with this code (GET fhir/Contract?identifier=…), kept after the first answer."""
         ...
 
-    async def read(self, resource_type: str, resource_id: ResourceId) -> Saved:
+    async def read(self, resource_type: str, resource_id: ResourceId) -> SavedResource:
         """Read one resource. Raises `NotReadable` where it does not exist or we have no right."""
         ...
 
-    async def create(self, resource_type: str, body: Json, *, if_none_exist: Identifier | None = None) -> Saved:
+    async def create(self, resource_type: str, body: Json, *, if_none_exist: Identifier | None = None) -> SavedResource:
         """Create a resource, or find the one that exists. Raises `SeveralMatches` where several match (412)."""
         ...
 
-    async def update(self, resource_type: str, resource_id: ResourceId, body: Json, *, version: str) -> Saved:
+    async def update(self, resource_type: str, resource_id: ResourceId, body: Json, *, version: str) -> SavedResource:
         """Replace the whole resource with If-Match. Raises `StaleVersion` where it was changed since `version`."""
         ...
 
-    async def find(self, resource_type: str, identifier: Identifier) -> tuple[Saved, ...]:
+    async def find(self, resource_type: str, identifier: Identifier) -> tuple[SavedResource, ...]:
         """The resources that carry our identifier: the look after a lost answer."""
         ...
 
-    async def upload_document(self, content: bytes, content_type: str, *, readers: tuple[str, ...]) -> Saved:
+    async def upload_document(self, content: bytes, content_type: str, *, readers: tuple[str, ...]) -> SavedResource:
         """Create a Binary that the `readers` (counterparty guids) may read; `Saved.id` makes its relative url."""
         ...
 

@@ -20,7 +20,7 @@ CONTRACT_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
+class SubmitResult:
     """What the LIS said on taking an order: its own numbers, where it gives them at once (else it sends a `LabReceipt` later).
 
     `accession` is the number of the whole order, `line_accessions` are those of lines by their keys, `tube_accessions` those of
@@ -74,7 +74,7 @@ class LisCalls(Protocol):
         """Do what the LIS cannot see yet. Harmless when repeated. The agent commits *prepared* after it, then calls `submit`."""
         ...
 
-    async def submit(self, order: LabOrder) -> Receipt:
+    async def submit(self, order: LabOrder) -> SubmitResult:
         """Hand the order over. Called after `prepare` and the commit; after a crash, only once `was_received` has said no."""
         ...
 

@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Protocol
 
 from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.offer import ApiToken, CatalogueVersion, EtaNotice, LabelGiven
+from lab_agent.domain.offer import ApiToken, CatalogueVersion, IssuedLabel, TurnaroundNotice
 
 
-class Catalogues(Protocol):
+class CatalogueRepository(Protocol):
     """Imported catalogue versions."""
 
     def add(self, version: CatalogueVersion) -> bool:
@@ -24,55 +24,55 @@ class Catalogues(Protocol):
         """The version in force; None if none was ever imported."""
         ...
 
-    def in_force_since(self, moment: datetime) -> tuple[CatalogueVersion, ...]:
+    def active_since(self, moment: datetime) -> tuple[CatalogueVersion, ...]:
         """Every version that was in force at that moment or later, newest first."""
         ...
 
 
-class EtaNotices(Protocol):
+class TurnaroundNoticeRepository(Protocol):
     """What staff announced: stopped and delayed tests."""
 
-    def add(self, notice: EtaNotice) -> None:
+    def add(self, notice: TurnaroundNotice) -> None:
         """Write a notice."""
         ...
 
-    def clear(self, item: str, contract: str | None, *, now: datetime) -> int:
+    def lift(self, item: str, contract: str | None, *, now: datetime) -> int:
         """End the notices of an item that are not over: of that contract alone, or of every one. Gives their number."""
         ...
 
-    def since(self, moment: datetime) -> tuple[EtaNotice, ...]:
+    def active_since(self, moment: datetime) -> tuple[TurnaroundNotice, ...]:
         """Notices that were in force at that moment or later (or are to come), in the order in which they were made."""
         ...
 
 
-class Labels(Protocol):
+class IssuedLabelRepository(Protocol):
     """Barcodes that were given out. What was given is never given again."""
 
-    def hold(self, pattern: str, first: int) -> Mapping[int, int]:
+    def lock_ranges(self, pattern: str, first: int) -> Mapping[int, int]:
         """Hold the ranges of a pattern until the unit of work ends, other takers wait.
 
         Gives the next number of each by its first number; a new range from `first` has that one next.
         """
         ...
 
-    def move(self, pattern: str, first: int, following: int) -> None:
+    def set_next_number(self, pattern: str, first: int, next_number: int) -> None:
         """Set the next number of a range that we hold."""
         ...
 
-    def add(self, label: LabelGiven) -> bool:
+    def add(self, label: IssuedLabel) -> bool:
         """Write a label. False, and nothing is written, where that barcode was given before."""
         ...
 
-    def of_basket(self, basket: str) -> tuple[LabelGiven, ...]:
+    def list_for_basket(self, basket: str) -> tuple[IssuedLabel, ...]:
         """The labels of a basket, in the order in which they were given."""
         ...
 
-    def use(self, barcodes: Collection[str], order: OrderKey, *, at: datetime) -> int:
+    def mark_used(self, barcodes: Collection[str], order: OrderKey, *, at: datetime) -> int:
         """Mark labels as used by an order; what is not ours, or is marked already, is left alone. Gives how many were marked."""
         ...
 
 
-class ApiTokens(Protocol):
+class ApiTokenRepository(Protocol):
     """Credentials of callers of the laboratory's API."""
 
     def add(self, token: ApiToken) -> None:
@@ -83,6 +83,6 @@ class ApiTokens(Protocol):
         """Every one, by name and time."""
         ...
 
-    def revoke(self, which: str, *, now: datetime) -> int:
+    def revoke(self, id_or_name: str, *, now: datetime) -> int:
         """End those of this id or name that are not revoked yet; their number."""
         ...

@@ -11,22 +11,22 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
-from lab_agent.domain.ids import EffectId, LineKey, OrderKey, ReportKey
+from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
 from lab_agent.domain.journal import (
     Alert,
-    Effect,
-    EffectKind,
     Event,
     HostedDocument,
+    Job,
+    JobKind,
     LabelUse,
     LineRecord,
-    NewEffect,
+    NewJob,
     OrderRecord,
     ReportRecord,
     StoredToken,
     UploadRecord,
 )
-from lab_agent.ports.offer import ApiTokens, Catalogues, EtaNotices, Labels
+from lab_agent.ports.offer import ApiTokenRepository, CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 
 T = TypeVar("T")
 
@@ -50,10 +50,10 @@ class UserRecord:
     changed_at: datetime
 
 
-class Orders(Protocol):
+class OrderRepository(Protocol):
     """Orders, their lines and their labels."""
 
-    def known(self, task_ids: Collection[str]) -> frozenset[str]:
+    def existing(self, task_ids: Collection[str]) -> frozenset[str]:
         """Which of these order-level Tasks are in the journal."""
         ...
 
@@ -61,7 +61,7 @@ class Orders(Protocol):
         """Write a new order. Raises `AlreadyKnownError`."""
         ...
 
-    def take(self, key: OrderKey) -> OrderRecord:
+    def get_for_update(self, key: OrderKey) -> OrderRecord:
         """Read an order and hold it until the unit of work ends, other writers wait. Raises `StoreError` if unknown."""
         ...
 
@@ -105,21 +105,19 @@ class Orders(Protocol):
         """Orders that are not closed, by key, for going round them all at a gentle pace."""
         ...
 
-    def unjudged_since(self) -> datetime | None:
+    def unassessed_since(self) -> datetime | None:
         """When the oldest order was seen that is still to be judged (seen, fetched or held); None if there is none."""
         ...
 
 
-class Effects(Protocol):
+class JobRepository(Protocol):
     """The outbox."""
 
-    def add(self, effect: NewEffect) -> bool:
+    def add(self, job: NewJob) -> bool:
         """Write an effect. False if one of the same `once` is there already (nothing is written)."""
         ...
 
-    def claim(
-        self, kinds: Collection[EffectKind], *, owner: str, now: datetime, lease: timedelta, limit: int
-    ) -> tuple[Effect, ...]:
+    def claim(self, kinds: Collection[JobKind], *, owner: str, now: datetime, lease: timedelta, limit: int) -> tuple[Job, ...]:
         """Take up to `limit` effects that are due: due and unknown ones, the first open one of each lane, oldest first.
 
         Before that, effects in flight whose lease has lapsed become unknown (and are due at once). Concurrent claims never
@@ -127,43 +125,43 @@ class Effects(Protocol):
         """
         ...
 
-    def prolong(self, effect: Effect, *, now: datetime, lease: timedelta) -> None:
+    def renew_lease(self, job: Job, *, now: datetime, lease: timedelta) -> None:
         """Heartbeat of the owner. Raises `LeaseLostError` if the fence has moved on."""
         ...
 
-    def save(self, effect: Effect) -> None:
+    def save(self, job: Job) -> None:
         """Write a changed effect where its fence is still ours. Raises `LeaseLostError` otherwise."""
         ...
 
-    def get(self, effect: EffectId) -> Effect | None:
+    def get(self, job: JobId) -> Job | None:
         """One effect."""
         ...
 
-    def of_order(self, order: OrderKey, *, open_only: bool = True) -> tuple[Effect, ...]:
+    def list_for_order(self, order: OrderKey, *, open_only: bool = True) -> tuple[Job, ...]:
         """The effects of an order, oldest first."""
         ...
 
-    def asking(self) -> tuple[Effect, ...]:
+    def needing_operator(self) -> tuple[Job, ...]:
         """Effects that wait for a person (parked, or to be reviewed), oldest first."""
         ...
 
-    def wake(self, kind: EffectKind, *, now: datetime) -> int:
+    def make_due(self, kind: JobKind, *, now: datetime) -> int:
         """Make effects of a kind that wait (to be done, or looked at, in the future) due now; their number."""
         ...
 
 
-class Reports(Protocol):
+class ReportRepository(Protocol):
     """What laboratory systems have reported."""
 
     def add(self, report: ReportRecord) -> bool:
         """Write a message, giving it the next sequence. False if its key is there already."""
         ...
 
-    def take(self, key: ReportKey) -> ReportRecord:
+    def get_for_update(self, key: ReportKey) -> ReportRecord:
         """Read a report and hold it until the unit of work ends. Raises `StoreError` if unknown."""
         ...
 
-    def known(self, source: str, message: str) -> bool:
+    def exists(self, source: str, message: str) -> bool:
         """Whether a message of that adapter was kept."""
         ...
 
@@ -175,19 +173,19 @@ class Reports(Protocol):
         """All messages of one report of one order, by sequence."""
         ...
 
-    def waiting(self) -> tuple[ReportRecord, ...]:
+    def needing_operator(self) -> tuple[ReportRecord, ...]:
         """Reports that are unmatched, unmapped or held, by sequence."""
         ...
 
 
-class Uploads(Protocol):
+class UploadRepository(Protocol):
     """Which resources of ours are on the service."""
 
     def get(self, identifier: str) -> UploadRecord | None:
         """What is known of the resource with this identifier value."""
         ...
 
-    def put(self, upload: UploadRecord) -> None:
+    def save(self, upload: UploadRecord) -> None:
         """Write or replace what is known."""
         ...
 
@@ -195,7 +193,7 @@ class Uploads(Protocol):
 class Vault(Protocol):
     """Identification data and documents, encrypted at rest, apart from everything else."""
 
-    def put_identity(self, order: OrderKey, identity: bytes, *, at: datetime) -> None:
+    def save_identity(self, order: OrderKey, identity: bytes, *, at: datetime) -> None:
         """Keep (or replace) the identification data of an order."""
         ...
 
@@ -203,7 +201,7 @@ class Vault(Protocol):
         """The identification data of an order; None once it was purged."""
         ...
 
-    def put_document(self, content: bytes, content_type: str, *, at: datetime) -> str:
+    def save_document(self, content: bytes, content_type: str, *, at: datetime) -> str:
         """Keep a document; gives its id (the same content has the same id)."""
         ...
 
@@ -212,10 +210,10 @@ class Vault(Protocol):
         ...
 
 
-class Hosted(Protocol):
+class HostedDocumentRepository(Protocol):
     """Documents that our own API serves."""
 
-    def put(self, document: HostedDocument) -> None:
+    def save(self, document: HostedDocument) -> None:
         """Serve a document under its address from now on."""
         ...
 
@@ -256,27 +254,27 @@ class Book(Protocol):
         ...
 
 
-class Tokens(Protocol):
+class OAuthTokenRepository(Protocol):
     """Our sign-in at the service, encrypted at rest."""
 
     def current(self) -> StoredToken | None:
         """The newest generation."""
         ...
 
-    def put(self, token: StoredToken) -> None:
+    def add(self, token: StoredToken) -> None:
         """Store the next generation. Raises `LeaseLostError` if that generation (or a newer one) is there already."""
         ...
 
-    def take_refresh_lease(self, owner: str, *, now: datetime, lease: timedelta) -> bool:
+    def acquire_refresh_lease(self, owner: str, *, now: datetime, lease: timedelta) -> bool:
         """Take the right to refresh, for one process at a time. False while another holds it."""
         ...
 
-    def drop_refresh_lease(self, owner: str) -> None:
+    def release_refresh_lease(self, owner: str) -> None:
         """Give the right to refresh back."""
         ...
 
 
-class Users(Protocol):
+class UserRepository(Protocol):
     """Users of the status page."""
 
     def add(self, user: UserRecord) -> None:
@@ -311,7 +309,7 @@ class Purge(Protocol):
         """Forget documents kept since before then that no unfinished report names and that are not served (any more)."""
         ...
 
-    def journal(self, *, before: datetime, limit: int = 500) -> int:
+    def closed_orders(self, *, before: datetime, limit: int = 500) -> int:
         """Forget all about orders that closed before then, with no open effect and no waiting report; gives the number of orders.
 
         Closed alerts, refusals, and reports and effects that belong to no order, if finished before then, go with them.
@@ -331,22 +329,22 @@ class UnitOfWork(Protocol):
     """One transaction. What is not committed is rolled back."""
 
     @property
-    def orders(self) -> Orders:
+    def orders(self) -> OrderRepository:
         """Orders."""
         ...
 
     @property
-    def effects(self) -> Effects:
+    def jobs(self) -> JobRepository:
         """The outbox."""
         ...
 
     @property
-    def reports(self) -> Reports:
+    def reports(self) -> ReportRepository:
         """Reports."""
         ...
 
     @property
-    def uploads(self) -> Uploads:
+    def uploads(self) -> UploadRepository:
         """Uploads."""
         ...
 
@@ -356,7 +354,7 @@ class UnitOfWork(Protocol):
         ...
 
     @property
-    def hosted(self) -> Hosted:
+    def hosted_documents(self) -> HostedDocumentRepository:
         """Documents that our own API serves."""
         ...
 
@@ -366,32 +364,32 @@ class UnitOfWork(Protocol):
         ...
 
     @property
-    def tokens(self) -> Tokens:
+    def oauth_tokens(self) -> OAuthTokenRepository:
         """Our sign-in."""
         ...
 
     @property
-    def users(self) -> Users:
+    def users(self) -> UserRepository:
         """Users of the status page."""
         ...
 
     @property
-    def catalogues(self) -> Catalogues:
+    def catalogues(self) -> CatalogueRepository:
         """Imported catalogue versions."""
         ...
 
     @property
-    def eta_notices(self) -> EtaNotices:
+    def turnaround_notices(self) -> TurnaroundNoticeRepository:
         """Stopped and delayed tests."""
         ...
 
     @property
-    def labels(self) -> Labels:
+    def issued_labels(self) -> IssuedLabelRepository:
         """Barcodes that we gave out."""
         ...
 
     @property
-    def api_tokens(self) -> ApiTokens:
+    def api_tokens(self) -> ApiTokenRepository:
         """Callers of the laboratory's API."""
         ...
 

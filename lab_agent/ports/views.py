@@ -11,16 +11,16 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
-from lab_agent.domain.ids import EffectId, LineKey, OrderKey, ReportKey
-from lab_agent.domain.journal import Alert, Effect, EffectKind, Event, LabelUse, LineRecord, OrderRecord, ReportRecord
-from lab_agent.domain.lifecycle import EffectState, LineState, OrderState, ReportState
+from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
+from lab_agent.domain.journal import Alert, Event, Job, JobKind, LabelUse, LineRecord, OrderRecord, ReportRecord
+from lab_agent.domain.lifecycle import JobState, LineState, OrderState, ReportState
 from lab_agent.domain.values import Identifier
 
 T = TypeVar("T")
 
-POLL_SUCCEEDED = "poll.succeeded"
+LAST_POLL_KEY = "poll.succeeded"
 """Note that holds when the service was last polled with success, as an ISO 8601 time with offset."""
-PAGE = 50
+DEFAULT_PAGE_SIZE = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Page(Generic[T]):
     offset: int
 
     @property
-    def more(self) -> bool:
+    def has_more(self) -> bool:
         """Whether items follow."""
         return self.offset + len(self.items) < self.total
 
@@ -47,10 +47,10 @@ class Overview:
 
     orders: Mapping[OrderState, int]
     lines: Mapping[LineState, int]
-    effects: Mapping[EffectState, int]
+    jobs: Mapping[JobState, int]
     reports: Mapping[ReportState, int]
     oldest_orders: Mapping[OrderState, datetime]
-    oldest_effects: Mapping[EffectState, datetime]
+    oldest_jobs: Mapping[JobState, datetime]
     oldest_reports: Mapping[ReportState, datetime]
     due_since: datetime | None
     overdue_orders: int
@@ -78,8 +78,8 @@ class OrderSummary:
     expected_at: datetime | None
     lines: int
     ended_lines: int
-    open_effects: int
-    troubles: int
+    open_jobs: int
+    attention_count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,72 +108,72 @@ class OrderDetail:
     order: OrderRecord
     lines: tuple[LineRecord, ...]
     labels: tuple[LabelUse, ...]
-    effects: tuple[Effect, ...]
+    jobs: tuple[Job, ...]
     reports: tuple[ReportSummary, ...]
     events: tuple[Event, ...]
 
 
-class Sort(StrEnum):
+class AttentionKind(StrEnum):
     """What a failure is about."""
 
     ORDER = "order"
-    EFFECT = "effect"
+    JOB = "job"
     REPORT = "report"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
+class AttentionItem:
     """Something that waits for a person.
 
     A held order, a parked or doubtful effect, or a report that fits nothing. `ref` is its key or number; `kind` is the kind
     of an effect, the adapter of a report, or the contract of an order.
     """
 
-    sort: Sort
+    attention_kind: AttentionKind
     ref: str
     state: str
     kind: str | None
     order: OrderKey | None
-    subject: str | None
+    target: str | None
     reason: str | None
     since: datetime
     attempts: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class StateCounts:
     """Numbers for metrics."""
 
     orders: Mapping[OrderState, int]
     lines: Mapping[LineState, int]
-    effects: Mapping[tuple[EffectKind, EffectState], int]
+    jobs: Mapping[tuple[JobKind, JobState], int]
     reports: Mapping[ReportState, int]
     alerts: int
     due_since: datetime | None
     last_poll: datetime | None
 
 
-class Views(Protocol):
+class Queries(Protocol):
     """Reads. Each call may raise `StoreUnreachableError` and `SchemaMismatchError`."""
 
     async def overview(self, *, now: datetime) -> Overview:
         """How things stand."""
         ...
 
-    async def counts(self, *, now: datetime) -> Counts:
+    async def counts(self, *, now: datetime) -> StateCounts:
         """Numbers for metrics."""
         ...
 
-    async def failures(self, *, offset: int = 0, limit: int = PAGE) -> Page[Trouble]:
+    async def needs_attention(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[AttentionItem]:
         """What waits for a person, longest first."""
         ...
 
-    async def asking(self) -> Mapping[Sort, int]:
+    async def attention_counts(self) -> Mapping[AttentionKind, int]:
         """How many of each sort wait for a person: the numbers of `failures`."""
         ...
 
     async def orders(
-        self, *, search: str | None = None, states: Collection[OrderState] = (), offset: int = 0, limit: int = PAGE
+        self, *, search: str | None = None, states: Collection[OrderState] = (), offset: int = 0, limit: int = DEFAULT_PAGE_SIZE
     ) -> Page[OrderSummary]:
         """Orders, newest first; `search` is an order or line key, Task id, requisition, accession or barcode, whole."""
         ...
@@ -182,22 +182,24 @@ class Views(Protocol):
         """All about one order; None if it is unknown."""
         ...
 
-    async def effects(
+    async def jobs(
         self,
         *,
-        states: Collection[EffectState] = (),
-        kinds: Collection[EffectKind] = (),
+        states: Collection[JobState] = (),
+        kinds: Collection[JobKind] = (),
         offset: int = 0,
-        limit: int = PAGE,
-    ) -> Page[Effect]:
+        limit: int = DEFAULT_PAGE_SIZE,
+    ) -> Page[Job]:
         """Effects, oldest first."""
         ...
 
-    async def effect(self, effect: EffectId) -> Effect | None:
+    async def job(self, job: JobId) -> Job | None:
         """One effect; None if it is unknown."""
         ...
 
-    async def reports(self, *, states: Collection[ReportState] = (), offset: int = 0, limit: int = PAGE) -> Page[ReportSummary]:
+    async def reports(
+        self, *, states: Collection[ReportState] = (), offset: int = 0, limit: int = DEFAULT_PAGE_SIZE
+    ) -> Page[ReportSummary]:
         """Reports, newest first."""
         ...
 
@@ -205,15 +207,15 @@ class Views(Protocol):
         """One report with its content; None if it is unknown."""
         ...
 
-    async def history(self, report: ReportKey) -> tuple[Event, ...]:
+    async def report_events(self, report: ReportKey) -> tuple[Event, ...]:
         """What was told of one report, oldest first: where it stood, who decided, when and why."""
         ...
 
-    async def desk(self, *, offset: int = 0, limit: int = PAGE) -> Page[ReportRecord]:
+    async def unmatched_reports(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[ReportRecord]:
         """What waits at the match desk, with its content: reports that are unmatched, unmapped or held, longest waiting first."""
         ...
 
-    async def versions(self, report: ReportRecord, *, limit: int = PAGE) -> tuple[ReportSummary, ...]:
+    async def versions(self, report: ReportRecord, *, limit: int = DEFAULT_PAGE_SIZE) -> tuple[ReportSummary, ...]:
         """Messages of the same report, this one among them, newest first.
 
         Of the same order; while no order is known, those of the same adapter that have none either.
@@ -224,6 +226,6 @@ class Views(Protocol):
         """About how many bytes documents in the vault have, by their ids; those that were purged are left out."""
         ...
 
-    async def alerts(self, *, offset: int = 0, limit: int = PAGE) -> Page[Alert]:
+    async def alerts(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[Alert]:
         """Alerts, open and closed, newest first."""
         ...

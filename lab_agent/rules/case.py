@@ -9,43 +9,43 @@ from functools import cached_property
 
 from lab_agent.catalogue.items import Item
 from lab_agent.domain.received import (
-    Link,
     ReceivedContainer,
     ReceivedLine,
     ReceivedOrder,
     ReceivedRequest,
     ReceivedSpecimen,
+    ReferenceText,
     ResourceRef,
 )
 from lab_agent.domain.systems import CodeSystem, SystemMatch
 from lab_agent.domain.values import Coding, Identifier
-from lab_agent.rules.catalogue_view import CatalogueView
+from lab_agent.rules.catalogue_view import CatalogueHistory
 from lab_agent.rules.facts import Facts
 
 
 @dataclass(frozen=True)
-class Case:
+class RuleContext:
     """The order, the catalogue (None where it cannot be read) and the facts. What many rules ask is worked out once."""
 
     order: ReceivedOrder
-    catalogue: CatalogueView | None
+    catalogue: CatalogueHistory | None
     facts: Facts
 
-    def lines(self) -> Iterator[tuple[ReceivedLine, ReceivedRequest]]:
+    def lines_with_requests(self) -> Iterator[tuple[ReceivedLine, ReceivedRequest]]:
         """The lines whose ProcedureRequest was read."""
         for line in self.order.lines:
             if line.request is not None:
                 yield line, line.request
 
-    def contract_links(self, request: ReceivedRequest) -> tuple[Link, ...]:
+    def contract_references(self, request: ReceivedRequest) -> tuple[ReferenceText, ...]:
         """The links of supportingInfo that name a contract, by reference or by identifier."""
-        return tuple(link for link in request.supporting if self._is_contract(link))
+        return tuple(link for link in request.supporting_info if self._is_contract_reference(link))
 
-    def contract_code(self, link: Link) -> str | None:
+    def contract_code(self, reference: ReferenceText) -> str | None:
         """The code of the contract that a link names; None where the reference leads to a contract that we do not know."""
-        if link.target is not None:
-            return self.facts.contract_ids.get(link.target.id)
-        return link.identifier.value if link.identifier else None
+        if reference.target is not None:
+            return self.facts.contract_codes_by_id.get(reference.target.id)
+        return reference.identifier.value if reference.identifier else None
 
     def contract(self) -> str | None:
         """The one known contract of the order; None if there is not exactly one."""
@@ -53,13 +53,15 @@ class Case:
 
     @cached_property
     def _contract(self) -> str | None:
-        codes = {self.contract_code(link) for _, request in self.lines() for link in self.contract_links(request)}
+        codes = {
+            self.contract_code(link) for _, request in self.lines_with_requests() for link in self.contract_references(request)
+        }
         code = codes.pop() if len(codes) == 1 else None
-        return code if code in self.facts.contracts else None
+        return code if code in self.facts.known_contracts else None
 
     def item_coding(self, request: ReceivedRequest) -> Coding | None:
         """The coding that names the test: one in the nomenclature's system before any other."""
-        return coding_of(request.code.coding, self.facts.systems.nomenclature)
+        return best_coding(request.code.coding, self.facts.systems.nomenclature)
 
     def items(self, request: ReceivedRequest) -> tuple[Item, ...]:
         """The test in every catalogue version that the clinic may have seen; empty where it is not known."""
@@ -73,11 +75,11 @@ class Case:
         contract, coding = self.contract(), self.item_coding(request)
         if self.catalogue is None or contract is None or coding is None:
             return ()
-        return self.catalogue.seen(contract, coding.code, self.ordered_at(request))
+        return self.catalogue.visible_items(contract, coding.code, self.ordered_at(request))
 
     def known_lines(self) -> Iterator[tuple[ReceivedLine, ReceivedRequest, tuple[Item, ...]]]:
         """The lines whose test is in the catalogue, with its versions."""
-        for line, request in self.lines():
+        for line, request in self.lines_with_requests():
             if items := self.items(request):
                 yield line, request, items
 
@@ -102,39 +104,39 @@ class Case:
     def label(self, container: ReceivedContainer) -> Identifier | None:
         """The laboratory's barcode of a container."""
         second, labels = self.facts.systems.second_labels, self.facts.systems.labels
-        candidates = [each for each in container.identifiers if not (second and _fits(second, each.system))]
+        candidates = [each for each in container.identifiers if not (second and _is_same_system(second, each.system))]
         ranked = sorted(candidates, key=lambda each: list(SystemMatch).index(labels.match(each.system)))
         return ranked[0] if ranked and labels.match(ranked[0].system) is not SystemMatch.FOREIGN else None
 
     def second_labels(self, container: ReceivedContainer) -> tuple[str, ...]:
         """The second barcodes of a container, by their system; studies that share it may each have one."""
         second = self.facts.systems.second_labels
-        return tuple(each.value for each in container.identifiers if second and _fits(second, each.system))
+        return tuple(each.value for each in container.identifiers if second and _is_same_system(second, each.system))
 
-    def strange_labels(self, container: ReceivedContainer) -> tuple[str, ...]:
+    def unrecognized_labels(self, container: ReceivedContainer) -> tuple[str, ...]:
         """Numbers on a container that are in neither of the label systems: they may be second barcodes in a system misspelt."""
         labels, known = self.facts.systems.labels, self.second_labels(container)
         foreign = (each for each in container.identifiers if labels.match(each.system) is SystemMatch.FOREIGN)
         return tuple(each.value for each in foreign if each.value not in known)
 
-    def _is_contract(self, link: Link) -> bool:
-        if link.target is not None:
-            return link.target.type == "Contract"
+    def _is_contract_reference(self, reference: ReferenceText) -> bool:
+        if reference.target is not None:
+            return reference.target.type == "Contract"
         system = self.facts.systems.contract
-        return link.identifier is not None and system.match(link.identifier.system) is not SystemMatch.FOREIGN
+        return reference.identifier is not None and system.match(reference.identifier.system) is not SystemMatch.FOREIGN
 
 
-def coding_of(codings: Iterable[Coding], system: CodeSystem) -> Coding | None:
+def best_coding(codings: Iterable[Coding], system: CodeSystem) -> Coding | None:
     """The coding whose system fits best; None where there is no coding at all."""
     ranked = sorted(codings, key=lambda coding: list(SystemMatch).index(system.match(coding.system)))
     return ranked[0] if ranked else None
 
 
-def none_of(verdicts: Iterable[bool]) -> bool:
+def all_versions_reject(accepted: Iterable[bool]) -> bool:
     """Whether no catalogue version of an item finds it good (and there is one): only then is it the order's fault."""
-    said = tuple(verdicts)
+    said = tuple(accepted)
     return bool(said) and not any(said)
 
 
-def _fits(system: CodeSystem, seen: str | None) -> bool:
-    return system.match(seen) in {SystemMatch.EXACT, SystemMatch.SPELLED}
+def _is_same_system(system: CodeSystem, given: str | None) -> bool:
+    return system.match(given) in {SystemMatch.EXACT, SystemMatch.SPELLED_DIFFERENTLY}

@@ -11,64 +11,66 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from lab_agent.catalogue.items import Catalogue, Item
-from lab_agent.catalogue.questionnaire import Node, fold
-from lab_agent.catalogue.supporting_info import read as read_supporting_info
-from lab_agent.catalogue.turnaround import Available, Status, eta
+from lab_agent.catalogue.questionnaire import QuestionNode, build_questionnaire
+from lab_agent.catalogue.supporting_info import parse_supporting_info as read_supporting_info
+from lab_agent.catalogue.turnaround import Availability, Available, compute_eta
 
 
 @dataclass(frozen=True, slots=True)
-class InForce:
+class VersionPeriod:
     """A catalogue version, and until when it was in force (None: it is now)."""
 
     catalogue: Catalogue
-    until: datetime | None = None
+    active_until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogueView:
+class CatalogueHistory:
     """Catalogue versions, newest first. `cache_lifetime` is the installation's; a contract may have its own.
 
     `unread` says until when those were in force that are kept and cannot be read: nobody knows what they allowed.
     """
 
-    versions: tuple[InForce, ...]
+    versions: tuple[VersionPeriod, ...]
     cache_lifetime: timedelta = timedelta(days=1)
-    unread: tuple[datetime, ...] = ()
+    unreadable_until: tuple[datetime, ...] = ()
 
     @classmethod
-    def of(cls, catalogue: Catalogue) -> CatalogueView:
+    def from_catalogue(cls, catalogue: Catalogue) -> CatalogueHistory:
         """A view of one version alone."""
-        return cls((InForce(catalogue),))
+        return cls((VersionPeriod(catalogue),))
 
-    def offers(self, contract: str) -> bool:
+    def has_items_for(self, contract: str) -> bool:
         """Whether any version offers anything for the contract."""
         return any(found.items for each in self.versions if (found := each.catalogue.find_contract(contract)))
 
-    def current(self, contract: str, item_id: str) -> Item | None:
+    def current_item(self, contract: str, item_id: str) -> Item | None:
         """The item as the newest version offers it."""
-        return _item(self.versions[0].catalogue, contract, item_id) if self.versions else None
+        return _find_item(self.versions[0].catalogue, contract, item_id) if self.versions else None
 
-    def seen(self, contract: str, item_id: str, at: datetime) -> tuple[Item, ...]:
+    def visible_items(self, contract: str, item_id: str, at: datetime) -> tuple[Item, ...]:
         """The item in every version that a clinic may have seen at `at`, newest first; empty if in none."""
-        found = (_item(each.catalogue, contract, item_id) for each in self._possible(contract, at))
+        found = (_find_item(each.catalogue, contract, item_id) for each in self._visible_versions(contract, at))
         return tuple(item for item in found if item)
 
-    def may_have_seen_unread(self, contract: str, at: datetime) -> bool:
+    def may_include_unreadable(self, contract: str, at: datetime) -> bool:
         """Whether the clinic may have seen at `at` a version that cannot be read."""
         found = (each.catalogue.find_contract(contract) for each in self.versions)
-        own = [timedelta(seconds=each.cache_lifetime) for each in found if each and each.cache_lifetime is not None]
+        own = [
+            timedelta(seconds=each.cache_lifetime_seconds) for each in found if each and each.cache_lifetime_seconds is not None
+        ]
         lifetime = max(self.cache_lifetime, *own) if own else self.cache_lifetime
-        return any(until > at - lifetime for until in self.unread)
+        return any(until > at - lifetime for until in self.unreadable_until)
 
-    def status(self, contract: str, item: Item, at: datetime) -> Status:
+    def availability(self, contract: str, item: Item, at: datetime) -> Availability:
         """Whether the item was available, delayed or stopped at `at`, by the newest version's notices."""
         if not self.versions:
             return Available()
-        return eta(contract, item.id, item.turnaround, self.versions[0].catalogue.notices, at).status
+        return compute_eta(contract, item.id, item.turnaround, self.versions[0].catalogue.notices, at).status
 
-    def questions(self, items: tuple[Item, ...]) -> tuple[Node, ...]:
+    def questions(self, items: tuple[Item, ...]) -> tuple[QuestionNode, ...]:
         """The questions that our API would ask for a basket of these items, by the newest version."""
-        return fold(self.versions[0].catalogue, items).questions() if self.versions else ()
+        return build_questionnaire(self.versions[0].catalogue, items).questions() if self.versions else ()
 
     def container_types(self) -> frozenset[str]:
         """Every container code of every version."""
@@ -77,11 +79,11 @@ class CatalogueView:
     def transport_types(self) -> frozenset[str]:
         """Codes of containers that others travel in; they carry no barcode of their own."""
         containers = (box for each in self.versions for box in each.catalogue.containers.values())
-        return frozenset(box.transport for box in containers if box.transport)
+        return frozenset(box.transport_type for box in containers if box.transport_type)
 
     def lab_code(self, contract: str, item_id: str) -> str | None:
         """The laboratory's own code of an item, by the newest version that has it."""
-        found = (_item(each.catalogue, contract, item_id) for each in self.versions)
+        found = (_find_item(each.catalogue, contract, item_id) for each in self.versions)
         return next((item.lab_id or None for item in found if item), None)
 
     def nomenclature_code(self, contract: str, code: str) -> str | None:
@@ -98,15 +100,15 @@ class CatalogueView:
         """The body site that a tube's supportingInfo names."""
         return read_supporting_info(supporting_info).bodysite_code
 
-    def _possible(self, contract: str, at: datetime) -> Iterator[InForce]:
+    def _visible_versions(self, contract: str, at: datetime) -> Iterator[VersionPeriod]:
         for each in self.versions:
             found = each.catalogue.find_contract(contract)
-            own = found.cache_lifetime if found else None
+            own = found.cache_lifetime_seconds if found else None
             lifetime = self.cache_lifetime if own is None else timedelta(seconds=own)
-            if each.until is None or each.until > at - lifetime:
+            if each.active_until is None or each.active_until > at - lifetime:
                 yield each
 
 
-def _item(catalogue: Catalogue, contract: str, item_id: str) -> Item | None:
+def _find_item(catalogue: Catalogue, contract: str, item_id: str) -> Item | None:
     found = catalogue.find_contract(contract)
     return found.items.get(item_id) if found else None

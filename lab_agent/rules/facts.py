@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from lab_agent.domain.systems import Systems
+from lab_agent.domain.systems import CodeSystems
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,9 +19,9 @@ class Facts:
     """
 
     now: datetime
-    systems: Systems
-    contracts: frozenset[str] = frozenset()
-    contract_ids: Mapping[str, str] = field(default_factory=dict)
+    systems: CodeSystems
+    known_contracts: frozenset[str] = frozenset()
+    contract_codes_by_id: Mapping[str, str] = field(default_factory=dict)
     labels_in_use: Mapping[str, frozenset[str]] = field(default_factory=dict)
     own_guid: str | None = None
     label_pattern: str = r"[0-9A-Za-z][0-9A-Za-z._\-]{2,29}"

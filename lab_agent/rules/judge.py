@@ -9,13 +9,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from string import Formatter
 
-from lab_agent.domain.received import Placed, ReceivedOrder, ResourceRef
+from lab_agent.domain.received import OrderResource, ReceivedOrder, ResourceRef
 from lab_agent.errors import Problem as SettingsProblem
 from lab_agent.rules import line, order, patient, questionnaire, rights, specimen, tube
-from lab_agent.rules.case import Case
-from lab_agent.rules.catalogue_view import CatalogueView
+from lab_agent.rules.case import RuleContext
+from lab_agent.rules.catalogue_view import CatalogueHistory
 from lab_agent.rules.facts import Facts
-from lab_agent.rules.rule import Finding, Rule, Severity, words
+from lab_agent.rules.rule import Finding, Rule, Severity, format_message
 
 RULES: tuple[Rule, ...] = (
     *order.RULES,
@@ -29,7 +29,7 @@ RULES: tuple[Rule, ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class LineJudgement:
+class LineAssessment:
     """What was found about one line."""
 
     refusals: tuple[Finding, ...] = ()
@@ -37,28 +37,28 @@ class LineJudgement:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Assessment:
     """What was found about an order.
 
     `hold` is what may be our own fault: nothing is refused while there is any. `order_refusals` refuse every line. `lines` has an
     entry for each line Task id, with what concerns that line alone. `warnings` concern the whole order.
     """
 
-    hold: tuple[Finding, ...] = ()
+    holds: tuple[Finding, ...] = ()
     order_refusals: tuple[Finding, ...] = ()
-    lines: Mapping[str, LineJudgement] = field(default_factory=dict)
+    lines: Mapping[str, LineAssessment] = field(default_factory=dict)
     warnings: tuple[Finding, ...] = ()
 
     @property
-    def accepted(self) -> tuple[str, ...]:
+    def accepted_lines(self) -> tuple[str, ...]:
         """Ids of the line Tasks that nothing refuses; empty where the order is held or refused as a whole."""
-        if self.hold or self.order_refusals:
+        if self.holds or self.order_refusals:
             return ()
         return tuple(each for each, found in self.lines.items() if not found.refusals)
 
-    def reasons(self, task_id: str) -> tuple[str, ...]:
+    def refusal_reasons(self, task_id: str) -> tuple[str, ...]:
         """The sentences for `output[].valueString` of a line's Task: what refuses the order, then what refuses the line."""
-        own = self.lines.get(task_id, LineJudgement()).refusals
+        own = self.lines.get(task_id, LineAssessment()).refusals
         return tuple(dict.fromkeys(finding.message for finding in (*self.order_refusals, *own)))
 
     def refusing_rules(self, task_ids: Collection[str] | None = None) -> frozenset[str]:
@@ -70,30 +70,32 @@ class Judgement:
     def findings(self) -> tuple[Finding, ...]:
         """Everything that was found."""
         own = (finding for found in self.lines.values() for finding in (*found.refusals, *found.warnings))
-        return (*self.hold, *self.order_refusals, *self.warnings, *own)
+        return (*self.holds, *self.order_refusals, *self.warnings, *own)
 
 
-def judge(
+def assess(
     received: ReceivedOrder,
     *,
-    catalogue: CatalogueView | None,
+    catalogue: CatalogueHistory | None,
     facts: Facts,
     severities: Mapping[str, str] | None = None,
     messages: Mapping[str, str] | None = None,
-) -> Judgement:
+) -> Assessment:
     """Judge an order.
 
     `catalogue` None means that it cannot be read. `severities` and `messages` replace a rule's own by rule id; check them first
     with `check_severities` (what a rule does not allow is left at its default) and `check_messages`.
     """
-    case = Case(received, catalogue, facts)
-    found = tuple(_findings(case, severities or {}, messages or {}))
-    return Judgement(
-        hold=_of(found, Severity.HOLD),
-        order_refusals=_of(found, Severity.REFUSE, None),
-        warnings=_of(found, Severity.WARN, None),
+    case = RuleContext(received, catalogue, facts)
+    found = tuple(_run_rules(case, severities or {}, messages or {}))
+    return Assessment(
+        holds=_select_findings(found, Severity.HOLD),
+        order_refusals=_select_findings(found, Severity.REFUSE, None),
+        warnings=_select_findings(found, Severity.WARN, None),
         lines={
-            each.id: LineJudgement(_of(found, Severity.REFUSE, each.id), _of(found, Severity.WARN, each.id))
+            each.id: LineAssessment(
+                _select_findings(found, Severity.REFUSE, each.id), _select_findings(found, Severity.WARN, each.id)
+            )
             for each in received.lines
         },
     )
@@ -107,8 +109,8 @@ def check_severities(severities: Mapping[str, str]) -> tuple[SettingsProblem, ..
         where = f"rules.{rule_id}"
         if rule_id not in known:
             problems.append(SettingsProblem(where, "there is no such rule", "`lab-agent rules` lists them"))
-        elif severity not in known[rule_id].allowed:
-            allowed = ", ".join(sorted(known[rule_id].allowed))
+        elif severity not in known[rule_id].allowed_severities:
+            allowed = ", ".join(sorted(known[rule_id].allowed_severities))
             problems.append(SettingsProblem(where, f"{severity!r} is not possible for it", f"use one of {allowed}"))
     return tuple(problems)
 
@@ -121,48 +123,48 @@ def check_messages(messages: Mapping[str, str]) -> tuple[SettingsProblem, ...]:
         where = f"messages.{rule_id}"
         if rule_id not in known:
             problems.append(SettingsProblem(where, "there is no such rule", "`lab-agent rules` lists them"))
-        elif unknown := _names(template) - _names(known[rule_id].message):
+        elif unknown := _placeholders(template) - _placeholders(known[rule_id].message):
             shown = ", ".join(sorted(unknown))
             problems.append(SettingsProblem(where, f"names {shown}, which the rule does not give", "use the rule's own names"))
     return tuple(problems)
 
 
-def _findings(case: Case, severities: Mapping[str, str], messages: Mapping[str, str]) -> Iterator[Finding]:
-    places = dict(_places(case.order))
+def _run_rules(context: RuleContext, severities: Mapping[str, str], messages: Mapping[str, str]) -> Iterator[Finding]:
+    places = dict(_resource_locations(context.order))
     for rule in RULES:
-        severity = _severity(rule, severities)
+        severity = _effective_severity(rule, severities)
         if severity is Severity.OFF:
             continue
-        for problem in rule.check(case):
-            where = _named(problem.where, places)
-            message = words(messages.get(rule.id, rule.message), where, problem.values)
-            for task_id in problem.lines or (None,):
+        for problem in rule.check(context):
+            where = _with_reference(problem.where, places)
+            message = format_message(messages.get(rule.id, rule.message), where, problem.values)
+            for task_id in problem.line_ids or (None,):
                 yield Finding(rule.id, severity, problem.where, message, task_id)
 
 
-def _severity(rule: Rule, severities: Mapping[str, str]) -> Severity:
+def _effective_severity(rule: Rule, severities: Mapping[str, str]) -> Severity:
     wanted = severities.get(rule.id, rule.severity)
-    return Severity(wanted) if wanted in rule.allowed else rule.severity
+    return Severity(wanted) if wanted in rule.allowed_severities else rule.severity
 
 
-def _of(found: tuple[Finding, ...], severity: Severity, *line_ids: str | None) -> tuple[Finding, ...]:
+def _select_findings(found: tuple[Finding, ...], severity: Severity, *line_ids: str | None) -> tuple[Finding, ...]:
     wanted = (each for each in found if each.severity is severity and (not line_ids or each.line in line_ids))
     return tuple(dict.fromkeys(wanted))
 
 
-def _places(received: ReceivedOrder) -> Iterator[tuple[str, ResourceRef]]:
-    parts: tuple[Placed, ...] = (*received.requests, *received.specimens, *received.patients, *(received.responses or ()))
+def _resource_locations(received: ReceivedOrder) -> Iterator[tuple[str, ResourceRef]]:
+    parts: tuple[OrderResource, ...] = (*received.requests, *received.specimens, *received.patients, *(received.responses or ()))
     tasks = tuple(each.task for each in received.lines)
     for part in (received.task, *tasks, *parts):
         if part.ref:
             yield part.where, part.ref
 
 
-def _named(where: str, places: Mapping[str, ResourceRef]) -> str:
+def _with_reference(where: str, locations: Mapping[str, ResourceRef]) -> str:
     """The place with the id that the partner knows: our numbering means nothing to a clinic."""
-    ref = places.get(where.split(".", 1)[0])
+    ref = locations.get(where.split(".", 1)[0])
     return f"{where} ({ref})" if ref else where
 
 
-def _names(template: str) -> set[str]:
+def _placeholders(template: str) -> set[str]:
     return {name for _, name, _, _ in Formatter().parse(template) if name is not None}

@@ -5,163 +5,163 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lab_agent.catalogue.items import Item
-from lab_agent.catalogue.turnaround import Delayed, Status, Stopped
-from lab_agent.domain.received import ReceivedLine, ReceivedRequest, subject_key
+from lab_agent.catalogue.turnaround import Availability, Delayed, Stopped
+from lab_agent.domain.received import ReceivedLine, ReceivedRequest, patient_key
 from lab_agent.domain.systems import SystemMatch
 from lab_agent.rules import special
-from lab_agent.rules.case import Case
-from lab_agent.rules.material import taken
-from lab_agent.rules.rule import Problem, Rule, Severity
+from lab_agent.rules.case import RuleContext
+from lab_agent.rules.material import specimen_repeat_key
+from lab_agent.rules.rule import Rule, Severity, Violation
 
 
-def _status(case: Case) -> Iterator[Problem]:
-    for line, request in case.lines():
+def _check_status(context: RuleContext) -> Iterator[Violation]:
+    for line, request in context.lines_with_requests():
         if request.status != "active":
-            yield Problem(f"{request.where}.status", (line.id,), {"status": request.status or "missing"})
+            yield Violation(f"{request.where}.status", (line.id,), {"status": request.status or "missing"})
 
 
-def _subject(case: Case) -> Iterator[Problem]:
-    for line, request in case.lines():
-        if subject_key(request.subject) is None and not (request.subject and request.subject.text):
-            yield Problem(f"{request.where}.subject", (line.id,))
+def _check_subject(context: RuleContext) -> Iterator[Violation]:
+    for line, request in context.lines_with_requests():
+        if patient_key(request.subject) is None and not (request.subject and request.subject.text):
+            yield Violation(f"{request.where}.subject", (line.id,))
 
 
-def _code(case: Case) -> Iterator[Problem]:
-    for line, request in case.lines():
-        if case.item_coding(request) is None:
-            yield Problem(f"{request.where}.code", (line.id,))
+def _check_code(context: RuleContext) -> Iterator[Violation]:
+    for line, request in context.lines_with_requests():
+        if context.item_coding(request) is None:
+            yield Violation(f"{request.where}.code", (line.id,))
 
 
-def _code_system(case: Case, *wanted: SystemMatch) -> Iterator[Problem]:
-    system = case.facts.systems.nomenclature
-    for line, request in case.lines():
-        coding = case.item_coding(request)
+def _code_system_violations(context: RuleContext, *wanted: SystemMatch) -> Iterator[Violation]:
+    system = context.facts.systems.nomenclature
+    for line, request in context.lines_with_requests():
+        coding = context.item_coding(request)
         if coding and system.match(coding.system) in wanted:
-            yield Problem(f"{request.where}.code.coding", (line.id,), {"system": system.address})
+            yield Violation(f"{request.where}.code.coding", (line.id,), {"system": system.url})
 
 
-def _code_system_foreign(case: Case) -> Iterator[Problem]:
-    yield from _code_system(case, SystemMatch.FOREIGN)
+def _check_code_system(context: RuleContext) -> Iterator[Violation]:
+    yield from _code_system_violations(context, SystemMatch.FOREIGN)
 
 
-def _code_system_spelling(case: Case) -> Iterator[Problem]:
-    yield from _code_system(case, SystemMatch.SPELLED, SystemMatch.MISSING)
+def _check_code_system_spelling(context: RuleContext) -> Iterator[Violation]:
+    yield from _code_system_violations(context, SystemMatch.SPELLED_DIFFERENTLY, SystemMatch.MISSING)
 
 
-def _item(case: Case) -> Iterator[Problem]:
-    contract = case.contract()
-    if case.catalogue is None or contract is None or not case.catalogue.offers(contract):
+def _check_item(context: RuleContext) -> Iterator[Violation]:
+    contract = context.contract()
+    if context.catalogue is None or contract is None or not context.catalogue.has_items_for(contract):
         return
-    for line, request in case.lines():
-        coding = case.item_coding(request)
-        foreign = coding and case.facts.systems.nomenclature.match(coding.system) is SystemMatch.FOREIGN
-        if coding and not foreign and not case.items(request):
-            yield Problem(f"{request.where}.code", (line.id,), {"code": coding.code, "contract": contract})
+    for line, request in context.lines_with_requests():
+        coding = context.item_coding(request)
+        foreign = coding and context.facts.systems.nomenclature.match(coding.system) is SystemMatch.FOREIGN
+        if coding and not foreign and not context.items(request):
+            yield Violation(f"{request.where}.code", (line.id,), {"code": coding.code, "contract": contract})
 
 
-def _item_current(case: Case) -> Iterator[Problem]:
-    contract = case.contract()
-    for line, request, items in case.known_lines():
-        if case.catalogue and contract and case.catalogue.current(contract, items[0].id) is None:
-            yield Problem(f"{request.where}.code", (line.id,), {"code": items[0].id})
+def _check_item_withdrawn(context: RuleContext) -> Iterator[Violation]:
+    contract = context.contract()
+    for line, request, items in context.known_lines():
+        if context.catalogue and contract and context.catalogue.current_item(contract, items[0].id) is None:
+            yield Violation(f"{request.where}.code", (line.id,), {"code": items[0].id})
 
 
-def _statuses(case: Case) -> Iterator[tuple[ReceivedLine, ReceivedRequest, Item, Status, Status]]:
+def _availabilities(context: RuleContext) -> Iterator[tuple[ReceivedLine, ReceivedRequest, Item, Availability, Availability]]:
     """The turnaround of each test when it was ordered, and now."""
-    contract = case.contract()
-    for line, request, items in case.known_lines():
-        if case.catalogue and contract:
-            then = case.catalogue.status(contract, items[0], case.ordered_at(request))
-            yield line, request, items[0], then, case.catalogue.status(contract, items[0], case.facts.now)
+    contract = context.contract()
+    for line, request, items in context.known_lines():
+        if context.catalogue and contract:
+            then = context.catalogue.availability(contract, items[0], context.ordered_at(request))
+            yield line, request, items[0], then, context.catalogue.availability(contract, items[0], context.facts.now)
 
 
-def _stopped(case: Case) -> Iterator[Problem]:
-    for line, request, item, then, _ in _statuses(case):
+def _check_stopped(context: RuleContext) -> Iterator[Violation]:
+    for line, request, item, then, _ in _availabilities(context):
         if isinstance(then, Stopped):
             until = then.period.end.isoformat()
-            yield Problem(f"{request.where}.code", (line.id,), {"code": item.id, "until": until})
+            yield Violation(f"{request.where}.code", (line.id,), {"code": item.id, "until": until})
 
 
-def _stopped_since(case: Case) -> Iterator[Problem]:
-    for line, request, item, then, now in _statuses(case):
+def _check_stopped_since(context: RuleContext) -> Iterator[Violation]:
+    for line, request, item, then, now in _availabilities(context):
         if isinstance(now, Stopped) and not isinstance(then, Stopped):
-            yield Problem(f"{request.where}.code", (line.id,), {"code": item.id, "until": now.period.end.isoformat()})
+            yield Violation(f"{request.where}.code", (line.id,), {"code": item.id, "until": now.period.end.isoformat()})
 
 
-def _delayed(case: Case) -> Iterator[Problem]:
-    for line, request, item, then, _ in _statuses(case):
+def _check_delayed(context: RuleContext) -> Iterator[Violation]:
+    for line, request, item, then, _ in _availabilities(context):
         if isinstance(then, Delayed):
-            yield Problem(f"{request.where}.code", (line.id,), {"code": item.id, "hours": format(then.hours, "f")})
+            yield Violation(f"{request.where}.code", (line.id,), {"code": item.id, "hours": format(then.hours, "f")})
 
 
-def _repeat(case: Case) -> Iterator[Problem]:
+def _check_repeat(context: RuleContext) -> Iterator[Violation]:
     seen: set[object] = set()
-    requests = {request.ref: (line, request, items) for line, request, items in reversed(list(case.known_lines()))}
+    requests = {request.ref: (line, request, items) for line, request, items in reversed(list(context.known_lines()))}
     for line, request, items in reversed(requests.values()):
-        specimens = case.order.specimens_of(request)
-        key = (items[0].id, frozenset(taken(case, specimen) for specimen in specimens))
+        specimens = context.order.specimens_of(request)
+        key = (items[0].id, frozenset(specimen_repeat_key(context, specimen) for specimen in specimens))
         if key in seen and not any(item.allow_multiple_items for item in items):
-            yield Problem(f"{request.where}.code", (line.id,), {"code": items[0].id})
+            yield Violation(f"{request.where}.code", (line.id,), {"code": items[0].id})
         seen.add(key)
 
 
-def _time(case: Case) -> Iterator[Problem]:
-    for line, request in case.lines():
+def _check_time(context: RuleContext) -> Iterator[Violation]:
+    for line, request in context.lines_with_requests():
         if request.occurrence is None or request.occurrence.at is None:
             text = request.occurrence.text if request.occurrence else "missing"
-            yield Problem(f"{request.where}.occurrenceDateTime", (line.id,), {"text": text})
+            yield Violation(f"{request.where}.occurrenceDateTime", (line.id,), {"text": text})
 
 
-def _time_future(case: Case) -> Iterator[Problem]:
-    for line, request in case.lines():
+def _check_time_future(context: RuleContext) -> Iterator[Violation]:
+    for line, request in context.lines_with_requests():
         at = request.occurrence.at if request.occurrence else None
-        if at and at > case.facts.now + case.facts.future_tolerance:
-            yield Problem(f"{request.where}.occurrenceDateTime", (line.id,), {"text": at.isoformat()})
+        if at and at > context.facts.now + context.facts.future_tolerance:
+            yield Violation(f"{request.where}.occurrenceDateTime", (line.id,), {"text": at.isoformat()})
 
 
-_CODE = "ProcedureRequest: code"
-_ETA = "Turnaround item: rules"
+_CODE_SECTION = "ProcedureRequest: code"
+_TURNAROUND_SECTION = "Turnaround item: rules"
 RULES = (
     Rule(
         id="line.status",
         severity=Severity.REFUSE,
         section="ProcedureRequest: status",
-        check=_status,
+        check=_check_status,
         message="{where}: is {status}, and must be active. Send active tests only.",
     ),
     Rule(
         id="line.subject",
         severity=Severity.REFUSE,
         section="ProcedureRequest: subject",
-        check=_subject,
+        check=_check_subject,
         message="{where}: names no patient. Send the reference of the order's Patient.",
     ),
     Rule(
         id="line.code",
         severity=Severity.REFUSE,
-        section=_CODE,
-        check=_code,
+        section=_CODE_SECTION,
+        check=_check_code,
         message="{where}: names no test. Send the item code of the nomenclature.",
     ),
     Rule(
         id="line.code-system",
         severity=Severity.REFUSE,
-        section=_CODE,
-        check=_code_system_foreign,
+        section=_CODE_SECTION,
+        check=_check_code_system,
         message="{where}: the code is not from the nomenclature. Send a code of the system {system}.",
     ),
     Rule(
         id="line.code-system-spelling",
         severity=Severity.WARN,
-        section=_CODE,
-        check=_code_system_spelling,
+        section=_CODE_SECTION,
+        check=_check_code_system_spelling,
         message="{where}: the system is not written as the interface writes it. Send {system}.",
     ),
     Rule(
         id="line.item",
         severity=Severity.REFUSE,
-        section=_CODE,
-        check=_item,
+        section=_CODE_SECTION,
+        check=_check_item,
         message="{where}: test {code} is not in the nomenclature of contract {contract}. Fetch the nomenclature again and choose "
         "a test from it.",
     ),
@@ -169,50 +169,50 @@ RULES = (
         id="line.item-withdrawn",
         severity=Severity.WARN,
         section="Limits: the nomenclature may be cached for one day",
-        check=_item_current,
+        check=_check_item_withdrawn,
         message="{where}: test {code} has been withdrawn from the nomenclature since. Fetch the nomenclature again.",
     ),
     Rule(
         id="line.stopped",
         severity=Severity.REFUSE,
-        section=_ETA,
-        check=_stopped,
+        section=_TURNAROUND_SECTION,
+        check=_check_stopped,
         message="{where}: test {code} is not performed until {until}. Order it again then, or choose another test.",
     ),
     Rule(
         id="line.stopped-since",
         severity=Severity.WARN,
-        section=_ETA,
-        check=_stopped_since,
+        section=_TURNAROUND_SECTION,
+        check=_check_stopped_since,
         message="{where}: test {code} was stopped after it was ordered, until {until}. The laboratory will be in touch.",
     ),
     Rule(
         id="line.delayed",
         severity=Severity.WARN,
-        section=_ETA,
-        check=_delayed,
+        section=_TURNAROUND_SECTION,
+        check=_check_delayed,
         message="{where}: test {code} takes {hours} hours longer at present. Nothing needs to be done.",
     ),
     Rule(
         id="line.repeat",
         severity=Severity.REFUSE,
         section="Nomenclature item: allow_multiple_items",
-        check=_repeat,
+        check=_check_repeat,
         message="{where}: test {code} is in this order already, with the same biomaterial. Order it once.",
     ),
     Rule(
         id="line.time",
         severity=Severity.WARN,
         section="ProcedureRequest: occurrenceDateTime",
-        check=_time,
+        check=_check_time,
         message="{where}: {text} is not a date and time with offset. Send the time at which the order was made, with its offset.",
     ),
     Rule(
         id="line.time-future",
         severity=Severity.WARN,
         section="ProcedureRequest: occurrenceDateTime",
-        check=_time_future,
+        check=_check_time_future,
         message="{where}: {text} is in the future. Check the clock of the ordering system.",
     ),
-    *special.RULES,
+    *special.STUDY_RULES,
 )

@@ -13,26 +13,26 @@ from string import Formatter
 from lab_agent.errors import Problem, SettingsError
 from lab_agent.rules.judge import RULES, check_messages
 
-BUILT_IN = "en"
+BUILT_IN_LANGUAGE = "en"
 
 
-def messages_of(language: str, folder: Path) -> Mapping[str, str]:
+def load_messages(language: str, folder: Path) -> Mapping[str, str]:
     """Sentences by rule id; none for the language that the rules themselves speak. Raises `SettingsError` with all problems."""
-    if language == BUILT_IN:
+    if language == BUILT_IN_LANGUAGE:
         return {}
     path = folder / f"{language}.toml"
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as exc:
-        raise _refused(path, f"cannot be read ({exc.strerror})", "see rules.messages and rules.messages_folder") from exc
+        raise _settings_error(path, f"cannot be read ({exc.strerror})", "see rules.messages and rules.messages_folder") from exc
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
-        raise _refused(path, f"is not TOML: {exc}", "mend the file") from exc
-    if problems := _problems(path, given):
+        raise _settings_error(path, f"is not TOML: {exc}", "mend the file") from exc
+    if problems := _find_problems(path, given):
         raise SettingsError(problems)
     return given
 
 
-def _problems(path: Path, given: Mapping[str, object]) -> tuple[Problem, ...]:
+def _find_problems(path: Path, given: Mapping[str, object]) -> tuple[Problem, ...]:
     sentences = {name: text for name, text in given.items() if isinstance(text, str) and _is_template(text)}
     odd = tuple(
         Problem(f"{path}: {name}", "is no sentence", "write text, and {{ for a brace") for name in given.keys() - sentences
@@ -49,5 +49,5 @@ def _is_template(text: str) -> bool:
         return False
 
 
-def _refused(path: Path, what: str, mend: str) -> SettingsError:
-    return SettingsError((Problem(str(path), what, mend),))
+def _settings_error(path: Path, what: str, hint: str) -> SettingsError:
+    return SettingsError((Problem(str(path), what, hint),))

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from lab_agent.domain.quoting import quoted
-from lab_agent.rules.case import Case
+from lab_agent.domain.quoting import shorten
+from lab_agent.rules.case import RuleContext
 
 
 class Severity(StrEnum):
@@ -25,15 +25,15 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Violation:
     """One problem: its place, the line Tasks that it concerns (none: the whole order), and the words for the message."""
 
     where: str
-    lines: tuple[str, ...] = ()
+    line_ids: tuple[str, ...] = ()
     values: Mapping[str, str] = field(default_factory=dict)
 
 
-Check = Callable[[Case], Iterable[Problem]]
+RuleCheck = Callable[[RuleContext], Iterable[Violation]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +43,12 @@ class Rule:
     id: str
     severity: Severity
     section: str
-    check: Check
+    check: RuleCheck
     message: str
     may_refuse: bool = False
 
     @property
-    def allowed(self) -> frozenset[Severity]:
+    def allowed_severities(self) -> frozenset[Severity]:
         """The severities that settings may give it."""
         if self.severity is Severity.HOLD and not self.may_refuse:
             return frozenset({Severity.HOLD, Severity.WARN})
@@ -66,6 +66,6 @@ class Finding:
     line: str | None = None
 
 
-def words(template: str, where: str, values: Mapping[str, str]) -> str:
+def format_message(template: str, where: str, values: Mapping[str, str]) -> str:
     """Fill a template; values are cut to a length for people and lose line breaks, since they are the partner's."""
-    return template.format_map({**{key: quoted(value) for key, value in values.items()}, "where": where})
+    return template.format_map({**{key: shorten(value) for key, value in values.items()}, "where": where})

@@ -10,112 +10,117 @@ from decimal import Decimal
 from lab_agent.catalogue.items import Item, Requirement
 from lab_agent.domain.received import ReceivedContainer, ReceivedSpecimen
 from lab_agent.domain.systems import SystemMatch
-from lab_agent.rules.case import Case, coding_of, none_of
-from lab_agent.rules.material import type_code
-from lab_agent.rules.rule import Problem, Rule, Severity
+from lab_agent.rules.case import RuleContext, all_versions_reject, best_coding
+from lab_agent.rules.material import specimen_type_code
+from lab_agent.rules.rule import Rule, Severity, Violation
 
 
-def _tubes(case: Case) -> Iterator[tuple[ReceivedSpecimen, ReceivedContainer, tuple[str, ...]]]:
+def _specimen_containers(context: RuleContext) -> Iterator[tuple[ReceivedSpecimen, ReceivedContainer, tuple[str, ...]]]:
     """The containers that hold biomaterial: without those that others travel in."""
-    transport = case.catalogue.transport_types() if case.catalogue else frozenset()
-    for specimen, container, lines in case.containers():
+    transport = context.catalogue.transport_types() if context.catalogue else frozenset()
+    for specimen, container, lines in context.containers():
         if len(specimen.containers) == 1 or not any(coding.code in transport for coding in container.type.coding):
             yield specimen, container, lines
 
 
-def _present(case: Case) -> Iterator[Problem]:
-    for specimen, lines in case.specimens():
+def _check_label(context: RuleContext) -> Iterator[Violation]:
+    for specimen, lines in context.specimens():
         if not specimen.containers:
-            yield Problem(f"{specimen.where}.container", lines)
-    for _, container, lines in _tubes(case):
-        if case.label(container) is None:
-            yield Problem(f"{container.where}.identifier", lines)
+            yield Violation(f"{specimen.where}.container", lines)
+    for _, container, lines in _specimen_containers(context):
+        if context.label(container) is None:
+            yield Violation(f"{container.where}.identifier", lines)
 
 
-def _labels(case: Case) -> Iterator[tuple[ReceivedSpecimen, ReceivedContainer, tuple[str, ...], str]]:
-    for specimen, container, lines in case.containers():
-        if label := case.label(container):
+def _labelled_containers(context: RuleContext) -> Iterator[tuple[ReceivedSpecimen, ReceivedContainer, tuple[str, ...], str]]:
+    for specimen, container, lines in context.containers():
+        if label := context.label(container):
             yield specimen, container, lines, label.value
 
 
-def _form(case: Case) -> Iterator[Problem]:
-    for _, container, lines, label in _labels(case):
-        if not re.fullmatch(case.facts.label_pattern, label):
-            yield Problem(f"{container.where}.identifier", lines, {"label": label})
+def _check_label_form(context: RuleContext) -> Iterator[Violation]:
+    for _, container, lines, label in _labelled_containers(context):
+        if not re.fullmatch(context.facts.label_pattern, label):
+            yield Violation(f"{container.where}.identifier", lines, {"label": label})
 
 
-def _label_system(case: Case) -> Iterator[Problem]:
-    system = case.facts.systems.labels
-    for _, container, lines in case.containers():
-        label = case.label(container)
+def _check_label_system(context: RuleContext) -> Iterator[Violation]:
+    system = context.facts.systems.labels
+    for _, container, lines in context.containers():
+        label = context.label(container)
         if label and system.match(label.system) is not SystemMatch.EXACT:
-            yield Problem(f"{container.where}.identifier", lines, {"system": system.address})
+            yield Violation(f"{container.where}.identifier", lines, {"system": system.url})
 
 
-def _shared(case: Case) -> Iterator[Problem]:
+def _check_label_shared(context: RuleContext) -> Iterator[Violation]:
     users: dict[str, dict[object, None]] = defaultdict(dict)
-    found = list(_labels(case))
+    found = list(_labelled_containers(context))
     for specimen, _, _, label in found:
         users[label][specimen.ref] = None
     for _, container, lines, label in found:
         if len(users[label]) > 1:
-            yield Problem(f"{container.where}.identifier", lines, {"label": label})
+            yield Violation(f"{container.where}.identifier", lines, {"label": label})
 
 
-def _in_use(case: Case) -> Iterator[Problem]:
-    for _, container, lines, label in _labels(case):
-        others = case.facts.labels_in_use.get(label, frozenset()) - {case.order.patient_reference}
+def _check_label_in_use(context: RuleContext) -> Iterator[Violation]:
+    for _, container, lines, label in _labelled_containers(context):
+        others = context.facts.labels_in_use.get(label, frozenset()) - {context.order.patient_reference}
         if others:
-            yield Problem(f"{container.where}.identifier", lines, {"label": label})
+            yield Violation(f"{container.where}.identifier", lines, {"label": label})
 
 
-def _reused(case: Case) -> Iterator[Problem]:
-    for _, container, lines, label in _labels(case):
-        if case.order.patient_reference in case.facts.labels_in_use.get(label, frozenset()):
-            yield Problem(f"{container.where}.identifier", lines, {"label": label})
+def _check_label_reused(context: RuleContext) -> Iterator[Violation]:
+    for _, container, lines, label in _labelled_containers(context):
+        if context.order.patient_reference in context.facts.labels_in_use.get(label, frozenset()):
+            yield Violation(f"{container.where}.identifier", lines, {"label": label})
 
 
-def _type_known(case: Case) -> Iterator[Problem]:
-    known = case.catalogue.container_types() if case.catalogue else frozenset()
-    system = case.facts.systems.container_type
-    for _, container, lines in case.containers():
-        coding = coding_of(container.type.coding, system)
+def _check_type(context: RuleContext) -> Iterator[Violation]:
+    known = context.catalogue.container_types() if context.catalogue else frozenset()
+    system = context.facts.systems.container_type
+    for _, container, lines in context.containers():
+        coding = best_coding(container.type.coding, system)
         foreign = coding and system.match(coding.system) is SystemMatch.FOREIGN
         if known and coding and (foreign or coding.code not in known):
-            yield Problem(f"{container.where}.type", lines, {"type": coding.code})
+            yield Violation(f"{container.where}.type", lines, {"type": coding.code})
 
 
-def _type_missing(case: Case) -> Iterator[Problem]:
+def _check_type_missing(context: RuleContext) -> Iterator[Violation]:
     """A container without a type, where pre-analytics names one: not every test does."""
-    for line, request, items in case.known_lines():
-        for specimen in case.order.specimens_of(request):
-            named = all(item.container_types(type_code(case, specimen) or "") for item in items)
+    for line, request, items in context.known_lines():
+        for specimen in context.order.specimens_of(request):
+            named = all(item.container_types(specimen_type_code(context, specimen) or "") for item in items)
             bare = (container for container in specimen.containers if not container.type.coding)
-            yield from (Problem(f"{container.where}.type", (line.id,)) for container in bare if named)
+            yield from (Violation(f"{container.where}.type", (line.id,)) for container in bare if named)
 
 
-def _type_system(case: Case) -> Iterator[Problem]:
-    system = case.facts.systems.container_type
-    for _, container, lines in case.containers():
-        coding = coding_of(container.type.coding, system)
-        if coding and system.match(coding.system) in {SystemMatch.SPELLED, SystemMatch.MISSING}:
-            yield Problem(f"{container.where}.type.coding", lines, {"system": system.address})
+def _check_type_system(context: RuleContext) -> Iterator[Violation]:
+    system = context.facts.systems.container_type
+    for _, container, lines in context.containers():
+        coding = best_coding(container.type.coding, system)
+        if coding and system.match(coding.system) in {SystemMatch.SPELLED_DIFFERENTLY, SystemMatch.MISSING}:
+            yield Violation(f"{container.where}.type.coding", lines, {"system": system.url})
 
 
-def _type_fits(case: Case) -> Iterator[Problem]:
-    known = case.catalogue.container_types() if case.catalogue else frozenset()
-    for line, request, items in case.known_lines():
-        for specimen in case.order.specimens_of(request):
-            code = type_code(case, specimen)
+def _check_type_fits(context: RuleContext) -> Iterator[Violation]:
+    known = context.catalogue.container_types() if context.catalogue else frozenset()
+    for line, request, items in context.known_lines():
+        for specimen in context.order.specimens_of(request):
+            code = specimen_type_code(context, specimen)
             for container in specimen.containers:
-                coding = coding_of(container.type.coding, case.facts.systems.container_type)
-                if coding and coding.code in known and code and none_of(map(_taking(case, code, coding.code), items)):
-                    yield Problem(f"{container.where}.type", (line.id,), {"type": coding.code, "code": items[0].id})
+                coding = best_coding(container.type.coding, context.facts.systems.container_type)
+                if (
+                    coding
+                    and coding.code in known
+                    and code
+                    and all_versions_reject(map(_accepts_container(context, code, coding.code), items))
+                ):
+                    yield Violation(f"{container.where}.type", (line.id,), {"type": coding.code, "code": items[0].id})
 
 
-def _taking(case: Case, specimen: str, container: str) -> Callable[[Item], bool]:
+def _accepts_container(context: RuleContext, specimen: str, container: str) -> Callable[[Item], bool]:
     """Whether an item takes a specimen of that type in that container, or any container, or one that travels."""
-    transport = case.catalogue.transport_types() if case.catalogue else frozenset()
+    transport = context.catalogue.transport_types() if context.catalogue else frozenset()
 
     def takes(item: Item) -> bool:
         wanted = item.container_types(specimen)
@@ -124,128 +129,131 @@ def _taking(case: Case, specimen: str, container: str) -> Callable[[Item], bool]
     return takes
 
 
-def _quantity(case: Case) -> Iterator[Problem]:
-    for _, container, lines in case.containers():
+def _check_quantity(context: RuleContext) -> Iterator[Violation]:
+    for _, container, lines in context.containers():
         if container.quantity is not None and container.quantity <= 0:
             values = {"quantity": format(container.quantity, "f")}
-            yield Problem(f"{container.where}.specimenQuantity.value", lines, values)
+            yield Violation(f"{container.where}.specimenQuantity.value", lines, values)
 
 
-def _quantity_missing(case: Case) -> Iterator[Problem]:
-    for _, container, lines in _tubes(case):
+def _check_quantity_missing(context: RuleContext) -> Iterator[Violation]:
+    for _, container, lines in _specimen_containers(context):
         if container.quantity is None:
-            yield Problem(f"{container.where}.specimenQuantity.value", lines)
+            yield Violation(f"{container.where}.specimenQuantity.value", lines)
 
 
-def _quantity_enough(case: Case) -> Iterator[Problem]:
-    for line, request, items in case.known_lines():
-        for specimen in case.order.specimens_of(request):
+def _check_quantity_enough(context: RuleContext) -> Iterator[Violation]:
+    for line, request, items in context.known_lines():
+        for specimen in context.order.specimens_of(request):
             given = [each.quantity for each in specimen.containers if each.quantity is not None and each.quantity > 0]
-            needed = min(map(_volume, items[0].of_type(type_code(case, specimen) or "")), default=Decimal(0))
+            needed = min(
+                map(_minimum_volume, items[0].requirements_of_type(specimen_type_code(context, specimen) or "")),
+                default=Decimal(0),
+            )
             if given and sum(given) < needed:
                 values = {"quantity": format(sum(given), "f"), "needed": format(needed, "f"), "code": items[0].id}
-                yield Problem(f"{specimen.where}.container", (line.id,), values)
+                yield Violation(f"{specimen.where}.container", (line.id,), values)
 
 
-def _volume(need: Requirement) -> Decimal:
+def _minimum_volume(need: Requirement) -> Decimal:
     """What one tube must hold at least: the volume, or the rest of one that is split over several tubes."""
-    usable = need.container.usable if need.container else None
+    usable = need.container.usable_volume if need.container else None
     if usable is None or need.volume <= usable:
         return need.volume
     return need.volume % usable or usable
 
 
-_CONTAINER = "Specimen: container"
+_CONTAINER_SECTION = "Specimen: container"
 RULES = (
     Rule(
         id="tube.label",
         severity=Severity.REFUSE,
-        section=_CONTAINER,
-        check=_present,
+        section=_CONTAINER_SECTION,
+        check=_check_label,
         message="{where}: there is no barcode. Send the barcode of every tube, in the laboratory's label system.",
     ),
     Rule(
         id="tube.label-form",
         severity=Severity.REFUSE,
-        section=_CONTAINER,
-        check=_form,
+        section=_CONTAINER_SECTION,
+        check=_check_label_form,
         message="{where}: {label} is not a barcode of the agreed form. Send the barcode as it is printed.",
     ),
     Rule(
         id="tube.label-system",
         severity=Severity.WARN,
-        section=_CONTAINER,
-        check=_label_system,
+        section=_CONTAINER_SECTION,
+        check=_check_label_system,
         message="{where}: the system is not written as the interface writes it. Send {system}.",
     ),
     Rule(
         id="tube.label-shared",
         severity=Severity.REFUSE,
-        section=_CONTAINER,
-        check=_shared,
+        section=_CONTAINER_SECTION,
+        check=_check_label_shared,
         message="{where}: barcode {label} is on more than one Specimen of this order. Give every Specimen a barcode of its own.",
     ),
     Rule(
         id="tube.label-in-use",
         severity=Severity.REFUSE,
-        section=_CONTAINER,
-        check=_in_use,
+        section=_CONTAINER_SECTION,
+        check=_check_label_in_use,
         message="{where}: barcode {label} is in use for another patient. Check whose tube it is, and label it anew.",
     ),
     Rule(
         id="tube.label-reused",
         severity=Severity.WARN,
-        section=_CONTAINER,
-        check=_reused,
+        section=_CONTAINER_SECTION,
+        check=_check_label_reused,
         message="{where}: barcode {label} is in another order of this patient. If it is not the same tube, label it anew.",
     ),
     Rule(
         id="tube.type",
         severity=Severity.REFUSE,
-        section=_CONTAINER,
-        check=_type_known,
+        section=_CONTAINER_SECTION,
+        check=_check_type,
         message="{where}: {type} is not a container code of this laboratory. Send the container type that pre-analytics gave.",
     ),
     Rule(
         id="tube.type-missing",
         severity=Severity.WARN,
-        section=_CONTAINER,
-        check=_type_missing,
+        section=_CONTAINER_SECTION,
+        check=_check_type_missing,
         message="{where}: is missing. Send the container type that pre-analytics gave.",
     ),
     Rule(
         id="tube.type-system",
         severity=Severity.WARN,
-        section=_CONTAINER,
-        check=_type_system,
+        section=_CONTAINER_SECTION,
+        check=_check_type_system,
         message="{where}: the system is not written as the interface writes it. Send {system}.",
     ),
     Rule(
         id="tube.type-fits",
         severity=Severity.REFUSE,
-        section=_CONTAINER,
-        check=_type_fits,
+        section=_CONTAINER_SECTION,
+        check=_check_type_fits,
         message="{where}: test {code} cannot be made from container {type}. Collect in the container that pre-analytics names.",
     ),
     Rule(
         id="tube.quantity",
         severity=Severity.REFUSE,
-        section=_CONTAINER,
-        check=_quantity,
+        section=_CONTAINER_SECTION,
+        check=_check_quantity,
         message="{where}: {quantity} is not a quantity. Send the quantity that pre-analytics gave.",
     ),
     Rule(
         id="tube.quantity-missing",
         severity=Severity.WARN,
-        section=_CONTAINER,
-        check=_quantity_missing,
+        section=_CONTAINER_SECTION,
+        check=_check_quantity_missing,
         message="{where}: is missing. Send the quantity that pre-analytics gave.",
     ),
     Rule(
         id="tube.quantity-enough",
         severity=Severity.WARN,
-        section=_CONTAINER,
-        check=_quantity_enough,
+        section=_CONTAINER_SECTION,
+        check=_check_quantity_enough,
         message="{where}: {quantity} is less than the {needed} that test {code} needs. The laboratory may ask for more.",
     ),
 )

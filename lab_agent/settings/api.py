@@ -7,12 +7,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from lab_agent.settings.base import Group, Port, Seconds
+from lab_agent.settings.base import Port, Seconds, SettingsGroup
 
-Count = Annotated[int, Field(ge=1)]
+PositiveCount = Annotated[int, Field(ge=1)]
 
 
-class ApiTokenSettings(Group):
+class ApiTokenSettings(SettingsGroup):
     """A client that calls with a bearer token. The token itself is stored nowhere."""
 
     name: Annotated[str, Field(min_length=1)]
@@ -23,7 +23,7 @@ class ApiTokenSettings(Group):
     """Contract codes that this client may see; left out, it sees every contract."""
 
 
-class ApiBasicSettings(Group):
+class ApiBasicSettings(SettingsGroup):
     """A client that calls with HTTP Basic."""
 
     name: Annotated[str, Field(min_length=1, pattern=r"^[^:]+$")]
@@ -34,7 +34,7 @@ class ApiBasicSettings(Group):
     """Contract codes that this client may see; left out, it sees every contract."""
 
 
-class ApiPoolSettings(Group):
+class ApiPoolSettings(SettingsGroup):
     """A pool of barcodes that pre-analytics gives out. A contract that no pool serves gets none: the partner has its own."""
 
     name: Annotated[str, Field(min_length=1)]
@@ -56,7 +56,7 @@ class ApiPoolSettings(Group):
     """An alert is opened when fewer barcodes are left."""
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _check_range(self) -> Self:
         digits, places = self.pattern.count("#"), self.pattern.count("%")
         if self.last < self.first or len(str(self.last)) > digits:
             raise ValueError(f"last must be from first to {'9' * digits}, the largest number that the pattern holds")
@@ -65,7 +65,7 @@ class ApiPoolSettings(Group):
         return self
 
 
-class ApiSettings(Group):
+class ApiSettings(SettingsGroup):
     """The laboratory's API: nomenclature, eta, questionnaire and preanalytics, for the exchange service."""
 
     host: str = "127.0.0.1"
@@ -96,13 +96,13 @@ class ApiSettings(Group):
     rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 50.0
     """Requests a second that each contract may make, over all API processes of the store; more are answered with 429 and
     Retry-After. The processes compare their counts every two seconds: what they let through too much by then is waited for."""
-    burst: Count = 200
+    burst: PositiveCount = 200
     """Requests that a contract may make at once before that rate holds."""
     cache_lifetime: Seconds = 86400.0
     """Seconds for which a nomenclature may be kept, where the contract says nothing else (interface: one day)."""
-    max_body: Count = 1_000_000
+    max_body: PositiveCount = 1_000_000
     """Largest request body, in bytes."""
-    max_basket: Count = 200
+    max_basket: PositiveCount = 200
     """Largest number of items in one basket."""
     drain: Seconds = 15.0
     """Seconds that open requests get to end when the program is stopped."""

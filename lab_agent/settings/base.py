@@ -15,7 +15,7 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 """A TCP port; 0 takes a free one."""
 
 
-class Group(BaseModel):
+class SettingsGroup(BaseModel):
     """A table of the settings file. Values that were not understood are never repeated in an error: they may be secrets."""
 
     model_config = ConfigDict(

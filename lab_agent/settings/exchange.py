@@ -9,17 +9,17 @@ from pydantic import AfterValidator, Field, FilePath, SecretStr, model_validator
 
 from lab_agent.errors import ForeignOrigin
 from lab_agent.origin import is_loopback, origin_of
-from lab_agent.settings.base import Group, Seconds
+from lab_agent.settings.base import Seconds, SettingsGroup
 
 Grant = Literal["password", "authorization_code", "client_credentials", "basic"]
 
-_NEEDED: dict[str, tuple[str, ...]] = {
+_REQUIRED_KEYS: dict[str, tuple[str, ...]] = {
     "password": ("auth_url", "client_id", "username"),
     "authorization_code": ("auth_url", "client_id", "redirect_uri"),
     "client_credentials": ("auth_url", "client_id"),
     "basic": ("username",),
 }
-_SECRETS: dict[str, str] = {"password": "password", "client_credentials": "client_secret", "basic": "password"}
+_REQUIRED_SECRET: dict[str, str] = {"password": "password", "client_credentials": "client_secret", "basic": "password"}
 _PLACEHOLDERS = {
     "order_tasks": set[str](),
     "line_tasks": {"id"},
@@ -31,7 +31,7 @@ _PLACEHOLDERS = {
 }
 
 
-def _absolute(value: str) -> str:
+def _require_absolute_url(value: str) -> str:
     try:
         origin_of(value)
     except ForeignOrigin as exc:
@@ -39,18 +39,18 @@ def _absolute(value: str) -> str:
     return value
 
 
-Address = Annotated[str, AfterValidator(lambda value: _absolute(value).rstrip("/"))]
+AbsoluteUrl = Annotated[str, AfterValidator(lambda value: _require_absolute_url(value).rstrip("/"))]
 """An absolute http or https address, kept without a slash at its end."""
-BaseAddress = Annotated[str, AfterValidator(lambda value: _absolute(value).rstrip("/") + "/")]
+BaseUrl = Annotated[str, AfterValidator(lambda value: _require_absolute_url(value).rstrip("/") + "/")]
 """An absolute http or https address, kept with one slash at its end."""
 
 
-class OAuthSettings(Group):
+class OAuthSettings(SettingsGroup):
     """How the laboratory signs in at the exchange service (interface: Authentication)."""
 
     grant: Grant
     """`password`, `client_credentials`, `basic` (no tokens), or `authorization_code` (a person runs `lab-agent login` once)."""
-    auth_url: Address | None = None
+    auth_url: AbsoluteUrl | None = None
     """Address of the authorization site. Needed by every grant but `basic`."""
     client_id: str | None = None
     """Client id that the service issued. Needed by every grant but `basic`."""
@@ -60,7 +60,7 @@ class OAuthSettings(Group):
     """Login, for the grants `password` and `basic`."""
     password: SecretStr | None = None
     """Password, for the grants `password` and `basic`."""
-    redirect_uri: Annotated[str, AfterValidator(_absolute)] | None = None
+    redirect_uri: Annotated[str, AfterValidator(_require_absolute_url)] | None = None
     """Registered callback address, for the grant `authorization_code`; `login` listens there if it is on this machine."""
     scope: str = "offline_access"
     """Scope to ask for; empty asks for none. `offline_access` is what gives a refresh token at many services."""
@@ -74,8 +74,8 @@ class OAuthSettings(Group):
     """Path of the token endpoint, relative to `auth_url`."""
 
     @model_validator(mode="after")
-    def _complete(self) -> Self:
-        missing = [name for name in _NEEDED[self.grant] if not getattr(self, name)]
+    def _check_grant_keys(self) -> Self:
+        missing = [name for name in _REQUIRED_KEYS[self.grant] if not getattr(self, name)]
         if missing:
             raise ValueError(f"grant {self.grant!r} needs {', '.join(missing)}; set {'it' if len(missing) == 1 else 'them'} too")
         return self
@@ -83,11 +83,11 @@ class OAuthSettings(Group):
     @property
     def missing_secret(self) -> str | None:
         """The secret that signing in needs and that is not set; whoever never signs in can do without."""
-        secret = _SECRETS.get(self.grant)
+        secret = _REQUIRED_SECRET.get(self.grant)
         return secret if secret and not getattr(self, secret) else None
 
 
-class ContractSettings(Group):
+class ContractSettings(SettingsGroup):
     """What is agreed about one contract; its code is the name of the group."""
 
     counterparty: str | None = None
@@ -96,7 +96,7 @@ class ContractSettings(Group):
     """LIS adapter that takes this contract's orders, by its name in [lis]. Without it the default adapter does."""
 
 
-class PathSettings(Group):
+class UrlTemplateSettings(SettingsGroup):
     """Addresses relative to `base_url`. `{Resource}` is the resource type as spelled, `{resource}` the same in small letters."""
 
     order_tasks: str = "fhir/task?status=requested&code=OrderProcessingTask"
@@ -115,9 +115,9 @@ class PathSettings(Group):
     """Replace a resource."""
 
     @model_validator(mode="after")
-    def _placeholders(self) -> Self:
+    def _check_placeholders(self) -> Self:
         for name, needed in _PLACEHOLDERS.items():
-            found = _fields(name, getattr(self, name))
+            found = _placeholder_names(name, getattr(self, name))
             if missing := needed - found:
                 raise ValueError(f"{name} must hold {{{missing.pop()}}}")
             if extra := found - needed - {"Resource", "resource"}:
@@ -125,12 +125,12 @@ class PathSettings(Group):
         return self
 
 
-class ExchangeSettings(Group):
+class ExchangeSettings(SettingsGroup):
     """The exchange service, as this laboratory uses it."""
 
-    base_url: BaseAddress
+    base_url: BaseUrl
     """API address of the service ({base_url} in the interface document), of stage or of production."""
-    lab_codes_url: Address
+    lab_codes_url: AbsoluteUrl
     """Address that the laboratory-side code systems begin with ({lab_codes_url} in the interface document)."""
     second_labels_system: str | None = None
     """System of the second barcode of the studies that need two ({second_labels_system} in the interface document)."""
@@ -158,7 +158,7 @@ class ExchangeSettings(Group):
     """Rights in a PUT of what we read: returned as read, with short names of the rights, or left out."""
     questionnaire_search: Literal["auto", "off"] = "auto"
     """Whether to search for QuestionnaireResponses; `auto` stops once the service has refused that search."""
-    paths: PathSettings = Field(default_factory=PathSettings)
+    paths: UrlTemplateSettings = Field(default_factory=UrlTemplateSettings)
     """Addresses at the service, where an installation differs from the interface document."""
     oauth: OAuthSettings
     """How to sign in."""
@@ -166,7 +166,7 @@ class ExchangeSettings(Group):
     """The contracts that orders may come under, by their codes."""
 
     @model_validator(mode="after")
-    def _encrypted(self) -> Self:
+    def _check_encryption(self) -> Self:
         plain = [
             name
             for name, address in (("base_url", self.base_url), ("oauth.auth_url", self.oauth.auth_url))
@@ -177,13 +177,13 @@ class ExchangeSettings(Group):
         return self
 
     @model_validator(mode="after")
-    def _patient_enough(self) -> Self:
+    def _check_timeouts(self) -> Self:
         if self.connect_timeout > self.timeout or self.read_timeout > self.timeout:
             raise ValueError("connect_timeout and read_timeout must not be longer than timeout; lower them, or raise timeout")
         return self
 
 
-def _fields(name: str, template: str) -> set[str]:
+def _placeholder_names(name: str, template: str) -> set[str]:
     try:
         return {field for _, field, _, _ in string.Formatter().parse(template) if field is not None}
     except ValueError as exc:

@@ -10,14 +10,14 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-ANY_NAME = "<name>"
+NAME_PLACEHOLDER = "<name>"
 """Stands for the name of a table that the operator chooses, as in `exchange.contracts.<name>`."""
-REPEATED = "[]"
+ARRAY_SUFFIX = "[]"
 """Ends the path of a table that may be there several times (`[[api.tokens]]`)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class SettingKey:
     """One key: its table (`exchange.oauth`), its name in it, and the field that describes it."""
 
     table: str
@@ -30,24 +30,24 @@ class Key:
         return f"{self.table}.{self.name}" if self.table else self.name
 
 
-def walk(model: type[BaseModel], table: str = "") -> Iterator[Key]:
+def iter_keys(model: type[BaseModel], table: str = "") -> Iterator[SettingKey]:
     """Give every key below `model`, a table's own keys before its sub-tables."""
-    keys = [Key(table, name, field) for name, field in model.model_fields.items()]
-    yield from (key for key in keys if not _inner_tables(key))
+    keys = [SettingKey(table, name, field) for name, field in model.model_fields.items()]
+    yield from (key for key in keys if not _nested_tables(key))
     for key in keys:
-        for path, inner in _inner_tables(key):
-            yield from walk(inner, path)
+        for path, inner in _nested_tables(key):
+            yield from iter_keys(inner, path)
 
 
-def tables(model: type[BaseModel], table: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
+def iter_tables(model: type[BaseModel], table: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
     """Give every table below `model` with its path, in the order of `walk`."""
     for name, field in model.model_fields.items():
-        for path, inner in _inner_tables(Key(table, name, field)):
+        for path, inner in _nested_tables(SettingKey(table, name, field)):
             yield path, inner
-            yield from tables(inner, path)
+            yield from iter_tables(inner, path)
 
 
-def find(model: type[BaseModel], location: Sequence[str | int]) -> type[BaseModel] | FieldInfo | None:
+def resolve_location(model: type[BaseModel], location: Sequence[str | int]) -> type[BaseModel] | FieldInfo | None:
     """Give what stands at a location of the tree: a table's model, a key's field, or None."""
     found: type[BaseModel] | FieldInfo | None = model
     rest = list(location)
@@ -66,20 +66,20 @@ def find(model: type[BaseModel], location: Sequence[str | int]) -> type[BaseMode
 
 def is_mapping(annotation: Any) -> bool:
     """Whether a key holds tables with names of the operator's choice."""
-    return any(get_origin(part) in {dict, Mapping} or part is dict for part in _plain(annotation))
+    return any(get_origin(part) in {dict, Mapping} or part is dict for part in _union_members(annotation))
 
 
 def is_list(annotation: Any) -> bool:
     """Whether a key holds a list."""
-    return any(get_origin(part) in {list, tuple, set, frozenset} for part in _plain(annotation))
+    return any(get_origin(part) in {list, tuple, set, frozenset} for part in _union_members(annotation))
 
 
-def _inner_tables(key: Key) -> list[tuple[str, type[BaseModel]]]:
+def _nested_tables(key: SettingKey) -> list[tuple[str, type[BaseModel]]]:
     path = key.path
     if is_mapping(key.field.annotation):
-        path += f".{ANY_NAME}"
+        path += f".{NAME_PLACEHOLDER}"
     elif is_list(key.field.annotation):
-        path += REPEATED
+        path += ARRAY_SUFFIX
     return [(path, model) for model in _models_in(key.field.annotation)]
 
 
@@ -89,10 +89,10 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     return [model for part in get_args(annotation) for model in _models_in(part)]
 
 
-def _plain(annotation: Any) -> list[Any]:
+def _union_members(annotation: Any) -> list[Any]:
     """The members of a union, `Annotated` taken off."""
     if get_origin(annotation) is Annotated:
-        return _plain(get_args(annotation)[0])
+        return _union_members(get_args(annotation)[0])
     if get_origin(annotation) in {Union, types.UnionType}:
-        return [plain for part in get_args(annotation) for plain in _plain(part)]
+        return [plain for part in get_args(annotation) for plain in _union_members(part)]
     return [annotation]

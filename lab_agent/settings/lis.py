@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import ConfigDict
 
-from lab_agent.settings.base import Group, Seconds
+from lab_agent.settings.base import Seconds, SettingsGroup
 
 
-class LisSettings(Group):
+class LisSettings(SettingsGroup):
     """The laboratory systems. Each further table `[lis.<name>]` is one adapter, with the adapter's own keys.
 
     The key `adapter` in it names the kind of adapter where that is not the table's name.

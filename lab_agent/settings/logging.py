@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from lab_agent.settings.base import Group
+from lab_agent.settings.base import SettingsGroup
 
 
-class LoggingSettings(Group):
+class LoggingSettings(SettingsGroup):
     """The log, on standard error. It never holds a name, a birth date, a token or a payload."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"

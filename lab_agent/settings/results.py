@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from lab_agent.settings.base import Group
+from lab_agent.settings.base import SettingsGroup
 
 
-class ResultsSettings(Group):
+class ResultsSettings(SettingsGroup):
     """Reports, observations and documents on their way to the service."""
 
     documents: Literal["upload", "host", "none"] = "upload"

@@ -6,12 +6,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from lab_agent.settings.base import Group
+from lab_agent.settings.base import SettingsGroup
 
 Days = Annotated[int, Field(ge=1, le=36500)]
 
 
-class RetentionSettings(Group):
+class RetentionSettings(SettingsGroup):
     """Days after which finished work is removed. Unfinished work is never removed."""
 
     identity_days: Days = 30

@@ -16,12 +16,12 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 
 from lab_agent.errors import Problem, SettingsError
 from lab_agent.settings.api import ApiSettings
-from lab_agent.settings.checks import contradictions, unable_to_sign_in
+from lab_agent.settings.checks import find_contradictions, find_missing_login_secret
 from lab_agent.settings.exchange import ExchangeSettings
 from lab_agent.settings.keys import is_list
 from lab_agent.settings.lis import LisSettings
 from lab_agent.settings.logging import LoggingSettings
-from lab_agent.settings.problems import problems_of
+from lab_agent.settings.problems import to_problems
 from lab_agent.settings.results import ResultsSettings
 from lab_agent.settings.retention import RetentionSettings
 from lab_agent.settings.rules import RulesSettings
@@ -31,7 +31,7 @@ from lab_agent.settings.sources import (
     process_environment,
     read_credentials,
     read_environment,
-    read_file,
+    read_toml_file,
 )
 from lab_agent.settings.status import StatusSettings
 from lab_agent.settings.store import StoreSettings
@@ -80,20 +80,20 @@ class Settings(BaseSettings):
         return self.results.observation_system or f"{str(self.exchange.lab_codes_url).rstrip('/')}/observation"
 
 
-def load_settings(path: Path | None, environ: Mapping[str, str] | None = None, *, signs_in: bool = True) -> Settings:
+def load_settings(path: Path | None, environ: Mapping[str, str] | None = None, *, requires_login: bool = True) -> Settings:
     """Read and check everything. Raises `SettingsError` with all problems at once.
 
     A program that never signs in at the service (`signs_in=False`) does not need the secret for it, and should not be given it.
     """
     environ = process_environment() if environ is None else environ
     groups = Settings.model_fields.keys()
-    file = read_file(path) if path else Source()
+    file = read_toml_file(path) if path else Source()
     if file.problems:
         raise SettingsError(file.problems)
     given = [
         file,
-        _with_lists(read_environment(environ, groups)),
-        _with_lists(read_credentials(credentials_folder(environ), groups)),
+        _split_lists(read_environment(environ, groups)),
+        _split_lists(read_credentials(credentials_folder(environ), groups)),
     ]
     problems = tuple(problem for source in given for problem in source.problems)
     origins = {key: origin for source in given for key, origin in source.origins.items()}
@@ -101,23 +101,25 @@ def load_settings(path: Path | None, environ: Mapping[str, str] | None = None, *
     try:
         settings = Settings(_build_sources=(layers, {}))
     except ValidationError as exc:
-        raise SettingsError(_NO_FILE[: path is None] + problems + problems_of(exc, Settings, origins)) from None
-    problems += contradictions(settings.exchange, settings.worker, settings.lis, settings.results, settings.api, settings.rules)
-    if signs_in:
-        problems += tuple(unable_to_sign_in(settings.exchange))
+        raise SettingsError(_NO_FILE[: path is None] + problems + to_problems(exc, Settings, origins)) from None
+    problems += find_contradictions(
+        settings.exchange, settings.worker, settings.lis, settings.results, settings.api, settings.rules
+    )
+    if requires_login:
+        problems += tuple(find_missing_login_secret(settings.exchange))
     if problems:
         raise SettingsError(problems)
     return settings
 
 
-def _with_lists(source: Source) -> Source:
+def _split_lists(source: Source) -> Source:
     """Where the environment or a credential sets a list, its text is the list's words."""
-    table = {name: _words(Settings.model_fields[name].annotation, value) for name, value in source.table.items()}
+    table = {name: _split_words(Settings.model_fields[name].annotation, value) for name, value in source.table.items()}
     return Source(table, source.problems, source.origins)
 
 
-def _words(annotation: Any, value: Any) -> Any:
+def _split_words(annotation: Any, value: Any) -> Any:
     if isinstance(value, str):
         return value.replace(",", " ").split() if is_list(annotation) else value
     fields = getattr(annotation, "model_fields", {})
-    return {name: _words(fields[name].annotation, item) if name in fields else item for name, item in value.items()}
+    return {name: _split_words(fields[name].annotation, item) if name in fields else item for name, item in value.items()}

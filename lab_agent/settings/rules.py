@@ -8,12 +8,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from lab_agent.settings.base import Group, Seconds
+from lab_agent.settings.base import Seconds, SettingsGroup
 
-Severity = Literal["refuse", "hold", "warn", "off"]
+SeveritySetting = Literal["refuse", "hold", "warn", "off"]
 
 
-def _pattern(text: str) -> str:
+def _check_regex(text: str) -> str:
     try:
         re.compile(text)
     except re.error as exc:
@@ -21,10 +21,10 @@ def _pattern(text: str) -> str:
     return text
 
 
-class RulesSettings(Group):
+class RulesSettings(SettingsGroup):
     """The judgement of orders. `[rules.severities]` overrides the severity of single rules."""
 
-    severities: dict[str, Severity] = Field(default_factory=dict)
+    severities: dict[str, SeveritySetting] = Field(default_factory=dict)
     """Rule id to `refuse`, `hold`, `warn` or `off`; a rule that is not named keeps its own. `lab-agent rules` lists them."""
     refusal_limit: Annotated[int, Field(ge=1)] = 20
     """So many refusals by one rule within `refusal_window` stop it from refusing: orders are held instead, with an alert."""
@@ -37,7 +37,7 @@ class RulesSettings(Group):
     """Seconds that a clinic's clock may be ahead of ours."""
     alignment_tolerance: Seconds = 900.0
     """Seconds by which the samples of a glucose tolerance test may miss their time points."""
-    label_pattern: Annotated[str, AfterValidator(_pattern)] = r"[0-9A-Za-z][0-9A-Za-z._\-]{2,29}"
+    label_pattern: Annotated[str, AfterValidator(_check_regex)] = r"[0-9A-Za-z][0-9A-Za-z._\-]{2,29}"
     """Regular expression that the whole of a barcode must fit."""
     messages: Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")] = "en"
     """Language of the reasons that a clinic reads. `en` is built in; any other is the file `<language>.toml` in

@@ -15,7 +15,7 @@ from typing import Any
 
 from lab_agent.errors import Problem
 
-PREFIX = "LAB_AGENT_"
+ENVIRONMENT_PREFIX = "LAB_AGENT_"
 CONFIG_VARIABLE = "LAB_AGENT_CONFIG"
 CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"
 
@@ -29,35 +29,37 @@ class Source:
     origins: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_file(path: Path) -> Source:
+def read_toml_file(path: Path) -> Source:
     """Read a TOML file."""
     try:
         return Source(tomllib.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
-        return _broken(str(path), "there is no such file", "give the right one with --config, or make one with `lab-agent init`")
+        return _failed_source(
+            str(path), "there is no such file", "give the right one with --config, or make one with `lab-agent init`"
+        )
     except IsADirectoryError:
-        return _broken(str(path), "is a folder", "name the settings file in it")
+        return _failed_source(str(path), "is a folder", "name the settings file in it")
     except OSError as exc:
-        return _broken(str(path), f"cannot be read: {exc.strerror}", "let the user that the agent runs as read it")
+        return _failed_source(str(path), f"cannot be read: {exc.strerror}", "let the user that the agent runs as read it")
     except UnicodeDecodeError as exc:
-        return _broken(str(path), f"is not UTF-8 at byte {exc.start}", "save it as UTF-8")
+        return _failed_source(str(path), f"is not UTF-8 at byte {exc.start}", "save it as UTF-8")
     except tomllib.TOMLDecodeError as exc:
-        return _broken(str(path), f"is not TOML: {exc}", "text values stand in quotes, tables in [brackets]")
+        return _failed_source(str(path), f"is not TOML: {exc}", "text values stand in quotes, tables in [brackets]")
 
 
 def read_environment(environ: Mapping[str, str], groups: Collection[str]) -> Source:
     """Read `LAB_AGENT_<GROUP>__<KEY>` variables, further levels joined by `__` too."""
     values, origins, problems = {}, {}, []
     for name in sorted(environ):
-        if not name.startswith(PREFIX) or name == CONFIG_VARIABLE:
+        if not name.startswith(ENVIRONMENT_PREFIX) or name == CONFIG_VARIABLE:
             continue
-        path = name.removeprefix(PREFIX).lower().split("__")
+        path = name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
         if path[0] not in groups:
-            problems.append(Problem(name, "names no table of the settings", _nearest(path[0], groups)))
+            problems.append(Problem(name, "names no table of the settings", _suggest_group(path[0], groups)))
         else:
             values[tuple(path)] = environ[name]
             origins[".".join(path)] = name
-    return Source(_nested(values), tuple(problems), origins)
+    return Source(_build_tree(values), tuple(problems), origins)
 
 
 def read_credentials(folder: Path | None, groups: Collection[str]) -> Source:
@@ -70,12 +72,14 @@ def read_credentials(folder: Path | None, groups: Collection[str]) -> Source:
     try:
         files = sorted(path for path in folder.iterdir() if not path.is_dir())
     except OSError as exc:
-        return _broken(str(folder), f"the credentials folder cannot be read: {exc.strerror}", f"mend ${CREDENTIALS_VARIABLE}")
+        return _failed_source(
+            str(folder), f"the credentials folder cannot be read: {exc.strerror}", f"mend ${CREDENTIALS_VARIABLE}"
+        )
     values, origins, problems = {}, {}, []
     for file in files:
         path = file.name.split(".")
         if path[0] not in groups or len(path) == 1:
-            problems += _misspelt(file, groups)
+            problems += _suggest_credential_name(file, groups)
             continue
         try:
             values[tuple(path)] = file.read_text(encoding="utf-8").rstrip("\r\n")
@@ -84,7 +88,7 @@ def read_credentials(folder: Path | None, groups: Collection[str]) -> Source:
             problems.append(Problem(str(file), f"cannot be read: {exc.strerror}", "let the user that the agent runs as read it"))
         except UnicodeDecodeError:
             problems.append(Problem(str(file), "is not UTF-8", "save it as UTF-8"))
-    return Source(_nested(values), tuple(problems), origins)
+    return Source(_build_tree(values), tuple(problems), origins)
 
 
 def credentials_folder(environ: Mapping[str, str]) -> Path | None:
@@ -92,22 +96,22 @@ def credentials_folder(environ: Mapping[str, str]) -> Path | None:
     return Path(environ[CREDENTIALS_VARIABLE]) if environ.get(CREDENTIALS_VARIABLE) else None
 
 
-def _broken(where: str, what: str, mend: str) -> Source:
-    return Source(problems=(Problem(where, what, mend),))
+def _failed_source(where: str, what: str, hint: str) -> Source:
+    return Source(problems=(Problem(where, what, hint),))
 
 
-def _misspelt(file: Path, groups: Collection[str]) -> list[Problem]:
+def _suggest_credential_name(file: Path, groups: Collection[str]) -> list[Problem]:
     """A file that nearly names a table was meant to."""
     near = difflib.get_close_matches(file.name.split(".")[0], groups, n=1, cutoff=0.75)
     return [Problem(str(file), "names no table of the settings", f"did you mean {near[0]}?")] if near and "." in file.name else []
 
 
-def _nearest(word: str, groups: Collection[str]) -> str:
+def _suggest_group(word: str, groups: Collection[str]) -> str:
     near = difflib.get_close_matches(word, groups, n=1)
-    return f"did you mean {PREFIX}{near[0].upper()}__…?" if near else f"the tables are {', '.join(sorted(groups))}"
+    return f"did you mean {ENVIRONMENT_PREFIX}{near[0].upper()}__…?" if near else f"the tables are {', '.join(sorted(groups))}"
 
 
-def _nested(values: Mapping[tuple[str, ...], str]) -> dict[str, Any]:
+def _build_tree(values: Mapping[tuple[str, ...], str]) -> dict[str, Any]:
     """Make a tree of paths; where one path is the beginning of another, the longer one wins."""
     tree: dict[str, Any] = {}
     for path, value in sorted(values.items()):

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from lab_agent.settings.base import Group, Port
+from lab_agent.settings.base import Port, SettingsGroup
 
 
-class StatusSettings(Group):
+class StatusSettings(SettingsGroup):
     """The status page, `/healthz`, `/readyz` and `/metrics`."""
 
     host: str = "127.0.0.1"

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import Field, SecretStr
 
-from lab_agent.settings.base import Group
+from lab_agent.settings.base import SettingsGroup
 
 
-class StoreSettings(Group):
+class StoreSettings(SettingsGroup):
     """The database of orders, results, effects and tokens. All processes of one laboratory share it."""
 
     url: str = Field(default="sqlite:///lab-agent.db", pattern=r"^(sqlite|postgres(ql(\+psycopg)?)?)://", repr=False)

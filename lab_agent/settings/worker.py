@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field
 
-from lab_agent.settings.base import Group, Seconds
+from lab_agent.settings.base import Seconds, SettingsGroup
 
 
-class WorkerSettings(Group):
+class WorkerSettings(SettingsGroup):
     """The daemon `lab-agent run`."""
 
     mode: Literal["normal", "observe"] = "normal"

@@ -11,13 +11,13 @@ from lab_agent.crypto import Cipher
 from lab_agent.metrics import Metrics
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.store import Store
-from lab_agent.ports.views import Views
+from lab_agent.ports.views import Queries
 from lab_agent.settings.status import StatusSettings
-from lab_agent.steps.match import Matcher
+from lab_agent.steps.match import ReportMatcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterShown:
+class AdapterStatus:
     """A laboratory system's adapter as the page shows it: loaded, or the `reason` why not."""
 
     name: str
@@ -27,21 +27,21 @@ class AdapterShown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class House:
+class StatusContext:
     """The parts that the status page works with. Whether neighbours are away stands in the store, as open alerts."""
 
     settings: StatusSettings
     store: Store
-    views: Views
+    queries: Queries
     accounts: Accounts
     cipher: Cipher
     metrics: Metrics
     clock: Clock
-    adapters: Sequence[AdapterShown]
+    adapters: Sequence[AdapterStatus]
     mode: Literal["normal", "observe"]
-    matcher: Callable[[], Matcher]
+    create_matcher: Callable[[], ReportMatcher]
     """What matches results, with the mapping tables as they lie in their folder at the call."""
-    missing: Callable[[], Sequence[str]]
+    missing_tasks: Callable[[], Sequence[str]]
     """Names of parts of the worker that should be running and are not; empty while all is well."""
-    cannot_write: Callable[[], bool]
+    is_store_unwritable: Callable[[], bool]
     """Whether the store could not be written when the worker tried last, as with a full disk. It stands in no table."""

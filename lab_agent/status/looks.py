@@ -10,19 +10,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.lifecycle import ASKING_EFFECTS, EffectState, LineState, OrderState, ReportState
+from lab_agent.domain.lifecycle import JOBS_NEEDING_OPERATOR, JobState, LineState, OrderState, ReportState
 from lab_agent.status import asked, told
-from lab_agent.status.gate import Refused, one_line
-from lab_agent.status.room import Room
-from lab_agent.status.words import doubtful_handover
-from lab_agent.steps.catch import stopped_rule
-from lab_agent.steps.desk import may_be_marked_done
-from lab_agent.steps.inbox import refused_alert
+from lab_agent.status.gate import HttpError, one_line
+from lab_agent.status.room import PageGroup
+from lab_agent.status.words import find_unconfirmed_submit
+from lab_agent.steps.catch import rule_from_alert_key
+from lab_agent.steps.desk import can_be_marked_done
+from lab_agent.steps.inbox import rejected_messages_alert_key
 
-_SHOWN = 10
+_OVERVIEW_LIMIT = 10
 
 
-class Looks(Room):
+class Pages(PageGroup):
     """The pages of a visitor."""
 
     def routes(self) -> APIRouter:
@@ -31,73 +31,73 @@ class Looks(Room):
         router.add_api_route("/", self.overview, methods=["GET"])
         router.add_api_route("/orders", self.orders, methods=["GET"])
         router.add_api_route("/orders/{key}", self.order, methods=["GET"])
-        router.add_api_route("/waiting", self.waiting, methods=["GET"])
+        router.add_api_route("/waiting", self.needs_attention, methods=["GET"])
         router.add_api_route("/alerts", self.alerts, methods=["GET"])
         return router
 
     async def overview(self, request: Request) -> Response:
         """How things stand."""
-        visitor = await self._gate.looking(request)
-        seen = await self._house.views.overview(now=self._house.clock.now())
-        return await self._paper.sheet(
+        visitor = await self._access.authorize_view(request)
+        seen = await self._context.queries.overview(now=self._context.clock.now())
+        return await self._renderer.render_page(
             "overview.html",
             visitor,
             seen=seen,
-            troubles=await self._house.views.failures(limit=_SHOWN),
-            adapters=self._house.adapters,
-            cannot_write=self._house.cannot_write(),
+            troubles=await self._context.queries.needs_attention(limit=_OVERVIEW_LIMIT),
+            adapters=self._context.adapters,
+            cannot_write=self._context.is_store_unwritable(),
             away={alert.key for alert in seen.alerts},
-            refused={refused_alert(adapter.name) for adapter in self._house.adapters},
-            stopped=[(rule, alert) for alert in seen.alerts if (rule := stopped_rule(alert.key))],
-            states={"orders": OrderState, "lines": LineState, "effects": EffectState, "reports": ReportState},
-            told=told.sentence(request.query_params),
+            refused={rejected_messages_alert_key(adapter.name) for adapter in self._context.adapters},
+            stopped=[(rule, alert) for alert in seen.alerts if (rule := rule_from_alert_key(alert.key))],
+            states={"orders": OrderState, "lines": LineState, "effects": JobState, "reports": ReportState},
+            told=told.flash_message(request.query_params),
         )
 
     async def orders(self, request: Request) -> Response:
         """The list of orders, searched and filtered."""
-        visitor = await self._gate.looking(request)
-        search = asked.search(request)
+        visitor = await self._access.authorize_view(request)
+        search = asked.search_text(request)
         states = [state for state in OrderState if state.value in request.query_params.getlist("state")]
         number = asked.page_number(request)
-        found = await self._house.views.orders(search=search or None, states=states, offset=asked.offset(number))
+        found = await self._context.queries.orders(search=search or None, states=states, offset=asked.page_offset(number))
         query = [("search", search)] * bool(search) + [("state", state.value) for state in states]
         fields: dict[str, Any] = {"search": search, "chosen": states, "query": urlencode(query)}
-        return await self._paper.sheet("orders.html", visitor, page=found, number=number, states=OrderState, **fields)
+        return await self._renderer.render_page("orders.html", visitor, page=found, number=number, states=OrderState, **fields)
 
     async def order(self, request: Request, key: str) -> Response:
         """One order, with all that belongs to it."""
-        visitor = await self._gate.looking(request)
-        detail = await self._house.views.order(OrderKey(one_line(key)))
+        visitor = await self._access.authorize_view(request)
+        detail = await self._context.queries.order(OrderKey(one_line(key)))
         if detail is None:
-            raise Refused("There is no order of this key. Search for it by Task id, requisition, accession or barcode.", 404)
-        return await self._paper.sheet(
+            raise HttpError("There is no order of this key. Search for it by Task id, requisition, accession or barcode.", 404)
+        return await self._renderer.render_page(
             "order.html",
             visitor,
             detail=detail,
-            retryable={EffectState.DUE, *ASKING_EFFECTS},
-            asking=ASKING_EFFECTS,
-            doubtful=doubtful_handover(detail),
-            may_be_marked_done=may_be_marked_done,
-            told=told.sentence(request.query_params),
+            retryable={JobState.DUE, *JOBS_NEEDING_OPERATOR},
+            asking=JOBS_NEEDING_OPERATOR,
+            doubtful=find_unconfirmed_submit(detail),
+            may_be_marked_done=can_be_marked_done,
+            told=told.flash_message(request.query_params),
         )
 
-    async def waiting(self, request: Request) -> Response:
+    async def needs_attention(self, request: Request) -> Response:
         """What waits for a person, longest first."""
-        visitor = await self._gate.looking(request)
+        visitor = await self._access.authorize_view(request)
         number = asked.page_number(request)
-        return await self._paper.sheet(
+        return await self._renderer.render_page(
             "waiting.html",
             visitor,
-            page=await self._house.views.failures(offset=asked.offset(number)),
+            page=await self._context.queries.needs_attention(offset=asked.page_offset(number)),
             number=number,
             query="",
-            may_be_marked_done=may_be_marked_done,
-            told=told.sentence(request.query_params),
+            may_be_marked_done=can_be_marked_done,
+            told=told.flash_message(request.query_params),
         )
 
     async def alerts(self, request: Request) -> Response:
         """Alerts, open and closed."""
-        visitor = await self._gate.looking(request)
+        visitor = await self._access.authorize_view(request)
         number = asked.page_number(request)
-        found = await self._house.views.alerts(offset=asked.offset(number))
-        return await self._paper.sheet("alerts.html", visitor, page=found, number=number, query="")
+        found = await self._context.queries.alerts(offset=asked.page_offset(number))
+        return await self._renderer.render_page("alerts.html", visitor, page=found, number=number, query="")

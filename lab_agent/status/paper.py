@@ -10,51 +10,55 @@ from starlette.responses import HTMLResponse
 
 from lab_agent.accounts import Role
 from lab_agent.domain import value_words
-from lab_agent.ports.views import Sort
+from lab_agent.ports.views import AttentionKind
 from lab_agent.status import result_words, words
-from lab_agent.status.house import House
-from lab_agent.status.sessions import Visitor
+from lab_agent.status.house import StatusContext
+from lab_agent.status.sessions import CurrentUser
 from lab_agent.steps.result_desk import what_to_do
 
-TEMPLATES = Path(__file__).parent / "templates"
+TEMPLATE_FOLDER = Path(__file__).parent / "templates"
 
 
-class Paper:
+class TemplateRenderer:
     """Fills templates. Every page knows the time, the mode and who looks."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
+    def __init__(self, context: StatusContext) -> None:
+        self._context = context
         self._environment = Environment(
-            loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+            loader=FileSystemLoader(TEMPLATE_FOLDER),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
         )
         self._environment.filters |= {
-            "clock_time": words.clock_time,
-            "meaning": words.meaning,
-            "kind_name": words.kind_name,
-            "value": result_words.value,
-            "size": result_words.size,
-            "concept": value_words.concept,
-            "normal": value_words.normal,
-            "names": result_words.names,
+            "clock_time": words.format_timestamp,
+            "meaning": words.state_meaning,
+            "kind_name": words.job_kind_name,
+            "value": result_words.format_observation,
+            "size": result_words.format_size,
+            "concept": value_words.format_concept,
+            "normal": value_words.format_reference_ranges,
+            "names": result_words.order_references,
         }
-        self._environment.globals |= {"advice": words.advice, "what_to_do": what_to_do, "retry_words": words.retry_words}
+        self._environment.globals |= {"advice": words.next_step, "what_to_do": what_to_do, "retry_words": words.retry_explanation}
 
-    async def sheet(self, template: str, visitor: Visitor, *, status: int = 200, **fields: Any) -> HTMLResponse:
+    async def render_page(self, template: str, user: CurrentUser, *, status: int = 200, **fields: Any) -> HTMLResponse:
         """Give a page of a visitor; its head says how much waits."""
-        asking = await self._house.views.asking()
-        waits = {"/waiting": sum(asking.values()), "/results": asking.get(Sort.REPORT, 0)}
-        return self.page(template, visitor, status=status, waits=waits, **fields)
+        asking = await self._context.queries.attention_counts()
+        waits = {"/waiting": sum(asking.values()), "/results": asking.get(AttentionKind.REPORT, 0)}
+        return self.render(template, user, status=status, waits=waits, **fields)
 
-    def page(self, template: str, visitor: Visitor | None = None, *, status: int = 200, **fields: Any) -> HTMLResponse:
+    def render(self, template: str, user: CurrentUser | None = None, *, status: int = 200, **fields: Any) -> HTMLResponse:
         """Give a page."""
-        now = self._house.clock.now()
+        now = self._context.clock.now()
         common: dict[str, Any] = {
-            "mode": self._house.mode,
+            "mode": self._context.mode,
             "now": now,
-            "zone": words.zone_name(now),
-            "age": lambda since: words.age(since, now),
-            "account": visitor and visitor.account,
-            "token": visitor.session.form_token if visitor else "",
-            "may_act": visitor is not None and visitor.account.may(Role.OPERATOR),
+            "zone": words.utc_offset(now),
+            "age": lambda since: words.format_age(since, now),
+            "account": user and user.account,
+            "token": user.session.csrf_token if user else "",
+            "may_act": user is not None and user.account.has_role(Role.OPERATOR),
         }
         return HTMLResponse(self._environment.get_template(template).render(common | fields), status)

@@ -14,31 +14,31 @@ from starlette.responses import RedirectResponse, Response
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.journal import ReportRecord
 from lab_agent.logs import get_logger
-from lab_agent.status.gate import Gate, Refused, note_of, one_line
-from lab_agent.status.house import House
-from lab_agent.status.match_desk import find
-from lab_agent.status.sessions import Visitor
+from lab_agent.status.gate import AccessControl, HttpError, one_line, read_note
+from lab_agent.status.house import StatusContext
+from lab_agent.status.match_desk import get_report
+from lab_agent.status.sessions import CurrentUser
 from lab_agent.steps import result_desk
-from lab_agent.steps.result_desk import Decided
+from lab_agent.steps.result_desk import ResultDecision
 
 log = get_logger(__name__)
 
-LINE = "line-"
+LINE_FIELD_PREFIX = "line-"
 """What the name of a tick for a line begins with."""
-_MOVED = "This result has moved since you opened its page; somebody else may have decided. Nothing was done; look again."
+_RESULT_CHANGED = "This result has moved since you opened its page; somebody else may have decided. Nothing was done; look again."
 
 
-class ResultDeeds:
+class ResultActions:
     """What can be done about one result."""
 
-    def __init__(self, house: House, gate: Gate) -> None:
-        self._house = house
-        self._gate = gate
+    def __init__(self, context: StatusContext, access: AccessControl) -> None:
+        self._context = context
+        self._access = access
 
     def routes(self) -> APIRouter:
         """The routes."""
         router = APIRouter()
-        router.add_api_route("/results/refused/seen", self.seen, methods=["POST"])
+        router.add_api_route("/results/refused/seen", self.clear_rejected_messages, methods=["POST"])
         router.add_api_route("/results/{key}/match", self.match, methods=["POST"])
         router.add_api_route("/results/{key}/release", self.release, methods=["POST"])
         router.add_api_route("/results/{key}/dismiss", self.dismiss, methods=["POST"])
@@ -46,68 +46,76 @@ class ResultDeeds:
 
     async def match(self, request: Request, key: str) -> Response:
         """Say which order it belongs to, and which lines it is about."""
-        visitor, form, report = await self._begin(request, key)
-        order, note = OrderKey(one_line(form.get("order", ""))), note_of(form)
-        if await self._house.views.order(order) is None:
-            raise Refused("There is no order of this key. Search for it by requisition, accession or barcode.", 404)
-        lines = tuple(LineKey(name.removeprefix(LINE)) for name, said in form.items() if name.startswith(LINE) and said == "yes")
+        visitor, form, report = await self._authorize(request, key)
+        order, note = OrderKey(one_line(form.get("order", ""))), read_note(form)
+        if await self._context.queries.order(order) is None:
+            raise HttpError("There is no order of this key. Search for it by requisition, accession or barcode.", 404)
+        lines = tuple(
+            LineKey(name.removeprefix(LINE_FIELD_PREFIX))
+            for name, said in form.items()
+            if name.startswith(LINE_FIELD_PREFIX) and said == "yes"
+        )
         decided = await result_desk.match_result(
-            self._house.store,
-            self._house.matcher(),
+            self._context.store,
+            self._context.create_matcher(),
             report.key,
             order,
             lines=lines,
             by=visitor.account.name,
             note=note,
-            now=self._house.clock.now(),
-            shown=report.changed_at,
+            now=self._context.clock.now(),
+            seen_changed_at=report.changed_at,
         )
-        return _onward(decided, visitor)
+        return _redirect_to_result(decided, visitor)
 
     async def release(self, request: Request, key: str) -> Response:
         """Try it again; what a person may waive is waived."""
-        visitor, form, report = await self._begin(request, key)
-        by, note = visitor.account.name, note_of(form)
+        visitor, form, report = await self._authorize(request, key)
+        by, note = visitor.account.name, read_note(form)
         if form.get("looked") != "yes":
-            raise Refused("This sends a result that something is odd about. Look at it, and tick the box that says so.", 409)
-        store, matcher, now = self._house.store, self._house.matcher(), self._house.clock.now()
-        decided = await result_desk.release_result(store, matcher, report.key, by=by, note=note, now=now, shown=report.changed_at)
-        return _onward(decided, visitor)
+            raise HttpError("This sends a result that something is odd about. Look at it, and tick the box that says so.", 409)
+        store, matcher, now = self._context.store, self._context.create_matcher(), self._context.clock.now()
+        decided = await result_desk.release_result(
+            store, matcher, report.key, by=by, note=note, now=now, seen_changed_at=report.changed_at
+        )
+        return _redirect_to_result(decided, visitor)
 
     async def dismiss(self, request: Request, key: str) -> Response:
         """Leave it for good."""
-        visitor, form, report = await self._begin(request, key)
-        by, note, now = visitor.account.name, note_of(form), self._house.clock.now()
+        visitor, form, report = await self._authorize(request, key)
+        by, note, now = visitor.account.name, read_note(form), self._context.clock.now()
         decided = await result_desk.dismiss_result(
-            self._house.store, report.key, by=by, note=note, now=now, shown=report.changed_at
+            self._context.store, report.key, by=by, note=note, now=now, seen_changed_at=report.changed_at
         )
-        return _onward(decided, visitor)
+        return _redirect_to_result(decided, visitor)
 
-    async def seen(self, request: Request) -> Response:
+    async def clear_rejected_messages(self, request: Request) -> Response:
         """Say that the refused messages of a laboratory system were looked at: as many as the page showed, and no more."""
-        visitor, form = await self._gate.acting(request)
-        source, store = form.get("source", ""), self._house.store
-        if source not in {adapter.name for adapter in self._house.adapters}:
-            raise Refused("There is no laboratory system of this name.", 404)
-        counted = (await result_desk.refused(store, [source])).get(source, 0)
+        visitor, form = await self._access.authorize_action(request)
+        source, store = form.get("source", ""), self._context.store
+        if source not in {adapter.name for adapter in self._context.adapters}:
+            raise HttpError("There is no laboratory system of this name.", 404)
+        counted = (await result_desk.rejected_message_counts(store, [source])).get(source, 0)
         if str(counted) != form.get("number"):
-            raise Refused(f"Meanwhile {counted} messages are refused. Nothing was done; look again.", 409)
-        if not await result_desk.refused_seen(store, source, now=self._house.clock.now(), number=counted):
-            raise Refused("Somebody else has looked at these messages just now.", 409)
+            raise HttpError(f"Meanwhile {counted} messages are refused. Nothing was done; look again.", 409)
+        if not await result_desk.acknowledge_rejected_messages(
+            store, source, now=self._context.clock.now(), expected_count=counted
+        ):
+            raise HttpError("Somebody else has looked at these messages just now.", 409)
         log.info("refused messages seen", action="refused_seen", adapter=source, by=visitor.account.name)
         return RedirectResponse("/results?did=seen", 303)
 
-    async def _begin(self, request: Request, key: str) -> tuple[Visitor, Mapping[str, str], ReportRecord]:
+    async def _authorize(self, request: Request, key: str) -> tuple[CurrentUser, Mapping[str, str], ReportRecord]:
         """Who acts, the form, and the result, if it stands as the form showed it. Raises `SignInFirst` and `Refused`."""
-        visitor, form = await self._gate.acting(request)
-        report = await find(self._house, key)
+        visitor, form = await self._access.authorize_action(request)
+        report = await get_report(self._context, key)
         if form.get("seen") != report.changed_at.isoformat():
-            raise Refused(_MOVED, 409)
+            raise HttpError(_RESULT_CHANGED, 409)
         return visitor, form, report
 
 
-def _onward(decided: Decided, visitor: Visitor) -> Response:
+def _redirect_to_result(decided: ResultDecision, user: CurrentUser) -> Response:
     """To the result, as it stands now."""
     report = decided.report
-    log.info("result decided", action="result_decided", report=report.key, state=report.state, by=visitor.account.name)
+    log.info("result decided", action="result_decided", report=report.key, state=report.state, by=user.account.name)
     return RedirectResponse(f"/results/{report.key}?did=result-{report.state.value if decided.moved else 'waits'}", 303)

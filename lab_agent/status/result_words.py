@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lab_agent.codec import load_kept
+from lab_agent.codec import load_stored_message
 from lab_agent.domain import value_words
 from lab_agent.domain.journal import ReportRecord
-from lab_agent.domain.results import Document, LabMessage, LabReceipt, LabRefusal, LabReport, ReportedObservation
+from lab_agent.domain.results import AccessionUpdate, Document, LabMessage, LabRejection, LabReport, ReportedObservation
 from lab_agent.domain.values import SampledData
 from lab_agent.errors import DataInvalidError
 
-_SORTS = {LabReport: "report", LabRefusal: "refusal", LabReceipt: "receipt"}
+_MESSAGE_KINDS = {LabReport: "report", LabRejection: "rejection", AccessionUpdate: "accession number"}
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ResultView:
     """A message with its content; `message` is None where this program cannot read what is kept."""
 
     report: ReportRecord
     message: LabMessage | None
 
     @property
-    def sort(self) -> str:
+    def kind(self) -> str:
         """What it is: a report, a refusal, a receipt, or `unreadable`."""
-        return "unreadable" if self.message is None else _SORTS[type(self.message)]
+        return "unreadable" if self.message is None else _MESSAGE_KINDS[type(self.message)]
 
     @property
     def documents(self) -> tuple[Document, ...]:
@@ -33,48 +33,48 @@ class Result:
         return self.message.documents if isinstance(self.message, LabReport) else ()
 
 
-def opened(report: ReportRecord) -> Result:
+def load_result(report: ReportRecord) -> ResultView:
     """The message with its content."""
     try:
-        return Result(report, load_kept(report.body))
+        return ResultView(report, load_stored_message(report.body))
     except DataInvalidError:
-        return Result(report, None)
+        return ResultView(report, None)
 
 
-def names(result: Result) -> tuple[tuple[str, str], ...]:
+def order_references(result: ResultView) -> tuple[tuple[str, str], ...]:
     """What the message names its order by, as `(what, value)`; no patient is among it."""
-    return tuple(_names(result.message)) if result.message else ()
+    return tuple(_iter_references(result.message)) if result.message else ()
 
 
-def _names(message: LabMessage) -> Iterator[tuple[str, str]]:
+def _iter_references(message: LabMessage) -> Iterator[tuple[str, str]]:
     if message.order:
         yield "order", message.order
     for line in message.lines if isinstance(message, LabReport) else ():
         yield "line", line
-    if message.accession and not isinstance(message, LabReceipt):
+    if message.accession and not isinstance(message, AccessionUpdate):
         yield "accession", message.accession
     if message.barcode:
         yield "barcode", message.barcode
 
 
-def value(one: ReportedObservation) -> str:
+def format_observation(observation: ReportedObservation) -> str:
     """The value of an observation."""
-    if one.value_sampled_data is not None:
-        return _series(one.value_sampled_data)
-    if one.value_attachment is not None:
-        return f"a document, {one.value_attachment.content_type}"
-    return value_words.value_of(one)
+    if observation.value_sampled_data is not None:
+        return _format_sampled_data(observation.value_sampled_data)
+    if observation.value_attachment is not None:
+        return f"a document, {observation.value_attachment.content_type}"
+    return value_words.format_value(observation)
 
 
-def size(count: int | None) -> str:
+def format_size(byte_count: int | None) -> str:
     """About how large a document is; one that is not kept any more has no size."""
-    if count is None:
+    if byte_count is None:
         return "not kept any more"
     for unit, many in (("MB", 1_000_000), ("kB", 1_000)):
-        if count >= many:
-            return f"about {count / many:.1f} {unit}" if count < 10 * many else f"about {count // many} {unit}"
+        if byte_count >= many:
+            return f"about {byte_count / many:.1f} {unit}" if byte_count < 10 * many else f"about {byte_count // many} {unit}"
     return "less than 1 kB"
 
 
-def _series(data: SampledData) -> str:
-    return f"{data.data} (every {data.period:f} ms, from {value_words.amount(data.origin)})"
+def _format_sampled_data(data: SampledData) -> str:
+    return f"{data.data} (every {data.period:f} ms, from {value_words.format_quantity(data.origin)})"

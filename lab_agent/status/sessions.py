@@ -16,8 +16,8 @@ from lab_agent.accounts import Account, Accounts
 from lab_agent.crypto import Cipher
 from lab_agent.errors import CryptoError
 
-COOKIE = "lab_agent_session"
-_MARK = b"status-session-1:"
+SESSION_COOKIE = "lab_agent_session"
+_COOKIE_PREFIX = b"status-session-1:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,13 +26,13 @@ class Session:
 
     id: str
     user: str
-    changed_at: str
-    began_at: str
-    form_token: str
+    account_changed_at: str
+    started_at: str
+    csrf_token: str
 
 
 @dataclass(frozen=True, slots=True)
-class Visitor:
+class CurrentUser:
     """Somebody who is signed in."""
 
     session: Session
@@ -42,49 +42,49 @@ class Visitor:
 class Sessions:
     """Begins, reads and ends sessions."""
 
-    def __init__(self, cipher: Cipher, accounts: Accounts, lasting: timedelta) -> None:
+    def __init__(self, cipher: Cipher, accounts: Accounts, lifetime: timedelta) -> None:
         self._cipher = cipher
         self._accounts = accounts
-        self.lasting = lasting
-        self._ended: dict[str, datetime] = {}
+        self.lifetime = lifetime
+        self._ended_sessions: dict[str, datetime] = {}
 
-    def begin(self, account: Account, now: datetime) -> str:
+    def start(self, account: Account, now: datetime) -> str:
         """Give the cookie of a new session."""
         session = Session(
             id=secrets.token_urlsafe(16),
             user=account.name,
-            changed_at=account.changed_at.isoformat(),
-            began_at=now.isoformat(),
-            form_token=secrets.token_urlsafe(24),
+            account_changed_at=account.changed_at.isoformat(),
+            started_at=now.isoformat(),
+            csrf_token=secrets.token_urlsafe(24),
         )
-        return self._cipher.encrypt(_MARK + json.dumps(asdict(session)).encode()).decode("ascii")
+        return self._cipher.encrypt(_COOKIE_PREFIX + json.dumps(asdict(session)).encode()).decode("ascii")
 
-    async def visitor(self, cookie: str | None, now: datetime) -> Visitor | None:
+    async def current_user(self, cookie: str | None, now: datetime) -> CurrentUser | None:
         """Give who is signed in with this cookie; None if it is nobody (any more)."""
-        session = self._read(cookie) if cookie else None
-        if session is None or session.id in self._ended or not self._lasts(session, now):
+        session = self._decrypt(cookie) if cookie else None
+        if session is None or session.id in self._ended_sessions or not self._is_valid(session, now):
             return None
         account = await self._accounts.get(session.user)
-        if account is None or account.changed_at.isoformat() != session.changed_at:
+        if account is None or account.changed_at.isoformat() != session.account_changed_at:
             return None
-        return Visitor(session, account)
+        return CurrentUser(session, account)
 
     def end(self, session: Session, now: datetime) -> None:
         """End a session before its time, whoever still holds its cookie."""
-        self._ended = {key: until for key, until in self._ended.items() if until > now}
-        self._ended[session.id] = now + self.lasting
+        self._ended_sessions = {key: until for key, until in self._ended_sessions.items() if until > now}
+        self._ended_sessions[session.id] = now + self.lifetime
 
-    def _lasts(self, session: Session, now: datetime) -> bool:
-        began = datetime.fromisoformat(session.began_at)
-        return began <= now < began + self.lasting
+    def _is_valid(self, session: Session, now: datetime) -> bool:
+        began = datetime.fromisoformat(session.started_at)
+        return began <= now < began + self.lifetime
 
-    def _read(self, cookie: str) -> Session | None:
+    def _decrypt(self, cookie: str) -> Session | None:
         """Open the seal. What is sealed with the same key for another purpose lacks the mark."""
         try:
             content = self._cipher.decrypt(cookie.encode())
         except CryptoError:
             return None
-        if not content.startswith(_MARK):
+        if not content.startswith(_COOKIE_PREFIX):
             return None
-        fields: dict[str, Any] = json.loads(content.removeprefix(_MARK))
+        fields: dict[str, Any] = json.loads(content.removeprefix(_COOKIE_PREFIX))
         return Session(**fields)

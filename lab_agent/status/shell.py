@@ -13,7 +13,7 @@ from lab_agent.logs import get_logger
 
 log = get_logger(__name__)
 
-HEADERS = {
+SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
     ),
@@ -25,15 +25,15 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-STATIC = "/static/"
+STATIC_PREFIX = "/static/"
 
 
-class Shell:
+class SecurityHeadersMiddleware:
     """Sets the headers; an error that nobody expected becomes a page without a trace, and one line in the log."""
 
-    def __init__(self, app: ASGIApp, failed: Callable[[Request], Response]) -> None:
+    def __init__(self, app: ASGIApp, error_page: Callable[[Request], Response]) -> None:
         self._app = app
-        self._failed = failed
+        self._error_page = error_page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on."""
@@ -46,7 +46,7 @@ class Shell:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
-                _dress(MutableHeaders(scope=message), scope["path"])
+                _set_headers(MutableHeaders(scope=message), scope["path"])
             await send(message)
 
         try:
@@ -55,10 +55,10 @@ class Shell:
             log.exception("page failed", action="page_failed", path=getattr(scope.get("route"), "path", "unknown"))
             if begun:
                 raise
-            await self._failed(Request(scope))(scope, receive, dressed)
+            await self._error_page(Request(scope))(scope, receive, dressed)
 
 
-def _dress(headers: MutableHeaders, path: str) -> None:
-    for name, value in HEADERS.items():
+def _set_headers(headers: MutableHeaders, path: str) -> None:
+    for name, value in SECURITY_HEADERS.items():
         headers[name] = value
-    headers["Cache-Control"] = "no-cache" if path.startswith(STATIC) else "no-store"
+    headers["Cache-Control"] = "no-cache" if path.startswith(STATIC_PREFIX) else "no-store"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_DEEDS = {
-    "retried": "Effect {effect} is due now; the worker takes it up within seconds.",
-    "dismissed": "Effect {effect} was dismissed and stays undone.",
-    "done": "Effect {effect} was marked as done.",
+_FLASH_MESSAGES = {
+    "retried": "Job {job} is due now; the worker takes it up within seconds.",
+    "dismissed": "Job {job} was dismissed and stays undone.",
+    "done": "Job {job} was marked as done.",
     "order": "Everything of this order that waited is due now; the worker takes it up within seconds.",
     "result-matched": "The result is matched; the worker delivers it within seconds.",
     "result-delivered": "The result has taken effect.",
@@ -27,10 +27,10 @@ _DEEDS = {
 }
 
 
-def sentence(query: Mapping[str, str]) -> str | None:
+def flash_message(query: Mapping[str, str]) -> str | None:
     """The sentence for `?did=…&effect=…`; None if nothing was done."""
-    effect = query.get("effect", "")
-    text = _DEEDS.get(query.get("did", ""))
+    effect = query.get("job", "")
+    text = _FLASH_MESSAGES.get(query.get("did", ""))
     if text is None or (effect and not (effect.isascii() and effect.isdigit() and len(effect) < 19)):
         return None
     return text.format(effect=effect)

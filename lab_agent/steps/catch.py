@@ -12,58 +12,58 @@ from lab_agent.ports.store import Book
 
 
 @dataclass(frozen=True, slots=True)
-class Catch:
+class RejectionBreaker:
     """At most `limit` orders are refused by one rule within `window`."""
 
     limit: int
     window: timedelta
 
-    def stopped(self, book: Book, rules: Iterable[str], now: datetime) -> str | None:
+    def tripped(self, book: Book, rules: Iterable[str], now: datetime) -> str | None:
         """The first of the rules that must not refuse now; its alert is opened when it just came to that."""
-        return next((rule for rule in sorted(set(rules)) if self._is_stopped(book, rule, now)), None)
+        return next((rule for rule in sorted(set(rules)) if self._is_tripped(book, rule, now)), None)
 
-    def remember(self, book: Book, rules: Iterable[str], order: OrderKey, now: datetime) -> None:
+    def record_rejections(self, book: Book, rules: Iterable[str], order: OrderKey, now: datetime) -> None:
         """Count a refusal."""
         for rule in set(rules):
             book.add_refusal(rule, order, at=now)
 
-    def _is_stopped(self, book: Book, rule: str, now: datetime) -> bool:
-        if book.noted(_stopped(rule)):
+    def _is_tripped(self, book: Book, rule: str, now: datetime) -> bool:
+        if book.noted(_tripped_key(rule)):
             return True
-        released = book.noted(_released(rule))
+        released = book.noted(_reset_key(rule))
         since = max(now - self.window, datetime.fromisoformat(released)) if released else now - self.window
         if book.refusals_since(rule, since) < self.limit:
             return False
-        book.note(_stopped(rule), now.isoformat())
+        book.note(_tripped_key(rule), now.isoformat())
         text = f"rule {rule} refused {self.limit} orders in a short time; what it would refuse is held until somebody releases it"
-        book.open_alert(Alert(key=alert_key(rule), text=text, opened_at=now))
+        book.open_alert(Alert(key=tripped_rule_alert_key(rule), text=text, opened_at=now))
         return True
 
 
-def release_rule(book: Book, rule: str, now: datetime) -> bool:
+def reset_rule(book: Book, rule: str, now: datetime) -> bool:
     """Let a stopped rule refuse again, counting from now. False if it was not stopped."""
-    if not book.noted(_stopped(rule)):
+    if not book.noted(_tripped_key(rule)):
         return False
-    book.note(_stopped(rule), "")
-    book.note(_released(rule), now.isoformat())
-    book.close_alert(alert_key(rule), now=now)
+    book.note(_tripped_key(rule), "")
+    book.note(_reset_key(rule), now.isoformat())
+    book.close_alert(tripped_rule_alert_key(rule), now=now)
     return True
 
 
-def alert_key(rule: str) -> str:
+def tripped_rule_alert_key(rule: str) -> str:
     """Name of the alert that a stopped rule opens."""
     return f"rule.{rule}.stopped"
 
 
-def stopped_rule(alert: str) -> str | None:
+def rule_from_alert_key(alert: str) -> str | None:
     """The rule whose stop an alert of that name tells of; None if it tells of something else."""
     rule = alert.removeprefix("rule.").removesuffix(".stopped")
-    return rule if alert == alert_key(rule) else None
+    return rule if alert == tripped_rule_alert_key(rule) else None
 
 
-def _stopped(rule: str) -> str:
+def _tripped_key(rule: str) -> str:
     return f"rule.{rule}.stopped"
 
 
-def _released(rule: str) -> str:
+def _reset_key(rule: str) -> str:
     return f"rule.{rule}.released"

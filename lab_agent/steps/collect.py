@@ -9,28 +9,28 @@ from dataclasses import dataclass
 from lab_agent.errors import Failure
 from lab_agent.steps.adapters import AdapterSource
 
-Told = Callable[[str, Failure | None], Awaitable[None]]
+OnResult = Callable[[str, Failure | None], Awaitable[None]]
 """Hears, for each laboratory system, what went wrong; None for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Collect:
+class ResultCollector:
     """Asks each running adapter for what the LIS has put out."""
 
     adapters: AdapterSource
-    told: Told
+    on_result: OnResult
 
     async def run(self) -> int:
         """Ask once round, side by side; the number of new messages."""
-        return sum(await asyncio.gather(*(self._collect(name) for name, _ in self.adapters.running())))
+        return sum(await asyncio.gather(*(self._collect_from(name) for name, _ in self.adapters.running())))
 
-    async def _collect(self, name: str) -> int:
+    async def _collect_from(self, name: str) -> int:
         adapter = self.adapters.get(name)
         try:
             await adapter.check()
             new = await adapter.collect()
         except Failure as failure:
-            await self.told(name, failure)
+            await self.on_result(name, failure)
             return 0
-        await self.told(name, None)
+        await self.on_result(name, None)
         return new

@@ -10,7 +10,7 @@ from hashlib import sha256
 from lab_agent.domain.ids import OrderKey
 
 
-def document_name(order: OrderKey, content: str, content_type: str, *, hosted: bool) -> str:
+def document_name(order: OrderKey, content_sha256: str, content_type: str, *, hosted: bool) -> str:
     """Name a document; `content` is the SHA-256 of its bytes, which names it in the vault too."""
     place = "hosted." if hosted else ""
-    return f"{order}.{place}{content}.{sha256(content_type.encode()).hexdigest()[:16]}"
+    return f"{order}.{place}{content_sha256}.{sha256(content_type.encode()).hexdigest()[:16]}"

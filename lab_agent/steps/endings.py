@@ -9,10 +9,10 @@ from lab_agent.domain import effects
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.journal import LineRecord
 from lab_agent.domain.lifecycle import ENDED_LINES, LineState
-from lab_agent.domain.quoting import several
+from lab_agent.domain.quoting import join_limited
 from lab_agent.ports.store import UnitOfWork
 
-_WITH_RESULT = frozenset({LineState.RESULTED, LineState.COMPLETED})
+_RESULT_STATES = frozenset({LineState.RESULTED, LineState.COMPLETED})
 
 
 def complete_lines(uow: UnitOfWork, order: OrderKey, keys: Iterable[LineKey], now: datetime) -> None:
@@ -20,9 +20,9 @@ def complete_lines(uow: UnitOfWork, order: OrderKey, keys: Iterable[LineKey], no
     wanted = set(keys)
     for line in uow.orders.lines(order):
         if line.key in wanted and line.state not in ENDED_LINES:
-            completed = line.become(LineState.COMPLETED, now)
+            completed = line.transition_to(LineState.COMPLETED, now)
             uow.orders.save_line(completed)
-            uow.effects.add(effects.line_task(completed, effects.COMPLETED, now))
+            uow.jobs.add(effects.update_line_task(completed, effects.TASK_COMPLETED, now))
 
 
 def cancel_lines(uow: UnitOfWork, order: OrderKey, reasons: Mapping[LineKey, str], now: datetime) -> tuple[LineKey, ...]:
@@ -33,19 +33,19 @@ def cancel_lines(uow: UnitOfWork, order: OrderKey, reasons: Mapping[LineKey, str
     moved = []
     for line in uow.orders.lines(order):
         if line.key in reasons and line.state is LineState.ACCEPTED:
-            cancelled = line.become(LineState.CANCELLED, now, (reasons[line.key],))
+            cancelled = line.transition_to(LineState.CANCELLED, now, (reasons[line.key],))
             uow.orders.save_line(cancelled)
-            uow.effects.add(effects.line_task(cancelled, effects.CANCELLED, now))
+            uow.jobs.add(effects.update_line_task(cancelled, effects.TASK_CANCELLED, now))
             moved.append(line.key)
     return tuple(moved)
 
 
-def with_result(lines: Iterable[LineRecord], keys: Collection[LineKey]) -> tuple[LineKey, ...]:
+def lines_with_result(lines: Iterable[LineRecord], keys: Collection[LineKey]) -> tuple[LineKey, ...]:
     """Those of the lines that have a final result already, on the service or on its way there."""
-    return tuple(line.key for line in lines if line.key in keys and line.state in _WITH_RESULT)
+    return tuple(line.key for line in lines if line.key in keys and line.state in _RESULT_STATES)
 
 
-def has_result(keys: Collection[LineKey]) -> str:
+def describe_existing_result(keys: Collection[LineKey]) -> str:
     """Say of lines that a message calls not performed that they have a result, and what a person's release would do."""
     mend = "send a corrected report, or tell the clinic; released, only lines that still wait are cancelled"
-    return f"{several(keys)}, which has a final result already — {mend}"
+    return f"{join_limited(keys)}, which has a final result already — {mend}"

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.received import ResourceRef
-from lab_agent.errors import NotReadable
+from lab_agent.errors import ResourceNotReadable
 from lab_agent.fhir.graph import OrderGraph
 from lab_agent.ports.exchange import Exchange, Json
 
-WIDTH = 6
+MAX_PARALLEL_READS = 6
 """How many reads of one order run side by side."""
 
 
@@ -28,20 +28,20 @@ async def fetch_graph(exchange: Exchange, base_url: str, order_task: Json, line_
 
 
 async def _read_all(exchange: Exchange, graph: OrderGraph) -> OrderGraph:
-    gate = asyncio.Semaphore(WIDTH)
-    while wanted := sorted(graph.wanted()):
+    gate = asyncio.Semaphore(MAX_PARALLEL_READS)
+    while wanted := sorted(graph.missing_references()):
         answers = await asyncio.gather(*(_read(exchange, ref, gate) for ref in wanted))
         for ref, answer in zip(wanted, answers, strict=True):
-            if isinstance(answer, NotReadable):
+            if isinstance(answer, ResourceNotReadable):
                 graph = graph.with_unreadable(ref, str(answer), answer.status)
             else:
-                graph = graph.with_read(ref, answer)
+                graph = graph.with_resource(ref, answer)
     return graph
 
 
-async def _read(exchange: Exchange, ref: ResourceRef, gate: asyncio.Semaphore) -> Json | NotReadable:
+async def _read(exchange: Exchange, ref: ResourceRef, semaphore: asyncio.Semaphore) -> Json | ResourceNotReadable:
     try:
-        async with gate:
+        async with semaphore:
             return (await exchange.read(ref.type, ResourceId(ref.id))).body
-    except NotReadable as refusal:
+    except ResourceNotReadable as refusal:
         return refusal

@@ -10,25 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, Protocol
 
-from lab_agent.domain.journal import Effect, EffectKind
+from lab_agent.domain.journal import Job, JobKind
 from lab_agent.ports.store import UnitOfWork
 
-Conclusion = Callable[[UnitOfWork, Effect], Effect]
+Completion = Callable[[UnitOfWork, Job], Job]
 """Write what follows and give the effect as it ends. Neither saves the effect nor commits: the engine does, with the fence."""
 
-CONFLICTS = 3
+MAX_CONFLICT_RETRIES = 3
 """How often a conflict is answered by reading again before the effect waits its turn."""
 
 
-class Claim(Protocol):
+class Lease(Protocol):
     """The hold that a worker has on an effect while it works on it."""
 
     @property
-    def effect(self) -> Effect:
+    def job(self) -> Job:
         """The effect as it stands."""
         ...
 
-    async def begin(self, also: Callable[[UnitOfWork], None] | None = None) -> None:
+    async def mark_started(self, also_write: Callable[[UnitOfWork], None] | None = None) -> None:
         """Commit that the effect may be felt outside from now on (and `also` what must be known by then), with a full
         lease ahead. Raises `LeaseLostError`.
         """
@@ -39,20 +39,20 @@ class Claim(Protocol):
         ...
 
 
-class Handler(Protocol):
+class JobHandler(Protocol):
     """Does the effects of some kinds."""
 
-    kinds: ClassVar[frozenset[EffectKind]]
+    kinds: ClassVar[frozenset[JobKind]]
 
-    async def do(self, claim: Claim) -> Conclusion:
+    async def perform(self, lease: Lease) -> Completion:
         """Do a due effect."""
         ...
 
-    async def look(self, claim: Claim) -> Conclusion:
+    async def verify(self, lease: Lease) -> Completion:
         """Settle an effect of unknown outcome (law 3): find out whether it happened before it is done again."""
         ...
 
 
-def done(reason: str | None = None) -> Conclusion:
+def completion(reason: str | None = None) -> Completion:
     """Conclude that nothing is left to do."""
-    return lambda _, effect: effect.done(effect.changed_at, reason)
+    return lambda _, effect: effect.complete(effect.changed_at, reason)

@@ -11,170 +11,172 @@ import structlog
 from lab_agent.codec import join_identity
 from lab_agent.domain import effects
 from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.journal import Effect, EffectKind, Event, OrderRecord
-from lab_agent.domain.lifecycle import EffectState, LineState, OrderState
+from lab_agent.domain.journal import Event, Job, JobKind, OrderRecord
+from lab_agent.domain.lifecycle import JobState, LineState, OrderState
 from lab_agent.domain.order import LabOrder
 from lab_agent.errors import LisRefusal, PermanentFailure
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.lis import Lis, Receipt
+from lab_agent.ports.lis import Lis, SubmitResult
 from lab_agent.ports.store import Store, UnitOfWork
 from lab_agent.steps.adapters import AdapterSource
-from lab_agent.steps.follow import follow
-from lab_agent.steps.handler import Claim, Conclusion
-from lab_agent.steps.identity import lab_patient_of
-from lab_agent.steps.receipts import match_again, receive
+from lab_agent.steps.follow import advance_order
+from lab_agent.steps.handler import Completion, Lease
+from lab_agent.steps.identity import unpack_lab_patient
+from lab_agent.steps.receipts import rematch_waiting_reports, save_submit_accessions
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class HandOver:
+class SubmitOrderHandler:
     """Prepare, commit *prepared*, submit, commit *done*; after a crash, ask before anything is done again."""
 
     store: Store
     clock: Clock
     adapters: AdapterSource
-    acknowledge: str | None = None
+    acknowledge_status: str | None = None
     """Task status that tells the partner of the handover; None: Tasks stay `requested` until they end."""
 
-    kinds: ClassVar[frozenset[EffectKind]] = frozenset({EffectKind.HANDOVER})
+    kinds: ClassVar[frozenset[JobKind]] = frozenset({JobKind.SUBMIT_ORDER})
 
-    async def do(self, claim: Claim) -> Conclusion:
+    async def perform(self, lease: Lease) -> Completion:
         """Hand the order over, unless it was withdrawn meanwhile."""
-        key = OrderKey(claim.effect.subject)
-        record, order = await self.store.run(lambda uow: _load(uow, key))
+        key = OrderKey(lease.job.target)
+        record, order = await self.store.run(lambda uow: _load_order(uow, key))
         if record.state is not OrderState.FETCHED:
-            return self._needless(f"the order is {record.state.value}")
+            return self._complete_not_needed(f"the order is {record.state.value}")
         if order is not None and not order.lines:
-            return self._needless("every line was withdrawn before the handover")
+            return self._complete_not_needed("every line was withdrawn before the handover")
         if order is None:
             raise PermanentFailure("the identification data of this order was purged; it cannot be handed over any more")
         adapter = self.adapters.get(record.adapter)
-        if not claim.effect.begun:
+        if not lease.job.started:
             await adapter.prepare(order)
-            await claim.begin()
+            await lease.mark_started()
         receipt = await adapter.submit(order)
         log.info("order handed over", action="order_handed_over", order=key, adapter=record.adapter)
-        return self._handed_over(receipt)
+        return self._complete_submitted(receipt)
 
-    async def look(self, claim: Claim) -> Conclusion:
+    async def verify(self, lease: Lease) -> Completion:
         """Ask the laboratory system whether it has the order; where nobody can tell, a person decides."""
-        key = OrderKey(claim.effect.subject)
-        record, _ = await self.store.run(lambda uow: _load(uow, key))
+        key = OrderKey(lease.job.target)
+        record, _ = await self.store.run(lambda uow: _load_order(uow, key))
         adapter = self.adapters.get(record.adapter)
         match await adapter.was_received(key):
             case True:
-                return self._handed_over(Receipt())
+                return self._complete_submitted(SubmitResult())
             case False:
-                return lambda _, effect: effect.again(
+                return lambda _, effect: effect.reschedule(
                     self.clock.now(), self.clock.now(), "the laboratory system does not have it"
                 )
             case None if record.state is OrderState.FETCHED:
-                return self._nobody_knows(adapter)
+                return self._complete_unverifiable(adapter)
             case None:
-                return self._needless(f"the order is {record.state.value}; the laboratory system is told so in any case")
+                return self._complete_not_needed(
+                    f"the order is {record.state.value}; the laboratory system is told so in any case"
+                )
 
-    def _needless(self, reason: str) -> Conclusion:
+    def _complete_not_needed(self, reason: str) -> Completion:
         """Hand nothing over. An order whose lines were all withdrawn one by one is refused here, so that it comes to its end."""
         now = self.clock.now()
 
-        def write(uow: UnitOfWork, effect: Effect) -> Effect:
-            key = OrderKey(effect.subject)
-            order = uow.orders.take(key)
+        def write(uow: UnitOfWork, job: Job) -> Job:
+            key = OrderKey(job.target)
+            order = uow.orders.get_for_update(key)
             lines = uow.orders.lines(key)
             if order.state is OrderState.FETCHED and any(line.state is LineState.ACCEPTED for line in lines):
-                return effect.again(now, now, "the order changed meanwhile")
+                return job.reschedule(now, now, "the order changed meanwhile")
             if order.state is OrderState.FETCHED:
-                uow.orders.save(order.become(OrderState.REFUSED, now, reason))
-            follow(uow, key, now, ending=effect)
-            return effect.obsolete(now, reason)
+                uow.orders.save(order.transition_to(OrderState.REJECTED, now, reason))
+            advance_order(uow, key, now, completing=job)
+            return job.mark_obsolete(now, reason)
 
         return write
 
-    def _nobody_knows(self, adapter: Lis) -> Conclusion:
+    def _complete_unverifiable(self, adapter: Lis) -> Completion:
         now = self.clock.now()
         if adapter.idempotent:
-            return lambda _, effect: effect.again(now, now, "the laboratory system tells repeats by the order's key")
-        return lambda _, effect: effect.for_review(
+            return lambda _, effect: effect.reschedule(now, now, "the laboratory system tells repeats by the order's key")
+        return lambda _, effect: effect.needs_review(
             now, "nobody can tell whether the laboratory system has this order: ask there, then retry it or mark it done"
         )
 
-    def _handed_over(self, receipt: Receipt) -> Conclusion:
+    def _complete_submitted(self, submit_result: SubmitResult) -> Completion:
         now = self.clock.now()
 
-        def write(uow: UnitOfWork, effect: Effect) -> Effect:
-            key = OrderKey(effect.subject)
-            order = uow.orders.take(key)
-            uow.orders.save(_now_handed_over(order, now))
-            receive(uow, key, receipt)
-            match_again(uow, key, receipt, now)
-            self._acknowledge(uow, key, now)
+        def write(uow: UnitOfWork, job: Job) -> Job:
+            key = OrderKey(job.target)
+            order = uow.orders.get_for_update(key)
+            uow.orders.save(_to_handed_over(order, now))
+            save_submit_accessions(uow, key, submit_result)
+            rematch_waiting_reports(uow, key, submit_result, now)
+            self._add_acknowledgements(uow, key, now)
             uow.book.tell(Event(order=key, at=now, action="handed_over", text=f"handed to {order.adapter}"))
-            follow(uow, key, now, ending=effect)
-            return effect.done(now)
+            advance_order(uow, key, now, completing=job)
+            return job.complete(now)
 
         return write
 
-    def _acknowledge(self, uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
-        if self.acknowledge is None or uow.orders.take(key).state is not OrderState.HANDED_OVER:
+    def _add_acknowledgements(self, uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
+        if self.acknowledge_status is None or uow.orders.get_for_update(key).state is not OrderState.HANDED_OVER:
             return
-        uow.effects.add(effects.order_task(key, self.acknowledge, now))
+        uow.jobs.add(effects.update_order_task(key, self.acknowledge_status, now))
         for line in uow.orders.lines(key):
             if line.state is LineState.ACCEPTED:
-                uow.effects.add(effects.line_task(line, self.acknowledge, now))
+                uow.jobs.add(effects.update_line_task(line, self.acknowledge_status, now))
 
 
 @dataclass(frozen=True, slots=True)
-class CancelInLis:
+class CancelOrderHandler:
     """Tell the laboratory system that lines were withdrawn. Harmless when repeated, so nothing needs a look."""
 
     store: Store
     clock: Clock
     adapters: AdapterSource
 
-    kinds: ClassVar[frozenset[EffectKind]] = frozenset({EffectKind.LIS_CANCEL})
+    kinds: ClassVar[frozenset[JobKind]] = frozenset({JobKind.CANCEL_AT_LIS})
 
-    async def do(self, claim: Claim) -> Conclusion:
+    async def perform(self, lease: Lease) -> Completion:
         """Tell it."""
-        effect = claim.effect
-        key = OrderKey(effect.subject)
-        record, went_there = await self.store.run(lambda uow: (uow.orders.take(key), _may_be_there(uow, key)))
+        effect = lease.job
+        key = OrderKey(effect.target)
+        record, went_there = await self.store.run(lambda uow: (uow.orders.get_for_update(key), _is_possibly_submitted(uow, key)))
         if not went_there:
-            return self._told("the laboratory system never got the order, and need not be told")
+            return self._complete("the laboratory system never got the order, and need not be told")
         lines = tuple(LineKey(line) for line in effect.payload["lines"])
-        await claim.begin()
+        await lease.mark_started()
         try:
             await self.adapters.get(record.adapter).cancel(key, lines, effect.payload["reason"])
         except LisRefusal as refusal:
-            return self._told(f"the laboratory system did not cancel: {refusal}")
-        return self._told("the laboratory system was told of the withdrawal")
+            return self._complete(f"the laboratory system did not cancel: {refusal}")
+        return self._complete("the laboratory system was told of the withdrawal")
 
-    look = do
+    verify = perform
 
-    def _told(self, text: str) -> Conclusion:
+    def _complete(self, text: str) -> Completion:
         at = self.clock.now()
 
-        def write(uow: UnitOfWork, effect: Effect) -> Effect:
-            key = OrderKey(effect.subject)
-            uow.book.tell(Event(order=key, at=at, action="lis_cancel", text=text))
-            follow(uow, key, at, ending=effect)
-            return effect.done(at, text)
+        def write(uow: UnitOfWork, job: Job) -> Job:
+            key = OrderKey(job.target)
+            uow.book.tell(Event(order=key, at=at, action="cancel_at_lis", text=text))
+            advance_order(uow, key, at, completing=job)
+            return job.complete(at, text)
 
         return write
 
 
-def _may_be_there(uow: UnitOfWork, key: OrderKey) -> bool:
+def _is_possibly_submitted(uow: UnitOfWork, key: OrderKey) -> bool:
     """Whether the laboratory system may have the order."""
-    handovers = (each for each in uow.effects.of_order(key, open_only=False) if each.kind is EffectKind.HANDOVER)
-    return any(each.begun or each.state is EffectState.DONE for each in handovers)
+    handovers = (each for each in uow.jobs.list_for_order(key, open_only=False) if each.kind is JobKind.SUBMIT_ORDER)
+    return any(each.started or each.state is JobState.DONE for each in handovers)
 
 
-def _load(uow: UnitOfWork, key: OrderKey) -> tuple[OrderRecord, LabOrder | None]:
-    record = uow.orders.take(key)
+def _load_order(uow: UnitOfWork, key: OrderKey) -> tuple[OrderRecord, LabOrder | None]:
+    record = uow.orders.get_for_update(key)
     identity = uow.vault.identity(key)
     if record.lab_order is None or identity is None:
         return record, None
-    patient = lab_patient_of(identity)
+    patient = unpack_lab_patient(identity)
     if patient is None:
         return record, None
     order = join_identity(record.lab_order, patient)
@@ -182,11 +184,11 @@ def _load(uow: UnitOfWork, key: OrderKey) -> tuple[OrderRecord, LabOrder | None]
     return record, replace(order, lines=tuple(line for line in order.lines if line.key in accepted))
 
 
-def hand_over_by_hand(uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
+def mark_handed_over(uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
     """Write that the laboratory system has the order, as a person found out."""
-    uow.orders.save(_now_handed_over(uow.orders.take(key), now))
+    uow.orders.save(_to_handed_over(uow.orders.get_for_update(key), now))
 
 
-def _now_handed_over(order: OrderRecord, now: datetime) -> OrderRecord:
+def _to_handed_over(order: OrderRecord, now: datetime) -> OrderRecord:
     """The order as the laboratory has it; one that was withdrawn meanwhile stays withdrawn."""
-    return order.become(OrderState.HANDED_OVER, now) if order.state is OrderState.FETCHED else order
+    return order.transition_to(OrderState.HANDED_OVER, now) if order.state is OrderState.FETCHED else order

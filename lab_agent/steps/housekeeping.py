@@ -14,18 +14,18 @@ from lab_agent.settings.retention import RetentionSettings
 
 log = structlog.get_logger(__name__)
 
-KEPT_VERSIONS = 10
+MIN_KEPT_CATALOGUES = 10
 """So many of the newest catalogue versions stay, however old: to look at, and to go back to."""
 
 
 @dataclass(frozen=True, slots=True)
-class Housekeeping:
+class RetentionPurger:
     """Purges identification data, documents, closed orders, baskets and catalogues, a few at a time: work goes on beside it."""
 
     store: Store
     clock: Clock
     settings: RetentionSettings
-    needed_since: Callable[[UnitOfWork, datetime], datetime]
+    catalogues_needed_since: Callable[[UnitOfWork, datetime], datetime]
     """Since when every catalogue version is needed, whatever its age."""
 
     async def run(self) -> int:
@@ -38,22 +38,22 @@ class Housekeeping:
             "baskets": now - timedelta(days=self.settings.label_days),
         }
         removed = {
-            "identities": await self._all(lambda uow: uow.purge.identities(before=before["identities"])),
-            "documents": await self._all(lambda uow: uow.purge.documents(before=before["documents"])),
-            "journal": await self._all(lambda uow: uow.purge.journal(before=before["journal"])),
-            "baskets": await self._all(lambda uow: uow.purge.baskets(before=before["baskets"])),
-            "catalogues": await self._all(lambda uow: self._old_catalogues(uow, now)),
+            "identities": await self._purge_in_batches(lambda uow: uow.purge.identities(before=before["identities"])),
+            "documents": await self._purge_in_batches(lambda uow: uow.purge.documents(before=before["documents"])),
+            "journal": await self._purge_in_batches(lambda uow: uow.purge.closed_orders(before=before["journal"])),
+            "baskets": await self._purge_in_batches(lambda uow: uow.purge.baskets(before=before["baskets"])),
+            "catalogues": await self._purge_in_batches(lambda uow: self._purge_catalogues(uow, now)),
         }
         total = sum(removed.values())
         if total:
             log.info("purged", action="purged", **removed)
         return total
 
-    def _old_catalogues(self, uow: UnitOfWork, now: datetime) -> int:
+    def _purge_catalogues(self, uow: UnitOfWork, now: datetime) -> int:
         old = now - timedelta(days=self.settings.catalogue_days)
-        return uow.purge.catalogues(before=min(old, self.needed_since(uow, now)), keep=KEPT_VERSIONS)
+        return uow.purge.catalogues(before=min(old, self.catalogues_needed_since(uow, now)), keep=MIN_KEPT_CATALOGUES)
 
-    async def _all(self, purge: Callable[[UnitOfWork], int]) -> int:
+    async def _purge_in_batches(self, purge: Callable[[UnitOfWork], int]) -> int:
         def some(uow: UnitOfWork) -> int:
             removed = purge(uow)
             uow.commit()

@@ -5,17 +5,17 @@ from __future__ import annotations
 from lab_agent import exact_json
 
 
-def pack(patients: bytes, lab_patient: bytes | None = None) -> bytes:
+def pack_identity(patients: bytes, lab_patient: bytes | None = None) -> bytes:
     """One JSON value of both parts; the second is there once the order was accepted."""
     return exact_json.dumps({"patients": exact_json.loads(patients), "lab_patient": exact_json.loads(lab_patient or b"null")})
 
 
-def patients_of(packed: bytes) -> bytes:
+def unpack_patients(packed: bytes) -> bytes:
     """The Patient resources as fetched (the identification part of the graph)."""
     return exact_json.dumps(exact_json.loads(packed)["patients"])
 
 
-def lab_patient_of(packed: bytes) -> bytes | None:
+def unpack_lab_patient(packed: bytes) -> bytes | None:
     """The patient as the LIS sees them (the identity part of `LabOrder`); None where the order was not accepted."""
     patient = exact_json.loads(packed)["lab_patient"]
     return None if patient is None else exact_json.dumps(patient)

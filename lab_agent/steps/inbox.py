@@ -9,10 +9,10 @@ import structlog
 
 from lab_agent.codec import dump_message
 from lab_agent.domain import effects
-from lab_agent.domain.documents import with_documents
+from lab_agent.domain.documents import map_documents
 from lab_agent.domain.ids import report_key
 from lab_agent.domain.journal import Alert, ReportRecord
-from lab_agent.domain.results import Document, LabMessage, LabReceipt, LabReport
+from lab_agent.domain.results import AccessionUpdate, Document, LabMessage, LabReport
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.store import Store, UnitOfWork
 
@@ -26,38 +26,38 @@ class StoreInbox:
     store: Store
     clock: Clock
     source: str
-    nudge: Callable[[], None]
+    wake: Callable[[], None]
 
     async def accept(self, message: str, content: LabMessage) -> bool:
         """Keep a message and the duty to match it, in one commit. False: it was kept before."""
-        new = await self.store.run(lambda uow: self._keep(uow, message, content))
+        new = await self.store.run(lambda uow: self._store_message(uow, message, content))
         if new:
             log.info("result received", action="result_received", adapter=self.source)
-            self.nudge()
+            self.wake()
         return new
 
     async def was_accepted(self, message: str) -> bool:
         """Whether a message of that name was kept before."""
-        return await self.store.run(lambda uow: uow.reports.known(self.source, message))
+        return await self.store.run(lambda uow: uow.reports.exists(self.source, message))
 
     async def refused(self, message: str, reason: str) -> None:  # noqa: ARG002 - a file name may name a patient
         """Hold in sight that a message was refused: one alert for each laboratory system, with its last reason, and a number."""
 
         def write(uow: UnitOfWork) -> None:
-            key = refused_alert(self.source)
+            key = rejected_messages_alert_key(self.source)
             text = f"laboratory system {self.source}: a result was refused: {reason.partition(chr(10))[0]}"
             first = uow.book.open_alert(Alert(key=key, text=text, opened_at=self.clock.now()))
             uow.book.note(key, "1" if first else str(int(uow.book.noted(key) or "0") + 1))
             uow.commit()
 
         await self.store.run(write)
-        log.warning("result refused", action="result_refused", adapter=self.source)
+        log.warning("result refused", action="result_rejected", adapter=self.source)
 
-    def _keep(self, uow: UnitOfWork, message: str, content: LabMessage) -> bool:
-        if uow.reports.known(self.source, message):
+    def _store_message(self, uow: UnitOfWork, message: str, content: LabMessage) -> bool:
+        if uow.reports.exists(self.source, message):
             return False
         now = self.clock.now()
-        lean = self._documents_apart(uow, content)
+        lean = self._move_documents_to_vault(uow, content)
         record = ReportRecord(
             key=report_key(self.source, message),
             source=self.source,
@@ -71,11 +71,11 @@ class StoreInbox:
         )
         if not uow.reports.add(record):
             return False
-        uow.effects.add(effects.match(record, _target(content), now))
+        uow.jobs.add(effects.match_report(record, _order_reference(content), now))
         uow.commit()
         return True
 
-    def _documents_apart(self, uow: UnitOfWork, content: LabMessage) -> LabMessage:
+    def _move_documents_to_vault(self, uow: UnitOfWork, content: LabMessage) -> LabMessage:
         """Put the documents' bytes into the vault, where `file` then names them: they may name the patient (law 7)."""
         if not isinstance(content, LabReport):
             return content
@@ -83,18 +83,18 @@ class StoreInbox:
         def apart(document: Document) -> Document:
             if document.content is None:
                 return document
-            kept = uow.vault.put_document(document.content, document.content_type, at=self.clock.now())
+            kept = uow.vault.save_document(document.content, document.content_type, at=self.clock.now())
             return replace(document, content=None, file=kept)
 
-        return with_documents(content, apart)
+        return map_documents(content, apart)
 
 
-def refused_alert(source: str) -> str:
+def rejected_messages_alert_key(source: str) -> str:
     """Name of the alert (and of the number beside it) that tells of refused messages of an adapter."""
     return f"lis.{source}.refused"
 
 
-def _target(content: LabMessage) -> str:
+def _order_reference(content: LabMessage) -> str:
     lines = content.lines if isinstance(content, LabReport) else ()
-    accession = None if isinstance(content, LabReceipt) else content.accession
+    accession = None if isinstance(content, AccessionUpdate) else content.accession
     return content.order or accession or content.barcode or next(iter(lines), "")

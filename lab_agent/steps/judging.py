@@ -11,31 +11,31 @@ import structlog
 
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.received import ReceivedOrder
-from lab_agent.domain.systems import Systems
+from lab_agent.domain.systems import CodeSystems
 from lab_agent.errors import ServiceRefusal
 from lab_agent.fhir.graph import OrderGraph
-from lab_agent.fhir.read import receive
+from lab_agent.fhir.read import parse_order
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.store import Store, UnitOfWork
-from lab_agent.rules.case import Case
-from lab_agent.rules.catalogue_view import CatalogueView
+from lab_agent.rules.case import RuleContext
+from lab_agent.rules.catalogue_view import CatalogueHistory
 from lab_agent.rules.facts import Facts
-from lab_agent.rules.judge import Judgement, judge
+from lab_agent.rules.judge import Assessment, assess
 from lab_agent.settings.exchange import ContractSettings
 from lab_agent.settings.rules import RulesSettings
 
 log = structlog.get_logger(__name__)
 
-UNREADABLE = "order.readable"
+UNREADABLE_RULE = "order.readable"
 """The rule about what cannot be read."""
 
-_TURN = "labels.turn"
+_LABEL_LOCK = "labels.lock"
 
-CatalogueSource = Callable[[], CatalogueView | None]
+CatalogueSource = Callable[[], CatalogueHistory | None]
 """Gives the catalogue versions as they stand; None where none can be read."""
 
 
-class ContractIds(Protocol):
+class ContractLookup(Protocol):
     """What the judge asks the service itself (part of the port `Exchange`)."""
 
     async def contract_ids(self, code: str) -> Sequence[str]:
@@ -44,25 +44,25 @@ class ContractIds(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class AssessedOrder:
     """An order, what the rules say of it, and the contract that it comes under (None where that is not known)."""
 
     graph: OrderGraph
     received: ReceivedOrder
-    judgement: Judgement
+    assessment: Assessment
     contract: str | None
-    catalogue: CatalogueView | None
+    catalogue: CatalogueHistory | None
     facts: Facts
 
 
 @dataclass(frozen=True, slots=True)
-class Judging:
+class OrderAssessor:
     """The judge and what it needs to know of this installation."""
 
-    exchange: ContractIds
+    exchange: ContractLookup
     store: Store
     clock: Clock
-    systems: Systems
+    systems: CodeSystems
     laboratory: str
     contracts: Mapping[str, ContractSettings]
     rules: RulesSettings
@@ -70,24 +70,24 @@ class Judging:
     messages: Mapping[str, str] = field(default_factory=dict)
     """The reasons in another language, by rule id."""
 
-    async def judge(self, key: OrderKey, graph: OrderGraph, *, patience_ended: bool = False) -> Judged:
+    async def assess(self, key: OrderKey, graph: OrderGraph, *, reject_unreadable: bool = False) -> AssessedOrder:
         """Judge the order of that key. Raises what the exchange port raises when it is away.
 
         `patience_ended`: what still cannot be read refuses the order (`worker.unreadable_refuse_after`).
         """
-        received = receive(graph)
-        facts = await self._facts(key, received)
+        received = parse_order(graph)
+        facts = await self._gather_facts(key, received)
         catalogue = self.catalogues()
-        severities = {**self.rules.severities, **({UNREADABLE: "refuse"} if patience_ended else {})}
-        judgement = judge(received, catalogue=catalogue, facts=facts, severities=severities, messages=self.messages)
-        return Judged(graph, received, judgement, Case(received, catalogue, facts).contract(), catalogue, facts)
+        severities = {**self.rules.severities, **({UNREADABLE_RULE: "refuse"} if reject_unreadable else {})}
+        judgement = assess(received, catalogue=catalogue, facts=facts, severities=severities, messages=self.messages)
+        return AssessedOrder(graph, received, judgement, RuleContext(received, catalogue, facts).contract(), catalogue, facts)
 
-    async def _facts(self, key: OrderKey, received: ReceivedOrder) -> Facts:
+    async def _gather_facts(self, key: OrderKey, received: ReceivedOrder) -> Facts:
         return Facts(
             now=self.clock.now(),
             systems=self.systems,
-            contracts=frozenset(self.contracts),
-            contract_ids=await self._contract_ids(),
+            known_contracts=frozenset(self.contracts),
+            contract_codes_by_id=await self._load_contract_ids(),
             labels_in_use=await self.store.run(lambda uow: labels_in_use(uow, key, received)),
             own_guid=self.laboratory,
             label_pattern=self.rules.label_pattern,
@@ -95,7 +95,7 @@ class Judging:
             alignment_tolerance=timedelta(seconds=self.rules.alignment_tolerance),
         )
 
-    async def _contract_ids(self) -> dict[str, str]:
+    async def _load_contract_ids(self) -> dict[str, str]:
         """Ids of the configured contracts. One that the service refuses to tell is unknown, which holds and never refuses."""
         ids: dict[str, str] = {}
         for code in self.contracts:
@@ -120,6 +120,6 @@ def labels_in_use(uow: UnitOfWork, key: OrderKey, received: ReceivedOrder) -> Ma
     return {barcode: frozenset(patients) for barcode, patients in in_use.items()}
 
 
-def in_turn(uow: UnitOfWork, key: OrderKey) -> None:
+def lock_labels(uow: UnitOfWork, key: OrderKey) -> None:
     """Wait until no other order is being written down: two that were judged side by side must not both find a label free."""
-    uow.book.note(_TURN, key)
+    uow.book.note(_LABEL_LOCK, key)

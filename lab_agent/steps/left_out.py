@@ -9,29 +9,29 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lab_agent.codec import load_kept
-from lab_agent.domain.coverage import Coverage, Names, cover, only_refuses
+from lab_agent.codec import load_stored_message
+from lab_agent.domain.coverage import Coverage, OrderCodes, determine_coverage, is_only_not_performed
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.journal import LineRecord, ReportRecord
 from lab_agent.domain.lifecycle import ReportState
-from lab_agent.domain.quoting import quoted, several
+from lab_agent.domain.quoting import join_limited, shorten
 from lab_agent.domain.results import LabReport, NotPerformed, ObservationStatus, ReportedObservation, ReportStatus
 from lab_agent.errors import Problem
-from lab_agent.fhir.stable import status_and_hash
-from lab_agent.fhir.uploads import FINAL, observation_ids, observation_values, report_value
+from lab_agent.fhir.stable import split_digest
+from lab_agent.fhir.uploads import FINAL_STATUSES, observation_identifiers_by_label, observation_labels, report_identifier
 from lab_agent.ports.store import UnitOfWork
 
-_SETTLED = frozenset({ObservationStatus.FINAL, ObservationStatus.AMENDED})
+_FINAL_STATUSES = frozenset({ObservationStatus.FINAL, ObservationStatus.AMENDED})
 
 
-def left_out(before: Iterable[ReportRecord], message: LabReport) -> Mapping[str, ReportedObservation]:
+def dropped_observations(before: Iterable[ReportRecord], message: LabReport) -> Mapping[str, ReportedObservation]:
     """Give the observations of earlier versions that this one has not, by their names for people."""
-    named = {name: one for each in _messages(before) for name, one in _named(each).items()}
-    return {name: one for name, one in named.items() if name not in observation_ids(message)}
+    named = {name: one for each in _load_reports(before) for name, one in _observations_by_name(each).items()}
+    return {name: one for name, one in named.items() if name not in observation_labels(message)}
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class ReportHistory:
     """What was final of a report once: by the record of what is on the service, and by its versions on their way."""
 
     uow: UnitOfWork
@@ -39,47 +39,47 @@ class Settled:
     report_id: str
     sent: tuple[ReportRecord, ...]
 
-    def left_out(self, message: LabReport) -> Iterator[Problem]:
+    def check_dropped_values(self, message: LabReport) -> Iterator[Problem]:
         """Ask about values that were final and are not there any more; what was preliminary may go without a question."""
-        gone = left_out(self.sent, message)
-        if final := self._once_final(_with_values(self.sent, message), gone):
-            what = f"leave out {names(final)}, final in a version before; withdrawn, or only not repeated?"
+        gone = dropped_observations(self.sent, message)
+        if final := self._previously_final(_with_dropped_values(self.sent, message), gone):
+            what = f"leave out {join_names(final)}, final in a version before; withdrawn, or only not repeated?"
             mend = "send the whole report; released, it names them no more, and they stay on the service"
             yield Problem("observations", what, mend)
 
-    def gone_back(self, message: LabReport) -> Iterator[Problem]:
+    def check_status_reversal(self, message: LabReport) -> Iterator[Problem]:
         """Ask about a report, and about values of it, that were final and are not any more."""
-        if message.status is not ReportStatus.FINAL and self._report_was_final():
+        if message.status is not ReportStatus.FINAL and self._was_report_final():
             mend = "send it when it is final again; released, it stays final there"
             yield Problem("status", f"goes from final back to {message.status.value}", mend)
-        open_ones = [name for name, one in _named(message).items() if one.status not in _SETTLED]
-        if back := self._once_final(message, open_ones):
+        open_ones = [name for name, one in _observations_by_name(message).items() if one.status not in _FINAL_STATUSES]
+        if back := self._previously_final(message, open_ones):
             mend = "send them when they are final again; released, what has changed goes as amended"
-            yield Problem("observations", f"take {names(back)} from final back to preliminary", mend)
+            yield Problem("observations", f"take {join_names(back)} from final back to preliminary", mend)
 
-    def emptied(self, message: LabReport) -> Iterator[Problem]:
+    def check_emptied_report(self, message: LabReport) -> Iterator[Problem]:
         """Ask about a report that had something to say, and has nothing but what was not performed."""
-        if only_refuses(message) and any(has_content(each) for each in _messages(self.sent)):
+        if is_only_not_performed(message) and any(has_content(each) for each in _load_reports(self.sent)):
             mend = "send the whole report; released, it names nothing any more, and the values stay on the service"
             yield Problem("observations", "are missing: a version before had values or documents, and this one has none", mend)
 
-    def _once_final(self, message: LabReport, asked: Collection[str]) -> list[str]:
+    def _previously_final(self, message: LabReport, names: Collection[str]) -> list[str]:
         """Those of the names in `message` that were final."""
-        said = {name for each in _messages(self.sent) for name in _final(each)}
-        values = observation_values(self.order, message) if asked else {}
-        return [name for name in asked if name in said or self._is_final(values[name])]
+        said = {name for each in _load_reports(self.sent) for name in _final_names(each)}
+        values = observation_identifiers_by_label(self.order, message) if names else {}
+        return [name for name in names if name in said or self._is_final(values[name])]
 
-    def _report_was_final(self) -> bool:
-        said = any(each.status is ReportStatus.FINAL and not only_refuses(each) for each in _messages(self.sent))
-        return said or self._is_final(report_value(self.order, self.report_id))
+    def _was_report_final(self) -> bool:
+        said = any(each.status is ReportStatus.FINAL and not is_only_not_performed(each) for each in _load_reports(self.sent))
+        return said or self._is_final(report_identifier(self.order, self.report_id))
 
     def _is_final(self, identifier: str) -> bool:
         known = self.uow.uploads.get(identifier)
-        return known is not None and status_and_hash(known.digest)[0] in FINAL
+        return known is not None and split_digest(known.digest)[0] in FINAL_STATUSES
 
 
-def completed(
-    sent: Sequence[ReportRecord], message: LabReport, own: Coverage, order: Sequence[LineRecord], known: Names
+def merge_with_previous(
+    sent: Sequence[ReportRecord], message: LabReport, own_coverage: Coverage, order: Sequence[LineRecord], known: OrderCodes
 ) -> LabReport:
     """Give a report that says only what is new as the whole that it is part of: with the values and the lines of those before.
 
@@ -87,45 +87,48 @@ def completed(
     they call not performed, it does.
     """
     undelivered = [
-        cover(each, order, known) for record in sent if record.state is not ReportState.DELIVERED for each in _messages((record,))
+        determine_coverage(each, order, known)
+        for record in sent
+        if record.state is not ReportState.DELIVERED
+        for each in _load_reports((record,))
     ]
-    lines = tuple(dict.fromkeys(key for each in sent for key in each.lines if key not in own.lines))
+    lines = tuple(dict.fromkeys(key for each in sent for key in each.lines if key not in own_coverage.lines))
     if lines or undelivered:
-        items = (item for each in _messages(sent) for item in each.items if item in known.codes)
-        absent = {key: reason for each in (*undelivered, own) for key, reason in each.not_performed.items()}
+        items = (item for each in _load_reports(sent) for item in each.items if item in known.codes)
+        absent = {key: reason for each in (*undelivered, own_coverage) for key, reason in each.not_performed.items()}
         message = replace(
             message,
-            lines=(*own.lines, *lines),
+            lines=(*own_coverage.lines, *lines),
             items=tuple(dict.fromkeys((*items, *message.items))),
-            completes=tuple(dict.fromkeys(key for each in (*undelivered, own) for key in each.completes)),
+            completes=tuple(dict.fromkeys(key for each in (*undelivered, own_coverage) for key in each.completes)),
             not_performed=tuple(NotPerformed(line=key, reason=reason) for key, reason in absent.items()),
         )
-    return _with_values(sent, message)
+    return _with_dropped_values(sent, message)
 
 
-def lost(older: ReportRecord, message: LabReport, lines: Collection[LineKey]) -> str:
+def lost_content(older: ReportRecord, message: LabReport, lines: Collection[LineKey]) -> str:
     """What would not be heard of any more if `message`, about these lines, went and the older version did not; else empty."""
-    before = load_kept(older.body)
+    before = load_stored_message(older.body)
     if not isinstance(before, LabReport):
         return ""
     found = []
-    if values := [name for name in _final(before) if name not in _final(message)]:
-        found.append(names(values))
+    if values := [name for name in _final_names(before) if name not in _final_names(message)]:
+        found.append(join_names(values))
     final, still = before.status is ReportStatus.FINAL, message.status is ReportStatus.FINAL
-    if not only_refuses(before) and (gone := [key for key in older.lines if final and not (still and key in lines)]):
-        found.append(f"the end of line {several(gone)}" if not still else f"line {several(gone)}")
+    if not is_only_not_performed(before) and (gone := [key for key in older.lines if final and not (still and key in lines)]):
+        found.append(f"the end of line {join_limited(gone)}" if not still else f"line {join_limited(gone)}")
     if final and before.documents and not message.documents:
         found.append("a document")
-    said = {*map(_absent, message.not_performed), *message.lines, *message.items}
-    if any(_absent(each) not in said for each in before.not_performed):
+    said = {*map(_entry_name, message.not_performed), *message.lines, *message.items}
+    if any(_entry_name(each) not in said for each in before.not_performed):
         found.append("what was not performed")
-    return several(found)
+    return join_limited(found)
 
 
-def lost_to(older: ReportRecord, newer: ReportRecord) -> str:
+def lost_content_to(older: ReportRecord, newer: ReportRecord) -> str:
     """As `lost`, to a version as it was matched."""
-    message = load_kept(newer.body)
-    return lost(older, message, newer.lines) if isinstance(message, LabReport) else ""
+    message = load_stored_message(newer.body)
+    return lost_content(older, message, newer.lines) if isinstance(message, LabReport) else ""
 
 
 def has_content(report: LabReport) -> bool:
@@ -133,28 +136,28 @@ def has_content(report: LabReport) -> bool:
     return bool(report.observations or report.documents)
 
 
-def names(given: Iterable[str]) -> str:
+def join_names(values: Iterable[str]) -> str:
     """Names of observations in a sentence."""
-    return several(map(quoted, given))
+    return join_limited(map(shorten, values))
 
 
-def _with_values(before: Iterable[ReportRecord], message: LabReport) -> LabReport:
+def _with_dropped_values(before: Iterable[ReportRecord], message: LabReport) -> LabReport:
     """Give the report with what it leaves out behind its own observations, where each keeps its name."""
-    return replace(message, observations=(*message.observations, *left_out(before, message).values()))
+    return replace(message, observations=(*message.observations, *dropped_observations(before, message).values()))
 
 
-def _absent(entry: NotPerformed) -> str:
+def _entry_name(entry: NotPerformed) -> str:
     """What an entry names; nothing where it means all of its report."""
     return entry.line or entry.item or ""
 
 
-def _final(message: LabReport) -> list[str]:
-    return [name for name, one in _named(message).items() if one.status in _SETTLED]
+def _final_names(message: LabReport) -> list[str]:
+    return [name for name, one in _observations_by_name(message).items() if one.status in _FINAL_STATUSES]
 
 
-def _messages(records: Iterable[ReportRecord]) -> list[LabReport]:
-    return [report for each in records if isinstance(report := load_kept(each.body), LabReport)]
+def _load_reports(records: Iterable[ReportRecord]) -> list[LabReport]:
+    return [report for each in records if isinstance(report := load_stored_message(each.body), LabReport)]
 
 
-def _named(message: LabReport) -> dict[str, ReportedObservation]:
-    return dict(zip(observation_ids(message), message.observations, strict=True))
+def _observations_by_name(message: LabReport) -> dict[str, ReportedObservation]:
+    return dict(zip(observation_labels(message), message.observations, strict=True))

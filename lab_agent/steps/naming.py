@@ -6,67 +6,67 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.quoting import quoted, several
-from lab_agent.domain.results import LabMessage, LabReceipt, LabRefusal, LabReport
+from lab_agent.domain.quoting import join_limited, shorten
+from lab_agent.domain.results import AccessionUpdate, LabMessage, LabRejection, LabReport
 from lab_agent.ports.store import UnitOfWork
 
-_OURS = frozenset({"order", "line"})
+_OWN_KINDS = frozenset({"order", "line"})
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class OrderReference:
     """One name that a message gives, and the orders that are known by it, newest first. `sort` is what it is the name of."""
 
-    sort: str
+    kind: str
     value: str
     orders: tuple[OrderKey, ...]
 
     def __str__(self) -> str:
         """Say it in a reason."""
-        return f"{self.sort} {quoted(self.value)}"
+        return f"{self.kind} {shorten(self.value)}"
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class LookupResult:
     """The one order that a message names, or the `problem`; and the names beside it that nothing here is known by."""
 
     order: OrderKey | None = None
     problem: str = ""
-    unknown: tuple[Name, ...] = ()
+    unknown: tuple[OrderReference, ...] = ()
 
 
-def order_named(uow: UnitOfWork, message: LabMessage) -> Named:
+def find_order(uow: UnitOfWork, message: LabMessage) -> LookupResult:
     """Find the one order that a message names.
 
     Our keys must be known. Of accession and barcode one may be new to us; but whatever is known must agree: a result that
     belongs to two orders belongs to a person's eyes first.
     """
-    names = tuple(_names(uow, message))
-    said = several(map(str, names))
+    names = tuple(_find_references(uow, message))
+    said = join_limited(map(str, names))
     unknown = tuple(name for name in names if not name.orders)
-    if len(unknown) == len(names) or any(name.sort in _OURS for name in unknown):
-        return Named(problem=f"{several(map(str, unknown)) or 'no name'}: no order here is known by it")
+    if len(unknown) == len(names) or any(name.kind in _OWN_KINDS for name in unknown):
+        return LookupResult(problem=f"{join_limited(map(str, unknown)) or 'no name'}: no order here is known by it")
     common = set.intersection(*(set(name.orders) for name in names if name.orders))
     if not common:
-        return Named(problem=f"{said}: they name different orders")
+        return LookupResult(problem=f"{said}: they name different orders")
     if len(common) == 1:
-        return Named(common.pop(), unknown=unknown)
+        return LookupResult(common.pop(), unknown=unknown)
     known = [name for name in names if name.orders]
-    if [name.sort for name in known] == ["barcode"]:
-        return Named(known[0].orders[0], unknown=unknown)  # tubes are labelled anew after years: the newest order is meant
-    return Named(problem=f"{said}: {len(common)} orders are known by it")
+    if [name.kind for name in known] == ["barcode"]:
+        return LookupResult(known[0].orders[0], unknown=unknown)  # tubes are labelled anew after years: the newest order is meant
+    return LookupResult(problem=f"{said}: {len(common)} orders are known by it")
 
 
-def _names(uow: UnitOfWork, message: LabMessage) -> Iterator[Name]:
+def _find_references(uow: UnitOfWork, message: LabMessage) -> Iterator[OrderReference]:
     if message.order:
         key = OrderKey(message.order)
-        yield Name("order", key, (key,) if uow.orders.lines(key) else ())
-    reasons = message.not_performed if isinstance(message, LabRefusal) and not message.order else ()
+        yield OrderReference("order", key, (key,) if uow.orders.lines(key) else ())
+    reasons = message.not_performed if isinstance(message, LabRejection) and not message.order else ()
     lines = message.lines if isinstance(message, LabReport) else tuple(one.line for one in reasons if one.line)
     for line in dict.fromkeys(() if message.order else lines):
         known = uow.orders.line(LineKey(line))
-        yield Name("line", line, (known.order,) if known else ())
-    if message.accession and not isinstance(message, LabReceipt):
-        yield Name("accession", message.accession, uow.orders.by_accession(message.accession))
+        yield OrderReference("line", line, (known.order,) if known else ())
+    if message.accession and not isinstance(message, AccessionUpdate):
+        yield OrderReference("accession", message.accession, uow.orders.by_accession(message.accession))
     if message.barcode:
-        yield Name("barcode", message.barcode, uow.orders.by_barcode(message.barcode))
+        yield OrderReference("barcode", message.barcode, uow.orders.by_barcode(message.barcode))

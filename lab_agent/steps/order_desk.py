@@ -12,55 +12,55 @@ from lab_agent.domain.effects import TERMINAL_TASK_STATUSES
 from lab_agent.domain.ids import LineKey, OrderKey, ResourceId, line_key
 from lab_agent.domain.journal import Event, LineRecord
 from lab_agent.domain.lifecycle import LineState, OrderState
-from lab_agent.errors import IllegalMoveError, StoreError
+from lab_agent.errors import InvalidTransitionError, StoreError
 from lab_agent.fhir.graph import OrderGraph
-from lab_agent.fhir.read import receive
+from lab_agent.fhir.read import parse_order
 from lab_agent.ports.store import Store, UnitOfWork
-from lab_agent.steps.follow import follow
-from lab_agent.steps.notes import said_why
-from lab_agent.steps.verdict import held_alert
-from lab_agent.steps.withdrawal import late_alert
+from lab_agent.steps.follow import advance_order
+from lab_agent.steps.notes import validate_note
+from lab_agent.steps.verdict import held_order_alert_key
+from lab_agent.steps.withdrawal import late_line_alert_key
 
 
-async def refuse_order(store: Store, service: str, key: OrderKey, reason: str, *, by: str, now: datetime) -> None:
+async def reject_order(store: Store, base_url: str, key: OrderKey, reason: str, *, by: str, now: datetime) -> None:
     """Refuse a held order; the clinic reads the reason at every line.
 
     Raises `InputError` for a reason that says nothing, `StoreError`, and `IllegalMoveError` if it is not held.
     """
-    reason = said_why(reason)
+    reason = validate_note(reason)
 
     def write(uow: UnitOfWork) -> None:
-        order = uow.orders.take(key)
+        order = uow.orders.get_for_update(key)
         if order.state is not OrderState.HELD:
-            raise IllegalMoveError(f"order {key} is {order.state.value}; only a held order can be refused by hand")
+            raise InvalidTransitionError(f"order {key} is {order.state.value}; only a held order can be refused by hand")
         if order.received is None:
             raise StoreError(f"order {key} could not be read yet, so its lines are not known; mend the right to read it first")
-        for line in receive(OrderGraph.from_json(order.received, None)).lines:
+        for line in parse_order(OrderGraph.from_json(order.received, None)).lines:
             if line.task.status in TERMINAL_TASK_STATUSES:
                 continue
             record = LineRecord(
-                key=line_key(service, line.id), order=key, task_id=ResourceId(line.id), state=LineState.REQUESTED, changed_at=now
-            ).become(LineState.REFUSED, now, (reason,))
+                key=line_key(base_url, line.id), order=key, task_id=ResourceId(line.id), state=LineState.REQUESTED, changed_at=now
+            ).transition_to(LineState.REJECTED, now, (reason,))
             uow.orders.add_line(record)
-            uow.effects.add(effects.line_task(record, effects.CANCELLED, now))
-        uow.orders.save(order.become(OrderState.REFUSED, now, reason))
-        uow.book.close_alert(held_alert(key), now=now)
-        uow.book.tell(Event(order=key, at=now, action="desk", text=f"refused: {reason}", by=by))
-        follow(uow, key, now)
+            uow.jobs.add(effects.update_line_task(record, effects.TASK_CANCELLED, now))
+        uow.orders.save(order.transition_to(OrderState.REJECTED, now, reason))
+        uow.book.close_alert(held_order_alert_key(key), now=now)
+        uow.book.tell(Event(order=key, at=now, action="operator", text=f"refused: {reason}", by=by))
+        advance_order(uow, key, now)
         uow.commit()
 
     await store.run(write)
 
 
-async def refuse_line(store: Store, key: LineKey, reason: str, *, by: str, now: datetime) -> None:
+async def reject_line(store: Store, key: LineKey, reason: str, *, by: str, now: datetime) -> None:
     """Refuse a held line with the reason that the clinic reads. Raises as `refuse_order` does."""
-    reason = said_why(reason)
+    reason = validate_note(reason)
 
     def write(uow: UnitOfWork) -> None:
-        line = _held_line(uow, key).become(LineState.REFUSED, now, (reason,))
+        line = _get_held_line(uow, key).transition_to(LineState.REJECTED, now, (reason,))
         uow.orders.save_line(line)
-        uow.effects.add(effects.line_task(line, effects.CANCELLED, now))
-        _settle(uow, line, now, f"line {key} refused: {reason}", by)
+        uow.jobs.add(effects.update_line_task(line, effects.TASK_CANCELLED, now))
+        _save_decision(uow, line, now, f"line {key} refused: {reason}", by)
 
     await store.run(write)
 
@@ -72,34 +72,34 @@ async def accept_line(store: Store, key: LineKey, *, by: str, now: datetime) -> 
     """
 
     def write(uow: UnitOfWork) -> None:
-        line = _held_line(uow, key)
-        order = uow.orders.take(line.order)
+        line = _get_held_line(uow, key)
+        order = uow.orders.get_for_update(line.order)
         if order.state is not OrderState.HANDED_OVER:
-            raise IllegalMoveError(
+            raise InvalidTransitionError(
                 f"order {order.key} is {order.state.value}; the laboratory does not work on it. Refuse the line"
             )
         if line.procedure_request_id is None:
-            raise IllegalMoveError(
+            raise InvalidTransitionError(
                 f"the ProcedureRequest of line {key} could not be read, so no result could name it. Refuse the line"
             )
-        line = line.become(LineState.ACCEPTED, now)
+        line = line.transition_to(LineState.ACCEPTED, now)
         uow.orders.save_line(line)
-        _settle(uow, line, now, f"line {key} was entered in the laboratory system by hand", by)
+        _save_decision(uow, line, now, f"line {key} was entered in the laboratory system by hand", by)
 
     await store.run(write)
 
 
-def _held_line(uow: UnitOfWork, key: LineKey) -> LineRecord:
+def _get_held_line(uow: UnitOfWork, key: LineKey) -> LineRecord:
     line = uow.orders.line(key)
     if line is None:
         raise StoreError(f"there is no line {key}; `lab-agent orders show` lists the lines of an order")
     if line.state is not LineState.HELD:
-        raise IllegalMoveError(f"line {key} is {line.state.value}; only a held line waits for a decision")
+        raise InvalidTransitionError(f"line {key} is {line.state.value}; only a held line waits for a decision")
     return line
 
 
-def _settle(uow: UnitOfWork, line: LineRecord, now: datetime, text: str, by: str) -> None:
-    uow.book.close_alert(late_alert(line.key), now=now)
-    uow.book.tell(Event(order=line.order, at=now, action="desk", text=text, by=by))
-    follow(uow, line.order, now)
+def _save_decision(uow: UnitOfWork, line: LineRecord, now: datetime, text: str, by: str) -> None:
+    uow.book.close_alert(late_line_alert_key(line.key), now=now)
+    uow.book.tell(Event(order=line.order, at=now, action="operator", text=text, by=by))
+    advance_order(uow, line.order, now)
     uow.commit()

@@ -9,26 +9,26 @@ from typing import Protocol
 from lab_agent import exact_json
 from lab_agent.domain.coverage import Coverage
 from lab_agent.domain.journal import LineRecord, OrderRecord
-from lab_agent.domain.quoting import quoted, several
+from lab_agent.domain.quoting import join_limited, shorten
 from lab_agent.domain.results import LabReport
-from lab_agent.domain.systems import Systems
+from lab_agent.domain.systems import CodeSystems
 from lab_agent.domain.values import CodeableConcept, Coding
 from lab_agent.errors import DataInvalidError, PermanentFailure, Problem
 from lab_agent.fhir.uploads import DocumentUrls, UploadContext, UploadLine, UploadPlan, UploadSpecimen, plan_uploads
-from lab_agent.mappings.apply import missing, translated
-from lab_agent.mappings.tables import Tables
+from lab_agent.mappings.apply import missing_mappings, translate
+from lab_agent.mappings.tables import MappingTables
 from lab_agent.settings.exchange import ContractSettings
 from lab_agent.settings.results import ResultsSettings
 from lab_agent.steps.judging import CatalogueSource
 
-_NO_TABLES = "the mapping tables cannot be read; `lab-agent mappings check` says what is wrong"
-_FIX = "add rows to the mapping tables, then `lab-agent mappings release`"
+_TABLES_UNREADABLE = "the mapping tables cannot be read; `lab-agent mappings check` says what is wrong"
+_UNMAPPED_HINT = "add rows to the mapping tables, then `lab-agent mappings release`"
 
 
-class Mappings(Protocol):
+class MappingSource(Protocol):
     """The mapping tables of this installation."""
 
-    def current(self) -> Tables | None:
+    def current(self) -> MappingTables | None:
         """Those in force; None where they could not be read."""
         ...
 
@@ -41,9 +41,9 @@ class Mappings(Protocol):
 class NoMappings:
     """An installation without tables."""
 
-    tables: Tables = field(default_factory=Tables)
+    tables: MappingTables = field(default_factory=MappingTables)
 
-    def current(self) -> Tables:
+    def current(self) -> MappingTables:
         """Give the tables that translate nothing."""
         return self.tables
 
@@ -53,28 +53,28 @@ class NoMappings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planning:
+class UploadPlanner:
     """Plans uploads for this installation."""
 
-    systems: Systems
+    systems: CodeSystems
     contracts: Mapping[str, ContractSettings]
     settings: ResultsSettings
     report_system: str
     observation_system: str
-    mappings: Mappings
+    mappings: MappingSource
     catalogues: CatalogueSource
 
-    def unmapped(self, message: LabReport) -> str | None:
+    def unmapped_reason(self, message: LabReport) -> str | None:
         """Why the report cannot be said in the exchange's words yet; None where it can."""
         tables = self.mappings.current()
         if tables is None:
-            return _NO_TABLES
-        lacking = [str(each) for each in missing(message, tables)]
-        return f"{several(lacking, '; ')} — {_FIX}" if lacking else None
+            return _TABLES_UNREADABLE
+        lacking = [str(each) for each in missing_mappings(message, tables)]
+        return f"{join_limited(lacking, '; ')} — {_UNMAPPED_HINT}" if lacking else None
 
-    def codes(self, message: LabReport) -> tuple[str, ...]:
+    def exchange_codes(self, message: LabReport) -> tuple[str, ...]:
         """The exchange's code of each observation, for people to read; empty where none is known."""
-        tables = self.mappings.current() or Tables()
+        tables = self.mappings.current() or MappingTables()
         concepts = (tables.code(each.code) for each in message.observations)
         return tuple(concept.coding[0].code if concept else "" for concept in concepts)
 
@@ -89,13 +89,13 @@ class Planning:
             )
         return reader
 
-    def strange(self, order: OrderRecord, extra: Iterable[str]) -> str | None:
+    def unknown_tests_reason(self, order: OrderRecord, extra: Iterable[str]) -> str | None:
         """Why tests beside those of the order cannot be named in the exchange's words; None where they can."""
-        lacking = [quoted(item) for item in extra if self._nomenclature_code(order, item) is None]
+        lacking = [shorten(item) for item in extra if self._nomenclature_code(order, item) is None]
         if not lacking:
             return None
         where = "the catalogue" if self.catalogues() else "any catalogue that can be read now"
-        return f"name {several(lacking)}, neither of the order nor in {where}"
+        return f"name {join_limited(lacking)}, neither of the order nor in {where}"
 
     def _nomenclature_code(self, order: OrderRecord, item: str) -> str | None:
         catalogue = self.catalogues()
@@ -115,7 +115,7 @@ class Planning:
         """Plan the uploads. Raises `DataInvalidError` for what has no legal form on the wire."""
         tables = self.mappings.current()
         if tables is None:
-            raise DataInvalidError((Problem("mappings", _NO_TABLES),))
+            raise DataInvalidError((Problem("mappings", _TABLES_UNREADABLE),))
         context = UploadContext(
             order_key=order.key,
             systems=self.systems,
@@ -128,17 +128,21 @@ class Planning:
                 for line in lines
                 if line.procedure_request_id is not None
             ),
-            covered=coverage.lines,
-            specimens=_specimens(order),
+            covered_lines=coverage.lines,
+            specimens=_upload_specimens(order),
             document_urls=urls,
-            item_codes=self._item_codes(order, coverage.extra),
+            item_codes=self._item_codes(order, coverage.extra_items),
             order_document_code=self.settings.order_document_code,
             send_interpretation=self.settings.send_interpretation,
             send_notes=self.settings.send_notes,
             send_documents=self.settings.documents != "none",
         )
         return plan_uploads(
-            translated(message, tables), context, previous=previous, named_by=message, translate=lambda code: _code(tables, code)
+            translate(message, tables),
+            context,
+            previous=previous,
+            original_report=message,
+            translate=lambda code: _map_code(tables, code),
         )
 
     def _item_codes(self, order: OrderRecord, extra: Iterable[str]) -> dict[str, str]:
@@ -148,14 +152,14 @@ class Planning:
         return own | {item: code for item in extra if (code := self._nomenclature_code(order, item))}
 
 
-def _code(tables: Tables, local: Coding) -> CodeableConcept:
+def _map_code(tables: MappingTables, local: Coding) -> CodeableConcept:
     concept = tables.code(local)
     if concept is None:
-        raise DataInvalidError((Problem("observation code", f"'{quoted(local.code)}' is not mapped", _FIX),))
+        raise DataInvalidError((Problem("observation code", f"'{shorten(local.code)}' is not mapped", _UNMAPPED_HINT),))
     return concept
 
 
-def _specimens(order: OrderRecord) -> tuple[UploadSpecimen, ...]:
+def _upload_specimens(order: OrderRecord) -> tuple[UploadSpecimen, ...]:
     """The order's specimens as it went to the laboratory, by id and barcode."""
     if order.lab_order is None:
         return ()

@@ -9,17 +9,17 @@ import structlog
 from lab_agent.domain import effects
 from lab_agent.domain.ids import ResourceId, order_key
 from lab_agent.domain.journal import Event, OrderRecord
-from lab_agent.errors import AlreadyKnownError
+from lab_agent.errors import AlreadyExistsError
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.store import Store, UnitOfWork
-from lab_agent.ports.views import POLL_SUCCEEDED
+from lab_agent.ports.views import LAST_POLL_KEY
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Poll:
+class OrderPoller:
     """Asks for order-level Tasks in status requested; known ones are dropped before anything else is read.
 
     `service` is the base address, from which an order's key is derived.
@@ -28,35 +28,35 @@ class Poll:
     exchange: Exchange
     store: Store
     clock: Clock
-    service: str
+    base_url: str
 
     async def run(self) -> int:
         """Poll once; the number of new orders. Raises what the exchange port raises."""
         tasks = await self.exchange.requested_order_tasks()
         found = list(dict.fromkeys(task["id"] for task in tasks if isinstance(task.get("id"), str)))
-        known = await self.store.run(lambda uow: uow.orders.known(found))
+        known = await self.store.run(lambda uow: uow.orders.existing(found))
         new = [ResourceId(task_id) for task_id in found if task_id not in known]
-        written = sum([await self._journal(task_id) for task_id in new])
-        await self.store.run(self._note_success)
+        written = sum([await self._add_order(task_id) for task_id in new])
+        await self.store.run(self._record_success)
         return written
 
-    async def _journal(self, task_id: ResourceId) -> bool:
+    async def _add_order(self, task_id: ResourceId) -> bool:
         now = self.clock.now()
-        key = order_key(self.service, task_id)
+        key = order_key(self.base_url, task_id)
 
         def write(uow: UnitOfWork) -> None:
             uow.orders.add(OrderRecord(key=key, task_id=task_id, seen_at=now, changed_at=now))
-            uow.effects.add(effects.look(key, now))
+            uow.jobs.add(effects.fetch_order(key, now))
             uow.book.tell(Event(order=key, at=now, action="seen", text=f"Task {task_id} found in status requested"))
             uow.commit()
 
         try:
             await self.store.run(write)
-        except AlreadyKnownError:  # another worker was faster: a success
+        except AlreadyExistsError:  # another worker was faster: a success
             return False
         log.info("order seen", action="order_seen", order=key)
         return True
 
-    def _note_success(self, uow: UnitOfWork) -> None:
-        uow.book.note(POLL_SUCCEEDED, self.clock.now().isoformat())
+    def _record_success(self, uow: UnitOfWork) -> None:
+        uow.book.note(LAST_POLL_KEY, self.clock.now().isoformat())
         uow.commit()

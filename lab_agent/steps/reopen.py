@@ -4,33 +4,36 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from lab_agent.codec import load_kept
-from lab_agent.domain.coverage import cover
+from lab_agent.codec import load_stored_message
+from lab_agent.domain.coverage import determine_coverage
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
-from lab_agent.domain.journal import EffectKind, Event
+from lab_agent.domain.journal import Event, JobKind
 from lab_agent.domain.lifecycle import LineState, ReportState
-from lab_agent.domain.results import LabReceipt
+from lab_agent.domain.results import AccessionUpdate
 from lab_agent.ports.store import UnitOfWork
-from lab_agent.steps.order_names import names_of
+from lab_agent.steps.order_names import order_codes
 
 
 def reopen_lines(uow: UnitOfWork, order: OrderKey, now: datetime) -> None:
     """Take the lines that wait as resulted, and that no report on its way completes, back to accepted."""
     resulted = [line for line in uow.orders.lines(order) if line.state is LineState.RESULTED]
-    coming = _coming(uow, order) if resulted else frozenset()
+    coming = _lines_being_completed(uow, order) if resulted else frozenset()
     for line in resulted:
         if line.key not in coming:
-            uow.orders.save_line(line.become(LineState.ACCEPTED, now))
+            uow.orders.save_line(line.transition_to(LineState.ACCEPTED, now))
             text = f"line {line.key} waits for a result again: the report that was to complete it does not go"
             uow.book.tell(Event(order=order, at=now, action="line_reopened", text=text))
 
 
-def _coming(uow: UnitOfWork, order: OrderKey) -> frozenset[LineKey]:
+def _lines_being_completed(uow: UnitOfWork, order: OrderKey) -> frozenset[LineKey]:
     """Lines that reports on their way will complete; each of these has an open delivery."""
-    lines, names = uow.orders.lines(order), names_of(uow.orders.take(order))
-    deliveries = (each for each in uow.effects.of_order(order) if each.kind is EffectKind.DELIVER)
-    reports = (uow.reports.take(ReportKey(each.subject)) for each in deliveries)
-    messages = (load_kept(report.body) for report in reports if report.state is ReportState.MATCHED)
+    lines, names = uow.orders.lines(order), order_codes(uow.orders.get_for_update(order))
+    deliveries = (each for each in uow.jobs.list_for_order(order) if each.kind is JobKind.DELIVER_REPORT)
+    reports = (uow.reports.get_for_update(ReportKey(each.target)) for each in deliveries)
+    messages = (load_stored_message(report.body) for report in reports if report.state is ReportState.MATCHED)
     return frozenset(
-        key for message in messages if not isinstance(message, LabReceipt) for key in cover(message, lines, names).completes
+        key
+        for message in messages
+        if not isinstance(message, AccessionUpdate)
+        for key in determine_coverage(message, lines, names).completes
     )

@@ -12,32 +12,34 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from lab_agent.codec import dump_message, load_kept
+from lab_agent.codec import dump_message, load_stored_message
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
-from lab_agent.domain.journal import Effect, EffectKind, Event, ReportRecord
-from lab_agent.domain.lifecycle import ASKING_EFFECTS, WAITING_REPORTS, ReportState
-from lab_agent.errors import IllegalMoveError, StoreError
+from lab_agent.domain.journal import Event, Job, JobKind, ReportRecord
+from lab_agent.domain.lifecycle import JOBS_NEEDING_OPERATOR, REPORTS_NEEDING_OPERATOR, ReportState
+from lab_agent.errors import InvalidTransitionError, StoreError
 from lab_agent.ports.store import Store, UnitOfWork
-from lab_agent.steps.follow import follow
-from lab_agent.steps.inbox import refused_alert
-from lab_agent.steps.match import Matcher, wake_newer
-from lab_agent.steps.narrowing import about
-from lab_agent.steps.notes import said_why
-from lab_agent.steps.order_names import names_of
-from lab_agent.steps.reasons import is_behind, is_fault
+from lab_agent.steps.follow import advance_order
+from lab_agent.steps.inbox import rejected_messages_alert_key
+from lab_agent.steps.match import ReportMatcher, requeue_newer_versions
+from lab_agent.steps.narrowing import assign_to_order
+from lab_agent.steps.notes import validate_note
+from lab_agent.steps.order_names import order_codes
+from lab_agent.steps.reasons import is_defect, is_waiting_for_older
 from lab_agent.steps.reopen import reopen_lines
 
 _DISMISSED = "dismissed"
-_WHAT = {
+_NEXT_STEPS = {
     ReportState.UNMATCHED: "match: say which order it belongs to; or dismiss it with a note",
     ReportState.UNMAPPED: "add the missing rows to the mapping tables, then `lab-agent mappings release`; or dismiss it",
     ReportState.HELD: "answer the question: release it, if it is meant; or dismiss it with a note",
 }
-_MEND = "let the laboratory system send it mended, as the reason says, or dismiss it with a note; a release sends nothing"
+_DEFECT_NEXT_STEP = (
+    "let the laboratory system send it mended, as the reason says, or dismiss it with a note; a release sends nothing"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decided:
+class ResultDecision:
     """What became of a result: as it stands now, and whether it moved on."""
 
     report: ReportRecord
@@ -46,19 +48,19 @@ class Decided:
 
 def what_to_do(state: ReportState, reason: str | None) -> str:
     """The next step for a result that is in this state for this reason; empty where nothing waits."""
-    if state is ReportState.HELD and is_behind(reason):
+    if state is ReportState.HELD and is_waiting_for_older(reason):
         return "decide about the result that it waits for; this one follows by itself"
-    return _MEND if state is ReportState.HELD and is_fault(reason) else _WHAT.get(state, "")
+    return _DEFECT_NEXT_STEP if state is ReportState.HELD and is_defect(reason) else _NEXT_STEPS.get(state, "")
 
 
-async def waiting(store: Store) -> tuple[ReportRecord, ...]:
+async def waiting_results(store: Store) -> tuple[ReportRecord, ...]:
     """Every result that waits for a person, by arrival."""
-    return await store.run(lambda uow: uow.reports.waiting())
+    return await store.run(lambda uow: uow.reports.needing_operator())
 
 
 async def match_result(  # noqa: PLR0913 - what is decided, and who, when and why: each is kept
     store: Store,
-    matcher: Matcher,
+    matcher: ReportMatcher,
     key: ReportKey,
     order: OrderKey,
     *,
@@ -66,8 +68,8 @@ async def match_result(  # noqa: PLR0913 - what is decided, and who, when and wh
     by: str,
     note: str,
     now: datetime,
-    shown: datetime | None = None,
-) -> Decided:
+    seen_changed_at: datetime | None = None,
+) -> ResultDecision:
     """Say which order (and which of its lines) a result belongs to, and match it.
 
     Raises `StoreError` for an order or a line that is not known, `IllegalMoveError` for a result that does not wait.
@@ -77,143 +79,162 @@ async def match_result(  # noqa: PLR0913 - what is decided, and who, when and wh
         known = {str(line.key): (line.key,) for line in uow.orders.lines(order)}
         if strange := [line for line in lines if line not in known]:
             raise StoreError(f"order {order} has no line {strange[0]}")
-        named = about(load_kept(report.body), order, lines, {**names_of(uow.orders.take(order)).codes, **known})
+        named = assign_to_order(
+            load_stored_message(report.body), order, lines, {**order_codes(uow.orders.get_for_update(order)).codes, **known}
+        )
         uow.reports.save(replace(report, body=dump_message(named), order=order))
         return matcher.match(uow, report.key, now)
 
-    return await _decide(store, key, f"matched to order {order}", by=by, note=note, now=now, shown=shown, change=change)
+    return await _change_result(
+        store, key, f"matched to order {order}", by=by, note=note, now=now, seen_changed_at=seen_changed_at, change=change
+    )
 
 
 async def release_result(
-    store: Store, matcher: Matcher, key: ReportKey, *, by: str, note: str, now: datetime, shown: datetime | None = None
-) -> Decided:
+    store: Store,
+    matcher: ReportMatcher,
+    key: ReportKey,
+    *,
+    by: str,
+    note: str,
+    now: datetime,
+    seen_changed_at: datetime | None = None,
+) -> ResultDecision:
     """Try a result again; a late or odd one goes out, since a person has looked. What cannot be said stays, with its reason.
 
     Raises `StoreError` for an unknown result, `IllegalMoveError` for one that does not wait.
     """
 
     def change(uow: UnitOfWork, report: ReportRecord) -> ReportRecord:
-        return matcher.match(uow, report.key, now, waive=True)
+        return matcher.match(uow, report.key, now, override=True)
 
-    return await _decide(store, key, "released", by=by, note=note, now=now, shown=shown, change=change)
+    return await _change_result(store, key, "released", by=by, note=note, now=now, seen_changed_at=seen_changed_at, change=change)
 
 
 async def dismiss_result(
-    store: Store, key: ReportKey, *, by: str, note: str, now: datetime, shown: datetime | None = None
-) -> Decided:
+    store: Store, key: ReportKey, *, by: str, note: str, now: datetime, seen_changed_at: datetime | None = None
+) -> ResultDecision:
     """Leave a result for good: it waits, or its delivery was parked. Lines that it was to complete wait again.
 
     Raises as `release_result` does.
     """
 
     def change(uow: UnitOfWork, report: ReportRecord) -> ReportRecord:
-        for effect in _parked(uow, report):
-            uow.effects.save(effect.dismissed(now, note))
-        gone = report.become(ReportState.DISMISSED, now, f"dismissed by {by}: {said_why(note)}")
+        for effect in _deliveries_needing_operator(uow, report):
+            uow.jobs.save(effect.dismiss(now, note))
+        gone = report.transition_to(ReportState.DISMISSED, now, f"dismissed by {by}: {validate_note(note)}")
         uow.reports.save(gone)
         if gone.order is not None:
             reopen_lines(uow, gone.order, now)
-            follow(uow, gone.order, now)
+            advance_order(uow, gone.order, now)
         return gone
 
-    return await _decide(store, key, _DISMISSED, by=by, note=note, now=now, shown=shown, change=change)
+    return await _change_result(store, key, _DISMISSED, by=by, note=note, now=now, seen_changed_at=seen_changed_at, change=change)
 
 
-async def released_by_mappings(store: Store, matcher: Matcher, *, now: datetime) -> tuple[ReportRecord, ...]:
+async def preview_mapping_release(store: Store, matcher: ReportMatcher, *, now: datetime) -> tuple[ReportRecord, ...]:
     """What releasing unmapped results would do: each as it would stand afterwards. Nothing is written (no commit)."""
 
     def look(uow: UnitOfWork) -> tuple[ReportRecord, ...]:
-        return tuple(matcher.match(uow, report.key, now) for report in _unmapped(uow))
+        return tuple(matcher.match(uow, report.key, now) for report in _unmapped_reports(uow))
 
     return await store.run(look)
 
 
-async def release_mapped(store: Store, matcher: Matcher, *, by: str, now: datetime) -> tuple[Decided, ...]:
+async def release_mapped_results(store: Store, matcher: ReportMatcher, *, by: str, now: datetime) -> tuple[ResultDecision, ...]:
     """Release every result that the mended tables can say; the others stay, each with what is still missing.
 
     What somebody else decides about meanwhile is left to them.
     """
-    keys = await store.run(lambda uow: [report.key for report in _unmapped(uow)])
+    keys = await store.run(lambda uow: [report.key for report in _unmapped_reports(uow)])
 
     def change(uow: UnitOfWork, report: ReportRecord) -> ReportRecord:
         return matcher.match(uow, report.key, now)
 
     decided = []
     for key in keys:
-        with suppress(IllegalMoveError):
+        with suppress(InvalidTransitionError):
             note = "the mapping tables were mended"
-            decided.append(await _decide(store, key, "released", by=by, note=note, now=now, change=change))
+            decided.append(await _change_result(store, key, "released", by=by, note=note, now=now, change=change))
     return tuple(decided)
 
 
-async def refused(store: Store, sources: Iterable[str]) -> dict[str, int]:
+async def rejected_message_counts(store: Store, sources: Iterable[str]) -> dict[str, int]:
     """How many messages of each laboratory system were refused since somebody looked last; those without any are left out."""
 
     def look(uow: UnitOfWork) -> dict[str, int]:
-        counted = {source: int(uow.book.noted(refused_alert(source)) or "0") for source in sources}
+        counted = {source: int(uow.book.noted(rejected_messages_alert_key(source)) or "0") for source in sources}
         return {source: number for source, number in counted.items() if number}
 
     return await store.run(look)
 
 
-async def refused_seen(store: Store, source: str, *, now: datetime, number: int | None = None) -> bool:
+async def acknowledge_rejected_messages(store: Store, source: str, *, now: datetime, expected_count: int | None = None) -> bool:
     """A person has looked at the refused messages of a laboratory system: its alert ends. False if there was none.
 
     Raises `IllegalMoveError` if they are not the `number` any more that the person saw (None for whatever there is).
     """
 
     def write(uow: UnitOfWork) -> bool:
-        counted = int(uow.book.noted(refused_alert(source)) or "0")
-        if number not in (None, counted):
-            raise IllegalMoveError(f"meanwhile {counted} messages of {source} are refused; nothing was done, look again")
-        uow.book.note(refused_alert(source), "0")
-        closed = uow.book.close_alert(refused_alert(source), now=now)
+        counted = int(uow.book.noted(rejected_messages_alert_key(source)) or "0")
+        if expected_count not in (None, counted):
+            raise InvalidTransitionError(f"meanwhile {counted} messages of {source} are refused; nothing was done, look again")
+        uow.book.note(rejected_messages_alert_key(source), "0")
+        closed = uow.book.close_alert(rejected_messages_alert_key(source), now=now)
         uow.commit()
         return closed
 
     return await store.run(write)
 
 
-def _unmapped(uow: UnitOfWork) -> list[ReportRecord]:
-    return [report for report in uow.reports.waiting() if report.state is ReportState.UNMAPPED]
+def _unmapped_reports(uow: UnitOfWork) -> list[ReportRecord]:
+    return [report for report in uow.reports.needing_operator() if report.state is ReportState.UNMAPPED]
 
 
-def _parked(uow: UnitOfWork, report: ReportRecord) -> list[Effect]:
+def _deliveries_needing_operator(uow: UnitOfWork, report: ReportRecord) -> list[Job]:
     """Deliveries of a report that a person has to decide about. Raises `IllegalMoveError` while one is under way."""
-    if report.state in WAITING_REPORTS or report.order is None:
+    if report.state in REPORTS_NEEDING_OPERATOR or report.order is None:
         return []
-    mine = [each for each in uow.effects.of_order(report.order) if each.kind is EffectKind.DELIVER and each.subject == report.key]
-    if not mine or any(each.state not in ASKING_EFFECTS for each in mine):
-        raise IllegalMoveError(f"result {report.key} is {report.state.value}; only what waits for a person can be dismissed")
+    mine = [
+        each
+        for each in uow.jobs.list_for_order(report.order)
+        if each.kind is JobKind.DELIVER_REPORT and each.target == report.key
+    ]
+    if not mine or any(each.state not in JOBS_NEEDING_OPERATOR for each in mine):
+        raise InvalidTransitionError(
+            f"result {report.key} is {report.state.value}; only what waits for a person can be dismissed"
+        )
     return mine
 
 
-async def _decide(
+async def _change_result(
     store: Store,
     key: ReportKey,
-    what: str,
+    description: str,
     *,
     by: str,
     note: str,
     now: datetime,
     change: Callable[[UnitOfWork, ReportRecord], ReportRecord],
-    shown: datetime | None = None,
-) -> Decided:
-    why = said_why(note)
+    seen_changed_at: datetime | None = None,
+) -> ResultDecision:
+    why = validate_note(note)
 
-    def write(uow: UnitOfWork) -> Decided:
-        before = uow.reports.take(key)
-        if before.state not in (WAITING_REPORTS if what != _DISMISSED else WAITING_REPORTS | {ReportState.MATCHED}):
-            raise IllegalMoveError(f"result {key} is {before.state.value}; it does not wait for anybody")
-        if shown not in (None, before.changed_at):
-            raise IllegalMoveError(f"result {key} has changed since you looked; nothing was done, look again")
+    def write(uow: UnitOfWork) -> ResultDecision:
+        before = uow.reports.get_for_update(key)
+        if before.state not in (
+            REPORTS_NEEDING_OPERATOR if description != _DISMISSED else REPORTS_NEEDING_OPERATOR | {ReportState.MATCHED}
+        ):
+            raise InvalidTransitionError(f"result {key} is {before.state.value}; it does not wait for anybody")
+        if seen_changed_at not in (None, before.changed_at):
+            raise InvalidTransitionError(f"result {key} has changed since you looked; nothing was done, look again")
         after = change(uow, before)
-        if after.state not in WAITING_REPORTS or after.order != before.order:
-            wake_newer(uow, before, now)
+        if after.state not in REPORTS_NEEDING_OPERATOR or after.order != before.order:
+            requeue_newer_versions(uow, before, now)
         changed = f": {after.reason}" if after.state is ReportState.MATCHED and after.reason else ""
-        text = f"result {key} {what} ({why}): it is {after.state.value} now{changed}"
-        uow.book.tell(Event(order=after.order, report=key, at=now, action="desk", text=text, by=by))
+        text = f"result {key} {description} ({why}): it is {after.state.value} now{changed}"
+        uow.book.tell(Event(order=after.order, report=key, at=now, action="operator", text=text, by=by))
         uow.commit()
-        return Decided(report=after, moved=after.state not in WAITING_REPORTS)
+        return ResultDecision(report=after, moved=after.state not in REPORTS_NEEDING_OPERATOR)
 
     return await store.run(write)

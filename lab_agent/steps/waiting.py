@@ -14,16 +14,16 @@ from enum import StrEnum
 
 import structlog
 
-from lab_agent.domain.journal import Alert, Effect, ReportRecord
+from lab_agent.domain.journal import Alert, Job, ReportRecord
 from lab_agent.domain.lifecycle import ReportState
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.store import Store, UnitOfWork
 
 log = structlog.get_logger(__name__)
 
-RESULTS = "waiting.results"
-WORK = "waiting.work"
-_WHY = {
+RESULTS_ALERT = "waiting.results"
+JOBS_ALERT = "waiting.jobs"
+_STATE_REASONS = {
     ReportState.UNMATCHED: "it fits no order, or no line of its order",
     ReportState.UNMAPPED: "the mapping tables lack a code or a unit of it",
     ReportState.HELD: "there is a question to a person, or it cannot be said as it is",
@@ -32,7 +32,7 @@ _WHY = {
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class AttentionAlerts:
     """Opens and closes the alerts of what waits for a person; each is told once at its start and once at its end."""
 
     store: Store
@@ -40,15 +40,15 @@ class Waiting:
 
     async def run(self) -> None:
         """Look once."""
-        await self.store.run(lambda uow: self._look(uow, self.clock.now()))
+        await self.store.run(lambda uow: self._refresh(uow, self.clock.now()))
 
-    def _look(self, uow: UnitOfWork, now: datetime) -> None:
-        _tell(uow, RESULTS, _results(uow.reports.waiting()), now)
-        _tell(uow, WORK, _work(uow.effects.asking()), now)
+    def _refresh(self, uow: UnitOfWork, now: datetime) -> None:
+        _update_alert(uow, RESULTS_ALERT, _results_text(uow.reports.needing_operator()), now)
+        _update_alert(uow, JOBS_ALERT, _jobs_text(uow.jobs.needing_operator()), now)
         uow.commit()
 
 
-def _tell(uow: UnitOfWork, key: str, text: str | None, now: datetime) -> None:
+def _update_alert(uow: UnitOfWork, key: str, text: str | None, now: datetime) -> None:
     if text is None:
         if uow.book.close_alert(key, now=now):
             log.info("nothing waits for a person", action="waiting_ends", alert=key)
@@ -56,19 +56,19 @@ def _tell(uow: UnitOfWork, key: str, text: str | None, now: datetime) -> None:
         log.warning("something waits for a person", action="waiting_begins", alert=key)
 
 
-def _results(waiting: Sequence[ReportRecord]) -> str | None:
-    if not waiting:
+def _results_text(reports: Sequence[ReportRecord]) -> str | None:
+    if not reports:
         return None
-    how_many = _counted([report.state for report in waiting])
-    return f"results wait for a person ({how_many}); the first: {_WHY[waiting[0].state]}. `lab-agent results list --waiting`"
+    how_many = _count_text([report.state for report in reports])
+    return f"results wait for a person ({how_many}); the first: {_STATE_REASONS[reports[0].state]}. `lab-agent results list --waiting`"
 
 
-def _work(asking: Sequence[Effect]) -> str | None:
-    if not asking:
+def _jobs_text(jobs: Sequence[Job]) -> str | None:
+    if not jobs:
         return None
-    how_many = _counted([effect.kind for effect in asking])
-    return f"work waits for a person ({how_many}); the first is {asking[0].state.value}. `lab-agent outbox list`"
+    how_many = _count_text([effect.kind for effect in jobs])
+    return f"work waits for a person ({how_many}); the first is {jobs[0].state.value}. `lab-agent outbox list`"
 
 
-def _counted(words: Sequence[StrEnum]) -> str:
+def _count_text(words: Sequence[StrEnum]) -> str:
     return ", ".join(f"{number} {word.value}" for word, number in Counter(words).items())

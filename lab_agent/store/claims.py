@@ -14,90 +14,88 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, func, select, update
 
-from lab_agent.domain.journal import Effect, EffectKind
-from lab_agent.domain.lifecycle import LANE_BLOCKING
+from lab_agent.domain.journal import Job, JobKind
+from lab_agent.domain.lifecycle import BLOCKING_STATES
 from lab_agent.errors import LeaseLostError
-from lab_agent.store.rows import among, to_record, to_values
-from lab_agent.store.states import CLAIMABLE, IN_FLIGHT
-from lab_agent.store.tables import effects
+from lab_agent.store.rows import in_states, to_record, to_values
+from lab_agent.store.states import CLAIMABLE_STATES, IN_FLIGHT_STATES
+from lab_agent.store.tables import jobs
 
-_LANES = 0x1AB
+_ADVISORY_LOCK_NAMESPACE = 0x1AB
 """Our part of PostgreSQL's advisory locks."""
 
 
-def claim(
-    connection: Connection, kinds: Collection[EffectKind], *, owner: str, now: datetime, lease: timedelta, limit: int
-) -> tuple[Effect, ...]:
+def claim_jobs(
+    connection: Connection, kinds: Collection[JobKind], *, owner: str, now: datetime, lease: timedelta, limit: int
+) -> tuple[Job, ...]:
     """Take up to `limit` due effects for `owner`, after taking away those whose lease has lapsed."""
-    lapse(connection, now)
+    expire_leases(connection, now)
     if limit < 1 or not kinds:
         return ()
-    found = _read(connection, _claimable(kinds, now).limit(limit).with_for_update(skip_locked=True, of=effects))
+    found = _fetch_jobs(connection, _select_claimable(kinds, now).limit(limit).with_for_update(skip_locked=True, of=jobs))
     if connection.dialect.name == "postgresql":
-        found = _with_their_lanes(connection, found, kinds, now)
-    claimed = tuple(effect.claimed(owner, now, lease) for effect in found)
+        found = _recheck_locked(connection, found, kinds, now)
+    claimed = tuple(effect.claim(owner, now, lease) for effect in found)
     for before, after in zip(found, claimed, strict=True):
-        write(connection, after, fence=before.fence)
+        save_fenced(connection, after, fencing_token=before.fencing_token)
     return claimed
 
 
-def lapse(connection: Connection, now: datetime) -> int:
+def expire_leases(connection: Connection, now: datetime) -> int:
     """Take effects away from owners that were silent for too long; their number."""
-    silent = select(effects).where(among(effects.c.state, IN_FLIGHT), effects.c.lease_until <= now).order_by(effects.c.id)
-    found = _read(connection, silent.with_for_update(skip_locked=True))
+    silent = select(jobs).where(in_states(jobs.c.state, IN_FLIGHT_STATES), jobs.c.lease_until <= now).order_by(jobs.c.id)
+    found = _fetch_jobs(connection, silent.with_for_update(skip_locked=True))
     for effect in found:
-        write(connection, effect.lapsed(now), fence=effect.fence)
+        save_fenced(connection, effect.lease_expired(now), fencing_token=effect.fencing_token)
     return len(found)
 
 
-def prolong(connection: Connection, effect: Effect, until: datetime) -> None:
+def renew_lease(connection: Connection, job: Job, until: datetime) -> None:
     """Move the end of a lease. Raises `LeaseLostError` if the fence has moved on, or the claim was given back."""
-    ours = (effects.c.id == effect.id) & (effects.c.fence == effect.fence) & effects.c.lease_until.is_not(None)
-    if not connection.execute(update(effects).where(ours).values(lease_until=until)).rowcount:
+    ours = (jobs.c.id == job.id) & (jobs.c.fencing_token == job.fencing_token) & jobs.c.lease_until.is_not(None)
+    if not connection.execute(update(jobs).where(ours).values(lease_until=until)).rowcount:
         raise LeaseLostError()
 
 
-def write(connection: Connection, effect: Effect, *, fence: int) -> None:
+def save_fenced(connection: Connection, job: Job, *, fencing_token: int) -> None:
     """Write an effect whose row has this fence. Raises `LeaseLostError` otherwise."""
-    row = (effects.c.id == effect.id) & (effects.c.fence == fence)
-    if not connection.execute(update(effects).where(row).values(**to_values(effect))).rowcount:
+    row = (jobs.c.id == job.id) & (jobs.c.fencing_token == fencing_token)
+    if not connection.execute(update(jobs).where(row).values(**to_values(job))).rowcount:
         raise LeaseLostError()
 
 
-def hold_lane(connection: Connection, lane: str) -> None:
+def lock_ordering_key(connection: Connection, ordering_key: str) -> None:
     """Wait for a lane and hold it until the transaction ends, so that effects of a lane are numbered as they are committed."""
     if connection.dialect.name == "postgresql":
-        connection.execute(select(func.pg_advisory_xact_lock(_LANES, func.hashtext(lane))))
+        connection.execute(select(func.pg_advisory_xact_lock(_ADVISORY_LOCK_NAMESPACE, func.hashtext(ordering_key))))
 
 
-def _claimable(kinds: Collection[EffectKind], now: datetime) -> Select[Any]:
-    other = effects.alias("other")
-    kind = func.coalesce(effects.c.kind, effects.c.kind)  # SQLite would leave the index of what is due for one that has kinds
+def _select_claimable(kinds: Collection[JobKind], now: datetime) -> Select[Any]:
+    other = jobs.alias("other")
+    kind = func.coalesce(jobs.c.kind, jobs.c.kind)  # SQLite would leave the index of what is due for one that has kinds
     in_the_way = (
         select(other.c.id)
-        .where(other.c.lane == effects.c.lane, other.c.id != effects.c.id, among(other.c.state, LANE_BLOCKING))
-        .where((other.c.id < effects.c.id) | (other.c.lease_until > now))
+        .where(other.c.ordering_key == jobs.c.ordering_key, other.c.id != jobs.c.id, in_states(other.c.state, BLOCKING_STATES))
+        .where((other.c.id < jobs.c.id) | (other.c.lease_until > now))
     )
     return (
-        select(effects)
-        .where(among(effects.c.state, CLAIMABLE), effects.c.due_at <= now, kind.in_(sorted(kinds)))
-        .where(effects.c.lease_until.is_(None) | (effects.c.lease_until <= now), ~in_the_way.exists())
-        .order_by(effects.c.due_at, effects.c.id)
+        select(jobs)
+        .where(in_states(jobs.c.state, CLAIMABLE_STATES), jobs.c.due_at <= now, kind.in_(sorted(kinds)))
+        .where(jobs.c.lease_until.is_(None) | (jobs.c.lease_until <= now), ~in_the_way.exists())
+        .order_by(jobs.c.due_at, jobs.c.id)
     )
 
 
-def _with_their_lanes(
-    connection: Connection, found: tuple[Effect, ...], kinds: Collection[EffectKind], now: datetime
-) -> tuple[Effect, ...]:
-    ours = {lane for lane in sorted({effect.lane for effect in found}) if _try_lane(connection, lane)}
-    numbers = [effect.id for effect in found if effect.lane in ours]
-    return _read(connection, _claimable(kinds, now).where(effects.c.id.in_(numbers))) if numbers else ()
+def _recheck_locked(connection: Connection, found: tuple[Job, ...], kinds: Collection[JobKind], now: datetime) -> tuple[Job, ...]:
+    ours = {lane for lane in sorted({effect.ordering_key for effect in found}) if _try_lock(connection, lane)}
+    numbers = [effect.id for effect in found if effect.ordering_key in ours]
+    return _fetch_jobs(connection, _select_claimable(kinds, now).where(jobs.c.id.in_(numbers))) if numbers else ()
 
 
-def _try_lane(connection: Connection, lane: str) -> bool:
-    return bool(connection.scalar(select(func.pg_try_advisory_xact_lock(_LANES, func.hashtext(lane)))))
+def _try_lock(connection: Connection, ordering_key: str) -> bool:
+    return bool(connection.scalar(select(func.pg_try_advisory_xact_lock(_ADVISORY_LOCK_NAMESPACE, func.hashtext(ordering_key)))))
 
 
-def _read(connection: Connection, statement: Select[Any]) -> tuple[Effect, ...]:
+def _fetch_jobs(connection: Connection, statement: Select[Any]) -> tuple[Job, ...]:
     rows: Iterable[Any] = connection.execute(statement).mappings()
-    return tuple(to_record(Effect, row) for row in rows)
+    return tuple(to_record(Job, row) for row in rows)

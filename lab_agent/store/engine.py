@@ -20,32 +20,36 @@ from lab_agent.errors import StoreError, StoreUnreachableError
 READ_ONLY = "lab_read_only"
 """Execution option of a connection that only reads: on SQLite it begins without the write lock."""
 _BUSY_SECONDS = 15
-_FORMS = "write it as sqlite:///path/to/file.db or postgresql://user@host/database"
+_URL_FORMS = "write it as sqlite:///path/to/file.db or postgresql://user@host/database"
 
 
-def parse(url: str) -> URL:
+def parse_url(url: str) -> URL:
     """Read a database address; every spelling of PostgreSQL is taken to psycopg. Raises `StoreError`."""
     try:
         parsed = make_url(url)
     except ArgumentError as exc:
-        raise StoreError(f"The address of the database cannot be read; {_FORMS}.") from exc
+        raise StoreError(f"The address of the database cannot be read; {_URL_FORMS}.") from exc
     scheme = parsed.drivername.partition("+")[0]
     if scheme in {"postgres", "postgresql"}:
         return parsed.set(drivername="postgresql+psycopg")
     if scheme == "sqlite" and parsed.database and parsed.database != ":memory:":
         return parsed.set(drivername="sqlite")
-    raise StoreError(f"The address of the database does not name a SQLite file or a PostgreSQL database; {_FORMS}.")
+    raise StoreError(f"The address of the database does not name a SQLite file or a PostgreSQL database; {_URL_FORMS}.")
 
 
 def open_engine(url: str, *, connections: int) -> Engine:
     """Make an engine for up to `connections` at a time; nothing is opened yet. Raises `StoreError` for a wrong address."""
-    parsed = parse(url)
-    return _sqlite(parsed, connections) if parsed.drivername == "sqlite" else _postgresql(parsed, connections)
+    parsed = parse_url(url)
+    return (
+        _create_sqlite_engine(parsed, connections)
+        if parsed.drivername == "sqlite"
+        else _create_postgresql_engine(parsed, connections)
+    )
 
 
 def sqlite_file(url: str) -> Path | None:
     """Give the file of a SQLite address; None for PostgreSQL."""
-    parsed = parse(url)
+    parsed = parse_url(url)
     return Path(parsed.database) if parsed.drivername == "sqlite" and parsed.database else None
 
 
@@ -58,7 +62,7 @@ def create_file(path: Path) -> None:
         raise StoreUnreachableError(f"The database file {path} cannot be made: {exc.strerror}.") from exc
 
 
-def _sqlite(url: URL, connections: int) -> Engine:
+def _create_sqlite_engine(url: URL, connections: int) -> Engine:
     address = f"file:{quote(url.database or '')}?mode=rw"
 
     def connect() -> sqlite3.Connection:
@@ -82,7 +86,7 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
 
-def _postgresql(url: URL, connections: int) -> Engine:
+def _create_postgresql_engine(url: URL, connections: int) -> Engine:
     ours = {
         "connect_timeout": "5",
         "application_name": "lab-agent",

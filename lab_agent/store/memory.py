@@ -12,13 +12,25 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from lab_agent.ports.store import UnitOfWork
-from lab_agent.store.memory_books import MemoryBook, MemoryHosted, MemoryTokens, MemoryUploads, MemoryUsers, MemoryVault
-from lab_agent.store.memory_effects import MemoryEffects
-from lab_agent.store.memory_offer import MemoryApiTokens, MemoryCatalogues, MemoryEtaNotices, MemoryLabels
-from lab_agent.store.memory_orders import MemoryOrders
+from lab_agent.store.memory_books import (
+    MemoryBook,
+    MemoryHostedDocumentRepository,
+    MemoryOAuthTokenRepository,
+    MemoryUploadRepository,
+    MemoryUserRepository,
+    MemoryVault,
+)
+from lab_agent.store.memory_effects import MemoryJobRepository
+from lab_agent.store.memory_offer import (
+    MemoryApiTokenRepository,
+    MemoryCatalogueRepository,
+    MemoryIssuedLabelRepository,
+    MemoryTurnaroundNoticeRepository,
+)
+from lab_agent.store.memory_orders import MemoryOrderRepository
 from lab_agent.store.memory_purge import MemoryPurge
-from lab_agent.store.memory_reports import MemoryReports
-from lab_agent.store.memory_shelf import Shelf
+from lab_agent.store.memory_reports import MemoryReportRepository
+from lab_agent.store.memory_shelf import MemoryData
 
 T = TypeVar("T")
 
@@ -26,43 +38,43 @@ T = TypeVar("T")
 class MemoryUnitOfWork:
     """One transaction: a copy of the shelf, and the books on it."""
 
-    def __init__(self, shelf: Shelf, keep: Callable[[Shelf], None]) -> None:
-        self._shelf = shelf
-        self._keep = keep
-        self.orders = MemoryOrders(shelf)
-        self.effects = MemoryEffects(shelf)
-        self.reports = MemoryReports(shelf)
-        self.uploads = MemoryUploads(shelf)
-        self.vault = MemoryVault(shelf)
-        self.hosted = MemoryHosted(shelf)
-        self.book = MemoryBook(shelf)
-        self.tokens = MemoryTokens(shelf)
-        self.users = MemoryUsers(shelf)
-        self.catalogues = MemoryCatalogues(shelf)
-        self.eta_notices = MemoryEtaNotices(shelf)
-        self.labels = MemoryLabels(shelf)
-        self.api_tokens = MemoryApiTokens(shelf)
-        self.purge = MemoryPurge(shelf)
+    def __init__(self, data: MemoryData, on_commit: Callable[[MemoryData], None]) -> None:
+        self._data = data
+        self._on_commit = on_commit
+        self.orders = MemoryOrderRepository(data)
+        self.jobs = MemoryJobRepository(data)
+        self.reports = MemoryReportRepository(data)
+        self.uploads = MemoryUploadRepository(data)
+        self.vault = MemoryVault(data)
+        self.hosted_documents = MemoryHostedDocumentRepository(data)
+        self.book = MemoryBook(data)
+        self.oauth_tokens = MemoryOAuthTokenRepository(data)
+        self.users = MemoryUserRepository(data)
+        self.catalogues = MemoryCatalogueRepository(data)
+        self.turnaround_notices = MemoryTurnaroundNoticeRepository(data)
+        self.issued_labels = MemoryIssuedLabelRepository(data)
+        self.api_tokens = MemoryApiTokenRepository(data)
+        self.purge = MemoryPurge(data)
 
     def commit(self) -> None:
         """Make it so."""
-        self._keep(self._shelf.copy())
+        self._on_commit(self._data.copy())
 
 
 class MemoryStore:
     """A store that forgets everything when the process ends."""
 
     def __init__(self) -> None:
-        self._shelf = Shelf(notes={"instance": uuid.uuid4().hex})
-        self._one_at_a_time = threading.Lock()
+        self._data = MemoryData(key_values={"instance": uuid.uuid4().hex})
+        self._lock = threading.Lock()
 
     async def run(self, work: Callable[[UnitOfWork], T]) -> T:
         """Run `work` in a unit of work. What it did not commit is rolled back."""
-        with self._one_at_a_time:
-            return work(MemoryUnitOfWork(self._shelf.copy(), self._put_back))
+        with self._lock:
+            return work(MemoryUnitOfWork(self._data.copy(), self._replace_data))
 
     async def close(self) -> None:
         """Do nothing: there is nothing to close."""
 
-    def _put_back(self, shelf: Shelf) -> None:
-        self._shelf = shelf
+    def _replace_data(self, data: MemoryData) -> None:
+        self._data = data

@@ -7,20 +7,20 @@ from dataclasses import replace
 from datetime import datetime
 
 from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.offer import ApiToken, CatalogueVersion, EtaNotice, LabelGiven
-from lab_agent.errors import AlreadyKnownError
-from lab_agent.store.memory_shelf import Shelf
+from lab_agent.domain.offer import ApiToken, CatalogueVersion, IssuedLabel, TurnaroundNotice
+from lab_agent.errors import AlreadyExistsError
+from lab_agent.store.memory_shelf import MemoryData
 
 
-class MemoryCatalogues:
+class MemoryCatalogueRepository:
     """Imported catalogue versions."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
 
     def add(self, version: CatalogueVersion) -> bool:
         """Put a version in force, and heal damaged copies of it. False where nothing was to do."""
-        kept = self._shelf.catalogues
+        kept = self._data.catalogues
         damaged = [at for at, each in enumerate(kept) if each.version == version.version and each.content != version.content]
         for at in damaged:
             kept[at] = replace(kept[at], content=version.content)
@@ -31,89 +31,89 @@ class MemoryCatalogues:
 
     def newest(self) -> CatalogueVersion | None:
         """The version in force."""
-        return self._shelf.catalogues[-1] if self._shelf.catalogues else None
+        return self._data.catalogues[-1] if self._data.catalogues else None
 
-    def in_force_since(self, moment: datetime) -> tuple[CatalogueVersion, ...]:
+    def active_since(self, moment: datetime) -> tuple[CatalogueVersion, ...]:
         """Every version that was in force at that moment or later, newest first."""
-        versions = self._shelf.catalogues
+        versions = self._data.catalogues
         oldest = max((place for place, each in enumerate(versions) if each.since <= moment), default=0)
         return tuple(reversed(versions[oldest:]))
 
 
-class MemoryEtaNotices:
+class MemoryTurnaroundNoticeRepository:
     """What staff announced."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
 
-    def add(self, notice: EtaNotice) -> None:
+    def add(self, notice: TurnaroundNotice) -> None:
         """Write a notice."""
-        self._shelf.eta_notices.append(notice)
+        self._data.turnaround_notices.append(notice)
 
-    def clear(self, item: str, contract: str | None, *, now: datetime) -> int:
+    def lift(self, item: str, contract: str | None, *, now: datetime) -> int:
         """End the notices of an item that are not over."""
         cleared = 0
-        for place, each in enumerate(self._shelf.eta_notices):
-            if each.item == item and contract in (None, each.contract) and each.end > now and each.cleared_at is None:
-                self._shelf.eta_notices[place] = replace(each, cleared_at=now)
+        for place, each in enumerate(self._data.turnaround_notices):
+            if each.item == item and contract in (None, each.contract) and each.end > now and each.lifted_at is None:
+                self._data.turnaround_notices[place] = replace(each, lifted_at=now)
                 cleared += 1
         return cleared
 
-    def since(self, moment: datetime) -> tuple[EtaNotice, ...]:
+    def active_since(self, moment: datetime) -> tuple[TurnaroundNotice, ...]:
         """Notices that were in force at that moment or later."""
-        return tuple(each for each in self._shelf.eta_notices if min(each.end, each.cleared_at or each.end) > moment)
+        return tuple(each for each in self._data.turnaround_notices if min(each.end, each.lifted_at or each.end) > moment)
 
 
-class MemoryLabels:
+class MemoryIssuedLabelRepository:
     """Barcodes that were given out."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
 
-    def hold(self, pattern: str, first: int) -> Mapping[int, int]:
+    def lock_ranges(self, pattern: str, first: int) -> Mapping[int, int]:
         """Give how far each range of a pattern was given: one unit of work runs at a time."""
-        self._shelf.label_ranges.setdefault((pattern, first), first)
-        return {first: following for (other, first), following in sorted(self._shelf.label_ranges.items()) if other == pattern}
+        self._data.label_ranges.setdefault((pattern, first), first)
+        return {first: following for (other, first), following in sorted(self._data.label_ranges.items()) if other == pattern}
 
-    def move(self, pattern: str, first: int, following: int) -> None:
+    def set_next_number(self, pattern: str, first: int, next_number: int) -> None:
         """Set the next number of a range that we hold."""
-        self._shelf.label_ranges[pattern, first] = following
+        self._data.label_ranges[pattern, first] = next_number
 
-    def add(self, label: LabelGiven) -> bool:
+    def add(self, label: IssuedLabel) -> bool:
         """Write a label. False where that barcode was given before."""
-        return self._shelf.labels_given.setdefault(label.label, label) is label
+        return self._data.issued_labels.setdefault(label.label, label) is label
 
-    def of_basket(self, basket: str) -> tuple[LabelGiven, ...]:
+    def list_for_basket(self, basket: str) -> tuple[IssuedLabel, ...]:
         """The labels of a basket, in the order in which they were given."""
-        return tuple(each for each in self._shelf.labels_given.values() if each.basket == basket)
+        return tuple(each for each in self._data.issued_labels.values() if each.basket == basket)
 
-    def use(self, barcodes: Collection[str], order: OrderKey, *, at: datetime) -> int:
+    def mark_used(self, barcodes: Collection[str], order: OrderKey, *, at: datetime) -> int:
         """Mark labels as used by an order."""
-        given = self._shelf.labels_given
+        given = self._data.issued_labels
         unused = [each for name in set(barcodes) if (each := given.get(name)) and each.used_at is None]
         given.update({each.label: replace(each, used_at=at, order=order) for each in unused})
         return len(unused)
 
 
-class MemoryApiTokens:
+class MemoryApiTokenRepository:
     """Credentials of callers of the laboratory's API."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
 
     def add(self, token: ApiToken) -> None:
         """Write a new one. Raises `AlreadyKnownError`."""
-        if token.id in self._shelf.api_tokens:
-            raise AlreadyKnownError(f"There is an API token {token.id} already; nothing was written.")
-        self._shelf.api_tokens[token.id] = token
+        if token.id in self._data.api_tokens:
+            raise AlreadyExistsError(f"There is an API token {token.id} already; nothing was written.")
+        self._data.api_tokens[token.id] = token
 
     def all(self) -> tuple[ApiToken, ...]:
         """Every one, by name and time."""
-        return tuple(sorted(self._shelf.api_tokens.values(), key=lambda each: (each.name, each.created_at, each.id)))
+        return tuple(sorted(self._data.api_tokens.values(), key=lambda each: (each.name, each.created_at, each.id)))
 
-    def revoke(self, which: str, *, now: datetime) -> int:
+    def revoke(self, id_or_name: str, *, now: datetime) -> int:
         """End those of this id or name that are not revoked yet; their number."""
-        tokens = self._shelf.api_tokens
-        ended = [each for each in tokens.values() if which in (each.id, each.name) and each.revoked_at is None]
+        tokens = self._data.api_tokens
+        ended = [each for each in tokens.values() if id_or_name in (each.id, each.name) and each.revoked_at is None]
         tokens.update({each.id: replace(each, revoked_at=now) for each in ended})
         return len(ended)

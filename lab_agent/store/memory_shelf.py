@@ -8,9 +8,9 @@ from datetime import datetime
 
 from lab_agent.domain.journal import (
     Alert,
-    Effect,
     Event,
     HostedDocument,
+    Job,
     LabelUse,
     LineRecord,
     OrderRecord,
@@ -18,39 +18,39 @@ from lab_agent.domain.journal import (
     StoredToken,
     UploadRecord,
 )
-from lab_agent.domain.offer import ApiToken, CatalogueVersion, EtaNotice, LabelGiven
+from lab_agent.domain.offer import ApiToken, CatalogueVersion, IssuedLabel, TurnaroundNotice
 from lab_agent.ports.store import UserRecord
 
 
 @dataclass(slots=True)
-class Shelf:
+class MemoryData:
     """Everything in the store; a copy of it shares the frozen records and nothing else."""
 
-    notes: dict[str, str]
+    key_values: dict[str, str]
     orders: dict[str, OrderRecord] = field(default_factory=dict)
     lines: dict[str, LineRecord] = field(default_factory=dict)
-    labels: list[LabelUse] = field(default_factory=list)
-    effects: dict[int, Effect] = field(default_factory=dict)
-    once: set[str] = field(default_factory=set)
+    label_uses: list[LabelUse] = field(default_factory=list)
+    jobs: dict[int, Job] = field(default_factory=dict)
+    dedup_keys: set[str] = field(default_factory=set)
     reports: dict[str, ReportRecord] = field(default_factory=dict)
     uploads: dict[str, UploadRecord] = field(default_factory=dict)
     identities: dict[str, bytes] = field(default_factory=dict)
     documents: dict[str, tuple[bytes, str, datetime]] = field(default_factory=dict)
-    hosted: dict[str, HostedDocument] = field(default_factory=dict)
+    hosted_documents: dict[str, HostedDocument] = field(default_factory=dict)
     alerts: list[Alert] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
-    refusals: list[tuple[str, str, datetime]] = field(default_factory=list)
-    tokens: dict[int, StoredToken] = field(default_factory=dict)
-    refresh: tuple[str, datetime] | None = None
+    rejections: list[tuple[str, str, datetime]] = field(default_factory=list)
+    oauth_tokens: dict[int, StoredToken] = field(default_factory=dict)
+    refresh_lease: tuple[str, datetime] | None = None
     users: dict[str, UserRecord] = field(default_factory=dict)
     catalogues: list[CatalogueVersion] = field(default_factory=list)
-    eta_notices: list[EtaNotice] = field(default_factory=list)
+    turnaround_notices: list[TurnaroundNotice] = field(default_factory=list)
     label_ranges: dict[tuple[str, int], int] = field(default_factory=dict)
-    labels_given: dict[str, LabelGiven] = field(default_factory=dict)
+    issued_labels: dict[str, IssuedLabel] = field(default_factory=dict)
     api_tokens: dict[str, ApiToken] = field(default_factory=dict)
-    last_effect: int = 0
-    last_report: int = 0
+    last_job_id: int = 0
+    last_report_sequence: int = 0
 
-    def copy(self) -> Shelf:
+    def copy(self) -> MemoryData:
         """Give a copy that can be changed without changing this one."""
-        return Shelf(**{each.name: copy.copy(getattr(self, each.name)) for each in fields(self)})
+        return MemoryData(**{each.name: copy.copy(getattr(self, each.name)) for each in fields(self)})

@@ -14,18 +14,18 @@ from sqlalchemy import Connection, inspect, text
 
 from lab_agent.errors import SchemaMismatchError
 from lab_agent.store.engine import create_file, open_engine, sqlite_file
-from lab_agent.store.rim import translated
+from lab_agent.store.rim import translate_errors
 from lab_agent.store.rows import insert_new
-from lab_agent.store.tables import notes
+from lab_agent.store.tables import key_values
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
-INSTANCE = "instance"
+INSTANCE_ID_KEY = "instance"
 """Note that names this database from its first day on; a copy of it carries the same name."""
-_ONE_AT_A_TIME = 0x1AB_0001
-_UPGRADE = "run `lab-agent db upgrade`"
-_MIGRATIONS = Path(__file__).with_name("migrations")
+_MIGRATION_LOCK = 0x1AB_0001
+_UPGRADE_HINT = "run `lab-agent db upgrade`"
+_MIGRATIONS_FOLDER = Path(__file__).with_name("migrations")
 
 
 def upgrade(url: str) -> None:
@@ -40,13 +40,13 @@ def upgrade(url: str) -> None:
         create_file(file)
     engine = open_engine(url, connections=1)
     try:
-        with translated(), engine.begin() as connection:
-            _alone(connection)
-            _refuse_newer(connection)
-            config = _config()
+        with translate_errors(), engine.begin() as connection:
+            _acquire_migration_lock(connection)
+            _reject_newer(connection)
+            config = _alembic_config()
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
-            insert_new(connection, notes, {"key": INSTANCE, "value": uuid.uuid4().hex})
+            insert_new(connection, key_values, {"key": INSTANCE_ID_KEY, "value": uuid.uuid4().hex})
     finally:
         engine.dispose()
 
@@ -55,21 +55,21 @@ def check_schema(url: str) -> None:
     """Raise `SchemaMismatchError`, with one sentence that says what to do, where the database is not of this program's schema."""
     file = sqlite_file(url)
     if file is not None and not file.exists():
-        raise SchemaMismatchError(f"There is no database at {file} yet; {_UPGRADE}.")
+        raise SchemaMismatchError(f"There is no database at {file} yet; {_UPGRADE_HINT}.")
     engine = open_engine(url, connections=1)
     try:
-        with translated(), engine.connect() as connection:
-            _check(connection)
+        with translate_errors(), engine.connect() as connection:
+            _check_revision(connection)
     finally:
         engine.dispose()
 
 
-def head() -> str:
+def head_revision() -> str:
     """Give the newest schema that this program knows."""
-    return max(_known())
+    return max(_known_revisions())
 
 
-def current(connection: Connection) -> str | None:
+def current_revision(connection: Connection) -> str | None:
     """Give the schema of a database; None if it has none yet."""
     if not inspect(connection).has_table("alembic_version"):
         return None
@@ -77,37 +77,37 @@ def current(connection: Connection) -> str | None:
     return found
 
 
-def _check(connection: Connection) -> None:
-    _refuse_newer(connection)
-    have, want = current(connection), head()
+def _check_revision(connection: Connection) -> None:
+    _reject_newer(connection)
+    have, want = current_revision(connection), head_revision()
     if have is None:
-        raise SchemaMismatchError(f"The database is empty; {_UPGRADE}.")
+        raise SchemaMismatchError(f"The database is empty; {_UPGRADE_HINT}.")
     if have != want:
-        raise SchemaMismatchError(f"The database has the older schema {have}, and this program needs {want}; {_UPGRADE}.")
+        raise SchemaMismatchError(f"The database has the older schema {have}, and this program needs {want}; {_UPGRADE_HINT}.")
 
 
-def _refuse_newer(connection: Connection) -> None:
-    have = current(connection)
-    if have is not None and have not in _known():
+def _reject_newer(connection: Connection) -> None:
+    have = current_revision(connection)
+    if have is not None and have not in _known_revisions():
         raise SchemaMismatchError(
-            f"The database has schema {have}, which this program (schema {head()}) does not know: install the newer program."
+            f"The database has schema {have}, which this program (schema {head_revision()}) does not know: install the newer program."
         )
 
 
-def _known() -> set[str]:
+def _known_revisions() -> set[str]:
     """The schemas that this program knows: each migration's file begins with the name of its own."""
-    return {file.name.partition("_")[0] for file in (_MIGRATIONS / "versions").glob("[0-9]*.py")}
+    return {file.name.partition("_")[0] for file in (_MIGRATIONS_FOLDER / "versions").glob("[0-9]*.py")}
 
 
-def _alone(connection: Connection) -> None:
+def _acquire_migration_lock(connection: Connection) -> None:
     if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _ONE_AT_A_TIME})
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _MIGRATION_LOCK})
 
 
-def _config() -> Config:
+def _alembic_config() -> Config:
     from alembic.config import Config  # noqa: PLC0415 - see above
 
     config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("script_location", str(_MIGRATIONS_FOLDER).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config

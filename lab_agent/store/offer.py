@@ -8,13 +8,13 @@ from datetime import datetime
 from sqlalchemy import Connection, insert, select, text, update
 
 from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.offer import ApiToken, CatalogueVersion, EtaNotice, LabelGiven
-from lab_agent.errors import AlreadyKnownError
-from lab_agent.store.rows import batches, insert_new, to_record, to_values
-from lab_agent.store.tables import api_tokens, catalogues, eta_notices, label_ranges, labels_given
+from lab_agent.domain.offer import ApiToken, CatalogueVersion, IssuedLabel, TurnaroundNotice
+from lab_agent.errors import AlreadyExistsError
+from lab_agent.store.rows import chunked, insert_new, to_record, to_values
+from lab_agent.store.tables import api_tokens, catalogues, issued_labels, label_ranges, turnaround_notices
 
 
-class SqlCatalogues:
+class SqlCatalogueRepository:
     """Imported catalogue versions."""
 
     def __init__(self, connection: Connection) -> None:
@@ -38,7 +38,7 @@ class SqlCatalogues:
         row = self._connection.execute(found).mappings().one_or_none()
         return None if row is None else to_record(CatalogueVersion, row)
 
-    def in_force_since(self, moment: datetime) -> tuple[CatalogueVersion, ...]:
+    def active_since(self, moment: datetime) -> tuple[CatalogueVersion, ...]:
         """Every version that was in force at that moment or later, newest first."""
         begun_before = select(catalogues.c.number).where(catalogues.c.since <= moment).order_by(catalogues.c.number.desc())
         oldest = self._connection.scalar(begun_before.limit(1)) or 0
@@ -46,68 +46,70 @@ class SqlCatalogues:
         return tuple(to_record(CatalogueVersion, row) for row in self._connection.execute(found).mappings())
 
 
-class SqlEtaNotices:
+class SqlTurnaroundNoticeRepository:
     """What staff announced."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def add(self, notice: EtaNotice) -> None:
+    def add(self, notice: TurnaroundNotice) -> None:
         """Write a notice."""
-        self._connection.execute(insert(eta_notices).values(**to_values(notice)))
+        self._connection.execute(insert(turnaround_notices).values(**to_values(notice)))
 
-    def clear(self, item: str, contract: str | None, *, now: datetime) -> int:
+    def lift(self, item: str, contract: str | None, *, now: datetime) -> int:
         """End the notices of an item that are not over."""
-        which = (eta_notices.c.item == item) & (eta_notices.c.end_at > now) & eta_notices.c.cleared_at.is_(None)
+        which = (
+            (turnaround_notices.c.item == item) & (turnaround_notices.c.end_at > now) & turnaround_notices.c.lifted_at.is_(None)
+        )
         if contract is not None:
-            which &= eta_notices.c.contract == contract
-        return self._connection.execute(update(eta_notices).where(which).values(cleared_at=now)).rowcount
+            which &= turnaround_notices.c.contract == contract
+        return self._connection.execute(update(turnaround_notices).where(which).values(lifted_at=now)).rowcount
 
-    def since(self, moment: datetime) -> tuple[EtaNotice, ...]:
+    def active_since(self, moment: datetime) -> tuple[TurnaroundNotice, ...]:
         """Notices that were in force at that moment or later."""
-        cleared = eta_notices.c.cleared_at
-        late = (eta_notices.c.end_at > moment) & (cleared.is_(None) | (cleared > moment))
-        found = select(eta_notices).where(late).order_by(eta_notices.c.number)
-        return tuple(to_record(EtaNotice, row) for row in self._connection.execute(found).mappings())
+        cleared = turnaround_notices.c.lifted_at
+        late = (turnaround_notices.c.end_at > moment) & (cleared.is_(None) | (cleared > moment))
+        found = select(turnaround_notices).where(late).order_by(turnaround_notices.c.number)
+        return tuple(to_record(TurnaroundNotice, row) for row in self._connection.execute(found).mappings())
 
 
-class SqlLabels:
+class SqlIssuedLabelRepository:
     """Barcodes that were given out."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def hold(self, pattern: str, first: int) -> Mapping[int, int]:
+    def lock_ranges(self, pattern: str, first: int) -> Mapping[int, int]:
         """Hold the ranges of a pattern until the unit of work ends. Gives how far each was given, the one from `first` too."""
-        insert_new(self._connection, label_ranges, {"pattern": pattern, "first": first, "following": first})
-        held = select(label_ranges.c.first, label_ranges.c.following).where(label_ranges.c.pattern == pattern)
+        insert_new(self._connection, label_ranges, {"pattern": pattern, "first": first, "next_number": first})
+        held = select(label_ranges.c.first, label_ranges.c.next_number).where(label_ranges.c.pattern == pattern)
         rows = self._connection.execute(held.order_by(label_ranges.c.first).with_for_update())
-        return {row.first: row.following for row in rows}
+        return {row.first: row.next_number for row in rows}
 
-    def move(self, pattern: str, first: int, following: int) -> None:
+    def set_next_number(self, pattern: str, first: int, next_number: int) -> None:
         """Set the next number of a range that we hold."""
         which = (label_ranges.c.pattern == pattern) & (label_ranges.c.first == first)
-        self._connection.execute(update(label_ranges).where(which).values(following=following))
+        self._connection.execute(update(label_ranges).where(which).values(next_number=next_number))
 
-    def add(self, label: LabelGiven) -> bool:
+    def add(self, label: IssuedLabel) -> bool:
         """Write a label. False where that barcode was given before."""
-        return insert_new(self._connection, labels_given, to_values(label))
+        return insert_new(self._connection, issued_labels, to_values(label))
 
-    def of_basket(self, basket: str) -> tuple[LabelGiven, ...]:
+    def list_for_basket(self, basket: str) -> tuple[IssuedLabel, ...]:
         """The labels of a basket, in the order in which they were given."""
-        found = select(labels_given).where(labels_given.c.basket == basket).order_by(labels_given.c.number)
-        return tuple(to_record(LabelGiven, row) for row in self._connection.execute(found).mappings())
+        found = select(issued_labels).where(issued_labels.c.basket == basket).order_by(issued_labels.c.number)
+        return tuple(to_record(IssuedLabel, row) for row in self._connection.execute(found).mappings())
 
-    def use(self, barcodes: Collection[str], order: OrderKey, *, at: datetime) -> int:
+    def mark_used(self, barcodes: Collection[str], order: OrderKey, *, at: datetime) -> int:
         """Mark labels as used by an order."""
         marked = 0
-        for batch in batches(sorted(set(barcodes))):
-            unused = labels_given.c.label.in_(batch) & labels_given.c.used_at.is_(None)
-            marked += self._connection.execute(update(labels_given).where(unused).values(used_at=at, order_key=order)).rowcount
+        for batch in chunked(sorted(set(barcodes))):
+            unused = issued_labels.c.label.in_(batch) & issued_labels.c.used_at.is_(None)
+            marked += self._connection.execute(update(issued_labels).where(unused).values(used_at=at, order_key=order)).rowcount
         return marked
 
 
-class SqlApiTokens:
+class SqlApiTokenRepository:
     """Credentials of callers of the laboratory's API."""
 
     def __init__(self, connection: Connection) -> None:
@@ -116,14 +118,14 @@ class SqlApiTokens:
     def add(self, token: ApiToken) -> None:
         """Write a new one. Raises `AlreadyKnownError`."""
         if not insert_new(self._connection, api_tokens, to_values(token)):
-            raise AlreadyKnownError(f"There is an API token {token.id} already; nothing was written.")
+            raise AlreadyExistsError(f"There is an API token {token.id} already; nothing was written.")
 
     def all(self) -> tuple[ApiToken, ...]:
         """Every one, by name and time."""
         found = select(api_tokens).order_by(api_tokens.c.name, api_tokens.c.created_at, api_tokens.c.id)
         return tuple(to_record(ApiToken, row) for row in self._connection.execute(found).mappings())
 
-    def revoke(self, which: str, *, now: datetime) -> int:
+    def revoke(self, id_or_name: str, *, now: datetime) -> int:
         """End those of this id or name that are not revoked yet; their number."""
-        named = ((api_tokens.c.id == which) | (api_tokens.c.name == which)) & api_tokens.c.revoked_at.is_(None)
+        named = ((api_tokens.c.id == id_or_name) | (api_tokens.c.name == id_or_name)) & api_tokens.c.revoked_at.is_(None)
         return self._connection.execute(update(api_tokens).where(named).values(revoked_at=now)).rowcount

@@ -11,43 +11,43 @@ from sqlalchemy import Connection, delete, func, insert, literal_column, select,
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.journal import LabelUse, LineRecord, OrderRecord
 from lab_agent.domain.lifecycle import LineState
-from lab_agent.errors import AlreadyKnownError, StoreError
-from lab_agent.store.rows import among, batches, insert_new, to_record, to_values
-from lab_agent.store.states import LETS_GO, TAKEN, UNJUDGED, WITHDRAWN
-from lab_agent.store.tables import labels, lines, orders
-from lab_agent.store.types import short
+from lab_agent.errors import AlreadyExistsError, StoreError
+from lab_agent.store.rows import chunked, in_states, insert_new, to_record, to_values
+from lab_agent.store.states import AT_LABORATORY, LABEL_RELEASING, UNASSESSED_ORDERS, WITHDRAWN_LINES
+from lab_agent.store.tables import label_uses, lines, orders
+from lab_agent.store.types import indexable_text
 
 
-class SqlOrders:
+class SqlOrderRepository:
     """Orders, their lines and their labels, in the tables of those names."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def known(self, task_ids: Collection[str]) -> frozenset[str]:
+    def existing(self, task_ids: Collection[str]) -> frozenset[str]:
         """Which of these order-level Tasks are in the journal."""
-        asked = {short(task): task for task in task_ids}
+        asked = {indexable_text(task): task for task in task_ids}
         found: set[str] = set()
-        for batch in batches(asked):
+        for batch in chunked(asked):
             found.update(self._connection.scalars(select(orders.c.task_id).where(orders.c.task_id.in_(batch))))
         return frozenset(asked[task] for task in found)
 
     def add(self, order: OrderRecord) -> None:
         """Write a new order. Raises `AlreadyKnownError`."""
-        if not insert_new(self._connection, orders, _columns(order)):
-            raise AlreadyKnownError("The order is in the journal already; nothing was written.")
+        if not insert_new(self._connection, orders, _to_columns(order)):
+            raise AlreadyExistsError("The order is in the journal already; nothing was written.")
 
-    def take(self, key: OrderKey) -> OrderRecord:
+    def get_for_update(self, key: OrderKey) -> OrderRecord:
         """Read an order and hold it until the unit of work ends. Raises `StoreError` if unknown."""
         row = self._connection.execute(select(orders).where(orders.c.key == key).with_for_update()).mappings().one_or_none()
         if row is None:
-            raise _unknown(key)
+            raise _unknown_order(key)
         return to_record(OrderRecord, row)
 
     def save(self, order: OrderRecord) -> None:
         """Write a changed order. Raises `StoreError` if unknown."""
-        if not self._connection.execute(update(orders).where(orders.c.key == order.key).values(**_columns(order))).rowcount:
-            raise _unknown(order.key)
+        if not self._connection.execute(update(orders).where(orders.c.key == order.key).values(**_to_columns(order))).rowcount:
+            raise _unknown_order(order.key)
 
     def lines(self, key: OrderKey) -> tuple[LineRecord, ...]:
         """The order's lines, in the order in which they were added."""
@@ -57,7 +57,7 @@ class SqlOrders:
     def add_line(self, line: LineRecord) -> None:
         """Write a new line. Raises `AlreadyKnownError`, and `StoreError` if its order is unknown."""
         if not insert_new(self._connection, lines, to_values(line)):
-            raise AlreadyKnownError("The line is in the journal already; nothing was written.")
+            raise AlreadyExistsError("The line is in the journal already; nothing was written.")
 
     def save_line(self, line: LineRecord) -> None:
         """Write a changed line. Raises `StoreError` if unknown."""
@@ -71,19 +71,23 @@ class SqlOrders:
 
     def set_labels(self, key: OrderKey, labels: Collection[LabelUse]) -> None:
         """Replace the labels of an order. Raises `StoreError` if it is unknown."""
-        self._connection.execute(delete(_labels).where(_labels.c.order_key == key))
+        self._connection.execute(delete(_label_uses).where(_label_uses.c.order_key == key))
         if labels:
-            self._connection.execute(insert(_labels), [to_values(label) for label in dict.fromkeys(labels)])
+            self._connection.execute(insert(_label_uses), [to_values(label) for label in dict.fromkeys(labels)])
 
     def labels_in_use(self, barcodes: Collection[str], *, except_order: OrderKey) -> tuple[LabelUse, ...]:
         """Uses of these barcodes by lines of other orders that are not refused or withdrawn."""
         found: list[LabelUse] = []
-        for batch in batches(sorted(set(barcodes))):
+        for batch in chunked(sorted(set(barcodes))):
             used = (
-                select(_labels)
-                .join(lines, lines.c.key == _labels.c.line)
-                .where(_labels.c.barcode.in_(batch), _labels.c.order_key != except_order, ~among(lines.c.state, LETS_GO))
-                .order_by(_labels.c.barcode, _labels.c.number)
+                select(_label_uses)
+                .join(lines, lines.c.key == _label_uses.c.line)
+                .where(
+                    _label_uses.c.barcode.in_(batch),
+                    _label_uses.c.order_key != except_order,
+                    ~in_states(lines.c.state, LABEL_RELEASING),
+                )
+                .order_by(_label_uses.c.barcode, _label_uses.c.number)
             )
             found.extend(to_record(LabelUse, row) for row in self._connection.execute(used).mappings())
         return tuple(found)
@@ -95,7 +99,7 @@ class SqlOrders:
 
     def by_barcode(self, barcode: str) -> tuple[OrderKey, ...]:
         """Orders whose accepted lines use this label, newest first; where there is none, those whose withdrawn lines used it."""
-        return self._labelled(barcode, TAKEN) or self._labelled(barcode, WITHDRAWN)
+        return self._orders_with_label(barcode, AT_LABORATORY) or self._orders_with_label(barcode, WITHDRAWN_LINES)
 
     def open_orders(self, *, limit: int, after: OrderKey | None = None) -> tuple[OrderRecord, ...]:
         """Orders that are not closed, by key."""
@@ -104,18 +108,18 @@ class SqlOrders:
             found = found.where(orders.c.key > after)
         return tuple(to_record(OrderRecord, row) for row in self._connection.execute(found).mappings())
 
-    def unjudged_since(self) -> datetime | None:
+    def unassessed_since(self) -> datetime | None:
         """When the oldest order was seen that is still to be judged."""
         found: datetime | None = self._connection.scalar(
-            select(func.min(orders.c.seen_at)).where(among(orders.c.state, UNJUDGED))
+            select(func.min(orders.c.seen_at)).where(in_states(orders.c.state, UNASSESSED_ORDERS))
         )
         return found
 
-    def _labelled(self, barcode: str, states: frozenset[LineState]) -> tuple[OrderKey, ...]:
+    def _orders_with_label(self, barcode: str, states: frozenset[LineState]) -> tuple[OrderKey, ...]:
         uses = (
-            select(_labels.c.order_key)
-            .join(lines, lines.c.key == _labels.c.line)
-            .where(_labels.c.barcode == barcode, among(lines.c.state, states))
+            select(_label_uses.c.order_key)
+            .join(lines, lines.c.key == _label_uses.c.line)
+            .where(_label_uses.c.barcode == barcode, in_states(lines.c.state, states))
         )
         return self._newest_first(orders.c.key.in_(uses))
 
@@ -124,12 +128,12 @@ class SqlOrders:
         return tuple(OrderKey(key) for key in self._connection.scalars(found))
 
 
-_labels = labels
+_label_uses = label_uses
 
 
-def _columns(order: OrderRecord) -> dict[str, Any]:
+def _to_columns(order: OrderRecord) -> dict[str, Any]:
     return {**to_values(order), "requisition_value": order.requisition and order.requisition.value}
 
 
-def _unknown(key: OrderKey) -> StoreError:
+def _unknown_order(key: OrderKey) -> StoreError:
     return StoreError(f"No order {key} is in the journal.")

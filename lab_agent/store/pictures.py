@@ -10,111 +10,117 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, String, Table, cast, func, literal, null, select, union_all
 
 from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.journal import Alert, Effect, Event, LabelUse, LineRecord, OrderRecord
+from lab_agent.domain.journal import Alert, Event, Job, LabelUse, LineRecord, OrderRecord
 from lab_agent.domain.lifecycle import (
-    ASKING_EFFECTS,
     ENDED_LINES,
-    OPEN_EFFECTS,
-    WAITING_REPORTS,
+    JOBS_NEEDING_OPERATOR,
+    OPEN_JOBS,
+    REPORTS_NEEDING_OPERATOR,
     OrderState,
     ReportState,
 )
 from lab_agent.ports.views import (
-    POLL_SUCCEEDED,
-    Counts,
+    LAST_POLL_KEY,
+    AttentionItem,
+    AttentionKind,
     OrderDetail,
     OrderSummary,
     Overview,
     ReportSummary,
-    Sort,
-    Trouble,
+    StateCounts,
 )
-from lab_agent.store.report_pictures import report_summaries
-from lab_agent.store.rows import among, to_record
-from lab_agent.store.states import CLAIMABLE
-from lab_agent.store.tables import alerts, effects, events, labels, lines, notes, orders, reports
+from lab_agent.store.report_pictures import select_report_summaries
+from lab_agent.store.rows import in_states, to_record
+from lab_agent.store.states import CLAIMABLE_STATES
+from lab_agent.store.tables import alerts, events, jobs, key_values, label_uses, lines, orders, reports
 
-_LATE = frozenset({OrderState.FETCHED, OrderState.HANDED_OVER, OrderState.REPORTED})
-_HELD = frozenset({OrderState.HELD})
+_OVERDUE_STATES = frozenset({OrderState.FETCHED, OrderState.HANDED_OVER, OrderState.REPORTED})
+_HELD_STATES = frozenset({OrderState.HELD})
 
 
-def overview(connection: Connection, now: datetime) -> Overview:
+def load_overview(connection: Connection, now: datetime) -> Overview:
     """Say how things stand."""
-    late = select(func.count()).select_from(orders).where(among(orders.c.state, _LATE), orders.c.expected_at < now)
+    late = select(func.count()).select_from(orders).where(in_states(orders.c.state, _OVERDUE_STATES), orders.c.expected_at < now)
     open_alerts = select(alerts).where(alerts.c.closed_at.is_(None)).order_by(alerts.c.opened_at)
     return Overview(
-        orders=_by_state(connection, orders),
-        lines=_by_state(connection, lines),
-        effects=_by_state(connection, effects),
-        reports=_by_state(connection, reports),
-        oldest_orders=_oldest(connection, orders, frozenset(OrderState) - {OrderState.CLOSED}),
-        oldest_effects=_oldest(connection, effects, OPEN_EFFECTS),
-        oldest_reports=_oldest(connection, reports, WAITING_REPORTS | {ReportState.RECEIVED, ReportState.MATCHED}),
+        orders=_count_by_state(connection, orders),
+        lines=_count_by_state(connection, lines),
+        jobs=_count_by_state(connection, jobs),
+        reports=_count_by_state(connection, reports),
+        oldest_orders=_oldest_by_state(connection, orders, frozenset(OrderState) - {OrderState.CLOSED}),
+        oldest_jobs=_oldest_by_state(connection, jobs, OPEN_JOBS),
+        oldest_reports=_oldest_by_state(
+            connection, reports, REPORTS_NEEDING_OPERATOR | {ReportState.RECEIVED, ReportState.MATCHED}
+        ),
         due_since=_due_since(connection, now),
         overdue_orders=connection.scalar(late) or 0,
-        alerts=records(connection, Alert, open_alerts),
+        alerts=fetch_records(connection, Alert, open_alerts),
         last_poll=_last_poll(connection),
     )
 
 
-def counts(connection: Connection, now: datetime) -> Counts:
+def load_counts(connection: Connection, now: datetime) -> StateCounts:
     """Give the numbers for metrics."""
-    per_kind = select(effects.c.kind, effects.c.state, func.count()).group_by(effects.c.kind, effects.c.state)
-    return Counts(
-        orders=_by_state(connection, orders),
-        lines=_by_state(connection, lines),
-        effects={(kind, state): count for kind, state, count in connection.execute(per_kind)},
-        reports=_by_state(connection, reports),
+    per_kind = select(jobs.c.kind, jobs.c.state, func.count()).group_by(jobs.c.kind, jobs.c.state)
+    return StateCounts(
+        orders=_count_by_state(connection, orders),
+        lines=_count_by_state(connection, lines),
+        jobs={(kind, state): count for kind, state, count in connection.execute(per_kind)},
+        reports=_count_by_state(connection, reports),
         alerts=connection.scalar(select(func.count()).select_from(alerts).where(alerts.c.closed_at.is_(None))) or 0,
         due_since=_due_since(connection, now),
         last_poll=_last_poll(connection),
     )
 
 
-def detail(connection: Connection, key: OrderKey) -> OrderDetail | None:
+def load_order_detail(connection: Connection, key: OrderKey) -> OrderDetail | None:
     """Give all about one order; None if it is unknown."""
-    found = records(connection, OrderRecord, select(orders).where(orders.c.key == key))
+    found = fetch_records(connection, OrderRecord, select(orders).where(orders.c.key == key))
     if not found:
         return None
     return OrderDetail(
         order=found[0],
-        lines=records(connection, LineRecord, select(lines).where(lines.c.order_key == key).order_by(lines.c.number)),
-        labels=records(connection, LabelUse, select(labels).where(labels.c.order_key == key).order_by(labels.c.number)),
-        effects=records(connection, Effect, select(effects).where(effects.c.order_key == key).order_by(effects.c.id)),
-        reports=records(
-            connection, ReportSummary, report_summaries().where(reports.c.order_key == key).order_by(reports.c.sequence)
+        lines=fetch_records(connection, LineRecord, select(lines).where(lines.c.order_key == key).order_by(lines.c.number)),
+        labels=fetch_records(
+            connection, LabelUse, select(label_uses).where(label_uses.c.order_key == key).order_by(label_uses.c.number)
         ),
-        events=records(connection, Event, select(events).where(events.c.order_key == key).order_by(events.c.at, events.c.number)),
+        jobs=fetch_records(connection, Job, select(jobs).where(jobs.c.order_key == key).order_by(jobs.c.id)),
+        reports=fetch_records(
+            connection, ReportSummary, select_report_summaries().where(reports.c.order_key == key).order_by(reports.c.sequence)
+        ),
+        events=fetch_records(
+            connection, Event, select(events).where(events.c.order_key == key).order_by(events.c.at, events.c.number)
+        ),
     )
 
 
-def _by_state(connection: Connection, table: Table) -> Mapping[Any, int]:
+def _count_by_state(connection: Connection, table: Table) -> Mapping[Any, int]:
     counted = select(table.c.state, func.count()).group_by(table.c.state)
     return {row[0]: row[1] for row in connection.execute(counted)}
 
 
-def _oldest(connection: Connection, table: Table, states: Collection[Any]) -> Mapping[Any, datetime]:
-    found = select(table.c.state, func.min(table.c.changed_at)).where(among(table.c.state, states)).group_by(table.c.state)
+def _oldest_by_state(connection: Connection, table: Table, states: Collection[Any]) -> Mapping[Any, datetime]:
+    found = select(table.c.state, func.min(table.c.changed_at)).where(in_states(table.c.state, states)).group_by(table.c.state)
     return {row[0]: row[1] for row in connection.execute(found)}
 
 
 def _due_since(connection: Connection, now: datetime) -> datetime | None:
-    due = among(effects.c.state, CLAIMABLE) & (effects.c.due_at <= now)
-    since: datetime | None = connection.scalar(select(func.min(effects.c.due_at)).where(due))
+    due = in_states(jobs.c.state, CLAIMABLE_STATES) & (jobs.c.due_at <= now)
+    since: datetime | None = connection.scalar(select(func.min(jobs.c.due_at)).where(due))
     return since
 
 
 def _last_poll(connection: Connection) -> datetime | None:
-    noted = connection.scalar(select(notes.c.value).where(notes.c.key == POLL_SUCCEEDED))
+    noted = connection.scalar(select(key_values.c.value).where(key_values.c.key == LAST_POLL_KEY))
     return None if noted is None else datetime.fromisoformat(noted)
 
 
-def carries(search: str) -> ColumnElement[bool]:
+def order_matches(search: str) -> ColumnElement[bool]:
     """Say that an order carries this key, Task id, requisition, accession or barcode, itself or on a line."""
     on_lines = select(lines.c.order_key).where(
         (lines.c.key == search.upper()) | (lines.c.task_id == search) | (lines.c.accession == search)
     )
-    on_labels = select(labels.c.order_key).where(labels.c.barcode == search)
+    on_labels = select(label_uses.c.order_key).where(label_uses.c.barcode == search)
     return (
         (orders.c.key == search.upper())
         | (orders.c.task_id == search)
@@ -124,50 +130,50 @@ def carries(search: str) -> ColumnElement[bool]:
     )
 
 
-def summaries() -> Select[Any]:
+def select_order_summaries() -> Select[Any]:
     """Ask for orders, each with the numbers of its lines, open effects and troubles."""
-    own = {"lines", "ended_lines", "open_effects", "troubles"}
+    own = {"lines", "ended_lines", "open_jobs", "attention_count"}
     columns = [orders.c[field.name] for field in fields(OrderSummary) if field.name not in own]
     its_lines = select(func.count()).select_from(lines).where(lines.c.order_key == orders.c.key)
-    its_effects = select(func.count()).select_from(effects).where(effects.c.order_key == orders.c.key)
+    its_effects = select(func.count()).select_from(jobs).where(jobs.c.order_key == orders.c.key)
     its_reports = select(func.count()).select_from(reports).where(reports.c.order_key == orders.c.key)
-    asking = its_effects.where(among(effects.c.state, ASKING_EFFECTS)).scalar_subquery()
-    waiting = its_reports.where(among(reports.c.state, WAITING_REPORTS)).scalar_subquery()
+    asking = its_effects.where(in_states(jobs.c.state, JOBS_NEEDING_OPERATOR)).scalar_subquery()
+    waiting = its_reports.where(in_states(reports.c.state, REPORTS_NEEDING_OPERATOR)).scalar_subquery()
     return select(
         *columns,
         its_lines.scalar_subquery().label("lines"),
-        its_lines.where(among(lines.c.state, ENDED_LINES)).scalar_subquery().label("ended_lines"),
-        its_effects.where(among(effects.c.state, OPEN_EFFECTS)).scalar_subquery().label("open_effects"),
-        (asking + waiting).label("troubles"),
+        its_lines.where(in_states(lines.c.state, ENDED_LINES)).scalar_subquery().label("ended_lines"),
+        its_effects.where(in_states(jobs.c.state, OPEN_JOBS)).scalar_subquery().label("open_jobs"),
+        (asking + waiting).label("attention_count"),
     )
 
 
-def troubles() -> Any:
+def select_attention_items() -> Any:
     """Ask for all that waits for a person."""
     held = select(
-        literal(Sort.ORDER.value).label("sort"),
+        literal(AttentionKind.ORDER.value).label("attention_kind"),
         orders.c.key.label("ref"),
         cast(orders.c.state, String).label("state"),
         orders.c.contract.label("kind"),
         orders.c.key.label("order_key"),
-        cast(null(), String).label("subject"),
+        cast(null(), String).label("target"),
         orders.c.reason.label("reason"),
         orders.c.changed_at.label("since"),
         literal(0).label("attempts"),
-    ).where(among(orders.c.state, _HELD))
+    ).where(in_states(orders.c.state, _HELD_STATES))
     asking = select(
-        literal(Sort.EFFECT.value),
-        cast(effects.c.id, String),
-        cast(effects.c.state, String),
-        cast(effects.c.kind, String),
-        effects.c.order_key,
-        effects.c.subject,
-        effects.c.reason,
-        effects.c.changed_at,
-        effects.c.attempts,
-    ).where(among(effects.c.state, ASKING_EFFECTS))
+        literal(AttentionKind.JOB.value),
+        cast(jobs.c.id, String),
+        cast(jobs.c.state, String),
+        cast(jobs.c.kind, String),
+        jobs.c.order_key,
+        jobs.c.target,
+        jobs.c.reason,
+        jobs.c.changed_at,
+        jobs.c.attempts,
+    ).where(in_states(jobs.c.state, JOBS_NEEDING_OPERATOR))
     waiting = select(
-        literal(Sort.REPORT.value),
+        literal(AttentionKind.REPORT.value),
         reports.c.key,
         cast(reports.c.state, String),
         reports.c.source,
@@ -176,28 +182,28 @@ def troubles() -> Any:
         reports.c.reason,
         reports.c.changed_at,
         literal(0),
-    ).where(among(reports.c.state, WAITING_REPORTS))
+    ).where(in_states(reports.c.state, REPORTS_NEEDING_OPERATOR))
     return union_all(held, asking, waiting)
 
 
-def asking(connection: Connection) -> Mapping[Sort, int]:
+def count_attention_items(connection: Connection) -> Mapping[AttentionKind, int]:
     """Count what waits for a person, by its sort."""
-    found = troubles().subquery()
-    counted = connection.execute(select(found.c.sort, func.count()).group_by(found.c.sort))
-    return {Sort(sort): number for sort, number in counted}
+    found = select_attention_items().subquery()
+    counted = connection.execute(select(found.c.attention_kind, func.count()).group_by(found.c.attention_kind))
+    return {AttentionKind(sort): number for sort, number in counted}
 
 
-def trouble(row: Any) -> Trouble:
+def to_attention_item(row: Any) -> AttentionItem:
     """Make a `Trouble` of a row of `troubles`."""
     values = dict(row)
-    return Trouble(order=values.pop("order_key"), sort=Sort(values.pop("sort")), **values)
+    return AttentionItem(order=values.pop("order_key"), attention_kind=AttentionKind(values.pop("attention_kind")), **values)
 
 
-def maker(kind: type[Any]) -> Callable[[Any], Any]:
+def record_factory(record_type: type[Any]) -> Callable[[Any], Any]:
     """Give a function that makes a record of a row."""
-    return lambda row: to_record(kind, row)
+    return lambda row: to_record(record_type, row)
 
 
-def records(connection: Connection, kind: type[Any], statement: Select[Any]) -> tuple[Any, ...]:
+def fetch_records(connection: Connection, record_type: type[Any], statement: Select[Any]) -> tuple[Any, ...]:
     """Ask, and make a record of each row."""
-    return tuple(to_record(kind, row) for row in connection.execute(statement).mappings())
+    return tuple(to_record(record_type, row) for row in connection.execute(statement).mappings())

@@ -8,13 +8,13 @@ from sqlalchemy import Connection, Select, select, update
 
 from lab_agent.domain.ids import OrderKey, ReportKey
 from lab_agent.domain.journal import ReportRecord
-from lab_agent.domain.lifecycle import WAITING_REPORTS
+from lab_agent.domain.lifecycle import REPORTS_NEEDING_OPERATOR
 from lab_agent.errors import StoreError
-from lab_agent.store.rows import among, insert_new, to_record, to_values
+from lab_agent.store.rows import in_states, insert_new, to_record, to_values
 from lab_agent.store.tables import reports
 
 
-class SqlReports:
+class SqlReportRepository:
     """Reports, in the table of that name; the database numbers them as they arrive."""
 
     def __init__(self, connection: Connection) -> None:
@@ -22,43 +22,45 @@ class SqlReports:
 
     def add(self, report: ReportRecord) -> bool:
         """Write a message, giving it the next sequence. False if its key is there already."""
-        return insert_new(self._connection, reports, _columns(report))
+        return insert_new(self._connection, reports, _to_columns(report))
 
-    def take(self, key: ReportKey) -> ReportRecord:
+    def get_for_update(self, key: ReportKey) -> ReportRecord:
         """Read a report and hold it until the unit of work ends. Raises `StoreError` if unknown."""
-        found = self._read(select(reports).where(reports.c.key == key).with_for_update())
+        found = self._fetch(select(reports).where(reports.c.key == key).with_for_update())
         if not found:
-            raise _unknown(key)
+            raise _unknown_report(key)
         return found[0]
 
-    def known(self, source: str, message: str) -> bool:
+    def exists(self, source: str, message: str) -> bool:
         """Whether a message of that adapter was kept."""
         found = select(reports.c.sequence).where(reports.c.source == source, reports.c.message == message).limit(1)
         return self._connection.scalar(found) is not None
 
     def save(self, report: ReportRecord) -> None:
         """Write a changed report; its sequence stays. Raises `StoreError` if unknown."""
-        if not self._connection.execute(update(reports).where(reports.c.key == report.key).values(**_columns(report))).rowcount:
-            raise _unknown(report.key)
+        if not self._connection.execute(
+            update(reports).where(reports.c.key == report.key).values(**_to_columns(report))
+        ).rowcount:
+            raise _unknown_report(report.key)
 
     def versions(self, order: OrderKey, report_id: str) -> tuple[ReportRecord, ...]:
         """All messages of one report of one order, by sequence."""
-        return self._read(select(reports).where(reports.c.order_key == order, reports.c.report_id == report_id))
+        return self._fetch(select(reports).where(reports.c.order_key == order, reports.c.report_id == report_id))
 
-    def waiting(self) -> tuple[ReportRecord, ...]:
+    def needing_operator(self) -> tuple[ReportRecord, ...]:
         """Reports that are unmatched, unmapped or held, by sequence."""
-        return self._read(select(reports).where(among(reports.c.state, WAITING_REPORTS)))
+        return self._fetch(select(reports).where(in_states(reports.c.state, REPORTS_NEEDING_OPERATOR)))
 
-    def _read(self, statement: Select[Any]) -> tuple[ReportRecord, ...]:
+    def _fetch(self, statement: Select[Any]) -> tuple[ReportRecord, ...]:
         rows = self._connection.execute(statement.order_by(reports.c.sequence)).mappings()
         return tuple(to_record(ReportRecord, row) for row in rows)
 
 
-def _columns(report: ReportRecord) -> dict[str, Any]:
+def _to_columns(report: ReportRecord) -> dict[str, Any]:
     values = to_values(report)
     del values["sequence"]
     return values
 
 
-def _unknown(key: ReportKey) -> StoreError:
+def _unknown_report(key: ReportKey) -> StoreError:
     return StoreError(f"No report {key} is in the journal.")

@@ -8,39 +8,39 @@ from __future__ import annotations
 from sqlalchemy import Column, Connection, Table, select, update
 
 from lab_agent.crypto import Cipher
-from lab_agent.store.tables import documents, identities, tokens
+from lab_agent.store.tables import documents, identities, oauth_tokens
 from lab_agent.store.unit_of_work import SqlStore
-from lab_agent.store.vault import renew_proof
+from lab_agent.store.vault import store_key_check
 
-_SEALED = (
-    (identities, identities.c.order_key, "sealed"),
-    (documents, documents.c.id, "sealed"),
-    (tokens, tokens.c.generation, "access"),
-    (tokens, tokens.c.generation, "refresh"),
+_ENCRYPTED_COLUMNS = (
+    (identities, identities.c.order_key, "ciphertext"),
+    (documents, documents.c.id, "ciphertext"),
+    (oauth_tokens, oauth_tokens.c.generation, "access_token"),
+    (oauth_tokens, oauth_tokens.c.generation, "refresh_token"),
 )
-_AT_ONCE = 50
+_BATCH_SIZE = 50
 
 
-async def reseal(store: SqlStore) -> int:
+async def rotate_keys(store: SqlStore) -> int:
     """Seal everything with the first key of the store's cipher; the number of things sealed. Raises `CryptoError`."""
     sealed = 0
-    for table, key, name in _SEALED:
+    for table, key, name in _ENCRYPTED_COLUMNS:
         after: object = None
-        while portion := await _portion(store, table, key, name, after):
+        while portion := await _rotate_batch(store, table, key, name, after):
             sealed += len(portion)
             after = portion[-1]
-    await store.write(renew_proof)
+    await store.write(store_key_check)
     return sealed
 
 
-async def _portion(store: SqlStore, table: Table, key: Column[object], name: str, after: object) -> list[object]:
+async def _rotate_batch(store: SqlStore, table: Table, key: Column[object], name: str, after: object) -> list[object]:
     column = table.c[name]
 
     def work(connection: Connection, cipher: Cipher) -> list[object]:
-        some = select(key, column).where(column.is_not(None)).order_by(key).limit(_AT_ONCE).with_for_update()
+        some = select(key, column).where(column.is_not(None)).order_by(key).limit(_BATCH_SIZE).with_for_update()
         rows = connection.execute(some if after is None else some.where(key > after)).all()
         for row in rows:
-            connection.execute(update(table).where(key == row[0]).values({name: cipher.renew(row[1])}))
+            connection.execute(update(table).where(key == row[0]).values({name: cipher.reencrypt(row[1])}))
         return [row[0] for row in rows]
 
     return await store.write(work)

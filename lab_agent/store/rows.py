@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from sqlalchemy import ColumnElement, Connection, RowMapping
 
-R = TypeVar("R", bound="DataclassInstance")
-T = TypeVar("T")
+RecordT = TypeVar("RecordT", bound="DataclassInstance")
+ItemT = TypeVar("ItemT")
 
-_COLUMNS = {"order": "order_key", "by": "actor", "start": "start_at", "end": "end_at"}
+_COLUMN_NAMES = {"order": "order_key", "by": "actor", "start": "start_at", "end": "end_at"}
 """Names of fields that are words of SQL, and the columns that hold them."""
-_AT_ONCE = 500
+_CHUNK_SIZE = 500
 _WRITTEN: ColumnElement[int] = literal_column("1")
 
 
-def to_record(kind: type[R], row: RowMapping) -> R:
+def to_record(record_type: type[RecordT], row: RowMapping) -> RecordT:
     """Make a record of a row that has a column for each of its fields."""
-    return kind(**{field.name: row[_COLUMNS.get(field.name, field.name)] for field in fields(kind)})
+    return record_type(**{field.name: row[_COLUMN_NAMES.get(field.name, field.name)] for field in fields(record_type)})
 
 
 def to_values(record: DataclassInstance) -> dict[str, Any]:
     """Give the columns of a record."""
-    return {_COLUMNS.get(field.name, field.name): getattr(record, field.name) for field in fields(record)}
+    return {_COLUMN_NAMES.get(field.name, field.name): getattr(record, field.name) for field in fields(record)}
 
 
 def insert_new(connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
@@ -40,7 +40,7 @@ def insert_new(connection: Connection, table: Table, values: Mapping[str, Any]) 
     return connection.scalar(insert(table).values(**values).on_conflict_do_nothing().returning(_WRITTEN)) is not None
 
 
-def put(
+def upsert(
     connection: Connection, table: Table, values: Mapping[str, Any], key: str, where: ColumnElement[bool] | None = None
 ) -> bool:
     """Insert a row, or replace the one of the same `key` (only if `where`, about the row that is there). False: not replaced."""
@@ -50,13 +50,13 @@ def put(
     return connection.scalar(written) is not None
 
 
-def among(column: ColumnElement[Any], states: Iterable[StrEnum]) -> ColumnElement[bool]:
+def in_states(column: ColumnElement[Any], states: Iterable[StrEnum]) -> ColumnElement[bool]:
     """Say that a state column holds one of `states`, in literals, so that partial indexes are used."""
     return column.in_([literal_column(f"'{state.value}'") for state in sorted(states)])
 
 
-def batches(values: Iterable[T]) -> Iterator[list[T]]:
+def chunked(values: Iterable[ItemT]) -> Iterator[list[ItemT]]:
     """Cut many values into lists that a database takes as parameters of one statement."""
     rest = iter(values)
-    while batch := list(islice(rest, _AT_ONCE)):
+    while batch := list(islice(rest, _CHUNK_SIZE)):
         yield batch

@@ -16,26 +16,26 @@ from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, MetaData,
 from sqlalchemy.types import Boolean, TypeEngine
 from sqlmodel import Field, SQLModel
 
-from lab_agent.domain.journal import EffectKind
+from lab_agent.domain.journal import JobKind
 from lab_agent.domain.lifecycle import (
-    ASKING_EFFECTS,
-    LANE_BLOCKING,
-    WAITING_REPORTS,
-    EffectState,
+    BLOCKING_STATES,
+    JOBS_NEEDING_OPERATOR,
+    REPORTS_NEEDING_OPERATOR,
+    JobState,
     LineState,
     OrderState,
     ReportState,
 )
 from lab_agent.domain.values import Identifier
 from lab_agent.ports.store import Role
-from lab_agent.store.states import CLAIMABLE, IN_FLIGHT
+from lab_agent.store.states import CLAIMABLE_STATES, IN_FLIGHT_STATES
 from lab_agent.store.types import (
     Binary,
     DecimalText,
     EnumText,
     ExactJson,
     IdentifierText,
-    NameText,
+    IndexableText,
     PlainText,
     TextTuple,
     UtcDateTime,
@@ -49,35 +49,35 @@ METADATA = MetaData(
         "pk": "pk_%(table_name)s",
     }
 )
-_NUMBER = BigInteger().with_variant(Integer(), "sqlite")
+_BIG_INTEGER = BigInteger().with_variant(Integer(), "sqlite")
 
 
-def words(states: Iterable[StrEnum]) -> str:
+def sql_literals(states: Iterable[StrEnum]) -> str:
     """Write states as a list of SQL literals; a partial index is used only where the query repeats its condition word by word."""
     return ", ".join(f"'{state.value}'" for state in sorted(states))
 
 
-def _need(kind: TypeEngine[Any], *extra: Any, **options: Any) -> Any:
-    return Field(sa_column=Column(kind, *extra, nullable=False, **options))
+def _required(column_type: TypeEngine[Any], *extra: Any, **options: Any) -> Any:
+    return Field(sa_column=Column(column_type, *extra, nullable=False, **options))
 
 
-def _may(kind: TypeEngine[Any], **options: Any) -> Any:
-    return Field(default=None, sa_column=Column(kind, nullable=True, **options))
+def _optional(column_type: TypeEngine[Any], **options: Any) -> Any:
+    return Field(default=None, sa_column=Column(column_type, nullable=True, **options))
 
 
-def _number() -> Any:
-    return Field(default=None, sa_column=Column(_NUMBER, primary_key=True, autoincrement=True))
+def _row_number() -> Any:
+    return Field(default=None, sa_column=Column(_BIG_INTEGER, primary_key=True, autoincrement=True))
 
 
-def _order() -> Any:
-    return _need(PlainText(), ForeignKey("orders.key", ondelete="CASCADE"), index=True)
+def _order_key() -> Any:
+    return _required(PlainText(), ForeignKey("orders.key", ondelete="CASCADE"), index=True)
 
 
-def _some(name: str, condition: str, *columns: str, unique: bool = False) -> Index:
+def _partial_index(name: str, condition: str, *columns: str, unique: bool = False) -> Index:
     return Index(name, *columns, unique=unique, sqlite_where=text(condition), postgresql_where=text(condition))
 
 
-class Row(SQLModel):
+class TableRow(SQLModel):
     """What all tables share: one `MetaData` of our own."""
 
     metadata: ClassVar[MetaData] = METADATA
@@ -86,102 +86,102 @@ class Row(SQLModel):
 # --- medical ------------------------------------------------------------------------------------------------------------
 
 
-class OrderRow(Row, table=True):
+class OrderRow(TableRow, table=True):
     """An order (`OrderRecord`)."""
 
     __tablename__ = "orders"
     __table_args__ = (
         Index("ix_orders_state_changed_at", "state", "changed_at"),
         Index("ix_orders_seen_at_key", "seen_at", "key"),
-        _some("ix_orders_open", "state <> 'closed'", "key"),
+        _partial_index("ix_orders_open", "state <> 'closed'", "key"),
     )
 
-    key: str = _need(PlainText(), primary_key=True)
-    task_id: str = _need(NameText(), unique=True)
-    state: OrderState = _need(EnumText(OrderState))
-    seen_at: datetime = _need(UtcDateTime())
-    changed_at: datetime = _need(UtcDateTime())
-    contract: str | None = _may(PlainText())
-    requisition: Identifier | None = _may(IdentifierText())
-    requisition_value: str | None = _may(NameText(), index=True)
-    counterparty: str | None = _may(PlainText())
-    patient_reference: str | None = _may(PlainText())
-    adapter: str | None = _may(PlainText())
-    accession: str | None = _may(NameText(), index=True)
-    expected_at: datetime | None = _may(UtcDateTime())
-    reason: str | None = _may(PlainText())
-    seen_lines: tuple[str, ...] | None = _may(TextTuple())
-    received: bytes | None = _may(Binary())
-    lab_order: bytes | None = _may(Binary())
-    sent_statuses: tuple[str, ...] = _need(TextTuple())
+    key: str = _required(PlainText(), primary_key=True)
+    task_id: str = _required(IndexableText(), unique=True)
+    state: OrderState = _required(EnumText(OrderState))
+    seen_at: datetime = _required(UtcDateTime())
+    changed_at: datetime = _required(UtcDateTime())
+    contract: str | None = _optional(PlainText())
+    requisition: Identifier | None = _optional(IdentifierText())
+    requisition_value: str | None = _optional(IndexableText(), index=True)
+    counterparty: str | None = _optional(PlainText())
+    patient_reference: str | None = _optional(PlainText())
+    adapter: str | None = _optional(PlainText())
+    accession: str | None = _optional(IndexableText(), index=True)
+    expected_at: datetime | None = _optional(UtcDateTime())
+    reason: str | None = _optional(PlainText())
+    seen_lines: tuple[str, ...] | None = _optional(TextTuple())
+    received: bytes | None = _optional(Binary())
+    lab_order: bytes | None = _optional(Binary())
+    sent_statuses: tuple[str, ...] = _required(TextTuple())
 
 
-class LineRow(Row, table=True):
+class LineRow(TableRow, table=True):
     """An order line (`LineRecord`); `number` keeps the order in which lines were added."""
 
     __tablename__ = "lines"
     __table_args__: ClassVar[Any] = {"sqlite_autoincrement": True}
 
-    number: int | None = _number()
-    key: str = _need(PlainText(), unique=True)
-    order_key: str = _order()
-    task_id: str = _need(NameText(), index=True)
-    procedure_request_id: str | None = _may(PlainText())
-    item: str | None = _may(PlainText())
-    state: LineState = _need(EnumText(LineState))
-    changed_at: datetime = _need(UtcDateTime())
-    accession: str | None = _may(NameText(), index=True)
-    outputs: tuple[str, ...] = _need(TextTuple())
-    sent_statuses: tuple[str, ...] = _need(TextTuple())
+    number: int | None = _row_number()
+    key: str = _required(PlainText(), unique=True)
+    order_key: str = _order_key()
+    task_id: str = _required(IndexableText(), index=True)
+    procedure_request_id: str | None = _optional(PlainText())
+    item: str | None = _optional(PlainText())
+    state: LineState = _required(EnumText(LineState))
+    changed_at: datetime = _required(UtcDateTime())
+    accession: str | None = _optional(IndexableText(), index=True)
+    outputs: tuple[str, ...] = _required(TextTuple())
+    sent_statuses: tuple[str, ...] = _required(TextTuple())
 
 
-class LabelRow(Row, table=True):
+class LabelUseRow(TableRow, table=True):
     """A barcode as an order uses it (`LabelUse`)."""
 
-    __tablename__ = "labels"
+    __tablename__ = "label_uses"
 
-    number: int | None = _number()
-    barcode: str = _need(NameText(), index=True)
-    order_key: str = _order()
-    line: str = _need(PlainText(), index=True)
-    specimen_id: str = _need(PlainText())
-    patient_reference: str = _need(PlainText())
+    number: int | None = _row_number()
+    barcode: str = _required(IndexableText(), index=True)
+    order_key: str = _order_key()
+    line: str = _required(PlainText(), index=True)
+    specimen_id: str = _required(PlainText())
+    patient_reference: str = _required(PlainText())
 
 
-class EffectRow(Row, table=True):
+class JobRow(TableRow, table=True):
     """A row of the outbox (`Effect`)."""
 
-    __tablename__ = "effects"
+    __tablename__ = "jobs"
     __table_args__ = (
-        _some("ix_effects_claimable", f"state IN ({words(CLAIMABLE)})", "due_at", "id"),
-        _some("ix_effects_lane", f"state IN ({words(LANE_BLOCKING)})", "lane", "id"),
-        _some("ix_effects_leased", f"state IN ({words(IN_FLIGHT)})", "lease_until"),
-        _some("ix_effects_asking", f"state IN ({words(ASKING_EFFECTS)})", "changed_at"),
-        Index("ix_effects_order_key_id", "order_key", "id"),
-        Index("ix_effects_kind_state_id", "kind", "state", "id"),
+        _partial_index("ix_jobs_claimable", f"state IN ({sql_literals(CLAIMABLE_STATES)})", "due_at", "id"),
+        _partial_index("ix_jobs_ordering_key", f"state IN ({sql_literals(BLOCKING_STATES)})", "ordering_key", "id"),
+        _partial_index("ix_jobs_leased", f"state IN ({sql_literals(IN_FLIGHT_STATES)})", "lease_until"),
+        _partial_index("ix_jobs_needing_operator", f"state IN ({sql_literals(JOBS_NEEDING_OPERATOR)})", "changed_at"),
+        Index("ix_jobs_order_key_id", "order_key", "id"),
+        Index("ix_jobs_kind_state_id", "kind", "state", "id"),
         {"sqlite_autoincrement": True},
     )
 
-    id: int | None = _number()
-    kind: EffectKind = _need(EnumText(EffectKind))
-    once: str = _need(NameText(), unique=True)
-    lane: str = _need(NameText())
-    subject: str = _need(NameText(), index=True)
-    order_key: str | None = _may(NameText())
-    payload: Mapping[str, Any] = _need(ExactJson())
-    state: EffectState = _need(EnumText(EffectState))
-    begun: bool = _need(Boolean())
-    attempts: int = _need(Integer())
-    due_at: datetime = _need(UtcDateTime())
-    created_at: datetime = _need(UtcDateTime())
-    changed_at: datetime = _need(UtcDateTime())
-    reason: str | None = _may(PlainText())
-    owner: str | None = _may(PlainText())
-    fence: int = _need(BigInteger())
-    lease_until: datetime | None = _may(UtcDateTime())
+    id: int | None = _row_number()
+    kind: JobKind = _required(EnumText(JobKind))
+    dedup_key: str = _required(IndexableText(), unique=True)
+    ordering_key: str = _required(IndexableText())
+    target: str = _required(IndexableText(), index=True)
+    order_key: str | None = _optional(IndexableText())
+    payload: Mapping[str, Any] = _required(ExactJson())
+    state: JobState = _required(EnumText(JobState))
+    started: bool = _required(Boolean())
+    attempts: int = _required(Integer())
+    due_at: datetime = _required(UtcDateTime())
+    created_at: datetime = _required(UtcDateTime())
+    changed_at: datetime = _required(UtcDateTime())
+    reason: str | None = _optional(PlainText())
+    owner: str | None = _optional(PlainText())
+    fencing_token: int = _required(BigInteger())
+    lease_until: datetime | None = _optional(UtcDateTime())
 
 
-class ReportRow(Row, table=True):
+class ReportRow(TableRow, table=True):
     """A message of a LIS (`ReportRecord`)."""
 
     __tablename__ = "reports"
@@ -189,254 +189,257 @@ class ReportRow(Row, table=True):
         Index("ix_reports_source_message", "source", "message"),
         Index("ix_reports_order_key_report_id", "order_key", "report_id"),
         Index("ix_reports_state", "state", "sequence"),
-        _some("ix_reports_waiting", f"state IN ({words(WAITING_REPORTS)})", "sequence"),
+        _partial_index("ix_reports_needing_operator", f"state IN ({sql_literals(REPORTS_NEEDING_OPERATOR)})", "sequence"),
         {"sqlite_autoincrement": True},
     )
 
-    sequence: int | None = _number()
-    key: str = _need(PlainText(), unique=True)
-    source: str = _need(NameText())
-    message: str = _need(NameText())
-    report_id: str | None = _may(NameText())
-    version: int | None = _may(BigInteger())
-    issued: datetime | None = _may(UtcDateTime())
-    state: ReportState = _need(EnumText(ReportState))
-    order_key: str | None = _may(NameText())
-    lines: tuple[str, ...] = _need(TextTuple())
-    reason: str | None = _may(PlainText())
-    received_at: datetime = _need(UtcDateTime())
-    changed_at: datetime = _need(UtcDateTime())
-    body: bytes = _need(Binary())
+    sequence: int | None = _row_number()
+    key: str = _required(PlainText(), unique=True)
+    source: str = _required(IndexableText())
+    message: str = _required(IndexableText())
+    report_id: str | None = _optional(IndexableText())
+    version: int | None = _optional(BigInteger())
+    issued: datetime | None = _optional(UtcDateTime())
+    state: ReportState = _required(EnumText(ReportState))
+    order_key: str | None = _optional(IndexableText())
+    lines: tuple[str, ...] = _required(TextTuple())
+    reason: str | None = _optional(PlainText())
+    received_at: datetime = _required(UtcDateTime())
+    changed_at: datetime = _required(UtcDateTime())
+    body: bytes = _required(Binary())
 
 
-class UploadRow(Row, table=True):
+class UploadRow(TableRow, table=True):
     """A resource of ours on the service (`UploadRecord`)."""
 
     __tablename__ = "uploads"
 
-    identifier: str = _need(NameText(), primary_key=True)
-    resource_type: str = _need(PlainText())
-    resource_id: str = _need(PlainText())
-    version: str = _need(PlainText())
-    digest: str = _need(PlainText())
-    order_key: str = _need(PlainText(), index=True)
-    report: str = _need(PlainText())
+    identifier: str = _required(IndexableText(), primary_key=True)
+    resource_type: str = _required(PlainText())
+    resource_id: str = _required(PlainText())
+    version: str = _required(PlainText())
+    digest: str = _required(PlainText())
+    order_key: str = _required(PlainText(), index=True)
+    report: str = _required(PlainText())
 
 
-class EventRow(Row, table=True):
+class EventRow(TableRow, table=True):
     """A line of an order's timeline, of a report's history, or of both (`Event`)."""
 
     __tablename__ = "events"
 
-    number: int | None = _number()
-    order_key: str | None = _may(PlainText(), index=True)
-    report: str | None = _may(PlainText(), index=True)
-    at: datetime = _need(UtcDateTime())
-    action: str = _need(PlainText())
-    text: str = _need(PlainText())
-    actor: str | None = _may(PlainText())
+    number: int | None = _row_number()
+    order_key: str | None = _optional(PlainText(), index=True)
+    report: str | None = _optional(PlainText(), index=True)
+    at: datetime = _required(UtcDateTime())
+    action: str = _required(PlainText())
+    text: str = _required(PlainText())
+    actor: str | None = _optional(PlainText())
 
 
-class RefusalRow(Row, table=True):
+class RejectionRow(TableRow, table=True):
     """That a rule refused a line of an order."""
 
-    __tablename__ = "refusals"
-    __table_args__ = (Index("ix_refusals_rule_at", "rule", "at"),)
+    __tablename__ = "rejections"
+    __table_args__ = (Index("ix_rejections_rule_at", "rule", "at"),)
 
-    number: int | None = _number()
-    rule: str = _need(NameText())
-    order_key: str = _need(PlainText(), index=True)
-    at: datetime = _need(UtcDateTime())
+    number: int | None = _row_number()
+    rule: str = _required(IndexableText())
+    order_key: str = _required(PlainText(), index=True)
+    at: datetime = _required(UtcDateTime())
 
 
-class AlertRow(Row, table=True):
+class AlertRow(TableRow, table=True):
     """Something worth waking somebody for (`Alert`); at most one of a key is open."""
 
     __tablename__ = "alerts"
-    __table_args__ = (_some("uq_alerts_open", "closed_at IS NULL", "key", unique=True), Index("ix_alerts_opened_at", "opened_at"))
+    __table_args__ = (
+        _partial_index("uq_alerts_open", "closed_at IS NULL", "key", unique=True),
+        Index("ix_alerts_opened_at", "opened_at"),
+    )
 
-    number: int | None = _number()
-    key: str = _need(NameText())
-    text: str = _need(PlainText())
-    opened_at: datetime = _need(UtcDateTime())
-    closed_at: datetime | None = _may(UtcDateTime())
+    number: int | None = _row_number()
+    key: str = _required(IndexableText())
+    text: str = _required(PlainText())
+    opened_at: datetime = _required(UtcDateTime())
+    closed_at: datetime | None = _optional(UtcDateTime())
 
 
-class NoteRow(Row, table=True):
+class KeyValueRow(TableRow, table=True):
     """A small fact."""
 
-    __tablename__ = "notes"
+    __tablename__ = "key_values"
 
-    key: str = _need(NameText(), primary_key=True)
-    value: str = _need(PlainText())
+    key: str = _required(IndexableText(), primary_key=True)
+    value: str = _required(PlainText())
 
 
 # --- identification data and documents, encrypted -------------------------------------------------------------------------
 
 
-class IdentityRow(Row, table=True):
+class IdentityRow(TableRow, table=True):
     """The identification data of an order, encrypted."""
 
     __tablename__ = "identities"
 
-    order_key: str = _need(PlainText(), primary_key=True)
-    sealed: bytes = _need(Binary())
-    kept_at: datetime = _need(UtcDateTime())
+    order_key: str = _required(PlainText(), primary_key=True)
+    ciphertext: bytes = _required(Binary())
+    kept_at: datetime = _required(UtcDateTime())
 
 
-class DocumentRow(Row, table=True):
+class DocumentRow(TableRow, table=True):
     """A document, encrypted; `id` is the SHA-256 of its content."""
 
     __tablename__ = "documents"
 
-    id: str = _need(PlainText(), primary_key=True)
-    sealed: bytes = _need(Binary())
-    content_type: str = _need(PlainText())
-    kept_at: datetime = _need(UtcDateTime(), index=True)
+    id: str = _required(PlainText(), primary_key=True)
+    ciphertext: bytes = _required(Binary())
+    content_type: str = _required(PlainText())
+    kept_at: datetime = _required(UtcDateTime(), index=True)
 
 
-class HostedRow(Row, table=True):
+class HostedDocumentRow(TableRow, table=True):
     """A document that our own API serves (`HostedDocument`)."""
 
-    __tablename__ = "hosted"
+    __tablename__ = "hosted_documents"
 
-    address: str = _need(PlainText(), primary_key=True)
-    document: str = _need(PlainText(), index=True)
-    content_type: str = _need(PlainText())
-    order_key: str = _need(PlainText(), index=True)
-    kept_at: datetime = _need(UtcDateTime())
-    expires_at: datetime | None = _may(UtcDateTime())
+    address: str = _required(PlainText(), primary_key=True)
+    document: str = _required(PlainText(), index=True)
+    content_type: str = _required(PlainText())
+    order_key: str = _required(PlainText(), index=True)
+    kept_at: datetime = _required(UtcDateTime())
+    expires_at: datetime | None = _optional(UtcDateTime())
 
 
 # --- tokens and accounts ----------------------------------------------------------------------------------------------------
 
 
-class TokenRow(Row, table=True):
+class OAuthTokenRow(TableRow, table=True):
     """One generation of our sign-in at the service (`StoredToken`), encrypted."""
 
-    __tablename__ = "tokens"
+    __tablename__ = "oauth_tokens"
 
     generation: int = Field(sa_column=Column(BigInteger(), primary_key=True, autoincrement=False))
-    access: bytes = _need(Binary())
-    refresh: bytes | None = _may(Binary())
-    expires_at: datetime | None = _may(UtcDateTime())
+    access_token: bytes = _required(Binary())
+    refresh_token: bytes | None = _optional(Binary())
+    expires_at: datetime | None = _optional(UtcDateTime())
 
 
-class LeaseRow(Row, table=True):
+class LeaseRow(TableRow, table=True):
     """A right that one process holds at a time, such as to refresh the sign-in."""
 
     __tablename__ = "leases"
 
-    name: str = _need(PlainText(), primary_key=True)
-    owner: str = _need(PlainText())
-    until: datetime = _need(UtcDateTime())
+    name: str = _required(PlainText(), primary_key=True)
+    owner: str = _required(PlainText())
+    until: datetime = _required(UtcDateTime())
 
 
-class UserRow(Row, table=True):
+class UserRow(TableRow, table=True):
     """A user of the status page (`UserRecord`)."""
 
     __tablename__ = "users"
 
-    name: str = _need(PlainText(), primary_key=True)
-    role: Role = _need(EnumText(Role))
-    password_hash: str = _need(PlainText())
-    created_at: datetime = _need(UtcDateTime())
-    changed_at: datetime = _need(UtcDateTime())
+    name: str = _required(PlainText(), primary_key=True)
+    role: Role = _required(EnumText(Role))
+    password_hash: str = _required(PlainText())
+    created_at: datetime = _required(UtcDateTime())
+    changed_at: datetime = _required(UtcDateTime())
 
 
 # --- what the laboratory offers ---------------------------------------------------------------------------------------------
 
 
-class CatalogueRow(Row, table=True):
+class CatalogueRow(TableRow, table=True):
     """An imported catalogue (`CatalogueVersion`); the one with the highest number is in force."""
 
     __tablename__ = "catalogues"
     __table_args__: ClassVar[Any] = {"sqlite_autoincrement": True}
 
-    number: int | None = _number()
-    version: str = _need(PlainText())
-    since: datetime = _need(UtcDateTime(), index=True)
-    content: bytes = _need(Binary())
-    origin: str = _need(PlainText())
-    actor: str | None = _may(PlainText())
+    number: int | None = _row_number()
+    version: str = _required(PlainText())
+    since: datetime = _required(UtcDateTime(), index=True)
+    content: bytes = _required(Binary())
+    origin: str = _required(PlainText())
+    actor: str | None = _optional(PlainText())
 
 
-class EtaNoticeRow(Row, table=True):
+class TurnaroundNoticeRow(TableRow, table=True):
     """A stopped or delayed test (`EtaNotice`)."""
 
-    __tablename__ = "eta_notices"
+    __tablename__ = "turnaround_notices"
 
-    number: int | None = _number()
-    key: str = _need(PlainText(), unique=True)
-    item: str = _need(NameText(), index=True)
-    contract: str | None = _may(PlainText())
-    start_at: datetime = _need(UtcDateTime())
-    end_at: datetime = _need(UtcDateTime(), index=True)
-    delay_hours: Decimal | None = _may(DecimalText())
-    caption: str = _need(PlainText())
-    made_at: datetime = _need(UtcDateTime())
-    actor: str | None = _may(PlainText())
-    cleared_at: datetime | None = _may(UtcDateTime())
+    number: int | None = _row_number()
+    key: str = _required(PlainText(), unique=True)
+    item: str = _required(IndexableText(), index=True)
+    contract: str | None = _optional(PlainText())
+    start_at: datetime = _required(UtcDateTime())
+    end_at: datetime = _required(UtcDateTime(), index=True)
+    delay_hours: Decimal | None = _optional(DecimalText())
+    caption: str = _required(PlainText())
+    made_at: datetime = _required(UtcDateTime())
+    actor: str | None = _optional(PlainText())
+    lifted_at: datetime | None = _optional(UtcDateTime())
 
 
-class LabelRangeRow(Row, table=True):
+class LabelRangeRow(TableRow, table=True):
     """The next number of a pool of barcodes; it only grows."""
 
     __tablename__ = "label_ranges"
 
-    pattern: str = _need(NameText(), primary_key=True)
+    pattern: str = _required(IndexableText(), primary_key=True)
     first: int = Field(sa_column=Column(BigInteger(), primary_key=True, autoincrement=False))
-    following: int = _need(BigInteger())
+    next_number: int = _required(BigInteger())
 
 
-class LabelGivenRow(Row, table=True):
+class IssuedLabelRow(TableRow, table=True):
     """A barcode that was given out (`LabelGiven`)."""
 
-    __tablename__ = "labels_given"
+    __tablename__ = "issued_labels"
 
-    number: int | None = _number()
-    label: str = _need(NameText(), unique=True)
-    pool: str = _need(NameText())
-    serial: int = _need(BigInteger())
-    basket: str | None = _may(NameText(), index=True)
-    place: str = _need(PlainText())
-    given_at: datetime = _need(UtcDateTime())
-    used_at: datetime | None = _may(UtcDateTime())
-    order_key: str | None = _may(PlainText(), index=True)
+    number: int | None = _row_number()
+    label: str = _required(IndexableText(), unique=True)
+    pool: str = _required(IndexableText())
+    serial: int = _required(BigInteger())
+    basket: str | None = _optional(IndexableText(), index=True)
+    purpose: str = _required(PlainText())
+    issued_at: datetime = _required(UtcDateTime())
+    used_at: datetime | None = _optional(UtcDateTime())
+    order_key: str | None = _optional(PlainText(), index=True)
 
 
-class ApiTokenRow(Row, table=True):
+class ApiTokenRow(TableRow, table=True):
     """A credential of a caller of the laboratory's API (`ApiToken`)."""
 
     __tablename__ = "api_tokens"
 
-    id: str = _need(PlainText(), primary_key=True)
-    name: str = _need(NameText(), index=True)
-    sha256: str = _need(PlainText())
-    contracts: tuple[str, ...] | None = _may(TextTuple())
-    created_at: datetime = _need(UtcDateTime())
-    expires_at: datetime | None = _may(UtcDateTime())
-    revoked_at: datetime | None = _may(UtcDateTime())
+    id: str = _required(PlainText(), primary_key=True)
+    name: str = _required(IndexableText(), index=True)
+    sha256: str = _required(PlainText())
+    contracts: tuple[str, ...] | None = _optional(TextTuple())
+    created_at: datetime = _required(UtcDateTime())
+    expires_at: datetime | None = _optional(UtcDateTime())
+    revoked_at: datetime | None = _optional(UtcDateTime())
 
 
 orders: Table = METADATA.tables["orders"]
 lines: Table = METADATA.tables["lines"]
-labels: Table = METADATA.tables["labels"]
-effects: Table = METADATA.tables["effects"]
+label_uses: Table = METADATA.tables["label_uses"]
+jobs: Table = METADATA.tables["jobs"]
 reports: Table = METADATA.tables["reports"]
 uploads: Table = METADATA.tables["uploads"]
 events: Table = METADATA.tables["events"]
-refusals: Table = METADATA.tables["refusals"]
+rejections: Table = METADATA.tables["rejections"]
 alerts: Table = METADATA.tables["alerts"]
-notes: Table = METADATA.tables["notes"]
+key_values: Table = METADATA.tables["key_values"]
 identities: Table = METADATA.tables["identities"]
 documents: Table = METADATA.tables["documents"]
-hosted: Table = METADATA.tables["hosted"]
-tokens: Table = METADATA.tables["tokens"]
+hosted_documents: Table = METADATA.tables["hosted_documents"]
+oauth_tokens: Table = METADATA.tables["oauth_tokens"]
 leases: Table = METADATA.tables["leases"]
 users: Table = METADATA.tables["users"]
 catalogues: Table = METADATA.tables["catalogues"]
-eta_notices: Table = METADATA.tables["eta_notices"]
+turnaround_notices: Table = METADATA.tables["turnaround_notices"]
 label_ranges: Table = METADATA.tables["label_ranges"]
-labels_given: Table = METADATA.tables["labels_given"]
+issued_labels: Table = METADATA.tables["issued_labels"]
 api_tokens: Table = METADATA.tables["api_tokens"]

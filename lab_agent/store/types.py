@@ -18,8 +18,8 @@ from lab_agent.domain.values import Identifier
 from lab_agent.errors import StoreError
 
 Binary = LargeBinary
-_KEPT = 500
-_LONGEST = _KEPT + 65
+_PREFIX_LENGTH = 500
+_MAX_LENGTH = _PREFIX_LENGTH + 65
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -54,10 +54,10 @@ class PlainText(TypeDecorator[str]):
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         """Replace what cannot be stored."""
         del dialect
-        return None if value is None else plain(value)
+        return None if value is None else storable_text(value)
 
 
-class NameText(PlainText):
+class IndexableText(PlainText):
     """A name that others gave, in an index: cut where no index would take it, with a digest in the place of the rest.
 
     PostgreSQL refuses an index entry of more than 2,700 bytes; such a barcode must not keep an order out of the journal.
@@ -68,7 +68,7 @@ class NameText(PlainText):
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         """Cut what is too long; the same name is always cut in the same way."""
         del dialect
-        return None if value is None else short(value)
+        return None if value is None else indexable_text(value)
 
 
 class DecimalText(TypeDecorator[Decimal]):
@@ -94,19 +94,19 @@ class EnumText(TypeDecorator[StrEnum]):
     impl = Text
     cache_ok = True
 
-    def __init__(self, words: type[StrEnum]) -> None:
+    def __init__(self, enum_type: type[StrEnum]) -> None:
         super().__init__()
-        self.words = words
+        self.enum_type = enum_type
 
     def process_bind_param(self, value: StrEnum | str | None, dialect: Dialect) -> str | None:
         """Write the word."""
         del dialect
-        return None if value is None else self.words(value).value
+        return None if value is None else self.enum_type(value).value
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> StrEnum | None:
         """Read the word."""
         del dialect
-        return None if value is None else self.words(value)
+        return None if value is None else self.enum_type(value)
 
 
 class ExactJson(TypeDecorator[Mapping[str, Any]]):
@@ -135,7 +135,7 @@ class TextTuple(TypeDecorator[tuple[str, ...]]):
     def process_bind_param(self, value: tuple[str, ...] | None, dialect: Dialect) -> str | None:
         """Write them."""
         del dialect
-        return None if value is None else exact_json.dumps([plain(text) for text in value]).decode()
+        return None if value is None else exact_json.dumps([storable_text(text) for text in value]).decode()
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[str, ...] | None:
         """Read them."""
@@ -154,8 +154,8 @@ class IdentifierText(TypeDecorator[Identifier]):
         del dialect
         if value is None:
             return None
-        system = None if value.system is None else plain(value.system)
-        return exact_json.dumps({"system": system, "value": plain(value.value)}).decode()
+        system = None if value.system is None else storable_text(value.system)
+        return exact_json.dumps({"system": system, "value": storable_text(value.value)}).decode()
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Identifier | None:
         """Read it."""
@@ -163,14 +163,14 @@ class IdentifierText(TypeDecorator[Identifier]):
         return None if value is None else Identifier(**exact_json.loads(value))
 
 
-def plain(text: str) -> str:
+def storable_text(text: str) -> str:
     """Give `text` with U+FFFD in the place of what no database takes."""
     if text.isascii() and "\x00" not in text:
         return text
     return "".join("\ufffd" if char == "\x00" or "\ud800" <= char <= "\udfff" else char for char in text)
 
 
-def short(name: str) -> str:
+def indexable_text(name: str) -> str:
     """Give a name as a `NameText` column holds it; of such a one it gives the same."""
-    name = plain(name)
-    return name if len(name) <= _LONGEST else f"{name[:_KEPT]}…{hashlib.sha256(name.encode()).hexdigest()}"
+    name = storable_text(name)
+    return name if len(name) <= _MAX_LENGTH else f"{name[:_PREFIX_LENGTH]}…{hashlib.sha256(name.encode()).hexdigest()}"

@@ -17,23 +17,28 @@ from sqlalchemy import Connection
 from lab_agent.crypto import Cipher
 from lab_agent.ports.store import UnitOfWork
 from lab_agent.store.book import SqlBook
-from lab_agent.store.effects import SqlEffects
-from lab_agent.store.engine import READ_ONLY, open_engine, parse
-from lab_agent.store.hosted import SqlHosted
-from lab_agent.store.offer import SqlApiTokens, SqlCatalogues, SqlEtaNotices, SqlLabels
-from lab_agent.store.orders import SqlOrders
+from lab_agent.store.effects import SqlJobRepository
+from lab_agent.store.engine import READ_ONLY, open_engine, parse_url
+from lab_agent.store.hosted import SqlHostedDocumentRepository
+from lab_agent.store.offer import (
+    SqlApiTokenRepository,
+    SqlCatalogueRepository,
+    SqlIssuedLabelRepository,
+    SqlTurnaroundNoticeRepository,
+)
+from lab_agent.store.orders import SqlOrderRepository
 from lab_agent.store.purge import SqlPurge
-from lab_agent.store.reports import SqlReports
-from lab_agent.store.rim import translated
-from lab_agent.store.tokens import SqlTokens
-from lab_agent.store.uploads import SqlUploads
-from lab_agent.store.users import SqlUsers
-from lab_agent.store.vault import SqlVault, prove_key
+from lab_agent.store.reports import SqlReportRepository
+from lab_agent.store.rim import translate_errors
+from lab_agent.store.tokens import SqlOAuthTokenRepository
+from lab_agent.store.uploads import SqlUploadRepository
+from lab_agent.store.users import SqlUserRepository
+from lab_agent.store.vault import SqlVault, verify_key
 
 T = TypeVar("T")
 
-_READERS = 2
-_WRITERS = {"sqlite": 1, "postgresql": 6}
+_READER_THREADS = 2
+_WRITER_THREADS = {"sqlite": 1, "postgresql": 6}
 
 
 class SqlUnitOfWork:
@@ -41,19 +46,19 @@ class SqlUnitOfWork:
 
     def __init__(self, connection: Connection, cipher: Cipher) -> None:
         self._connection = connection
-        self.orders = SqlOrders(connection)
-        self.effects = SqlEffects(connection)
-        self.reports = SqlReports(connection)
-        self.uploads = SqlUploads(connection)
+        self.orders = SqlOrderRepository(connection)
+        self.jobs = SqlJobRepository(connection)
+        self.reports = SqlReportRepository(connection)
+        self.uploads = SqlUploadRepository(connection)
         self.vault = SqlVault(connection, cipher)
-        self.hosted = SqlHosted(connection)
+        self.hosted_documents = SqlHostedDocumentRepository(connection)
         self.book = SqlBook(connection)
-        self.tokens = SqlTokens(connection, cipher)
-        self.users = SqlUsers(connection)
-        self.catalogues = SqlCatalogues(connection)
-        self.eta_notices = SqlEtaNotices(connection)
-        self.labels = SqlLabels(connection)
-        self.api_tokens = SqlApiTokens(connection)
+        self.oauth_tokens = SqlOAuthTokenRepository(connection, cipher)
+        self.users = SqlUserRepository(connection)
+        self.catalogues = SqlCatalogueRepository(connection)
+        self.turnaround_notices = SqlTurnaroundNoticeRepository(connection)
+        self.issued_labels = SqlIssuedLabelRepository(connection)
+        self.api_tokens = SqlApiTokenRepository(connection)
         self.purge = SqlPurge(connection)
 
     def commit(self) -> None:
@@ -68,12 +73,12 @@ class SqlStore:
     """
 
     def __init__(self, url: str, cipher: Cipher) -> None:
-        writers = _WRITERS[parse(url).drivername.partition("+")[0]]
-        self._engine = open_engine(url, connections=writers + _READERS)
+        writers = _WRITER_THREADS[parse_url(url).drivername.partition("+")[0]]
+        self._engine = open_engine(url, connections=writers + _READER_THREADS)
         self._cipher = cipher
-        self._proved = False
+        self._key_verified = False
         self._writers = ThreadPoolExecutor(writers, thread_name_prefix="store")
-        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-read")
+        self._readers = ThreadPoolExecutor(_READER_THREADS, thread_name_prefix="store-read")
 
     async def run(self, work: Callable[[UnitOfWork], T]) -> T:
         """Run `work` in a unit of work, in one thread hop. What it did not commit is rolled back.
@@ -82,11 +87,11 @@ class SqlStore:
         was written with other keys, and what `work` raises. A caller that is cancelled does not stop the thread: what `work`
         committed is committed.
         """
-        return await _hop(self._writers, lambda: self._unit(work))
+        return await _run_in_pool(self._writers, lambda: self._run_unit_of_work(work))
 
-    async def read(self, look: Callable[[Connection], T]) -> T:
+    async def read(self, query: Callable[[Connection], T]) -> T:
         """Run `look` on one consistent picture of the data; it cannot write. For the views in this room."""
-        return await _hop(self._readers, lambda: self._look(look))
+        return await _run_in_pool(self._readers, lambda: self._run_read_only(query))
 
     async def write(self, work: Callable[[Connection, Cipher], T]) -> T:
         """Run `work` on the tables themselves, and commit. For this room alone."""
@@ -96,28 +101,28 @@ class SqlStore:
             connection.commit()
             return result
 
-        return await _hop(self._writers, lambda: self._with_connection(unit))
+        return await _run_in_pool(self._writers, lambda: self._with_connection(unit))
 
     async def close(self) -> None:
         """Let running units of work end, and close the connections."""
         await asyncio.to_thread(self._close)
 
-    def _unit(self, work: Callable[[UnitOfWork], T]) -> T:
+    def _run_unit_of_work(self, work: Callable[[UnitOfWork], T]) -> T:
         return self._with_connection(lambda connection: work(SqlUnitOfWork(connection, self._cipher)))
 
     def _with_connection(self, work: Callable[[Connection], T]) -> T:
-        with translated(), self._engine.connect() as connection:
-            if not self._proved:
-                prove_key(connection, self._cipher)
-                self._proved = True
+        with translate_errors(), self._engine.connect() as connection:
+            if not self._key_verified:
+                verify_key(connection, self._cipher)
+                self._key_verified = True
             return work(connection)
 
-    def _look(self, look: Callable[[Connection], T]) -> T:
+    def _run_read_only(self, query: Callable[[Connection], T]) -> T:
         options = {READ_ONLY: True, "postgresql_readonly": True, "isolation_level": "REPEATABLE READ"}
         if self._engine.dialect.name == "sqlite":
             options = {READ_ONLY: True}
-        with translated(), self._engine.connect().execution_options(**options) as connection:
-            return look(connection)
+        with translate_errors(), self._engine.connect().execution_options(**options) as connection:
+            return query(connection)
 
     def _close(self) -> None:
         self._writers.shutdown()
@@ -125,5 +130,5 @@ class SqlStore:
         self._engine.dispose()
 
 
-async def _hop(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
+async def _run_in_pool(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(pool, copy_context().run, call)

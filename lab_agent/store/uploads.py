@@ -5,11 +5,11 @@ from __future__ import annotations
 from sqlalchemy import Connection, select
 
 from lab_agent.domain.journal import UploadRecord
-from lab_agent.store.rows import put, to_record, to_values
+from lab_agent.store.rows import to_record, to_values, upsert
 from lab_agent.store.tables import uploads
 
 
-class SqlUploads:
+class SqlUploadRepository:
     """Uploads, in the table of that name."""
 
     def __init__(self, connection: Connection) -> None:
@@ -20,6 +20,6 @@ class SqlUploads:
         row = self._connection.execute(select(uploads).where(uploads.c.identifier == identifier)).mappings().one_or_none()
         return None if row is None else to_record(UploadRecord, row)
 
-    def put(self, upload: UploadRecord) -> None:
+    def save(self, upload: UploadRecord) -> None:
         """Write or replace what is known."""
-        put(self._connection, uploads, to_values(upload), "identifier")
+        upsert(self._connection, uploads, to_values(upload), "identifier")

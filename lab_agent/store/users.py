@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, delete, select, update
 
-from lab_agent.errors import AlreadyKnownError, StoreError
+from lab_agent.errors import AlreadyExistsError, StoreError
 from lab_agent.ports.store import UserRecord
 from lab_agent.store.rows import insert_new, to_record, to_values
 from lab_agent.store.tables import users
 
 
-class SqlUsers:
+class SqlUserRepository:
     """Users, in the table of that name."""
 
     def __init__(self, connection: Connection) -> None:
@@ -19,7 +19,7 @@ class SqlUsers:
     def add(self, user: UserRecord) -> None:
         """Write a new user. Raises `AlreadyKnownError`."""
         if not insert_new(self._connection, users, to_values(user)):
-            raise AlreadyKnownError(f"There is a user {user.name} already; nothing was written.")
+            raise AlreadyExistsError(f"There is a user {user.name} already; nothing was written.")
 
     def get(self, name: str) -> UserRecord | None:
         """One user."""

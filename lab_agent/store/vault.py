@@ -9,10 +9,10 @@ from sqlalchemy import Connection, select, update
 
 from lab_agent.crypto import Cipher
 from lab_agent.domain.ids import OrderKey
-from lab_agent.store.rows import insert_new, put
-from lab_agent.store.tables import documents, identities, notes
+from lab_agent.store.rows import insert_new, upsert
+from lab_agent.store.tables import documents, identities, key_values
 
-_PROOF = "cipher.proof"
+_KEY_CHECK = "encryption.key_check"
 
 
 def document_id(content: bytes) -> str:
@@ -20,17 +20,19 @@ def document_id(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def prove_key(connection: Connection, cipher: Cipher) -> None:
+def verify_key(connection: Connection, cipher: Cipher) -> None:
     """Raise `CryptoError` where the database was written with other keys; a new database is marked with this one. Commits."""
-    insert_new(connection, notes, {"key": _PROOF, "value": cipher.encrypt(_PROOF.encode()).decode("ascii")})
-    mark = connection.scalar(select(notes.c.value).where(notes.c.key == _PROOF)) or ""
+    insert_new(connection, key_values, {"key": _KEY_CHECK, "value": cipher.encrypt(_KEY_CHECK.encode()).decode("ascii")})
+    mark = connection.scalar(select(key_values.c.value).where(key_values.c.key == _KEY_CHECK)) or ""
     cipher.decrypt(mark.encode("ascii", "replace"))
     connection.commit()
 
 
-def renew_proof(connection: Connection, cipher: Cipher) -> None:
+def store_key_check(connection: Connection, cipher: Cipher) -> None:
     """Mark the database with the first key: from now on it must be among those set."""
-    connection.execute(update(notes).where(notes.c.key == _PROOF).values(value=cipher.encrypt(_PROOF.encode()).decode("ascii")))
+    connection.execute(
+        update(key_values).where(key_values.c.key == _KEY_CHECK).values(value=cipher.encrypt(_KEY_CHECK.encode()).decode("ascii"))
+    )
 
 
 class SqlVault:
@@ -40,25 +42,25 @@ class SqlVault:
         self._connection = connection
         self._cipher = cipher
 
-    def put_identity(self, order: OrderKey, identity: bytes, *, at: datetime) -> None:
+    def save_identity(self, order: OrderKey, identity: bytes, *, at: datetime) -> None:
         """Keep (or replace) the identification data of an order."""
-        values = {"order_key": order, "sealed": self._cipher.encrypt(identity), "kept_at": at}
-        put(self._connection, identities, values, "order_key")
+        values = {"order_key": order, "ciphertext": self._cipher.encrypt(identity), "kept_at": at}
+        upsert(self._connection, identities, values, "order_key")
 
     def identity(self, order: OrderKey) -> bytes | None:
         """The identification data of an order; None once it was purged. Raises `CryptoError`."""
-        sealed = self._connection.scalar(select(identities.c.sealed).where(identities.c.order_key == order))
+        sealed = self._connection.scalar(select(identities.c.ciphertext).where(identities.c.order_key == order))
         return None if sealed is None else self._cipher.decrypt(sealed)
 
-    def put_document(self, content: bytes, content_type: str, *, at: datetime) -> str:
+    def save_document(self, content: bytes, content_type: str, *, at: datetime) -> str:
         """Keep a document, or keep it for longer; gives its id (the same content has the same id)."""
         name = document_id(content)
-        values = {"id": name, "sealed": self._cipher.encrypt(content), "content_type": content_type, "kept_at": at}
-        put(self._connection, documents, values, "id")
+        values = {"id": name, "ciphertext": self._cipher.encrypt(content), "content_type": content_type, "kept_at": at}
+        upsert(self._connection, documents, values, "id")
         return name
 
     def document(self, document: str) -> tuple[bytes, str] | None:
         """A document and its content type; None once it was purged. Raises `CryptoError`."""
-        found = select(documents.c.sealed, documents.c.content_type).where(documents.c.id == document)
+        found = select(documents.c.ciphertext, documents.c.content_type).where(documents.c.id == document)
         row = self._connection.execute(found).one_or_none()
-        return None if row is None else (self._cipher.decrypt(row.sealed), row.content_type)
+        return None if row is None else (self._cipher.decrypt(row.ciphertext), row.content_type)

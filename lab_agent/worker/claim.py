@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import structlog
 
-from lab_agent.domain.journal import Effect
+from lab_agent.domain.journal import Job
 from lab_agent.errors import LeaseLostError, StoreUnreachableError
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.store import Store, UnitOfWork
@@ -18,75 +18,75 @@ from lab_agent.ports.store import Store, UnitOfWork
 log = structlog.get_logger(__name__)
 
 
-class StoreClaim:
+class JobLease:
     """The claim that handlers see: every write goes through the fence."""
 
-    def __init__(self, effect: Effect, store: Store, clock: Clock, lease: timedelta) -> None:
-        self._effect = effect
+    def __init__(self, job: Job, store: Store, clock: Clock, duration: timedelta) -> None:
+        self._job = job
         self._store = store
         self._clock = clock
-        self._lease = lease
+        self._duration = duration
 
     @property
-    def effect(self) -> Effect:
+    def job(self) -> Job:
         """The effect as it stands."""
-        return self._effect
+        return self._job
 
-    async def begin(self, also: Callable[[UnitOfWork], None] | None = None) -> None:
+    async def mark_started(self, also_write: Callable[[UnitOfWork], None] | None = None) -> None:
         """Commit that the effect may be felt outside from now on, with a full lease ahead. Raises `LeaseLostError`."""
         now = self._clock.now()
-        begun = replace(self._effect.beginning(now), lease_until=now + self._lease)
+        begun = replace(self._job.mark_started(now), lease_until=now + self._duration)
 
         def write(uow: UnitOfWork) -> None:
-            uow.effects.save(begun)
-            if also is not None:
-                also(uow)
+            uow.jobs.save(begun)
+            if also_write is not None:
+                also_write(uow)
             uow.commit()
 
         await self._store.run(write)
-        self._effect = begun
+        self._job = begun
 
     async def write(self, work: Callable[[UnitOfWork], None]) -> None:
         """Commit an intermediate fact, if the claim is still ours. Raises `LeaseLostError`."""
 
         def fenced(uow: UnitOfWork) -> None:
-            uow.effects.prolong(self._effect, now=self._clock.now(), lease=self._lease)
+            uow.jobs.renew_lease(self._job, now=self._clock.now(), lease=self._duration)
             work(uow)
             uow.commit()
 
         await self._store.run(fenced)
 
-    async def conclude(self, conclusion: Callable[[UnitOfWork, Effect], Effect]) -> Effect:
+    async def complete(self, completion: Callable[[UnitOfWork, Job], Job]) -> Job:
         """Commit what follows and the effect's own end, in one unit of work. Raises `LeaseLostError`, and nothing is written."""
 
-        def write(uow: UnitOfWork) -> Effect:
-            ended = conclusion(uow, self._effect)
-            uow.effects.save(ended)
+        def write(uow: UnitOfWork) -> Job:
+            ended = completion(uow, self._job)
+            uow.jobs.save(ended)
             uow.commit()
             return ended
 
         return await self._store.run(write)
 
     @asynccontextmanager
-    async def kept_alive(self) -> AsyncIterator[None]:
+    async def keep_alive(self) -> AsyncIterator[None]:
         """Prolong the lease every third of it; when it was lost all the same, the work in the block is cancelled."""
         owner = asyncio.current_task()
-        beat = asyncio.create_task(self._beat(owner), name=f"heartbeat of effect {self._effect.id}")
+        beat = asyncio.create_task(self._send_heartbeats(owner), name=f"heartbeat of effect {self._job.id}")
         try:
             yield
         finally:
             beat.cancel()
             await asyncio.gather(beat, return_exceptions=True)
 
-    async def _beat(self, owner: asyncio.Task[object] | None) -> None:
+    async def _send_heartbeats(self, owner: asyncio.Task[object] | None) -> None:
         while True:
-            await asyncio.sleep(self._lease.total_seconds() / 3)
+            await asyncio.sleep(self._duration.total_seconds() / 3)
             try:
                 await self.write(lambda _: None)
             except StoreUnreachableError:
                 continue  # the lease lapses by itself if the store stays away
             except LeaseLostError:
-                log.warning("claim lost", action="claim_lost", effect=self._effect.id, kind=self._effect.kind.value)
+                log.warning("claim lost", action="lease_lost", effect=self._job.id, kind=self._job.kind.value)
                 if owner is not None:
                     owner.cancel("claim lost")
                 return

@@ -6,113 +6,113 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lab_agent.domain.journal import EffectKind
+from lab_agent.domain.journal import JobKind
 from lab_agent.errors import StoreUnreachableError
-from lab_agent.worker.engine import Engine
-from lab_agent.worker.outages import Outages
+from lab_agent.worker.engine import JobRunner
+from lab_agent.worker.outages import OutageTracker
 
-GROUPS: dict[str, frozenset[EffectKind]] = {
-    "orders": frozenset({EffectKind.LOOK}),
-    "handover": frozenset({EffectKind.HANDOVER, EffectKind.LIS_CANCEL}),
-    "matching": frozenset({EffectKind.MATCH}),
-    "delivery": frozenset({EffectKind.DELIVER}),
-    "tasks": frozenset({EffectKind.LINE_TASK, EffectKind.ORDER_TASK}),
+JOB_QUEUES: dict[str, frozenset[JobKind]] = {
+    "orders": frozenset({JobKind.FETCH_ORDER}),
+    "submission": frozenset({JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS}),
+    "matching": frozenset({JobKind.MATCH_REPORT}),
+    "delivery": frozenset({JobKind.DELIVER_REPORT}),
+    "tasks": frozenset({JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK}),
 }
 
-OUTWARD = frozenset({"handover", "delivery", "tasks"})
+OUTBOUND_QUEUES = frozenset({"submission", "delivery", "tasks"})
 """Groups that are felt outside; in observe mode they do not run."""
 
 
-class Group:
+class WorkerLoop:
     """One loop: claims what is due, works on up to `width` effects side by side, and sleeps until it is nudged."""
 
-    def __init__(self, kinds: frozenset[EffectKind], engine: Engine, outages: Outages, *, width: int) -> None:
+    def __init__(self, kinds: frozenset[JobKind], runner: JobRunner, outages: OutageTracker, *, concurrency: int) -> None:
         self._kinds = kinds
-        self._engine = engine
+        self._runner = runner
         self._outages = outages
-        self._width = width
-        self._nudged = asyncio.Event()
+        self._concurrency = concurrency
+        self._woken = asyncio.Event()
         self._stopping = False
         self._running: set[asyncio.Task[None]] = set()
         self.on_progress: Callable[[], None] = lambda: None
 
-    def nudge(self) -> None:
+    def wake(self) -> None:
         """Say that something may be due."""
-        self._nudged.set()
+        self._woken.set()
 
     async def run(self) -> None:
         """Work until `stop` is called, then finish what is under way."""
         while not self._stopping:
-            self._nudged.clear()
-            if not await self._fill():
-                await self._wait()
+            self._woken.clear()
+            if not await self._claim_jobs():
+                await self._wait_for_wake()
         if self._running:
             await asyncio.wait(self._running)
 
     def stop(self) -> None:
         """Claim nothing more."""
         self._stopping = True
-        self._nudged.set()
+        self._woken.set()
 
-    def abandon(self) -> None:
+    def cancel_running(self) -> None:
         """Cancel what is under way: its lease lapses, and whoever comes next looks before doing it again."""
         for task in self._running:
             task.cancel()
 
-    async def _fill(self) -> bool:
+    async def _claim_jobs(self) -> bool:
         """Claim as many effects as there are free places; whether there were any."""
-        free = self._width - len(self._running)
+        free = self._concurrency - len(self._running)
         if free <= 0:
             return False
         try:
-            effects = await self._engine.claim(self._kinds, free)
+            effects = await self._runner.claim(self._kinds, free)
         except StoreUnreachableError as exc:  # any other fault of the store ends the group, and with it the worker
-            await self._outages.notice(exc)
+            await self._outages.record_failure(exc)
             return False
         if effects:  # a claim that finds nothing writes nothing, and says nothing of a full disk
-            self._outages.store_back()
+            self._outages.store_recovered()
         for effect in effects:
-            task = asyncio.create_task(self._engine.work(effect), name=f"effect {effect.id}")
+            task = asyncio.create_task(self._runner.run(effect), name=f"effect {effect.id}")
             self._running.add(task)
-            task.add_done_callback(self._ended)
+            task.add_done_callback(self._on_job_done)
         return bool(effects)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_job_done(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        self._nudged.set()
+        self._woken.set()
         if not task.cancelled():
             self.on_progress()
 
-    async def _wait(self) -> None:
-        await self._nudged.wait()
+    async def _wait_for_wake(self) -> None:
+        await self._woken.wait()
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
+class WorkerLoops:
     """All groups of a worker. Progress in one nudges the others, since it may have made something due for them."""
 
-    members: dict[str, Group]
+    loops: dict[str, WorkerLoop]
 
-    def nudge(self) -> None:
+    def wake(self) -> None:
         """Nudge every group."""
-        for group in self.members.values():
-            group.nudge()
+        for group in self.loops.values():
+            group.wake()
 
     def stop(self) -> None:
         """Stop claiming everywhere."""
-        for group in self.members.values():
+        for group in self.loops.values():
             group.stop()
 
-    def abandon(self) -> None:
+    def cancel_running(self) -> None:
         """Cancel what is under way everywhere."""
-        for group in self.members.values():
-            group.abandon()
+        for group in self.loops.values():
+            group.cancel_running()
 
 
-def make_groups(engine: Engine, outages: Outages, *, width: int, observe: bool) -> Groups:
+def build_worker_loops(runner: JobRunner, outages: OutageTracker, *, concurrency: int, observe: bool) -> WorkerLoops:
     """The groups of a worker; without the outward ones where it only observes."""
-    names = [name for name in GROUPS if not (observe and name in OUTWARD)]
-    groups = Groups({name: Group(GROUPS[name], engine, outages, width=width) for name in names})
-    for group in groups.members.values():
-        group.on_progress = groups.nudge
+    names = [name for name in JOB_QUEUES if not (observe and name in OUTBOUND_QUEUES)]
+    groups = WorkerLoops({name: WorkerLoop(JOB_QUEUES[name], runner, outages, concurrency=concurrency) for name in names})
+    for group in groups.loops.values():
+        group.on_progress = groups.wake
     return groups

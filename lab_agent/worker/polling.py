@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class PollPace:
+class PollInterval:
     """Waits in seconds: `shortest` after a find or a failure, half as long again after each empty answer, up to `longest`."""
 
     shortest: float
     longest: float
 
-    def after(self, wait: float, found: int) -> float:
+    def next_wait(self, wait: float, found: int) -> float:
         """The wait that follows upon a poll that found `found` new orders after having waited `wait`."""
         return self.shortest if found else min(max(wait, self.shortest) * 1.5, max(self.longest, self.shortest))

@@ -5,31 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from lab_agent.domain.journal import EffectKind
+from lab_agent.domain.journal import JobKind
 from lab_agent.errors import Failure, TemporaryFailure
 from lab_agent.metrics import Metrics
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.store import Store, UnitOfWork
-from lab_agent.steps.poll import Poll
-from lab_agent.worker.outages import EXCHANGE, LIS, POLL, SIGN_IN, Outages
-from lab_agent.worker.polling import PollPace
+from lab_agent.steps.poll import OrderPoller
+from lab_agent.worker.outages import EXCHANGE_OUTAGE, LIS_OUTAGE_PREFIX, POLL_OUTAGE, SIGN_IN_OUTAGE, OutageTracker
+from lab_agent.worker.polling import PollInterval
 
-_WAITING_FOR_THE_SERVICE = (EffectKind.LOOK, EffectKind.DELIVER, EffectKind.LINE_TASK, EffectKind.ORDER_TASK)
-_WAITING_FOR_THE_LIS = (EffectKind.HANDOVER, EffectKind.LIS_CANCEL)
+_SERVICE_JOB_KINDS = (JobKind.FETCH_ORDER, JobKind.DELIVER_REPORT, JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK)
+_LIS_JOB_KINDS = (JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS)
 
 
 @dataclass(slots=True)
-class PollRound:
+class PollTask:
     """Polls, keeps its pace, and ends the outage of a service that answers again. `again_in` sets the next run."""
 
-    poll: Poll
-    outages: Outages
+    poll: OrderPoller
+    outages: OutageTracker
     store: Store
     clock: Clock
     metrics: Metrics
-    pace: PollPace
-    again_in: Callable[[float], None]
-    nudge: Callable[[], None]
+    interval: PollInterval
+    reschedule: Callable[[float], None]
+    wake: Callable[[], None]
     _wait: float = field(default=0.0, init=False)
 
     async def run(self) -> None:
@@ -37,51 +37,51 @@ class PollRound:
         try:
             found = await self.poll.run()
         except Failure as failure:
-            self.metrics.polled(type(failure).__name__, new=0, at=self.clock.now().timestamp())
-            self._wait = await self._after(failure)
+            self.metrics.record_poll(type(failure).__name__, new=0, at=self.clock.now().timestamp())
+            self._wait = await self._wait_after_failure(failure)
         else:
-            self.metrics.polled("ok", new=found, at=self.clock.now().timestamp())
-            self.outages.store_back()
-            if await self.outages.end(EXCHANGE, SIGN_IN, POLL):
-                await wake(self.store, self.clock, _WAITING_FOR_THE_SERVICE)
-            self._wait = self.pace.after(self._wait, found)
-            self.nudge()
-        self.again_in(self._wait)
+            self.metrics.record_poll("ok", new=found, at=self.clock.now().timestamp())
+            self.outages.store_recovered()
+            if await self.outages.end(EXCHANGE_OUTAGE, SIGN_IN_OUTAGE, POLL_OUTAGE):
+                await make_jobs_due(self.store, self.clock, _SERVICE_JOB_KINDS)
+            self._wait = self.interval.next_wait(self._wait, found)
+            self.wake()
+        self.reschedule(self._wait)
 
-    async def _after(self, failure: Failure) -> float:
+    async def _wait_after_failure(self, failure: Failure) -> float:
         """Tell the failure; the wait in seconds: short while the service is away, growing while it refuses the poll itself."""
         if isinstance(failure, TemporaryFailure):
-            await self.outages.notice(failure)
-            return max(self.pace.shortest, failure.retry_after or 0.0)
-        await self.outages.begin(POLL, f"new orders cannot be fetched: {failure}")
-        return self.pace.after(self._wait, 0)
+            await self.outages.record_failure(failure)
+            return max(self.interval.shortest, failure.retry_after or 0.0)
+        await self.outages.begin(POLL_OUTAGE, f"new orders cannot be fetched: {failure}")
+        return self.interval.next_wait(self._wait, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class LisWatch:
+class LisHealth:
     """Begins and ends the outages of laboratory systems, as collection hears of them."""
 
-    outages: Outages
+    outages: OutageTracker
     store: Store
     clock: Clock
-    nudge: Callable[[], None]
+    wake: Callable[[], None]
 
-    async def told(self, name: str, failure: Failure | None) -> None:
+    async def on_result(self, name: str, failure: Failure | None) -> None:
         """Hear that the laboratory system `name` failed, or worked (None)."""
-        key = f"{LIS}{name}.away"
+        key = f"{LIS_OUTAGE_PREFIX}{name}.unavailable"
         if failure is not None:
             await self.outages.begin(key, f"laboratory system {name}: {failure}")
         elif await self.outages.end(key):
-            await wake(self.store, self.clock, _WAITING_FOR_THE_LIS)
-            self.nudge()
+            await make_jobs_due(self.store, self.clock, _LIS_JOB_KINDS)
+            self.wake()
 
 
-async def wake(store: Store, clock: Clock, kinds: tuple[EffectKind, ...]) -> None:
+async def make_jobs_due(store: Store, clock: Clock, kinds: tuple[JobKind, ...]) -> None:
     """Let effects that wait for a neighbour be due now, since it has shown a sign of life."""
 
     def write(uow: UnitOfWork) -> None:
         for kind in kinds:
-            uow.effects.wake(kind, now=clock.now())
+            uow.jobs.make_due(kind, now=clock.now())
         uow.commit()
 
     await store.run(write)

@@ -13,17 +13,17 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
 from lab_agent.errors import LabAgentError
-from lab_agent.worker.outages import Outages, part_of_exchange
+from lab_agent.worker.outages import OutageTracker, exchange_part_outage
 
 log = structlog.get_logger(__name__)
 
-Tick = Callable[[], Awaitable[Any]]
+ScheduledTask = Callable[[], Awaitable[Any]]
 
 
-class Ticks:
+class Scheduler:
     """Jobs at intervals. A late tick is never dropped, several late ones become one, and no job overlaps with itself."""
 
-    def __init__(self, outages: Outages) -> None:
+    def __init__(self, outages: OutageTracker) -> None:
         self._outages = outages
         self._stopping = False
         self._scheduler = AsyncIOScheduler(
@@ -32,12 +32,12 @@ class Ticks:
             timezone=UTC,
         )
 
-    def every(self, seconds: float, name: str, tick: Tick, *, jitter: float = 0.1) -> None:
+    def every(self, seconds: float, name: str, task: ScheduledTask, *, jitter: float = 0.1) -> None:
         """Run `tick` now and then every `seconds`, give or take the share `jitter` of it."""
         self._scheduler.add_job(
-            self._guarded,
+            self._run_guarded,
             IntervalTrigger(seconds=seconds, jitter=seconds * jitter, timezone=UTC),
-            args=(name, tick),
+            args=(name, task),
             id=name,
             name=name,
             next_run_time=datetime.now(UTC),
@@ -47,7 +47,7 @@ class Ticks:
         """Let the next run of a job be `seconds` from now, whatever its interval."""
         self._scheduler.modify_job(name, next_run_time=datetime.now(UTC) + timedelta(seconds=seconds))
 
-    def soon(self, name: str) -> None:
+    def run_soon(self, name: str) -> None:
         """Run a job as soon as it can be."""
         self.postpone(name, 0)
 
@@ -61,24 +61,24 @@ class Ticks:
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
 
-    async def _guarded(self, name: str, tick: Tick) -> None:
+    async def _run_guarded(self, name: str, task: ScheduledTask) -> None:
         """Run one tick; what goes wrong is told, and the next tick comes all the same."""
         try:
-            await tick()
-            await self._outages.end(part_of_exchange(name))
+            await task()
+            await self._outages.end(exchange_part_outage(name))
         except asyncio.CancelledError:
             if not self._stopping:  # a tick that is cut off by the end is no news
                 raise
         except LabAgentError as failure:
-            await self._tell(name, failure)
+            await self._log_failure(name, failure)
         except Exception:  # boundary: a bug in one tick does not end the daemon; it is logged whole
-            log.exception("tick failed", action="tick_failed", tick=name)
+            log.exception("tick failed", action="scheduled_task_failed", tick=name)
 
-    async def _tell(self, name: str, failure: LabAgentError) -> None:
-        known = self._outages.explains(failure, name)
+    async def _log_failure(self, name: str, failure: LabAgentError) -> None:
+        known = self._outages.is_known(failure, name)
         try:
-            await self._outages.notice(failure, name)
+            await self._outages.record_failure(failure, name)
         except LabAgentError as second:  # the store is away, too
-            await self._outages.notice(second)
-        if not known and not self._outages.explains(failure, name):
-            log.warning("tick failed", action="tick_failed", tick=name, reason=str(failure))
+            await self._outages.record_failure(second)
+        if not known and not self._outages.is_known(failure, name):
+            log.warning("tick failed", action="scheduled_task_failed", tick=name, reason=str(failure))

@@ -11,20 +11,20 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from lab_sandbox.demo.connections import KINDS, link
-from lab_sandbox.demo.ledger import Ledger
-from lab_sandbox.demo.lis.messages import Habits
-from lab_sandbox.demo.lis.run import work
-from lab_sandbox.demo.lis.stand_in import Folders
-from lab_sandbox.demo.performance import Verdict, Wishes, perform
-from lab_sandbox.demo.screen import Screen
+from lab_sandbox.demo.connections import CONNECTION_KINDS, build_transport
+from lab_sandbox.demo.ledger import CheckList
+from lab_sandbox.demo.lis.messages import SimulatorBehaviour
+from lab_sandbox.demo.lis.run import run_simulator
+from lab_sandbox.demo.lis.stand_in import SimulatorFolders
+from lab_sandbox.demo.performance import DemoOptions, DemoResult, run_demo
+from lab_sandbox.demo.screen import DemoConsole
 from lab_sandbox.partner.plain_json import encode
 
 
 def add_commands(app: typer.Typer) -> None:
     """Puts them into the command line."""
     app.command()(demo)
-    app.command("stand-in-lis")(stand_in_lis)
+    app.command("stand-in-lis")(run_lis_simulator)
 
 
 def demo(
@@ -33,21 +33,21 @@ def demo(
     config_dir: Annotated[Path, typer.Option(help="The folder with the demo's settings and catalogue.")] = Path("config"),
     patience: Annotated[float, typer.Option(help="Seconds that one step of the laboratory may take.")] = 60.0,
     other_ports: Annotated[bool, typer.Option("--other-ports", help="Leave the ports of the settings to others.")] = False,
-    lis: Annotated[str, typer.Option(help=f"How the laboratory system is connected: {', '.join(KINDS)}.")] = "folder",
+    lis: Annotated[str, typer.Option(help=f"How the laboratory system is connected: {', '.join(CONNECTION_KINDS)}.")] = "folder",
 ) -> None:
     """Run the daily flow through all programs on this machine, and check what the partner sees."""
-    screen = Screen(Console(stderr=as_json))
-    verdict = Verdict(Ledger(screen.check))
-    wishes = Wishes(config=config_dir, once=once, patience=patience, other_ports=other_ports, lis=lis)
-    asyncio.run(_until_stopped(wishes, screen, verdict))
-    held = sum(check.ok for check in verdict.ledger.checks)
-    screen.heading(f"{held} of {len(verdict.ledger.checks)} checks held" + ("" if verdict.ok else ": the demo FAILED"))
+    screen = DemoConsole(Console(stderr=as_json))
+    verdict = DemoResult(CheckList(screen.check))
+    wishes = DemoOptions(config=config_dir, exit_after_run=once, step_timeout=patience, other_ports=other_ports, lis=lis)
+    asyncio.run(_run_until_stopped(wishes, screen, verdict))
+    held = sum(check.ok for check in verdict.check_list.checks)
+    screen.heading(f"{held} of {len(verdict.check_list.checks)} checks held" + ("" if verdict.ok else ": the demo FAILED"))
     if as_json:
         typer.echo(encode(verdict.as_json()))
     raise typer.Exit(0 if verdict.ok else 1)
 
 
-def stand_in_lis(
+def run_lis_simulator(
     orders: Annotated[Path, typer.Option(help="The folder that orders appear in.")],
     results: Annotated[Path, typer.Option(help="The folder that results go to.")],
     own: Annotated[Path, typer.Option(help="Its own folder: orders taken, copies of what it wrote.")],
@@ -64,14 +64,21 @@ def stand_in_lis(
     `--by http --by PORT --by AGENT` carries what lies in them by HTTP, `--by hl7v2 --by PORT --by AGENTPORT` by HL7 v2,
     `--by sql --by DATABASE --by DDL` by staging tables.
     """
-    habits = Habits(frozenset(staged or ()), frozenset(refused or ()), plain="hl7v2" in (by or ()))
-    folders = Folders(orders, results, own)
-    work(folders, habits, lambda: link(by or (), folders), interval=interval, patience=stage_patience, tell=typer.echo)
+    habits = SimulatorBehaviour(frozenset(staged or ()), frozenset(refused or ()), use_value_fallbacks="hl7v2" in (by or ()))
+    folders = SimulatorFolders(orders, results, own)
+    run_simulator(
+        folders,
+        habits,
+        lambda: build_transport(by or (), folders),
+        interval=interval,
+        stage_timeout=stage_patience,
+        print_line=typer.echo,
+    )
 
 
-async def _until_stopped(wishes: Wishes, screen: Screen, verdict: Verdict) -> None:
+async def _run_until_stopped(options: DemoOptions, console: DemoConsole, result: DemoResult) -> None:
     """Performs until its end, or until SIGINT, SIGTERM or SIGHUP."""
-    performance = asyncio.create_task(perform(wishes, screen, verdict))
+    performance = asyncio.create_task(run_demo(options, console, result))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, performance.cancel)

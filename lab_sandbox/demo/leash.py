@@ -16,7 +16,7 @@ from collections.abc import Sequence
 STDIN = 0
 
 
-def hold(command: Sequence[str], patience: float) -> int:
+def supervise(command: Sequence[str], grace_period: float) -> int:
     """Runs the program until it ends or the leash is let go; gives its exit code, 128 and more for a signal.
 
     `patience` is how many seconds lie between asking it to end and making it end.
@@ -24,20 +24,20 @@ def hold(command: Sequence[str], patience: float) -> int:
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603 - the demo's own programs
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: child.terminate())
-    threading.Thread(target=_end_when_let_go, args=(child, patience), daemon=True).start()
+    threading.Thread(target=_stop_when_stdin_closes, args=(child, grace_period), daemon=True).start()
     code = child.wait()
     return code if code >= 0 else 128 - code
 
 
-def _end_when_let_go(child: subprocess.Popen[bytes], patience: float) -> None:
+def _stop_when_stdin_closes(child: subprocess.Popen[bytes], grace_period: float) -> None:
     while os.read(STDIN, 4096):  # not sys.stdin: its lock would be held while the interpreter ends
         pass
     child.terminate()
     try:
-        child.wait(patience)
+        child.wait(grace_period)
     except subprocess.TimeoutExpired:
         child.kill()
 
 
 if __name__ == "__main__":
-    sys.exit(hold(sys.argv[2:], float(sys.argv[1])))
+    sys.exit(supervise(sys.argv[2:], float(sys.argv[1])))

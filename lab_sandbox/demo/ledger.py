@@ -23,11 +23,11 @@ class Check:
         return {"name": self.name, "ok": self.ok, **({"detail": self.detail} if self.detail and not self.ok else {})}
 
 
-class Ledger:
+class CheckList:
     """Collects checks and shows each as it is made."""
 
-    def __init__(self, show: Callable[[Check], None]) -> None:
-        self._show = show
+    def __init__(self, on_check: Callable[[Check], None]) -> None:
+        self._on_check = on_check
         self.checks: list[Check] = []
 
     @property
@@ -35,16 +35,16 @@ class Ledger:
         """Whether there were checks and all of them held."""
         return bool(self.checks) and all(check.ok for check in self.checks)
 
-    def note(self, name: str, ok: bool, detail: str = "") -> None:
+    def record(self, name: str, ok: bool, detail: str = "") -> None:
         """Writes down one outcome."""
         check = Check(name, ok, detail)
         self.checks.append(check)
-        self._show(check)
+        self._on_check(check)
 
     @contextmanager
-    def about(self, name: str) -> Iterator[None]:
+    def record_partner_errors(self, name: str) -> Iterator[None]:
         """Whatever keeps the partner from looking (a refusal, something that did not come in time) is a failed check."""
         try:
             yield
         except PartnerError as exc:
-            self.note(name, False, str(exc))
+            self.record(name, False, str(exc))

@@ -9,94 +9,100 @@ import asyncio
 from dataclasses import dataclass
 from datetime import datetime
 
-from lab_sandbox.demo.ledger import Ledger
-from lab_sandbox.demo.lis.drop import drop
-from lab_sandbox.demo.programs import beside
-from lab_sandbox.demo.screen import Screen
+from lab_sandbox.demo.ledger import CheckList
+from lab_sandbox.demo.lis.drop import write_atomically
+from lab_sandbox.demo.programs import program_path
+from lab_sandbox.demo.screen import DemoConsole
 from lab_sandbox.demo.trouble import DemoError
-from lab_sandbox.demo.workplace import Workplace
+from lab_sandbox.demo.workplace import Workspace
 from lab_sandbox.partner.client import PartnerClient
 from lab_sandbox.partner.plain_json import Json, decode, encode
-from lab_sandbox.partner.reading import until
+from lab_sandbox.partner.reading import wait_until
 
-_REPORT, _LOCAL, _LOINC = "own-words", "FERR", "2276-4"
-_ROW = f"{_LOCAL},{_LOINC},Ferritin [Mass/volume] in Serum or Plasma,\n"
-_BLOOD_COUNT = "001.001"
+_REPORT_ID, _LOCAL_CODE, _LOINC_CODE = "own-words", "FERR", "2276-4"
+_MAPPING_ROW = f"{_LOCAL_CODE},{_LOINC_CODE},Ferritin [Mass/volume] in Serum or Plasma,\n"
+_BLOOD_COUNT_ITEM = "001.001"
 _VALUE, _UNIT, _UCUM = "41.0", "мкг/л", "ug/L"
 
 
 @dataclass(frozen=True, slots=True)
-class MatchDesk:
+class MappingScenario:
     """One result from its hold to the clinic; only where the laboratory system works on folders."""
 
-    place: Workplace
+    workspace: Workspace
     client: PartnerClient
-    ledger: Ledger
-    screen: Screen
-    patience: float
+    check_list: CheckList
+    console: DemoConsole
+    timeout: float
 
-    async def show(self) -> None:
+    async def run(self) -> None:
         """All of it."""
-        self.screen.heading("And: a code that nobody has mapped, released from the match desk")
-        with self.ledger.about("desk: the result reaches the clinic"):
-            self._report(*self._line())
-            held = await until(
-                lambda: self._ask("results", "list", "--state", "unmapped", "--json"),
+        self.console.heading("And: a code that nobody has mapped, released from the match desk")
+        with self.check_list.record_partner_errors("desk: the result reaches the clinic"):
+            self._write_report(*self._find_line())
+            held = await wait_until(
+                lambda: self._run_agent_command("results", "list", "--state", "unmapped", "--json"),
                 bool,
-                within=self.patience,
-                what="an unmapped result",
+                timeout=self.timeout,
+                description="an unmapped result",
             )
-            self.ledger.note("desk: an unmapped code is held, with its reason", _LOCAL in held[0]["reason"], held[0]["reason"])
-            self.ledger.note("desk: nothing of it is with the clinic", await self._arrived() is None)
-            table = self.place.folder / "config" / "mappings" / "codes.csv"
-            table.write_text(table.read_text(encoding="utf-8") + _ROW, encoding="utf-8")
-            preview = await self._ask("mappings", "release", "--preview", "--json")
-            self.ledger.note("desk: a preview says what a new row releases", [one["state"] for one in preview] == ["matched"])
-            await self._ask("mappings", "release", "--by", "demo", "--json")
-            found = await until(self._arrived, lambda one: one is not None, within=self.patience, what="the released result")
-            await self._judge(found or {})
+            self.check_list.record(
+                "desk: an unmapped code is held, with its reason", _LOCAL_CODE in held[0]["reason"], held[0]["reason"]
+            )
+            self.check_list.record("desk: nothing of it is with the clinic", await self._find_report() is None)
+            table = self.workspace.folder / "config" / "mappings" / "codes.csv"
+            table.write_text(table.read_text(encoding="utf-8") + _MAPPING_ROW, encoding="utf-8")
+            preview = await self._run_agent_command("mappings", "release", "--preview", "--json")
+            self.check_list.record(
+                "desk: a preview says what a new row releases", [one["state"] for one in preview] == ["matched"]
+            )
+            await self._run_agent_command("mappings", "release", "--by", "demo", "--json")
+            found = await wait_until(
+                self._find_report, lambda one: one is not None, timeout=self.timeout, description="the released result"
+            )
+            await self._check_report(found or {})
 
-    async def _judge(self, report: Json) -> None:
+    async def _check_report(self, report: Json) -> None:
         observation = await self.client.read(report["result"][0]["reference"])
         value, code = observation["valueQuantity"], observation["code"]["coding"][0]["code"]
-        right = (code, str(value["value"]), value["code"]) == (_LOINC, _VALUE, _UCUM)
-        self.ledger.note("desk: the result reaches the clinic", right, f"{code} {value['value']} {value['unit']}")
+        right = (code, str(value["value"]), value["code"]) == (_LOINC_CODE, _VALUE, _UCUM)
+        self.check_list.record("desk: the result reaches the clinic", right, f"{code} {value['value']} {value['unit']}")
 
-    async def _arrived(self) -> Json | None:
+    async def _find_report(self) -> Json | None:
         listed = await self.client.search("DiagnosticReport", {})
-        return next((one for one in listed if one["identifier"][0]["value"].endswith(f".{_REPORT}")), None)
+        return next((one for one in listed if one["identifier"][0]["value"].endswith(f".{_REPORT_ID}")), None)
 
-    def _line(self) -> tuple[str, str]:
+    def _find_line(self) -> tuple[str, str]:
         """Keys of an order and of a line that the laboratory has performed."""
-        for file in sorted((self.place.lis / "taken").glob("*.json")):
+        for file in sorted((self.workspace.lis / "taken").glob("*.json")):
             order = decode(file.read_bytes())
             for line in order["lines"]:
-                if line["item"] == _BLOOD_COUNT:
+                if line["item"] == _BLOOD_COUNT_ITEM:
                     return order["key"], line["key"]
         raise DemoError("the laboratory system has counted no blood")
 
-    def _report(self, order: str, line: str) -> None:
+    def _write_report(self, order: str, line: str) -> None:
         now = datetime.now().astimezone().isoformat(timespec="seconds")
         amount = {"value": _VALUE, "unit": _UNIT}
         body = {
-            "report_id": _REPORT,
+            "report_id": _REPORT_ID,
             "order": order,
             "lines": [line],
-            "items": [_LOCAL],
+            "items": [_LOCAL_CODE],
             "status": "final",
             "effective": now,
             "issued": now,
-            "observations": [{"code": {"code": _LOCAL, "display": "Ferritin"}, "value_quantity": amount}],
+            "observations": [{"code": {"code": _LOCAL_CODE, "display": "Ferritin"}, "value_quantity": amount}],
         }
-        drop(self.place.results, f"{order}-{_REPORT}.json", encode(body))
+        write_atomically(self.workspace.results, f"{order}-{_REPORT_ID}.json", encode(body))
 
-    async def _ask(self, *words: str) -> list[Json]:
+    async def _run_agent_command(self, *arguments: str) -> list[Json]:
         """The JSON that a command of the agent prints."""
         process = await asyncio.create_subprocess_exec(
-            beside("lab-agent"), *words, "--config", str(self.place.agent_settings),
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=self.place.folder,
+            program_path("lab-agent"), *arguments, "--config", str(self.workspace.agent_settings),
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=self.workspace.folder,
         )  # fmt: skip
         out, err = await process.communicate()
         if process.returncode:
-            raise DemoError(f"lab-agent {' '.join(words[:2])} failed", err.decode())
+            raise DemoError(f"lab-agent {' '.join(arguments[:2])} failed", err.decode())
         return list(decode(out))

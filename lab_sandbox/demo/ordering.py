@@ -6,100 +6,102 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lab_sandbox.demo.ledger import Ledger
-from lab_sandbox.demo.scenes import Scene, scenes
-from lab_sandbox.demo.screen import Screen, counted
-from lab_sandbox.partner.basket import orderable
-from lab_sandbox.partner.clinic import Clinic, Prepared
+from lab_sandbox.demo.ledger import CheckList
+from lab_sandbox.demo.scenes import Scenario, build_scenarios
+from lab_sandbox.demo.screen import DemoConsole, pluralize
+from lab_sandbox.partner.basket import orderable_items
+from lab_sandbox.partner.clinic import Clinic, PreparedBasket
 from lab_sandbox.partner.placed import PlacedOrder
 from lab_sandbox.partner.plain_json import Json
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class PreparedScenario:
     """A scene with what the laboratory asked for its basket."""
 
-    scene: Scene
-    prepared: Prepared
+    scenario: Scenario
+    prepared: PreparedBasket
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
+class PlacedScenario:
     """A scene with its accepted order."""
 
-    scene: Scene
+    scenario: Scenario
     order: PlacedOrder
 
 
-class Ordering:
+class OrderPlacement:
     """The clinic orders; what the laboratory answers to its baskets is checked on the way."""
 
-    def __init__(self, clinic: Clinic, ledger: Ledger, screen: Screen) -> None:
+    def __init__(self, clinic: Clinic, check_list: CheckList, console: DemoConsole) -> None:
         self._clinic = clinic
         self._client = clinic.client
-        self._ledger = ledger
-        self._screen = screen
+        self._check_list = check_list
+        self._console = console
 
-    async def go(self) -> list[Ordered]:
+    async def run(self) -> list[PlacedScenario]:
         """All six points; an order that the service refuses is a failed check, and missing in what is given."""
-        acts = await self._prepare(self._baskets(await self._nomenclature()))
-        self._collect(acts)
-        return await self._order(acts)
+        acts = await self._prepare_baskets(self._build_baskets(await self._fetch_nomenclature()))
+        self._report_collection(acts)
+        return await self._place_orders(acts)
 
-    async def _nomenclature(self) -> list[Json]:
-        self._screen.heading("1  Nomenclature of the contract")
+    async def _fetch_nomenclature(self) -> list[Json]:
+        self._console.heading("1  Nomenclature of the contract")
         nomenclature, eta = await asyncio.gather(self._client.nomenclature(), self._client.eta())
-        offer = orderable(nomenclature, eta)
-        self._ledger.note("nomenclature: tests can be ordered", bool(offer), f"{len(offer)} of {len(nomenclature)}")
+        offer = orderable_items(nomenclature, eta)
+        self._check_list.record("nomenclature: tests can be ordered", bool(offer), f"{len(offer)} of {len(nomenclature)}")
         timed = {one["id"] for one in eta} >= {one["id"] for one in nomenclature}
-        self._ledger.note("eta: every test has a turnaround time", timed)
+        self._check_list.record("eta: every test has a turnaround time", timed)
         return offer
 
-    def _baskets(self, offer: Sequence[Json]) -> list[Scene]:
-        self._screen.heading("2  The operator builds baskets")
-        listed = scenes(self._client.account.contract, offer)
+    def _build_baskets(self, items: Sequence[Json]) -> list[Scenario]:
+        self._console.heading("2  The operator builds baskets")
+        listed = build_scenarios(self._client.account.contract, items)
         for scene in listed:
             tests = ", ".join(item.caption for item in scene.plan.basket.items)
-            self._screen.step(f"{scene.name}: {scene.title} ({tests})")
+            self._console.step(f"{scene.name}: {scene.title} ({tests})")
         return listed
 
-    async def _prepare(self, listed: Sequence[Scene]) -> list[Act]:
-        self._screen.heading("3  Questionnaire and  4  pre-analytics, each for the whole basket")
-        acts = [Act(scene, await self._clinic.prepare(scene.plan)) for scene in listed]
+    async def _prepare_baskets(self, scenarios: Sequence[Scenario]) -> list[PreparedScenario]:
+        self._console.heading("3  Questionnaire and  4  pre-analytics, each for the whole basket")
+        acts = [PreparedScenario(scene, await self._clinic.prepare_basket(scene.plan)) for scene in scenarios]
         for act in acts:
-            name, specimens = act.scene.name, act.prepared.specimens
-            wanted = {item.guid for item in act.scene.plan.basket.items}
+            name, specimens = act.scenario.name, act.prepared.specimens
+            wanted = {item.guid for item in act.scenario.plan.basket.items}
             covered = {guid for one in specimens for guid in one["guids"]} == wanted
-            links = _questions(act.prepared.questionnaire)
-            detail = ", ".join((counted(len(wanted), "test"), counted(len(specimens), "tube"), counted(len(links), "question")))
-            self._ledger.note(f"{name}: every test has its tube", covered, detail)
-            self._ledger.note(f"{name}: no question is asked twice", len(links) == len(set(links)))
+            links = _question_link_ids(act.prepared.questionnaire)
+            detail = ", ".join(
+                (pluralize(len(wanted), "test"), pluralize(len(specimens), "tube"), pluralize(len(links), "question"))
+            )
+            self._check_list.record(f"{name}: every test has its tube", covered, detail)
+            self._check_list.record(f"{name}: no question is asked twice", len(links) == len(set(links)))
         shared = max((len(one["guids"]) for one in acts[0].prepared.specimens), default=0)
-        self._ledger.note("shared: several tests share one tube", shared > 1, f"{shared} tests in one tube")
+        self._check_list.record("shared: several tests share one tube", shared > 1, f"{shared} tests in one tube")
         return acts
 
-    def _collect(self, acts: Sequence[Act]) -> None:
-        self._screen.heading("5  The clinic collects the biomaterial and labels the tubes")
-        self._screen.step(
-            f"{counted(sum(len(act.prepared.specimens) for act in acts), 'tube')} for {counted(len(acts), 'order')}"
+    def _report_collection(self, prepared: Sequence[PreparedScenario]) -> None:
+        self._console.heading("5  The clinic collects the biomaterial and labels the tubes")
+        self._console.step(
+            f"{pluralize(sum(len(act.prepared.specimens) for act in prepared), 'tube')} for {pluralize(len(prepared), 'order')}"
         )
 
-    async def _order(self, acts: Sequence[Act]) -> list[Ordered]:
-        self._screen.heading("6  Each order is created with one bundle request")
+    async def _place_orders(self, prepared: Sequence[PreparedScenario]) -> list[PlacedScenario]:
+        self._console.heading("6  Each order is created with one bundle request")
         ordered = []
-        for act in acts:
-            with self._ledger.about(f"{act.scene.name}: the service accepts the order"):
-                bundle = await self._clinic.bundle(act.scene.plan, act.prepared)
-                order = await self._clinic.send(act.scene.change(bundle) if act.scene.change else bundle)
-                ordered.append(Ordered(act.scene, order))
-                detail = (
-                    f"requisition {order.requisition}, {counted(len(order.lines), 'line')}, barcodes {', '.join(order.barcodes)}"
+        for act in prepared:
+            with self._check_list.record_partner_errors(f"{act.scenario.name}: the service accepts the order"):
+                bundle = await self._clinic.build_bundle(act.scenario.plan, act.prepared)
+                order = await self._clinic.send_bundle(
+                    act.scenario.change_bundle(bundle) if act.scenario.change_bundle else bundle
                 )
-                self._ledger.note(f"{act.scene.name}: the service accepts the order", True, detail)
+                ordered.append(PlacedScenario(act.scenario, order))
+                detail = f"requisition {order.requisition}, {pluralize(len(order.lines), 'line')}, barcodes {', '.join(order.barcodes)}"
+                self._check_list.record(f"{act.scenario.name}: the service accepts the order", True, detail)
         return ordered
 
 
-def _questions(questionnaire: Json) -> list[str]:
+def _question_link_ids(questionnaire: Json) -> list[str]:
     """The linkIds of everything that wants an answer, and not of the groups around it."""
 
     def walk(item: Json) -> list[str]:

@@ -10,28 +10,28 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lab_sandbox.config import Counterparty
-from lab_sandbox.demo.cast import PASSWORD, USER, bring_up
-from lab_sandbox.demo.ledger import Ledger
+from lab_sandbox.demo.cast import STATUS_PASSWORD, STATUS_USER, start_all
+from lab_sandbox.demo.ledger import CheckList
 from lab_sandbox.demo.lis.run import local_now
-from lab_sandbox.demo.match_desk import MatchDesk
-from lab_sandbox.demo.programs import Troupe
-from lab_sandbox.demo.record import Record
-from lab_sandbox.demo.screen import Screen
-from lab_sandbox.demo.story import tell
+from lab_sandbox.demo.match_desk import MappingScenario
+from lab_sandbox.demo.programs import ProcessGroup
+from lab_sandbox.demo.record import LisRecord
+from lab_sandbox.demo.screen import DemoConsole
+from lab_sandbox.demo.story import run_daily_flow
 from lab_sandbox.demo.trouble import DemoError
-from lab_sandbox.demo.workplace import Workplace, fresh_workplace
-from lab_sandbox.partner.account import Account
-from lab_sandbox.partner.client import partner_client
+from lab_sandbox.demo.workplace import Workspace, create_workspace
+from lab_sandbox.partner.account import PartnerAccount
+from lab_sandbox.partner.client import open_partner_client
 from lab_sandbox.partner.clinic import Clinic
 from lab_sandbox.partner.failures import PartnerError
-from lab_sandbox.partner.labels import Labels
+from lab_sandbox.partner.labels import LabelSequence
 from lab_sandbox.partner.plain_json import Json
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class DemoOptions:
     """How the demo shall run.
 
     `config` is the settings folder; `once` ends after the story; `patience` is how many seconds one step of the laboratory may
@@ -39,92 +39,94 @@ class Wishes:
     """
 
     config: Path
-    once: bool = False
-    patience: float = 60.0
+    exit_after_run: bool = False
+    step_timeout: float = 60.0
     other_ports: bool = False
     lis: str = "folder"
 
 
 @dataclass(slots=True)
-class Verdict:
+class DemoResult:
     """How it went: the orders as the partner saw them at the end, and the checks."""
 
-    ledger: Ledger
+    check_list: CheckList
     orders: dict[str, Json] = field(default_factory=dict)
-    told: bool = False
-    trouble: str | None = None
+    completed: bool = False
+    error: str | None = None
 
     @property
     def ok(self) -> bool:
         """Whether the story was told to its end and every check held."""
-        return self.told and self.trouble is None and self.ledger.ok
+        return self.completed and self.error is None and self.check_list.ok
 
     def as_json(self) -> Json:
         """The demo's last line."""
-        line: Json = {"ok": self.ok, "orders": self.orders, "checks": [check.as_json() for check in self.ledger.checks]}
-        return line if self.trouble is None else {**line, "trouble": self.trouble}
+        line: Json = {"ok": self.ok, "orders": self.orders, "checks": [check.as_json() for check in self.check_list.checks]}
+        return line if self.error is None else {**line, "trouble": self.error}
 
 
-async def perform(wishes: Wishes, screen: Screen, verdict: Verdict) -> None:
+async def run_demo(options: DemoOptions, console: DemoConsole, result: DemoResult) -> None:
     """Fills in the verdict; stays up afterwards, unless it shall end, until it is cancelled or a program ends."""
-    place: Workplace | None = None
+    place: Workspace | None = None
     try:
-        place = fresh_workplace(wishes.config, other_ports=wishes.other_ports, lis=wishes.lis)
-        async with Troupe(place.folder, place.logs) as troupe:
-            await bring_up(troupe, place, screen)
-            verdict.orders = await _unless_one_dies(troupe, _story(place, screen, verdict.ledger, wishes.patience))
-            verdict.told = True
-            if not wishes.once:
-                _show_places(screen, place)
-                raise (await troupe.first_death()).died()
+        place = create_workspace(options.config, other_ports=options.other_ports, lis=options.lis)
+        async with ProcessGroup(place.folder, place.logs) as troupe:
+            await start_all(troupe, place, console)
+            result.orders = await _cancel_if_program_exits(
+                troupe, _run_scenarios(place, console, result.check_list, options.step_timeout)
+            )
+            result.completed = True
+            if not options.exit_after_run:
+                _print_addresses(console, place)
+                raise (await troupe.wait_for_first_exit()).exit_error()
     except DemoError as exc:
-        verdict.trouble = str(exc)
-        screen.trouble(str(exc), exc.tail)
+        result.error = str(exc)
+        console.error(str(exc), exc.log_tail)
     except PartnerError as exc:
-        verdict.trouble = f"the clinic could not go on: {exc}"
-        screen.trouble(verdict.trouble)
+        result.error = f"the clinic could not go on: {exc}"
+        console.error(result.error)
     finally:
         if place is not None:
-            _leave(place, screen, keep=not verdict.ok)
+            _clean_up(place, console, keep=not result.ok)
 
 
-async def _story(place: Workplace, screen: Screen, ledger: Ledger, patience: float) -> dict[str, Json]:
-    async with partner_client(account(place), grant="code") as client:
-        screen.step("the clinic has signed in through the authorization site")
-        clinic = Clinic(client, Labels(first=7_000_001), local_now, local_now().strftime("%y%m%d%H%M%S"))
-        orders = await tell(clinic, Record(place.lis), ledger, screen, patience)
-        if place.way.kind == "folder":
-            await MatchDesk(place, client, ledger, screen, patience).show()
+async def _run_scenarios(workspace: Workspace, console: DemoConsole, check_list: CheckList, timeout: float) -> dict[str, Json]:
+    async with open_partner_client(build_account(workspace), grant="code") as client:
+        console.step("the clinic has signed in through the authorization site")
+        clinic = Clinic(client, LabelSequence(first=7_000_001), local_now, local_now().strftime("%y%m%d%H%M%S"))
+        orders = await run_daily_flow(clinic, LisRecord(workspace.lis), check_list, console, timeout)
+        if workspace.connection.kind == "folder":
+            await MappingScenario(workspace, client, check_list, console, timeout).run()
         return orders
 
 
-async def _unless_one_dies(troupe: Troupe, story: Coroutine[Any, Any, T]) -> T:
-    telling, death = asyncio.create_task(story), asyncio.create_task(troupe.first_death())
+async def _cancel_if_program_exits(processes: ProcessGroup, work: Coroutine[Any, Any, T]) -> T:
+    telling, death = asyncio.create_task(work), asyncio.create_task(processes.wait_for_first_exit())
     try:
         await asyncio.wait((telling, death), return_when=asyncio.FIRST_COMPLETED)
         if telling.done():
             return telling.result()
-        raise death.result().died()
+        raise death.result().exit_error()
     finally:
         for task in (telling, death):
             task.cancel()
         await asyncio.gather(telling, death, return_exceptions=True)
 
 
-def account(place: Workplace) -> Account:
+def build_account(workspace: Workspace) -> PartnerAccount:
     """The partner of the first contract, as the service's own settings register it."""
-    service = place.service.settled()
+    service = workspace.service_config.resolve_addresses()
     contract = service.contracts[0]
     partner = service.counterparty(contract.partner)
     if partner is None or not partner.redirect_uris:
-        raise DemoError(f"{place.service_settings}: the partner of contract {contract.code} has no callback address")
-    return Account(
+        raise DemoError(f"{workspace.service_settings}: the partner of contract {contract.code} has no callback address")
+    return PartnerAccount(
         base_url=service.base_url,
         auth_url=service.auth_url,
-        login=_given(partner, "login"),
-        password=_given(partner, "password"),
-        client_id=_given(partner, "client_id"),
-        client_secret=_given(partner, "client_secret"),
+        login=_require_field(partner, "login"),
+        password=_require_field(partner, "password"),
+        client_id=_require_field(partner, "client_id"),
+        client_secret=_require_field(partner, "client_secret"),
         redirect_uri=partner.redirect_uris[0],
         guid=partner.guid,
         laboratory=contract.laboratory,
@@ -134,30 +136,30 @@ def account(place: Workplace) -> Account:
     )
 
 
-def _given(partner: Counterparty, name: str) -> str:
+def _require_field(partner: Counterparty, name: str) -> str:
     value: str | None = getattr(partner, name)
     if value is None:
         raise DemoError(f"the service's settings give the partner {partner.name} no {name}")
     return value
 
 
-def _show_places(screen: Screen, place: Workplace) -> None:
-    screen.heading("Everything stays up until Ctrl-C")
-    screen.places(
+def _print_addresses(console: DemoConsole, workspace: Workspace) -> None:
+    console.heading("Everything stays up until Ctrl-C")
+    console.addresses(
         {
-            "exchange service": place.service_url,
-            "laboratory API": f"{place.api_url}/docs",
-            "status page": f"{place.status_url}  (name {USER}, password {PASSWORD})",
-            "orders for the LIS": str(place.orders),
-            "results of the LIS": str(place.results),
-            "settings": str(place.folder / "config"),
-            "logs": str(place.logs),
+            "exchange service": workspace.service_url,
+            "laboratory API": f"{workspace.api_url}/docs",
+            "status page": f"{workspace.status_url}  (name {STATUS_USER}, password {STATUS_PASSWORD})",
+            "orders for the LIS": str(workspace.orders),
+            "results of the LIS": str(workspace.results),
+            "settings": str(workspace.folder / "config"),
+            "logs": str(workspace.logs),
         }
     )
 
 
-def _leave(place: Workplace, screen: Screen, *, keep: bool) -> None:
+def _clean_up(workspace: Workspace, console: DemoConsole, *, keep: bool) -> None:
     if keep:
-        screen.step(f"settings, journal and logs are kept in {place.folder}")
+        console.step(f"settings, journal and logs are kept in {workspace.folder}")
     else:
-        shutil.rmtree(place.folder, ignore_errors=True)
+        shutil.rmtree(workspace.folder, ignore_errors=True)

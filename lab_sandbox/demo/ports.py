@@ -8,17 +8,17 @@ from collections.abc import Iterable
 HOST = "127.0.0.1"
 
 
-def settled(wanted: Iterable[int], *, others: bool = False) -> dict[int, int]:
+def choose_ports(wanted: Iterable[int], *, use_other_ports: bool = False) -> dict[int, int]:
     """For each wanted port the one to use, all of them different; `others` takes none of the wanted ones."""
     wanted = list(wanted)
-    given = {} if others else {port: port for port in wanted if is_free(port)}
+    given = {} if use_other_ports else {port: port for port in wanted if is_port_free(port)}
     for port in wanted:
         if port not in given:
-            given[port] = _another({*wanted, *given.values()})
+            given[port] = _find_free_port({*wanted, *given.values()})
     return given
 
 
-def is_free(port: int) -> bool:
+def is_port_free(port: int) -> bool:
     """Whether a server could listen on this port now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -29,7 +29,7 @@ def is_free(port: int) -> bool:
     return True
 
 
-def _another(taken: set[int]) -> int:
+def _find_free_port(taken: set[int]) -> int:
     while True:
         with socket.socket() as probe:
             probe.bind((HOST, 0))

@@ -17,10 +17,10 @@ import httpx
 
 from lab_sandbox.demo.trouble import DemoError
 
-PATIENCE = 10.0
+GRACE_PERIOD = 10.0
 """Seconds between asking a program to end and making it end."""
-_TAIL = 25
-_LOOK = 0.1
+_LOG_TAIL_LINES = 25
+_POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,90 +29,90 @@ class Program:
 
     name: str
     command: Sequence[str]
-    ready: str | None = None
+    ready_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningProgram:
     """A program that was started."""
 
     program: Program
     process: asyncio.subprocess.Process
     log: Path
 
-    def tail(self) -> str:
+    def log_tail(self) -> str:
         """The end of its log."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return "\n".join(lines[-_TAIL:])
+        return "\n".join(lines[-_LOG_TAIL_LINES:])
 
-    def died(self) -> DemoError:
+    def exit_error(self) -> DemoError:
         """That it ended, with its exit code and the end of its log."""
-        return DemoError(f"{self.program.name} ended with exit code {self.process.returncode}", self.tail())
+        return DemoError(f"{self.program.name} ended with exit code {self.process.returncode}", self.log_tail())
 
 
-class Troupe:
+class ProcessGroup:
     """All programs of one demo, ended together, the last one started first."""
 
-    def __init__(self, folder: Path, logs: Path, patience: float = PATIENCE) -> None:
+    def __init__(self, folder: Path, logs: Path, grace_period: float = GRACE_PERIOD) -> None:
         self._folder = folder
         self._logs = logs
-        self._patience = patience
-        self._running: list[Running] = []
+        self._grace_period = grace_period
+        self._running: list[RunningProgram] = []
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:
         for one in reversed(self._running):
-            await _end(one, self._patience + 5)
+            await _stop(one, self._grace_period + 5)
 
-    async def start(self, program: Program) -> Running:
+    async def start(self, program: Program) -> RunningProgram:
         """Starts it on a leash; it need not be ready yet."""
-        leash = (sys.executable, "-m", "lab_sandbox.demo.leash", str(self._patience))
-        log = self._log(program)
+        leash = (sys.executable, "-m", "lab_sandbox.demo.leash", str(self._grace_period))
+        log = self._log_path(program)
         with log.open("ab") as file:
             process = await self._spawn((*leash, *program.command), file)
-        running = Running(program, process, log)
+        running = RunningProgram(program, process, log)
         self._running.append(running)
         return running
 
-    async def once(self, program: Program, within: float, given: str = "") -> None:
+    async def run_to_end(self, program: Program, timeout: float, stdin_text: str = "") -> None:
         """Runs a program that ends by itself, with `given` on its standard input.
 
         `DemoError` if it fails or takes longer than `within` seconds. It needs no leash: it is never left to itself.
         """
-        log = self._log(program)
+        log = self._log_path(program)
         with log.open("ab") as file:
             process = await self._spawn(program.command, file)
-        running = Running(program, process, log)
+        running = RunningProgram(program, process, log)
         try:
-            await asyncio.wait_for(process.communicate(given.encode()), within)
+            await asyncio.wait_for(process.communicate(stdin_text.encode()), timeout)
         except TimeoutError as exc:
-            raise DemoError(f"{program.name} did not end within {within:.0f} s", running.tail()) from exc
+            raise DemoError(f"{program.name} did not end within {timeout:.0f} s", running.log_tail()) from exc
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
         if process.returncode:
-            raise running.died()
+            raise running.exit_error()
 
-    async def ready(self, running: Running, within: float) -> None:
+    async def wait_until_ready(self, running: RunningProgram, timeout: float) -> None:
         """Waits until it answers; `DemoError` if it ends instead, or does not answer within `within` seconds."""
-        deadline = time.monotonic() + within
+        deadline = time.monotonic() + timeout
         async with httpx.AsyncClient(timeout=2.0, trust_env=False) as http:
-            while not await _answers(http, running.program.ready):
+            while not await _is_answering(http, running.program.ready_url):
                 if running.process.returncode is not None:
-                    raise running.died()
+                    raise running.exit_error()
                 if time.monotonic() > deadline:
-                    raise DemoError(f"{running.program.name} was not ready within {within:.0f} s", running.tail())
-                await asyncio.sleep(_LOOK)
+                    raise DemoError(f"{running.program.name} was not ready within {timeout:.0f} s", running.log_tail())
+                await asyncio.sleep(_POLL_SECONDS)
 
-    async def end(self, running: Running) -> None:
+    async def stop(self, running: RunningProgram) -> None:
         """Ends one program before the others."""
         self._running.remove(running)
-        await _end(running, self._patience + 5)
+        await _stop(running, self._grace_period + 5)
 
-    async def first_death(self) -> Running:
+    async def wait_for_first_exit(self) -> RunningProgram:
         """Waits until one of them ends, which none should."""
         waits = {asyncio.create_task(one.process.wait()): one for one in self._running}
         try:
@@ -122,7 +122,7 @@ class Troupe:
                 wait.cancel()
         return waits[done.pop()]
 
-    def _log(self, program: Program) -> Path:
+    def _log_path(self, program: Program) -> Path:
         return self._logs / f"{program.name.replace(' ', '-')}.log"
 
     async def _spawn(self, command: Sequence[str], log: IO[bytes]) -> asyncio.subprocess.Process:
@@ -132,12 +132,12 @@ class Troupe:
             stdout=log,
             stderr=log,
             cwd=self._folder,
-            env=_environment(os.environ),
+            env=_child_environment(os.environ),
             start_new_session=True,  # Ctrl-C is for the demo, which ends the others in their order
         )
 
 
-def beside(name: str) -> str:
+def program_path(name: str) -> str:
     """The path of one of our programs, beside the Python that runs this one."""
     path = Path(sys.executable).with_name(name)
     if not path.exists():
@@ -145,14 +145,14 @@ def beside(name: str) -> str:
     return str(path)
 
 
-def _environment(ours: Mapping[str, str]) -> dict[str, str]:
+def _child_environment(inherited: Mapping[str, str]) -> dict[str, str]:
     """Without settings of another agent on this machine, and without systemd's hand-outs to us."""
     foreign = ("LAB_AGENT_", "CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET", "WATCHDOG_")
-    kept = {name: value for name, value in ours.items() if not name.startswith(foreign)}
+    kept = {name: value for name, value in inherited.items() if not name.startswith(foreign)}
     return {**kept, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
 
 
-async def _answers(http: httpx.AsyncClient, address: str | None) -> bool:
+async def _is_answering(http: httpx.AsyncClient, address: str | None) -> bool:
     if address is None:
         return True
     try:
@@ -161,12 +161,12 @@ async def _answers(http: httpx.AsyncClient, address: str | None) -> bool:
         return False
 
 
-async def _end(one: Running, within: float) -> None:
+async def _stop(running: RunningProgram, timeout: float) -> None:
     """Lets the leash go and waits; whatever is still there then is killed, with the whole of its own process group."""
-    if one.process.stdin is not None:
-        one.process.stdin.close()
+    if running.process.stdin is not None:
+        running.process.stdin.close()
     try:
-        await asyncio.wait_for(one.process.wait(), within)
+        await asyncio.wait_for(running.process.wait(), timeout)
     except TimeoutError:
-        os.killpg(one.process.pid, signal.SIGKILL)
-        await one.process.wait()
+        os.killpg(running.process.pid, signal.SIGKILL)
+        await running.process.wait()

@@ -10,7 +10,7 @@ from lab_sandbox.partner.plain_json import Json, decode
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class RecordedReport:
     """The newest version of one report: its lines (by the clinic's numbers), observations, and documents (also as values)."""
 
     lines: tuple[str, ...]
@@ -18,41 +18,41 @@ class Reported:
     documents: tuple[bytes, ...]
 
 
-class Record:
+class LisRecord:
     """Reads the stand-in's own folder."""
 
-    def __init__(self, own: Path) -> None:
-        self._own = own
+    def __init__(self, state_folder: Path) -> None:
+        self._state_folder = state_folder
 
-    def reported(self, requisition: str) -> list[Reported]:
+    def latest_reports(self, requisition: str) -> list[RecordedReport]:
         """The newest version of each report of an order; the order-wide one is about all lines that the laboratory got."""
-        order = self._order(requisition)
+        order = self._find_order(requisition)
         if order is None:
             return []
         numbers = {line["key"]: line["identifiers"][0]["value"] for line in order["lines"]}
         newest: dict[str, Json] = {}
-        for file in sorted((self._own / "written").glob(f"{order['key']}-*.json")):
+        for file in sorted((self._state_folder / "written").glob(f"{order['key']}-*.json")):
             message = decode(file.read_bytes())
             if message["kind"] == "report":
                 newest[message["report_id"]] = message
-        return [self._one(message, numbers) for message in newest.values()]
+        return [self._to_recorded_report(message, numbers) for message in newest.values()]
 
-    def let_go(self, requisition: str, stage: str) -> None:
+    def release_stage(self, requisition: str, stage: str) -> None:
         """The assistant's hand: lets a stage of an order go on."""
-        (self._own / "bench" / f"{requisition}.{stage}").touch()
+        (self._state_folder / "bench" / f"{requisition}.{stage}").touch()
 
-    def _order(self, requisition: str) -> Json | None:
-        orders = (decode(file.read_bytes()) for file in sorted((self._own / "taken").glob("*.json")))
+    def _find_order(self, requisition: str) -> Json | None:
+        orders = (decode(file.read_bytes()) for file in sorted((self._state_folder / "taken").glob("*.json")))
         return next((order for order in orders if order["requisition"]["value"] == requisition), None)
 
-    def _one(self, message: Json, numbers: dict[str, str]) -> Reported:
+    def _to_recorded_report(self, message: Json, numbers: dict[str, str]) -> RecordedReport:
         about = tuple(numbers[line] for line in message.get("lines", numbers))
         observations = tuple(message.get("observations", ()))
         attached = (one["value_attachment"] for one in observations if "value_attachment" in one)
-        files = tuple(self._content(document) for document in (*message.get("documents", ()), *attached))
-        return Reported(about, observations, files)
+        files = tuple(self._document_content(document) for document in (*message.get("documents", ()), *attached))
+        return RecordedReport(about, observations, files)
 
-    def _content(self, document: Json) -> bytes:
+    def _document_content(self, document: Json) -> bytes:
         if "content" in document:
             return base64.b64decode(str(document["content"]))
-        return (self._own / "written" / str(document["file"])).read_bytes()
+        return (self._state_folder / "written" / str(document["file"])).read_bytes()

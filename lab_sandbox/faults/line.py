@@ -7,40 +7,40 @@ from typing import Final
 
 from starlette.types import Receive, Scope
 
-TRANSPORT: Final = "lab_sandbox.transport"
+TRANSPORT_KEY: Final = "lab_sandbox.transport"
 """The key in the ASGI scope under which the server leaves the connection."""
 
 
-async def reset(scope: Scope, receive: Receive) -> None:
+async def reset_connection(scope: Scope, receive: Receive) -> None:
     """Cuts the connection with a TCP reset; in-process, where there is none, raises ConnectionResetError."""
-    transport = scope.get(TRANSPORT)
+    transport = scope.get(TRANSPORT_KEY)
     if transport is None:
         raise ConnectionResetError("the sandbox cut the connection")
     sock = transport.get_extra_info("socket")
     if sock is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     transport.abort()
-    await _gone(receive)
+    await _wait_for_disconnect(receive)
 
 
-async def close(scope: Scope, receive: Receive) -> None:
+async def close_connection(scope: Scope, receive: Receive) -> None:
     """Closes the connection after what was written is out; in-process raises ConnectionResetError."""
-    transport = scope.get(TRANSPORT)
+    transport = scope.get(TRANSPORT_KEY)
     if transport is None:
         raise ConnectionResetError("the sandbox closed the connection in the middle of an answer")
     transport.close()
-    await _gone(receive)
+    await _wait_for_disconnect(receive)
 
 
-async def silence(receive: Receive, seconds: float) -> None:
+async def wait_silently(receive: Receive, seconds: float) -> None:
     """Says nothing until the client leaves, or the time is over."""
     try:
-        await asyncio.wait_for(_gone(receive), seconds)
+        await asyncio.wait_for(_wait_for_disconnect(receive), seconds)
     except TimeoutError:
         return
 
 
-async def _gone(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     """Waits for the server's word that the client is gone, so that it does not miss the answer that never comes."""
     while (await receive())["type"] != "http.disconnect":
         continue

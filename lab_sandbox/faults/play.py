@@ -9,21 +9,21 @@ from urllib.parse import parse_qsl, urlencode
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from lab_sandbox.faults.line import close, reset, silence
-from lab_sandbox.faults.reply import Reply, reply_of
+from lab_sandbox.faults.line import close_connection, reset_connection, wait_silently
+from lab_sandbox.faults.reply import BufferedResponse, capture_response
 from lab_sandbox.faults.rule import FaultRule
-from lab_sandbox.faults.shapes import SHAPES
+from lab_sandbox.faults.shapes import RESPONSE_VARIANTS
 from lab_sandbox.names import canonical_type
-from lab_sandbox.outcome import Issue, Refusal, operation_outcome
+from lab_sandbox.outcome import HttpError, Issue, operation_outcome
 from lab_sandbox.references import Ref
 from lab_sandbox.service import Service
 from lab_sandbox.wire import decode_stored, encode
 
-_JSON = (b"content-type", b"application/json")
-_HTML = b"<!doctype html><html><body><h1>Service temporarily unavailable</h1></body></html>"
+_JSON_HEADER = (b"content-type", b"application/json")
+_HTML_BODY = b"<!doctype html><html><body><h1>Service temporarily unavailable</h1></body></html>"
 
 
-HAPPENED: Final = "lab_sandbox.faults"
+FAULTS_KEY: Final = "lab_sandbox.faults"
 """The key in the ASGI scope for the kinds of fault that happen to a request."""
 
 
@@ -40,25 +40,25 @@ class FaultMiddleware:
             await self._app(scope, receive, send)
             return
         query = scope["query_string"].decode("latin-1")
-        rules = self._service.faults.happening(scope["method"], scope["path"], query, self._names(scope))
+        rules = self._service.faults.select_faults(scope["method"], scope["path"], query, self._caller_names(scope))
         if not rules:
             await self._app(scope, receive, send)
             return
-        scope[HAPPENED] = [rule.kind for rule in rules]
-        await _Play(self._app, self._service, rules, scope, receive, send).run()
+        scope[FAULTS_KEY] = [rule.kind for rule in rules]
+        await _FaultedRequest(self._app, self._service, rules, scope, receive, send).run()
 
-    def _names(self, scope: Scope) -> frozenset[str]:
+    def _caller_names(self, scope: Scope) -> frozenset[str]:
         """What the caller may be called in a plan; nothing when no plan asks, or nobody can tell."""
-        if not self._service.faults.asks_who():
+        if not self._service.faults.needs_caller():
             return frozenset()
         try:
-            party = self._service.accounts.caller(Headers(scope=scope).get("authorization"))
-        except Refusal:
+            party = self._service.accounts.authenticate_header(Headers(scope=scope).get("authorization"))
+        except HttpError:
             return frozenset()
         return frozenset({party.name, party.guid, party.kind})
 
 
-class _Play:
+class _FaultedRequest:
     """One request and the faults that happen to it."""
 
     def __init__(
@@ -76,59 +76,61 @@ class _Play:
         if (latency := self._rules.get("latency")) is not None:
             await asyncio.sleep(latency.seconds)
         if (hang := self._rules.get("hang")) is not None:
-            await silence(self._receive, hang.seconds)
+            await wait_silently(self._receive, hang.seconds)
         if hang is not None or "reset" in self._rules:
-            await reset(self._scope, self._receive)
+            await reset_connection(self._scope, self._receive)
             return
-        instead = self._instead(after_work=False)
+        instead = self._replacement_response(after_work=False)
         if instead is not None:
             await instead.send(self._send)
             return
-        self._touch_token()
+        self._expire_or_revoke_token()
         self._edit_as_partner()
         self._rewrite_query()
-        reply = self._reshaped(await reply_of(self._app, self._scope, self._receive))
-        await self._deliver(self._instead(after_work=True) or reply)
+        reply = self._apply_variants(await capture_response(self._app, self._scope, self._receive))
+        await self._send_response(self._replacement_response(after_work=True) or reply)
 
-    async def _deliver(self, reply: Reply) -> None:
+    async def _send_response(self, response: BufferedResponse) -> None:
         if "lost_reply" in self._rules:
-            await reset(self._scope, self._receive)
+            await reset_connection(self._scope, self._receive)
         elif "truncate" in self._rules:
-            await reply.send(self._send, upto=len(reply.body) // 2)
-            await close(self._scope, self._receive)
+            await response.send(self._send, max_bytes=len(response.body) // 2)
+            await close_connection(self._scope, self._receive)
         else:
-            await reply.send(self._send)
+            await response.send(self._send)
 
-    def _instead(self, *, after_work: bool) -> Reply | None:
+    def _replacement_response(self, *, after_work: bool) -> BufferedResponse | None:
         """Another answer than the app's, when a fault says so."""
         status, html = self._rules.get("status"), self._rules.get("html")
         if "unauthorized" in self._rules and not after_work:
-            return _outcome(401, "login", "Authorization: the access token is unknown, revoked or expired")
+            return _outcome_response(401, "login", "Authorization: the access token is unknown, revoked or expired")
         if status is not None and status.after_work == after_work:
-            return self._retry_after(_outcome(status.status, "transient", f"service: status {status.status}, on demand"), status)
+            return self._with_retry_after(
+                _outcome_response(status.status, "transient", f"service: status {status.status}, on demand"), status
+            )
         if html is not None and html.after_work == after_work:
-            return Reply(200, ((b"content-type", b"text/html; charset=utf-8"),), _HTML)
+            return BufferedResponse(200, ((b"content-type", b"text/html; charset=utf-8"),), _HTML_BODY)
         return None
 
-    def _retry_after(self, reply: Reply, rule: FaultRule) -> Reply:
+    def _with_retry_after(self, response: BufferedResponse, rule: FaultRule) -> BufferedResponse:
         if rule.retry_after is None:
-            return reply
+            return response
         if rule.retry_after_form == "seconds":
-            return reply.with_header(b"retry-after", str(rule.retry_after).encode())
+            return response.with_header(b"retry-after", str(rule.retry_after).encode())
         moment = self._service.resources.now() + timedelta(seconds=rule.retry_after)
-        return reply.with_header(b"retry-after", format_datetime(moment, usegmt=True).encode())
+        return response.with_header(b"retry-after", format_datetime(moment, usegmt=True).encode())
 
-    def _touch_token(self) -> None:
+    def _expire_or_revoke_token(self) -> None:
         token = Headers(scope=self._scope).get("authorization", "").partition(" ")[2].strip()
         if "expire_token" in self._rules:
             self._service.tokens.expire(token)
         if "revoke_token" in self._rules:
-            self._service.tokens.revoke_sign_in(token)
+            self._service.tokens.revoke_login(token)
 
     def _edit_as_partner(self) -> None:
         """The partner edits the resource between the client's read and its write."""
-        rule, ref = self._rules.get("partner_edit"), self._target()
-        kept = self._service.resources.peek(ref) if rule is not None and ref is not None else None
+        rule, ref = self._rules.get("partner_edit"), self._target_ref()
+        kept = self._service.resources.find(ref) if rule is not None and ref is not None else None
         if rule is not None and kept is not None:
             self._service.resources.replace(kept, decode_stored(kept.body) | rule.change)
 
@@ -147,31 +149,31 @@ class _Play:
         more = [("_count", str(size))] + ([("_after", str(after))] if after else [])
         self._scope["query_string"] = urlencode([*pairs, *more]).encode()
 
-    def _reshaped(self, reply: Reply) -> Reply:
+    def _apply_variants(self, response: BufferedResponse) -> BufferedResponse:
         if "stale_read" in self._rules:
-            reply = self._older(reply)
-        shapes = [(SHAPES[kind], rule) for kind, rule in self._rules.items() if kind in SHAPES]
-        body = reply.json_object() if shapes else None
+            response = self._previous_version(response)
+        shapes = [(RESPONSE_VARIANTS[kind], rule) for kind, rule in self._rules.items() if kind in RESPONSE_VARIANTS]
+        body = response.parse_json_object() if shapes else None
         if body is None:
-            return reply
+            return response
         for shape, rule in shapes:
             body = shape(body, rule, self._service.config.own_addresses)
-        return reply.with_body(encode(body))
+        return response.with_body(encode(body))
 
-    def _older(self, reply: Reply) -> Reply:
+    def _previous_version(self, response: BufferedResponse) -> BufferedResponse:
         """A read as a replica that lags behind would answer it: the version before the newest, while it is kept."""
-        ref = self._target()
-        kept = self._service.resources.peek(ref) if ref is not None and reply.status == 200 else None
-        body = self._service.shelf.old_version(kept, kept.version - 1) if kept is not None else None
+        ref = self._target_ref()
+        kept = self._service.resources.find(ref) if ref is not None and response.status == 200 else None
+        body = self._service.store.get_version(kept, kept.version - 1) if kept is not None else None
         if kept is None or body is None:
-            return reply
-        return reply.with_body(body).with_header(b"etag", f'W/"{kept.version - 1}"'.encode())
+            return response
+        return response.with_body(body).with_header(b"etag", f'W/"{kept.version - 1}"'.encode())
 
-    def _target(self) -> Ref | None:
+    def _target_ref(self) -> Ref | None:
         parts = self._scope["path"].strip("/").split("/")
         kind = canonical_type(parts[1]) if len(parts) == 3 and parts[0] == "fhir" else None
         return Ref(kind, parts[2]) if kind else None
 
 
-def _outcome(status: int, code: str, text: str) -> Reply:
-    return Reply(status, (_JSON,), encode(operation_outcome([Issue(code, text)])))
+def _outcome_response(status: int, code: str, text: str) -> BufferedResponse:
+    return BufferedResponse(status, (_JSON_HEADER,), encode(operation_outcome([Issue(code, text)])))

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-Kind = Literal[
+FaultKind = Literal[
     "latency", "hang", "reset", "truncate", "lost_reply", "status", "unauthorized", "html",
     "expire_token", "revoke_token",
     "stale_read", "partner_edit",
@@ -22,7 +22,7 @@ class FaultRule(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Kind
+    kind: FaultKind
     route: str = "*"
     """`[METHOD ]<path>` with `*` and `?`, in any case; the path as `/fhir/Task/<id>`, with the query if need be."""
     caller: str | None = None
@@ -51,7 +51,7 @@ class FaultRule(BaseModel):
     origin: str = "http://elsewhere.example"
     """foreign_next, foreign_references: where they lead."""
 
-    def fits(self, method: str, path: str, query: str, caller: frozenset[str] = frozenset()) -> bool:
+    def matches(self, method: str, path: str, query: str, caller: frozenset[str] = frozenset()) -> bool:
         """Whether a request is on this fault's route, and by its caller (known by several names, or by none)."""
         if self.caller is not None and self.caller not in caller:
             return False
@@ -75,7 +75,7 @@ class FaultPlanError(Exception):
     """The plan cannot be used; the text names each key and what is wrong with it."""
 
 
-def read_plan(raw: Any, source: str) -> FaultPlan:
+def parse_plan(raw: Any, source: str) -> FaultPlan:
     """Plain data -> plan, or a `FaultPlanError`."""
     try:
         return FaultPlan.model_validate(raw)
@@ -84,7 +84,7 @@ def read_plan(raw: Any, source: str) -> FaultPlan:
         raise FaultPlanError(f"{source}: " + "; ".join(lines)) from exc
 
 
-def load_faults(path: Path) -> FaultPlan:
+def load_plan(path: Path) -> FaultPlan:
     """A TOML file -> plan, or a `FaultPlanError`."""
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -92,4 +92,4 @@ def load_faults(path: Path) -> FaultPlan:
         raise FaultPlanError(f"{path}: cannot be read ({exc.strerror})") from exc
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
         raise FaultPlanError(f"{path}: not TOML ({exc})") from exc
-    return read_plan(raw, str(path))
+    return parse_plan(raw, str(path))

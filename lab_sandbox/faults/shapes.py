@@ -6,38 +6,40 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from lab_sandbox.faults.rule import FaultRule
-from lab_sandbox.references import Ref, parse
+from lab_sandbox.references import Ref, parse_reference
 from lab_sandbox.wire import Json
 
-Shape = Callable[[Json, FaultRule, tuple[str, ...]], Json]
+ResponseVariant = Callable[[Json, FaultRule, tuple[str, ...]], Json]
 
 
-def lower_case_references(body: Json, _rule: FaultRule, own: tuple[str, ...]) -> Json:
+def lower_case_references(body: Json, _rule: FaultRule, own_addresses: tuple[str, ...]) -> Json:
     """`Task/1` -> `task/1`."""
-    return _with_references(body, own, lambda ref: ref.key())
+    return _with_references(body, own_addresses, lambda ref: ref.key())
 
 
-def canonical_references(body: Json, _rule: FaultRule, own: tuple[str, ...]) -> Json:
+def canonical_references(body: Json, _rule: FaultRule, own_addresses: tuple[str, ...]) -> Json:
     """`task/1` -> `Task/1`."""
-    return _with_references(body, own, lambda ref: f"{ref.type}/{ref.id}")
+    return _with_references(body, own_addresses, lambda ref: f"{ref.type}/{ref.id}")
 
 
-def absolute_references(body: Json, _rule: FaultRule, own: tuple[str, ...]) -> Json:
+def absolute_references(body: Json, _rule: FaultRule, own_addresses: tuple[str, ...]) -> Json:
     """`task/1` -> `{base_url}fhir/Task/1`, under the address that the client came to."""
-    return _with_references(body, own, lambda ref: f"{own[-1]}fhir/{ref.type}/{ref.id}")
+    return _with_references(body, own_addresses, lambda ref: f"{own_addresses[-1]}fhir/{ref.type}/{ref.id}")
 
 
-def foreign_references(body: Json, rule: FaultRule, own: tuple[str, ...]) -> Json:
+def foreign_references(body: Json, rule: FaultRule, own_addresses: tuple[str, ...]) -> Json:
     """`task/1` -> the same under an address that is not the service's: nobody may take a token there."""
-    return _with_references(body, own, lambda ref: f"{rule.origin}/fhir/{ref.type}/{ref.id}")
+    return _with_references(body, own_addresses, lambda ref: f"{rule.origin}/fhir/{ref.type}/{ref.id}")
 
 
-def foreign_next(body: Json, rule: FaultRule, own: tuple[str, ...]) -> Json:
+def foreign_next(body: Json, rule: FaultRule, own_addresses: tuple[str, ...]) -> Json:
     """A search whose `next` link leads to a foreign origin."""
     if body.get("type") != "searchset":
         return body
     links = [one for one in body.get("link", []) if one.get("relation") != "next"]
-    old = next((one["url"] for one in body.get("link", []) if one.get("relation") == "next"), f"{own[-1]}fhir/Task?_after=1")
+    old = next(
+        (one["url"] for one in body.get("link", []) if one.get("relation") == "next"), f"{own_addresses[-1]}fhir/Task?_after=1"
+    )
     foreign, parts = urlsplit(rule.origin), urlsplit(old)
     url = urlunsplit(parts._replace(scheme=foreign.scheme, netloc=foreign.netloc))
     return {**body, "link": [*links, {"relation": "next", "url": url}]}
@@ -59,16 +61,16 @@ def incomplete_search(body: Json, rule: FaultRule, _own: tuple[str, ...]) -> Jso
 
 def unknown_fields(body: Json, _rule: FaultRule, _own: tuple[str, ...]) -> Json:
     """Every resource carries a field and an extension that nobody has heard of."""
-    return _with_resources(body, _with_unknown)
+    return _with_resources(body, _with_unknown_fields)
 
 
 def trailing_zeros(body: Json, _rule: FaultRule, _own: tuple[str, ...]) -> Json:
     """Every `value` that is a number gets a digit more that changes nothing but must not be lost: 3 -> 3.0, 1.5 -> 1.50."""
-    changed: Json = _zeros(body)
+    changed: Json = _add_trailing_zeros(body)
     return changed
 
 
-SHAPES: dict[str, Shape] = {
+RESPONSE_VARIANTS: dict[str, ResponseVariant] = {
     shape.__name__: shape
     for shape in (
         lower_case_references, canonical_references, absolute_references, foreign_references, foreign_next, missing_entry,
@@ -77,18 +79,18 @@ SHAPES: dict[str, Shape] = {
 }  # fmt: skip
 
 
-def _with_references(node: Json, own: tuple[str, ...], write: Callable[[Ref], str]) -> Json:
+def _with_references(node: Json, own_addresses: tuple[str, ...], write: Callable[[Ref], str]) -> Json:
     changed = {}
     for key, child in node.items():
-        ref = parse(child, own) if key == "reference" else None
-        changed[key] = write(ref) if ref else _inside(child, own, write)
+        ref = parse_reference(child, own_addresses) if key == "reference" else None
+        changed[key] = write(ref) if ref else _rewrite_references(child, own_addresses, write)
     return changed
 
 
-def _inside(value: Any, own: tuple[str, ...], write: Callable[[Ref], str]) -> Any:
+def _rewrite_references(value: Any, own_addresses: tuple[str, ...], write: Callable[[Ref], str]) -> Any:
     if isinstance(value, list):
-        return [_inside(child, own, write) for child in value]
-    return _with_references(value, own, write) if isinstance(value, dict) else value
+        return [_rewrite_references(child, own_addresses, write) for child in value]
+    return _with_references(value, own_addresses, write) if isinstance(value, dict) else value
 
 
 def _with_resources(body: Json, change: Callable[[Json], Json]) -> Json:
@@ -102,22 +104,22 @@ def _changed_entries(body: Json, change: Callable[[Json], Json]) -> Iterator[Jso
         yield {**entry, "resource": change(entry["resource"])} if "resource" in entry else entry
 
 
-def _with_unknown(resource: Json) -> Json:
+def _with_unknown_fields(resource: Json) -> Json:
     extension = {"url": "http://elsewhere.example/unknown", "valueDecimal": Decimal("1.10")}
     return {**resource, "unheardOf": {"of": [1, "two", None]}, "_status": {"extension": [extension]}}
 
 
-def _zeros(node: Any) -> Any:
+def _add_trailing_zeros(node: Any) -> Any:
     if isinstance(node, list):
-        return [_zeros(child) for child in node]
+        return [_add_trailing_zeros(child) for child in node]
     if not isinstance(node, dict):
         return node
-    return {key: _zero(child) if key == "value" else _zeros(child) for key, child in node.items()}
+    return {key: _add_trailing_zero(child) if key == "value" else _add_trailing_zeros(child) for key, child in node.items()}
 
 
-def _zero(value: Any) -> Any:
+def _add_trailing_zero(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
-        return _zeros(value)
+        return _add_trailing_zeros(value)
     sign, digits, exponent = Decimal(value).as_tuple()
     if not isinstance(exponent, int) or exponent > 0:
         return value

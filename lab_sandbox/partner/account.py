@@ -9,7 +9,7 @@ from lab_sandbox.partner.plain_json import Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class PartnerAccount:
     """A partner's registration (interface: What the service does, point 2; Authentication, points 1 to 3).
 
     `base_url` ends in a slash, `auth_url` and `lab_codes_url` do not. `guid` is the partner's own counterparty guid,
@@ -42,10 +42,15 @@ class Account:
         """A system of the partner's own numbers (requisitions, lines, cards)."""
         return f"{self.own_systems}/{name}"
 
-    def rights(self, *for_laboratory: str) -> Json:
+    def security_meta(self, *laboratory_rights: str) -> Json:
         """`meta` that grants the laboratory these rights, and ourselves read (interface: Authentication, point 8)."""
-        return {"security": [*_grants(for_laboratory, self.laboratory), *_grants(("read", "readhistory"), self.guid)]}
+        return {
+            "security": [
+                *_security_labels(laboratory_rights, self.laboratory),
+                *_security_labels(("read", "readhistory"), self.guid),
+            ]
+        }
 
 
-def _grants(rights: Iterable[str], guid: str) -> list[Json]:
+def _security_labels(rights: Iterable[str], guid: str) -> list[Json]:
     return [{"system": right, "code": guid} for right in rights]

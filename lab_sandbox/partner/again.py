@@ -7,22 +7,22 @@ from email.utils import parsedate_to_datetime
 
 import httpx
 
-WAITS = (0.1, 0.4, 1.6)
+RETRY_DELAYS = (0.1, 0.4, 1.6)
 """Seconds before the second, third and fourth try."""
-LONGEST = 10.0
+MAX_RETRY_DELAY = 10.0
 """The longest wait, in seconds, that a service may ask for; more than that, and the refusal is told as it is."""
-_BUSY = frozenset({429, 503})
-_BROKEN = frozenset({500, 502, 504})
+_BUSY_STATUSES = frozenset({429, 503})
+_SERVER_ERROR_STATUSES = frozenset({500, 502, 504})
 
 
-def asks_again(method: str, outcome: httpx.Response | httpx.TransportError) -> bool:
+def can_retry(method: str, outcome: httpx.Response | httpx.TransportError) -> bool:
     """Whether another try is harmless and may help: a busy service did nothing, and a GET can be repeated after anything."""
     if isinstance(outcome, httpx.TransportError):
         return method == "GET"
-    return outcome.status_code in _BUSY or (method == "GET" and outcome.status_code in _BROKEN)
+    return outcome.status_code in _BUSY_STATUSES or (method == "GET" and outcome.status_code in _SERVER_ERROR_STATUSES)
 
 
-def wait_before(wait: float, outcome: httpx.Response | httpx.TransportError, now: datetime) -> float:
+def retry_delay(default: float, outcome: httpx.Response | httpx.TransportError, now: datetime) -> float:
     """Seconds to wait: as the service asks (Retry-After, in either form), else `wait`."""
     asked = outcome.headers.get("retry-after", "") if isinstance(outcome, httpx.Response) else ""
     if asked.isascii() and asked.isdigit():
@@ -30,4 +30,4 @@ def wait_before(wait: float, outcome: httpx.Response | httpx.TransportError, now
     try:
         return max(0.0, (parsedate_to_datetime(asked) - now).total_seconds())
     except (ValueError, TypeError):
-        return wait
+        return default

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 
 from lab_sandbox.partner.plain_json import Json
-from lab_sandbox.partner.seeded import guid
+from lab_sandbox.partner.seeded import random_guid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class BasketItem:
     specimen_code: str | None = None
     bodysite_code: str | None = None
     container_type: str | None = None
-    several: bool = False
+    multiple_specimen: bool = False
 
     def as_json(self) -> Json:
         """The item of `analyticsrequests`; insignificant fields are left out."""
@@ -44,27 +44,27 @@ class Basket:
         return body if transport is None else {**body, "includetransportcontainer": transport}
 
 
-def chosen(item: Json, luck: Random, *, option: Json | None = None) -> BasketItem:
+def choose_item(item: Json, rng: Random, *, option: Json | None = None) -> BasketItem:
     """A nomenclature item with one of its specimen options (a drawn one unless `option` is given)."""
     options = item.get("specimen") or []
-    picked = option or (luck.choice(options) if options else {})
+    picked = option or (rng.choice(options) if options else {})
     return BasketItem(
         id=item["id"],
         caption=item["caption"],
-        guid=guid(luck),
-        specimen_code=_text(picked.get("specimen_code")),
-        bodysite_code=_text(picked.get("bodysite_code")),
-        container_type=_text(picked.get("container_type")),
-        several=bool(item.get("multiple_specimen")),
+        guid=random_guid(rng),
+        specimen_code=_optional_text(picked.get("specimen_code")),
+        bodysite_code=_optional_text(picked.get("bodysite_code")),
+        container_type=_optional_text(picked.get("container_type")),
+        multiple_specimen=bool(item.get("multiple_specimen")),
     )
 
 
-def orderable(nomenclature: Iterable[Json], eta: Iterable[Json], *, delayed: bool = False) -> list[Json]:
+def orderable_items(nomenclature: Iterable[Json], eta: Iterable[Json], *, include_delayed: bool = False) -> list[Json]:
     """The items that may be ordered now: not stopped, and not delayed unless `delayed` is wanted too."""
-    wanted = {"available", "delayed"} if delayed else {"available"}
+    wanted = {"available", "delayed"} if include_delayed else {"available"}
     status = {one["id"]: one["status"] for one in eta}
     return [item for item in nomenclature if status.get(item["id"], "available") in wanted]
 
 
-def _text(code: object) -> str | None:
+def _optional_text(code: object) -> str | None:
     return None if code is None else str(code)

@@ -15,62 +15,62 @@ from typing import Any
 
 from lab_sandbox.partner.plain_json import Json
 
-_VALUE = "value_"
-_BYTES = frozenset({"content", "file"})
+_VALUE_PREFIX = "value_"
+_CONTENT_FIELDS = frozenset({"content", "file"})
 
 
-def differences(reported: Json, observation: Json) -> list[str]:
+def find_differences(reported: Json, observation: Json) -> list[str]:
     """What of a reported observation is missing or different in the Observation; empty when all of it arrived."""
     found = [] if observation.get("status") == reported["status"] else [f"status: {observation.get('status')}"]
-    found += _missing(reported["code"], _with_code(observation, reported["code"]), "code")
+    found += _compare(reported["code"], _find_coding(observation, reported["code"]), "code")
     for name in reported:
-        if name.startswith(_VALUE) or name == "method":
-            found += _missing(reported[name], observation.get(_camel(name)), _camel(name))
+        if name.startswith(_VALUE_PREFIX) or name == "method":
+            found += _compare(reported[name], observation.get(_to_camel_case(name)), _to_camel_case(name))
     ranges = observation.get("referenceRange", [])
     for place, wanted in enumerate(reported.get("reference_ranges", ())):
-        found += _missing(wanted, ranges[place] if place < len(ranges) else None, f"referenceRange[{place}]")
+        found += _compare(wanted, ranges[place] if place < len(ranges) else None, f"referenceRange[{place}]")
     return found
 
 
-def value_forms(observation: Json) -> list[str]:
+def value_fields(observation: Json) -> list[str]:
     """The value[x] fields of an Observation; exactly one is right."""
     return [name for name in observation if re.match(r"value[A-Z]", name)]
 
 
-def _with_code(observation: Json, code: Json) -> Json | None:
+def _find_coding(observation: Json, code: Json) -> Json | None:
     codings: list[Json] = observation.get("code", {}).get("coding", [])
     return next((one for one in codings if one.get("code") == code["code"]), None)
 
 
-def _missing(wanted: Any, found: Any, where: str) -> Iterator[str]:
-    if isinstance(wanted, dict) and isinstance(found, dict):
-        for name, part in wanted.items():
-            if name in _BYTES:
+def _compare(expected: Any, actual: Any, where: str) -> Iterator[str]:
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        for name, part in expected.items():
+            if name in _CONTENT_FIELDS:
                 continue
-            yield from _missing(part, found.get(_camel(name)), f"{where}.{_camel(name)}")
-    elif isinstance(wanted, list) and isinstance(found, list) and len(found) >= len(wanted):
-        for place, part in enumerate(wanted):
-            yield from _missing(part, found[place], f"{where}[{place}]")
-    elif not _same(wanted, found):
-        yield f"{where}: {found!r} instead of {wanted!r}"
+            yield from _compare(part, actual.get(_to_camel_case(name)), f"{where}.{_to_camel_case(name)}")
+    elif isinstance(expected, list) and isinstance(actual, list) and len(actual) >= len(expected):
+        for place, part in enumerate(expected):
+            yield from _compare(part, actual[place], f"{where}[{place}]")
+    elif not _is_equal(expected, actual):
+        yield f"{where}: {actual!r} instead of {expected!r}"
 
 
-def _same(wanted: Any, found: Any) -> bool:
-    if isinstance(wanted, str) and isinstance(found, str):
-        return wanted == found or _same_moment(wanted, found)
-    if isinstance(wanted, bool) or isinstance(found, bool):
-        return wanted is found
-    if isinstance(wanted, int | Decimal) and isinstance(found, int | Decimal):
-        return str(wanted) == str(found)
-    return bool(wanted == found)
+def _is_equal(expected: Any, actual: Any) -> bool:
+    if isinstance(expected, str) and isinstance(actual, str):
+        return expected == actual or _is_same_instant(expected, actual)
+    if isinstance(expected, bool) or isinstance(actual, bool):
+        return expected is actual
+    if isinstance(expected, int | Decimal) and isinstance(actual, int | Decimal):
+        return str(expected) == str(actual)
+    return bool(expected == actual)
 
 
-def _same_moment(wanted: str, found: str) -> bool:
+def _is_same_instant(expected: str, actual: str) -> bool:
     try:
-        return datetime.fromisoformat(wanted) == datetime.fromisoformat(found)
+        return datetime.fromisoformat(expected) == datetime.fromisoformat(actual)
     except (ValueError, TypeError):
         return False
 
 
-def _camel(name: str) -> str:
+def _to_camel_case(name: str) -> str:
     return re.sub(r"_([a-z])", lambda match: match[1].upper(), name)

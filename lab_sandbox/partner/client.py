@@ -17,18 +17,18 @@ from urllib.parse import urlsplit
 import httpx
 from httpx_aiohttp import HttpxAiohttpClient
 
-from lab_sandbox.partner.account import Account
-from lab_sandbox.partner.again import LONGEST, WAITS, asks_again, wait_before
-from lab_sandbox.partner.failures import PartnerError, ServiceUnreachableError, checked
-from lab_sandbox.partner.plain_json import Json, NotJsonError, decode, encode
-from lab_sandbox.partner.sign_in import SignIn, Tokens
+from lab_sandbox.partner.account import PartnerAccount
+from lab_sandbox.partner.again import MAX_RETRY_DELAY, RETRY_DELAYS, can_retry, retry_delay
+from lab_sandbox.partner.failures import PartnerError, ServiceUnreachableError, require_success
+from lab_sandbox.partner.plain_json import InvalidJsonError, Json, decode, encode
+from lab_sandbox.partner.sign_in import LoginClient, TokenPair
 
 TIMEOUT = httpx.Timeout(30.0)
-_PAGES = 1000
+_MAX_PAGES = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class DownloadedDocument:
     """A downloaded result document."""
 
     content: bytes
@@ -38,35 +38,35 @@ class Document:
 class PartnerClient:
     """Calls of one partner. Every call raises `ServiceRefusedError` or `ServiceUnreachableError`."""
 
-    def __init__(self, account: Account, http: httpx.AsyncClient, tokens: Tokens) -> None:
+    def __init__(self, account: PartnerAccount, http: httpx.AsyncClient, tokens: TokenPair) -> None:
         self.account = account
         self._http = http
         self._tokens = tokens
-        self._renewing = asyncio.Lock()
+        self._refresh_lock = asyncio.Lock()
 
     async def nomenclature(self) -> list[Json]:
         """The contract's nomenclature array."""
-        return _array(await self._get("nomenclature", {"contract": self.account.contract}))
+        return _require_array(await self._get("nomenclature", {"contract": self.account.contract}))
 
     async def eta(self) -> list[Json]:
         """The contract's turnaround array."""
-        return _array(await self._get("eta", {"contract": self.account.contract}))
+        return _require_array(await self._get("eta", {"contract": self.account.contract}))
 
     async def questionnaire(self, basket: Json) -> Json:
         """The questionnaire for the whole basket."""
-        return _object(await self._post("questionnaire", basket))
+        return _require_object(await self._post("questionnaire", basket))
 
     async def preanalytics(self, basket: Json) -> Json:
         """Pre-analytics for the whole basket."""
-        return _object(await self._post("preanalytics", basket))
+        return _require_object(await self._post("preanalytics", basket))
 
     async def create_patient(self, patient: Json) -> Json:
         """POST fhir/Patient: the created Patient."""
-        return _object(await self._post("fhir/Patient", patient))
+        return _require_object(await self._post("fhir/Patient", patient))
 
     async def create_order(self, bundle: Json) -> Json:
         """POST fhir/$CreateDiagnosticRequest: the Bundle with the server's ids."""
-        return _object(await self._post("fhir/$CreateDiagnosticRequest", bundle))
+        return _require_object(await self._post("fhir/$CreateDiagnosticRequest", bundle))
 
     async def contract_id(self) -> str:
         """The id of the contract, found by its code (interface: Search of a contract)."""
@@ -78,111 +78,113 @@ class PartnerClient:
 
     async def read(self, reference: str) -> Json:
         """A resource by its reference, `task/<id>` or in any other spelling."""
-        return _object(await self._get(f"fhir/{reference.removeprefix(self.account.base_url).removeprefix('fhir/')}"))
+        return _require_object(await self._get(f"fhir/{reference.removeprefix(self.account.base_url).removeprefix('fhir/')}"))
 
     async def search(self, kind: str, criteria: Mapping[str, str]) -> list[Json]:
         """Every resource that matches, over all pages, each once."""
-        page = _object(await self._get(f"fhir/{kind}", criteria))
+        page = _require_object(await self._get(f"fhir/{kind}", criteria))
         found: dict[str, Json] = {}
-        for _ in range(_PAGES):
+        for _ in range(_MAX_PAGES):
             found.update({entry["resource"]["id"]: entry["resource"] for entry in page.get("entry", ())})
             follow = next((link["url"] for link in page.get("link", ()) if link.get("relation") == "next"), None)
             if follow is None:
                 return list(found.values())
-            page = _object(await self._get(follow))
-        raise PartnerError(f"{kind}: more than {_PAGES} pages")
+            page = _require_object(await self._get(follow))
+        raise PartnerError(f"{kind}: more than {_MAX_PAGES} pages")
 
     async def notifications(self, since: int = 0) -> list[Json]:
         """Status changes that the service notified us of, after the number `since` (the channel is the sandbox's own)."""
-        return list(_object(await self._get("notifications", {"since": str(since)}))["notifications"])
+        return list(_require_object(await self._get("notifications", {"since": str(since)}))["notifications"])
 
     async def update(self, resource: Json, etag: str) -> Json:
         """PUT the whole resource with If-Match (interface: Update)."""
         response = await self._send(
             "PUT", f"fhir/{resource['resourceType']}/{resource['id']}", content=encode(resource), headers={"If-Match": etag}
         )
-        return _object(_read(response))
+        return _require_object(_decode_response(response))
 
-    async def document(self, url: str, accept: str = "application/pdf") -> Document:
+    async def download_document(self, url: str, accept: str = "application/pdf") -> DownloadedDocument:
         """A result document by its `presentedForm[].url`; a relative one is appended to the service's base address."""
         response = await self._send("GET", url, headers={"Accept": accept})
-        return Document(response.content, response.headers.get("content-type", ""))
+        return DownloadedDocument(response.content, response.headers.get("content-type", ""))
 
     async def _get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
-        return _read(await self._send("GET", path, params=params))
+        return _decode_response(await self._send("GET", path, params=params))
 
     async def _post(self, path: str, body: Json) -> Any:
-        return _read(await self._send("POST", path, content=encode(body), headers={"Content-Type": "application/json"}))
+        return _decode_response(
+            await self._send("POST", path, content=encode(body), headers={"Content-Type": "application/json"})
+        )
 
     async def _send(self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **more: Any) -> httpx.Response:
         address = path if "://" in path else self.account.base_url + path.lstrip("/")
-        outcome = await self._once(method, address, headers or {}, more)
-        for wait in WAITS:
-            if not asks_again(method, outcome) or (pause := wait_before(wait, outcome, datetime.now(UTC))) > LONGEST:
+        outcome = await self._send_once(method, address, headers or {}, more)
+        for wait in RETRY_DELAYS:
+            if not can_retry(method, outcome) or (pause := retry_delay(wait, outcome, datetime.now(UTC))) > MAX_RETRY_DELAY:
                 break
             await asyncio.sleep(pause)
-            outcome = await self._once(method, address, headers or {}, more)
+            outcome = await self._send_once(method, address, headers or {}, more)
         if isinstance(outcome, httpx.TransportError):
             raise ServiceUnreachableError(f"{method} {urlsplit(address).path}: {type(outcome).__name__}") from outcome
-        return checked(outcome)
+        return require_success(outcome)
 
-    async def _once(
+    async def _send_once(
         self, method: str, address: str, headers: Mapping[str, str], more: Mapping[str, Any]
     ) -> httpx.Response | httpx.TransportError:
         """One try; after a 401 once more with a new token, since nothing was done."""
         used = self._tokens
         try:
-            response = await self._http.request(method, address, headers=self._signed(address, headers), **more)
-            if response.status_code == 401 and self._is_ours(address):
-                await self._renew(used)
-                response = await self._http.request(method, address, headers=self._signed(address, headers), **more)
+            response = await self._http.request(method, address, headers=self._with_authorization(address, headers), **more)
+            if response.status_code == 401 and self._is_service_url(address):
+                await self._refresh_tokens(used)
+                response = await self._http.request(method, address, headers=self._with_authorization(address, headers), **more)
         except httpx.TransportError as exc:
             return exc
         return response
 
-    async def _renew(self, used: Tokens) -> None:
+    async def _refresh_tokens(self, used: TokenPair) -> None:
         """New tokens in the place of `used`; one refresh at a time, since a refresh token works once."""
-        async with self._renewing:
+        async with self._refresh_lock:
             if self._tokens is used:
-                self._tokens = await SignIn(self.account, self._http).again(used)
+                self._tokens = await LoginClient(self.account, self._http).refresh(used)
 
-    def _signed(self, address: str, headers: Mapping[str, str]) -> dict[str, str]:
-        token = {"Authorization": f"Bearer {self._tokens.access}"} if self._is_ours(address) else {}
+    def _with_authorization(self, address: str, headers: Mapping[str, str]) -> dict[str, str]:
+        token = {"Authorization": f"Bearer {self._tokens.access}"} if self._is_service_url(address) else {}
         return {**headers, **token}
 
-    def _is_ours(self, address: str) -> bool:
+    def _is_service_url(self, address: str) -> bool:
         here, there = urlsplit(self.account.base_url), urlsplit(address)
         return (here.scheme, here.netloc) == (there.scheme, there.netloc)
 
 
 @asynccontextmanager
-async def partner_client(
-    account: Account, *, grant: Literal["password", "code"] = "password", transport: httpx.AsyncBaseTransport | None = None
+async def open_partner_client(
+    account: PartnerAccount, *, grant: Literal["password", "code"] = "password", transport: httpx.AsyncBaseTransport | None = None
 ) -> AsyncIterator[PartnerClient]:
     """A signed-in client, closed at the end. `transport` replaces the aiohttp one (an ASGI app in a test, for example)."""
     async with HttpxAiohttpClient(transport=transport, timeout=TIMEOUT, trust_env=False) as http:
-        sign_in = SignIn(account, http)
+        sign_in = LoginClient(account, http)
         try:
-            tokens = await (sign_in.by_code() if grant == "code" else sign_in.by_password())
+            tokens = await (sign_in.login_with_code() if grant == "code" else sign_in.login_with_password())
         except httpx.TransportError as exc:
             raise ServiceUnreachableError(f"sign-in at {account.auth_url}: {type(exc).__name__}") from exc
         yield PartnerClient(account, http, tokens)
 
 
-def _read(response: httpx.Response) -> Any:
+def _decode_response(response: httpx.Response) -> Any:
     try:
         return decode(response.content)
-    except NotJsonError as exc:
+    except InvalidJsonError as exc:
         raise PartnerError(f"{response.request.method} {response.request.url.path}: the answer is not JSON") from exc
 
 
-def _array(answer: Any) -> list[Json]:
+def _require_array(answer: Any) -> list[Json]:
     if not isinstance(answer, list):
         raise PartnerError("an array was expected as the answer")
     return answer
 
 
-def _object(answer: Any) -> Json:
+def _require_object(answer: Any) -> Json:
     if not isinstance(answer, dict):
         raise PartnerError("an object was expected as the answer")
     return answer

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from lab_sandbox.partner.plain_json import NotJsonError, decode
+from lab_sandbox.partner.plain_json import InvalidJsonError, decode
 
 
 class PartnerError(Exception):
@@ -26,26 +26,26 @@ class ServiceUnreachableError(PartnerError):
     """The request got no answer; it may or may not have been carried out."""
 
 
-def checked(response: httpx.Response) -> httpx.Response:
+def require_success(response: httpx.Response) -> httpx.Response:
     """The response itself, unless it is a refusal: then `ServiceRefusedError` with its OperationOutcome."""
     if response.status_code < 400:
         return response
     request = f"{response.request.method} {response.request.url.path}"
-    raise ServiceRefusedError(request, response.status_code, diagnostics(response.content))
+    raise ServiceRefusedError(request, response.status_code, parse_diagnostics(response.content))
 
 
-def diagnostics(body: bytes) -> tuple[str, ...]:
+def parse_diagnostics(body: bytes) -> tuple[str, ...]:
     """`issue[].diagnostics` of an OperationOutcome; the OAuth error of a token answer; else nothing."""
     try:
         outcome = decode(body)
-    except NotJsonError:
+    except InvalidJsonError:
         return ()
     if not isinstance(outcome, dict):
         return ()
     if "error" in outcome:
         return tuple(str(outcome[key]) for key in ("error", "error_description") if key in outcome)
-    return tuple(_sentence(issue) for issue in outcome.get("issue", []) if isinstance(issue, dict))
+    return tuple(_issue_text(issue) for issue in outcome.get("issue", []) if isinstance(issue, dict))
 
 
-def _sentence(issue: dict[str, Any]) -> str:
+def _issue_text(issue: dict[str, Any]) -> str:
     return str(issue.get("diagnostics") or issue.get("code") or "")

@@ -8,14 +8,14 @@ from urllib.parse import urljoin
 
 
 @dataclass(slots=True)
-class Form:
+class HtmlForm:
     """The first form of a page: where it goes, and its fields as (type, name, value)."""
 
     action: str = ""
     method: str = "get"
     fields: list[tuple[str, str, str]] = field(default_factory=list)
 
-    def filled(self, login: str, password: str) -> dict[str, str]:
+    def fill(self, login: str, password: str) -> dict[str, str]:
         """What the browser would send after a person typed login and password and pressed the first button."""
         typed = {"password": password, "text": login, "email": login}
         sent = {name: typed.get(kind, value) for kind, name, value in self.fields if kind != "submit"}
@@ -23,9 +23,9 @@ class Form:
         return sent if button is None else {**sent, button[0]: button[1]}
 
 
-def read_form(page: str, address: str) -> Form | None:
+def parse_form(page: str, address: str) -> HtmlForm | None:
     """The first form of the page at `address`, its action as an absolute address; None if there is none."""
-    reader = _Reader()
+    reader = _FormParser()
     reader.feed(page)
     if reader.form is None:
         return None
@@ -33,20 +33,20 @@ def read_form(page: str, address: str) -> Form | None:
     return reader.form
 
 
-class _Reader(HTMLParser):
+class _FormParser(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
-        self.form: Form | None = None
-        self._inside = False
+        self.form: HtmlForm | None = None
+        self._is_inside_form = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
         if tag == "form" and self.form is None:
-            self.form, self._inside = Form(given.get("action", ""), given.get("method", "get").lower()), True
-        elif self._inside and self.form and given.get("name") and tag in {"input", "button"}:
+            self.form, self._is_inside_form = HtmlForm(given.get("action", ""), given.get("method", "get").lower()), True
+        elif self._is_inside_form and self.form and given.get("name") and tag in {"input", "button"}:
             kind = given.get("type", "submit" if tag == "button" else "text").lower()
             self.form.fields.append((kind, given["name"], given.get("value", "")))
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "form":
-            self._inside = False
+            self._is_inside_form = False

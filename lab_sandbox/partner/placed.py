@@ -30,7 +30,7 @@ class PlacedOrder:
     barcodes: tuple[str, ...]
 
 
-def placed_order(bundle: Json, labels_system: str) -> PlacedOrder:
+def parse_placed_order(bundle: Json, labels_system: str) -> PlacedOrder:
     """Reads the service's answer; entries are told apart by what they are, not by their place in it."""
     resources = [entry["resource"] for entry in bundle.get("entry", ())]
     requests = {one["id"]: one for one in resources if one["resourceType"] == "ProcedureRequest"}
@@ -42,26 +42,26 @@ def placed_order(bundle: Json, labels_system: str) -> PlacedOrder:
     return PlacedOrder(
         requisition=first["requisition"]["value"],
         order_task=order[0],
-        lines=tuple(_lines(tasks, requests)),
+        lines=tuple(_placed_lines(tasks, requests)),
         patient=first["subject"].get("reference", ""),
-        barcodes=tuple(_barcodes(resources, labels_system)),
+        barcodes=tuple(_specimen_barcodes(resources, labels_system)),
     )
 
 
-def id_of(reference: str) -> str:
+def reference_id(reference: str) -> str:
     """The id in a reference of any spelling, with or without a history suffix."""
     return reference.split("/_history/", maxsplit=1)[0].rstrip("/").rsplit("/", 1)[-1]
 
 
-def _lines(tasks: Iterable[Json], requests: dict[str, Json]) -> Iterable[PlacedLine]:
+def _placed_lines(tasks: Iterable[Json], requests: dict[str, Json]) -> Iterable[PlacedLine]:
     for task in tasks:
         for based_on in task.get("basedOn", ()):
-            request = requests[id_of(based_on["reference"])]
+            request = requests[reference_id(based_on["reference"])]
             item, number = request["code"]["coding"][0]["code"], request["identifier"][0]["value"]
             yield PlacedLine(item, number, request["id"], task["id"])
 
 
-def _barcodes(resources: Iterable[Json], labels_system: str) -> Iterable[str]:
+def _specimen_barcodes(resources: Iterable[Json], labels_system: str) -> Iterable[str]:
     for one in resources:
         if one["resourceType"] == "Specimen":
             for container in one.get("container", ()):

@@ -14,7 +14,7 @@ _decoder = msgspec.json.Decoder(float_hook=Decimal)
 _encoder = msgspec.json.Encoder(decimal_format="number")
 
 
-class NotJsonError(ValueError):
+class InvalidJsonError(ValueError):
     """What came is not JSON."""
 
 
@@ -23,7 +23,7 @@ def decode(data: bytes) -> Any:
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ArithmeticError) as exc:
-        raise NotJsonError(str(exc)) from exc
+        raise InvalidJsonError(str(exc)) from exc
 
 
 def encode(value: Any) -> bytes:

@@ -9,15 +9,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from lab_sandbox.partner.client import Document, PartnerClient
+from lab_sandbox.partner.client import DownloadedDocument, PartnerClient
 from lab_sandbox.partner.failures import PartnerError
-from lab_sandbox.partner.placed import PlacedOrder, id_of
+from lab_sandbox.partner.placed import PlacedOrder, reference_id
 from lab_sandbox.partner.plain_json import Json
 
 T = TypeVar("T")
 
 
-class NotInTimeError(PartnerError):
+class WaitTimeoutError(PartnerError):
     """What was waited for did not come before the deadline; the text says what was there instead."""
 
 
@@ -29,7 +29,7 @@ class OrderStatus:
     lines: dict[str, str]
     reasons: dict[str, tuple[str, ...]]
 
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether every Task has come to its end."""
         return not {self.order, *self.lines.values()} - {"completed", "cancelled"}
 
@@ -40,7 +40,7 @@ class OrderStatus:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Report:
+class ReceivedReport:
     """A DiagnosticReport with the Observations that it lists, in its order."""
 
     resource: Json
@@ -54,7 +54,7 @@ class Report:
     @property
     def lines(self) -> frozenset[str]:
         """Ids of the ProcedureRequests that it is based on."""
-        return frozenset(id_of(one["reference"]) for one in self.resource.get("basedOn", ()))
+        return frozenset(reference_id(one["reference"]) for one in self.resource.get("basedOn", ()))
 
     def __repr__(self) -> str:
         return f"<{self.status} report, {len(self.observations)} observations>"
@@ -66,51 +66,51 @@ class Report:
         return tuple(form["url"] for form in (*self.resource.get("presentedForm", ()), *attached) if "url" in form)
 
 
-async def order_status(client: PartnerClient, order: PlacedOrder) -> OrderStatus:
+async def read_order_status(client: PartnerClient, order: PlacedOrder) -> OrderStatus:
     """Reads the order-level Task and the Tasks that are part of it."""
     top, tasks = await asyncio.gather(
         client.read(f"task/{order.order_task}"), client.search("task", {"part-of": f"task/{order.order_task}"})
     )
-    by_request = {id_of(task["basedOn"][0]["reference"]): task for task in tasks}
+    by_request = {reference_id(task["basedOn"][0]["reference"]): task for task in tasks}
     return OrderStatus(
         order=top["status"],
         lines={line.procedure_request: by_request[line.procedure_request]["status"] for line in order.lines},
-        reasons={request: _reasons(task) for request, task in by_request.items()},
+        reasons={request: _error_texts(task) for request, task in by_request.items()},
     )
 
 
-async def reports(client: PartnerClient, order: PlacedOrder) -> list[Report]:
+async def read_reports(client: PartnerClient, order: PlacedOrder) -> list[ReceivedReport]:
     """Every report that names a line of the order, each once."""
     found: dict[str, Json] = {}
     for line in order.lines:
         listed = await client.search("DiagnosticReport", {"based-on": f"procedurerequest/{line.procedure_request}"})
         found.update({one["id"]: one for one in listed})
-    return [await _whole(client, resource) for resource in found.values()]
+    return [await _read_report(client, resource) for resource in found.values()]
 
 
-async def documents(client: PartnerClient, report: Report) -> list[Document]:
+async def download_documents(client: PartnerClient, report: ReceivedReport) -> list[DownloadedDocument]:
     """Downloads every document of the report."""
-    return [await client.document(url) for url in report.documents]
+    return [await client.download_document(url) for url in report.documents]
 
 
-async def until(
-    look: Callable[[], Awaitable[T]], holds: Callable[[T], bool], *, within: float, what: str, pause: float = 0.25
+async def wait_until(
+    fetch: Callable[[], Awaitable[T]], is_done: Callable[[T], bool], *, timeout: float, description: str, interval: float = 0.25
 ) -> T:
     """Looks again and again until it holds; `NotInTimeError` after `within` seconds, with what was seen last."""
-    deadline = time.monotonic() + within
+    deadline = time.monotonic() + timeout
     while True:
-        seen = await look()
-        if holds(seen):
+        seen = await fetch()
+        if is_done(seen):
             return seen
         if time.monotonic() > deadline:
-            raise NotInTimeError(f"{what}: not within {within:.0f} s; last seen: {seen}")
-        await asyncio.sleep(pause)
+            raise WaitTimeoutError(f"{description}: not within {timeout:.0f} s; last seen: {seen}")
+        await asyncio.sleep(interval)
 
 
-async def _whole(client: PartnerClient, resource: Json) -> Report:
+async def _read_report(client: PartnerClient, resource: Json) -> ReceivedReport:
     listed = [one["reference"] for one in resource.get("result", ())]
-    return Report(resource, tuple(await asyncio.gather(*(client.read(reference) for reference in listed))))
+    return ReceivedReport(resource, tuple(await asyncio.gather(*(client.read(reference) for reference in listed))))
 
 
-def _reasons(task: Json) -> tuple[str, ...]:
+def _error_texts(task: Json) -> tuple[str, ...]:
     return tuple(one["valueString"] for one in task.get("output", ()) if "valueString" in one)

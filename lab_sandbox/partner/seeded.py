@@ -6,11 +6,11 @@ import uuid
 from random import Random
 
 
-def chance(*seed: int | str) -> Random:
+def seeded_random(*seed: int | str) -> Random:
     """A generator for this seed; several parts make independent ones, so that one more draw here changes nothing there."""
     return Random("/".join(map(str, seed)))  # noqa: S311 - test data, nothing secret
 
 
-def guid(luck: Random) -> str:
+def random_guid(rng: Random) -> str:
     """A random (version 4) guid."""
-    return str(uuid.UUID(int=luck.getrandbits(128), version=4))
+    return str(uuid.UUID(int=rng.getrandbits(128), version=4))

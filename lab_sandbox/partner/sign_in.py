@@ -14,43 +14,43 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import httpx
 
-from lab_sandbox.partner.account import Account
-from lab_sandbox.partner.failures import PartnerError, checked
-from lab_sandbox.partner.form import Form, read_form
+from lab_sandbox.partner.account import PartnerAccount
+from lab_sandbox.partner.failures import PartnerError, require_success
+from lab_sandbox.partner.form import HtmlForm, parse_form
 from lab_sandbox.partner.plain_json import decode
 
-_STEPS = 6
+_MAX_STEPS = 6
 
 
-class SignInError(PartnerError):
+class LoginError(PartnerError):
     """The authorization site did not lead back to the callback address with a code."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class TokenPair:
     """What the token endpoint gave."""
 
     access: str = field(repr=False)
     refresh: str | None = field(default=None, repr=False)
 
 
-class SignIn:
+class LoginClient:
     """Gets tokens for one account over one HTTP client (interface: Authentication)."""
 
-    def __init__(self, account: Account, http: httpx.AsyncClient) -> None:
+    def __init__(self, account: PartnerAccount, http: httpx.AsyncClient) -> None:
         self._account = account
         self._http = http
 
-    async def by_password(self) -> Tokens:
+    async def login_with_password(self) -> TokenPair:
         """Sign in with login and password."""
         credentials = {"username": self._account.login, "password": self._account.password}
-        return await self._token({"grant_type": "password", "scope": "offline_access", **credentials})
+        return await self._request_tokens({"grant_type": "password", "scope": "offline_access", **credentials})
 
-    async def by_code(self) -> Tokens:
+    async def login_with_code(self) -> TokenPair:
         """Sign in through the authorization site: form, callback with a one-time code, exchange of the code (PKCE S256)."""
         verifier, state = secrets.token_urlsafe(48), secrets.token_urlsafe(16)
-        code = await self._code(verifier, state)
-        return await self._token(
+        code = await self._authorize(verifier, state)
+        return await self._request_tokens(
             {
                 "grant_type": "authorization_code",
                 "code": code,
@@ -59,51 +59,51 @@ class SignIn:
             }
         )
 
-    async def again(self, tokens: Tokens) -> Tokens:
+    async def refresh(self, tokens: TokenPair) -> TokenPair:
         """New tokens for the refresh token (offline refresh); without one, by password."""
         if tokens.refresh is None:
-            return await self.by_password()
-        return await self._token({"grant_type": "refresh_token", "refresh_token": tokens.refresh})
+            return await self.login_with_password()
+        return await self._request_tokens({"grant_type": "refresh_token", "refresh_token": tokens.refresh})
 
-    async def _token(self, form: dict[str, str]) -> Tokens:
+    async def _request_tokens(self, form: dict[str, str]) -> TokenPair:
         client = {"client_id": self._account.client_id, "client_secret": self._account.client_secret}
-        response = checked(await self._http.post(f"{self._account.auth_url}/connect/token", data={**client, **form}))
+        response = require_success(await self._http.post(f"{self._account.auth_url}/connect/token", data={**client, **form}))
         answer = decode(response.content)
-        return Tokens(answer["access_token"], answer.get("refresh_token", form.get("refresh_token")))
+        return TokenPair(answer["access_token"], answer.get("refresh_token", form.get("refresh_token")))
 
-    async def _code(self, verifier: str, state: str) -> str:
+    async def _authorize(self, verifier: str, state: str) -> str:
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
         asked = {
             "response_type": "code", "client_id": self._account.client_id, "redirect_uri": self._account.redirect_uri,
             "scope": "offline_access", "state": state, "code_challenge": challenge, "code_challenge_method": "S256",
         }  # fmt: skip
         response = await self._http.get(f"{self._account.auth_url}/connect/authorize?{urlencode(asked)}")
-        for _ in range(_STEPS):
+        for _ in range(_MAX_STEPS):
             target = response.headers.get("location")
             if target and target.startswith(self._account.redirect_uri):
-                return _code_in(target, state)
-            response = await self._next(checked(response))
-        raise SignInError(f"no callback after {_STEPS} pages of {self._account.auth_url}/connect/authorize")
+                return _parse_callback(target, state)
+            response = await self._follow_page(require_success(response))
+        raise LoginError(f"no callback after {_MAX_STEPS} pages of {self._account.auth_url}/connect/authorize")
 
-    async def _next(self, response: httpx.Response) -> httpx.Response:
+    async def _follow_page(self, response: httpx.Response) -> httpx.Response:
         if "location" in response.headers:
             return await self._http.get(response.url.join(response.headers["location"]))
-        form = read_form(response.text, str(response.url))
+        form = parse_form(response.text, str(response.url))
         if form is None:
-            raise SignInError(f"{response.url.path}: neither a form nor a redirect")
-        return await self._send(form)
+            raise LoginError(f"{response.url.path}: neither a form nor a redirect")
+        return await self._submit_form(form)
 
-    async def _send(self, form: Form) -> httpx.Response:
-        filled = form.filled(self._account.login, self._account.password)
+    async def _submit_form(self, form: HtmlForm) -> httpx.Response:
+        filled = form.fill(self._account.login, self._account.password)
         if form.method == "post":
             return await self._http.post(form.action, data=filled)
         return await self._http.get(form.action, params=filled)
 
 
-def _code_in(callback: str, state: str) -> str:
+def _parse_callback(callback: str, state: str) -> str:
     query = parse_qs(urlsplit(callback).query)
     if query.get("state") != [state]:
-        raise SignInError("the callback carries another state than the one that was sent")
+        raise LoginError("the callback carries another state than the one that was sent")
     if "code" not in query:
-        raise SignInError(f"the authorization was refused: {query.get('error', ['no reason given'])[0]}")
+        raise LoginError(f"the authorization was refused: {query.get('error', ['no reason given'])[0]}")
     return query["code"][0]

@@ -15,27 +15,27 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from lab_sandbox.demo.lis.drop import drop
-from lab_sandbox.demo.programs import Program, Running, Troupe, beside
-from lab_sandbox.demo.workplace import Workplace
+from lab_sandbox.demo.lis.drop import write_atomically
+from lab_sandbox.demo.programs import ProcessGroup, Program, RunningProgram, program_path
+from lab_sandbox.demo.workplace import Workspace
 from lab_sandbox.partner.client import PartnerClient
 from lab_sandbox.partner.clinic import Clinic
-from lab_sandbox.partner.labels import Labels
+from lab_sandbox.partner.labels import LabelSequence
 from lab_sandbox.partner.plain_json import Json
 
-TRAPPED = Path(__file__).with_name("trapped_agent.py")
+CRASHING_AGENT = Path(__file__).with_name("trapped_agent.py")
 DEADLINE = 60.0
 
 
-async def until(look: Callable[[], Awaitable[bool]], what: str, within: float = DEADLINE) -> None:
+async def wait_until(condition: Callable[[], Awaitable[bool]], description: str, timeout: float = DEADLINE) -> None:
     """Look until it is so; fail with `what` at the deadline."""
-    deadline = time.monotonic() + within
-    while not await look():
-        assert time.monotonic() < deadline, f"not within {within:.0f} s: {what}"
+    deadline = time.monotonic() + timeout
+    while not await condition():
+        assert time.monotonic() < deadline, f"not within {timeout:.0f} s: {description}"
         await asyncio.sleep(0.05)
 
 
-QUICK = {
+SHORTENED = {
     "lease = 30": "lease = 4",
     "poll_longest = 2": "poll_longest = 0.5",
     "call_timeout = 10": "call_timeout = 3",
@@ -44,30 +44,30 @@ QUICK = {
 }
 
 
-def quicken(settings: Path) -> None:
+def shorten_timeouts(settings: Path) -> None:
     """Shorten leases and time-outs, so that what a dead agent left is taken up soon."""
     text = settings.read_text()
-    for slow, quick in QUICK.items():
+    for slow, quick in SHORTENED.items():
         assert slow in text, f"{settings.name} has no {slow!r} any more"
         text = text.replace(slow, quick)
     settings.write_text(text)
 
 
 @dataclass
-class Agent:
+class AgentProcess:
     """A running `lab-agent run`."""
 
     process: asyncio.subprocess.Process
     log: Path
-    trap: str | None
+    crash_point: str | None
 
-    async def killed(self, within: float = DEADLINE) -> None:
+    async def wait_killed(self, timeout: float = DEADLINE) -> None:
         """Wait until its trap has killed it."""
         try:
-            await asyncio.wait_for(self.process.wait(), within)
+            await asyncio.wait_for(self.process.wait(), timeout)
         except TimeoutError:
             passed = (self.log.parents[1] / "config" / "trap.log").read_text().splitlines()
-            raise AssertionError(f"never met {self.trap!r}; passed {sorted(set(passed))}") from None
+            raise AssertionError(f"never met {self.crash_point!r}; passed {sorted(set(passed))}") from None
         assert self.process.returncode == -signal.SIGKILL, f"ended by itself:\n{self.log.read_text()[-4000:]}"
 
     async def stop(self) -> int:
@@ -78,21 +78,21 @@ class Agent:
 
 
 @dataclass
-class FilesLis:
+class FolderLis:
     """A laboratory system that takes every order file at once and counts how often each order came."""
 
     orders: Path
     results: Path
-    taken: list[Json] = field(default_factory=list)
-    _number: Any = field(default_factory=itertools.count)
+    received: list[Json] = field(default_factory=list)
+    _numbers: Any = field(default_factory=itertools.count)
 
     async def run(self) -> None:
         while True:
             for file in sorted(self.orders.glob("*.json")):
-                away = self.orders.parent / f"taken-{next(self._number)}.json"
+                away = self.orders.parent / f"taken-{next(self._numbers)}.json"
                 file.rename(away)
                 order = json.loads(away.read_bytes())
-                self.taken.append(order)
+                self.received.append(order)
                 self.report(order)
             await asyncio.sleep(0.02)
 
@@ -117,76 +117,76 @@ class FilesLis:
                 ],
                 "documents": [{"content": "JVBERi0xLjQKJSVFT0YK", "content_type": "application/pdf"}],
             }
-            drop(self.results, f"{line['key']}.json", json.dumps(body).encode())
+            write_atomically(self.results, f"{line['key']}.json", json.dumps(body).encode())
 
-    def times_taken(self) -> dict[str, int]:
+    def received_counts(self) -> dict[str, int]:
         counted: dict[str, int] = {}
-        for order in self.taken:
+        for order in self.received:
             counted[order["key"]] = counted.get(order["key"], 0) + 1
         return counted
 
 
-class House:
+class ProcessHarness:
     """The processes of one test, in one folder."""
 
-    def __init__(self, place: Workplace, troupe: Troupe, client: PartnerClient, service: Running) -> None:
-        self.place = place
-        self.lis = FilesLis(place.orders, place.results)
-        self.signed_in(client)
-        self._troupe = troupe
+    def __init__(self, workplace: Workspace, programs: ProcessGroup, client: PartnerClient, service: RunningProgram) -> None:
+        self.workplace = workplace
+        self.lis = FolderLis(workplace.orders, workplace.results)
+        self.use_client(client)
+        self._programs = programs
         self._service = service
-        self._agents: list[Agent] = []
+        self._agents: list[AgentProcess] = []
 
-    def signed_in(self, client: PartnerClient) -> None:
+    def use_client(self, client: PartnerClient) -> None:
         """Let the clinic work with this client from now on."""
         self.client = client
-        self.clinic = Clinic(client, Labels(first=7_000_001), lambda: datetime.now().astimezone(), "acceptance")
+        self.clinic = Clinic(client, LabelSequence(first=7_000_001), lambda: datetime.now().astimezone(), "acceptance")
 
-    async def service_down(self) -> None:
+    async def stop_service(self) -> None:
         """Switch the exchange service off."""
-        await self._troupe.end(self._service)
+        await self._programs.stop(self._service)
 
-    async def service_up(self) -> None:
+    async def start_service(self) -> None:
         """Switch it on again, empty, at its old address."""
-        self._service = await self._troupe.start(self._service.program)
-        await self._troupe.ready(self._service, DEADLINE)
+        self._service = await self._programs.start(self._service.program)
+        await self._programs.wait_until_ready(self._service, DEADLINE)
 
-    def lines(self, text: str) -> list[str]:
+    def log_lines(self, text: str) -> list[str]:
         """Lines of the agents' log that hold `text`."""
-        log = self.place.logs / "agent.log"
+        log = self.workplace.logs / "agent.log"
         return [line for line in log.read_text().splitlines() if text in line] if log.exists() else []
 
-    def polls(self) -> int:
+    def poll_count(self) -> int:
         """How often the agents have polled, or tried to."""
-        log = self.place.agent_settings.with_name("trap.log")
+        log = self.workplace.agent_settings.with_name("trap.log")
         return log.read_text().count("before requested_order_tasks") if log.exists() else 0
 
-    async def command(self, *words: str) -> None:
-        await self._troupe.once(Program(" ".join(words[:2]), (beside(words[0]), *words[1:])), DEADLINE)
+    async def run_command(self, *words: str) -> None:
+        await self._programs.run_to_end(Program(" ".join(words[:2]), (program_path(words[0]), *words[1:])), DEADLINE)
 
-    async def agent(self, place: str | None = None, nth: int = 1, **environment: str) -> Agent:
+    async def start_agent(self, crash_point: str | None = None, nth: int = 1, **environment: str) -> AgentProcess:
         """Start an agent, with a trap at a place if one is named."""
-        trap = [place, str(nth)] if place else []
-        log = self.place.logs / "agent.log"
+        trap = [crash_point, str(nth)] if crash_point else []
+        log = self.workplace.logs / "agent.log"
         with log.open("ab") as file:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                str(TRAPPED),
-                str(self.place.agent_settings),
+                str(CRASHING_AGENT),
+                str(self.workplace.agent_settings),
                 *trap,
-                cwd=self.place.folder,
+                cwd=self.workplace.folder,
                 stdout=file,
                 stderr=file,
                 env={**os.environ, **environment},
             )
-        agent = Agent(process, log, place)
+        agent = AgentProcess(process, log, crash_point)
         self._agents.append(agent)
         return agent
 
-    async def resources(self, kind: str, criteria: dict[str, str] | None = None) -> list[Json]:
+    async def search(self, kind: str, criteria: dict[str, str] | None = None) -> list[Json]:
         return await self.client.search(kind, criteria or {})
 
-    async def end(self) -> None:
+    async def close(self) -> None:
         for agent in self._agents:
             if agent.process.returncode is None:
                 agent.process.kill()

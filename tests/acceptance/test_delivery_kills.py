@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-from lab_sandbox.demo.lis.drop import drop
-from lab_sandbox.demo.performance import account
-from lab_sandbox.partner.client import partner_client
+from lab_sandbox.demo.lis.drop import write_atomically
+from lab_sandbox.demo.performance import build_account
+from lab_sandbox.partner.client import open_partner_client
 from lab_sandbox.partner.plain_json import Json, decode
-from tests.acceptance.house import House, until
+from tests.acceptance.house import ProcessHarness, wait_until
 from tests.acceptance.test_kill_moments import ended, place
 
 FULL, SHORT = 200, 3
@@ -51,38 +51,38 @@ probability = 0.3
 
 
 @pytest.mark.timeout(200)
-async def test_versions_survive_a_few_kills(house: House) -> None:
-    await killed_while_delivering(house, SHORT)
+async def test_versions_survive_a_few_kills(harness: ProcessHarness) -> None:
+    await killed_while_delivering(harness, SHORT)
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(3600)
-async def test_versions_survive_many_kills(house: House) -> None:
-    await killed_while_delivering(house, max(SHORT, int(FULL * SHARE)))
+async def test_versions_survive_many_kills(harness: ProcessHarness) -> None:
+    await killed_while_delivering(harness, max(SHORT, int(FULL * SHARE)))
 
 
-async def killed_while_delivering(house: House, kills: int) -> None:
+async def killed_while_delivering(house: ProcessHarness, kills: int) -> None:
     """One order; after its first results, one new version for each kill, dropped while the agent walks into its trap."""
     await with_faults(house)
-    async with partner_client(account(house.place)) as client:
-        house.signed_in(client)
-        agent = await house.agent()
+    async with open_partner_client(build_account(house.workplace)) as client:
+        house.use_client(client)
+        agent = await house.start_agent()
         order = await place(house, "kills")
         await ended(house, order)
         await agent.stop()
-        (taken,) = house.lis.taken
+        (taken,) = house.lis.received
         line = taken["lines"][0]["key"]
         for number in range(kills):
-            doomed = await house.agent(MOMENTS[number % len(MOMENTS)])
+            doomed = await house.start_agent(MOMENTS[number % len(MOMENTS)])
             correct(house, taken["key"], line, number + 2)
-            await doomed.killed()
-        await house.agent()
+            await doomed.wait_killed()
+        await house.start_agent()
         wanted = ["1.20", *(value_of(version) for version in range(2, kills + 2))]
 
         async def all_there() -> bool:
             return (await issued(house, line))[-1] == issued_of(kills + 1) and not await waiting(house)
 
-        await until(all_there, "the last version on the service", within=120)
+        await wait_until(all_there, "the last version on the service", timeout=120)
         assert await values(house, line) == wanted
         assert (await issued(house, line))[1:] == [issued_of(version) for version in range(2, kills + 2)]
 
@@ -95,7 +95,7 @@ def issued_of(version: int) -> str:
     return (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=version)).isoformat()
 
 
-def correct(house: House, order: str, line: str, version: int) -> None:
+def correct(house: ProcessHarness, order: str, line: str, version: int) -> None:
     code = {"system": "http://loinc.org", "code": "718-7"}
     body = {
         "report_id": f"rep-{line}",
@@ -107,37 +107,37 @@ def correct(house: House, order: str, line: str, version: int) -> None:
         "issued": issued_of(version),
         "observations": [{"id": "x", "code": code, "value_quantity": {"value": value_of(version), "unit": "g/L"}}],
     }
-    drop(house.place.results, f"{line}-{version:04}.json", json.dumps(body).encode())
+    write_atomically(house.workplace.results, f"{line}-{version:04}.json", json.dumps(body).encode())
 
 
-async def waiting(house: House) -> bool:
+async def waiting(house: ProcessHarness) -> bool:
     """Whether result files lie there that nobody has taken."""
-    return any(house.place.results.glob("*.json"))
+    return any(house.workplace.results.glob("*.json"))
 
 
-async def values(house: House, line: str) -> list[str]:
+async def values(house: ProcessHarness, line: str) -> list[str]:
     return [str(each["valueQuantity"]["value"]) for each in await history(house, "Observation", f"rep-{line}")]
 
 
-async def issued(house: House, line: str) -> list[str]:
+async def issued(house: ProcessHarness, line: str) -> list[str]:
     """Of the report, which is the commit point: it comes after its values."""
     return [str(each["issued"]) for each in await history(house, "DiagnosticReport", f"rep-{line}")]
 
 
-async def history(house: House, kind: str, report: str) -> list[Json]:
+async def history(house: ProcessHarness, kind: str, report: str) -> list[Json]:
     """Every version of the one resource of a report, oldest first, as its owner may read it."""
     found = [each for each in await house.client.search(kind, {}) if report in each["identifier"][0]["value"]]
     assert len(found) == 1, f"{len(found)} {kind} resources of {report}"
-    address = f"{house.place.service_url}fhir/{kind}/{found[0]['id']}/_history"
+    address = f"{house.workplace.service_url}fhir/{kind}/{found[0]['id']}/_history"
     async with httpx.AsyncClient(auth=("laboratory", "demo-laboratory-password"), trust_env=False) as owner:
         answer: dict[str, Any] = decode((await owner.get(address)).raise_for_status().content)
     entries = [entry.get("resource", entry) for entry in answer["entry"]]
     return sorted(entries, key=lambda each: int(each["meta"]["versionId"]))
 
 
-async def with_faults(house: House) -> None:
+async def with_faults(house: ProcessHarness) -> None:
     """Start the service anew, with lost replies and a long memory."""
-    settings = house.place.service_settings
+    settings = house.workplace.service_settings
     plan = settings.with_name("kills.toml")
     plan.write_text(FAULTS)
     text = settings.read_text()
@@ -146,5 +146,5 @@ async def with_faults(house: House) -> None:
         "[rules]", "[rules]\nhistory_limit = 1000", 1
     )
     settings.write_text(text)
-    await house.service_down()
-    await house.service_up()
+    await house.stop_service()
+    await house.start_service()

@@ -6,13 +6,13 @@ from collections import Counter
 
 import pytest
 
-from lab_sandbox.partner.basket import Basket, chosen
-from lab_sandbox.partner.generator import Plan
+from lab_sandbox.partner.basket import Basket, choose_item
+from lab_sandbox.partner.generator import OrderPlan
 from lab_sandbox.partner.placed import PlacedOrder
 from lab_sandbox.partner.plain_json import Json
-from lab_sandbox.partner.reading import order_status, reports
-from lab_sandbox.partner.seeded import chance
-from tests.acceptance.house import House, until
+from lab_sandbox.partner.reading import read_order_status, read_reports
+from lab_sandbox.partner.seeded import seeded_random
+from tests.acceptance.house import ProcessHarness, wait_until
 
 SPOILT = "003.002"
 
@@ -64,43 +64,43 @@ WORST = [
         pytest.param([moment for moment in MOMENTS if moment not in WORST], id="others", marks=pytest.mark.proof),
     ],
 )
-async def test_killed_and_started_again(house: House, moments: list[str]) -> None:
+async def test_killed_and_started_again(harness: ProcessHarness, moments: list[str]) -> None:
     """One order for each moment; each start also finishes what the killed one before left."""
     orders = []
     for moment in moments:
-        agent = await house.agent(moment)
-        orders.append(await place(house, moment))
-        await agent.killed()
-    await house.agent()
+        agent = await harness.start_agent(moment)
+        orders.append(await place(harness, moment))
+        await agent.wait_killed()
+    await harness.start_agent()
     for order in orders:
-        await ended(house, order)
+        await ended(harness, order)
     for order in orders:
-        await everything_once(house, order)
-    assert set(house.lis.times_taken().values()) == {1}
-    assert len(house.lis.times_taken()) == len(orders)
+        await everything_once(harness, order)
+    assert set(harness.lis.received_counts().values()) == {1}
+    assert len(harness.lis.received_counts()) == len(orders)
 
 
-async def place(house: House, seed: str) -> PlacedOrder:
+async def place(house: ProcessHarness, seed: str) -> PlacedOrder:
     """An order of three lines, one of which names a test that does not exist."""
     offer = {item["id"]: item for item in await house.client.nomenclature()}
-    luck = chance(seed)
-    items = tuple(chosen(offer[code], luck, option=offer[code]["specimen"][0]) for code in ("001.001", "002.001", SPOILT))
+    luck = seeded_random(seed)
+    items = tuple(choose_item(offer[code], luck, option=offer[code]["specimen"][0]) for code in ("001.001", "002.001", SPOILT))
     basket = Basket(house.client.account.contract, items)
-    return await house.clinic.place(Plan(seed=seed.replace(" ", "-"), basket=basket), spoil)
+    return await house.clinic.place_order(OrderPlan(seed=seed.replace(" ", "-"), basket=basket), spoil)
 
 
-async def ended(house: House, order: PlacedOrder) -> None:
+async def ended(house: ProcessHarness, order: PlacedOrder) -> None:
     async def over() -> bool:
-        return (await order_status(house.client, order)).ended()
+        return (await read_order_status(house.client, order)).has_ended()
 
-    await until(over, "every Task of the order at its end")
+    await wait_until(over, "every Task of the order at its end")
 
 
-async def everything_once(house: House, order: PlacedOrder) -> None:
-    status = await order_status(house.client, order)
+async def everything_once(house: ProcessHarness, order: PlacedOrder) -> None:
+    status = await read_order_status(house.client, order)
     assert sorted(status.lines.values()) == ["cancelled", "completed", "completed"]
     assert status.order == "completed"
-    found = await reports(house.client, order)
+    found = await read_reports(house.client, order)
     identifiers = Counter(report.resource["identifier"][0]["value"] for report in found)
     assert len(identifiers) == 2
     assert set(identifiers.values()) == {1}

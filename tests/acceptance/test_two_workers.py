@@ -7,41 +7,41 @@ from collections import Counter
 import pytest
 
 from lab_agent.store.migrate import upgrade
-from lab_sandbox.partner.basket import Basket, chosen
-from lab_sandbox.partner.generator import Plan
-from lab_sandbox.partner.seeded import chance
-from tests.acceptance.house import House, until
+from lab_sandbox.partner.basket import Basket, choose_item
+from lab_sandbox.partner.generator import OrderPlan
+from lab_sandbox.partner.seeded import seeded_random
+from tests.acceptance.house import ProcessHarness, wait_until
 
 MANY, FEW = 200, 20
 
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("orders", [FEW, pytest.param(MANY, marks=pytest.mark.proof)])
-async def test_two_workers_share_the_orders(house: House, postgres_url: str, orders: int) -> None:
+async def test_two_workers_share_the_orders(harness: ProcessHarness, postgres_url: str, orders: int) -> None:
     upgrade(postgres_url)
-    offer = {item["id"]: item for item in await house.client.nomenclature()}
-    blood = chosen(offer["001.001"], chance("two"), option=offer["001.001"]["specimen"][0])
-    basket = Basket(house.client.account.contract, (blood,))
-    prepared = await house.clinic.prepare(Plan(seed="two", basket=basket))
+    offer = {item["id"]: item for item in await harness.client.nomenclature()}
+    blood = choose_item(offer["001.001"], seeded_random("two"), option=offer["001.001"]["specimen"][0])
+    basket = Basket(harness.client.account.contract, (blood,))
+    prepared = await harness.clinic.prepare_basket(OrderPlan(seed="two", basket=basket))
     placed = []
     for number in range(orders):
-        plan = Plan(seed=f"two-{number}", basket=basket, patient="reused")
-        placed.append(await house.clinic.send(await house.clinic.bundle(plan, prepared)))
+        plan = OrderPlan(seed=f"two-{number}", basket=basket, patient="reused")
+        placed.append(await harness.clinic.send_bundle(await harness.clinic.build_bundle(plan, prepared)))
 
     for _ in range(2):
-        await house.agent(LAB_AGENT_STORE__URL=postgres_url)
+        await harness.start_agent(LAB_AGENT_STORE__URL=postgres_url)
 
     async def all_ended() -> bool:
-        waiting = await house.resources("task", {"status": "requested", "code": "OrderProcessingTask"})
+        waiting = await harness.search("task", {"status": "requested", "code": "OrderProcessingTask"})
         return not waiting
 
-    await until(all_ended, "no order-level Task in status requested any more", within=300)
-    assert set(house.lis.times_taken().values()) == {1}
-    assert len(house.lis.taken) == orders
-    assert sorted(order["requisition"]["value"] for order in house.lis.taken) == sorted(one.requisition for one in placed)
+    await wait_until(all_ended, "no order-level Task in status requested any more", timeout=300)
+    assert set(harness.lis.received_counts().values()) == {1}
+    assert len(harness.lis.received) == orders
+    assert sorted(order["requisition"]["value"] for order in harness.lis.received) == sorted(one.requisition for one in placed)
     for kind, number in (("DiagnosticReport", orders), ("Observation", orders)):
-        identifiers = Counter(one["identifier"][0]["value"] for one in await house.resources(kind))
+        identifiers = Counter(one["identifier"][0]["value"] for one in await harness.search(kind))
         assert len(identifiers) == number
         assert set(identifiers.values()) == {1}
-    tasks = await house.resources("task")
+    tasks = await harness.search("task")
     assert Counter(task["status"] for task in tasks) == {"completed": 2 * orders}

@@ -19,84 +19,84 @@ from pathlib import Path
 from typing import Any
 
 from lab_agent import daemon
-from lab_agent.bootstrap import Parts
-from lab_agent.domain.journal import Effect
+from lab_agent.bootstrap import Components
+from lab_agent.domain.journal import Job
 from lab_agent.ports.store import Store, UnitOfWork
 from lab_agent.settings.root import load_settings
 
 
 @dataclass
-class Trap:
+class CrashPoint:
     """Kills the process at the `nth` passing of `place`."""
 
-    place: str | None
-    nth: int
+    name: str | None
+    occurrence: int
     log: Path
-    passed: int = 0
+    hits: int = 0
 
-    def at(self, place: str) -> None:
+    def pass_by(self, name: str) -> None:
         with self.log.open("a") as log:
-            log.write(f"{place}\n")
-        if place == self.place:
-            self.passed += 1
-            if self.passed == self.nth:
+            log.write(f"{name}\n")
+        if name == self.name:
+            self.hits += 1
+            if self.hits == self.occurrence:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-class TrappedStore:
-    def __init__(self, store: Store, trap: Trap) -> None:
+class CrashingStore:
+    def __init__(self, store: Store, trap: CrashPoint) -> None:
         self._store, self._trap = store, trap
 
     async def run(self, work: Callable[[UnitOfWork], Any]) -> Any:
-        return await self._store.run(lambda uow: work(TrappedUnit(uow, self._trap)))
+        return await self._store.run(lambda uow: work(CrashingUnitOfWork(uow, self._trap)))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
 
-class TrappedUnit:
+class CrashingUnitOfWork:
     """A unit of work that names its commit by what was written in it last."""
 
-    def __init__(self, uow: UnitOfWork, trap: Trap) -> None:
-        self._uow, self._trap, self.wrote = uow, trap, ""
-        self.orders = Listening(uow.orders, self._order)
-        self.effects = Listening(uow.effects, self._effect)
-        self.reports = Listening(uow.reports, self._report)
-        self.uploads = Listening(uow.uploads, self._upload)
+    def __init__(self, uow: UnitOfWork, trap: CrashPoint) -> None:
+        self._uow, self._trap, self.last_write = uow, trap, ""
+        self.orders = ObservedRepository(uow.orders, self._order)
+        self.jobs = ObservedRepository(uow.jobs, self._job)
+        self.reports = ObservedRepository(uow.reports, self._report)
+        self.uploads = ObservedRepository(uow.uploads, self._upload)
 
     def commit(self) -> None:
-        if self.wrote:
-            self._trap.at(f"before commit {self.wrote}")
+        if self.last_write:
+            self._trap.pass_by(f"before commit {self.last_write}")
         self._uow.commit()
-        if self.wrote:
-            self._trap.at(f"after commit {self.wrote}")
+        if self.last_write:
+            self._trap.pass_by(f"after commit {self.last_write}")
 
     def _order(self, method: str, _: Any) -> None:
         if method == "add":
-            self.wrote = "order"
+            self.last_write = "order"
 
     def _report(self, method: str, _: Any) -> None:
         if method == "add":
-            self.wrote = "report"
+            self.last_write = "report"
 
     def _upload(self, method: str, upload: Any) -> None:
-        if method == "put" and not self.wrote.endswith(":begun"):  # a change that begins says what is in doubt from then on
-            self.wrote = f"upload {upload.resource_type}"
+        if method == "put" and not self.last_write.endswith(":begun"):  # a change that begins says what is in doubt from then on
+            self.last_write = f"upload {upload.resource_type}"
 
-    def _effect(self, method: str, effect: Any) -> None:
-        if method == "save" and isinstance(effect, Effect):
-            begun = effect.begun and effect.state.value == "in_flight"
-            self.wrote = f"{effect.kind.value}:{'begun' if begun else effect.state.value}"
+    def _job(self, method: str, effect: Any) -> None:
+        if method == "save" and isinstance(effect, Job):
+            begun = effect.started and effect.state.value == "in_flight"
+            self.last_write = f"{effect.kind.value}:{'begun' if begun else effect.state.value}"
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._uow, name)
 
 
-class Listening:
+class ObservedRepository:
     """A book whose calls are heard before they are made."""
 
-    def __init__(self, book: Any, heard: Callable[[str, Any], None]) -> None:
-        self._book, self._heard = book, heard
+    def __init__(self, repository: Any, on_call: Callable[[str, Any], None]) -> None:
+        self._book, self._heard = repository, on_call
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._book, name)
@@ -108,10 +108,10 @@ class Listening:
         return call
 
 
-class TrappedCalls:
+class CrashingCalls:
     """An object whose asynchronous calls pass the trap before and after."""
 
-    def __init__(self, inner: Any, trap: Trap) -> None:
+    def __init__(self, inner: Any, trap: CrashPoint) -> None:
         self._inner, self._trap = inner, trap
 
     def __getattr__(self, name: str) -> Any:
@@ -121,20 +121,20 @@ class TrappedCalls:
 
         async def call(*args: Any, **more: Any) -> Any:
             place = f"{name} {args[0]}" if args and name in {"create", "update", "read"} else name
-            self._trap.at(f"before {place}")
+            self._trap.pass_by(f"before {place}")
             answer = await method(*args, **more)
-            self._trap.at(f"after {place}")
+            self._trap.pass_by(f"after {place}")
             return answer
 
         return call
 
 
-class TrappedAdapters:
-    def __init__(self, adapters: Any, trap: Trap) -> None:
+class CrashingAdapters:
+    def __init__(self, adapters: Any, trap: CrashPoint) -> None:
         self._adapters, self._trap = adapters, trap
 
     def get(self, name: str | None = None) -> Any:
-        return TrappedCalls(self._adapters.get(name), self._trap)
+        return CrashingCalls(self._adapters.get(name), self._trap)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._adapters, name)
@@ -148,17 +148,17 @@ def main() -> None:
     config = Path(sys.argv[1])
     place = sys.argv[2] if len(sys.argv) > 2 else None
     nth = int(sys.argv[3]) if len(sys.argv) > 3 else 1
-    trap = Trap(place, nth, config.with_name("trap.log"))
+    trap = CrashPoint(place, nth, config.with_name("trap.log"))
 
-    def change(parts: Parts) -> Parts:
+    def change(parts: Components) -> Components:
         changed: dict[str, Any] = {
-            "store": TrappedStore(parts.store, trap),
-            "exchange": TrappedCalls(parts.exchange, trap),
-            "adapters": TrappedAdapters(parts.adapters, trap),
+            "store": CrashingStore(parts.store, trap),
+            "exchange": CrashingCalls(parts.exchange, trap),
+            "adapters": CrashingAdapters(parts.adapters, trap),
         }
         return replace(parts, **changed)
 
-    asyncio.run(daemon.run(load_settings(config), config, change=change))
+    asyncio.run(daemon.run(load_settings(config), config, replace_components=change))
 
 
 if __name__ == "__main__":

@@ -19,46 +19,46 @@ from lab_agent.errors import BasketError, UnknownContractError
 
 def read(sample: Catalogue, *items: object, **more: object) -> Basket:
     body = {"contract": "C-100", "analyticsrequests": list(items), **more}
-    return basket.read(body, sample.contracts, 50)
+    return basket.read_basket(body, sample.contracts, 50)
 
 
 def refusals(sample: Catalogue, *items: object, **more: object) -> list[BasketProblem]:
     with pytest.raises(BasketError) as caught:
         read(sample, *items, **more)
-    assert all(isinstance(each, BasketProblem) and each.mend for each in caught.value.problems)
+    assert all(isinstance(each, BasketProblem) and each.hint for each in caught.value.problems)
     return list(caught.value.problems)  # type: ignore[arg-type]
 
 
 def test_a_plain_basket(sample: Catalogue) -> None:
     asked = read(sample, {"id": "002.001", "specimen_code": "13", "guid": "g"}, includetransportcontainer=True)
     (line,) = asked.lines
-    assert (line.item.id, line.guid, line.position, asked.transport) == ("002.001", "g", 0, True)
-    assert [each.specimen_code for each in line.chosen] == ["13"]
+    assert (line.item.id, line.guid, line.position, asked.include_transport_containers) == ("002.001", "g", 0, True)
+    assert [each.specimen_code for each in line.chosen_requirements] == ["13"]
 
 
 @pytest.mark.parametrize("code", ["13", 13, " 13 "])
 def test_codes_may_be_numbers_or_strings(sample: Catalogue, code: object) -> None:
     (line,) = read(sample, {"id": "002.001", "specimen_code": code}).lines
-    assert line.chosen[0].specimen_code == "13"
+    assert line.chosen_requirements[0].specimen_code == "13"
 
 
 def test_leading_zeros_stay(sample: Catalogue) -> None:
     (problem,) = refusals(sample, {"id": "002.001", "specimen_code": "013"})
     assert problem.where == "analyticsrequests[0].specimen_code"
     (problem,) = refusals(sample, {"id": "42.036"})
-    assert "did you mean '042.036'?" in problem.mend
+    assert "did you mean '042.036'?" in problem.hint
 
 
 @pytest.mark.parametrize("nothing", [{}, {"bodysite_code": None, "container_type": None, "specimen_code": None, "guid": None}])
 def test_null_is_missing_and_an_item_with_one_option_needs_no_choice(sample: Catalogue, nothing: dict[str, Any]) -> None:
     (line,) = read(sample, {"id": "002.002", **nothing}, includetransportcontainer=None).lines
-    assert [each.specimen_code for each in line.chosen] == ["10"]
+    assert [each.specimen_code for each in line.chosen_requirements] == ["10"]
     assert line.guid is None
 
 
 def test_the_variant_spelling_of_the_body_site(sample: Catalogue) -> None:
     (line,) = read(sample, {"id": "050.001", "bodycite_code": "EAR"}).lines
-    assert line.chosen[0].option.bodysite_name == "Ear"
+    assert line.chosen_requirements[0].option.bodysite_name == "Ear"
     read(sample, {"id": "050.001", "bodycite_code": "EAR", "bodysite_code": "EAR"})
     (problem,) = refusals(sample, {"id": "050.001", "bodycite_code": "EAR", "bodysite_code": "NOS"})
     assert problem.where == "analyticsrequests[0].bodycite_code"
@@ -66,7 +66,7 @@ def test_the_variant_spelling_of_the_body_site(sample: Catalogue) -> None:
 
 def test_an_item_without_choice(sample: Catalogue) -> None:
     (line,) = read(sample, {"id": "002.015"}).lines
-    assert line.chosen == ()
+    assert line.chosen_requirements == ()
     read(sample, {"id": "002.015", "specimen_code": "21"})
     (problem,) = refusals(sample, {"id": "002.015", "specimen_code": "13"})
     assert "has no choice" in problem.what
@@ -74,7 +74,7 @@ def test_an_item_without_choice(sample: Catalogue) -> None:
 
 def test_insignificant_fields_are_not_looked_at(sample: Catalogue) -> None:
     (line,) = read(sample, {"id": "002.002", "bodysite_code": "ARM"}).lines
-    assert line.chosen
+    assert line.chosen_requirements
 
 
 def options(*offered: tuple[int, str | None, str | None]) -> Catalogue:
@@ -109,7 +109,7 @@ AX, AY, BX, BY = (1, "A", "X"), (1, "A", "Y"), (1, "B", "X"), (1, "B", "Y")
     ],
 )
 def test_what_is_given_narrows_the_choice_together(offered: Any, wish: dict[str, Any], meant: Any) -> None:
-    (chosen,) = read(options(*offered), {"id": "i", **wish}).lines[0].chosen
+    (chosen,) = read(options(*offered), {"id": "i", **wish}).lines[0].chosen_requirements
     assert (chosen.option.specimen_code, chosen.option.bodysite_code, chosen.option.container_type) == meant
 
 
@@ -135,7 +135,7 @@ def test_only_what_is_still_ambiguous_is_asked_for(offered: Any, wish: dict[str,
 def test_a_container_of_another_site_is_not_said_to_be_unknown() -> None:
     (problem,) = refusals(options(AX, BY), {"id": "i", "bodysite_code": "A", "container_type": "Y"})
     assert problem.what == "'Y' is not offered for type 1 at body site A of item 'i'"
-    assert problem.mend == "choose X"
+    assert problem.hint == "choose X"
 
 
 @given(
@@ -144,7 +144,7 @@ def test_a_container_of_another_site_is_not_said_to_be_unknown() -> None:
 def test_every_option_can_be_asked_for_as_the_nomenclature_shows_it(offered: set[Any]) -> None:
     for code, site, vessel in offered:
         wish = {"id": "i", "specimen_code": code, "bodysite_code": site, "container_type": vessel}
-        (chosen,) = read(options(*offered), wish).lines[0].chosen
+        (chosen,) = read(options(*offered), wish).lines[0].chosen_requirements
         assert (chosen.option.specimen_code, chosen.option.bodysite_code, chosen.option.container_type) == (code, site, vessel)
 
 
@@ -154,7 +154,7 @@ def test_two_types_are_two_items_unless_multiple_specimen(sample: Catalogue) -> 
     (problem,) = refusals(sample, {"id": "002.001", "specimen_code": [10, 13]})
     assert problem.where == "analyticsrequests[0].specimen_code"
     (line,) = read(sample, {"id": "051.001", "specimen_code": [31, "20"]}).lines
-    assert [each.specimen_code for each in line.chosen] == ["31", "20"]
+    assert [each.specimen_code for each in line.chosen_requirements] == ["31", "20"]
 
 
 def test_a_repeat_only_where_it_is_allowed(sample: Catalogue) -> None:
@@ -217,9 +217,9 @@ def test_the_frame_of_the_request(sample: Catalogue) -> None:
     assert refusals(sample, {"id": "002.002"}, includetransportcontainer="yes")[0].where == "includetransportcontainer"
     for body in ([], "x", None, 5):
         with pytest.raises(BasketError, match="not a JSON object"):
-            basket.read(body, sample.contracts, 50)
+            basket.read_basket(body, sample.contracts, 50)
     with pytest.raises(BasketError, match="missing or not an array"):
-        basket.read({"contract": "C-100", "analyticsrequests": {}}, sample.contracts, 50)
+        basket.read_basket({"contract": "C-100", "analyticsrequests": {}}, sample.contracts, 50)
 
 
 JSON = st.recursive(
@@ -234,7 +234,7 @@ JSON = st.recursive(
 @given(st.dictionaries(st.sampled_from(["contract", "analyticsrequests", "includetransportcontainer"]), JSON))
 def test_whatever_comes_is_answered_or_refused(sample: Catalogue, body: dict[str, Any]) -> None:
     try:
-        asked = basket.read({"contract": "C-100", **body}, sample.contracts, 50)
+        asked = basket.read_basket({"contract": "C-100", **body}, sample.contracts, 50)
     except BasketError as exc:
         assert exc.problems  # noqa: PT017 - either way is right
     else:

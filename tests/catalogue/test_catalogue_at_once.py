@@ -13,10 +13,10 @@ import openpyxl
 import pytest
 
 from lab_agent.catalogue import load
-from lab_agent.catalogue.assemble import assemble
-from lab_agent.catalogue.cells import Problems
-from lab_agent.catalogue.sheets import SHEETS, Row, Table
-from lab_agent.catalogue.workbook_write import write
+from lab_agent.catalogue.assemble import build_catalogue
+from lab_agent.catalogue.cells import SpreadsheetProblems
+from lab_agent.catalogue.sheets import SHEETS, SheetRow, SheetTable
+from lab_agent.catalogue.workbook_write import write_workbook
 from lab_agent.errors import CatalogueError
 
 SAMPLE = Path(__file__).parents[2] / "config" / "catalogue"
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def book(tmp_path: Path) -> Path:
     path = tmp_path / "catalogue.xlsx"
-    write(path, load.read(SAMPLE))
+    write_workbook(path, load.read_tables(SAMPLE))
     return path
 
 
@@ -45,7 +45,7 @@ def change(book: Path, cells: dict[tuple[str, int, str], Any], more: Callable[[o
     opened.save(book)
 
 
-def problems(source: Path, read: Callable[[Path], object] = load.load) -> list[str]:
+def problems(source: Path, read: Callable[[Path], object] = load.load_catalogue) -> list[str]:
     with pytest.raises(CatalogueError) as caught:
         read(source)
     return [str(problem) for problem in caught.value.problems]
@@ -73,7 +73,7 @@ def test_a_workbook_with_mistakes_of_every_kind_lists_them_all(book: Path) -> No
     cells = {place: value for place, (value, _) in MISTAKES.items()}
     change(book, cells, lambda opened: opened.create_sheet("item"))
     found = problems(book)
-    assert found == problems(book, load.read)
+    assert found == problems(book, load.read_tables)
     for (sheet, row, column), (_, said) in MISTAKES.items():
         assert any(each.startswith(f"{sheet} row {row}, column {column}: {said}") for each in found), (sheet, row, column, found)
     assert found[0].startswith("sheet item: is not a sheet of the catalogue")
@@ -124,15 +124,15 @@ def test_a_missing_sheet_is_the_only_mistake(folder: Path, sheet: str) -> None:
 
 @pytest.mark.parametrize(("sheet", "column"), [(sheet.name, column.name) for sheet in SHEETS for column in sheet.columns])
 def test_no_check_complains_of_a_cell_that_could_not_be_read(sheet: str, column: str) -> None:
-    tables = load.read(SAMPLE)
+    tables = load.read_tables(SAMPLE)
     rows = tables[sheet].rows
     for place, row in enumerate(rows):
         left = {name: text for name, text in row.cells.items() if name != column}
-        marked = Row(row.source, row.number, left, frozenset({column}))
-        problems = Problems()
-        problems.add(Row(row.source, row.number, {}), column, "cannot be read", "mend it")
+        marked = SheetRow(row.source, row.number, left, frozenset({column}))
+        problems = SpreadsheetProblems()
+        problems.add(SheetRow(row.source, row.number, {}), column, "cannot be read", "mend it")
         with pytest.raises(CatalogueError) as caught:
-            assemble({**tables, sheet: Table(sheet, (*rows[:place], marked, *rows[place + 1 :]))}, "", problems)
+            build_catalogue({**tables, sheet: SheetTable(sheet, (*rows[:place], marked, *rows[place + 1 :]))}, "", problems)
         assert [str(each) for each in caught.value.problems] == [f"{row.where(column)}: cannot be read — mend it"]
 
 
@@ -149,14 +149,14 @@ def test_no_check_complains_of_a_cell_that_could_not_be_read(sheet: str, column:
     ],
 )
 def test_what_a_workbook_cannot_hold_is_refused_everywhere(folder: Path, tmp_path: Path, text: str, said: str) -> None:
-    tables = load.read(SAMPLE)
+    tables = load.read_tables(SAMPLE)
     row = tables["items"].rows[1]
-    odd = Row("items", 3, {**row.cells, "description": text})
-    tables["items"] = Table("items", (tables["items"].rows[0], odd, *tables["items"].rows[2:]))
-    load.write(folder, tables)
+    odd = SheetRow("items", 3, {**row.cells, "description": text})
+    tables["items"] = SheetTable("items", (tables["items"].rows[0], odd, *tables["items"].rows[2:]))
+    load.write_csv_folder(folder, tables)
     assert [each.split(" — ")[0] for each in problems(folder)] == [f"items.csv row 3, column description: {said}"]
     with pytest.raises(CatalogueError, match=re.escape(f"items row 3, column description: {said} — a workbook cannot")):
-        write(tmp_path / "now.xlsx", tables)
+        write_workbook(tmp_path / "now.xlsx", tables)
     assert not (tmp_path / "now.xlsx").exists()
 
 
@@ -185,30 +185,34 @@ def test_a_workbook_that_escapes_a_control_character_is_refused(book: Path) -> N
     ],
 )
 def test_what_may_be_held_comes_back_as_it_was(tmp_path: Path, text: str) -> None:
-    tables = load.read(SAMPLE)
+    tables = load.read_tables(SAMPLE)
     row = tables["items"].rows[1]
-    odd = Row("items", 3, {**row.cells, "description": text, "caption": text})
-    tables["items"] = Table("items", (tables["items"].rows[0], odd, *tables["items"].rows[2:]))
-    write(tmp_path / "now.xlsx", tables)
-    load.write(tmp_path / "now", tables)
-    assert load.version(load.read(tmp_path / "now.xlsx")) == load.version(tables) == load.version(load.read(tmp_path / "now"))
+    odd = SheetRow("items", 3, {**row.cells, "description": text, "caption": text})
+    tables["items"] = SheetTable("items", (tables["items"].rows[0], odd, *tables["items"].rows[2:]))
+    write_workbook(tmp_path / "now.xlsx", tables)
+    load.write_csv_folder(tmp_path / "now", tables)
+    assert (
+        load.content_version(load.read_tables(tmp_path / "now.xlsx"))
+        == load.content_version(tables)
+        == load.content_version(load.read_tables(tmp_path / "now"))
+    )
 
 
 @pytest.mark.parametrize(
     "price", ["0.0000000001", "999999999999.1234567891", "480.00", "480.10", "1480,5", "0", "12345678901.2345"]
 )
 def test_a_number_comes_back_with_its_digits(tmp_path: Path, price: str) -> None:
-    tables = load.read(SAMPLE)
+    tables = load.read_tables(SAMPLE)
     row = tables["contract_items"].rows[0]
-    priced = Row("contract_items", 2, {**row.cells, "price": price})
-    tables["contract_items"] = Table("contract_items", (priced, *tables["contract_items"].rows[1:]))
-    write(tmp_path / "now.xlsx", tables)
-    assert load.read(tmp_path / "now.xlsx")["contract_items"].rows[0].cells["price"] == price
+    priced = SheetRow("contract_items", 2, {**row.cells, "price": price})
+    tables["contract_items"] = SheetTable("contract_items", (priced, *tables["contract_items"].rows[1:]))
+    write_workbook(tmp_path / "now.xlsx", tables)
+    assert load.read_tables(tmp_path / "now.xlsx")["contract_items"].rows[0].cells["price"] == price
 
 
 def test_line_ends_of_every_kind_are_the_same_catalogue(folder: Path, book: Path) -> None:
     change(book, {("items", 3, "description"): "one_x000D_\ntwo"})
-    rows = load.read(book)["items"].rows
+    rows = load.read_tables(book)["items"].rows
     assert rows[1].cells["description"] == "one\ntwo"
     (folder / "items.csv").write_bytes(b'item,caption,description\r\n1,x,"one\r\ntwo\rthree"\r\n')
     assert "control character" not in "".join(problems(folder))

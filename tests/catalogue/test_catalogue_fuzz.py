@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from lab_agent.catalogue import load
-from lab_agent.catalogue.sheets import Table
-from lab_agent.catalogue.workbook_write import write
+from lab_agent.catalogue.sheets import SheetTable
+from lab_agent.catalogue.workbook_write import write_workbook
 from lab_agent.errors import CatalogueError
 
 SAMPLE = Path(__file__).parents[2] / "config" / "catalogue"
@@ -53,14 +53,14 @@ def _cut(text: str, luck: random.Random) -> str:
 def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The parts of a small workbook that is valid as to its form."""
     path = tmp_path_factory.mktemp("fuzz") / "small.xlsx"
-    write(path, {name: Table(name, table.rows[:2]) for name, table in load.read(SAMPLE).items()})
+    write_workbook(path, {name: SheetTable(name, table.rows[:2]) for name, table in load.read_tables(SAMPLE).items()})
     with zipfile.ZipFile(path) as file:
         return {name: file.read(name) for name in file.namelist()}
 
 
 def loads_or_says_why(source: Path) -> None:
     try:
-        load.load(source)
+        load.load_catalogue(source)
     except CatalogueError as exc:
         assert exc.problems  # noqa: PT017 - that nothing else is raised is the test
 

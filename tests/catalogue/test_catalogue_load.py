@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab_agent.catalogue.items import Catalogue
-from lab_agent.catalogue.load import load
+from lab_agent.catalogue.load import load_catalogue
 from lab_agent.catalogue.sheets import SHEETS
 from lab_agent.errors import CatalogueError, UnknownContractError
 
@@ -32,7 +32,7 @@ def change(folder: Path, sheet: str, old: str, new: str) -> None:
 
 def problems(folder: Path) -> list[str]:
     with pytest.raises(CatalogueError) as caught:
-        load(folder)
+        load_catalogue(folder)
     return [str(problem) for problem in caught.value.problems]
 
 
@@ -41,17 +41,17 @@ def test_the_sample_holds_what_the_interface_document_names(sample: Catalogue) -
     assert len(sample.contract("C-100").items) >= 30
     item = sample.item("C-100", "042.036")
     assert item is not None
-    assert item.second_label is not None
-    assert item.second_label.fits("1234-5678")
-    assert not item.second_label.fits("123-456-789")
+    assert item.second_label_pattern is not None
+    assert item.second_label_pattern.matches("1234-5678")
+    assert not item.second_label_pattern.matches("123-456-789")
     histology = sample.item("C-100", "042.076")
     assert histology is not None
-    assert histology.second_label is not None
-    assert histology.second_label.fits("123-456-789")
+    assert histology.second_label_pattern is not None
+    assert histology.second_label_pattern.matches("123-456-789")
     follow_up = sample.item("C-100", "190.1558")
     assert follow_up is not None
-    assert follow_up.old_order is not None
-    assert follow_up.old_order.fits("12345-ABCDE-12345678")
+    assert follow_up.old_order_pattern is not None
+    assert follow_up.old_order_pattern.matches("12345-ABCDE-12345678")
     assert sample.item("C-200", "190.1558") is None
 
 
@@ -77,7 +77,7 @@ def test_lookups_that_the_rules_need(sample: Catalogue) -> None:
     assert item.option_types == {"13"}
     assert item.container_types("13") == {"FLU2"}
     assert item.container_types(10) == frozenset()
-    assert "Venepuncture before the load" in item.of_type(13)[0].methods
+    assert "Venepuncture before the load" in item.requirements_of_type(13)[0].methods
     rehberg = sample.item("C-100", "002.015")
     assert rehberg is not None
     assert rehberg.required_types == {"10", "21"}
@@ -165,7 +165,7 @@ def test_what_is_not_text_or_not_csv_is_named(folder: Path) -> None:
     assert any(each.startswith("contracts.csv: is not UTF-8") for each in found)
     assert any("notices.csv" in each and "is not CSV" in each for each in found)
     with pytest.raises(CatalogueError, match="is not a folder"):
-        load(folder / "nowhere")
+        load_catalogue(folder / "nowhere")
 
 
 def test_files_as_spreadsheets_save_them_are_the_same_catalogue(folder: Path, sample: Catalogue) -> None:
@@ -174,20 +174,20 @@ def test_files_as_spreadsheets_save_them_are_the_same_catalogue(folder: Path, sa
             rows = list(csv.reader(file))
         with path.open("w", newline="", encoding="utf-8-sig") as file:
             csv.writer(file, delimiter=";", quoting=csv.QUOTE_ALL, lineterminator="\r\n").writerows([*rows, [""] * len(rows[0])])
-    assert load(folder).version == sample.version
+    assert load_catalogue(folder).version == sample.version
 
 
 def test_a_decimal_comma_is_understood(folder: Path) -> None:
     path = folder / "containers.csv"
     path.write_text(path.read_text().replace(",2.7,0.2,", ',"2,7","0,2",'))
-    vessel = load(folder).containers["CIT27"]
+    vessel = load_catalogue(folder).containers["CIT27"]
     assert (vessel.capacity, vessel.dead_volume) == (Decimal("2.7"), Decimal("0.2"))
 
 
 def test_any_cell_changes_the_version(folder: Path, sample: Catalogue) -> None:
-    assert load(folder).version == sample.version
+    assert load_catalogue(folder).version == sample.version
     change(folder, "contract_items", "480.00", "480.0")
-    assert load(folder).version != sample.version
+    assert load_catalogue(folder).version != sample.version
 
 
 def test_a_few_thousand_items_load_in_about_a_second(folder: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_few_thousand_items_load_in_about_a_second(folder: Path) -> None:
         with (folder / f"{sheet}.csv").open("a") as file:
             file.writelines(row.format(i=i) for i in range(4000))
     began = time.perf_counter()
-    assert len(load(folder).contract("C-200").items) > 4000
+    assert len(load_catalogue(folder).contract("C-200").items) > 4000
     assert time.perf_counter() - began < 5  # about 0.4 s alone on one core; the suite shares the machine
 
 

@@ -14,27 +14,27 @@ import pytest
 from structlog.testing import capture_logs
 
 from lab_agent.catalogue import load
-from lab_agent.catalogue.load import read
+from lab_agent.catalogue.load import read_tables
 from lab_agent.catalogue.turnaround import Available, Stopped
 from lab_agent.catalogues import keeping
 from lab_agent.catalogues import shelf as shelf_module
-from lab_agent.catalogues.fallback import newest_readable
-from lab_agent.catalogues.keeping import put_in_force, take_from, touch
+from lab_agent.catalogues.fallback import load_newest_readable
+from lab_agent.catalogues.keeping import activate, import_if_changed, mark_changed
 from lab_agent.catalogues.notices import Announcement, announce
-from lab_agent.catalogues.packed import pack, unpack
-from lab_agent.catalogues.reach import Reach
-from lab_agent.catalogues.shelf import CatalogueShelf
+from lab_agent.catalogues.packed import pack_tables, unpack_tables
+from lab_agent.catalogues.reach import VersionHorizon
+from lab_agent.catalogues.shelf import CatalogueCache
 from lab_agent.domain.ids import OrderKey, ResourceId
 from lab_agent.domain.journal import OrderRecord
 from lab_agent.domain.lifecycle import OrderState
 from lab_agent.errors import CatalogueError
 from lab_agent.settings.retention import RetentionSettings
-from lab_agent.steps.housekeeping import Housekeeping
+from lab_agent.steps.housekeeping import RetentionPurger
 from lab_agent.store.memory import MemoryStore
 
 SAMPLE = Path(__file__).parents[2] / "config" / "catalogue"
 DAY = timedelta(days=1)
-REACH = Reach(7 * DAY, DAY)
+REACH = VersionHorizon(7 * DAY, DAY)
 
 
 @dataclass
@@ -57,25 +57,25 @@ def without(folder: Path, item: str) -> None:
 
 async def test_a_restart_forgets_no_version(folder: Path) -> None:
     store, clock = MemoryStore(), Clock()
-    first = CatalogueShelf(store, folder, REACH, clock)
+    first = CatalogueCache(store, folder, REACH, clock)
     assert first.view() is None
     await first.reload()
     began = clock.at
     without(folder, "001.002")
     clock.at += timedelta(hours=2)
     await first.reload()
-    for shelf in (first, CatalogueShelf(store, None, REACH, clock)):
+    for shelf in (first, CatalogueCache(store, None, REACH, clock)):
         await shelf.refresh()
         view = shelf.view()
         assert view is not None
-        assert [each.until for each in view.versions] == [None, began + timedelta(hours=2)]
-        assert view.current("C-100", "001.002") is None
+        assert [each.active_until for each in view.versions] == [None, began + timedelta(hours=2)]
+        assert view.current_item("C-100", "001.002") is None
         assert view.versions[1].catalogue.item("C-100", "001.002") is not None
 
 
 async def test_a_stop_of_today_is_known_to_the_judge(folder: Path) -> None:
     store, clock = MemoryStore(), Clock()
-    shelf = CatalogueShelf(store, folder, REACH, clock)
+    shelf = CatalogueCache(store, folder, REACH, clock)
     await shelf.reload()
     view = shelf.view()
     assert view is not None
@@ -87,19 +87,19 @@ async def test_a_stop_of_today_is_known_to_the_judge(folder: Path) -> None:
     assert await shelf.refresh() is False
     view = shelf.view()
     assert view is not None
-    assert isinstance(view.status("C-100", item, clock.at), Stopped)
-    assert isinstance(view.status("C-100", item, clock.at + DAY), Available)
+    assert isinstance(view.availability("C-100", item, clock.at), Stopped)
+    assert isinstance(view.availability("C-100", item, clock.at + DAY), Available)
 
 
 async def test_what_cannot_be_read_keeps_what_is_known(folder: Path) -> None:
     store, clock = MemoryStore(), Clock()
-    shelf = CatalogueShelf(store, folder, REACH, clock)
+    shelf = CatalogueCache(store, folder, REACH, clock)
     await shelf.reload()
     before = shelf.view()
     (folder / "items.csv").unlink()
     await shelf.reload()
     assert shelf.view() == before
-    empty = CatalogueShelf(MemoryStore(), folder, REACH, clock)
+    empty = CatalogueCache(MemoryStore(), folder, REACH, clock)
     await empty.reload()
     assert empty.view() is None
 
@@ -107,15 +107,15 @@ async def test_what_cannot_be_read_keeps_what_is_known(folder: Path) -> None:
 async def test_the_watch_sees_what_another_process_imports(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shelf_module, "LOOK_EVERY", 0.01)
     store, clock = MemoryStore(), Clock()
-    shelf = CatalogueShelf(store, folder, REACH, clock)
+    shelf = CatalogueCache(store, folder, REACH, clock)
     watch = asyncio.create_task(shelf.watch())
     try:
-        await put_in_force(store, read(SAMPLE), origin="x", by=None, now=clock.at)
+        await activate(store, read_tables(SAMPLE), origin="x", by=None, now=clock.at)
         async with asyncio.timeout(20):
             while shelf.view() is None:  # noqa: ASYNC110 - a condition with a deadline
                 await asyncio.sleep(0.01)
         without(folder, "001.002")
-        shelf.ask()
+        shelf.request_reload()
         async with asyncio.timeout(20):
             while len(shelf.view().versions) < 2:  # type: ignore[union-attr]  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -125,24 +125,24 @@ async def test_the_watch_sees_what_another_process_imports(folder: Path, monkeyp
 
 async def test_two_processes_take_a_folder_over_once(folder: Path) -> None:
     store, clock = MemoryStore(), Clock()
-    assert [await take_from(store, folder, now=clock.at) for _ in range(2)] == [True, False]
-    assert len(await store.run(lambda uow: uow.catalogues.in_force_since(clock.at))) == 1
+    assert [await import_if_changed(store, folder, now=clock.at) for _ in range(2)] == [True, False]
+    assert len(await store.run(lambda uow: uow.catalogues.active_since(clock.at))) == 1
 
 
 async def test_an_import_by_command_is_not_undone_by_the_folder_of_the_settings(folder: Path, tmp_path: Path) -> None:
     store, clock = MemoryStore(), Clock()
-    await put_in_force(store, read(SAMPLE), origin="x", by=None, now=clock.at, over=tmp_path / "missing")
+    await activate(store, read_tables(SAMPLE), origin="x", by=None, now=clock.at, configured_source=tmp_path / "missing")
     without(folder, "001.002")
-    tables = read(SAMPLE)
-    await put_in_force(store, tables, origin="x", by=None, now=clock.at, over=folder)  # never taken from there before
-    assert await take_from(store, folder, now=clock.at) is False
+    tables = read_tables(SAMPLE)
+    await activate(store, tables, origin="x", by=None, now=clock.at, configured_source=folder)  # never taken from there before
+    assert await import_if_changed(store, folder, now=clock.at) is False
     without(folder, "001.001")
-    assert await take_from(store, folder, now=clock.at) is True
+    assert await import_if_changed(store, folder, now=clock.at) is True
 
 
 def test_tables_are_packed_without_loss() -> None:
-    tables = read(SAMPLE)
-    again = unpack(pack(tables))
+    tables = read_tables(SAMPLE)
+    again = unpack_tables(pack_tables(tables))
     for name, table in tables.items():
         cells = [{key: text for key, text in row.cells.items() if text} for row in table.rows]
         assert [{key: text for key, text in row.cells.items() if text} for row in again[name].rows] == cells
@@ -152,7 +152,7 @@ async def damage(store: MemoryStore, place: int) -> None:
     def work(uow: Any) -> None:
         kept = uow.catalogues._shelf.catalogues
         kept[place] = replace(kept[place], content=b"damaged")
-        touch(uow)
+        mark_changed(uow)
         uow.commit()
 
     await store.run(work)
@@ -167,7 +167,7 @@ async def test_while_the_one_in_force_cannot_be_read_nothing_is_judged_by_an_old
     store, clock = MemoryStore(), Clock()
     await _versions(folder, store, clock, 2, 1)
     await damage(store, -1)
-    shelf = CatalogueShelf(store, None, REACH, clock)
+    shelf = CatalogueCache(store, None, REACH, clock)
     with capture_logs() as lines:
         for _ in range(2):
             await shelf.reload()
@@ -175,18 +175,18 @@ async def test_while_the_one_in_force_cannot_be_read_nothing_is_judged_by_an_old
     assert shelf.view() is None
     assert await open_alerts(store) == ["catalogue.unreadable"]
     assert [each["action"] for each in lines] == ["catalogue_unreadable"]
-    await put_in_force(store, read(folder), origin="x", by=None, now=clock.at)
+    await activate(store, read_tables(folder), origin="x", by=None, now=clock.at)
     await shelf.reload()
     view = shelf.view()
     assert view is not None
-    assert [each.until for each in view.versions] == [None, clock.at - DAY]
+    assert [each.active_until for each in view.versions] == [None, clock.at - DAY]
     assert await open_alerts(store) == []
 
 
 async def test_what_was_read_is_used_while_its_bytes_are_damaged_and_that_is_told(folder: Path) -> None:
     store, clock = MemoryStore(), Clock()
     await _versions(folder, store, clock, 2, 1)
-    shelf = CatalogueShelf(store, None, REACH, clock)
+    shelf = CatalogueCache(store, None, REACH, clock)
     await shelf.reload()
     before = shelf.view()
     await damage(store, -1)
@@ -199,7 +199,7 @@ async def test_an_older_version_that_cannot_be_read_is_left_out_and_said_once(fo
     store, clock = MemoryStore(), Clock()
     await _versions(folder, store, clock, 3, 2, 1)
     await damage(store, 1)
-    shelf = CatalogueShelf(store, None, REACH, clock)
+    shelf = CatalogueCache(store, None, REACH, clock)
     with capture_logs() as lines:
         for _ in range(2):
             await shelf.reload()
@@ -207,14 +207,14 @@ async def test_an_older_version_that_cannot_be_read_is_left_out_and_said_once(fo
     view = shelf.view()
     assert view is not None
     assert len(view.versions) == 2
-    assert view.unread == (clock.at - DAY,)
+    assert view.unreadable_until == (clock.at - DAY,)
     assert [each["action"] for each in lines].count("catalogue_invalid") == 1
     assert await open_alerts(store) == []
 
 
 async def test_a_source_that_fails_as_nobody_thought_keeps_what_is_known(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, clock = MemoryStore(), Clock()
-    shelf = CatalogueShelf(store, folder, REACH, clock)
+    shelf = CatalogueCache(store, folder, REACH, clock)
     await shelf.reload()
     before = shelf.view()
 
@@ -242,32 +242,32 @@ async def test_a_stored_version_that_this_program_fails_to_read_is_unreadable(
 
     monkeypatch.setattr(keeping, "assemble", fail)
     with pytest.raises(CatalogueError, match="cannot be read"):
-        await newest_readable(store)
+        await load_newest_readable(store)
 
 
 async def test_a_folder_heals_its_own_version_and_undoes_no_import(folder: Path) -> None:
     store, clock = MemoryStore(), Clock()
-    assert await take_from(store, folder, now=clock.at) is True
+    assert await import_if_changed(store, folder, now=clock.at) is True
     await damage(store, -1)
-    assert await take_from(store, folder, now=clock.at + DAY) is True
-    assert await take_from(store, folder, now=clock.at + DAY) is False
-    (healed,) = await store.run(lambda uow: uow.catalogues.in_force_since(clock.at))
-    assert (healed.since, healed.content) == (clock.at, pack(read(folder)))
-    tables = read(folder)
+    assert await import_if_changed(store, folder, now=clock.at + DAY) is True
+    assert await import_if_changed(store, folder, now=clock.at + DAY) is False
+    (healed,) = await store.run(lambda uow: uow.catalogues.active_since(clock.at))
+    assert (healed.since, healed.content) == (clock.at, pack_tables(read_tables(folder)))
+    tables = read_tables(folder)
     without(folder, "001.002")
-    await put_in_force(store, read(folder), origin="by command", by="anna", now=clock.at + DAY)
-    load.write(folder, tables)
+    await activate(store, read_tables(folder), origin="by command", by="anna", now=clock.at + DAY)
+    load.write_csv_folder(folder, tables)
     await damage(store, -1)
-    assert await take_from(store, folder, now=clock.at + DAY) is False
+    assert await import_if_changed(store, folder, now=clock.at + DAY) is False
 
 
 def test_cells_that_are_no_text_are_damage() -> None:
     with pytest.raises(CatalogueError, match="cannot be read"):
-        unpack(zlib.compress(b'{"items": {"columns": ["item"], "rows": [[1]]}}'))
+        unpack_tables(zlib.compress(b'{"items": {"columns": ["item"], "rows": [[1]]}}'))
 
 
 def _touched(uow: Any) -> None:
-    touch(uow)
+    mark_changed(uow)
     uow.commit()
 
 
@@ -279,13 +279,13 @@ async def _versions(folder: Path, store: MemoryStore, clock: Clock, *ages: float
     for age in ages:
         rows = (SAMPLE / "contracts.csv").read_text().replace("C-200,", f"C-200,{age} ")
         (folder / "contracts.csv").write_text(rows)
-        await put_in_force(store, read(folder), origin=str(age), by=None, now=clock.at - age * DAY)
+        await activate(store, read_tables(folder), origin=str(age), by=None, now=clock.at - age * DAY)
 
 
-async def _purge(store: MemoryStore, clock: Clock, reach: Reach, **days: int) -> list[str]:
+async def _purge(store: MemoryStore, clock: Clock, reach: VersionHorizon, **days: int) -> list[str]:
     settings = RetentionSettings.model_validate(days)
-    await Housekeeping(store, clock, settings, reach.since).run()
-    kept = await store.run(lambda uow: uow.catalogues.in_force_since(datetime.min.replace(tzinfo=UTC)))
+    await RetentionPurger(store, clock, settings, reach.since).run()
+    kept = await store.run(lambda uow: uow.catalogues.active_since(datetime.min.replace(tzinfo=UTC)))
     return [each.origin for each in reversed(kept)]
 
 
@@ -293,7 +293,7 @@ async def test_the_judge_reads_as_far_back_as_it_is_set(folder: Path) -> None:
     store, clock = MemoryStore(), Clock()
     await _versions(folder, store, clock, 40, 20, 9, 1)
     for days, count in ((7, 2), (10, 3), (30, 4)):  # a version counts until it was replaced, and a cache may be a day old
-        shelf = CatalogueShelf(store, None, Reach(days * DAY, DAY), clock)
+        shelf = CatalogueCache(store, None, VersionHorizon(days * DAY, DAY), clock)
         await shelf.refresh()
         view = shelf.view()
         assert view is not None
@@ -305,14 +305,14 @@ async def test_a_contract_that_may_be_kept_for_longer_reaches_farther(folder: Pa
     rows = (SAMPLE / "contracts.csv").read_text().splitlines()
     assert rows[2].endswith(",12")
     (folder / "contracts.csv").write_text("\n".join([*rows[:2], rows[2].removesuffix("12") + "240"]) + "\n")
-    await put_in_force(store, read(folder), origin="x", by=None, now=clock.at - 40 * DAY)
+    await activate(store, read_tables(folder), origin="x", by=None, now=clock.at - 40 * DAY)
     await _versions(folder, store, clock, 12, 1)  # with twelve hours again
-    shelf = CatalogueShelf(store, None, REACH, clock)
+    shelf = CatalogueCache(store, None, REACH, clock)
     await shelf.refresh()
     view = shelf.view()
     assert view is not None
     assert len(view.versions) == 3
-    assert len(list(view._possible("C-200", clock.at - 7 * DAY))) == 3
+    assert len(list(view._visible_versions("C-200", clock.at - 7 * DAY))) == 3
 
 
 async def test_an_order_that_waits_keeps_the_versions_of_its_time(folder: Path) -> None:
@@ -333,14 +333,14 @@ async def test_an_order_that_waits_keeps_the_versions_of_its_time(folder: Path) 
     await store.run(wait)
     kept = await _purge(store, clock, REACH, catalogue_days=1)
     assert kept[0] == "140"  # in force eight days before it was seen
-    shelf = CatalogueShelf(store, None, REACH, clock)
+    shelf = CatalogueCache(store, None, REACH, clock)
     await shelf.refresh()
     view = shelf.view()
     assert view is not None
     assert len(view.versions) == len(kept)
 
     def decide(uow: Any) -> None:
-        uow.orders.save(replace(order, state=OrderState.REFUSED))
+        uow.orders.save(replace(order, state=OrderState.REJECTED))
         uow.commit()
 
     await store.run(decide)

@@ -25,7 +25,7 @@ NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
     ],
 )
 def test_a_moment(text: str, meant: datetime) -> None:
-    assert spoken.moment("until", text, NOW) == meant
+    assert spoken.parse_time("until", text, NOW) == meant
 
 
 @pytest.mark.parametrize(
@@ -46,14 +46,14 @@ def test_a_moment(text: str, meant: datetime) -> None:
 )
 def test_what_is_no_moment_names_its_field(text: str) -> None:
     with pytest.raises(DataInvalidError) as caught:
-        spoken.moment("until", text, NOW)
+        spoken.parse_time("until", text, NOW)
     (problem,) = caught.value.problems
-    assert (problem.where, problem.mend) == ("until", "write it as 2026-11-20T08:00+03:00, 2026-11-20, 12h or 3d")
+    assert (problem.where, problem.hint) == ("until", "write it as 2026-11-20T08:00+03:00, 2026-11-20, 12h or 3d")
 
 
 @pytest.mark.parametrize(("text", "meant"), [("24", "24"), ("1,5", "1.5"), ("0.250", "0.250"), ("999999", "999999")])
 def test_hours(text: str, meant: str) -> None:
-    assert str(spoken.hours("hours", text)) == meant == str(Decimal(meant))
+    assert str(spoken.parse_hours("hours", text)) == meant == str(Decimal(meant))
 
 
 @pytest.mark.parametrize(
@@ -61,5 +61,5 @@ def test_hours(text: str, meant: str) -> None:
 )
 def test_what_is_no_number_of_hours_names_its_field(text: str) -> None:
     with pytest.raises(DataInvalidError) as caught:
-        spoken.hours("hours", text)
-    assert [(problem.where, problem.mend) for problem in caught.value.problems] == [("hours", "write digits, as in 24")]
+        spoken.parse_hours("hours", text)
+    assert [(problem.where, problem.hint) for problem in caught.value.problems] == [("hours", "write digits, as in 24")]

@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab_agent.catalogue import load
-from lab_agent.catalogue.assemble import assemble
-from lab_agent.catalogue.cell_text import Odd
-from lab_agent.catalogue.diff import changes
-from lab_agent.catalogue.sheets import SHEETS, Holds, Row, Table
-from lab_agent.catalogue.workbook import READ_ME
-from lab_agent.catalogue.workbook_cells import shown
-from lab_agent.catalogue.workbook_write import write
+from lab_agent.catalogue.assemble import build_catalogue
+from lab_agent.catalogue.cell_text import CellError
+from lab_agent.catalogue.diff import diff_tables
+from lab_agent.catalogue.sheets import SHEETS, ColumnType, SheetRow, SheetTable
+from lab_agent.catalogue.workbook import README_SHEET
+from lab_agent.catalogue.workbook_cells import cell_to_text
+from lab_agent.catalogue.workbook_write import write_workbook
 from lab_agent.errors import CatalogueError
 
 SAMPLE = Path(__file__).parents[2] / "config" / "catalogue"
@@ -31,7 +31,7 @@ SAMPLE = Path(__file__).parents[2] / "config" / "catalogue"
 @pytest.fixture
 def book(tmp_path: Path) -> Path:
     path = tmp_path / "catalogue.xlsx"
-    write(path, load.read(SAMPLE))
+    write_workbook(path, load.read_tables(SAMPLE))
     return path
 
 
@@ -45,16 +45,16 @@ def change(book: Path, sheet: str, cell: str, value: Any, number_format: str | N
 
 def problems(book: Path) -> list[str]:
     with pytest.raises(CatalogueError) as caught:
-        load.load(book)
+        load.load_catalogue(book)
     return [str(problem) for problem in caught.value.problems]
 
 
 def test_there_and_back_nothing_changes(book: Path, tmp_path: Path) -> None:
-    sample = load.read(SAMPLE)
-    assert load.version(load.read(book)) == load.version(sample)
-    assert changes(sample, load.read(book)) == ()
-    load.write(tmp_path / "csv", load.read(book))
-    assert load.version(load.read(tmp_path / "csv")) == load.version(sample)
+    sample = load.read_tables(SAMPLE)
+    assert load.content_version(load.read_tables(book)) == load.content_version(sample)
+    assert diff_tables(sample, load.read_tables(book)) == ()
+    load.write_csv_folder(tmp_path / "csv", load.read_tables(book))
+    assert load.content_version(load.read_tables(tmp_path / "csv")) == load.content_version(sample)
 
 
 def test_prices_are_numbers_and_codes_are_text(book: Path) -> None:
@@ -65,24 +65,28 @@ def test_prices_are_numbers_and_codes_are_text(book: Path) -> None:
 
 
 def test_text_that_looks_like_a_formula_stays_text(book: Path, tmp_path: Path) -> None:
-    tables = load.read(SAMPLE)
+    tables = load.read_tables(SAMPLE)
     row = tables["items"].rows[0]
-    odd = Row("items", 2, {**row.cells, "description": "=1+1", "lab_code": ""})
-    write(book, {**tables, "items": Table("items", (odd, *tables["items"].rows[1:]))})
-    assert load.read(book)["items"].rows[0].cells["description"] == "=1+1"
+    odd = SheetRow("items", 2, {**row.cells, "description": "=1+1", "lab_code": ""})
+    write_workbook(book, {**tables, "items": SheetTable("items", (odd, *tables["items"].rows[1:]))})
+    assert load.read_tables(book)["items"].rows[0].cells["description"] == "=1+1"
 
 
 def test_the_template_explains_itself(tmp_path: Path) -> None:
     path = tmp_path / "template.xlsx"
-    write(path, {})
+    write_workbook(path, {})
     opened = openpyxl.load_workbook(path)
-    assert opened.sheetnames == [READ_ME, *(sheet.name for sheet in SHEETS)]
+    assert opened.sheetnames == [README_SHEET, *(sheet.name for sheet in SHEETS)]
     for sheet in SHEETS:
         page = opened[sheet.name]
         assert [cell.value for cell in page[1]] == [column.name for column in sheet.columns]
-        assert [cell.comment.text for cell in page[1]] == [column.about for column in sheet.columns]
+        assert [cell.comment.text for cell in page[1]] == [column.description for column in sheet.columns]
         lists = {str(rule.sqref): rule for rule in page.data_validations.dataValidation}
-        wanted = [column for column in sheet.columns if column.words or column.refers or column.holds is Holds.YES]
+        wanted = [
+            column
+            for column in sheet.columns
+            if column.allowed_values or column.references_sheet or column.type is ColumnType.YES_NO
+        ]
         assert len(lists) == len(wanted)
     role = opened["requirements"].data_validations.dataValidation
     assert any(rule.formula1 == '"option,required"' for rule in role)
@@ -91,78 +95,78 @@ def test_the_template_explains_itself(tmp_path: Path) -> None:
 
 def test_an_empty_template_offers_nothing_and_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "template.xlsx"
-    write(path, {})
+    write_workbook(path, {})
     assert problems(path) == ["contracts: has no contract, so that nobody is offered anything — add one"]
 
 
 @pytest.mark.parametrize(
     ("value", "number_format", "holds", "text"),
     [
-        (480, "0.00", Holds.NUMBER, "480.00"),
-        (480.5, "0.00", Holds.NUMBER, "480.50"),
-        (480.123, "0.00", Holds.NUMBER, "480.123"),
-        (1234.5, "#,##0.00", Holds.NUMBER, "1234.50"),
-        (0.1, "General", Holds.NUMBER, "0.1"),
-        (410 * 1.1, "0.00", Holds.NUMBER, "451.00"),
-        (410 * 1.1, "General", Holds.NUMBER, "451"),
-        (0.1 * 3, "General", Holds.NUMBER, "0.3"),
-        (1 - 0.9, "0.0", Holds.NUMBER, "0.1"),
-        (4.1 * 100, "General", Holds.CODE, "410"),
-        (123456789012.25, "0.00", Holds.NUMBER, "123456789012.25"),
-        (480, '#,##0.00 "₽"', Holds.NUMBER, "480.00"),
-        (480, '#,##0.00\\ "р.;"', Holds.NUMBER, "480.00"),
-        (1480, "#,##0.00\xa0[$€-407]", Holds.NUMBER, "1480.00"),
-        (480, "[$₽-419]#,##0.0", Holds.NUMBER, "480.0"),
-        (480, "$#,##0.00;[Red]-$#,##0.00", Holds.NUMBER, "480.00"),
-        (480, '_-* #,##0.00\\ "€"_-;\\-* #,##0.00\\ "€"_-;_-* "-"??\\ "€"_-;_-@_-', Holds.NUMBER, "480.00"),
-        (480.125, '#,##0.00 "₽"', Holds.NUMBER, "480.125"),
-        (0.5, "0.00%", Holds.NUMBER, "0.5"),
-        (480, "[>100]0.00", Holds.NUMBER, "480"),
-        (7, '"A"000', Holds.CODE, "7"),
-        (1e-7, "General", Holds.NUMBER, "0.0000001"),
-        (3.0, "General", Holds.NUMBER, "3"),
-        (42.036, "000.000", Holds.CODE, "042.036"),
-        (190.1, "0.000", Holds.CODE, "190.100"),
-        (7, "0000", Holds.CODE, "0007"),
-        (10, "General", Holds.CODE, "10"),
-        ("042.036", "@", Holds.CODE, "042.036"),
-        (" x ", "General", Holds.TEXT, "x"),
-        (True, "General", Holds.YES, "yes"),
-        (False, "General", Holds.YES, "no"),
-        (4.8e30, "0.00", Holds.NUMBER, "4800000000000000000000000000000.00"),
-        (4.8e30, "General", Holds.NUMBER, "4800000000000000000000000000000"),
-        (480, "0." + "0" * 5000, Holds.NUMBER, "480"),
-        (-0.0, "0.00", Holds.NUMBER, "0.00"),
-        ("a_x000D_\nb _x005F_x0041_", "General", Holds.TEXT, "a\nb _x0041_"),
+        (480, "0.00", ColumnType.NUMBER, "480.00"),
+        (480.5, "0.00", ColumnType.NUMBER, "480.50"),
+        (480.123, "0.00", ColumnType.NUMBER, "480.123"),
+        (1234.5, "#,##0.00", ColumnType.NUMBER, "1234.50"),
+        (0.1, "General", ColumnType.NUMBER, "0.1"),
+        (410 * 1.1, "0.00", ColumnType.NUMBER, "451.00"),
+        (410 * 1.1, "General", ColumnType.NUMBER, "451"),
+        (0.1 * 3, "General", ColumnType.NUMBER, "0.3"),
+        (1 - 0.9, "0.0", ColumnType.NUMBER, "0.1"),
+        (4.1 * 100, "General", ColumnType.CODE, "410"),
+        (123456789012.25, "0.00", ColumnType.NUMBER, "123456789012.25"),
+        (480, '#,##0.00 "₽"', ColumnType.NUMBER, "480.00"),
+        (480, '#,##0.00\\ "р.;"', ColumnType.NUMBER, "480.00"),
+        (1480, "#,##0.00\xa0[$€-407]", ColumnType.NUMBER, "1480.00"),
+        (480, "[$₽-419]#,##0.0", ColumnType.NUMBER, "480.0"),
+        (480, "$#,##0.00;[Red]-$#,##0.00", ColumnType.NUMBER, "480.00"),
+        (480, '_-* #,##0.00\\ "€"_-;\\-* #,##0.00\\ "€"_-;_-* "-"??\\ "€"_-;_-@_-', ColumnType.NUMBER, "480.00"),
+        (480.125, '#,##0.00 "₽"', ColumnType.NUMBER, "480.125"),
+        (0.5, "0.00%", ColumnType.NUMBER, "0.5"),
+        (480, "[>100]0.00", ColumnType.NUMBER, "480"),
+        (7, '"A"000', ColumnType.CODE, "7"),
+        (1e-7, "General", ColumnType.NUMBER, "0.0000001"),
+        (3.0, "General", ColumnType.NUMBER, "3"),
+        (42.036, "000.000", ColumnType.CODE, "042.036"),
+        (190.1, "0.000", ColumnType.CODE, "190.100"),
+        (7, "0000", ColumnType.CODE, "0007"),
+        (10, "General", ColumnType.CODE, "10"),
+        ("042.036", "@", ColumnType.CODE, "042.036"),
+        (" x ", "General", ColumnType.TEXT, "x"),
+        (True, "General", ColumnType.YES_NO, "yes"),
+        (False, "General", ColumnType.YES_NO, "no"),
+        (4.8e30, "0.00", ColumnType.NUMBER, "4800000000000000000000000000000.00"),
+        (4.8e30, "General", ColumnType.NUMBER, "4800000000000000000000000000000"),
+        (480, "0." + "0" * 5000, ColumnType.NUMBER, "480"),
+        (-0.0, "0.00", ColumnType.NUMBER, "0.00"),
+        ("a_x000D_\nb _x005F_x0041_", "General", ColumnType.TEXT, "a\nb _x0041_"),
     ],
 )
-def test_a_cell_says_what_a_person_sees(value: Any, number_format: str, holds: Holds, text: str) -> None:
-    assert shown(value, "n", number_format, holds) == text
+def test_a_cell_says_what_a_person_sees(value: Any, number_format: str, holds: ColumnType, text: str) -> None:
+    assert cell_to_text(value, "n", number_format, holds) == text
 
 
 @pytest.mark.parametrize(
     ("value", "kind", "holds", "said"),
     [
-        (42.036, "n", Holds.CODE, "a code may have had zeros around it"),
-        (datetime(2026, 1, 2), "d", Holds.CODE, "holds a date"),  # noqa: DTZ001 - a workbook knows no zones
-        (date(2026, 1, 2), "d", Holds.NUMBER, "holds a date"),
-        (None, "f", Holds.NUMBER, "holds a formula without a value"),
-        ("#REF!", "e", Holds.NUMBER, "holds the error #REF!"),
-        (float("inf"), "n", Holds.NUMBER, "holds a number beyond all bounds"),
-        (10**60, "n", Holds.NUMBER, "holds a number beyond all bounds"),
-        (timedelta(hours=25), "d", Holds.NUMBER, "holds a duration"),
-        (datetime(1, 1, 1), "d", Holds.MOMENT, "holds the year 1"),  # noqa: DTZ001 - as above
-        (480, "?", Holds.NUMBER, "has a format that the workbook does not define"),
+        (42.036, "n", ColumnType.CODE, "a code may have had zeros around it"),
+        (datetime(2026, 1, 2), "d", ColumnType.CODE, "holds a date"),  # noqa: DTZ001 - a workbook knows no zones
+        (date(2026, 1, 2), "d", ColumnType.NUMBER, "holds a date"),
+        (None, "f", ColumnType.NUMBER, "holds a formula without a value"),
+        ("#REF!", "e", ColumnType.NUMBER, "holds the error #REF!"),
+        (float("inf"), "n", ColumnType.NUMBER, "holds a number beyond all bounds"),
+        (10**60, "n", ColumnType.NUMBER, "holds a number beyond all bounds"),
+        (timedelta(hours=25), "d", ColumnType.NUMBER, "holds a duration"),
+        (datetime(1, 1, 1), "d", ColumnType.DATE_TIME, "holds the year 1"),  # noqa: DTZ001 - as above
+        (480, "?", ColumnType.NUMBER, "has a format that the workbook does not define"),
     ],
 )
-def test_what_can_no_longer_be_told_is_a_problem(value: Any, kind: str, holds: Holds, said: str) -> None:
-    found = shown(value, kind, "General", holds)
-    assert isinstance(found, Odd)
+def test_what_can_no_longer_be_told_is_a_problem(value: Any, kind: str, holds: ColumnType, said: str) -> None:
+    found = cell_to_text(value, kind, "General", holds)
+    assert isinstance(found, CellError)
     assert said in found.what
 
 
 def test_a_date_is_in_this_machines_zone() -> None:
-    seen = shown(datetime(2026, 1, 2, 8, 30), "d", "General", Holds.MOMENT)  # noqa: DTZ001 - as above
+    seen = cell_to_text(datetime(2026, 1, 2, 8, 30), "d", "General", ColumnType.DATE_TIME)  # noqa: DTZ001 - as above
     assert isinstance(seen, str)
     assert datetime.fromisoformat(seen) == datetime(2026, 1, 2, 8, 30).astimezone()
 
@@ -192,7 +196,7 @@ def test_formulas_give_the_values_that_were_kept_with_them(book: Path) -> None:
                     b"<f>240*2</f><v></v>", b"<f>240*2</f><v>480</v>"
                 )
             new.writestr(name, content)
-    assert load.version(load.read(whole)) == load.version(load.read(SAMPLE))
+    assert load.content_version(load.read_tables(whole)) == load.content_version(load.read_tables(SAMPLE))
 
 
 def damaged(book: Path, sheet: str, old: bytes, new: bytes) -> Path:
@@ -236,7 +240,7 @@ def test_a_file_that_breaks_within_a_sheet_names_it(book: Path) -> None:
 
 def test_rows_beyond_a_wrong_size_are_read(book: Path) -> None:
     path = damaged(book, "contract_items", b'<dimension ref="A1:', b'<dimension ref="A1:B2" /><odd was="')
-    assert load.version(load.read(path)) == load.version(load.read(SAMPLE))
+    assert load.content_version(load.read_tables(path)) == load.content_version(load.read_tables(SAMPLE))
 
 
 def test_strange_sheets_and_missing_ones(book: Path) -> None:
@@ -260,32 +264,32 @@ def test_what_is_no_workbook(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_diff_names_rows_and_columns() -> None:
-    old = load.read(SAMPLE)
+    old = load.read_tables(SAMPLE)
     rows = list(old["contracts"].rows)
-    gone = {**old, "contracts": Table("contracts", tuple(rows[1:]))}
-    assert [str(each) for each in changes(old, gone)] == ["contracts C-100: gone"]
-    assert [str(each) for each in changes(gone, old)] == ["contracts C-100: new"]
-    moved = {**old, "contracts": Table("contracts", tuple(reversed(rows)))}
-    assert [each.kind for each in changes(old, moved)] == ["moved"]
+    gone = {**old, "contracts": SheetTable("contracts", tuple(rows[1:]))}
+    assert [str(each) for each in diff_tables(old, gone)] == ["contracts C-100: gone"]
+    assert [str(each) for each in diff_tables(gone, old)] == ["contracts C-100: new"]
+    moved = {**old, "contracts": SheetTable("contracts", tuple(reversed(rows)))}
+    assert [each.kind for each in diff_tables(old, moved)] == ["moved"]
 
 
 STOP = "001.001,,stopped,2026-11-01T00:00+03:00,2026-12-01T00:00+03:00,,"
 DELAY = "001.001,,delayed,2026-11-01T00:00+03:00,2026-12-20T00:00+03:00,24,"
 
 
-def announced(tmp_path: Path, *rows: str) -> dict[str, Table]:
+def announced(tmp_path: Path, *rows: str) -> dict[str, SheetTable]:
     """The tables of the sample, with these rows of notices alone."""
     folder = Path(shutil.copytree(SAMPLE, tmp_path / "announced", dirs_exist_ok=True))
     head = (SAMPLE / "notices.csv").read_text().split("\n")[0]
     (folder / "notices.csv").write_text("\n".join((head, *rows)))
-    return load.read(folder)
+    return load.read_tables(folder)
 
 
 def test_a_stop_and_a_longer_delay_of_one_start_are_two_rows(tmp_path: Path) -> None:
     def told(old: tuple[str, ...], new: tuple[str, ...]) -> list[str]:
-        return [str(each) for each in changes(announced(tmp_path, *old), announced(tmp_path, *new))]
+        return [str(each) for each in diff_tables(announced(tmp_path, *old), announced(tmp_path, *new))]
 
-    assert len(assemble(announced(tmp_path, STOP, DELAY), "v").notices) == 2
+    assert len(build_catalogue(announced(tmp_path, STOP, DELAY), "v").notices) == 2
     named = "notices 001.001 / 2026-11-01T00:00+03:00"
     assert told((DELAY,), (STOP, DELAY)) == [f"{named}: new"]
     assert told((STOP, DELAY), (DELAY,)) == [f"{named}: gone"]
@@ -312,10 +316,10 @@ def test_a_stop_and_a_longer_delay_of_one_start_are_two_rows(tmp_path: Path) -> 
 def test_the_same_notice_twice_is_a_mistake(tmp_path: Path, again: str, wrong: bool) -> None:
     tables = announced(tmp_path, STOP, DELAY, again)
     if not wrong:
-        assert len(assemble(tables, "v").notices) == 3
+        assert len(build_catalogue(tables, "v").notices) == 3
         return
     with pytest.raises(CatalogueError) as caught:
-        assemble(tables, "v")
+        build_catalogue(tables, "v")
     row = 3 if again.startswith(DELAY[:16]) else 2
     what = f"says the same item, contract, status, start and end as row {row} — keep one of the two"
     assert [str(each) for each in caught.value.problems] == [f"notices.csv row 4: {what}"]
@@ -326,13 +330,13 @@ ROWS = st.lists(st.sampled_from([STOP, DELAY, STOP.replace("-01T", "-02T"), f"{D
 
 @given(ROWS, ROWS)
 def test_no_change_means_the_same_version(old: list[str], new: list[str]) -> None:
-    def tables(rows: list[str]) -> dict[str, Table]:
+    def tables(rows: list[str]) -> dict[str, SheetTable]:
         names = [column.name for column in SHEETS[-1].columns]
-        read = (Row("notices", at, dict(zip(names, row.split(","), strict=True))) for at, row in enumerate(rows, 2))
-        return {sheet.name: Table(sheet.name) for sheet in SHEETS} | {"notices": Table("notices", tuple(read))}
+        read = (SheetRow("notices", at, dict(zip(names, row.split(","), strict=True))) for at, row in enumerate(rows, 2))
+        return {sheet.name: SheetTable(sheet.name) for sheet in SHEETS} | {"notices": SheetTable("notices", tuple(read))}
 
-    found = changes(tables(old), tables(new))
-    assert (found == ()) is (load.version(tables(old)) == load.version(tables(new)))
+    found = diff_tables(tables(old), tables(new))
+    assert (found == ()) is (load.content_version(tables(old)) == load.content_version(tables(new)))
 
 
 @pytest.mark.proof
@@ -347,7 +351,7 @@ def test_thousands_of_items_load_in_the_time_of_a_few_passes_over_their_cells(tm
     }.items():
         with (folder / f"{sheet}.csv").open("a") as file:
             file.writelines(row.format(i=i) for i in range(4000))
-    write(tmp_path / "big.xlsx", load.read(folder))
+    write_workbook(tmp_path / "big.xlsx", load.read_tables(folder))
 
     def best(work: Any) -> float:
         times = []
@@ -363,5 +367,5 @@ def test_thousands_of_items_load_in_the_time_of_a_few_passes_over_their_cells(tm
                 list(csv.reader(file))
 
     unit = best(plain)
-    assert best(lambda: load.load(folder)) < 100 * unit
-    assert best(lambda: load.load(tmp_path / "big.xlsx")) < 500 * unit
+    assert best(lambda: load.load_catalogue(folder)) < 100 * unit
+    assert best(lambda: load.load_catalogue(tmp_path / "big.xlsx")) < 500 * unit

@@ -6,52 +6,52 @@ import pytest
 from pydantic import ValidationError
 
 from lab_agent.catalogue import supporting_info
-from lab_agent.catalogue.pools import Pool, gs1, luhn, pool_of, second_pool
-from lab_agent.catalogue.shapes import Shape
+from lab_agent.catalogue.pools import LabelPool, find_pool, find_second_label_pool, gs1_check_digit, luhn_check_digit
+from lab_agent.catalogue.shapes import IdentifierPattern
 from lab_agent.catalogue.supporting_info import SupportingInfo
 from lab_agent.settings.api import ApiPoolSettings
 
 
 def test_check_digits_of_published_numbers() -> None:
-    assert luhn([int(each) for each in "7992739871"]) == 3
-    assert gs1([int(each) for each in "400638133393"]) == 1
-    assert gs1([int(each) for each in "03600029145"]) == 2
+    assert luhn_check_digit([int(each) for each in "7992739871"]) == 3
+    assert gs1_check_digit([int(each) for each in "400638133393"]) == 1
+    assert gs1_check_digit([int(each) for each in "03600029145"]) == 2
 
 
 def test_a_label_follows_its_pattern() -> None:
-    assert Pool("p", "LAB-####", 1, 9999).label(42) == "LAB-0042"
-    assert Pool("p", "####-####", 1, 9999_9999).label(12345678) == "1234-5678"
-    assert Pool("p", "799273987#%", 1, 9, "luhn").label(1) == "79927398713"
-    assert Pool("p", "%/##", 1, 99, "gs1").label(12) == f"{gs1([1, 2])}/12"
+    assert LabelPool("p", "LAB-####", 1, 9999).label(42) == "LAB-0042"
+    assert LabelPool("p", "####-####", 1, 9999_9999).label(12345678) == "1234-5678"
+    assert LabelPool("p", "799273987#%", 1, 9, "luhn").label(1) == "79927398713"
+    assert LabelPool("p", "%/##", 1, 99, "gs1").label(12) == f"{gs1_check_digit([1, 2])}/12"
 
 
 def test_a_contracts_own_pool_goes_before_the_one_for_all() -> None:
-    everybody, own = Pool("all", "#", 1, 9), Pool("own", "#", 1, 9, contracts=frozenset({"C-2"}))
-    assert pool_of((everybody, own), "C-1") is everybody
-    assert pool_of((everybody, own), "C-2") is own
-    assert pool_of((own,), "C-1") is None
-    second = Pool("second", "####-####", 1, 9, second=True)
-    assert pool_of((second,), "C-1") is None
-    assert second_pool((everybody, second), "C-1", Shape("0000-0000")) is second
-    assert second_pool((everybody, second), "C-1", Shape("000-000-000")) is None
+    everybody, own = LabelPool("all", "#", 1, 9), LabelPool("own", "#", 1, 9, contracts=frozenset({"C-2"}))
+    assert find_pool((everybody, own), "C-1") is everybody
+    assert find_pool((everybody, own), "C-2") is own
+    assert find_pool((own,), "C-1") is None
+    second = LabelPool("second", "####-####", 1, 9, second=True)
+    assert find_pool((second,), "C-1") is None
+    assert find_second_label_pool((everybody, second), "C-1", IdentifierPattern("0000-0000")) is second
+    assert find_second_label_pool((everybody, second), "C-1", IdentifierPattern("000-000-000")) is None
 
 
 def test_a_pool_serves_every_shape_that_its_barcodes_have() -> None:
-    fixed = Pool("fixed", "9###-###%", 1, 9, "luhn", second=True)
-    assert second_pool((fixed,), "C-1", Shape("0000-0000")) is fixed
-    assert second_pool((fixed,), "C-1", Shape("X000-000X")) is fixed
-    assert second_pool((fixed,), "C-1", Shape("8000-0000")) is None
+    fixed = LabelPool("fixed", "9###-###%", 1, 9, "luhn", second=True)
+    assert find_second_label_pool((fixed,), "C-1", IdentifierPattern("0000-0000")) is fixed
+    assert find_second_label_pool((fixed,), "C-1", IdentifierPattern("X000-000X")) is fixed
+    assert find_second_label_pool((fixed,), "C-1", IdentifierPattern("8000-0000")) is None
 
 
 def test_what_was_given_of_a_range_is_left_out_and_counted() -> None:
-    pool = Pool("p", "##", 10, 20)
+    pool = LabelPool("p", "##", 10, 20)
     for given in ((), ((1, 10),), ((21, 30),), ((10, 10),)):
-        assert (pool.next_number(given), pool.left(given)) == (10, 11)
-    assert (pool.next_number(((12, 15), (5, 12))), pool.left(((12, 15), (5, 12)))) == (15, 6)
-    assert (pool.next_number(((11, 15), (13, 14))), pool.left(((11, 15), (13, 14)))) == (10, 7)
-    assert (pool.next_number(((10, 12), (18, 40))), pool.left(((10, 12), (18, 40)))) == (12, 6)
+        assert (pool.next_number(given), pool.remaining(given)) == (10, 11)
+    assert (pool.next_number(((12, 15), (5, 12))), pool.remaining(((12, 15), (5, 12)))) == (15, 6)
+    assert (pool.next_number(((11, 15), (13, 14))), pool.remaining(((11, 15), (13, 14)))) == (10, 7)
+    assert (pool.next_number(((10, 12), (18, 40))), pool.remaining(((10, 12), (18, 40)))) == (12, 6)
     assert pool.next_number(((1, 15), (12, 99))) > pool.last
-    assert pool.left(((1, 15), (12, 99))) == 0
+    assert pool.remaining(((1, 15), (12, 99))) == 0
 
 
 @pytest.mark.parametrize(
@@ -75,4 +75,4 @@ def test_pools_that_cannot_be(wrong: dict[str, object]) -> None:
 def test_a_second_barcode_travels_with_the_supporting_info() -> None:
     said = SupportingInfo("10", None, 60, ("own",), ("1234-5678", "111-222-333"))
     assert str(said) == "specimen=10,time=60,second=1234-5678,second=111-222-333,own"
-    assert supporting_info.read(str(said)) == said
+    assert supporting_info.parse_supporting_info(str(said)) == said

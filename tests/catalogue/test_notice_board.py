@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from lab_agent.catalogue.load import read
-from lab_agent.catalogues.board import Board, Standing
-from lab_agent.catalogues.keeping import put_in_force
-from lab_agent.catalogues.notices import Announcement, announce, clear
+from lab_agent.catalogue.load import read_tables
+from lab_agent.catalogues.board import ActiveNotice, NoticeBoard
+from lab_agent.catalogues.keeping import activate
+from lab_agent.catalogues.notices import Announcement, announce, lift_notices
 from lab_agent.store.memory import MemoryStore
 
 SAMPLE = Path(__file__).parents[2] / "config" / "catalogue"
@@ -26,7 +26,7 @@ ITEM = "001.001"
 @pytest.fixture
 async def store() -> MemoryStore:
     store = MemoryStore()
-    await put_in_force(store, read(SAMPLE), origin="x", by=None, now=NOW)
+    await activate(store, read_tables(SAMPLE), origin="x", by=None, now=NOW)
     return store
 
 
@@ -41,7 +41,7 @@ async def import_with(store: MemoryStore, folder: Path, *rows: str) -> None:
     shutil.copytree(SAMPLE, folder)
     with (folder / "notices.csv").open("a") as file:
         file.write("\n".join(rows) + "\n")
-    await put_in_force(store, read(folder), origin="y", by=None, now=NOW)
+    await activate(store, read_tables(folder), origin="y", by=None, now=NOW)
 
 
 async def keep(store: MemoryStore, *contents: bytes) -> tuple[bytes, ...]:
@@ -57,7 +57,7 @@ async def keep(store: MemoryStore, *contents: bytes) -> tuple[bytes, ...]:
     return await store.run(work)
 
 
-def told(standing: Standing | None) -> str:
+def told(standing: ActiveNotice | None) -> str:
     if standing is None:
         return "usual"
     source = "sheet" if standing.sheet else standing.by
@@ -65,57 +65,57 @@ def told(standing: Standing | None) -> str:
 
 
 async def test_a_board_sees_what_is_said_and_imported_after_its_first_look(store: MemoryStore, tmp_path: Path) -> None:
-    board = Board(store)
-    assert (await board.look(NOW)).notices == ()
+    board = NoticeBoard(store)
+    assert (await board.load_overview(NOW)).notices == ()
     await say(store, 2)
     await import_with(store, tmp_path / "new", f"{ITEM},C-200,delayed,2026-11-01T00:00+03:00,2026-12-01T00:00+03:00,24,")
-    seen = await board.look(NOW)
+    seen = await board.load_overview(NOW)
     assert [told(each) for each in seen.notices] == ["stopped all anna", "24 C-200 sheet"]
-    assert [told(each) for each in (await board.look(NOW + 3 * DAY)).notices] == ["24 C-200 sheet"]
-    assert (await board.look(NOW + 30 * DAY)).notices == ()
-    await clear(store, ITEM, None, now=NOW)
-    assert [told(each) for each in (await board.look(NOW)).notices] == ["24 C-200 sheet"]
+    assert [told(each) for each in (await board.load_overview(NOW + 3 * DAY)).notices] == ["24 C-200 sheet"]
+    assert (await board.load_overview(NOW + 30 * DAY)).notices == ()
+    await lift_notices(store, ITEM, None, now=NOW)
+    assert [told(each) for each in (await board.load_overview(NOW)).notices] == ["24 C-200 sheet"]
 
 
 async def test_the_catalogue_is_read_again_only_after_a_change(store: MemoryStore) -> None:
-    board = Board(store)
-    first = await board.look(NOW)
-    assert (await board.look(NOW)).catalogue is first.catalogue
+    board = NoticeBoard(store)
+    first = await board.load_overview(NOW)
+    assert (await board.load_overview(NOW)).catalogue is first.catalogue
     await say(store, 1)
-    assert (await board.look(NOW)).catalogue is not first.catalogue
+    assert (await board.load_overview(NOW)).catalogue is not first.catalogue
 
 
 async def test_how_a_test_stands_by_contract(store: MemoryStore) -> None:
     await say(store, 2, "C-100")
     await say(store, 9, hours=5)
     await say(store, 9, "C-200", hours=7, start=5)
-    seen = await Board(store).look(NOW)
-    both = seen.outlook(ITEM)
-    assert {code: told(each) for code, each in both.now.items()} == {"C-100": "stopped C-100 anna", "C-200": "5 all anna"}
-    assert [told(each) for each in both.besides] == ["7 C-200 anna"]
-    one = seen.outlook(ITEM, "C-100")
-    assert [told(each) for each in (*one.now.values(), *one.besides)] == ["stopped C-100 anna", "5 all anna"]
-    assert not one.usual
-    other = seen.outlook("001.002")
-    assert (list(other.now.values()), other.besides, other.usual) == ([None], (), True)  # C-200 does not offer it
-    assert seen.outlook(ITEM, "C-300").now == {}
+    seen = await NoticeBoard(store).load_overview(NOW)
+    both = seen.test_status(ITEM)
+    assert {code: told(each) for code, each in both.current.items()} == {"C-100": "stopped C-100 anna", "C-200": "5 all anna"}
+    assert [told(each) for each in both.other_notices] == ["7 C-200 anna"]
+    one = seen.test_status(ITEM, "C-100")
+    assert [told(each) for each in (*one.current.values(), *one.other_notices)] == ["stopped C-100 anna", "5 all anna"]
+    assert not one.is_normal
+    other = seen.test_status("001.002")
+    assert (list(other.current.values()), other.other_notices, other.is_normal) == ([None], (), True)  # C-200 does not offer it
+    assert seen.test_status(ITEM, "C-300").current == {}
 
 
 async def test_a_catalogue_that_cannot_be_read_is_a_doubt_until_it_can(store: MemoryStore, tmp_path: Path) -> None:
     await import_with(store, tmp_path / "new", f"{ITEM},,stopped,2026-11-01T00:00+03:00,2026-12-01T00:00+03:00,,")
-    board = Board(store)
+    board = NoticeBoard(store)
     older, newer = await keep(store, b"damaged", b"damaged")
-    seen = await board.look(NOW)
-    assert (seen.catalogue, "is not known" in str(seen.doubt)) == (None, True)
+    seen = await board.load_overview(NOW)
+    assert (seen.catalogue, "is not known" in str(seen.staleness_warning)) == (None, True)
     await keep(store, older, b"damaged")
-    seen = await board.look(NOW)
-    assert "sheet notices were looked up in the one before it" in str(seen.doubt)
+    seen = await board.load_overview(NOW)
+    assert "sheet notices were looked up in the one before it" in str(seen.staleness_warning)
     assert (seen.catalogue is None, seen.notices) == (False, ())
     await keep(store, older, newer)
-    seen = await board.look(NOW)
-    assert (seen.doubt, [told(each) for each in seen.notices]) == (None, ["stopped all sheet"])
+    seen = await board.load_overview(NOW)
+    assert (seen.staleness_warning, [told(each) for each in seen.notices]) == (None, ["stopped all sheet"])
 
 
 async def test_without_a_catalogue_there_is_no_sheet() -> None:
-    seen = await Board(MemoryStore()).look(NOW)
-    assert (seen.notices, seen.catalogue, seen.doubt) == ((), None, None)
+    seen = await NoticeBoard(MemoryStore()).load_overview(NOW)
+    assert (seen.notices, seen.catalogue, seen.staleness_warning) == ((), None, None)

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from lab_agent.catalogue.items import Catalogue, Item
-from lab_agent.catalogue.questionnaire import fold
+from lab_agent.catalogue.questionnaire import build_questionnaire
 
 
 def items(sample: Catalogue, *ids: str) -> list[Item]:
@@ -14,11 +14,14 @@ def items(sample: Catalogue, *ids: str) -> list[Item]:
 
 
 def asked(sample: Catalogue, *ids: str) -> dict[str, bool]:
-    return {node.question.link_id: node.required for node in fold(sample, items(sample, *ids)).questions()}
+    return {node.question.link_id: node.required for node in build_questionnaire(sample, items(sample, *ids)).questions()}
 
 
 def test_only_resource_type_and_status_when_nothing_is_needed(sample: Catalogue) -> None:
-    assert fold(sample, items(sample, "001.001")).as_json() == {"resourceType": "Questionnaire", "status": "active"}
+    assert build_questionnaire(sample, items(sample, "001.001")).as_json() == {
+        "resourceType": "Questionnaire",
+        "status": "active",
+    }
 
 
 def test_duplicates_are_merged_and_required_wins(sample: Catalogue) -> None:
@@ -27,15 +30,15 @@ def test_duplicates_are_merged_and_required_wins(sample: Catalogue) -> None:
 
 
 def test_the_order_is_the_catalogues(sample: Catalogue) -> None:
-    ids = [each for each, item in sample.contract("C-100").items.items() if item.asked]
-    whole = fold(sample, items(sample, *ids)).as_json()
+    ids = [each for each, item in sample.contract("C-100").items.items() if item.question_refs]
+    whole = build_questionnaire(sample, items(sample, *ids)).as_json()
     for seed in range(10):
         random.Random(seed).shuffle(ids)
-        assert fold(sample, items(sample, *ids)).as_json() == whole
+        assert build_questionnaire(sample, items(sample, *ids)).as_json() == whole
 
 
 def test_the_wire_is_the_interfaces(sample: Catalogue) -> None:
-    wire = fold(sample, items(sample, "003.010", "060.001")).as_json()
+    wire = build_questionnaire(sample, items(sample, "003.010", "060.001")).as_json()
     assert list(wire) == ["resourceType", "status", "item"]
     top = wire["item"]
     assert isinstance(top, dict)

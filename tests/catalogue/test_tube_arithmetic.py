@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lab_agent import exact_json
 from lab_agent.catalogue import basket, preanalytics, supporting_info
-from lab_agent.catalogue.basket import Line
+from lab_agent.catalogue.basket import BasketLine
 from lab_agent.catalogue.items import Catalogue, Container, Item, Requirement, SpecimenOption, TimePoint
 from lab_agent.catalogue.packing import pack
 from lab_agent.catalogue.tubes import Preanalytics, Tube
@@ -35,11 +35,11 @@ def item(*options: Requirement, required: tuple[Requirement, ...] = (), several:
     return Item(name, name, Decimal(1), Turnaround(Decimal(1)), options=options, required=required, multiple_specimen=several)
 
 
-def lines(*items: Item) -> list[Line]:
-    return [Line(i, each, each.options[:1], f"g{i}") for i, each in enumerate(items)]
+def lines(*items: Item) -> list[BasketLine]:
+    return [BasketLine(i, each, each.options[:1], f"g{i}") for i, each in enumerate(items)]
 
 
-def plan(asked: Iterable[Line]) -> Preanalytics:
+def plan(asked: Iterable[BasketLine]) -> Preanalytics:
     return preanalytics.calculate(CATALOGUE, asked)
 
 
@@ -84,15 +84,15 @@ def test_what_does_not_go_together_is_kept_apart(apart: dict[str, object]) -> No
 
 
 def test_time_points_have_their_own_tubes_methods_and_supporting_info(sample: Catalogue) -> None:
-    asked = basket.read({"contract": "C-100", "analyticsrequests": [{"id": "006.001", "guid": "g"}]}, sample.contracts, 9)
+    asked = basket.read_basket({"contract": "C-100", "analyticsrequests": [{"id": "006.001", "guid": "g"}]}, sample.contracts, 9)
     tubes = preanalytics.calculate(sample, asked.lines).tubes
-    assert [supporting_info.read(str(tube.supporting_info)).minutes for tube in tubes] == [0, 60, 120]
+    assert [supporting_info.parse_supporting_info(str(tube.supporting_info)).minutes for tube in tubes] == [0, 60, 120]
     assert len({tube.kind.method for tube in tubes}) == 3
     assert {tube.guids for tube in tubes} == {("g",)}
 
 
 def test_required_types_are_added(sample: Catalogue) -> None:
-    asked = basket.read({"contract": "C-100", "analyticsrequests": [{"id": "002.015", "guid": "g"}]}, sample.contracts, 9)
+    asked = basket.read_basket({"contract": "C-100", "analyticsrequests": [{"id": "002.015", "guid": "g"}]}, sample.contracts, 9)
     tubes = preanalytics.calculate(sample, asked.lines).tubes
     assert [(tube.kind.specimen_code, tube.guids) for tube in tubes] == [(10, ("g",)), (21, ("g",))]
 
@@ -100,22 +100,22 @@ def test_required_types_are_added(sample: Catalogue) -> None:
 def test_several_types_of_one_test_need_its_required_type_once() -> None:
     serum, plasma, urine = need("a", code=10), need("a", code=11), need("a", code=20)
     both = item(serum, plasma, required=(urine,), several=True)
-    split = [Line(0, both, (serum,), "g0"), Line(1, both, (plasma,), "g1")]
+    split = [BasketLine(0, both, (serum,), "g0"), BasketLine(1, both, (plasma,), "g1")]
     assert [(t.kind.specimen_code, t.guids) for t in plan(split).tubes] == [(10, ("g0",)), (11, ("g1",)), (20, ("g0", "g1"))]
-    assert [t.kind.specimen_code for t in plan([Line(0, both, (serum, plasma), "g0")]).tubes] == [10, 11, 20]
-    twice = [*split, Line(2, both, (serum,), "g2")]
+    assert [t.kind.specimen_code for t in plan([BasketLine(0, both, (serum, plasma), "g0")]).tubes] == [10, 11, 20]
+    twice = [*split, BasketLine(2, both, (serum,), "g2")]
     assert next(t.quantity for t in plan(twice).tubes if t.kind.specimen_code == 20) == Decimal("2.5")
 
 
 def test_a_missing_guid_is_answered() -> None:
-    (tube,) = plan([Line(0, item(need("a")), (need("a"),), None), Line(1, item(need("b")), (need("b"),), "g")]).tubes
+    (tube,) = plan([BasketLine(0, item(need("a")), (need("a"),), None), BasketLine(1, item(need("b")), (need("b"),), "g")]).tubes
     assert tube.guids == ("g",)
     assert tube.item_ids == ("a", "b")
 
 
 def test_the_wire_has_the_fields_of_the_table_in_their_types() -> None:
     answer = plan(lines(item(need("a", "1.50", processing=("spin", "cool"), supporting_info=("x", "y")))))
-    (with_bag,) = exact_json.loads(exact_json.dumps(answer.as_json([None], transport=True)))["specimens"]
+    (with_bag,) = exact_json.loads(exact_json.dumps(answer.as_json([None], include_transport=True)))["specimens"]
     assert with_bag == {
         "label": None,
         "code": 10,
@@ -131,15 +131,15 @@ def test_the_wire_has_the_fields_of_the_table_in_their_types() -> None:
 
 def test_the_shortest_stability_is_said(sample: Catalogue) -> None:
     items = [{"id": "001.001", "guid": "a"}, {"id": "001.002", "guid": "b"}]
-    asked = basket.read({"contract": "C-100", "analyticsrequests": items}, sample.contracts, 9)
+    asked = basket.read_basket({"contract": "C-100", "analyticsrequests": items}, sample.contracts, 9)
     (tube,) = preanalytics.calculate(sample, asked.lines).tubes
     assert tube.processing == ("Keep at 2–8 °C", "Keeps for 12 hours")
 
 
 def test_supporting_info_round_trips_and_keeps_what_is_not_ours() -> None:
     info = supporting_info.SupportingInfo("10", "ARM", 60, ("x", "y=1"))
-    assert supporting_info.read(str(info)) == info
-    assert supporting_info.read(" time=soon, ,z").values == ("time=soon", "z")
+    assert supporting_info.parse_supporting_info(str(info)) == info
+    assert supporting_info.parse_supporting_info(" time=soon, ,z").values == ("time=soon", "z")
 
 
 # --- properties -------------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ CODES = st.sampled_from([10, 11])
 
 
 @st.composite
-def baskets(draw: st.DrawFn, most: int = 6) -> list[Line]:
+def baskets(draw: st.DrawFn, most: int = 6) -> list[BasketLine]:
     size = draw(st.integers(1, most))
     names = [f"i{n}" for n in range(size)]
     made = []
@@ -164,48 +164,52 @@ def baskets(draw: st.DrawFn, most: int = 6) -> list[Line]:
         )
         extra = (need(name, str(draw(VOLUMES)), 20),) if draw(st.integers(0, 3)) == 0 else ()
         made.append(item(requirement, required=extra))
-    return [Line(n, each, each.options, f"g{n}" if draw(st.integers(0, 9)) else None) for n, each in enumerate(made)]
+    return [BasketLine(n, each, each.options, f"g{n}" if draw(st.integers(0, 9)) else None) for n, each in enumerate(made)]
 
 
-def wire(asked: Iterable[Line]) -> bytes:
+def wire(asked: Iterable[BasketLine]) -> bytes:
     answer = plan(asked)
     return exact_json.dumps(answer.as_json([None] * len(answer.tubes)))
 
 
 @given(baskets(most=16), st.randoms())
-def test_permuting_the_basket_changes_nothing(asked: list[Line], random: object) -> None:
+def test_permuting_the_basket_changes_nothing(asked: list[BasketLine], random: object) -> None:
     shuffled = list(asked)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     assert wire(shuffled) == wire(asked)
 
 
 @given(baskets(most=16))
-def test_volumes_never_exceed_capacity_and_nothing_is_lost(asked: list[Line]) -> None:
+def test_volumes_never_exceed_capacity_and_nothing_is_lost(asked: list[BasketLine]) -> None:
     tubes = plan(asked).tubes
     assert all(tube.quantity <= Decimal("5.0") for tube in tubes)
     wanted = sum(
-        (each.volume * max(1, len(each.time_points)) for line in asked for each in (*line.chosen, *line.item.required)),
+        (
+            each.volume * max(1, len(each.time_points))
+            for line in asked
+            for each in (*line.chosen_requirements, *line.item.required)
+        ),
         Decimal(0),
     )
     assert sum(((tube.quantity - Decimal("0.5")) for tube in tubes), Decimal(0)) == wanted
 
 
 @given(baskets(most=16))
-def test_each_guid_is_covered_and_no_other_appears(asked: list[Line]) -> None:
+def test_each_guid_is_covered_and_no_other_appears(asked: list[BasketLine]) -> None:
     given_guids = {line.guid for line in asked if line.guid}
     assert {guid for tube in plan(asked).tubes for guid in tube.guids} == given_guids
 
 
 @given(baskets(most=16))
-def test_nobody_shares_a_tube_who_may_not(asked: list[Line]) -> None:
+def test_nobody_shares_a_tube_who_may_not(asked: list[BasketLine]) -> None:
     for tube in plan(asked).tubes:
-        needs = [piece.need.requirement for piece in tube.pieces]
+        needs = [piece.need.requirement for piece in tube.parts]
         assert len(needs) == 1 or not any(each.own_tube for each in needs)
         assert not any(one.item_id in other.incompatible for one in needs for other in needs if one is not other)
 
 
 @given(baskets(most=24), st.data())
-def test_splitting_a_basket_never_needs_fewer_tubes_than_the_whole(asked: list[Line], data: st.DataObject) -> None:
+def test_splitting_a_basket_never_needs_fewer_tubes_than_the_whole(asked: list[BasketLine], data: st.DataObject) -> None:
     first = data.draw(st.sets(st.sampled_from(range(len(asked)))))
     one = [line for n, line in enumerate(asked) if n in first]
     two = [line for n, line in enumerate(asked) if n not in first]
@@ -304,8 +308,8 @@ def test_a_tube_lists_items_in_one_order(sample: Catalogue) -> None:
     ids = [each for each in sample.contract("C-100").items if len(sample.contract("C-100").items[each].options) == 1]
     numbers = count()
     raw = [{"id": each, "guid": f"g{next(numbers)}"} for each in ids]
-    asked = basket.read({"contract": "C-100", "analyticsrequests": raw}, sample.contracts, 99)
+    asked = basket.read_basket({"contract": "C-100", "analyticsrequests": raw}, sample.contracts, 99)
     groups = preanalytics.calculate(sample, asked.lines).groups
     assert all(len(group.tubes) == group.lower_bound for group in groups)
     tubes: list[Tube] = [tube for group in groups for tube in group.tubes]
-    assert tubes == sorted(tubes, key=lambda tube: (tube.kind.rank(), tube.rank()))
+    assert tubes == sorted(tubes, key=lambda tube: (tube.kind.sort_key(), tube.sort_key()))

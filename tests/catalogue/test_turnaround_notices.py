@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 
 from lab_agent.catalogue.items import Catalogue
 from lab_agent.catalogue.nomenclature import nomenclature, turnarounds
-from lab_agent.catalogue.turnaround import Delayed, Notice, Period, Stopped, Turnaround, eta, next_change
+from lab_agent.catalogue.turnaround import Delayed, Notice, NoticePeriod, Stopped, Turnaround, compute_eta, next_change
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 NORMAL = Turnaround(Decimal(24), "usual")
 HOUR = timedelta(hours=1)
 
 
-def period(start: int, end: int) -> Period:
-    return Period(NOW + start * HOUR, NOW + end * HOUR)
+def period(start: int, end: int) -> NoticePeriod:
+    return NoticePeriod(NOW + start * HOUR, NOW + end * HOUR)
 
 
 def test_available() -> None:
-    assert eta("C", "a", NORMAL, [], NOW).as_json() == {
+    assert compute_eta("C", "a", NORMAL, [], NOW).as_json() == {
         "id": "a",
         "status": "available",
         "time": Decimal(24),
@@ -35,7 +35,7 @@ def test_available() -> None:
 
 def test_delayed_fills_both() -> None:
     notice = Notice("a", Delayed(period(-1, 1), Decimal(48)), caption="late")
-    assert eta("C", "a", NORMAL, [notice], NOW).as_json() == {
+    assert compute_eta("C", "a", NORMAL, [notice], NOW).as_json() == {
         "id": "a",
         "status": "delayed",
         "time": Decimal(24),
@@ -47,12 +47,12 @@ def test_delayed_fills_both() -> None:
 
 def test_a_period_is_told_to_the_second() -> None:
     moment = NOW.replace(microsecond=123456)
-    wire = eta("C", "a", NORMAL, [Notice("a", Stopped(Period(moment, moment + HOUR)))], moment).as_json()
+    wire = compute_eta("C", "a", NORMAL, [Notice("a", Stopped(NoticePeriod(moment, moment + HOUR)))], moment).as_json()
     assert wire["effectivePeriod"] == {"start": "2026-11-20T12:00:00+00:00", "end": "2026-11-20T13:00:00+00:00"}
 
 
 def test_stopped_fills_only_the_period() -> None:
-    wire = eta("C", "a", NORMAL, [Notice("a", Stopped(period(0, 1)))], NOW).as_json()
+    wire = compute_eta("C", "a", NORMAL, [Notice("a", Stopped(period(0, 1)))], NOW).as_json()
     assert (wire["status"], wire["delayDuration"], wire["caption"]) == ("stopped", None, "usual")
     assert wire["effectivePeriod"]
 
@@ -61,20 +61,20 @@ def test_stopped_fills_only_the_period() -> None:
     ("start", "end", "status"), [(-2, -1, "available"), (-2, 0, "available"), (0, 1, "stopped"), (1, 2, "available")]
 )
 def test_a_notice_holds_in_its_period_only(start: int, end: int, status: str) -> None:
-    assert eta("C", "a", NORMAL, [Notice("a", Stopped(period(start, end)))], NOW).as_json()["status"] == status
+    assert compute_eta("C", "a", NORMAL, [Notice("a", Stopped(period(start, end)))], NOW).as_json()["status"] == status
 
 
 def test_a_stop_outweighs_a_delay_and_a_longer_delay_a_shorter() -> None:
     short, long = (Notice("a", Delayed(period(-1, 1), Decimal(hours))) for hours in (5, 10))
-    assert eta("C", "a", NORMAL, [long, short], NOW).as_json()["delayDuration"] == {"value": "10", "unit": "h"}
-    assert eta("C", "a", NORMAL, [long, Notice("a", Stopped(period(-1, 1))), short], NOW).as_json()["status"] == "stopped"
+    assert compute_eta("C", "a", NORMAL, [long, short], NOW).as_json()["delayDuration"] == {"value": "10", "unit": "h"}
+    assert compute_eta("C", "a", NORMAL, [long, Notice("a", Stopped(period(-1, 1))), short], NOW).as_json()["status"] == "stopped"
 
 
 def test_a_notice_may_be_for_one_contract_only() -> None:
     notice = Notice("a", Stopped(period(-1, 1)), "C")
-    assert eta("C", "a", NORMAL, [notice], NOW).as_json()["status"] == "stopped"
-    assert eta("D", "a", NORMAL, [notice], NOW).as_json()["status"] == "available"
-    assert eta("C", "b", NORMAL, [notice], NOW).as_json()["status"] == "available"
+    assert compute_eta("C", "a", NORMAL, [notice], NOW).as_json()["status"] == "stopped"
+    assert compute_eta("D", "a", NORMAL, [notice], NOW).as_json()["status"] == "available"
+    assert compute_eta("C", "b", NORMAL, [notice], NOW).as_json()["status"] == "available"
 
 
 NOTICES = st.lists(
@@ -92,7 +92,7 @@ NOTICES = st.lists(
 
 @given(NOTICES)
 def test_which_fields_are_filled(notices: list[Notice]) -> None:
-    wire = eta("C", "a", NORMAL, notices, NOW).as_json()
+    wire = compute_eta("C", "a", NORMAL, notices, NOW).as_json()
     filled = (wire["effectivePeriod"] is not None, wire["delayDuration"] is not None)
     assert filled == {"available": (False, False), "stopped": (True, False), "delayed": (True, True)}[wire["status"]]
 
@@ -101,7 +101,7 @@ def test_which_fields_are_filled(notices: list[Notice]) -> None:
 def test_nothing_changes_before_the_next_change(notices: list[Notice]) -> None:
     change = next_change(notices, NOW)
     last = NOW + 20 * HOUR if change is None else change - timedelta(microseconds=1)
-    assert eta("C", "a", NORMAL, notices, NOW) == eta("C", "a", NORMAL, notices, last)
+    assert compute_eta("C", "a", NORMAL, notices, NOW) == compute_eta("C", "a", NORMAL, notices, last)
 
 
 def test_the_sample_in_force_at_the_new_year(sample: Catalogue) -> None:

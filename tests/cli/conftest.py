@@ -53,7 +53,7 @@ port = 0
 
 
 @dataclass(frozen=True)
-class Done:
+class CommandResult:
     """What a command did."""
 
     code: int
@@ -65,7 +65,7 @@ class Done:
         return json.loads(self.out)
 
 
-Cli = Callable[..., Done]
+Cli = Callable[..., CommandResult]
 
 
 @pytest.fixture
@@ -75,12 +75,12 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     for name in ("LAB_AGENT_CONFIG", "CREDENTIALS_DIRECTORY"):
         monkeypatch.delenv(name, raising=False)
 
-    def command(*args: str, stdin: str = "") -> Done:
+    def command(*args: str, stdin: str = "") -> CommandResult:
         monkeypatch.setattr("sys.argv", ["lab-agent", *args])
         monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
         code = run()
         shown = capsys.readouterr()
-        return Done(code, shown.out, shown.err)
+        return CommandResult(code, shown.out, shown.err)
 
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
@@ -90,7 +90,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     structlog.reset_defaults()
 
 
-class Lab:
+class LaboratoryFolder:
     """The laboratory's folder, and its store."""
 
     def __init__(self, folder: Path) -> None:
@@ -117,9 +117,9 @@ class Lab:
 
 
 @pytest.fixture
-def lab(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
+def lab(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LaboratoryFolder:
     """A laboratory that is set up and has seen nothing yet."""
-    lab = Lab(tmp_path)
+    lab = LaboratoryFolder(tmp_path)
     lab.config.write_text(SETTINGS, encoding="utf-8")
     monkeypatch.setenv("LAB_AGENT_CONFIG", str(lab.config))
     for name in ("orders", "results"):

@@ -13,7 +13,7 @@ from pathlib import Path
 import openpyxl
 import pytest
 
-from lab_agent.catalogue.load import load
+from lab_agent.catalogue.load import load_catalogue
 
 CATALOGUE = Path(__file__).parents[2] / "config" / "catalogue"
 
@@ -37,15 +37,15 @@ def test_from_a_template_to_a_catalogue_in_force_and_back(run, tmp_path):
     assert run("catalogue", "export", "out.xlsx").code == 1  # it is there already
     assert run("catalogue", "export", "out.xlsx", "--force").code == 0
     assert run("catalogue", "export", "csv").code == 0
-    wanted = load(CATALOGUE).version
-    assert (load(tmp_path / "out.xlsx").version, load(tmp_path / "csv").version) == (wanted, wanted)
+    wanted = load_catalogue(CATALOGUE).version
+    assert (load_catalogue(tmp_path / "out.xlsx").version, load_catalogue(tmp_path / "csv").version) == (wanted, wanted)
     assert "in force already" in run("catalogue", "import", "out.xlsx").out
 
 
 @pytest.mark.parametrize("target", ["sample.xlsx", "sample"])
 def test_the_sample_is_written_without_putting_it_in_force(run, tmp_path, target):
     assert run("catalogue", "template", target, "--sample").code == 0
-    assert load(tmp_path / target).version == load(CATALOGUE).version
+    assert load_catalogue(tmp_path / target).version == load_catalogue(CATALOGUE).version
     assert run("catalogue", "template", target, "--sample").code == 1  # it is there already
     assert run("catalogue", "template", target, "--force").code == 0
     assert run("catalogue", "check", target).code == 1  # empty again
@@ -240,7 +240,7 @@ def test_an_import_heals(run, lab, two, same):
     assert "The catalogue in force cannot be read; everything counts as new." in done.out
     assert "in force already" in run("catalogue", "import", source).out
     assert run("catalogue", "export", "healed").code == 0
-    assert load(lab.folder / "healed").version == load(lab.folder / source).version
+    assert load_catalogue(lab.folder / "healed").version == load_catalogue(lab.folder / source).version
     assert len(lab.write(lambda uow: uow.catalogues.in_force_since(datetime(2000, 1, 1, tzinfo=UTC)))) == (2 if same else 3)
 
 
@@ -252,7 +252,7 @@ def test_diff_and_export_say_that_it_cannot_be_read(run, lab, two, tmp_path):
     done = run("catalogue", "export", "older")
     assert done.code == 0
     assert "this is an older one, version" in done.err
-    assert load(tmp_path / "older").version == load(CATALOGUE).version
+    assert load_catalogue(tmp_path / "older").version == load_catalogue(CATALOGUE).version
     flip(lab, "number = 1")
     assert "import it again" in run("catalogue", "export", "none").err
 

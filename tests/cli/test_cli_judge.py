@@ -16,8 +16,8 @@ from lab_agent.domain.lifecycle import LineState, OrderState
 from lab_agent.domain.received import ResourceRef
 from lab_agent.fhir.graph import OrderGraph
 from lab_agent.rules.judge import RULES
-from lab_agent.steps.identity import pack
-from tests.cli.conftest import Cli, Lab
+from lab_agent.steps.identity import pack_identity
+from tests.cli.conftest import Cli, LaboratoryFolder
 
 KEY = OrderKey("RJUDGED000000001")
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -30,7 +30,7 @@ SYSTEMS = {
 }
 
 
-def put_order(lab: Lab, state: OrderState, change: Any = None, **fields: Any) -> None:
+def put_order(lab: LaboratoryFolder, state: OrderState, change: Any = None, **fields: Any) -> None:
     text = lab.config.read_text(encoding="utf-8")
     for old, new in SYSTEMS.items():
         text = text.replace(old, new)
@@ -59,12 +59,12 @@ def put_order(lab: Lab, state: OrderState, change: Any = None, **fields: Any) ->
 
     def write(uow: Any) -> None:
         uow.orders.add(record)
-        uow.vault.put_identity(KEY, pack(parts.identification), at=NOW)
+        uow.vault.put_identity(KEY, pack_identity(parts.identification), at=NOW)
 
     lab.write(write)
 
 
-def test_a_good_order_is_judged_from_the_journal_without_the_service(cli: Cli, lab: Lab) -> None:
+def test_a_good_order_is_judged_from_the_journal_without_the_service(cli: Cli, lab: LaboratoryFolder) -> None:
     put_order(lab, OrderState.HANDED_OVER)
     assert cli("catalogue", "import", str(Path(__file__).parents[2] / "config" / "catalogue"), stdin="y\n").code == 0
     told = cli("orders", "judge", KEY, "--json").json()
@@ -75,7 +75,7 @@ def test_a_good_order_is_judged_from_the_journal_without_the_service(cli: Cli, l
     assert len(told["silent"]) == len(RULES)
 
 
-def test_what_a_rule_says_is_told_with_its_place_its_reason_and_its_source(cli: Cli, lab: Lab) -> None:
+def test_what_a_rule_says_is_told_with_its_place_its_reason_and_its_source(cli: Cli, lab: LaboratoryFolder) -> None:
     def spoil(wire: dict[str, Any]) -> None:
         wire["resources"]["ProcedureRequest/pr1"]["code"]["coding"][0]["code"] = "999.999"
 
@@ -92,28 +92,28 @@ def test_what_a_rule_says_is_told_with_its_place_its_reason_and_its_source(cli: 
     assert "line.item" in shown.out
 
 
-def test_judging_writes_nothing(cli: Cli, lab: Lab) -> None:
+def test_judging_writes_nothing(cli: Cli, lab: LaboratoryFolder) -> None:
     put_order(lab, OrderState.HELD)
     before = cli("orders", "show", KEY, "--json").out
     cli("orders", "judge", KEY)
     assert cli("orders", "show", KEY, "--json").out == before
 
 
-def test_an_order_that_was_never_fetched_is_told_so(cli: Cli, lab: Lab) -> None:
+def test_an_order_that_was_never_fetched_is_told_so(cli: Cli, lab: LaboratoryFolder) -> None:
     lab.write(lambda uow: uow.orders.add(OrderRecord(key=KEY, task_id=ResourceId("t"), seen_at=NOW, changed_at=NOW)))
     done = cli("orders", "judge", KEY)
     assert done.code == 1
     assert "--fetch" in done.err
 
 
-def test_fetching_asks_the_service_and_says_that_it_is_away(cli: Cli, lab: Lab) -> None:
+def test_fetching_asks_the_service_and_says_that_it_is_away(cli: Cli, lab: LaboratoryFolder) -> None:
     lab.write(lambda uow: uow.orders.add(OrderRecord(key=KEY, task_id=ResourceId("t"), seen_at=NOW, changed_at=NOW)))
     done = cli("orders", "judge", KEY, "--fetch")
     assert done.code == 1
     assert "127.0.0.1" in done.err
 
 
-def test_a_held_order_is_refused_by_hand(cli: Cli, lab: Lab) -> None:
+def test_a_held_order_is_refused_by_hand(cli: Cli, lab: LaboratoryFolder) -> None:
     put_order(lab, OrderState.HELD)
     assert cli("orders", "refuse", KEY, "--reason", "we never do this", "--by", "eve").code == 0
     shown = cli("orders", "show", KEY, "--json").json()
@@ -126,7 +126,7 @@ def test_a_held_order_is_refused_by_hand(cli: Cli, lab: Lab) -> None:
 
 
 @pytest.mark.parametrize(("command", "state"), [("refuse-line", "refused"), ("accept-line", "accepted")])
-def test_a_late_line_is_settled_by_hand(cli: Cli, lab: Lab, command: str, state: str) -> None:
+def test_a_late_line_is_settled_by_hand(cli: Cli, lab: LaboratoryFolder, command: str, state: str) -> None:
     put_order(lab, OrderState.HANDED_OVER)
     line = LineRecord(
         key=LineKey("LLATE"),
@@ -154,7 +154,7 @@ def test_a_late_line_is_settled_by_hand(cli: Cli, lab: Lab, command: str, state:
         ("[rules]\nlabel_pattern = '['", "no regular expression"),
     ],
 )
-def test_the_daemon_refuses_rules_that_are_not_possible(cli: Cli, lab: Lab, setting: str, said: str) -> None:
+def test_the_daemon_refuses_rules_that_are_not_possible(cli: Cli, lab: LaboratoryFolder, setting: str, said: str) -> None:
     text = lab.config.read_text(encoding="utf-8")
     lab.config.write_text(f"{text}\n{setting}\n", encoding="utf-8")
     done = cli("run")
@@ -162,7 +162,7 @@ def test_the_daemon_refuses_rules_that_are_not_possible(cli: Cli, lab: Lab, sett
     assert said in done.err
 
 
-def test_reasons_are_told_in_the_language_of_the_settings(cli: Cli, lab: Lab) -> None:
+def test_reasons_are_told_in_the_language_of_the_settings(cli: Cli, lab: LaboratoryFolder) -> None:
     put_order(lab, OrderState.HELD)
     folder = Path(__file__).parents[2] / "config" / "messages"
     text = lab.config.read_text(encoding="utf-8")

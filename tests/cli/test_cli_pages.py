@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from lab_agent.cli.app import app
-from lab_agent.cli.commands_page import page
+from lab_agent.cli.commands_page import commands_page
 from lab_api.cli import app as api_app
 
 PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
@@ -22,7 +22,7 @@ COMMANDS = dict(leaves(typer.main.get_command(app)))
 
 
 def test_the_page_is_current():
-    assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m lab_agent.cli.commands_page > docs/commands.md"
+    assert PAGE.read_text(encoding="utf-8") == commands_page(), "run: python -m lab_agent.cli.commands_page > docs/commands.md"
 
 
 def test_every_command_and_option_says_what_it_is_for():

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from lab_agent import bootstrap
-from lab_agent.catalogue.load import load
+from lab_agent.catalogue.load import load_catalogue
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId, report_key
-from lab_agent.domain.journal import EffectKind, LineRecord, OrderRecord
+from lab_agent.domain.journal import JobKind, LineRecord, OrderRecord
 from lab_agent.domain.lifecycle import LineState, OrderState
 from lab_agent.domain.results import LabReport, ReportedObservation, ReportStatus
 from lab_agent.domain.values import Coding
-from lab_agent.mapping_tables import MappingShelf
+from lab_agent.mapping_tables import MappingCache
 from lab_agent.settings.root import load_settings
 from lab_agent.steps.inbox import StoreInbox
 
@@ -64,7 +64,9 @@ def arrive(lab: Any, name: str, code: str, order: str = ORDER) -> ReportKey:
     asyncio.run(StoreInbox(Once(), Clock(), "folder", lambda: None).accept(name, report))  # type: ignore[arg-type]
     settings = load_settings(lab.config)
     key = report_key("folder", name)
-    lab.write(lambda uow: bootstrap.matcher(settings, MappingShelf(settings.results.mappings), lambda: None).match(uow, key, NOW))
+    lab.write(
+        lambda uow: bootstrap.build_matcher(settings, MappingCache(settings.results.mappings), lambda: None).match(uow, key, NOW)
+    )
     return key
 
 
@@ -82,7 +84,7 @@ def test_an_unmapped_code_is_found_mended_and_released(cli: Any, mapped: Any) ->
     assert [row["state"] for row in cli("results", "list", "--waiting", "--json").json()] == ["unmapped"]
     assert [row["state"] for row in cli("mappings", "release", "--by", "ann", "--json").json()] == ["matched"]
     duties = mapped.write(lambda uow: uow.effects.of_order(ORDER))
-    assert [duty.kind for duty in duties] == [EffectKind.DELIVER]
+    assert [duty.kind for duty in duties] == [JobKind.DELIVER_REPORT]
     assert cli("mappings", "check").code == 0
 
 
@@ -91,7 +93,9 @@ def test_codes_of_the_catalogue_in_force_that_the_tables_lack(cli: Any, mapped: 
     assert cli("mappings", "check", "--json").json()["catalogue"] == []
     assert cli("catalogue", "import", str(CATALOGUE), "--yes").code == 0
     lacking = cli("mappings", "check", "--json").json()["catalogue"]
-    offered = {item.lab_id for each in load(CATALOGUE).contracts.values() for item in each.items.values() if item.lab_id}
+    offered = {
+        item.lab_id for each in load_catalogue(CATALOGUE).contracts.values() for item in each.items.values() if item.lab_id
+    }
     assert set(lacking) <= offered
     assert lacking
     first = lacking[0]

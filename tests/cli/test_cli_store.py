@@ -6,16 +6,16 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
-from lab_agent.domain.journal import EffectKind, Event, LineRecord, NewEffect, OrderRecord, ReportRecord
-from lab_agent.domain.lifecycle import EffectState, LineState, ReportState
+from lab_agent.domain.journal import Event, JobKind, LineRecord, NewJob, OrderRecord, ReportRecord
+from lab_agent.domain.lifecycle import JobState, LineState, ReportState
 from lab_agent.domain.values import Identifier
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 ORDER, OTHER, LINE, REPORT = OrderKey("RAAA"), OrderKey("RBBB"), LineKey("LAAA"), ReportKey("PAAA")
 
 
-def effect(kind: EffectKind, once: str) -> NewEffect:
-    return NewEffect(kind=kind, once=once, lane=once, subject=ORDER, order=ORDER, due_at=NOW)
+def effect(kind: JobKind, once: str) -> NewJob:
+    return NewJob(kind=kind, dedup_key=once, ordering_key=once, target=ORDER, order=ORDER, due_at=NOW)
 
 
 def seed(uow) -> None:
@@ -37,14 +37,14 @@ def seed(uow) -> None:
             order=ORDER,
             task_id="task-3",
             item="042.036",
-            state=LineState.REFUSED,
+            state=LineState.REJECTED,
             changed_at=NOW,
             outputs=("no label on the tube",),
         )
     )
     uow.book.tell(Event(order=ORDER, at=NOW, action="seen", text="order seen", by=None))
-    uow.effects.add(effect(EffectKind.LOOK, "look"))
-    uow.effects.add(effect(EffectKind.HANDOVER, "handover"))
+    uow.effects.add(effect(JobKind.FETCH_ORDER, "look"))
+    uow.effects.add(effect(JobKind.SUBMIT_ORDER, "handover"))
     uow.reports.add(
         ReportRecord(
             key=REPORT,
@@ -62,8 +62,8 @@ def seed(uow) -> None:
 
 def doubtful(uow) -> None:
     """The handover becomes doubtful: nobody can tell whether the LIS has it."""
-    (found,) = [each for each in uow.effects.of_order(ORDER) if each.kind is EffectKind.HANDOVER]
-    (claimed,) = uow.effects.claim([EffectKind.HANDOVER], owner="w", now=NOW, lease=timedelta(minutes=1), limit=1)
+    (found,) = [each for each in uow.effects.of_order(ORDER) if each.kind is JobKind.SUBMIT_ORDER]
+    (claimed,) = uow.effects.claim([JobKind.SUBMIT_ORDER], owner="w", now=NOW, lease=timedelta(minutes=1), limit=1)
     assert claimed.id == found.id
     uow.effects.save(claimed.for_review(NOW, "nobody can tell"))
 
@@ -129,7 +129,7 @@ def test_a_retry_that_could_do_something_twice_needs_a_yes(cli, seeded):
     refused = cli("outbox", "retry", handover)
     assert refused.code == 2
     assert "--yes" in refused.err
-    assert next(e for e in cli("outbox", "list", "--json").json() if str(e["id"]) == handover)["state"] == EffectState.REVIEW
+    assert next(e for e in cli("outbox", "list", "--json").json() if str(e["id"]) == handover)["state"] == JobState.NEEDS_REVIEW
     assert cli("outbox", "retry", handover, "--yes", "--by", "anna").code == 0
     timeline = cli("orders", "show", ORDER, "--json").json()["events"]
     assert timeline[-1]["by"] == "anna"

@@ -11,7 +11,7 @@ import pytest
 
 from lab_agent import codec
 from lab_agent.domain.order import LabOrder
-from lab_agent.domain.results import Document, LabRefusal, LabReport, ReportedObservation, ReportStatus
+from lab_agent.domain.results import Document, LabRejection, LabReport, ReportedObservation, ReportStatus
 from lab_agent.domain.values import Coding, Quantity
 from lab_agent.errors import DataInvalidError
 
@@ -30,7 +30,7 @@ def report(**changes: Any) -> dict[str, Any]:
 def problems(tree: Any) -> dict[str, str]:
     with pytest.raises(DataInvalidError) as caught:
         codec.load_message(tree if isinstance(tree, bytes) else json.dumps(tree).encode())
-    return {problem.where: f"{problem.what} — {problem.mend}" for problem in caught.value.problems}
+    return {problem.where: f"{problem.what} — {problem.hint}" for problem in caught.value.problems}
 
 
 def test_a_decimal_may_come_as_text() -> None:
@@ -153,7 +153,7 @@ def test_a_time_that_utc_cannot_say_is_refused_and_not_tried_for_ever(name: str,
 def test_a_version_that_no_database_keeps_is_refused_and_not_tried_for_ever(version: int) -> None:
     assert "out of all measure" in problems(report(version=version))["version"]
     with pytest.raises(DataInvalidError, match="version"):
-        codec.check_message(replace(codec.load_message(json.dumps(report()).encode()), version=version))  # type: ignore[type-var]
+        codec.validate_message(replace(codec.load_message(json.dumps(report()).encode()), version=version))  # type: ignore[type-var]
 
 
 def test_a_time_stamp_may_be_a_version() -> None:
@@ -194,10 +194,10 @@ def test_a_name_is_short_and_plain(field: str, name: str) -> None:
 
 
 def test_the_names_of_refusals_and_receipts_are_short_and_plain_too() -> None:
-    refusal = {"kind": "refusal", "order": "R", "not_performed": [{"line": " L1", "reason": "x"}, {"item": "1\t", "reason": "x"}]}
+    refusal = {"kind": "rejection", "order": "R", "not_performed": [{"line": " L1", "reason": "x"}, {"item": "1\t", "reason": "x"}]}
     assert set(problems(refusal)) == {"not_performed[0].line", "not_performed[1].item"}
     receipt = {
-        "kind": "receipt",
+        "kind": "accession_update",
         "order": "R",
         "accessions": [{"line": "L1", "number": "7" * 201}, {"barcode": "0 ", "number": "7"}],
     }
@@ -238,7 +238,7 @@ def test_the_same_key_in_two_objects_is_no_fault() -> None:
 
 def test_what_we_kept_is_read_whatever_the_rules_of_today_say() -> None:
     body = json.dumps(report(version=-1, report_id=" x ", documents=[{"url": "file:///x"}])).encode()
-    kept = codec.load_kept(body)
+    kept = codec.load_stored_message(body)
     assert isinstance(kept, LabReport)
     assert kept.version == -1
 
@@ -278,8 +278,8 @@ def test_a_nul_character_is_named() -> None:
 
 
 def test_a_refusal_is_told_by_its_kind() -> None:
-    body = {"kind": "refusal", "order": "RABC", "not_performed": [{"line": "L1", "reason": "haemolysed"}], "collect_again": True}
-    assert isinstance(codec.load_message(json.dumps(body).encode()), LabRefusal)
+    body = {"kind": "rejection", "order": "RABC", "not_performed": [{"line": "L1", "reason": "haemolysed"}], "collect_again": True}
+    assert isinstance(codec.load_message(json.dumps(body).encode()), LabRejection)
     assert set(problems({**body, "kind": "denial"})) == {"kind"}
     assert set(problems({**body, "not_performed": []})) == {"not_performed"}
     assert set(problems({**body, "not_performed": [{"reason": " "}]})) == {"not_performed[0].reason"}
@@ -336,10 +336,10 @@ def test_a_time_without_a_zone_is_not_written() -> None:
 
 def test_what_was_made_in_python_is_held_against_the_same_rules() -> None:
     moment = datetime.now(UTC)
-    codec.check_message(in_python(Decimal("1.20"), moment))
+    codec.validate_message(in_python(Decimal("1.20"), moment))
     bad = LabReport(report_id="B1", status=ReportStatus.FINAL, effective=moment, issued=moment, documents=(Document(),))
     with pytest.raises(DataInvalidError) as caught:
-        codec.check_message(bad)
+        codec.validate_message(bad)
     assert {problem.where for problem in caught.value.problems} == {"document", "documents[0]"}
 
 
@@ -370,7 +370,7 @@ def test_the_medical_part_holds_nothing_of_the_patient() -> None:
 
 def test_the_schemas_say_what_is_read() -> None:
     schema = codec.message_schema()
-    assert schema["$defs"]["LabRefusal"]["properties"]["kind"] == {"const": "refusal"}
+    assert schema["$defs"]["LabRejection"]["properties"]["kind"] == {"const": "rejection"}
     assert {"required": ["value_quantity"]} in schema["$defs"]["ReportedObservation"]["oneOf"]
     assert schema["$defs"]["LabReport"]["additionalProperties"] is False
     assert codec.order_schema()["$defs"]["OrderPatient"]["properties"]["birth_date"]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab_agent import codec
-from lab_agent.domain.addresses import leads_somewhere
+from lab_agent.domain.addresses import is_openable_url
 from lab_agent.domain.order import (
     LabOrder,
     NotificationOption,
@@ -18,7 +18,7 @@ from lab_agent.domain.order import (
     OrderPatient,
     OrderSpecimen,
 )
-from lab_agent.domain.results import Document, LabRefusal, LabReport, NotPerformed, ReferenceRange, ReportedObservation
+from lab_agent.domain.results import Document, LabRejection, LabReport, NotPerformed, ReferenceRange, ReportedObservation
 from lab_agent.domain.values import CodeableConcept, Coding, Period, Quantity, Range, Ratio, SampledData
 
 offsets = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
@@ -33,7 +33,7 @@ bounds = st.builds(Range, low=amounts, high=st.none() | amounts)
 documents = st.one_of(
     st.builds(Document, content=st.binary(min_size=1, max_size=40), file=st.none(), url=st.none()),
     st.builds(Document, content=st.none(), file=words, url=st.none()),
-    st.builds(Document, content=st.none(), file=st.none(), url=names.map("https://lab/{}".format).filter(leads_somewhere)),
+    st.builds(Document, content=st.none(), file=st.none(), url=names.map("https://lab/{}".format).filter(is_openable_url)),
 )
 concepts = st.builds(CodeableConcept, coding=st.lists(codings, max_size=2).map(tuple), text=words)
 ages = st.builds(
@@ -95,7 +95,7 @@ reports = st.builds(
     not_performed=st.lists(st.builds(NotPerformed, reason=words.filter(str.strip)), max_size=2).map(tuple),
 )
 refusals = st.builds(
-    LabRefusal,
+    LabRejection,
     barcode=names,
     not_performed=st.lists(st.builds(NotPerformed, reason=words.filter(str.strip)), min_size=1, max_size=2).map(tuple),
 )
@@ -126,7 +126,7 @@ def spelled(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def storable(message: LabReport | LabRefusal) -> bool:
+def storable(message: LabReport | LabRejection) -> bool:
     return b"\\u0000" not in codec.dump_message(message)
 
 
@@ -140,7 +140,7 @@ def test_any_report_survives(report: LabReport) -> None:
 
 @given(refusals.filter(storable))
 @settings(deadline=None, max_examples=40)
-def test_any_refusal_survives(refusal: LabRefusal) -> None:
+def test_any_refusal_survives(refusal: LabRejection) -> None:
     assert codec.load_message(codec.dump_message(refusal)) == refusal
 
 

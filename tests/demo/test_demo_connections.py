@@ -8,25 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.bootstrap import adapters
+from lab_agent.bootstrap import build_adapters
 from lab_agent.settings.root import load_settings
-from lab_sandbox.demo.connections import KINDS, connection, link
-from lab_sandbox.demo.lis.stand_in import Folders
-from lab_sandbox.demo.programs import beside
+from lab_sandbox.demo.connections import CONNECTION_KINDS, build_connection, build_transport
+from lab_sandbox.demo.lis.stand_in import SimulatorFolders
+from lab_sandbox.demo.programs import program_path
 from lab_sandbox.demo.trouble import DemoError
-from lab_sandbox.demo.workplace import fresh_workplace
+from lab_sandbox.demo.workplace import create_workspace
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", CONNECTION_KINDS)
 def test_the_agents_settings_name_one_laboratory_system(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    place = fresh_workplace(ROOT / "config", other_ports=True, lis=kind)
+    place = create_workspace(ROOT / "config", other_ports=True, lis=kind)
     monkeypatch.chdir(place.folder)
     settings = load_settings(place.agent_settings)
-    (status,) = adapters(settings).statuses
-    assert (status.name, status.loaded, status.reason) == (kind, True, None)
+    (status,) = build_adapters(settings).statuses
+    assert (status.name, status.is_loaded, status.reason) == (kind, True, None)
     assert settings.lis.default == kind
     assert place.orders.is_dir()
     assert place.results.is_dir()
@@ -34,16 +34,16 @@ def test_the_agents_settings_name_one_laboratory_system(kind: str, tmp_path: Pat
 
 def test_an_unknown_way_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(DemoError, match="folder, http"):
-        connection("fax", tmp_path, other_ports=True)
-    folders = Folders(tmp_path / "orders", tmp_path / "results", tmp_path / "own")
+        build_connection("fax", tmp_path, other_ports=True)
+    folders = SimulatorFolders(tmp_path / "orders", tmp_path / "results", tmp_path / "own")
     with pytest.raises(DemoError, match="--by"):
-        link(["fax"], folders)
+        build_transport(["fax"], folders)
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "folder"])
+@pytest.mark.parametrize("kind", [kind for kind in CONNECTION_KINDS if kind != "folder"])
 def test_the_daily_flow(kind: str) -> None:
-    command = (beside("lab-sandbox"), "demo", "--once", "--json", "--other-ports", "--lis", kind)
+    command = (program_path("lab-sandbox"), "demo", "--once", "--json", "--other-ports", "--lis", kind)
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     verdict = json.loads(done.stdout.splitlines()[-1])
     assert verdict["ok"], done.stderr[-3000:]

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from lab_sandbox.demo.ports import HOST, is_free, settled
-from lab_sandbox.demo.programs import Program, Troupe
+from lab_sandbox.demo.ports import HOST, choose_ports, is_port_free
+from lab_sandbox.demo.programs import ProcessGroup, Program
 from lab_sandbox.demo.trouble import DemoError
 
 PYTHON = sys.executable
@@ -82,57 +82,57 @@ def taken() -> Iterator[int]:
 
 def test_a_taken_port_is_replaced_by_a_free_one_and_the_others_stay(taken: int):
     free = _free()
-    ports = settled([taken, free])
+    ports = choose_ports([taken, free])
     assert ports[free] == free
     assert ports[taken] not in {taken, free}
-    assert is_free(ports[taken])
-    assert not is_free(taken)
+    assert is_port_free(ports[taken])
+    assert not is_port_free(taken)
 
 
 async def test_a_program_is_ready_when_it_answers(tmp_path: Path):
     at = _free()
-    async with Troupe(tmp_path, tmp_path) as troupe:
+    async with ProcessGroup(tmp_path, tmp_path) as troupe:
         running = await troupe.start(Program("server", (PYTHON, "-c", SERVER, str(at)), f"http://{HOST}:{at}/"))
-        await troupe.ready(running, 20)
-    assert is_free(at)
+        await troupe.wait_until_ready(running, 20)
+    assert is_port_free(at)
 
 
 async def test_a_program_that_ends_instead_is_told_with_its_log(tmp_path: Path):
     command = (PYTHON, "-c", "import sys; print('no such database'); sys.exit(3)")
-    async with Troupe(tmp_path, tmp_path) as troupe:
+    async with ProcessGroup(tmp_path, tmp_path) as troupe:
         running = await troupe.start(Program("agent", command, f"http://{HOST}:{_free()}/"))
         with pytest.raises(DemoError, match="agent ended with exit code 3") as raised:
-            await troupe.ready(running, 20)
-    assert raised.value.tail == "no such database"
+            await troupe.wait_until_ready(running, 20)
+    assert raised.value.log_tail == "no such database"
 
 
 async def test_a_program_that_does_not_get_ready_is_told(tmp_path: Path):
-    async with Troupe(tmp_path, tmp_path) as troupe:
+    async with ProcessGroup(tmp_path, tmp_path) as troupe:
         running = await troupe.start(Program("agent", (PYTHON, "-c", SLEEPER), f"http://{HOST}:{_free()}/"))
         with pytest.raises(DemoError, match="agent was not ready within"):
-            await troupe.ready(running, 0.3)
+            await troupe.wait_until_ready(running, 0.3)
     assert await gone(await pid_in(tmp_path))
 
 
 async def test_a_task_that_fails_or_takes_too_long_is_told(tmp_path: Path):
-    async with Troupe(tmp_path, tmp_path) as troupe:
-        await troupe.once(Program("good", (PYTHON, "-c", "")), 20)
+    async with ProcessGroup(tmp_path, tmp_path) as troupe:
+        await troupe.run_to_end(Program("good", (PYTHON, "-c", "")), 20)
         with pytest.raises(DemoError, match="bad ended with exit code 7"):
-            await troupe.once(Program("bad", (PYTHON, "-c", "raise SystemExit(7)")), 20)
+            await troupe.run_to_end(Program("bad", (PYTHON, "-c", "raise SystemExit(7)")), 20)
         with pytest.raises(DemoError, match="slow did not end within"):
-            await troupe.once(Program("slow", (PYTHON, "-c", SLEEPER)), 0.3)
+            await troupe.run_to_end(Program("slow", (PYTHON, "-c", SLEEPER)), 0.3)
 
 
 async def test_the_first_death_is_noticed(tmp_path: Path):
-    async with Troupe(tmp_path, tmp_path) as troupe:
+    async with ProcessGroup(tmp_path, tmp_path) as troupe:
         await troupe.start(Program("sleeper", (PYTHON, "-c", SLEEPER)))
         await troupe.start(Program("short", (PYTHON, "-c", "raise SystemExit(5)")))
-        dead = await asyncio.wait_for(troupe.first_death(), 20)
-    assert str(dead.died()) == "short ended with exit code 5"
+        dead = await asyncio.wait_for(troupe.wait_for_first_exit(), 20)
+    assert str(dead.exit_error()) == "short ended with exit code 5"
 
 
 async def test_nothing_is_left_after_an_orderly_end(tmp_path: Path):
-    async with Troupe(tmp_path, tmp_path) as troupe:
+    async with ProcessGroup(tmp_path, tmp_path) as troupe:
         await troupe.start(Program("sleeper", (PYTHON, "-c", SLEEPER)))
         pid = await pid_in(tmp_path)
         assert alive(pid)
@@ -149,7 +149,7 @@ async def test_nothing_is_left_when_the_demo_itself_is_killed(tmp_path: Path, se
 
 
 async def test_a_program_that_will_not_end_is_made_to(tmp_path: Path):
-    async with Troupe(tmp_path, tmp_path, patience=0.3) as troupe:
+    async with ProcessGroup(tmp_path, tmp_path, grace_period=0.3) as troupe:
         await troupe.start(Program("stubborn", (PYTHON, "-c", STUBBORN)))
         pid = await pid_in(tmp_path)
     assert await gone(pid)
@@ -159,5 +159,5 @@ async def test_settings_of_another_agent_do_not_reach_the_programs(tmp_path: Pat
     monkeypatch.setenv("LAB_AGENT_STORE__URL", "sqlite:///elsewhere.db")
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", "/run/credentials")
     code = "import os, sys; sys.exit(any(name.startswith(('LAB_AGENT_', 'CREDENTIALS')) for name in os.environ))"
-    async with Troupe(tmp_path, tmp_path) as troupe:
-        await troupe.once(Program("looker", (PYTHON, "-c", code)), 20)
+    async with ProcessGroup(tmp_path, tmp_path) as troupe:
+        await troupe.run_to_end(Program("looker", (PYTHON, "-c", code)), 20)

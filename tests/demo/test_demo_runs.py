@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lab_sandbox.partner.form import read_form
+from lab_sandbox.partner.form import parse_form
 
 ROOT = Path(__file__).parents[2]
 DEMO = (str(Path(sys.executable).with_name("lab-sandbox")), "demo", "--other-ports")
@@ -72,9 +72,9 @@ def assert_signs_in(address: str, name: str, password: str) -> None:
     """The user that the demo prints gets in, and sees the overview."""
     with httpx.Client(trust_env=False, follow_redirects=True, headers={"Origin": address}) as browser:
         page = browser.get(address)
-        form = read_form(page.text, str(page.url))
+        form = parse_form(page.text, str(page.url))
         assert form is not None
-        inside = browser.post(form.action, data=form.filled(name, password))
+        inside = browser.post(form.action, data=form.fill(name, password))
     assert inside.status_code == 200
     assert "password" not in inside.text.lower()
 

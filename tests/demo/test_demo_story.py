@@ -13,7 +13,7 @@ HAEMOGLOBIN = "718-7"
 
 
 async def test_the_whole_story_holds(world):
-    ledger, orders = await world.tell()
+    ledger, orders = await world.run_story()
     assert [check for check in ledger.checks if not check.ok] == []
     assert set(orders) == {"shared", "bad-line", "anonymous", "growing", "special", "haemolysed"}
     assert orders["bad-line"]["lines"]["999.999"] == "cancelled"
@@ -66,6 +66,6 @@ def _never_final(resource: Json) -> Json:
     ],
 )
 async def test_a_fault_is_seen(world, spoil: Callable[[Json], Json], words: str):
-    ledger, _ = await world.tell(spoil, patience=2.0)
+    ledger, _ = await world.run_story(spoil, patience=2.0)
     assert not ledger.ok
     assert words in {check.name for check in ledger.checks if not check.ok}

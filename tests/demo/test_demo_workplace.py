@@ -13,7 +13,7 @@ import pytest
 from lab_agent.settings.root import load_settings
 from lab_sandbox.demo.ports import HOST
 from lab_sandbox.demo.trouble import DemoError
-from lab_sandbox.demo.workplace import Workplace, fresh_workplace
+from lab_sandbox.demo.workplace import Workspace, create_workspace
 
 CONFIG = Path(__file__).parents[2] / "config"
 
@@ -24,12 +24,12 @@ def temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def ports_of(place: Workplace) -> dict[str, int | None]:
+def ports_of(place: Workspace) -> dict[str, int | None]:
     agent = load_settings(place.agent_settings, {})
-    laboratory = next(one for one in place.service.counterparties if one.kind == "laboratory")
+    laboratory = next(one for one in place.service_config.counterparties if one.kind == "laboratory")
     return {
-        "service": place.service.port,
-        "service in its code systems": urlsplit(place.service.base_url).port,
+        "service": place.service_config.port,
+        "service in its code systems": urlsplit(place.service_config.base_url).port,
         "service as the agent sees it": urlsplit(str(agent.exchange.base_url)).port,
         "api": agent.api.port,
         "api in the counterparty card": urlsplit(str(laboratory.address)).port,
@@ -58,13 +58,13 @@ def occupied() -> Iterator[int]:
 
 
 def test_a_port_that_is_taken_moves_in_both_files(temp: Path, occupied: int):
-    ports = ports_of(fresh_workplace(CONFIG))
+    ports = ports_of(create_workspace(CONFIG))
     assert ports["service"] != occupied
     assert_consistent(ports)
 
 
 def test_several_demos_can_start_side_by_side(temp: Path):
-    first, second = (ports_of(fresh_workplace(CONFIG, other_ports=True)) for _ in range(2))
+    first, second = (ports_of(create_workspace(CONFIG, other_ports=True)) for _ in range(2))
     assert_consistent(first)
     assert_consistent(second)
     defaults = {8480, 8481, 8482}
@@ -73,7 +73,7 @@ def test_several_demos_can_start_side_by_side(temp: Path):
 
 def test_everything_lies_in_the_folder_and_nothing_of_the_checkout_changes(temp: Path):
     before = {path: path.read_bytes() for path in CONFIG.rglob("*") if path.is_file()}
-    place = fresh_workplace(CONFIG, other_ports=True)
+    place = create_workspace(CONFIG, other_ports=True)
     for path in (place.orders, place.results, place.lis, place.logs, place.agent_settings):
         assert path.exists()
         assert path.is_relative_to(temp)
@@ -85,15 +85,15 @@ def test_broken_settings_are_named(temp: Path):
     folder = temp / "config"
     folder.mkdir()
     with pytest.raises(DemoError, match=r"sandbox.toml: there is no such file"):
-        fresh_workplace(folder)
+        create_workspace(folder)
     (folder / "sandbox.toml").write_text("[api\n")
     (folder / "sandbox-service.toml").write_text("port = 'x'\n")
     with pytest.raises(DemoError, match=r"sandbox.toml: not TOML"):
-        fresh_workplace(folder)
+        create_workspace(folder)
     (folder / "sandbox.toml").write_text("")
     with pytest.raises(DemoError, match=r"sandbox-service.toml: port"):
-        fresh_workplace(folder)
+        create_workspace(folder)
     (folder / "sandbox-service.toml").write_text("")
     with pytest.raises(DemoError, match=r"sandbox.toml: the demo needs \[api\] port"):
-        fresh_workplace(folder)
+        create_workspace(folder)
     assert [path.name for path in temp.iterdir()] == ["config"], "no folder is left behind"

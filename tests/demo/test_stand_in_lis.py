@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from lab_agent.codec import load_message
-from lab_agent.domain.results import LabRefusal, LabReport, ObservationStatus, ReportedObservation, ReportStatus
+from lab_agent.domain.results import LabRejection, LabReport, ObservationStatus, ReportedObservation, ReportStatus
 from lab_sandbox.demo.lis.culture import STAGES
-from lab_sandbox.demo.lis.messages import Habits, messages
+from lab_sandbox.demo.lis.messages import SimulatorBehaviour, build_messages
 from lab_sandbox.demo.lis.panels import PANELS
-from lab_sandbox.demo.lis.stand_in import Folders, StandIn
+from lab_sandbox.demo.lis.stand_in import LisSimulator, SimulatorFolders
 from lab_sandbox.partner.plain_json import Json, decode, encode
 
 NOW = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
-HABITS = Habits(staged=frozenset({"050.002"}), refused=frozenset({"002.003"}))
+HABITS = SimulatorBehaviour(staged_items=frozenset({"050.002"}), rejected_items=frozenset({"002.003"}))
 
 
 def order(*items: str, key: str = "RAAAAAAAAAAAAAAA") -> Json:
@@ -44,44 +44,44 @@ def order(*items: str, key: str = "RAAAAAAAAAAAAAAA") -> Json:
 
 
 @pytest.fixture
-def folders(tmp_path: Path) -> Folders:
-    made = Folders(tmp_path / "orders", tmp_path / "results", tmp_path / "own")
-    made.make()
+def folders(tmp_path: Path) -> SimulatorFolders:
+    made = SimulatorFolders(tmp_path / "orders", tmp_path / "results", tmp_path / "own")
+    made.create()
     return made
 
 
-def stand_in(folders: Folders, patience: float = 3600) -> StandIn:
-    return StandIn(folders, HABITS, patience, lambda: NOW)
+def stand_in(folders: SimulatorFolders, patience: float = 3600) -> LisSimulator:
+    return LisSimulator(folders, HABITS, patience, lambda: NOW)
 
 
-def give(folders: Folders, taken: Json) -> None:
+def give(folders: SimulatorFolders, taken: Json) -> None:
     (folders.orders / f"{taken['key']}.json").write_bytes(encode(taken))
 
 
-def results(folders: Folders) -> Iterator[LabReport | LabRefusal]:
+def results(folders: SimulatorFolders) -> Iterator[LabReport | LabRejection]:
     for file in sorted(folders.results.glob("*.json")):
         yield load_message(file.read_bytes())
 
 
-def test_every_test_gets_a_final_report_with_a_pdf(folders: Folders):
+def test_every_test_gets_a_final_report_with_a_pdf(folders: SimulatorFolders):
     give(folders, order("001.001", "002.001"))
-    stand_in(folders).turn()
+    stand_in(folders).run_once()
     reports = [one for one in results(folders) if isinstance(one, LabReport) and one.lines]
     assert {one.lines for one in reports} == {("L1",), ("L2",)}
     assert {one.status for one in reports} == {ReportStatus.FINAL}
     assert all(one.documents[0].content and one.documents[0].content.startswith(b"%PDF-") for one in reports)
 
 
-def test_the_order_wide_document_lies_beside_its_message_and_completes_nothing(folders: Folders):
+def test_the_order_wide_document_lies_beside_its_message_and_completes_nothing(folders: SimulatorFolders):
     give(folders, order("001.001"))
-    stand_in(folders).turn()
+    stand_in(folders).run_once()
     (wide,) = [one for one in results(folders) if isinstance(one, LabReport) and not one.lines]
     assert wide.completes == ()
     assert (folders.results / str(wide.documents[0].file)).read_bytes().startswith(b"%PDF-")
 
 
 def test_all_value_forms_are_measured():
-    everything = messages(order(*PANELS), HABITS, NOW)
+    everything = build_messages(order(*PANELS), HABITS, NOW)
     reports = [load_message(encode(one.body)) for one in everything]
     forms = {one.name for one in fields(ReportedObservation) if one.name.startswith("value_")}
     seen = {
@@ -95,64 +95,64 @@ def test_all_value_forms_are_measured():
     assert seen == forms
 
 
-def test_a_culture_comes_in_three_versions_each_when_the_bench_lets_it_go(folders: Folders):
+def test_a_culture_comes_in_three_versions_each_when_the_bench_lets_it_go(folders: SimulatorFolders):
     give(folders, order("050.002"))
     lis = stand_in(folders)
     for version in range(1, len(STAGES) + 1):
-        lis.turn()
+        lis.run_once()
         reports = [one for one in results(folders) if isinstance(one, LabReport) and one.lines]
         assert [one.version for one in reports] == list(range(1, version + 1))
         if version < 3:
-            (folders.bench / f"R-1.{STAGES[version]}").touch()
+            (folders.released_stages / f"R-1.{STAGES[version]}").touch()
     assert [one.status for one in reports] == [ReportStatus.PRELIMINARY, ReportStatus.FINAL, ReportStatus.FINAL]
     assert {one.report_id for one in reports} == {"L1"}
     assert reports[2].observations[0].status is ObservationStatus.AMENDED
     assert reports[1].observations[1] == reports[2].observations[1]
 
 
-def test_without_a_hand_on_the_bench_stages_go_on_after_a_while(folders: Folders):
+def test_without_a_hand_on_the_bench_stages_go_on_after_a_while(folders: SimulatorFolders):
     give(folders, order("050.002"))
     lis = stand_in(folders, patience=0)
-    lis.turn()
+    lis.run_once()
     assert [one.version for one in results(folders) if isinstance(one, LabReport) and one.lines] == [1, 2, 3]
 
 
-def test_a_haemolysed_sample_is_refused_with_a_reason_and_the_others_are_reported(folders: Folders):
+def test_a_haemolysed_sample_is_refused_with_a_reason_and_the_others_are_reported(folders: SimulatorFolders):
     give(folders, order("002.003", "002.002"))
-    stand_in(folders).turn()
-    (refusal,) = [one for one in results(folders) if isinstance(one, LabRefusal)]
+    stand_in(folders).run_once()
+    (refusal,) = [one for one in results(folders) if isinstance(one, LabRejection)]
     assert refusal.collect_again
     assert "haemolysed" in refusal.not_performed[0].reason
     assert {one.lines for one in results(folders) if isinstance(one, LabReport)} == {(), ("L2",)}
 
 
-def test_a_cancelled_line_is_not_measured(folders: Folders):
+def test_a_cancelled_line_is_not_measured(folders: SimulatorFolders):
     give(folders, order("001.001", "002.002"))
     cancelled = {"kind": "cancel", "order": "RAAAAAAAAAAAAAAA", "lines": [{"line": "L1", "reason": "withdrawn"}]}
     (folders.orders / "RAAAAAAAAAAAAAAA.cancel.json").write_bytes(encode(cancelled))
     lis = stand_in(folders)
-    lis.turn()
+    lis.run_once()
     assert {one.lines for one in results(folders) if isinstance(one, LabReport)} == {(), ("L2",)}
     (folders.orders / "RAAAAAAAAAAAAAAA.cancel.json").write_bytes(
         encode({**cancelled, "lines": [{"line": "L2", "reason": "too"}]})
     )
-    assert lis.turn() == ["took order RAAAAAAAAAAAAAAA.cancel"]
+    assert lis.run_once() == ["took order RAAAAAAAAAAAAAAA.cancel"]
 
 
-def test_a_restart_says_nothing_twice(folders: Folders):
+def test_a_restart_says_nothing_twice(folders: SimulatorFolders):
     give(folders, order("001.001"))
-    stand_in(folders).turn()
+    stand_in(folders).run_once()
     for file in folders.results.iterdir():
         file.unlink()
-    assert stand_in(folders).turn() == []
+    assert stand_in(folders).run_once() == []
     assert list(folders.results.iterdir()) == []
 
 
-def test_what_was_written_is_what_was_kept(folders: Folders):
+def test_what_was_written_is_what_was_kept(folders: SimulatorFolders):
     give(folders, order("001.001"))
-    stand_in(folders).turn()
-    for file in folders.written.iterdir():
+    stand_in(folders).run_once()
+    for file in folders.sent_messages.iterdir():
         assert (folders.results / file.name).read_bytes() == file.read_bytes()
     assert not [file for file in folders.results.iterdir() if file.name.startswith(".")]
     assert not list(folders.orders.iterdir())
-    assert decode((folders.taken / "RAAAAAAAAAAAAAAA.json").read_bytes())["contract"] == "C-100"
+    assert decode((folders.received_orders / "RAAAAAAAAAAAAAAA.json").read_bytes())["contract"] == "C-100"

@@ -19,16 +19,16 @@ from lab_agent.crypto import new_key
 ROOT = Path(__file__).parents[2]
 SYSTEMD = Path("/lib/systemd/systemd")
 NAMESPACES = ("--fork", "--kill-child", "--pid", "--mount", "--mount-proc", "--uts", "--ipc", "--cgroup")
-BOOT = ROOT / "tests" / "deploy" / "trial_boot.sh"
+BOOT_SCRIPT = ROOT / "tests" / "deploy" / "trial_boot.sh"
 UID = 61234
 DEADLINE = 60.0
 
 
-def until(look: Callable[[], bool], what: str, within: float = DEADLINE) -> None:
+def wait_until(condition: Callable[[], bool], description: str, timeout: float = DEADLINE) -> None:
     """Look until it is so; fail with `what` at the deadline."""
-    deadline = time.monotonic() + within
-    while not look():
-        assert time.monotonic() < deadline, f"not within {within:.0f} s: {what}"
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout:.0f} s: {description}"
         time.sleep(0.05)
 
 
@@ -64,17 +64,17 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
         pytest.skip("no systemd here, or not root: the units are not started for real")
     if Path("/run/systemd/system").is_dir():
         pytest.skip("a systemd runs this machine: no second one is started beside it")
-    _furnish(tmp_path)
+    _prepare_files(tmp_path)
     group = _control_group()
-    boots = f"echo $$ > {group}/cgroup.procs; exec unshare {' '.join(NAMESPACES)} {BOOT} {tmp_path}"
+    boots = f"echo $$ > {group}/cgroup.procs; exec unshare {' '.join(NAMESPACES)} {BOOT_SCRIPT} {tmp_path}"
     with (tmp_path / "boot.log").open("wb") as log:
         boot = subprocess.Popen(["/bin/sh", "-c", boots], stdout=log, stderr=subprocess.STDOUT)
     try:
-        yield Machine(tmp_path, _booted(boot, tmp_path))
+        yield Machine(tmp_path, _wait_for_boot(boot, tmp_path))
     finally:
         boot.kill()
         boot.wait()
-        until(lambda: _gone(group), "everything of the machine has ended")
+        wait_until(lambda: _remove_group(group), "everything of the machine has ended")
 
 
 def _control_group() -> Path:
@@ -88,7 +88,7 @@ def _control_group() -> Path:
     return group
 
 
-def _gone(group: Path) -> bool:
+def _remove_group(group: Path) -> bool:
     """Remove the group with all below it; whether that was possible."""
     try:
         for below in sorted((each for each in group.rglob("*") if each.is_dir()), reverse=True):
@@ -99,7 +99,7 @@ def _gone(group: Path) -> bool:
     return True
 
 
-def _booted(boot: subprocess.Popen[bytes], folder: Path) -> int:
+def _wait_for_boot(boot: subprocess.Popen[bytes], folder: Path) -> int:
     """The process number, out here, of the first process in there; once its manager answers."""
     children = Path(f"/proc/{boot.pid}/task/{boot.pid}/children")
 
@@ -111,11 +111,11 @@ def _booted(boot: subprocess.Popen[bytes], folder: Path) -> int:
             "systemctl", "list-units", "--state=active", "basic.target", check=False
         )
 
-    until(answers, "booted")
+    wait_until(answers, "booted")
     return int(children.read_text().split()[0])
 
 
-def _furnish(folder: Path) -> None:
+def _prepare_files(folder: Path) -> None:
     """`etc`, `opt` and `lib` of the machine, and `shown`: what of this one it may see, and where."""
     shutil.copytree("/etc", folder / "etc", symlinks=True, ignore=shutil.ignore_patterns("system"))
     units = folder / "etc" / "systemd" / "system"

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from lab_agent.connections import FILES
+from lab_agent.connections import OPEN_FILES_TARGET
 
 ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "systemd"
@@ -84,7 +84,7 @@ def test_a_unit_waits_longer_than_the_program_takes_to_end(name: str):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_unit_gives_the_files_that_the_connections_are_reckoned_with(name: str):
     text = (UNITS / f"{name}.service").read_text()
-    assert int(re.search(r"^LimitNOFILE=(\d+)$", text, flags=re.MULTILINE)[1]) == FILES  # type: ignore[index]
+    assert int(re.search(r"^LimitNOFILE=(\d+)$", text, flags=re.MULTILINE)[1]) == OPEN_FILES_TARGET  # type: ignore[index]
 
 
 def free_port() -> int:

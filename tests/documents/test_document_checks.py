@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lab_agent.documents.check import kind_of, wrong_with
+from lab_agent.documents.check import detect_media_type, find_content_defect
 from lab_agent.settings.results import ResultsSettings
-from lab_sandbox.config import Rules
+from lab_sandbox.config import RuleSettings
 
 PDF = b"%PDF-1.4\n%%EOF\n"
 LIMIT = 1000
@@ -31,7 +31,7 @@ LIMIT = 1000
     ],
 )
 def test_the_first_bytes_show_the_kind(content: bytes, kind: str | None) -> None:
-    assert kind_of(content) == kind
+    assert detect_media_type(content) == kind
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_the_first_bytes_show_the_kind(content: bytes, kind: str | None) -> None
     ],
 )
 def test_what_is_as_it_says_goes(content: bytes, content_type: str) -> None:
-    assert wrong_with(content, content_type, LIMIT) is None
+    assert find_content_defect(content, content_type, LIMIT) is None
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_what_is_as_it_says_goes(content: bytes, content_type: str) -> None:
     ],
 )
 def test_what_is_not_says_so(content: bytes, content_type: str, words: str) -> None:
-    fault = wrong_with(content, content_type, LIMIT)
+    fault = find_content_defect(content, content_type, LIMIT)
     assert fault is not None
     assert words in fault.text
 
@@ -89,18 +89,18 @@ def test_what_is_not_says_so(content: bytes, content_type: str, words: str) -> N
     ],
 )
 def test_what_is_not_has_a_true_type_or_none(content: bytes, content_type: str, shown: str | None) -> None:
-    fault = wrong_with(content, content_type, LIMIT)
+    fault = find_content_defect(content, content_type, LIMIT)
     assert fault is not None
-    assert fault.shown == shown
+    assert fault.actual_type == shown
 
 
 def test_a_long_type_is_not_repeated_whole() -> None:
-    fault = wrong_with(PDF, "x" * 100_000, LIMIT)
+    fault = find_content_defect(PDF, "x" * 100_000, LIMIT)
     assert fault is not None
     assert len(fault.text) < 200
 
 
 def test_the_largest_document_fits_the_service_once_it_is_encoded() -> None:
     encoded = (ResultsSettings().max_document + 2) // 3 * 4
-    assert encoded + 1000 < Rules().max_body_bytes
-    assert encoded + 1000 > Rules().max_body_bytes * 0.9
+    assert encoded + 1000 < RuleSettings().max_body_bytes
+    assert encoded + 1000 > RuleSettings().max_body_bytes * 0.9

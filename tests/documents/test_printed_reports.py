@@ -16,12 +16,12 @@ from pypdf import PdfReader
 
 from lab_agent.documents.letterhead import Letterhead
 from lab_agent.documents.printer import print_report
-from lab_agent.documents.room import DocumentRoom
+from lab_agent.documents.room import DocumentService
 from lab_agent.domain.results import ReferenceRange, ReportedObservation
 from lab_agent.domain.values import Coding, Quantity
-from lab_agent.ports.documents import PrintFault
+from lab_agent.ports.documents import PrintError
 from lab_agent.settings.results import ResultsSettings
-from tests.results.bench import hb, report
+from tests.results.bench import haemoglobin, make_report
 
 DEJAVU = Path("/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf")
 RANGES = (ReferenceRange(low=Quantity(value=Decimal("12.0"), unit="g/dL"), high=Quantity(value=Decimal("15.50"), unit="g/dL")),)
@@ -32,8 +32,8 @@ def text_of(pdf: bytes) -> str:
 
 
 def test_values_flags_and_ranges_are_on_it() -> None:
-    one = hb("13.20", flags=("H",), reference_ranges=RANGES, note="repeated")
-    pdf = print_report(report(one), "REQ-77", Letterhead(name="Laboratory <One> & Sons\nMain street"))
+    one = haemoglobin("13.20", flags=("H",), reference_ranges=RANGES, note="repeated")
+    pdf = print_report(make_report(one), "REQ-77", Letterhead(name="Laboratory <One> & Sons\nMain street"))
     assert pdf is not None
     text = text_of(pdf)
     for words in ("REQ-77", "13.20 g/dL", "12.0 – 15.50 g/dL", "H", "repeated", "Laboratory <One> & Sons"):
@@ -41,15 +41,15 @@ def test_values_flags_and_ranges_are_on_it() -> None:
 
 
 def test_the_exchanges_code_stands_below_the_laboratorys_name() -> None:
-    own = hb("13.20", id="a", code=Coding(system="lab", code="HGB", display="Haemoglobin <a>"))
-    pdf = print_report(report(own, hb("1", id="b")), "77", Letterhead(), ("718-7", "718-7"))
+    own = haemoglobin("13.20", id="a", code=Coding(system="lab", code="HGB", display="Haemoglobin <a>"))
+    pdf = print_report(make_report(own, haemoglobin("1", id="b")), "77", Letterhead(), ("718-7", "718-7"))
     assert pdf is not None
     assert "Haemoglobin <a>\n718-7" in text_of(pdf)
     assert text_of(pdf).count("718-7") == 2, "a code that is the name stands there once"
 
 
 def test_the_same_report_gives_the_same_bytes() -> None:
-    pdfs = {print_report(report(), "77", Letterhead()) for _ in range(2)}
+    pdfs = {print_report(make_report(), "77", Letterhead()) for _ in range(2)}
     assert len(pdfs) == 1
 
 
@@ -57,7 +57,7 @@ def test_a_long_report_has_its_headings_on_every_page() -> None:
     many = tuple(
         ReportedObservation(id=str(n), code=Coding(code=f"718-7 number {n}"), value_string=f"value {n}") for n in range(150)
     )
-    pdf = print_report(report(*many), "77", Letterhead())
+    pdf = print_report(make_report(*many), "77", Letterhead())
     assert pdf is not None
     pages = [page.extract_text() for page in PdfReader(BytesIO(pdf)).pages]
     assert len(pages) > 2
@@ -67,14 +67,14 @@ def test_a_long_report_has_its_headings_on_every_page() -> None:
 
 @pytest.mark.skipif(not DEJAVU.exists(), reason="DejaVu is not installed here")
 def test_letters_beyond_latin_need_a_font_that_has_them() -> None:
-    cyrillic = report(replace(hb("1"), value_quantity=None, value_string="жёлтый"))
+    cyrillic = make_report(replace(haemoglobin("1"), value_quantity=None, value_string="жёлтый"))
     pdf = print_report(cyrillic, "77", Letterhead(font=DEJAVU))
     assert pdf is not None
     assert "жёлтый" in text_of(pdf)
 
 
 def test_a_letter_without_a_form_makes_no_document() -> None:
-    odd = report(replace(hb("1"), value_quantity=None, value_string="\U0001f9ea"))
+    odd = make_report(replace(haemoglobin("1"), value_quantity=None, value_string="\U0001f9ea"))
     assert print_report(odd, "77", Letterhead()) is None
 
 
@@ -103,7 +103,9 @@ def said(**parts: Any) -> ReportedObservation:
     ids=["text", "long text", "one word", "many lines", "one word's name", "code", "ranges", "flags", "note", "marks"],
 )
 def test_what_is_too_long_for_its_cell_is_printed_whole_below_the_table(one: ReportedObservation, pages: int, last: str) -> None:
-    pdf = print_report(report(hb("1", id="a"), one, hb("2", id="b")), "77", Letterhead(name="Laboratory"), ("718-7",) * 3)
+    pdf = print_report(
+        make_report(haemoglobin("1", id="a"), one, haemoglobin("2", id="b")), "77", Letterhead(name="Laboratory"), ("718-7",) * 3
+    )
     assert pdf is not None
     found = [page.extract_text() for page in PdfReader(BytesIO(pdf)).pages]
     assert len(found) in {pages, pages + 1}
@@ -125,7 +127,7 @@ LONG = st.builds(lambda text, times: text * times, PRINTABLE, st.sampled_from([1
 @given(st.lists(st.tuples(LONG, LONG, LONG, LONG, st.lists(LONG, max_size=3)), min_size=1, max_size=6))
 @settings(deadline=None, max_examples=60)
 def test_whatever_its_texts_a_report_is_printed(rows: list[tuple[str, str, str, str, list[str]]]) -> None:
-    made = report(
+    made = make_report(
         *(
             said(
                 id=str(index),
@@ -143,8 +145,8 @@ def test_whatever_its_texts_a_report_is_printed(rows: list[tuple[str, str, str, 
 
 def test_a_report_without_end_is_a_fault_and_no_book() -> None:
     for text in ("x" * 200_000, "\n" * 5_000 + "x"):
-        with pytest.raises(PrintFault, match="characters long, more than 200000"):
-            print_report(report(said(value_string=text)), "77", Letterhead())
+        with pytest.raises(PrintError, match="characters long, more than 200000"):
+            print_report(make_report(said(value_string=text)), "77", Letterhead())
 
 
 PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
@@ -166,26 +168,26 @@ def test_a_logo_that_is_no_picture_is_a_fault_by_its_settings_name(tmp_path: Pat
     logo = tmp_path / "logo"
     if content is not None:
         logo.write_bytes(content)
-    room = DocumentRoom(ResultsSettings(print_reports=True, print_logo=logo))
+    room = DocumentService(ResultsSettings(print_reports=True, print_logo=logo))
     assert [f"{each.where}: {each.what}" for each in room.problems()] == [words]
-    with pytest.raises(PrintFault, match=words):
-        room.printed(report(), "77")
+    with pytest.raises(PrintError, match=words):
+        room.render_pdf(make_report(), "77")
 
 
 def test_a_font_that_is_none_is_a_fault_by_its_settings_name(tmp_path: Path) -> None:
     (tmp_path / "font.ttf").write_bytes(b"\0\1\0\0 no font")
     for font in (tmp_path / "font.ttf", tmp_path / "gone.ttf", tmp_path):
-        room = DocumentRoom(ResultsSettings(print_reports=True, print_font=font))
+        room = DocumentService(ResultsSettings(print_reports=True, print_font=font))
         assert [each.where for each in room.problems()] == ["results.print_font"]
-        with pytest.raises(PrintFault, match=r"results\.print_font: is no TrueType font"):
-            room.printed(report(), "77")
+        with pytest.raises(PrintError, match=r"results\.print_font: is no TrueType font"):
+            room.render_pdf(make_report(), "77")
 
 
 def test_a_logo_stands_on_the_page_and_changes_nothing_from_time_to_time(tmp_path: Path) -> None:
     (tmp_path / "logo.png").write_bytes(PNG)
-    room = DocumentRoom(ResultsSettings(print_reports=True, print_logo=tmp_path / "logo.png"))
+    room = DocumentService(ResultsSettings(print_reports=True, print_logo=tmp_path / "logo.png"))
     assert room.problems() == ()
-    pdfs = {room.printed(report(), "77") for _ in range(2)}
+    pdfs = {room.render_pdf(make_report(), "77") for _ in range(2)}
     assert len(pdfs) == 1
     assert len(PdfReader(BytesIO(pdfs.pop() or b"")).pages[0].images) == 1
 
@@ -195,19 +197,19 @@ def test_a_logo_stands_on_the_page_and_changes_nothing_from_time_to_time(tmp_pat
     [("Laboratory \U0001f9ea", "has letters that the font lacks"), ("line\n" * 21, "more than 1000 characters or 20 lines")],
 )
 def test_a_name_that_cannot_head_a_page_is_found(name: str, words: str) -> None:
-    (problem,) = DocumentRoom(ResultsSettings(print_reports=True, print_name=name)).problems()
+    (problem,) = DocumentService(ResultsSettings(print_reports=True, print_name=name)).problems()
     assert problem.where == "results.print_name"
     assert words in problem.what
-    assert DocumentRoom(ResultsSettings(print_name=name)).problems() == ()
+    assert DocumentService(ResultsSettings(print_name=name)).problems() == ()
 
 
 def test_what_the_printer_could_not_place_is_not_quoted() -> None:
-    with pytest.raises(PrintFault, match="the printer ended with LayoutError") as caught:
-        print_report(report(said(value_string="secret")), "77", Letterhead(name="line\n" * 100))
+    with pytest.raises(PrintError, match="the printer ended with LayoutError") as caught:
+        print_report(make_report(said(value_string="secret")), "77", Letterhead(name="line\n" * 100))
     assert caught.value.__cause__ is None
     assert "secret" not in str(caught.value)
 
 
 def test_nothing_is_printed_unless_it_is_wanted() -> None:
-    assert DocumentRoom(ResultsSettings()).printed(report(), "77") is None
-    assert DocumentRoom(ResultsSettings(print_reports=True)).printed(report(), "77") is not None
+    assert DocumentService(ResultsSettings()).render_pdf(make_report(), "77") is None
+    assert DocumentService(ResultsSettings(print_reports=True)).render_pdf(make_report(), "77") is not None

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.coverage import Names, cover
+from lab_agent.domain.coverage import OrderCodes, determine_coverage
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId
 from lab_agent.domain.journal import LineRecord, ReportRecord
 from lab_agent.domain.lifecycle import LineState
-from lab_agent.domain.results import Document, LabRefusal, LabReport, NotPerformed, ReportStatus
+from lab_agent.domain.results import Document, LabRejection, LabReport, NotPerformed, ReportStatus
 from lab_agent.domain.versions import is_older
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
-CODES = Names({"001": [LineKey("L1")], "002": [LineKey("L2")], "HB": [LineKey("L1")], "003": [LineKey("L3")]})
+CODES = OrderCodes({"001": [LineKey("L1")], "002": [LineKey("L2")], "HB": [LineKey("L1")], "003": [LineKey("L3")]})
 
 
-def lines(third: LineState = LineState.REFUSED) -> list[LineRecord]:
+def lines(third: LineState = LineState.REJECTED) -> list[LineRecord]:
     states = {"L1": LineState.ACCEPTED, "L2": LineState.ACCEPTED, "L3": third}
     return [
         LineRecord(key=LineKey(key), order=OrderKey("R"), task_id=ResourceId(key), state=state, changed_at=NOW)
@@ -32,33 +32,33 @@ def report(status: ReportStatus = ReportStatus.FINAL, **more: Any) -> LabReport:
 
 
 def test_a_final_report_that_names_nothing_completes_every_served_line() -> None:
-    found = cover(report(), lines(), CODES)
+    found = determine_coverage(report(), lines(), CODES)
     assert found.lines == found.completes == ("L1", "L2")
 
 
 @pytest.mark.parametrize("name", ["L1", "001", "HB"])
 def test_a_line_is_named_by_key_item_or_laboratory_code(name: str) -> None:
     named = report(lines=(name,)) if name == "L1" else report(items=(name,))
-    assert cover(named, lines(), CODES).completes == ("L1",)
+    assert determine_coverage(named, lines(), CODES).completes == ("L1",)
 
 
 def test_a_preliminary_report_completes_nothing() -> None:
-    found = cover(report(ReportStatus.PRELIMINARY), lines(), CODES)
+    found = determine_coverage(report(ReportStatus.PRELIMINARY), lines(), CODES)
     assert found.lines == ("L1", "L2")
     assert found.completes == ()
 
 
 def test_the_lis_may_say_what_a_report_completes() -> None:
-    assert cover(report(completes=("002",)), lines(), CODES).completes == ("L2",)
-    assert cover(report(completes=()), lines(), CODES).completes == ()
+    assert determine_coverage(report(completes=("002",)), lines(), CODES).completes == ("L2",)
+    assert determine_coverage(report(completes=()), lines(), CODES).completes == ()
 
 
 def test_a_line_not_performed_is_not_completed() -> None:
     absent = (NotPerformed(item="002", reason="clotted"),)
-    found = cover(report(not_performed=absent, documents=(Document(url="https://lab.example/1"),)), lines(), CODES)
+    found = determine_coverage(report(not_performed=absent, documents=(Document(url="https://lab.example/1"),)), lines(), CODES)
     assert found.completes == ("L1",)
     assert found.not_performed == {"L2": "clotted"}
-    alone = cover(report(not_performed=absent), lines(), CODES)
+    alone = determine_coverage(report(not_performed=absent), lines(), CODES)
     assert (alone.lines, alone.completes, alone.not_performed) == (("L1", "L2"), (), {"L2": "clotted"})
 
 
@@ -77,29 +77,29 @@ def test_a_tube_or_a_number_of_a_line_names_its_lines_and_any_other_name_wins() 
         ("EMPTY", None): ("L1", "L2"),
     }
     for (barcode, accession), covered in expected.items():
-        assert cover(report(barcode=barcode, accession=accession), numbered, known).lines == covered
-    assert cover(report(barcode="T1", items=("002",)), numbered, known).completes == ("L2",)
+        assert determine_coverage(report(barcode=barcode, accession=accession), numbered, known).lines == covered
+    assert determine_coverage(report(barcode="T1", items=("002",)), numbered, known).completes == ("L2",)
     no_tube = replace(known, tubes={"T1": [LineKey("L1")]})
-    assert cover(report(barcode="T1"), numbered, no_tube).lines == ("L1", "L2"), "no tube would ever name L2"
-    refusal = LabRefusal(barcode="T1", not_performed=(NotPerformed(reason="haemolysed"),))
-    assert cover(refusal, numbered, known).not_performed == {"L1": "haemolysed"}
+    assert determine_coverage(report(barcode="T1"), numbered, no_tube).lines == ("L1", "L2"), "no tube would ever name L2"
+    refusal = LabRejection(barcode="T1", not_performed=(NotPerformed(reason="haemolysed"),))
+    assert determine_coverage(refusal, numbered, known).not_performed == {"L1": "haemolysed"}
 
 
 def test_a_refusal_without_names_is_about_the_whole_order() -> None:
-    refusal = LabRefusal(order="R", not_performed=(NotPerformed(reason="tube broken"),))
-    assert cover(refusal, lines(), CODES).not_performed == {"L1": "tube broken", "L2": "tube broken"}
+    refusal = LabRejection(order="R", not_performed=(NotPerformed(reason="tube broken"),))
+    assert determine_coverage(refusal, lines(), CODES).not_performed == {"L1": "tube broken", "L2": "tube broken"}
 
 
 @pytest.mark.parametrize("named", [{"lines": ("L1", "L3")}, {"items": ("001", "003")}])
 def test_a_withdrawn_line_is_left_aside_where_there_is_another(named: dict[str, Any]) -> None:
-    found = cover(report(**named), lines(LineState.WITHDRAWN), CODES)
+    found = determine_coverage(report(**named), lines(LineState.WITHDRAWN), CODES)
     assert (found.lines, found.completes, found.withdrawn, found.problem) == (("L1",), ("L1",), ("L3",), None)
 
 
 def test_a_withdrawn_line_alone_is_covered_and_never_completed() -> None:
-    found = cover(report(lines=("L3",), completes=("003",)), lines(LineState.WITHDRAWN), CODES)
+    found = determine_coverage(report(lines=("L3",), completes=("003",)), lines(LineState.WITHDRAWN), CODES)
     assert (found.lines, found.completes, found.withdrawn, found.problem) == (("L3",), (), ("L3",), None)
-    assert cover(report(), lines(LineState.WITHDRAWN), CODES).lines == ("L1", "L2")
+    assert determine_coverage(report(), lines(LineState.WITHDRAWN), CODES).lines == ("L1", "L2")
 
 
 @pytest.mark.parametrize(
@@ -107,11 +107,11 @@ def test_a_withdrawn_line_alone_is_covered_and_never_completed() -> None:
     [
         (report(items=("777",)), "777 is no line and no item of this order"),
         (report(lines=("L3",)), "L3 did not go to the laboratory"),
-        (LabRefusal(order="R", not_performed=(NotPerformed(item="003", reason="x"),)), "L3 did not go to the laboratory"),
+        (LabRejection(order="R", not_performed=(NotPerformed(item="003", reason="x"),)), "L3 did not go to the laboratory"),
     ],
 )
-def test_what_fits_nothing_says_why(message: LabReport | LabRefusal, words: str) -> None:
-    assert words in (cover(message, lines(), CODES).problem or "")
+def test_what_fits_nothing_says_why(message: LabReport | LabRejection, words: str) -> None:
+    assert words in (determine_coverage(message, lines(), CODES).problem or "")
 
 
 @pytest.mark.parametrize(

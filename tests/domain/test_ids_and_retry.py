@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab_agent.domain.ids import line_key, order_key, report_key, worker_name
-from lab_agent.domain.retry import Again, Backoff, LookFirst, Park, decide, jittered
+from lab_agent.domain.retry import Backoff, DeadLetter, RetryAt, VerifyFirst, backoff_delay, decide_retry
 from lab_agent.errors import (
     Failure,
     LisOutcomeUnknown,
@@ -44,23 +44,23 @@ def test_two_starts_of_a_worker_have_two_names() -> None:
 @pytest.mark.parametrize(
     ("failure", "decision"),
     [
-        (ServiceUnavailable(), Again(NOW + timedelta(seconds=1))),
-        (LisUnavailable(retry_after=30), Again(NOW + timedelta(seconds=30))),
-        (OutcomeUnknown(), LookFirst(NOW + timedelta(seconds=1))),
-        (LisOutcomeUnknown(), LookFirst(NOW + timedelta(seconds=1))),
-        (ServiceRefusal(status=400), Park()),
-        (LisRefusal(), Park()),
-        (Failure(), Park()),
+        (ServiceUnavailable(), RetryAt(NOW + timedelta(seconds=1))),
+        (LisUnavailable(retry_after=30), RetryAt(NOW + timedelta(seconds=30))),
+        (OutcomeUnknown(), VerifyFirst(NOW + timedelta(seconds=1))),
+        (LisOutcomeUnknown(), VerifyFirst(NOW + timedelta(seconds=1))),
+        (ServiceRefusal(status=400), DeadLetter()),
+        (LisRefusal(), DeadLetter()),
+        (Failure(), DeadLetter()),
     ],
 )
 def test_what_follows_upon_a_failure(failure: Failure, decision: object) -> None:
-    assert decide(failure, attempts=1, now=NOW, backoff=BACKOFF, luck=0.5) == decision
+    assert decide_retry(failure, attempts=1, now=NOW, backoff=BACKOFF, random=0.5) == decision
 
 
 @given(st.integers(min_value=1, max_value=10_000), st.floats(min_value=0, max_value=1))
 def test_waits_are_bounded_and_never_nothing(attempts: int, luck: float) -> None:
-    assert 0.2 <= jittered(attempts, BACKOFF, luck) <= 60
+    assert 0.2 <= backoff_delay(attempts, BACKOFF, luck) <= 60
 
 
 def test_waits_double() -> None:
-    assert [jittered(attempt, BACKOFF, 1) for attempt in range(1, 8)] == [2, 4, 8, 16, 32, 60, 60]
+    assert [backoff_delay(attempt, BACKOFF, 1) for attempt in range(1, 8)] == [2, 4, 8, 16, 32, 60, 60]

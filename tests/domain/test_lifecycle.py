@@ -10,88 +10,88 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab_agent.domain.ids import EffectId, OrderKey, ResourceId
-from lab_agent.domain.journal import Effect, EffectKind, OrderRecord
+from lab_agent.domain.ids import JobId, OrderKey, ResourceId
+from lab_agent.domain.journal import Job, JobKind, OrderRecord
 from lab_agent.domain.lifecycle import (
-    EFFECT_MOVES,
     ENDED_LINES,
-    LINE_MOVES,
-    ORDER_MOVES,
-    REPORT_MOVES,
-    EffectState,
+    JOB_TRANSITIONS,
+    LINE_TRANSITIONS,
+    ORDER_TRANSITIONS,
+    REPORT_TRANSITIONS,
+    JobState,
     LineState,
-    Moves,
     OrderState,
-    move,
+    Transitions,
+    transition,
 )
-from lab_agent.errors import IllegalMoveError
+from lab_agent.errors import InvalidTransitionError
 
-TABLES: list[Moves[StrEnum]] = [ORDER_MOVES, LINE_MOVES, REPORT_MOVES, EFFECT_MOVES]  # type: ignore[list-item]
+TABLES: list[Transitions[StrEnum]] = [ORDER_TRANSITIONS, LINE_TRANSITIONS, REPORT_TRANSITIONS, JOB_TRANSITIONS]  # type: ignore[list-item]
 NOW = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_every_state_has_a_row_and_leads_only_to_states_of_its_table(table: Moves[StrEnum]) -> None:
+def test_every_state_has_a_row_and_leads_only_to_states_of_its_table(table: Transitions[StrEnum]) -> None:
     states = set(type(next(iter(table))))
     assert set(table) == states
     assert all(to <= states for to in table.values())
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_staying_is_no_move_and_an_unlisted_move_raises(table: Moves[StrEnum]) -> None:
+def test_staying_is_no_move_and_an_unlisted_move_raises(table: Transitions[StrEnum]) -> None:
     for now in table:
-        assert move(table, now, now) is now
+        assert transition(table, now, now) is now
         for to in set(table) - table[now] - {now}:
-            with pytest.raises(IllegalMoveError, match=f"{now.value} cannot become {to.value}"):
-                move(table, now, to)
+            with pytest.raises(InvalidTransitionError, match=f"{now.value} cannot become {to.value}"):
+                transition(table, now, to)
 
 
 @pytest.mark.parametrize(
     ("path", "table"),
     [
-        ("seen fetched handed_over reported closed", ORDER_MOVES),
-        ("seen held fetched held fetched refused closed", ORDER_MOVES),
-        ("requested accepted resulted completed", LINE_MOVES),
-        ("requested refused", LINE_MOVES),
-        ("received unmatched matched delivered superseded", REPORT_MOVES),
-        ("due in_flight unknown review done", EFFECT_MOVES),
-        ("due in_flight parked due obsolete", EFFECT_MOVES),
+        ("seen fetched handed_over reported closed", ORDER_TRANSITIONS),
+        ("seen held fetched held fetched refused closed", ORDER_TRANSITIONS),
+        ("requested accepted resulted completed", LINE_TRANSITIONS),
+        ("requested refused", LINE_TRANSITIONS),
+        ("received unmatched matched delivered superseded", REPORT_TRANSITIONS),
+        ("due in_flight unknown review done", JOB_TRANSITIONS),
+        ("due in_flight parked due obsolete", JOB_TRANSITIONS),
     ],
 )
-def test_the_paths_of_the_design_are_open(path: str, table: Moves[StrEnum]) -> None:
+def test_the_paths_of_the_design_are_open(path: str, table: Transitions[StrEnum]) -> None:
     states = type(next(iter(table)))
     words = [states(word) for word in path.split()]
     for before, after in pairwise(words):
-        assert move(table, before, after) is after
+        assert transition(table, before, after) is after
 
 
 @pytest.mark.parametrize("state", sorted(set(OrderState) - {OrderState.CLOSED, OrderState.WITHDRAWN}))
 def test_an_order_is_withdrawn_from_any_open_state(state: OrderState) -> None:
-    assert OrderState.WITHDRAWN in ORDER_MOVES[state]
+    assert OrderState.WITHDRAWN in ORDER_TRANSITIONS[state]
 
 
 def test_what_has_ended_moves_no_more() -> None:
-    assert all(not LINE_MOVES[state] for state in ENDED_LINES)
-    assert not LINE_MOVES[LineState.COMPLETED]
-    assert not EFFECT_MOVES[EffectState.DONE]
+    assert all(not LINE_TRANSITIONS[state] for state in ENDED_LINES)
+    assert not LINE_TRANSITIONS[LineState.COMPLETED]
+    assert not JOB_TRANSITIONS[JobState.DONE]
 
 
 def test_an_expired_lease_never_makes_an_effect_due() -> None:
-    claimed = effect().claimed("worker", NOW, timedelta(seconds=5))
-    lapsed = claimed.lapsed(NOW + timedelta(seconds=6))
-    assert lapsed.state is EffectState.UNKNOWN
-    assert lapsed.fence > claimed.fence
+    claimed = effect().claim("worker", NOW, timedelta(seconds=5))
+    lapsed = claimed.lease_expired(NOW + timedelta(seconds=6))
+    assert lapsed.state is JobState.OUTCOME_UNKNOWN
+    assert lapsed.fencing_token > claimed.fencing_token
     assert lapsed.owner is None
 
 
 def test_the_owner_of_an_unknown_effect_looks_first() -> None:
-    unknown = effect().claimed("a", NOW, timedelta(seconds=5)).unknown(NOW, NOW, "reply lost")
-    assert unknown.claimed("b", NOW, timedelta(seconds=5)).state is EffectState.UNKNOWN
+    unknown = effect().claim("a", NOW, timedelta(seconds=5)).outcome_unknown(NOW, NOW, "reply lost")
+    assert unknown.claim("b", NOW, timedelta(seconds=5)).state is JobState.OUTCOME_UNKNOWN
 
 
 def test_only_what_was_begun_needs_a_look() -> None:
-    assert effect().needs_no_look
-    assert not effect().beginning(NOW).needs_no_look
+    assert effect().safe_to_retry
+    assert not effect().mark_started(NOW).safe_to_retry
 
 
 @given(st.lists(st.sampled_from(list(OrderState)), max_size=12))
@@ -100,22 +100,22 @@ def test_an_illegal_move_changes_nothing(wishes: list[OrderState]) -> None:
     for wish in wishes:
         before = order
         try:
-            order = order.become(wish, NOW)
-        except IllegalMoveError:
+            order = order.transition_to(wish, NOW)
+        except InvalidTransitionError:
             assert order is before
-            assert wish not in ORDER_MOVES[before.state]
+            assert wish not in ORDER_TRANSITIONS[before.state]
 
 
-def effect() -> Effect:
-    return Effect(
-        id=EffectId(1),
-        kind=EffectKind.HANDOVER,
-        once="handover:R",
-        lane="lis:R",
-        subject="R",
+def effect() -> Job:
+    return Job(
+        id=JobId(1),
+        kind=JobKind.SUBMIT_ORDER,
+        dedup_key="handover:R",
+        ordering_key="lis:R",
+        target="R",
         order=OrderKey("R"),
         payload={},
-        state=EffectState.DUE,
+        state=JobState.DUE,
         due_at=NOW,
         created_at=NOW,
         changed_at=NOW,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.plausible import oddities
+from lab_agent.domain.plausible import implausible_values
 from lab_agent.domain.results import Document, LabReport, NotPerformed, ReferenceRange, ReportedObservation, ReportStatus
 from lab_agent.domain.values import Coding, Quantity, Range
 
@@ -30,7 +30,7 @@ def report(*observations: ReportedObservation, **fields: Any) -> LabReport:
 
 
 def odd(given: LabReport) -> list[str]:
-    return [problem.where for problem in oddities(given, NOW)]
+    return [problem.where for problem in implausible_values(given, NOW)]
 
 
 ODD: list[tuple[dict[str, Any], list[str]]] = [
@@ -54,7 +54,7 @@ ODD: list[tuple[dict[str, Any], list[str]]] = [
 @pytest.mark.parametrize(("fields", "where"), ODD)
 def test_what_is_hardly_meant_is_asked_about_by_its_field(fields: dict[str, Any], where: list[str]) -> None:
     assert odd(report(**fields)) == where
-    assert all(problem.mend for problem in oddities(report(**fields), NOW))
+    assert all(problem.hint for problem in implausible_values(report(**fields), NOW))
 
 
 MEANT: list[dict[str, Any]] = [

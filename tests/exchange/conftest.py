@@ -11,7 +11,7 @@ from lab_agent.errors import LeaseLostError
 from lab_agent.exchange.client import ExchangeClient
 from lab_agent.exchange.tokens import Authenticator
 from lab_agent.http import HttpClient, HttpOptions
-from lab_agent.metrics import Heard, unheard
+from lab_agent.metrics import CallObserver, ignore
 from lab_agent.settings.exchange import ExchangeSettings, OAuthSettings
 
 BASE = "https://service.example/api/"
@@ -29,37 +29,37 @@ class FakeClock:
         self.time += timedelta(seconds=seconds)
 
 
-class TokenBook:
+class FakeTokenRepository:
     """The store's `tokens` book, in memory."""
 
     def __init__(self) -> None:
-        self.kept: StoredToken | None = None
+        self.token: StoredToken | None = None
         self.lease: tuple[str, datetime] | None = None
 
     def current(self) -> StoredToken | None:
-        return self.kept
+        return self.token
 
-    def put(self, token: StoredToken) -> None:
-        if self.kept is not None and self.kept.generation >= token.generation:
+    def add(self, token: StoredToken) -> None:
+        if self.token is not None and self.token.generation >= token.generation:
             raise LeaseLostError
-        self.kept = token
+        self.token = token
 
-    def take_refresh_lease(self, owner: str, *, now: datetime, lease: timedelta) -> bool:
+    def acquire_refresh_lease(self, owner: str, *, now: datetime, lease: timedelta) -> bool:
         if self.lease is not None and self.lease[0] != owner and self.lease[1] > now:
             return False
         self.lease = (owner, now + lease)
         return True
 
-    def drop_refresh_lease(self, owner: str) -> None:
+    def release_refresh_lease(self, owner: str) -> None:
         if self.lease is not None and self.lease[0] == owner:
             self.lease = None
 
 
-class TokenStore:
+class FakeTokenStore:
     """A store that holds nothing but tokens; `broken` makes the next so many units of work fail."""
 
     def __init__(self) -> None:
-        self.tokens = TokenBook()
+        self.oauth_tokens = FakeTokenRepository()
         self.failures: list[Exception] = []
 
     async def run(self, work: Callable[[Any], Any]) -> Any:
@@ -94,8 +94,8 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def store() -> TokenStore:
-    return TokenStore()
+def store() -> FakeTokenStore:
+    return FakeTokenStore()
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def token_route(router: respx.MockRouter) -> respx.Route:
 
 
 @pytest.fixture
-def make_tokens(http: HttpClient, store: TokenStore, clock: FakeClock) -> Callable[..., Authenticator]:
+def make_tokens(http: HttpClient, store: FakeTokenStore, clock: FakeClock) -> Callable[..., Authenticator]:
     def make(owner: str = "me", **changes: Any) -> Authenticator:
         return Authenticator(oauth_settings(**changes), http, store, clock, owner)  # type: ignore[arg-type]
 
@@ -128,7 +128,7 @@ def make_client(
 ) -> Callable[..., ExchangeClient]:
     monkeypatch.setattr("lab_agent.exchange.calls.jittered", lambda *_: 0.001)
 
-    def make(heard: Heard = unheard, **changes: Any) -> ExchangeClient:
-        return ExchangeClient(exchange_settings(**changes), http, make_tokens(), heard=heard)
+    def make(heard: CallObserver = ignore, **changes: Any) -> ExchangeClient:
+        return ExchangeClient(exchange_settings(**changes), http, make_tokens(), on_call=heard)
 
     return make

@@ -37,7 +37,7 @@ async def test_every_call_is_heard_of_by_a_name_without_ids(make_client: Make, r
     told: list[tuple[str, str]] = []
     client = make_client(heard=lambda operation, outcome, seconds: told.append((operation, outcome)) if seconds >= 0 else None)
     await client.read("Task", rid("t1"))
-    with pytest.raises(errors.NotReadable):
+    with pytest.raises(errors.ResourceNotReadable):
         await client.read("Task", rid("t2"))
     with pytest.raises(errors.OutcomeUnknown):
         await client.update("Task", rid("t1"), task(1), version="1")
@@ -175,7 +175,7 @@ async def test_another_resource_than_the_one_asked_for_is_not_taken_for_it(make_
     router.put(f"{BASE}fhir/Task/t1").respond(json=task(2))
     with pytest.raises(errors.ServiceUnavailable):
         await make_client().read("Patient", rid("p1"))
-    with pytest.raises(errors.AnswerUnreadable):
+    with pytest.raises(errors.InvalidResponse):
         await make_client().update("Task", rid("t1"), task(1), version="1")
 
 
@@ -208,7 +208,7 @@ async def test_a_long_wait_that_the_service_asks_for_is_not_waited_in_the_call(
 
 async def test_a_missing_resource_is_not_tried_again(make_client: Make, router: respx.MockRouter) -> None:
     route = router.get(f"{BASE}fhir/patient/x").respond(404)
-    with pytest.raises(errors.NotReadable):
+    with pytest.raises(errors.ResourceNotReadable):
         await make_client().read("Patient", rid("x"))
     assert route.call_count == 1
 
@@ -267,15 +267,15 @@ async def test_a_create_answered_without_a_body_is_read_from_its_headers(make_cl
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (httpx.Response(412), errors.SeveralMatches),
+        (httpx.Response(412), errors.MultipleMatches),
         (httpx.Response(400, json={"resourceType": "OperationOutcome", "issue": []}), errors.ServiceRefusal),
         (httpx.Response(500), errors.OutcomeUnknown),
         (httpx.Response(503), errors.OutcomeUnknown),
         (httpx.Response(503, headers={"Retry-After": "1"}), errors.ServiceUnavailable),
-        (httpx.Response(200, text="<html>"), errors.AnswerUnreadable),
-        (httpx.Response(200, json={"resourceType": "Observation"}), errors.AnswerUnreadable),
-        (httpx.Response(200, json={"resourceType": "OperationOutcome"}), errors.AnswerUnreadable),
-        (httpx.Response(200), errors.AnswerUnreadable),
+        (httpx.Response(200, text="<html>"), errors.InvalidResponse),
+        (httpx.Response(200, json={"resourceType": "Observation"}), errors.InvalidResponse),
+        (httpx.Response(200, json={"resourceType": "OperationOutcome"}), errors.InvalidResponse),
+        (httpx.Response(200), errors.InvalidResponse),
         (httpx.Response(302, headers={"Location": "https://evil.example/"}), errors.ServiceRefusal),
         (httpx.ConnectError("x"), errors.ServiceUnavailable),
         (httpx.ConnectTimeout("x"), errors.ServiceUnavailable),
@@ -313,7 +313,7 @@ async def test_an_update_of_an_old_version(make_client: Make, router: respx.Mock
 async def test_an_update_answered_without_anything_is_unreadable(make_client: Make, router: respx.MockRouter) -> None:
     """The version in what we sent is the old one; it must not be taken for the new one."""
     router.put(f"{BASE}fhir/Task/t1").respond(204)
-    with pytest.raises(errors.AnswerUnreadable):
+    with pytest.raises(errors.InvalidResponse):
         await make_client().update("Task", rid("t1"), task(1, version=7), version="7")
 
 
@@ -374,16 +374,16 @@ async def test_a_401_is_answered_by_one_refresh(make_client: Make, router: respx
 
 async def test_a_401_after_that_needs_a_sign_in(make_client: Make, router: respx.MockRouter, token_route: respx.Route) -> None:
     router.route(url__startswith=BASE).respond(401)
-    with pytest.raises(errors.SignInNeeded):
+    with pytest.raises(errors.AuthenticationRequired):
         await make_client().read("Task", rid("t1"))
-    with pytest.raises(errors.SignInNeeded):
+    with pytest.raises(errors.AuthenticationRequired):
         await make_client().requested_order_tasks()
 
 
 async def test_a_401_for_one_resource_alone_is_a_missing_right(make_client: Make, router: respx.MockRouter) -> None:
     router.get(f"{BASE}fhir/patient/x").respond(401)
     router.get(f"{BASE}fhir/task").respond(json=bundle())
-    with pytest.raises(errors.NotReadable):
+    with pytest.raises(errors.ResourceNotReadable):
         await make_client().read("Patient", rid("x"))
 
 

@@ -28,7 +28,7 @@ from lab_agent.store.memory import MemoryStore
 from lab_agent.store.migrate import upgrade
 from lab_agent.store.unit_of_work import SqlStore
 from lab_sandbox.app import create_app
-from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID, Rules, SandboxConfig, Tokens
+from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID, RuleSettings, SandboxConfig, TokenSettings
 from lab_sandbox.faults.rule import FaultPlan, FaultRule
 
 CODES = "http://codes.lab.example"
@@ -158,7 +158,7 @@ async def start() -> AsyncIterator[Callable[..., Any]]:
     async def serve(**changes: Any) -> Service:
         listener = socket.socket()
         listener.bind(("127.0.0.1", 0))
-        config = SandboxConfig(**changes).at("127.0.0.1", listener.getsockname()[1])
+        config = SandboxConfig(**changes).resolve_addresses_for("127.0.0.1", listener.getsockname()[1])
         app = create_app(config)
         server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False, http="h11"))
         task = asyncio.create_task(server.serve(sockets=[listener]))
@@ -240,7 +240,7 @@ async def test_a_task_is_replaced_by_version_and_keeps_its_rights(start: Any, co
 
 @pytest.mark.parametrize("stale", [409, 412])
 async def test_a_stale_version_by_either_code(start: Any, connect: Any, stale: int) -> None:
-    service = await start(rules=Rules(stale_code=stale))
+    service = await start(rules=RuleSettings(stale_code=stale))
     await service.order()
     client = connect(service)
     (task,) = await client.requested_order_tasks()
@@ -257,7 +257,7 @@ async def test_an_upload_is_done_once_and_found_by_our_identifier(start: Any, co
     assert [each.id for each in await client.find("Observation", identifier)] == [first.id]
     assert await client.find("Observation", Identifier(system="urn:lab:observations", value="other")) == ()
     await client.create("Observation", body)
-    with pytest.raises(errors.SeveralMatches):
+    with pytest.raises(errors.MultipleMatches):
         await client.create("Observation", body, if_none_exist=identifier)
 
 
@@ -297,7 +297,7 @@ async def test_the_poll_comes_through_what_networks_do(start: Any, connect: Any,
     [
         ({"kind": "reset"}, errors.OutcomeUnknown),
         ({"kind": "truncate"}, errors.OutcomeUnknown),
-        ({"kind": "html"}, errors.AnswerUnreadable),
+        ({"kind": "html"}, errors.InvalidResponse),
         ({"kind": "status", "status": 500}, errors.OutcomeUnknown),
         ({"kind": "status", "status": 503, "retry_after": 30}, errors.ServiceUnavailable),
         ({"kind": "status", "status": 429, "retry_after": 30, "retry_after_form": "date"}, errors.ServiceUnavailable),
@@ -326,12 +326,12 @@ async def test_a_foreign_next_link_is_refused(start: Any, connect: Any) -> None:
 
 
 async def test_a_search_of_answers_that_is_not_offered(start: Any, connect: Any) -> None:
-    service = await start(rules=Rules(questionnaire_search=False))
+    service = await start(rules=RuleSettings(questionnaire_search=False))
     assert await connect(service).questionnaire_responses([ResourceId("x")]) is None
 
 
 async def test_what_is_not_ours_to_read(start: Any, connect: Any) -> None:
-    with pytest.raises(errors.NotReadable):
+    with pytest.raises(errors.ResourceNotReadable):
         await connect(await start()).read("Patient", ResourceId("nobody"))
 
 
@@ -358,24 +358,24 @@ async def test_the_other_grants_without_a_person(start: Any, connect: Any, oauth
 
 @pytest.mark.parametrize("oauth", [{**PASSWORD, "password": "wrong"}, {**PASSWORD, "client_secret": "wrong"}, CODE])
 async def test_a_wrong_sign_in(start: Any, connect: Any, oauth: dict[str, Any]) -> None:
-    with pytest.raises(errors.SignInNeeded):
+    with pytest.raises(errors.AuthenticationRequired):
         await connect(await start(), oauth=oauth).check()
 
 
 async def test_a_wrong_basic_password(start: Any, connect: Any) -> None:
-    with pytest.raises(errors.SignInNeeded):
+    with pytest.raises(errors.AuthenticationRequired):
         await connect(await start(), oauth={"grant": "basic", "username": "laboratory", "password": "wrong"}).check()
 
 
 async def a_person_signs_in(settings: Any, tokens: Authenticator) -> None:
-    sign_in = login.begin(settings)
-    query = dict(parse_qsl(urlsplit(sign_in.address).query))
+    sign_in = login.start_login(settings)
+    query = dict(parse_qsl(urlsplit(sign_in.authorization_url).query))
     async with httpx.AsyncClient(trust_env=False) as browser:
-        assert (await browser.get(sign_in.address)).status_code == 200
+        assert (await browser.get(sign_in.authorization_url)).status_code == 200
         fields = {**query, "login": "laboratory", "password": "demo-laboratory-password"}
-        back = await browser.post(sign_in.address.partition("?")[0], data=fields)
+        back = await browser.post(sign_in.authorization_url.partition("?")[0], data=fields)
     assert back.status_code == 302
-    await login.finish(back.headers["location"], sign_in, tokens)
+    await login.finish_login(back.headers["location"], sign_in, tokens)
 
 
 PROCESS = """
@@ -407,12 +407,12 @@ asyncio.run(main(json.loads(sys.argv[1])))
 
 async def test_of_two_real_processes_one_refreshes(start: Any, connect: Any, tmp_path: Path) -> None:
     """The service rotates refresh tokens, and ends the sign-in where an old one is shown again."""
-    service = await start(tokens=Tokens(require_pkce=True, rotate_refresh=True, reuse_revokes=True, send_expires_in=False))
+    service = await start(tokens=TokenSettings(require_pkce=True, rotate_refresh=True, reuse_revokes=True, send_expires_in=False))
     url, key = f"sqlite:///{tmp_path / 'lab.db'}", new_key()
     upgrade(url)
     store = SqlStore(url, Cipher(key))
     client = connect(service, store, oauth=CODE, owner="command")
-    with pytest.raises(errors.SignInNeeded):
+    with pytest.raises(errors.AuthenticationRequired):
         await client.check()
     await a_person_signs_in(client._settings.oauth, client._calls._tokens)
     service.faults(FaultRule(kind="latency", route="POST /connect/token", seconds=0.5))

@@ -168,7 +168,7 @@ async def test_an_answer_that_is_cut_or_no_http(method: str, expected: type, cut
     assert type(caught.value) is expected
 
 
-@pytest.mark.parametrize(("method", "expected"), [("GET", errors.ServiceUnavailable), ("POST", errors.AnswerUnreadable)])
+@pytest.mark.parametrize(("method", "expected"), [("GET", errors.ServiceUnavailable), ("POST", errors.InvalidResponse)])
 @pytest.mark.parametrize("packed", [True, False])
 async def test_an_answer_that_is_too_large_packed_or_not(method: str, expected: type, packed: bool) -> None:
     async def large(exchange: Exchange) -> None:

@@ -11,7 +11,7 @@ import respx
 from lab_agent import errors
 from lab_agent.exchange import login
 from lab_agent.exchange.grants import CodeGrant
-from lab_agent.exchange.login import SignIn
+from lab_agent.exchange.login import BrowserLogin
 from lab_agent.settings.exchange import OAuthSettings
 
 CALLBACK = "https://lab.example/cb?app=1"
@@ -28,13 +28,13 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-def asked(sign_in: SignIn) -> dict[str, str]:
-    return {name: found[0] for name, found in parse_qs(urlsplit(sign_in.address).query).items()}
+def asked(sign_in: BrowserLogin) -> dict[str, str]:
+    return {name: found[0] for name, found in parse_qs(urlsplit(sign_in.authorization_url).query).items()}
 
 
 def test_the_address_carries_state_scope_and_proof() -> None:
-    sign_in = login.begin(oauth())
-    assert sign_in.address.startswith("https://auth.example/connect/authorize?")
+    sign_in = login.start_login(oauth())
+    assert sign_in.authorization_url.startswith("https://auth.example/connect/authorize?")
     assert {name: value for name, value in asked(sign_in).items() if name not in {"state", "code_challenge"}} == {
         "response_type": "code",
         "client_id": "lab",
@@ -44,31 +44,31 @@ def test_the_address_carries_state_scope_and_proof() -> None:
     }
     assert asked(sign_in)["state"] == sign_in.state
     assert sign_in.verifier is not None
-    assert sign_in.verifier not in sign_in.address
+    assert sign_in.verifier not in sign_in.authorization_url
     assert 43 <= len(sign_in.verifier) <= 128
-    assert not sign_in.listens_here
+    assert not sign_in.has_local_callback
 
 
 def test_every_sign_in_has_its_own_state_and_verifier() -> None:
-    one, other = login.begin(oauth()), login.begin(oauth())
+    one, other = login.start_login(oauth()), login.start_login(oauth())
     assert one.state != other.state
     assert one.verifier != other.verifier
 
 
 def test_without_pkce_and_scope() -> None:
-    sign_in = login.begin(oauth(pkce=False, scope=""))
+    sign_in = login.start_login(oauth(pkce=False, scope=""))
     assert set(asked(sign_in)) == {"response_type", "client_id", "redirect_uri", "state"}
     assert sign_in.verifier is None
 
 
 def test_a_grant_without_a_person() -> None:
     with pytest.raises(errors.SettingsError, match="needs no sign-in"):
-        login.begin(oauth(grant="basic", username="u", password="p"))
+        login.start_login(oauth(grant="basic", username="u", password="p"))
 
 
 def test_a_pasted_callback_gives_the_code() -> None:
-    sign_in = login.begin(oauth())
-    assert login.code_from(f"  {CALLBACK}&code=a%2Bb&state={sign_in.state}\n", sign_in) == CodeGrant("a+b", sign_in.verifier)
+    sign_in = login.start_login(oauth())
+    assert login.parse_callback(f"  {CALLBACK}&code=a%2Bb&state={sign_in.state}\n", sign_in) == CodeGrant("a+b", sign_in.verifier)
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,9 @@ def test_a_pasted_callback_gives_the_code() -> None:
     ],
 )
 def test_a_callback_that_is_not_ours_or_no_success(query: str) -> None:
-    sign_in = login.begin(oauth())
-    with pytest.raises(errors.SignInNeeded):
-        login.code_from("https://lab.example/cb?" + query.format(state=sign_in.state), sign_in)
+    sign_in = login.start_login(oauth())
+    with pytest.raises(errors.AuthenticationRequired):
+        login.parse_callback("https://lab.example/cb?" + query.format(state=sign_in.state), sign_in)
 
 
 async def test_the_callback_is_received_here_and_others_are_ignored(
@@ -94,9 +94,9 @@ async def test_the_callback_is_received_here_and_others_are_ignored(
     route = router.post("https://auth.example/connect/token").respond(json={"access_token": "t", "refresh_token": "r"})
     port = free_port()
     settings = oauth(redirect_uri=f"http://127.0.0.1:{port}/cb")
-    sign_in = login.begin(settings)
-    assert sign_in.listens_here
-    async with login.listening(sign_in) as callback, httpx.AsyncClient(trust_env=False) as browser:
+    sign_in = login.start_login(settings)
+    assert sign_in.has_local_callback
+    async with login.callback_server(sign_in) as callback, httpx.AsyncClient(trust_env=False) as browser:
         at = f"http://127.0.0.1:{port}"
         assert (await browser.get(f"{at}/favicon.ico")).status_code == 404
         assert (await browser.get(f"{at}/cb?code=evil&state=other")).status_code == 404
@@ -104,16 +104,18 @@ async def test_the_callback_is_received_here_and_others_are_ignored(
         assert not callback.done()
         shown = await browser.get(f"{at}/cb?code=good&state={sign_in.state}")
         assert (shown.status_code, "close this window" in shown.text) == (200, True)
-        await login.finish(await asyncio.wait_for(callback, 5), sign_in, make_tokens(**settings.model_dump(exclude_none=True)))
+        await login.finish_login(
+            await asyncio.wait_for(callback, 5), sign_in, make_tokens(**settings.model_dump(exclude_none=True))
+        )
     form = parse_qs(route.calls.last.request.content.decode())
     assert (form["code"], form["code_verifier"], form["redirect_uri"]) == (["good"], [sign_in.verifier], [settings.redirect_uri])
-    assert store.tokens.kept.refresh_token == "r"
+    assert store.tokens.token.refresh_token == "r"
 
 
 async def test_nonsense_at_the_listener_is_survived() -> None:
     port = free_port()
-    sign_in = login.begin(oauth(redirect_uri=f"http://127.0.0.1:{port}/cb"))
-    async with login.listening(sign_in) as callback:
+    sign_in = login.start_login(oauth(redirect_uri=f"http://127.0.0.1:{port}/cb"))
+    async with login.callback_server(sign_in) as callback:
         for rubbish in (b"\xff\xfe\r\n\r\n", b"GET\r\n\r\n", b"GET /" + b"a" * 20_000 + b"\r\n\r\n", b""):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(rubbish)
@@ -127,7 +129,7 @@ async def test_a_port_that_is_taken_is_said() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        sign_in = login.begin(oauth(redirect_uri=f"http://127.0.0.1:{taken.getsockname()[1]}/cb"))
+        sign_in = login.start_login(oauth(redirect_uri=f"http://127.0.0.1:{taken.getsockname()[1]}/cb"))
         with pytest.raises(errors.SettingsError, match="cannot listen"):
-            async with login.listening(sign_in):
+            async with login.callback_server(sign_in):
                 pytest.fail("listened on a port that is taken")

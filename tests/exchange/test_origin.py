@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from yarl import URL
 
 from lab_agent.errors import ForeignOrigin
-from lab_agent.origin import Origin, is_loopback, join, origin_of
+from lab_agent.origin import Origin, is_loopback, join_url, origin_of
 
 BASE = "https://service.example:8443/api/"
 PIN = Origin("https", "service.example", 8443)
@@ -37,7 +37,7 @@ def _targets(draw: st.DrawFn) -> str:
 @example("https://service.example:8443/api/../../x")
 def test_whatever_is_joined_is_of_our_origin_for_every_parser_on_the_way_or_is_refused(target: str) -> None:
     try:
-        address = join(BASE, target)
+        address = join_url(BASE, target)
     except ForeignOrigin:
         return
     sent = httpx.URL(address)
@@ -49,8 +49,8 @@ def test_whatever_is_joined_is_of_our_origin_for_every_parser_on_the_way_or_is_r
 @given(st.text(alphabet=string.ascii_letters + string.digits + "-._~", min_size=1, max_size=20))
 def test_what_is_ours_is_let_through(segment: str) -> None:
     assume(segment not in {".", ".."})
-    assert join(BASE, f"fhir/{segment}?x=1") == f"{BASE}fhir/{segment}?x=1"
-    assert join(BASE, f"https://Service.example:8443/{segment}") == f"https://Service.example:8443/{segment}"
+    assert join_url(BASE, f"fhir/{segment}?x=1") == f"{BASE}fhir/{segment}?x=1"
+    assert join_url(BASE, f"https://Service.example:8443/{segment}") == f"https://Service.example:8443/{segment}"
 
 
 @pytest.mark.parametrize(
@@ -68,16 +68,16 @@ def test_what_is_ours_is_let_through(segment: str) -> None:
 )
 def test_another_scheme_host_or_port_is_refused(foreign: str) -> None:
     with pytest.raises(ForeignOrigin):
-        join(BASE, foreign)
+        join_url(BASE, foreign)
 
 
 def test_default_ports_are_the_same_as_written_ones() -> None:
     assert origin_of("https://a.example") == origin_of("https://A.example:443/")
-    assert join("https://a.example/", "https://a.example:443/x#y") == "https://a.example:443/x"
+    assert join_url("https://a.example/", "https://a.example:443/x#y") == "https://a.example:443/x"
 
 
 def test_words_of_other_scripts_are_encoded_and_fragments_dropped() -> None:
-    assert join(BASE, "fhir/x?name=é#z") == f"{BASE}fhir/x?name=%C3%A9"
+    assert join_url(BASE, "fhir/x?name=é#z") == f"{BASE}fhir/x?name=%C3%A9"
 
 
 @pytest.mark.parametrize(

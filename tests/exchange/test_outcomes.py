@@ -3,39 +3,39 @@ from datetime import UTC, datetime
 import pytest
 
 from lab_agent import errors
-from lab_agent.errors import Issue
-from lab_agent.exchange.outcomes import Asked, Kind, content, failure, read_issues, retry_after
+from lab_agent.errors import OutcomeIssue
+from lab_agent.exchange.outcomes import RequestContext, RequestKind, parse_issues, parse_object, parse_retry_after, response_error
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-READ = Asked(kind=Kind.READ, what="GET Task")
-SEARCH = Asked(kind=Kind.SEARCH, what="searching Task")
-WRITE = Asked(kind=Kind.WRITE, what="POST Task")
-PUT = Asked(kind=Kind.WRITE, what="PUT Task", if_match=True)
-CONDITIONAL = Asked(kind=Kind.WRITE, what="POST Observation", if_none_exist=True)
+READ = RequestContext(kind=RequestKind.READ, description="GET Task")
+SEARCH = RequestContext(kind=RequestKind.SEARCH, description="searching Task")
+WRITE = RequestContext(kind=RequestKind.WRITE, description="POST Task")
+PUT = RequestContext(kind=RequestKind.WRITE, description="PUT Task", if_match=True)
+CONDITIONAL = RequestContext(kind=RequestKind.WRITE, description="POST Observation", if_none_exist=True)
 OUTCOME = b'{"resourceType":"OperationOutcome","issue":[{"severity":"error","code":"invalid","diagnostics":"Smith"},7]}'
 
 
 @pytest.mark.parametrize(
     ("asked", "status", "headers", "expected"),
     [
-        (READ, 403, {}, errors.NotReadable),
-        (READ, 404, {}, errors.NotReadable),
-        (READ, 410, {}, errors.NotReadable),
+        (READ, 403, {}, errors.ResourceNotReadable),
+        (READ, 404, {}, errors.ResourceNotReadable),
+        (READ, 410, {}, errors.ResourceNotReadable),
         (READ, 400, {}, errors.ServiceRefusal),
         (READ, 501, {}, errors.ServiceRefusal),
         (READ, 500, {}, errors.ServiceUnavailable),
         (READ, 503, {}, errors.ServiceUnavailable),
         (READ, 408, {}, errors.ServiceUnavailable),
         (READ, 302, {}, errors.ServiceRefusal),
-        (SEARCH, 400, {}, errors.NotOffered),
-        (SEARCH, 404, {}, errors.NotOffered),
-        (SEARCH, 405, {}, errors.NotOffered),
-        (SEARCH, 501, {}, errors.NotOffered),
+        (SEARCH, 400, {}, errors.SearchNotSupported),
+        (SEARCH, 404, {}, errors.SearchNotSupported),
+        (SEARCH, 405, {}, errors.SearchNotSupported),
+        (SEARCH, 501, {}, errors.SearchNotSupported),
         (SEARCH, 403, {}, errors.ServiceRefusal),
         (SEARCH, 502, {}, errors.ServiceUnavailable),
         (PUT, 409, {}, errors.StaleVersion),
         (PUT, 412, {}, errors.StaleVersion),
-        (CONDITIONAL, 412, {}, errors.SeveralMatches),
+        (CONDITIONAL, 412, {}, errors.MultipleMatches),
         (CONDITIONAL, 409, {}, errors.ServiceRefusal),
         (WRITE, 412, {}, errors.ServiceRefusal),
         (WRITE, 409, {}, errors.ServiceRefusal),
@@ -49,24 +49,24 @@ OUTCOME = b'{"resourceType":"OperationOutcome","issue":[{"severity":"error","cod
         (WRITE, 429, {}, errors.ServiceUnavailable),
         (WRITE, 501, {}, errors.ServiceRefusal),
         (WRITE, 307, {}, errors.ServiceRefusal),
-        (WRITE, 401, {}, errors.SignInNeeded),
-        (READ, 401, {}, errors.SignInNeeded),
+        (WRITE, 401, {}, errors.AuthenticationRequired),
+        (READ, 401, {}, errors.AuthenticationRequired),
     ],
 )
-def test_a_status_is_judged_with_its_request(asked: Asked, status: int, headers: dict[str, str], expected: type) -> None:
-    assert type(failure(asked, status, headers, b"<html>", now=NOW)) is expected
+def test_a_status_is_judged_with_its_request(asked: RequestContext, status: int, headers: dict[str, str], expected: type) -> None:
+    assert type(response_error(asked, status, headers, b"<html>", now=NOW)) is expected
 
 
 @pytest.mark.parametrize("status", [200, 201, 204])
 def test_success_is_no_failure(status: int) -> None:
-    assert failure(WRITE, status, {}, b"", now=NOW) is None
+    assert response_error(WRITE, status, {}, b"", now=NOW) is None
 
 
 def test_issues_are_kept_and_diagnostics_stay_out_of_the_sentence() -> None:
-    found = failure(WRITE, 422, {}, OUTCOME, now=NOW)
+    found = response_error(WRITE, 422, {}, OUTCOME, now=NOW)
     assert isinstance(found, errors.ServiceRefusal)
     assert found.status == 422
-    assert found.issues == (Issue("error", "invalid", "Smith"),)
+    assert found.issues == (OutcomeIssue("error", "invalid", "Smith"),)
     assert str(found) == "POST Task was answered with 422 (invalid)"
 
 
@@ -88,29 +88,29 @@ def test_issues_are_kept_and_diagnostics_stay_out_of_the_sentence() -> None:
     ],
 )
 def test_retry_after_in_both_forms(value: str | None, seconds: float | None) -> None:
-    assert retry_after(value, NOW) == seconds
+    assert parse_retry_after(value, NOW) == seconds
 
 
 def test_retry_after_travels_with_the_failure() -> None:
-    found = failure(READ, 503, {"retry-after": "Sun, 01 Mar 2026 12:01:00 GMT"}, b"", now=NOW)
+    found = response_error(READ, 503, {"retry-after": "Sun, 01 Mar 2026 12:01:00 GMT"}, b"", now=NOW)
     assert isinstance(found, errors.ServiceUnavailable)
     assert found.retry_after == 60.0
 
 
 @pytest.mark.parametrize("body", [b"<html>please sign in</html>", b'{"cut": ', b"", b"[]", b"\xff\xfe"])
 def test_a_success_that_is_no_json_object(body: bytes) -> None:
-    with pytest.raises(errors.AnswerUnreadable):
-        content(WRITE, body)
+    with pytest.raises(errors.InvalidResponse):
+        parse_object(WRITE, body)
     with pytest.raises(errors.ServiceUnavailable):
-        content(READ, body)
+        parse_object(READ, body)
 
 
 def test_a_byte_order_mark_is_no_fault() -> None:
-    assert content(READ, b"\xef\xbb\xbf{}") == {}
+    assert parse_object(READ, b"\xef\xbb\xbf{}") == {}
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"nonsense", b"[]", b'{"resourceType":"Task"}', b'{"resourceType":"OperationOutcome","issue":"x"}']
 )
 def test_no_issues_where_there_is_no_outcome(body: bytes) -> None:
-    assert read_issues(body) == ()
+    assert parse_issues(body) == ()

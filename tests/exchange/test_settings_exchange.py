@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from lab_agent.settings.exchange import ContractSettings, ExchangeSettings, OAuthSettings, PathSettings
+from lab_agent.settings.exchange import ContractSettings, ExchangeSettings, OAuthSettings, UrlTemplateSettings
 
 
 def settings(**changes: Any) -> ExchangeSettings:
@@ -85,6 +85,6 @@ def test_secrets_do_not_show() -> None:
     assert "hush" not in repr(settings(oauth=given))
 
 
-@pytest.mark.parametrize("group", [ExchangeSettings, OAuthSettings, ContractSettings, PathSettings])
+@pytest.mark.parametrize("group", [ExchangeSettings, OAuthSettings, ContractSettings, UrlTemplateSettings])
 def test_every_key_is_described(group: type[BaseModel]) -> None:
     assert [name for name, field in group.model_fields.items() if not field.description] == []

@@ -54,7 +54,7 @@ async def test_password(make_tokens: Make, route: respx.Route, store: Any) -> No
             "scope": "offline_access",
         }
     ]
-    assert store.tokens.kept == stored()
+    assert store.tokens.token == stored()
     assert store.tokens.lease is None
 
 
@@ -62,7 +62,7 @@ async def test_client_credentials_ask_for_no_refresh_token(make_tokens: Make, ro
     route.respond(json={"access_token": "t1"})
     tokens = make_tokens(grant="client_credentials", scope="offline_access lab")
     first = await tokens.credential()
-    await tokens.renewed(first)
+    await tokens.renew_credential(first)
     assert (
         forms(route) == [{"grant_type": "client_credentials", "client_id": "lab", "client_secret": "s3cret", "scope": "lab"}] * 2
     )
@@ -72,15 +72,15 @@ async def test_basic_needs_no_tokens(make_tokens: Make, route: respx.Route) -> N
     tokens = make_tokens(grant="basic", username="käse", password="p:w")
     credential = await tokens.credential()
     assert credential.header == "Basic a8Okc2U6cDp3"
-    with pytest.raises(errors.SignInNeeded):
-        await tokens.renewed(credential)
+    with pytest.raises(errors.AuthenticationRequired):
+        await tokens.renew_credential(credential)
     assert not route.called
 
 
 async def test_a_code_is_exchanged_with_its_proof(make_tokens: Make, route: respx.Route, store: Any) -> None:
     route.side_effect = [answer(1, expires_in="60")]
     tokens = make_tokens(**CODE)
-    await tokens.redeem(CodeGrant("c o+de", "verifier"))
+    await tokens.exchange_code(CodeGrant("c o+de", "verifier"))
     assert forms(route) == [
         {
             "grant_type": "authorization_code",
@@ -91,12 +91,12 @@ async def test_a_code_is_exchanged_with_its_proof(make_tokens: Make, route: resp
             "code_verifier": "verifier",
         }
     ]
-    assert store.tokens.kept.expires_at - tokens.clock.now() == timedelta(seconds=60)
+    assert store.tokens.token.expires_at - tokens.clock.now() == timedelta(seconds=60)
     assert (await tokens.credential()).header == "Bearer t1"
 
 
 async def test_without_a_sign_in_a_person_is_needed(make_tokens: Make, route: respx.Route) -> None:
-    with pytest.raises(errors.SignInNeeded, match="lab-agent login"):
+    with pytest.raises(errors.AuthenticationRequired, match="lab-agent login"):
         await make_tokens(**CODE).credential()
     assert not route.called
 
@@ -111,7 +111,7 @@ async def test_a_refresh_ahead_of_time_rotates_and_is_stored_before_use(
     assert (await tokens.credential()).header == "Bearer t1"
     clock.advance(1)
     assert (await tokens.credential()).header == "Bearer t2"
-    assert (store.tokens.kept.refresh_token, store.tokens.kept.generation) == ("r2", 2)
+    assert (store.tokens.token.refresh_token, store.tokens.token.generation) == ("r2", 2)
     assert forms(route)[1] == {
         "grant_type": "refresh_token",
         "client_id": "lab",
@@ -130,19 +130,19 @@ async def test_a_short_life_is_not_refreshed_at_every_call(make_tokens: Make, ro
 
 
 async def test_a_refresh_without_a_new_refresh_token_keeps_the_old_one(make_tokens: Make, route: respx.Route, store: Any) -> None:
-    store.tokens.kept = stored()
+    store.tokens.token = stored()
     route.respond(json={"access_token": "t2"})
     tokens = make_tokens(**CODE)
-    await tokens.renewed(await tokens.credential())
-    assert (store.tokens.kept.access_token, store.tokens.kept.refresh_token) == ("t2", "r1")
+    await tokens.renew_credential(await tokens.credential())
+    assert (store.tokens.token.access_token, store.tokens.token.refresh_token) == ("t2", "r1")
 
 
 async def test_many_callers_one_refresh(make_tokens: Make, route: respx.Route, store: Any) -> None:
-    store.tokens.kept = stored()
+    store.tokens.token = stored()
     route.side_effect = [answer(2)]
     tokens = make_tokens(**CODE)
     old = await tokens.credential()
-    found = await asyncio.gather(*(tokens.renewed(old) for _ in range(20)))
+    found = await asyncio.gather(*(tokens.renew_credential(old) for _ in range(20)))
     assert {each.header for each in found} == {"Bearer t2"}
     assert route.call_count == 1
 
@@ -150,7 +150,7 @@ async def test_many_callers_one_refresh(make_tokens: Make, route: respx.Route, s
 async def test_of_two_processes_one_refreshes_and_the_other_reads_what_it_stored(
     make_tokens: Make, route: respx.Route, store: Any
 ) -> None:
-    store.tokens.kept = stored()
+    store.tokens.token = stored()
     asked, let_go = asyncio.Event(), asyncio.Event()
 
     async def slow(request: httpx.Request) -> httpx.Response:
@@ -161,7 +161,7 @@ async def test_of_two_processes_one_refreshes_and_the_other_reads_what_it_stored
     route.side_effect = slow
     one, other = make_tokens("one", **CODE), make_tokens("other", **CODE)
     refused_one, refused_other = await one.credential(), await other.credential()
-    both = asyncio.gather(one.renewed(refused_one), other.renewed(refused_other))
+    both = asyncio.gather(one.renew_credential(refused_one), other.renew_credential(refused_other))
     await asked.wait()
     let_go.set()
     assert [each.header for each in await both] == ["Bearer t2", "Bearer t2"]
@@ -171,11 +171,11 @@ async def test_of_two_processes_one_refreshes_and_the_other_reads_what_it_stored
 async def test_the_lease_of_a_dead_process_is_waited_for_and_then_taken(
     make_tokens: Make, route: respx.Route, store: Any, clock: Any
 ) -> None:
-    store.tokens.kept = stored()
+    store.tokens.token = stored()
     store.tokens.take_refresh_lease("dead", now=clock.now(), lease=timedelta(seconds=30))
     route.side_effect = [answer(2)]
     tokens = make_tokens(**CODE)
-    waiting = asyncio.create_task(tokens.renewed(await tokens.credential()))
+    waiting = asyncio.create_task(tokens.renew_credential(await tokens.credential()))
     await asyncio.sleep(0)
     assert not route.called
     clock.advance(31)
@@ -185,7 +185,7 @@ async def test_the_lease_of_a_dead_process_is_waited_for_and_then_taken(
 async def test_the_lease_outlasts_every_question_of_a_renewal(
     make_tokens: Make, route: respx.Route, store: Any, clock: Any
 ) -> None:
-    store.tokens.kept = stored()
+    store.tokens.token = stored()
     leases: list[float] = []
 
     def lost(request: httpx.Request) -> httpx.Response:
@@ -199,72 +199,72 @@ async def test_the_lease_outlasts_every_question_of_a_renewal(
 
     route.side_effect = lost
     tokens = make_tokens()
-    await tokens.renewed(await tokens.credential())
+    await tokens.renew_credential(await tokens.credential())
     assert [form["grant_type"] for form in forms(route)] == ["refresh_token", "refresh_token", "password"]
     assert all(lease > 5 for lease in leases)
 
 
 async def test_a_refresh_whose_reply_was_lost_is_tried_once_more(make_tokens: Make, route: respx.Route, store: Any) -> None:
-    store.tokens.kept = stored()
+    store.tokens.token = stored()
     route.side_effect = [httpx.ReadTimeout("lost"), answer(2)]
     tokens = make_tokens(**CODE)
-    assert (await tokens.renewed(await tokens.credential())).header == "Bearer t2"
+    assert (await tokens.renew_credential(await tokens.credential())).header == "Bearer t2"
     assert [form["refresh_token"] for form in forms(route)] == ["r1", "r1"]
 
 
 async def test_and_then_a_person_is_needed_and_the_dead_token_is_not_offered_again(
     make_tokens: Make, route: respx.Route, store: Any
 ) -> None:
-    store.tokens.kept = stored()
+    store.tokens.token = stored()
     route.side_effect = [httpx.ReadTimeout("lost"), refused()]
     tokens = make_tokens(**CODE)
     old = await tokens.credential()
     for _ in range(3):
-        with pytest.raises(errors.SignInNeeded, match="invalid_grant") as caught:
-            await tokens.renewed(old)
+        with pytest.raises(errors.AuthenticationRequired, match="invalid_grant") as caught:
+            await tokens.renew_credential(old)
         assert "Smith" not in str(caught.value)
     assert route.call_count == 2
     assert store.tokens.lease is None
 
 
 async def test_a_new_sign_in_ends_that_state_in_every_process(make_tokens: Make, route: respx.Route, store: Any) -> None:
-    store.tokens.kept = stored()
+    store.tokens.token = stored()
     route.side_effect = [refused(), answer(2)]
     worker, command = make_tokens("worker", **CODE), make_tokens("command", **CODE)
     old = await worker.credential()
-    with pytest.raises(errors.SignInNeeded):
-        await worker.renewed(old)
-    await command.redeem(CodeGrant("code", None))
-    assert (await worker.renewed(old)).header == "Bearer t2"
+    with pytest.raises(errors.AuthenticationRequired):
+        await worker.renew_credential(old)
+    await command.exchange_code(CodeGrant("code", None))
+    assert (await worker.renew_credential(old)).header == "Bearer t2"
     assert route.call_count == 2
 
 
 async def test_a_lost_reply_while_the_service_is_away_is_temporary(make_tokens: Make, route: respx.Route, store: Any) -> None:
-    store.tokens.kept = stored()
+    store.tokens.token = stored()
     route.side_effect = [httpx.ReadTimeout("lost"), httpx.ConnectError("away"), answer(2)]
     tokens = make_tokens(**CODE)
     old = await tokens.credential()
     with pytest.raises(errors.ServiceUnavailable):
-        await tokens.renewed(old)
-    assert (await tokens.renewed(old)).header == "Bearer t2"
+        await tokens.renew_credential(old)
+    assert (await tokens.renew_credential(old)).header == "Bearer t2"
 
 
 async def test_a_password_signs_in_anew_where_the_refresh_is_refused(make_tokens: Make, route: respx.Route, store: Any) -> None:
-    store.tokens.kept = stored()
+    store.tokens.token = stored()
     route.side_effect = [refused(), answer(2)]
     tokens = make_tokens()
-    assert (await tokens.renewed(await tokens.credential())).header == "Bearer t2"
+    assert (await tokens.renew_credential(await tokens.credential())).header == "Bearer t2"
 
 
 async def test_a_wrong_password_is_not_offered_again_and_again(make_tokens: Make, route: respx.Route, clock: Any) -> None:
     route.side_effect = [refused(), refused(), answer(1)]
     tokens = make_tokens()
     for _ in range(5):
-        with pytest.raises(errors.SignInNeeded):
+        with pytest.raises(errors.AuthenticationRequired):
             await tokens.credential()
     assert route.call_count == 1
     clock.advance(61)
-    with pytest.raises(errors.SignInNeeded):
+    with pytest.raises(errors.AuthenticationRequired):
         await tokens.credential()
     clock.advance(61)
     assert (await tokens.credential()).header == "Bearer t1"
@@ -288,7 +288,7 @@ async def test_a_token_that_is_still_good_is_used_while_the_refresh_fails(
 async def test_a_new_token_that_cannot_be_stored_is_not_used_and_not_lost(
     make_tokens: Make, route: respx.Route, store: Any
 ) -> None:
-    store.tokens.kept = stored()
+    store.tokens.token = stored()
     tokens = make_tokens(**CODE)
     old = await tokens.credential()
 
@@ -298,30 +298,30 @@ async def test_a_new_token_that_cannot_be_stored_is_not_used_and_not_lost(
 
     route.side_effect = breaks
     with pytest.raises(errors.StoreUnreachableError):
-        await tokens.renewed(old)
-    assert store.tokens.kept == stored()
-    assert (await tokens.renewed(old)).header == "Bearer t2"
-    assert store.tokens.kept.refresh_token == "r2"
+        await tokens.renew_credential(old)
+    assert store.tokens.token == stored()
+    assert (await tokens.renew_credential(old)).header == "Bearer t2"
+    assert store.tokens.token.refresh_token == "r2"
     assert route.call_count == 1
 
 
 async def test_where_somebody_else_stored_that_generation_theirs_counts(
     make_tokens: Make, route: respx.Route, store: Any
 ) -> None:
-    store.tokens.kept = stored()
+    store.tokens.token = stored()
     tokens = make_tokens(**CODE)
     old = await tokens.credential()
 
     def late(request: httpx.Request) -> httpx.Response:
-        store.tokens.kept = stored(2, access_token="theirs", refresh_token="r9")
+        store.tokens.token = stored(2, access_token="theirs", refresh_token="r9")
         return answer(2)
 
     route.side_effect = late
-    assert (await tokens.renewed(old)).header == "Bearer theirs"
+    assert (await tokens.renew_credential(old)).header == "Bearer theirs"
 
 
 async def test_a_caller_that_goes_away_does_not_break_off_the_refresh(make_tokens: Make, route: respx.Route, store: Any) -> None:
-    store.tokens.kept = stored()
+    store.tokens.token = stored()
     asked, let_go = asyncio.Event(), asyncio.Event()
 
     async def slow(request: httpx.Request) -> httpx.Response:
@@ -331,14 +331,14 @@ async def test_a_caller_that_goes_away_does_not_break_off_the_refresh(make_token
 
     route.side_effect = slow
     tokens = make_tokens(**CODE)
-    caller = asyncio.create_task(tokens.renewed(await tokens.credential()))
+    caller = asyncio.create_task(tokens.renew_credential(await tokens.credential()))
     await asked.wait()
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
         await caller
     let_go.set()
     await tokens.aclose()
-    assert store.tokens.kept.refresh_token == "r2"
+    assert store.tokens.token.refresh_token == "r2"
 
 
 @pytest.mark.parametrize(
@@ -348,8 +348,8 @@ async def test_a_caller_that_goes_away_does_not_break_off_the_refresh(make_token
         (httpx.Response(429, headers={"Retry-After": "9"}), errors.ServiceUnavailable),
         (httpx.Response(200, text="<html>"), errors.ServiceUnavailable),
         (httpx.Response(200, json={"token_type": "Bearer"}), errors.ServiceUnavailable),
-        (httpx.Response(401, json={"error": "invalid_client"}), errors.SignInNeeded),
-        (httpx.Response(404), errors.SignInNeeded),
+        (httpx.Response(401, json={"error": "invalid_client"}), errors.AuthenticationRequired),
+        (httpx.Response(404), errors.AuthenticationRequired),
         (httpx.ConnectError("x"), errors.ServiceUnavailable),
     ],
 )
@@ -362,18 +362,18 @@ async def test_what_the_token_endpoint_may_say(make_tokens: Make, route: respx.R
 
 async def test_a_code_whose_answer_was_lost_needs_a_new_sign_in(make_tokens: Make, route: respx.Route) -> None:
     route.side_effect = [httpx.ReadTimeout("x")]
-    with pytest.raises(errors.SignInNeeded, match="login"):
-        await make_tokens(**CODE).redeem(CodeGrant("code", None))
+    with pytest.raises(errors.AuthenticationRequired, match="login"):
+        await make_tokens(**CODE).exchange_code(CodeGrant("code", None))
     assert route.call_count == 1
 
 
 async def test_who_was_refused_a_newer_token_is_not_content_with_an_older_ones_renewal(
     make_tokens: Make, route: respx.Route, store: Any
 ) -> None:
-    store.tokens.kept = stored()
+    store.tokens.token = stored()
     route.side_effect = [answer(3)]
     tokens = make_tokens(**CODE)
     old = await tokens.credential()
-    store.tokens.kept = stored(2, access_token="t2")
-    found = await asyncio.gather(tokens.renewed(old), tokens.renewed(Credential("Bearer t2", 2)))
+    store.tokens.token = stored(2, access_token="t2")
+    found = await asyncio.gather(tokens.renew_credential(old), tokens.renew_credential(Credential("Bearer t2", 2)))
     assert [each.header for each in found] == ["Bearer t2", "Bearer t3"]

@@ -97,7 +97,7 @@ async def _call(tokens: Authenticator, service: TokenService) -> bool:
         credential = await tokens.credential()
         if credential.header == f"Bearer {service.good}":
             return True
-        credential = await tokens.renewed(credential)
+        credential = await tokens.renew_credential(credential)
     except Failure:
         return False
     return credential.header == f"Bearer {service.good}"

@@ -8,10 +8,10 @@ import pytest
 
 from lab_agent import exact_json
 from lab_agent.domain.received import ResourceRef
-from lab_agent.domain.systems import Systems
+from lab_agent.domain.systems import CodeSystems
 from lab_agent.fhir.graph import OrderGraph
 
-Graphs = Callable[[Mapping[str, Any]], OrderGraph]
+GraphFactory = Callable[[Mapping[str, Any]], OrderGraph]
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def wire() -> dict[str, Any]:
 
 
 @pytest.fixture
-def graph_of() -> Graphs:
+def graph_from_wire() -> GraphFactory:
     """Makes a fetched graph of the wire form."""
 
     def make(wire: Mapping[str, Any]) -> OrderGraph:
@@ -37,8 +37,8 @@ def graph_of() -> Graphs:
 
 
 @pytest.fixture
-def systems() -> Systems:
-    return Systems(
+def systems() -> CodeSystems:
+    return CodeSystems(
         base_url="https://exchange.example/api/",
         lab_codes_url="https://lab.example/codes",
         second_labels_system="https://lab.example/second-labels",

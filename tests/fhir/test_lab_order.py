@@ -8,11 +8,11 @@ import pytest
 
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.order import LabOrder, NotificationOption
-from lab_agent.domain.systems import Systems
+from lab_agent.domain.systems import CodeSystems
 from lab_agent.domain.values import Coding
 from lab_agent.errors import DataInvalidError
 from lab_agent.fhir.order import make_lab_order
-from lab_agent.fhir.read import receive
+from lab_agent.fhir.read import parse_order
 
 SEEN = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
@@ -25,21 +25,21 @@ class Shelf:
         return supporting_info.partition("site=")[2] or None
 
 
-def _order(graph: Any, systems: Systems, *accepted: str) -> LabOrder:
+def _order(graph: Any, systems: CodeSystems, *accepted: str) -> LabOrder:
     return make_lab_order(
-        receive(graph),
+        parse_order(graph),
         accepted or ("t1", "t2"),
         order_key=OrderKey("RKEY"),
         line_keys={"t1": LineKey("L1"), "t2": LineKey("L2")},
         contract="C-100",
         catalogue=Shelf(),
         systems=systems,
-        seen_at=SEEN,
+        first_seen_at=SEEN,
     )
 
 
-def test_the_order_in_the_laboratorys_words(wire: dict[str, Any], graph_of: Any, systems: Systems) -> None:
-    order = _order(graph_of(wire), systems)
+def test_the_order_in_the_laboratorys_words(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
+    order = _order(graph_from_wire(wire), systems)
     first, second = order.lines
     assert (order.key, order.requisition.value, order.contract) == ("RKEY", "4711", "C-100")
     assert (first.key, first.item, first.lab_code, first.text) == ("L1", "001.001", "CBC5", "Complete blood count")
@@ -62,22 +62,22 @@ def test_the_order_in_the_laboratorys_words(wire: dict[str, Any], graph_of: Any,
     )
 
 
-def test_only_accepted_lines_and_their_specimens(wire: dict[str, Any], graph_of: Any, systems: Systems) -> None:
-    order = _order(graph_of(wire), systems, "t2")
+def test_only_accepted_lines_and_their_specimens(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
+    order = _order(graph_from_wire(wire), systems, "t2")
     assert [line.key for line in order.lines] == ["L2"]
     assert [specimen.id for specimen in order.specimens] == ["s2"]
 
 
-def test_an_anonymous_patient_is_passed_on_as_such(wire: dict[str, Any], graph_of: Any, systems: Systems) -> None:
+def test_an_anonymous_patient_is_passed_on_as_such(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
     wire["resources"]["Patient/p1"]["name"] = [{"family": "0123456789", "given": ["-", "-"]}]
-    patient = _order(graph_of(wire), systems).patient
+    patient = _order(graph_from_wire(wire), systems).patient
     assert (patient.anonymous, patient.family, patient.given, patient.gender) == (True, "0123456789", (), "female")
 
 
-def test_a_global_identifier_is_passed_on(wire: dict[str, Any], graph_of: Any, systems: Systems) -> None:
+def test_a_global_identifier_is_passed_on(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
     for name in ("pr1", "pr2"):
         wire["resources"][f"ProcedureRequest/{name}"]["subject"] = {"identifier": {"system": "urn:global", "value": "G1"}}
-    patient = _order(graph_of(wire), systems).patient
+    patient = _order(graph_from_wire(wire), systems).patient
     assert patient.global_identifier is not None
     assert (patient.global_identifier.value, patient.family, patient.gender) == ("G1", None, None)
 
@@ -85,35 +85,37 @@ def test_a_global_identifier_is_passed_on(wire: dict[str, Any], graph_of: Any, s
 @pytest.mark.parametrize("system", ["https://lab.example/second-labels", "https://lab.example/second-labels/", "urn:misspelt"])
 @pytest.mark.parametrize("order", [1, -1])
 def test_the_second_barcode_is_told_by_its_system(
-    wire: dict[str, Any], graph_of: Any, systems: Systems, order: int, system: str
+    wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems, order: int, system: str
 ) -> None:
     container = wire["resources"]["Specimen/s1"]["container"][0]
     both = [*container["identifier"], {"system": system, "value": "1234-5678"}]
     container["identifier"] = both[::order]
-    tube = _order(graph_of(wire), systems).specimens[0].containers[0]
+    tube = _order(graph_from_wire(wire), systems).specimens[0].containers[0]
     assert (tube.barcode, tube.second_barcode) == ("10000001", "1234-5678")
 
 
-def test_the_old_order_number_of_a_follow_up_study(wire: dict[str, Any], graph_of: Any, systems: Systems) -> None:
+def test_the_old_order_number_of_a_follow_up_study(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
     identifier = {"system": "https://lab.example/codes/mis", "value": "12345-AB1CD-12345678"}
     wire["resources"]["ProcedureRequest/pr1"]["basedOn"] = [{"identifier": identifier}]
-    assert _order(graph_of(wire), systems).lines[0].old_order_number == "12345-AB1CD-12345678"
+    assert _order(graph_from_wire(wire), systems).lines[0].old_order_number == "12345-AB1CD-12345678"
 
 
 def test_a_body_site_comes_from_the_collection_or_from_supporting_info(
-    wire: dict[str, Any], graph_of: Any, systems: Systems
+    wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems
 ) -> None:
     wire["resources"]["Specimen/s1"]["extension"][0]["valueString"] = "site=THR"
     wire["resources"]["Specimen/s2"]["collection"]["bodySite"] = {"coding": [{"code": "NOS"}]}
-    assert [specimen.body_site for specimen in _order(graph_of(wire), systems).specimens] == ["THR", "NOS"]
+    assert [specimen.body_site for specimen in _order(graph_from_wire(wire), systems).specimens] == ["THR", "NOS"]
 
 
-def test_a_line_without_a_time_is_as_old_as_the_first_look(wire: dict[str, Any], graph_of: Any, systems: Systems) -> None:
+def test_a_line_without_a_time_is_as_old_as_the_first_look(
+    wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems
+) -> None:
     for name in ("pr1", "pr2"):
         wire["resources"][f"ProcedureRequest/{name}"]["occurrenceDateTime"] = "2026-03-02T09:00:00"
-    assert _order(graph_of(wire), systems).ordered_at == SEEN
+    assert _order(graph_from_wire(wire), systems).ordered_at == SEEN
 
 
-def test_nothing_to_serve_is_said(wire: dict[str, Any], graph_of: Any, systems: Systems) -> None:
+def test_nothing_to_serve_is_said(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
     with pytest.raises(DataInvalidError):
-        _order(graph_of(wire), systems, "t9")
+        _order(graph_from_wire(wire), systems, "t9")

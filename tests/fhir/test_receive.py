@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab_agent.domain.received import Flaw, ResourceRef, Right
+from lab_agent.domain.received import AccessRight, MalformedField, ResourceRef
 from lab_agent.domain.values import Coding, Identifier
 from lab_agent.fhir.graph import OrderGraph
-from lab_agent.fhir.read import receive
-from lab_agent.fhir.view import date_time
+from lab_agent.fhir.read import parse_order
+from lab_agent.fhir.view import parse_date_time
 
 
-def test_the_order_as_received(wire: dict[str, Any], graph_of: Any) -> None:
-    order = receive(graph_of(wire))
+def test_the_order_as_received(wire: dict[str, Any], graph_from_wire: Any) -> None:
+    order = parse_order(graph_from_wire(wire))
     first, second = order.lines
-    assert order.flaws == ()
+    assert order.malformed_fields == ()
     assert order.counterparty == "clinic-guid"
     assert order.patient_reference == "patient/p1"
     assert first.request is not None
@@ -27,7 +27,7 @@ def test_the_order_as_received(wire: dict[str, Any], graph_of: Any) -> None:
     assert first.request.notes == ("fasting",)
     assert first.request.occurrence is not None
     assert first.request.occurrence.at == datetime(2026, 3, 2, 9, 0, 0, 123456, tzinfo=timezone(timedelta(hours=3)))
-    assert second.request.rights[0] == Right("owner", "clinic-guid")
+    assert second.request.rights[0] == AccessRight("owner", "clinic-guid")
     assert [right.name for right in first.request.rights] == ["owner", "read"]
     assert order.specimens[0].containers[0].quantity == Decimal("0.80")
     assert str(order.specimens[0].containers[0].quantity) == "0.80"
@@ -36,11 +36,11 @@ def test_the_order_as_received(wire: dict[str, Any], graph_of: Any) -> None:
     assert order.lines_of(order.specimens[0]) == (first,)
     assert order.patient is not None
     assert order.patient.birth_date == date(1990, 12, 10)
-    assert not order.patient.anonymous
+    assert not order.patient.is_anonymous
 
 
-def test_answers_are_in_one_row_and_zero_is_one(wire: dict[str, Any], graph_of: Any) -> None:
-    responses = receive(graph_of(wire)).responses
+def test_answers_are_in_one_row_and_zero_is_one(wire: dict[str, Any], graph_from_wire: Any) -> None:
+    responses = parse_order(graph_from_wire(wire)).responses
     assert responses is not None
     values = {answer.link_id: answer.values for answer in responses[0].answers}
     assert values["anticoagulant"] == (Coding(system="https://lab.example/codes/anticoagulant", code="none"),)
@@ -61,33 +61,33 @@ def test_answers_are_in_one_row_and_zero_is_one(wire: dict[str, Any], graph_of: 
         ({}, ()),
     ],
 )
-def test_any_scalar_answers(wire: dict[str, Any], graph_of: Any, answer: Any, values: Any) -> None:
+def test_any_scalar_answers(wire: dict[str, Any], graph_from_wire: Any, answer: Any, values: Any) -> None:
     wire["questionnaire_responses"][0]["item"] = [{"linkId": "x", "answer": [answer]}]
-    responses = receive(graph_of(wire)).responses
+    responses = parse_order(graph_from_wire(wire)).responses
     assert responses is not None
     assert responses[0].answers[0].values == values
     assert [type(value) for value in responses[0].answers[0].values] == [type(value) for value in values]
 
 
-def test_what_is_of_the_wrong_type_is_left_out_and_remembered(wire: dict[str, Any], graph_of: Any) -> None:
+def test_what_is_of_the_wrong_type_is_left_out_and_remembered(wire: dict[str, Any], graph_from_wire: Any) -> None:
     wire["resources"]["Specimen/s1"]["container"][0]["specimenQuantity"]["value"] = "0.8"
     wire["resources"]["Patient/p1"]["birthDate"] = 19901210
     wire["resources"]["ProcedureRequest/pr1"]["note"] = "fasting"
-    order = receive(graph_of(wire))
-    assert set(order.flaws) == {
-        Flaw("Specimen[0].container[0].specimenQuantity.value", "is not a number"),
-        Flaw("Patient.birthDate", "is not a string"),
-        Flaw("ProcedureRequest[0].note", "is not an array"),
+    order = parse_order(graph_from_wire(wire))
+    assert set(order.malformed_fields) == {
+        MalformedField("Specimen[0].container[0].specimenQuantity.value", "is not a number"),
+        MalformedField("Patient.birthDate", "is not a string"),
+        MalformedField("ProcedureRequest[0].note", "is not an array"),
     }
     assert order.specimens[0].containers[0].quantity is None
 
 
-def test_unknown_responses_stay_unknown_and_found_ones_count_once(wire: dict[str, Any], graph_of: Any) -> None:
+def test_unknown_responses_stay_unknown_and_found_ones_count_once(wire: dict[str, Any], graph_from_wire: Any) -> None:
     body = wire["questionnaire_responses"][0]
-    found = graph_of(wire).with_read(ResourceRef("QuestionnaireResponse", "q1"), body)
-    assert len(receive(found).responses or ()) == 1
+    found = graph_from_wire(wire).with_read(ResourceRef("QuestionnaireResponse", "q1"), body)
+    assert len(parse_order(found).responses or ()) == 1
     wire["questionnaire_responses"] = None
-    assert receive(graph_of(wire)).responses is None
+    assert parse_order(graph_from_wire(wire)).responses is None
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_unknown_responses_stay_unknown_and_found_ones_count_once(wire: dict[str
     ],
 )
 def test_a_moment_needs_an_offset(text: str, good: bool) -> None:
-    assert (date_time(text) is not None) is good
+    assert (parse_date_time(text) is not None) is good
 
 
 JUNK = st.recursive(
@@ -139,7 +139,7 @@ def test_nothing_that_a_partner_sends_crashes_it(data: st.DataObject) -> None:
         },
         questionnaire_responses=None if responses is None else tuple(each for each in responses if isinstance(each, dict)),
     )
-    order = receive(graph)
+    order = parse_order(graph)
     hash(order)
     assert len(order.lines) == len(graph.line_tasks)
 

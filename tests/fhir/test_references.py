@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lab_agent.domain.received import ResourceRef
 from lab_agent.errors import ForeignOrigin
-from lab_agent.fhir.references import parse, same_origin
+from lab_agent.fhir.references import is_same_origin, parse_reference
 
 BASE = "https://exchange.example/api/"
 
@@ -31,7 +31,7 @@ BASE = "https://exchange.example/api/"
     ],
 )
 def test_every_form_is_read(reference: str, kind: str, resource_id: str) -> None:
-    assert parse(reference, BASE) == ResourceRef(kind, resource_id)
+    assert parse_reference(reference, BASE) == ResourceRef(kind, resource_id)
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,8 @@ def test_every_form_is_read(reference: str, kind: str, resource_id: str) -> None
 )
 def test_another_origin_is_refused(reference: str) -> None:
     with pytest.raises(ForeignOrigin):
-        parse(reference, BASE)
-    assert not same_origin(reference, BASE)
+        parse_reference(reference, BASE)
+    assert not is_same_origin(reference, BASE)
 
 
 @pytest.mark.parametrize(
@@ -75,16 +75,16 @@ def test_another_origin_is_refused(reference: str) -> None:
     ],
 )
 def test_junk_is_nothing(reference: object) -> None:
-    assert parse(reference, BASE) is None
+    assert parse_reference(reference, BASE) is None
 
 
 @given(st.one_of(st.text(), st.from_regex(r"(https?:)?/{0,3}[\w.@:\[\]]{0,9}/(fhir/)?\w{0,9}/[\w.%\-]{0,5}(/_history/\w?)?")))
 def test_nothing_crashes_it(reference: str) -> None:
     try:
-        found = parse(reference, BASE)
+        found = parse_reference(reference, BASE)
     except ForeignOrigin:
         return
-    assert found is None or parse(str(found), BASE) is not None
+    assert found is None or parse_reference(str(found), BASE) is not None
 
 
 @given(
@@ -92,4 +92,4 @@ def test_nothing_crashes_it(reference: str) -> None:
 )
 def test_what_is_written_is_read_back(resource_id: str, kind: str) -> None:
     ref = ResourceRef(kind, resource_id)
-    assert parse(str(ref), BASE) == ref
+    assert parse_reference(str(ref), BASE) == ref

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab_agent import exact_json
-from lab_agent.fhir.write import task_is, task_status, task_update
+from lab_agent.fhir.write import build_task_update, is_task_updated, task_status
 
 TASK = {
     "resourceType": "Task",
@@ -29,7 +29,7 @@ TASK = {
 
 def test_only_our_fields_change_and_the_input_does_not() -> None:
     before = deepcopy(TASK)
-    changed = task_update(TASK, status="cancelled", outputs=("no barcode",))
+    changed = build_task_update(TASK, status="cancelled", outputs=("no barcode",))
     assert before == TASK
     assert {key: value for key, value in changed.items() if key not in {"status", "output"}} == {
         key: value for key, value in TASK.items() if key not in {"status", "output"}
@@ -40,36 +40,36 @@ def test_only_our_fields_change_and_the_input_does_not() -> None:
 
 
 def test_outputs_are_set_once_however_often_it_is_done() -> None:
-    once = task_update(TASK, status="cancelled", outputs=("a", "b", "a"))
-    assert task_update(once, status="cancelled", outputs=("a", "b")) == once
+    once = build_task_update(TASK, status="cancelled", outputs=("a", "b", "a"))
+    assert build_task_update(once, status="cancelled", outputs=("a", "b")) == once
     assert [each.get("valueString") for each in once["output"]] == ["their words", None, "a", "b"]
 
 
 def test_sentences_that_no_longer_hold_are_replaced_and_others_stay() -> None:
-    once = task_update(TASK, status="cancelled", outputs=("old", "both"))
-    again = task_update(once, status="cancelled", outputs=("both", "new"), replaces=("old", "both"))
+    once = build_task_update(TASK, status="cancelled", outputs=("old", "both"))
+    again = build_task_update(once, status="cancelled", outputs=("both", "new"), replaces=("old", "both"))
     assert [each.get("valueString") for each in again["output"]] == ["their words", None, "both", "new"]
 
 
 @pytest.mark.parametrize(("outputs", "expected"), [(None, TASK["output"]), ((), TASK["output"])])
 def test_outputs_that_are_not_given_stay(outputs: Any, expected: Any) -> None:
-    assert task_update(TASK, status="completed", outputs=outputs)["output"] == expected
+    assert build_task_update(TASK, status="completed", outputs=outputs)["output"] == expected
 
 
 def test_no_empty_output_is_written() -> None:
-    assert "output" not in task_update({"status": "requested"}, status="completed", outputs=())
+    assert "output" not in build_task_update({"status": "requested"}, status="completed", outputs=())
 
 
 def test_rights_go_back_as_read() -> None:
-    assert task_update(TASK, status="completed", outputs=None)["meta"] == TASK["meta"]
+    assert build_task_update(TASK, status="completed", outputs=None)["meta"] == TASK["meta"]
 
 
 def test_it_is_seen_whether_it_is_so_already() -> None:
-    done = task_update(TASK, status="cancelled", outputs=("a",))
-    assert task_is(done, "cancelled", ("a",))
-    assert task_is(done, "cancelled", None)
-    assert not task_is(done, "cancelled", ("b",))
-    assert not task_is(done, "completed", ("a",))
+    done = build_task_update(TASK, status="cancelled", outputs=("a",))
+    assert is_task_updated(done, "cancelled", ("a",))
+    assert is_task_updated(done, "cancelled", None)
+    assert not is_task_updated(done, "cancelled", ("b",))
+    assert not is_task_updated(done, "completed", ("a",))
     assert task_status({"status": 5}) is None
 
 
@@ -84,6 +84,6 @@ JSON = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["status", "output", "meta", "for"]), JSON), st.lists(st.text(max_size=5)))
 def test_whatever_was_read_it_becomes_so_and_stays_so(body: dict[str, Any], outputs: list[str]) -> None:
-    changed = task_update(body, status="cancelled", outputs=outputs)
-    assert task_is(changed, "cancelled", outputs)
-    assert task_update(changed, status="cancelled", outputs=outputs) == changed
+    changed = build_task_update(body, status="cancelled", outputs=outputs)
+    assert is_task_updated(changed, "cancelled", outputs)
+    assert build_task_update(changed, status="cancelled", outputs=outputs) == changed

@@ -21,11 +21,19 @@ from lab_agent.domain.results import (
     ReportedObservation,
     ReportStatus,
 )
-from lab_agent.domain.systems import Systems
+from lab_agent.domain.systems import CodeSystems
 from lab_agent.domain.values import CodeableConcept, Coding, Period, Quantity, Range, Ratio, SampledData
 from lab_agent.errors import DataInvalidError
-from lab_agent.fhir.stable import digest, stable_value
-from lab_agent.fhir.uploads import UploadContext, UploadLine, UploadPlan, UploadSpecimen, for_update, plan_uploads, with_results
+from lab_agent.fhir.stable import content_digest, stable_identifier
+from lab_agent.fhir.uploads import (
+    UploadContext,
+    UploadLine,
+    UploadPlan,
+    UploadSpecimen,
+    for_update,
+    plan_uploads,
+    with_result_references,
+)
 from lab_sandbox.outcome import Problems
 from lab_sandbox.upload_rules import check_observation, check_report
 
@@ -69,7 +77,7 @@ REPORT = LabReport(
 
 
 @pytest.fixture
-def context(systems: Systems) -> UploadContext:
+def context(systems: CodeSystems) -> UploadContext:
     return UploadContext(
         order_key=OrderKey("RKEY"),
         systems=systems,
@@ -81,7 +89,7 @@ def context(systems: Systems) -> UploadContext:
             UploadLine(key=LineKey("L1"), procedure_request_id="pr1", item="001.001"),
             UploadLine(key=LineKey("L2"), procedure_request_id="pr2", item="004.001"),
         ),
-        covered=(LineKey("L1"),),
+        covered_lines=(LineKey("L1"),),
         specimens=(UploadSpecimen(id="s1", barcodes=frozenset({"10000001"})),),
         document_urls={("vault-1", kind): "fhir/Binary/b1" for kind in ("application/pdf", "image/png")},
     )
@@ -102,8 +110,11 @@ def test_the_resources_are_those_of_the_interface(context: UploadContext) -> Non
     written = {"observations": [each.body for each in plan.observations], "report": plan.report.body}
     assert exact_json.dumps(written, sort_keys=True) == exact_json.dumps(golden, sort_keys=True)
     assert plan.report.identifier.value == "RKEY.rep-1"
-    assert with_results(plan.report, ["o1", "o2"])["result"] == [{"reference": "observation/o1"}, {"reference": "observation/o2"}]
-    assert with_results(plan.report, []) == plan.report.body
+    assert with_result_references(plan.report, ["o1", "o2"])["result"] == [
+        {"reference": "observation/o1"},
+        {"reference": "observation/o2"},
+    ]
+    assert with_result_references(plan.report, []) == plan.report.body
     assert for_update(plan.report.body, "d1")["id"] == "d1"
 
 
@@ -277,7 +288,7 @@ def test_a_time_without_offset_is_said(context: UploadContext) -> None:
 
 @given(st.lists(st.text(max_size=60), min_size=1, max_size=4), st.lists(st.text(max_size=60), min_size=1, max_size=4))
 def test_identifiers_are_plain_short_and_never_meet(first: list[str], second: list[str]) -> None:
-    one, two = stable_value("RKEY", *first), stable_value("RKEY", *second)
+    one, two = stable_identifier("RKEY", *first), stable_identifier("RKEY", *second)
     assert re.fullmatch(r"[A-Za-z0-9._\-]{1,120}", one)
     as_written = [part or "" for part in first], [part or "" for part in second]
     assert (one == two) == (as_written[0] == as_written[1])
@@ -285,8 +296,8 @@ def test_identifiers_are_plain_short_and_never_meet(first: list[str], second: li
 
 def test_a_digest_ignores_what_is_not_content() -> None:
     body = {"resourceType": "DiagnosticReport", "status": "final", "issued": "x"}
-    assert digest({**body, "id": "1", "meta": {"versionId": "2"}}) == digest(body)
-    assert digest({**body, "issued": "y"}) != digest(body)
+    assert content_digest({**body, "id": "1", "meta": {"versionId": "2"}}) == content_digest(body)
+    assert content_digest({**body, "issued": "y"}) != content_digest(body)
 
 
 def test_the_sandbox_which_reads_the_interface_for_itself_takes_them(context: UploadContext) -> None:
@@ -298,5 +309,5 @@ def test_the_sandbox_which_reads_the_interface_for_itself_takes_them(context: Up
     problems = Problems()
     for each in plan.observations:
         check_observation(dict(each.body), problems)
-    check_report(dict(with_results(plan.report, ["1"])), context.systems.nomenclature.address, problems)
+    check_report(dict(with_result_references(plan.report, ["1"])), context.systems.nomenclature.url, problems)
     assert problems.found == []

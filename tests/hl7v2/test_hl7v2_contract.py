@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab_agent.domain.results import LabMessage, LabRefusal, LabReport, ReportedObservation
+from lab_agent.domain.results import LabMessage, LabRejection, LabReport, ReportedObservation
 from lab_agent.lis.guard import GuardedAdapter
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
 from lab_agent.lis.testing import AdapterContract, Bench
@@ -23,23 +23,23 @@ class Hl7Bench:
         return GuardedAdapter(adapter, "hl7v2", timeout=30) if self.guarded else adapter  # type: ignore[arg-type]
 
     async def orders(self) -> Sequence[str]:
-        return self.lis.taken
+        return self.lis.accepted_ids
 
-    async def withdrawn(self) -> Sequence[str]:
-        return sorted(self.lis.told)
+    async def cancelled_lines(self) -> Sequence[str]:
+        return sorted(self.lis.cancelled_lines)
 
-    async def put_out(self, message: LabMessage) -> None:
-        self.lis.put_out(message)
+    async def publish(self, message: LabMessage) -> None:
+        self.lis.queue_result(message)
 
-    async def unacknowledged(self) -> int:
-        return len(self.lis.waiting)
+    async def unacknowledged_count(self) -> int:
+        return len(self.lis.unacknowledged)
 
     async def close(self) -> None:
         await self.lis.close()
 
 
 async def make_bench(folder: Path, orders: str, results: str | None, guarded: bool = False, **keys: object) -> Hl7Bench:
-    lis = Hl7Lis(duplicates=str(keys.setdefault("duplicates", "msh10")))
+    lis = Hl7Lis(deduplicate_by=str(keys.setdefault("duplicates", "msh10")))
     links = {}
     theirs = await lis.listen()
     for name, role in (("orders", orders), ("results", results)):
@@ -48,7 +48,7 @@ async def make_bench(folder: Path, orders: str, results: str | None, guarded: bo
         port = theirs if role == "client" else free_port()
         links[name] = {"role": role, "port": port}
         if role == "server":
-            lis.call(port)
+            lis.connect(port)
     settings = Hl7v2Settings.model_validate(
         {**links, "folder": folder / "hl7v2", "answer_timeout": 5, "connect_timeout": 5, "reconnect_wait": 0.02, **keys}
     )
@@ -61,7 +61,7 @@ class Hl7Contract(AdapterContract):
         if isinstance(message, LabReport):
             name, seen = f"{message.report_id}/T", tuple(map(in_one_unit, message.observations))
             return replace(message, order=None, version=None, report_id=name, accession=message.report_id, observations=seen)
-        assert isinstance(message, LabRefusal)
+        assert isinstance(message, LabRejection)
         return replace(message, order=None)
 
 

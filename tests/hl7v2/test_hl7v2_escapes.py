@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from lab_agent.domain.order import LabOrder, OrderAnswer, OrderPatient
 from lab_agent.errors import LisRefusal
 from lab_agent.lis.hl7v2.escapes import Separators, escape, unescape
-from lab_agent.lis.hl7v2.message import read_message
-from lab_agent.lis.hl7v2.mllp import Frame, Framer, framed
-from lab_agent.lis.hl7v2.outgoing import Writer
+from lab_agent.lis.hl7v2.message import decode_message
+from lab_agent.lis.hl7v2.mllp import Frame, FrameDecoder, wrap_frame
+from lab_agent.lis.hl7v2.outgoing import OrderBuilder
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
 from lab_agent.lis.testing import make_order
 
@@ -23,9 +23,9 @@ HOSTILE = st.text("\\|^~&\r\n\x0b\x1c\x00FSTREX.br0D ёЯ\u2028", min_size=1, ma
 NOW = datetime(2024, 5, 17, 8, 30, tzinfo=UTC)
 
 
-def writer(**keys: object) -> Writer:
+def writer(**keys: object) -> OrderBuilder:
     links = {"orders": {"role": "client", "port": 1}, "folder": Path("x"), "duplicates": "msh10"}
-    return Writer(Hl7v2Settings.model_validate({**links, **keys}))
+    return OrderBuilder(Hl7v2Settings.model_validate({**links, **keys}))
 
 
 @given(TEXT | HOSTILE)
@@ -59,10 +59,10 @@ def hostile_order(text: str) -> LabOrder:
 @given((TEXT | HOSTILE).filter(lambda text: bool(text.strip(" "))))
 def test_any_text_in_any_field_survives_the_wire(text: str) -> None:
     order = hostile_order(text)
-    sent = framed(writer().order(order, order.key, NOW))
-    [frame] = Framer(10**6).feed(sent)
+    sent = wrap_frame(writer().build_order(order, order.key, NOW))
+    [frame] = FrameDecoder(10**6).feed(sent)
     assert isinstance(frame, Frame)
-    message = read_message(frame.data, "utf-8")
+    message = decode_message(frame.data, "utf-8")
     names = [segment.name for segment in message.segments]
     assert names == ["MSH", "PID", "PV1", "ORC", "OBR", "NTE", "NTE", "OBX", "OBX", "SPM", "SAC"]
     by_name = {segment.name: segment for segment in message.segments}
@@ -78,9 +78,12 @@ def test_any_text_in_any_field_survives_the_wire(text: str) -> None:
     )
     places += (("SPM", 2, 1), ("SPM", 4, 1), ("SPM", 14, 1), ("SPM", 27, 1), ("SPM", 31, 1), ("SAC", 3, 1), ("SAC", 4, 1))
     for name, field, component in places:
-        assert by_name[name].value(field).at(component) == text, f"{name}-{field}.{component}"
+        assert by_name[name].first_repetition(field).component_text(component) == text, f"{name}-{field}.{component}"
     first_answer = next(segment for segment in message.segments if segment.name == "OBX")
-    assert (first_answer.value(3).at(1), first_answer.value(5).at(1)) == (text, text)
+    assert (first_answer.first_repetition(3).component_text(1), first_answer.first_repetition(5).component_text(1)) == (
+        text,
+        text,
+    )
     assert by_name["OBX"].text(5) == "N"
 
 
@@ -88,7 +91,7 @@ def test_any_text_in_any_field_survives_the_wire(text: str) -> None:
 @given(TEXT.filter(lambda text: bool(text.strip(" "))))
 def test_python_hl7_reads_what_we_write(text: str) -> None:
     order = hostile_order(text)
-    parsed = hl7.parse(writer().order(order, order.key, NOW).decode())
+    parsed = hl7.parse(writer().build_order(order, order.key, NOW).decode())
     assert [str(segment[0]) for segment in parsed][:5] == ["MSH", "PID", "PV1", "ORC", "OBR"]
     if text.isprintable():  # it knows no escapes for the rest, and keeps them
         assert parsed.unescape(str(parsed.segment("SAC")[3])) == text
@@ -98,18 +101,18 @@ def test_python_hl7_reads_what_we_write(text: str) -> None:
 @pytest.mark.parametrize(("page", "name"), [("cp1251", "CP1251"), ("iso-8859-5", "8859/5"), ("UTF-8", "UNICODE UTF-8")])
 def test_code_pages_out_and_in(page: str, name: str) -> None:
     order = replace(make_order(3), patient=OrderPatient(family="Тестова", given=("Ёлка",)))
-    data = writer(encoding=page).order(order, order.key, NOW)
-    message = read_message(data, "ascii")
+    data = writer(encoding=page).build_order(order, order.key, NOW)
+    message = decode_message(data, "ascii")
     assert message.header.text(18) == name
-    assert message.first("PID").value(5).at(1) == "Тестова"  # type: ignore[union-attr]
+    assert message.first_segment("PID").first_repetition(5).component_text(1) == "Тестова"  # type: ignore[union-attr]
 
 
 def test_a_character_that_the_code_page_has_not_waits_for_a_person_or_is_replaced() -> None:
     order = replace(make_order(3), patient=OrderPatient(family="Ünal"))
     with pytest.raises(LisRefusal, match="PID holds a character") as refusal:
-        writer(encoding="cp1251").order(order, order.key, NOW)
+        writer(encoding="cp1251").build_order(order, order.key, NOW)
     assert "nal" not in str(refusal.value).replace("replace", "")
-    assert b"?nal" in writer(encoding="cp1251", unencodable="replace").order(order, order.key, NOW)
+    assert b"?nal" in writer(encoding="cp1251", unencodable="replace").build_order(order, order.key, NOW)
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab_agent.lis.hl7v2.mllp import Damaged, Found, Frame, Framer, framed
+from lab_agent.lis.hl7v2.mllp import Frame, FrameDecoder, InvalidFrame, ReceivedFrame, wrap_frame
 
 PIECE = st.sampled_from([b"\x0b", b"\x1c", b"\r", b"\n", b"MSH|", b"a" * 7, "ж".encode(), b"x"])
 
 
-def read(chunks: list[bytes], limit: int = 20) -> list[Found]:
-    framer = Framer(limit)
+def read(chunks: list[bytes], limit: int = 20) -> list[ReceivedFrame]:
+    framer = FrameDecoder(limit)
     found = [one for chunk in chunks for one in framer.feed(chunk)]
-    return [*found, *framer.close()]
+    return [*found, *framer.finish()]
 
 
 @given(st.lists(PIECE, max_size=40), st.lists(st.integers(0, 200), max_size=12))
@@ -27,28 +27,28 @@ def test_any_split_gives_the_same(pieces: list[bytes], cuts: list[int]) -> None:
 
 @given(st.lists(st.binary(max_size=20).map(lambda data: bytes(byte for byte in data if byte not in b"\x0b\x1c")), max_size=6))
 def test_whole_messages_come_through(messages: list[bytes]) -> None:
-    assert read([b"".join(map(framed, messages))]) == [Frame(message) for message in messages]
+    assert read([b"".join(map(wrap_frame, messages))]) == [Frame(message) for message in messages]
 
 
 @pytest.mark.parametrize(
     ("stream", "found"),
     [
-        (b"\x0babc", [Damaged(b"abc", "the connection ended within the message", answerable=False)]),
-        (b"\x0babc\x0bdef\x1c\r", [Damaged(b"abc", "a new message began before this one had ended"), Frame(b"def")]),
-        (b"GET /\x0babc\x1c\r", [Damaged(b"GET /", "these bytes stand in no frame", answerable=False), Frame(b"abc")]),
+        (b"\x0babc", [InvalidFrame(b"abc", "the connection ended within the message", answerable=False)]),
+        (b"\x0babc\x0bdef\x1c\r", [InvalidFrame(b"abc", "a new message began before this one had ended"), Frame(b"def")]),
+        (b"GET /\x0babc\x1c\r", [InvalidFrame(b"GET /", "these bytes stand in no frame", answerable=False), Frame(b"abc")]),
         (b"\x0babc\x1c\x0bdef\x1c", [Frame(b"abc"), Frame(b"def")]),
         (
             b"\x0b" + b"a" * 21 + b"\x1c\r\x0bdef\x1c\r",
-            [Damaged(b"a" * 21, "the message is longer than 20 bytes"), Frame(b"def")],
+            [InvalidFrame(b"a" * 21, "the message is longer than 20 bytes"), Frame(b"def")],
         ),
     ],
 )
-def test_damage_is_seen_and_what_follows_is_read(stream: bytes, found: list[Found]) -> None:
+def test_damage_is_seen_and_what_follows_is_read(stream: bytes, found: list[ReceivedFrame]) -> None:
     assert read([stream]) == found
 
 
 def test_of_an_endless_message_little_is_kept() -> None:
-    framer = Framer(10_000)
+    framer = FrameDecoder(10_000)
     for _ in range(1000):
         assert not list(framer.feed(b"\x0b" * 0 + b"x" * 1000))
     list(framer.feed(b"\x0b"))
@@ -56,5 +56,5 @@ def test_of_an_endless_message_little_is_kept() -> None:
         assert not list(framer.feed(b"x" * 1000))
         assert len(framer._buffer) <= 11_000
     [one] = framer.feed(b"\x1c")
-    assert isinstance(one, Damaged)
+    assert isinstance(one, InvalidFrame)
     assert len(one.data) == 4096

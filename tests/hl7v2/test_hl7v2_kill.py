@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.lis.testing import correction, make_order, make_report
+from lab_agent.lis.testing import make_correction, make_order, make_report
 from tests.hl7v2.hl7_lis import Hl7Lis, free_port
 
 PROCESS = """
@@ -105,24 +105,24 @@ LONG = pytest.param(max(5, int(50 * float(os.environ.get("LAB_PROOF_SHARE", "0.0
 @pytest.mark.parametrize("kills", [3, LONG])
 async def test_no_order_twice_and_no_result_lost(tmp_path: Path, duplicates: str, kills: int) -> None:
     luck, count = random.Random(kills), 20 * kills
-    lis, port = Hl7Lis(duplicates=duplicates), free_port()
+    lis, port = Hl7Lis(deduplicate_by=duplicates), free_port()
     orders = await lis.listen()
-    lis.call(port)
+    lis.connect(port)
     values = [f"{luck.randrange(1000)}.{number:04d}" for number in range(count)]
     for seed, value in enumerate(values):
-        lis.put_out(correction(make_report(seed, make_order(seed)), value))
+        lis.queue_result(make_correction(make_report(seed, make_order(seed)), value))
     done = 0
     try:
         for _ in range(20 * kills):
             done += await killed(
                 await started(tmp_path, orders, port, duplicates, count), luck.uniform(0.0, 0.1) if done < kills else 100
             )
-            if done >= kills and len(lis.taken) >= count and not lis.waiting:
+            if done >= kills and len(lis.accepted_ids) >= count and not lis.unacknowledged:
                 break
     finally:
         await lis.close()
     assert done == kills
-    assert sorted(lis.taken) == sorted(make_order(seed).key for seed in range(count))
+    assert sorted(lis.accepted_ids) == sorted(make_order(seed).key for seed in range(count))
     kept = [line.split("|")[1] for line in (tmp_path / "journal").read_text().splitlines() if "|" in line]
     assert sorted(kept) == sorted(values)
-    assert not lis.waiting
+    assert not lis.unacknowledged

@@ -7,13 +7,13 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from lab_agent.domain.results import LabRefusal, LabReport, NotPerformed, ObservationStatus, ReferenceRange, ReportStatus
+from lab_agent.domain.results import LabRejection, LabReport, NotPerformed, ObservationStatus, ReferenceRange, ReportStatus
 from lab_agent.domain.values import CodeableConcept, Coding, Quantity, Range, Ratio
-from lab_agent.lis.hl7v2.acknowledgements import read_answer
-from lab_agent.lis.hl7v2.fieldmap import default_map, load_map
-from lab_agent.lis.hl7v2.message import parse
-from lab_agent.lis.hl7v2.results import Part, Results
-from lab_agent.lis.hl7v2.values import Reader
+from lab_agent.lis.hl7v2.acknowledgements import parse_ack
+from lab_agent.lis.hl7v2.fieldmap import default_field_map, load_field_map
+from lab_agent.lis.hl7v2.message import parse_message
+from lab_agent.lis.hl7v2.results import OruReader, ParsedReport
+from lab_agent.lis.hl7v2.values import ObxValueReader
 
 L1, L2, R1 = "LAAAAAAAAAAAAAAA", "LBBBBBBBBBBBBBBB", "RAAAAAAAAAAAAAAA"
 MSH = "MSH|^~\\&|LIS||AGENT||20240518100000+0300||ORU^R01|1|P|2.5.1"
@@ -21,13 +21,13 @@ OBR = f"OBR|1|{L1}|F1|T|||20240517083000+0300|||||||||||||||20240518090000+0300|
 STORED: dict[str, LabReport] = {}
 
 
-def parts(*segments: str, zone: str | None = None, mapping: str = "", tmp_path: Path | None = None) -> list[Part]:
-    field_map = default_map()
+def parts(*segments: str, zone: str | None = None, mapping: str = "", tmp_path: Path | None = None) -> list[ParsedReport]:
+    field_map = default_field_map()
     if tmp_path is not None:
         (tmp_path / "map.toml").write_text(mapping)
-        field_map = load_map(tmp_path / "map.toml")
-    reader = Reader(field_map, ZoneInfo(zone) if zone else None)
-    return Results(reader, STORED.get).read(parse("\r".join((MSH, "PID|1||X", *segments)) + "\r"))
+        field_map = load_field_map(tmp_path / "map.toml")
+    reader = ObxValueReader(field_map, ZoneInfo(zone) if zone else None)
+    return OruReader(reader, STORED.get).read(parse_message("\r".join((MSH, "PID|1||X", *segments)) + "\r"))
 
 
 def report(*segments: str, **how: object) -> LabReport:
@@ -176,7 +176,7 @@ def test_links() -> None:
 
 @pytest.mark.parametrize("odd", ["9" * 201, "7\\X09\\7"])
 def test_a_number_that_is_none_does_not_spoil_the_answer(odd: str) -> None:
-    answer = read_answer(parse(f"{MSH}\rMSA|AA|M1\rORC|OK|{L1}|{odd}\rORC|OK|{L2}|77\r"))
+    answer = parse_ack(parse_message(f"{MSH}\rMSA|AA|M1\rORC|OK|{L1}|{odd}\rORC|OK|{L2}|77\r"))
     assert answer is not None
     assert answer.accessions == ((L2, "77"),)
 
@@ -188,7 +188,7 @@ def test_an_order_wide_document_completes_nothing() -> None:
 
 def test_a_refused_specimen() -> None:
     [part] = parts(OBR, f"SPM|1|0001|||{'|' * 16}RH^^HL70490")
-    assert part.content == LabRefusal(
+    assert part.content == LabRejection(
         accession="F1",
         barcode="0001",
         not_performed=(NotPerformed(line=L1, reason="the specimen is haemolysed"),),
@@ -285,5 +285,5 @@ def test_a_mapping_file_is_laid_over_ours(tmp_path: Path) -> None:
     assert (found.report_id, found.version, one.specimen, one.code.system) == ("B-1", 3, "0001", "http://lab.example/codes")
     assert str(one.value_quantity and one.value_quantity.value) == "3.50"
     [part] = parts(OBR.replace("|||F", "|||X"), "NTE|1||no reagent", **how)  # type: ignore[arg-type]
-    assert isinstance(part.content, LabRefusal)
+    assert isinstance(part.content, LabRejection)
     assert part.content.not_performed == (NotPerformed(line=L1, reason="no reagent"),)

@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from lab_agent.domain.results import ReportStatus
 from lab_agent.lis.hl7v2 import Hl7v2Settings
-from lab_agent.lis.hl7v2.fieldmap import default_map
-from lab_agent.lis.hl7v2.message import read_message
-from lab_agent.lis.hl7v2.outgoing import Writer
-from lab_agent.lis.hl7v2.shelf import Shelf
+from lab_agent.lis.hl7v2.fieldmap import default_field_map
+from lab_agent.lis.hl7v2.message import decode_message
+from lab_agent.lis.hl7v2.outgoing import OrderBuilder
+from lab_agent.lis.hl7v2.shelf import MessageArchive
 from lab_agent.lis.registry import load_adapters
 from lab_agent.lis.testing import make_order, make_report
 
@@ -75,7 +75,7 @@ def test_bad_mapping_files_are_a_reason(tmp_path: Path, text: str, why: str) -> 
 def test_the_example_of_a_mapping_file_is_good() -> None:
     settings = Hl7v2Settings.model_validate({**BASE, "mapping": ROOT / "config" / "hl7v2" / "mapping.toml"})
     order = make_order(3)
-    message = read_message(Writer(settings).order(order, order.key, datetime.now(UTC)), "utf-8")
+    message = decode_message(OrderBuilder(settings).build_order(order, order.key, datetime.now(UTC)), "utf-8")
     [first, *_] = [segment for segment in message.segments if segment.name == "ZLB"]
     assert (first.text(1), first.text(2)) == (order.lines[0].key, order.contract)
     assert "SPM" in {segment.name for segment in message.segments}
@@ -84,9 +84,9 @@ def test_the_example_of_a_mapping_file_is_good() -> None:
 def test_the_older_message_finds_a_place_for_all() -> None:
     settings = Hl7v2Settings.model_validate({**BASE, "order_message": "ORM"})
     order = make_order(3)
-    message = read_message(Writer(settings).order(order, order.key, datetime.now(UTC)), "utf-8")
-    obr = message.first("OBR")
-    assert message.kind == ("ORM", "O01")
+    message = decode_message(OrderBuilder(settings).build_order(order, order.key, datetime.now(UTC)), "utf-8")
+    obr = message.first_segment("OBR")
+    assert message.message_type == ("ORM", "O01")
     assert obr
     [specimen] = [one for one in order.specimens if one.id in order.lines[0].specimens]
     assert (obr.text(15), obr.text(19)) == ("100", specimen.containers[0].barcode)
@@ -101,7 +101,7 @@ def test_every_key_and_every_word_for_people_is_on_the_page_or_says_what_it_is()
 
 
 def test_the_page_names_the_places_of_the_map() -> None:
-    fields = default_map().fields
+    fields = default_field_map().fields
     assert fields["ORC"][2] == fields["OBR"][2] == "{line.key}"
     for place in re.findall(r"\| (?:line key|requisition|contract|old order number) \| (.+?) \|", PAGE):
         for one in place.split(", "):
@@ -115,22 +115,22 @@ def test_an_unknown_key_in_a_link_is_refused() -> None:
 
 
 def test_the_shelf_forgets_in_time_and_keeps_values_until_they_are_final(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path / "own", keep_days=2)
+    shelf = MessageArchive(tmp_path / "own", keep_days=2)
     shelf.open()
     now = datetime.now(UTC)
-    old, young = (shelf.keep("refused", b"x", "why", now) for _ in range(2))
+    old, young = (shelf.store("refused", b"x", "why", now) for _ in range(2))
     past = (now - timedelta(days=3)).timestamp()
     for path in (old, old.with_suffix(".reason.txt")):
         os.utime(path, (past, past))
-    shelf.clear()
+    shelf.purge()
     assert not old.exists()
     assert young.exists()
     final = make_report(1, make_order(1))
     early = replace(final, status=ReportStatus.PRELIMINARY)
-    shelf.remember(early)
-    kept = shelf.recall(early.report_id)
+    shelf.save_open_report(early)
+    kept = shelf.load_open_report(early.report_id)
     assert kept
     assert kept.observations == early.observations
     assert kept.documents == ()
-    shelf.remember(final)
-    assert shelf.recall(early.report_id) is None
+    shelf.save_open_report(final)
+    assert shelf.load_open_report(early.report_id) is None

@@ -17,12 +17,12 @@ import pytest
 from hl7.client import MLLPClient
 from hl7.mllp import open_hl7_connection, start_hl7_server
 
-from lab_agent.domain.results import LabReceipt, LabRefusal, LabReport
+from lab_agent.domain.results import AccessionUpdate, LabRejection, LabReport
 from lab_agent.errors import LisOutcomeUnknown, LisRefusal, LisUnavailable
 from lab_agent.lis.guarded_inbox import GuardedInbox
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
-from lab_agent.lis.testing import MemoryInbox, correction, make_order, make_report
-from tests.hl7v2.hl7_lis import FS, VT, Hl7Lis, free_port, oru
+from lab_agent.lis.testing import MemoryInbox, make_correction, make_order, make_report
+from tests.hl7v2.hl7_lis import FS, VT, Hl7Lis, build_oru, free_port
 
 CR = b"\r"
 REPORT = make_report(6, make_order(6))
@@ -92,12 +92,12 @@ def framed(text: str | bytes) -> bytes:
     return VT + (text.encode() if isinstance(text, str) else text) + FS + CR
 
 
-GOOD = oru(REPORT, "M1")
+GOOD = build_oru(REPORT, "M1")
 
 
 async def test_several_messages_in_any_pieces_are_each_answered(tmp_path: Path) -> None:
     inbox = MemoryInbox()
-    stream = b"".join(framed(oru(REPORT, f"M{number}")) for number in range(3))
+    stream = b"".join(framed(build_oru(REPORT, f"M{number}")) for number in range(3))
     async with listening(tmp_path, inbox) as adapter:
         answers = await exchanged(adapter.ports[1], stream[:10], stream[10:1000], stream[1000:], answers=3)
     assert [answer[1] for answer in answers] == ["MSA|AA|M0", "MSA|AA|M1", "MSA|AA|M2"]
@@ -132,17 +132,17 @@ async def test_we_answer_as_we_are_asked(tmp_path: Path, asked: str, codes: list
 async def test_what_cannot_be_taken_is_refused_with_its_reason_and_kept(
     tmp_path: Path, bad: str | bytes, code: str, why: str
 ) -> None:
-    report = correction(REPORT, "1.20")
+    report = make_correction(REPORT, "1.20")
     inbox = MemoryInbox()
     async with listening(tmp_path, inbox) as adapter:
-        first, second = await exchanged(adapter.ports[1], framed(bad), framed(oru(report, "M2")), answers=2)
+        first, second = await exchanged(adapter.ports[1], framed(bad), framed(build_oru(report, "M2")), answers=2)
     assert first[1].startswith(f"MSA|{code}|M1|")
     assert why in first[2]
     assert first[2].startswith("ERR|")
     assert second[1] == "MSA|AA|M2"
     [reason] = refused(tmp_path)
     assert why in reason
-    assert list(inbox.refusals.values()) == [reason]
+    assert list(inbox.rejections.values()) == [reason]
     [raw] = (tmp_path / "own" / "refused").glob("*.hl7")
     assert raw.read_bytes() == (bad if isinstance(bad, bytes) else bad.encode())
     assert raw.stat().st_mode & 0o777 == 0o600
@@ -163,7 +163,7 @@ async def test_damage_is_answered_and_the_next_message_is_read(tmp_path: Path, s
     inbox = MemoryInbox()
     async with listening(tmp_path, inbox, max_message_bytes=20_000) as adapter:
         first, second = await exchanged(
-            adapter.ports[1], stream + framed(oru(REPORT, "M2")).removeprefix(VT if stream.endswith(VT) else b""), answers=2
+            adapter.ports[1], stream + framed(build_oru(REPORT, "M2")).removeprefix(VT if stream.endswith(VT) else b""), answers=2
         )
     assert first[1].startswith(f"MSA|AR|{about}|")
     assert why in first[2]
@@ -209,7 +209,7 @@ async def test_only_those_who_may_can_connect(tmp_path: Path) -> None:
 async def with_lis(
     folder: Path, inbox: MemoryInbox | None = None, *, lis: Hl7Lis | None = None, **keys: object
 ) -> AsyncIterator[tuple[Hl7Lis, Hl7v2Adapter]]:
-    lis = lis or Hl7Lis(duplicates=str(keys.get("duplicates", "msh10")))
+    lis = lis or Hl7Lis(deduplicate_by=str(keys.get("duplicates", "msh10")))
     adapter = make(folder, await lis.listen(), **keys)
     await adapter.start(inbox or MemoryInbox())
     try:
@@ -228,11 +228,11 @@ async def test_the_accessions_of_the_answer_are_the_receipt(tmp_path: Path) -> N
 
 async def test_a_line_that_the_answer_refuses_goes_to_the_inbox(tmp_path: Path) -> None:
     order, inbox = make_order(6), MemoryInbox()
-    lis = Hl7Lis(extra=f"ORC|UA|{order.lines[0].key}||||||||||||||^not offered\r")
+    lis = Hl7Lis(extra_segments=f"ORC|UA|{order.lines[0].key}||||||||||||||^not offered\r")
     async with with_lis(tmp_path, inbox, lis=lis) as (_, adapter):
         await adapter.submit(order)
     [refusal] = inbox.contents
-    assert isinstance(refusal, LabRefusal)
+    assert isinstance(refusal, LabRejection)
     assert (refusal.order, refusal.not_performed[0].line) == (order.key, order.lines[0].key)
     assert refusal.not_performed[0].reason == "not offered"
 
@@ -242,14 +242,14 @@ async def test_a_line_that_the_answer_refuses_goes_to_the_inbox(tmp_path: Path) 
     [("AE", "", LisRefusal), ("AR", "200", LisRefusal), ("AE", "207", LisUnavailable), ("ZZ", "", LisOutcomeUnknown)],
 )
 async def test_what_the_lis_says_decides(tmp_path: Path, code: str, error: str, failure: type[Exception]) -> None:
-    lis = Hl7Lis(answer_code=code, extra=f"ERR||||{error}\r".replace("ERR||||", "ERR|||") if error else "")
+    lis = Hl7Lis(answer_code=code, extra_segments=f"ERR||||{error}\r".replace("ERR||||", "ERR|||") if error else "")
     async with with_lis(tmp_path, lis=lis) as (_, adapter):
         with pytest.raises(failure):
             await adapter.submit(make_order(6))
 
 
 async def test_an_order_that_is_there_already_is_a_success(tmp_path: Path) -> None:
-    async with with_lis(tmp_path, lis=Hl7Lis(answer_code="AE", extra="ERR|||205^Duplicate key\r")) as (_, adapter):
+    async with with_lis(tmp_path, lis=Hl7Lis(answer_code="AE", extra_segments="ERR|||205^Duplicate key\r")) as (_, adapter):
         await adapter.submit(make_order(6))
 
 
@@ -257,37 +257,37 @@ async def test_an_order_that_is_there_already_is_a_success(tmp_path: Path) -> No
 async def test_no_answer_is_an_unknown_outcome_settled_as_the_lis_tells_repeats(tmp_path: Path, duplicates: str) -> None:
     order = make_order(6)
     async with with_lis(tmp_path, duplicates=duplicates, answer_timeout=0.1) as (lis, adapter):
-        lis.mute = True
+        lis.silent = True
         with pytest.raises(LisOutcomeUnknown):
             await adapter.submit(order)
         assert await adapter.was_received(order.key) is None
         assert adapter.idempotent is (duplicates != "none")
         if adapter.idempotent:
-            lis.mute = False
+            lis.silent = False
             await adapter.submit(order)
             assert await adapter.was_received(order.key) is True
-        assert lis.taken == [order.key]
-        assert all(len(control_id) <= 20 for control_id in lis.seen)
-        assert (len(set(lis.seen)) == len(lis.seen)) == (duplicates != "msh10")
+        assert lis.accepted_ids == [order.key]
+        assert all(len(control_id) <= 20 for control_id in lis.received_ids)
+        assert (len(set(lis.received_ids)) == len(lis.received_ids)) == (duplicates != "msh10")
 
 
 async def test_an_answer_with_another_number_answers_nothing_and_a_late_one_settles(tmp_path: Path) -> None:
     order, inbox = make_order(6), MemoryInbox()
     async with with_lis(tmp_path, inbox, duplicates="none", answer_timeout=0.2) as (lis, adapter):
-        lis.mute = True
+        lis.silent = True
         submitting = asyncio.create_task(adapter.submit(order))
-        await until(lambda: bool(lis.seen))
-        lis.writers[0].write(framed(lis.answer("AA", "ANOTHER", [])))
+        await until(lambda: bool(lis.received_ids))
+        lis.writers[0].write(framed(lis.build_ack("AA", "ANOTHER", [])))
         with pytest.raises(LisOutcomeUnknown):
             await submitting
         assert await adapter.was_received(order.key) is None
-        late = framed(lis.answer("AA", lis.seen[0], [order.lines[0].key]))
+        late = framed(lis.build_ack("AA", lis.received_ids[0], [order.lines[0].key]))
         await exchanged(adapter.ports[1], late, answers=0)
         await until(lambda: bool(inbox.contents))
         assert await adapter.was_received(order.key) is True
-        assert lis.taken == [order.key]
+        assert lis.accepted_ids == [order.key]
         [numbers] = inbox.contents
-        assert isinstance(numbers, LabReceipt)
+        assert isinstance(numbers, AccessionUpdate)
 
 
 async def test_without_a_connection_nothing_was_sent(tmp_path: Path) -> None:
@@ -306,10 +306,10 @@ async def test_without_a_connection_nothing_was_sent(tmp_path: Path) -> None:
 
 async def test_a_lis_that_wants_no_acknowledgement(tmp_path: Path) -> None:
     async with with_lis(tmp_path, acknowledgement="none") as (lis, adapter):
-        lis.mute = True
+        lis.silent = True
         await adapter.submit(make_order(6))
-        await until(lambda: bool(lis.taken))
-    assert lis.taken == [make_order(6).key]
+        await until(lambda: bool(lis.accepted_ids))
+    assert lis.accepted_ids == [make_order(6).key]
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
@@ -336,14 +336,14 @@ async def test_tls_both_ways_with_both_certificates(tmp_path: Path) -> None:
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     server.load_cert_chain(cert, key)
     lis = Hl7Lis()
-    lis.server = await asyncio.start_server(lis.called, "127.0.0.1", port, ssl=server)
+    lis.server = await asyncio.start_server(lis.on_connection, "127.0.0.1", port, ssl=server)
     orders = {"role": "client", "port": port, "tls": {"ca": str(cert), "server_name": "localhost"}}
     caller = make(tmp_path, port, orders=orders)
     await caller.start(inbox)
     await caller.submit(make_order(6))
     await caller.stop()
     await lis.close()
-    assert len(inbox.messages) == len(lis.taken) == 1
+    assert len(inbox.messages) == len(lis.accepted_ids) == 1
 
 
 async def over_tls(port: int, context: ssl.SSLContext) -> bytes:
@@ -370,7 +370,7 @@ async def test_python_hl7s_clients_and_server_understand_us(tmp_path: Path) -> N
         answer = await asyncio.to_thread(blocking, adapter.ports[1])
         assert str(hl7.parse(answer[1:-2].decode()).segment("MSA")) == "MSA|AA|M1"
         reader, writer = await open_hl7_connection("127.0.0.1", adapter.ports[1], encoding="utf-8")
-        writer.writemessage(hl7.parse(oru(REPORT, "M2")))
+        writer.writemessage(hl7.parse(build_oru(REPORT, "M2")))
         await writer.drain()
         assert str((await reader.readmessage()).segment("MSA")) == "MSA|AA|M2"
         writer.close()
@@ -423,14 +423,14 @@ def mutated(message: bytes, luck: random.Random) -> bytes:
 async def test_mutated_messages_crash_nothing_and_are_never_acknowledged_unless_kept(tmp_path: Path, count: int) -> None:
     luck = random.Random(7)
     inbox = MemoryInbox()
-    good = [oru(replace(REPORT, report_id=f"B{number}"), f"M{number}").encode() for number in range(20)]
+    good = [build_oru(replace(REPORT, report_id=f"B{number}"), f"M{number}").encode() for number in range(20)]
     async with listening(tmp_path, inbox) as adapter:
         reader, writer = await asyncio.open_connection("127.0.0.1", adapter.ports[1])
         for number in range(count):
             inbox.messages.clear()
             inbox.attempts = 0
             data = mutated(luck.choice(good), luck)
-            writer.write(framed(data) + framed(oru(REPORT, f"OK{number}")))
+            writer.write(framed(data) + framed(build_oru(REPORT, f"OK{number}")))
             answers = []
             while not answers or answers[-1][1] != f"MSA|AA|OK{number}":
                 async with asyncio.timeout(5):
@@ -438,7 +438,7 @@ async def test_mutated_messages_crash_nothing_and_are_never_acknowledged_unless_
                 answers.append(whole[1:-2].decode("utf-8", "replace").rstrip("\r").split("\r"))
                 assert whole.count(VT) == whole.count(FS) == 1
                 assert [segment[:3] for segment in answers[-1]] in (["MSH", "MSA"], ["MSH", "MSA", "ERR"])
-            kept = sum(isinstance(content, LabReport | LabRefusal) for content in inbox.contents) - 1
+            kept = sum(isinstance(content, LabReport | LabRejection) for content in inbox.contents) - 1
             positive = [answer for answer in answers[:-1] if answer[1][4:6] in {"AA", "CA"}]
             assert len(positive) <= len(answers) - 1
             assert not positive or kept >= 1, (number, data)

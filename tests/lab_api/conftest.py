@@ -10,15 +10,15 @@ import httpx
 import pytest
 from argon2 import PasswordHasher
 
-from lab_agent.catalogue.load import load
+from lab_agent.catalogue.load import load_catalogue
 from lab_agent.settings.api import ApiBasicSettings, ApiSettings, ApiTokenSettings
 from lab_api.app import create_app
-from lab_api.served import Shelf
+from lab_api.served import CurrentCatalogue
 
 SAMPLE = Path(__file__).parents[2] / "config" / "catalogue"
 
 
-class Clock:
+class CallableClock:
     """A clock that stands where it is put."""
 
     def __init__(self) -> None:
@@ -28,13 +28,13 @@ class Clock:
         return self.now
 
 
-def token(name: str, *contracts: str) -> ApiTokenSettings:
+def api_token(name: str, *contracts: str) -> ApiTokenSettings:
     return ApiTokenSettings(name=name, sha256=hashlib.sha256(f"{name}-token".encode()).hexdigest(), contracts=contracts or None)
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> CallableClock:
+    return CallableClock()
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def settings(folder: Path, password_hash: str) -> ApiSettings:
     return ApiSettings(
         prefix="/lab",
         catalogue=folder,
-        tokens=(token("exchange"), token("tied", "C-200"), token("nobody", "C-999")),
+        tokens=(api_token("exchange"), api_token("tied", "C-200"), api_token("nobody", "C-999")),
         basic=(ApiBasicSettings(name="ward", password_hash=password_hash, contracts=("C-100",)),),
         max_body=20_000,
         max_basket=50,
@@ -63,14 +63,14 @@ def settings(folder: Path, password_hash: str) -> ApiSettings:
 
 
 @pytest.fixture
-def shelf(folder: Path, clock: Clock) -> Shelf:
-    return Shelf(load(folder), clock)
+def current_catalogue(folder: Path, clock: CallableClock) -> CurrentCatalogue:
+    return CurrentCatalogue(load_catalogue(folder), clock)
 
 
 @pytest.fixture
-async def api(settings: ApiSettings, shelf: Shelf) -> AsyncIterator[httpx.AsyncClient]:
+async def api(settings: ApiSettings, current_catalogue: CurrentCatalogue) -> AsyncIterator[httpx.AsyncClient]:
     """Somebody who calls the application under its prefix, with the token of the exchange service."""
-    transport = httpx.ASGITransport(create_app(settings, shelf), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(create_app(settings, current_catalogue), raise_app_exceptions=False)
     headers = {"Authorization": "Bearer exchange-token"}
     async with httpx.AsyncClient(transport=transport, base_url="http://lab/lab/", headers=headers) as client:
         yield client

@@ -17,7 +17,7 @@ TOKEN = {"Authorization": "Bearer process-token"}
 DEADLINE = 30.0
 
 
-def settings_file(folder: Path, port: int, *, url: str | None = None, api: str = "") -> Path:
+def write_settings_file(folder: Path, port: int, *, url: str | None = None, api: str = "") -> Path:
     """Settings with the catalogue of that folder, and a store ready for them; `api` are more lines of the group."""
     path = folder.parent / f"settings-{port}.toml"
     store = url or f"sqlite:///{folder.parent}/agent.db"
@@ -65,7 +65,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(config: Path, environ: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+def running_api(config: Path, environ: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-c", "from lab_api.cli import main; main()", "run", "--config", str(config)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **environ})
     try:
@@ -77,7 +77,7 @@ def running(config: Path, environ: dict[str, str]) -> Iterator[subprocess.Popen[
         process.stderr.close()
 
 
-class Notices:
+class NotifySocket:
     """The socket on which systemd listens."""
 
     def __init__(self, path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from lab_agent.settings.api import ApiSettings
 from lab_api.auth import Clients
-from lab_api.problems import Refused
+from lab_api.problems import ApiError
 
 
 def basic(text: str) -> str:
@@ -78,7 +78,7 @@ async def test_a_right_password_is_hashed_once(settings: ApiSettings, monkeypatc
     clients = Clients((), settings.basic)
     hashed = []
     assert clients._passwords
-    matches = clients._passwords.matches
+    matches = clients._passwords.verify
 
     def counted(password: str, known: str | None) -> bool:
         hashed.append(1)
@@ -88,15 +88,15 @@ async def test_a_right_password_is_hashed_once(settings: ApiSettings, monkeypatc
     for _ in range(3):
         assert (await clients.authenticate(basic("ward:lamp:shade"))).name == "ward"
     assert len(hashed) == 1
-    with pytest.raises(Refused):
+    with pytest.raises(ApiError):
         await clients.authenticate(basic("ward:wrong"))
-    with pytest.raises(Refused):
+    with pytest.raises(ApiError):
         await clients.authenticate(basic("somebody:else"))
     assert len(hashed) == 3  # an unknown name costs as much as a known one
 
 
 async def test_with_no_clients_nobody_may_call() -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(ApiError):
         await Clients((), ()).authenticate("Bearer exchange-token")
 
 
@@ -140,7 +140,7 @@ async def test_a_proof_is_of_one_password_and_no_other(settings: ApiSettings) ->
         assert (await _refusal(clients, guess)).status == 401
 
 
-async def _refusal(clients: Clients, guess: str) -> Refused:
-    with pytest.raises(Refused) as caught:
+async def _refusal(clients: Clients, guess: str) -> ApiError:
+    with pytest.raises(ApiError) as caught:
         await clients.authenticate(basic(guess))
     return caught.value

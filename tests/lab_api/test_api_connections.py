@@ -19,20 +19,20 @@ import pytest
 from structlog.testing import capture_logs
 
 from lab_agent import connections, serving
-from lab_agent.connections import Limits, NowAndThen
+from lab_agent.connections import ConnectionLimits, LogRateLimit
 from lab_agent.settings.api import ApiSettings
 from lab_api.app import create_app
-from lab_api.served import Shelf
-from tests.lab_api.programs import DEADLINE, TOKEN, Notices, free_port, settings_file
+from lab_api.served import CurrentCatalogue
+from tests.lab_api.programs import DEADLINE, TOKEN, NotifySocket, free_port, write_settings_file
 
-SHORT = Limits(8, head=0.4, body=0.6, reader=0.4, linger=0.5)
+SHORT = ConnectionLimits(8, header_timeout=0.4, body_timeout=0.6, response_timeout=0.4, linger_timeout=0.5)
 HALF = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Long: "
 WHOLE = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 @asynccontextmanager
-async def served(app: Any, limits: Limits = SHORT) -> AsyncIterator[int]:
-    sock = serving.listen("127.0.0.1", 0, group="api")
+async def served(app: Any, limits: ConnectionLimits = SHORT) -> AsyncIterator[int]:
+    sock = serving.listen("127.0.0.1", 0, settings_group="api")
     task = asyncio.create_task(serving.serve(app, sock, drain=1, limits=limits))
     try:
         yield sock.getsockname()[1]
@@ -118,7 +118,7 @@ async def test_the_longest_idle_gives_its_place_and_a_stream_does_not() -> None:
         await go.wait()
         await send({"type": "http.response.body", "body": b"last"})
 
-    limits = Limits(8, head=30)
+    limits = ConnectionLimits(8, header_timeout=30)
     async with served(streaming, limits) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
         stream = asyncio.create_task(client.get("/", timeout=10))
         await asyncio.sleep(0.1)
@@ -161,7 +161,7 @@ async def test_keep_alive_clients_keep_their_connection() -> None:
 
 @pytest.mark.parametrize("close", ["", "Connection: close\r\n"])
 @pytest.mark.parametrize("declared", [True, False])
-async def test_413_is_never_lost(settings: ApiSettings, shelf: Shelf, close: str, declared: bool) -> None:
+async def test_413_is_never_lost(settings: ApiSettings, current_catalogue: CurrentCatalogue, close: str, declared: bool) -> None:
     head = f"POST /lab/preanalytics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer exchange-token\r\n{close}"
     chunk = b"x" * 50_000
     length = 60 * len(chunk)
@@ -181,16 +181,16 @@ async def test_413_is_never_lost(settings: ApiSettings, shelf: Shelf, close: str
                 found += part
             return found
 
-    async with served(create_app(settings, shelf), Limits(8, head=2)) as port:
+    async with served(create_app(settings, current_catalogue), ConnectionLimits(8, header_timeout=2)) as port:
         for _ in range(5):
             answer = await asyncio.to_thread(send_all, port)
             assert answer.startswith(b"HTTP/1.1 413")
             assert json.loads(answer.partition(b"\r\n\r\n")[2])["issue"][0]["code"] == "too-costly"
 
 
-async def test_what_is_dropped_after_the_answer_is_bounded(settings: ApiSettings, shelf: Shelf) -> None:
-    limits = Limits(8, dropped=200_000)
-    async with served(create_app(settings, shelf), limits) as port:
+async def test_what_is_dropped_after_the_answer_is_bounded(settings: ApiSettings, current_catalogue: CurrentCatalogue) -> None:
+    limits = ConnectionLimits(8, max_discarded_bytes=200_000)
+    async with served(create_app(settings, current_catalogue), limits) as port:
 
         def send_for_ever() -> int:
             sent = 0
@@ -210,10 +210,10 @@ async def test_what_is_dropped_after_the_answer_is_bounded(settings: ApiSettings
 
 def test_now_and_then() -> None:
     now = [0.0]
-    often = NowAndThen(lambda: now[0])
+    often = LogRateLimit(lambda: now[0])
     said = []
     for now[0] in (0.0, 1.0, 59.0, 60.0, 61.0, 200.0):
-        said.append(often.may_say())
+        said.append(often.can_log())
     assert said == [True, False, False, True, False, True]
 
 
@@ -236,7 +236,7 @@ async def _run_out_of_files() -> None:
 def test_the_soft_limit_is_raised_and_a_small_hard_one_is_kept_to() -> None:
     code = "from lab_agent.connections import Limits, file_limit; print(file_limit(), Limits.of_process().connections)"
     found = {}
-    for soft, hard in ((100, 128), (256, connections.FILES)):
+    for soft, hard in ((100, 128), (256, connections.OPEN_FILES_TARGET)):
         done = subprocess.run(
             [sys.executable, "-c", code],
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)),  # noqa: B023
@@ -245,14 +245,21 @@ def test_the_soft_limit_is_raised_and_a_small_hard_one_is_kept_to() -> None:
             check=True,
         )
         found[hard] = tuple(int(word) for word in done.stdout.split())
-    assert found == {128: (128, 32), connections.FILES: (connections.FILES, 1000)}
+    assert found == {128: (128, 32), connections.OPEN_FILES_TARGET: (connections.OPEN_FILES_TARGET, 1000)}
 
 
 @pytest.mark.proof
 def test_idle_connections_beyond_the_file_limit_do_not_stop_the_api(folder: Path, tmp_path: Path) -> None:
-    notices = Notices(tmp_path / "notify")
+    notices = NotifySocket(tmp_path / "notify")
     port, log = free_port(), tmp_path / "log"
-    program = [sys.executable, "-c", "from lab_api.cli import main; main()", "run", "--config", str(settings_file(folder, port))]
+    program = [
+        sys.executable,
+        "-c",
+        "from lab_api.cli import main; main()",
+        "run",
+        "--config",
+        str(write_settings_file(folder, port)),
+    ]
     with log.open("w") as err, ExitStack() as stack:
         process = subprocess.Popen(["bash", "-c", 'ulimit -n 128; exec "$@"', "-", *program], stderr=err, env=notices.environ)
         stack.callback(process.wait)

@@ -15,7 +15,7 @@ from lab_agent.catalogue.items import Catalogue
 from lab_agent.catalogue.nomenclature import nomenclature
 from lab_agent.settings.api import ApiSettings
 from lab_api.app import create_app
-from lab_api.served import Shelf
+from lab_api.served import CurrentCatalogue
 
 BASKET = {
     "contract": "C-100",
@@ -37,11 +37,11 @@ def outcome(response: httpx.Response, status: int) -> list[dict[str, Any]]:
     return list(body["issue"])
 
 
-async def test_nomenclature(api: httpx.AsyncClient, shelf: Shelf) -> None:
+async def test_nomenclature(api: httpx.AsyncClient, current_catalogue: CurrentCatalogue) -> None:
     response = await api.get("nomenclature?contract=C-100")
     assert response.status_code == 200
     assert response.headers["cache-control"] == "private, max-age=86400"
-    assert exact_json.loads(response.content) == nomenclature(shelf.served.catalogue.contract("C-100"))
+    assert exact_json.loads(response.content) == nomenclature(current_catalogue.responses.catalogue.contract("C-100"))
     assert '"price":480.00' in response.text
 
 
@@ -64,9 +64,9 @@ async def test_not_modified(api: httpx.AsyncClient, path: str) -> None:
 @pytest.mark.parametrize(
     ("accepted", "packed"), [("gzip", True), ("br, gzip;q=0.5", True), ("gzip;q=0", False), ("identity", False)]
 )
-async def test_compression(settings: ApiSettings, shelf: Shelf, accepted: str, packed: bool) -> None:
+async def test_compression(settings: ApiSettings, current_catalogue: CurrentCatalogue, accepted: str, packed: bool) -> None:
     headers = {"Authorization": "Bearer exchange-token", "Accept-Encoding": accepted}
-    transport = httpx.ASGITransport(create_app(settings, shelf))
+    transport = httpx.ASGITransport(create_app(settings, current_catalogue))
     async with (
         httpx.AsyncClient(transport=transport, base_url="http://lab/lab/", headers=headers) as client,
         client.stream("GET", "nomenclature?contract=C-100") as response,
@@ -77,8 +77,8 @@ async def test_compression(settings: ApiSettings, shelf: Shelf, accepted: str, p
     assert len(exact_json.loads(plain)) >= 30
 
 
-async def test_large_basket_answers_are_compressed(api: httpx.AsyncClient, shelf: Shelf) -> None:
-    ids = [each for each, item in shelf.served.catalogue.contract("C-100").items.items() if len(item.options) == 1]
+async def test_large_basket_answers_are_compressed(api: httpx.AsyncClient, current_catalogue: CurrentCatalogue) -> None:
+    ids = [each for each, item in current_catalogue.responses.catalogue.contract("C-100").items.items() if len(item.options) == 1]
     body = {"contract": "C-100", "analyticsrequests": [{"id": each} for each in ids]}
     response = await api.post("preanalytics", json=body)
     assert response.headers["content-encoding"] == "gzip"
@@ -159,8 +159,10 @@ async def test_a_byte_order_mark_is_passed_over(api: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("code", ["13", "13.0", "13.00", '"13"', '"13.0"', "[13.0]"])
-async def test_a_specimen_code_may_have_empty_decimals(api: httpx.AsyncClient, shelf: Shelf, code: str) -> None:
-    contract = shelf.served.catalogue.contract("C-100")
+async def test_a_specimen_code_may_have_empty_decimals(
+    api: httpx.AsyncClient, current_catalogue: CurrentCatalogue, code: str
+) -> None:
+    contract = current_catalogue.responses.catalogue.contract("C-100")
     item = next(each for each in contract.items.values() if len(each.options) == 1)
     code = code.replace("13", item.options[0].specimen_code)
     body = f'{{"contract":"C-100","analyticsrequests":[{{"id":"{item.id}","specimen_code":{code}}}]}}'
@@ -189,26 +191,28 @@ async def test_paths_and_methods(api: httpx.AsyncClient) -> None:
     assert outcome(await api.get("eta?contract="), 400)
 
 
-async def test_a_fault_of_ours_shows_no_trace(api: httpx.AsyncClient, shelf: Shelf) -> None:
-    shelf.served = None  # type: ignore[assignment]
+async def test_a_fault_of_ours_shows_no_trace(api: httpx.AsyncClient, current_catalogue: CurrentCatalogue) -> None:
+    current_catalogue.responses = None  # type: ignore[assignment]
     (issue,) = outcome(await api.get("eta?contract=C-100"), 500)
     assert "Traceback" not in issue["diagnostics"]
     assert "None" not in issue["diagnostics"]
 
 
-async def test_health(api: httpx.AsyncClient, shelf: Shelf) -> None:
+async def test_health(api: httpx.AsyncClient, current_catalogue: CurrentCatalogue) -> None:
     assert (await api.get("http://lab/healthz", headers={"Authorization": ""})).json() == {"status": "ok"}
     ready = await api.get("http://lab/readyz", headers={"Authorization": ""})
-    assert ready.json() == {"status": "ready", "catalogue": shelf.served.catalogue.version}
+    assert ready.json() == {"status": "ready", "catalogue": current_catalogue.responses.catalogue.version}
 
 
-async def test_bodies_are_made_once_for_each_version(shelf: Shelf) -> None:
-    contract = shelf.served.catalogue.contract("C-100")
-    assert shelf.served.nomenclature(contract) is shelf.served.nomenclature(contract)
-    assert shelf.served.eta(contract, shelf.now()) is shelf.served.eta(contract, shelf.now())
+async def test_bodies_are_made_once_for_each_version(current_catalogue: CurrentCatalogue) -> None:
+    contract = current_catalogue.responses.catalogue.contract("C-100")
+    assert current_catalogue.responses.nomenclature(contract) is current_catalogue.responses.nomenclature(contract)
+    assert current_catalogue.responses.eta(contract, current_catalogue.now()) is current_catalogue.responses.eta(
+        contract, current_catalogue.now()
+    )
 
 
-async def test_openapi_describes_every_answer(api: httpx.AsyncClient, shelf: Shelf) -> None:
+async def test_openapi_describes_every_answer(api: httpx.AsyncClient, current_catalogue: CurrentCatalogue) -> None:
     document = (await api.get("openapi.json")).json()
     paths = document["paths"]
     assert set(paths) == {"/lab/nomenclature", "/lab/eta", "/lab/questionnaire", "/lab/preanalytics"}
@@ -217,12 +221,12 @@ async def test_openapi_describes_every_answer(api: httpx.AsyncClient, shelf: She
             assert operation["responses"]["401"]["content"]["application/json"]["schema"]["$ref"].endswith("OperationOutcome")
     example = paths["/lab/preanalytics"]["post"]["requestBody"]["content"]["application/json"]["example"]
     assert (await api.post("preanalytics", json=example)).status_code == 200
-    catalogue: Catalogue = shelf.served.catalogue
+    catalogue: Catalogue = current_catalogue.responses.catalogue
     fields = set(document["components"]["schemas"]["NomenclatureItem"]["properties"])
     assert fields == set(nomenclature(catalogue.contract("C-100"))[0])
 
 
-async def test_docs_are_off_by_default(settings: ApiSettings, shelf: Shelf) -> None:
-    transport = httpx.ASGITransport(create_app(ApiSettings(), shelf))
+async def test_docs_are_off_by_default(settings: ApiSettings, current_catalogue: CurrentCatalogue) -> None:
+    transport = httpx.ASGITransport(create_app(ApiSettings(), current_catalogue))
     async with httpx.AsyncClient(transport=transport, base_url="http://lab/") as client:
         assert [(await client.get(path)).status_code for path in ("docs", "openapi.json")] == [404, 404]

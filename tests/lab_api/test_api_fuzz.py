@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from lab_api.served import Shelf
+from lab_api.served import CurrentCatalogue
 
 SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
 ODD: list[Any] = [
@@ -39,9 +39,9 @@ FIELDS = ("id", "specimen_code", "bodysite_code", "bodycite_code", "container_ty
 class Guess:
     """Requests that are nearly right, or not at all. The same seed gives the same requests."""
 
-    def __init__(self, seed: int, shelf: Shelf) -> None:
+    def __init__(self, seed: int, shelf: CurrentCatalogue) -> None:
         self.random = random.Random(seed)
-        self.items = list(shelf.served.catalogue.contract("C-100").items.values())
+        self.items = list(shelf.responses.catalogue.contract("C-100").items.values())
 
     def item(self) -> Any:
         if self.random.random() < 0.05:
@@ -65,7 +65,7 @@ class Guess:
         return bytes(raw)
 
 
-async def fuzz(api: httpx.AsyncClient, shelf: Shelf, count: int) -> None:
+async def fuzz(api: httpx.AsyncClient, shelf: CurrentCatalogue, count: int) -> None:
     guess, answered = Guess(7, shelf), 0
     for number in range(count):
         body = guess.body()
@@ -79,10 +79,10 @@ async def fuzz(api: httpx.AsyncClient, shelf: Shelf, count: int) -> None:
     assert answered > count / 20
 
 
-async def test_no_fault_in_a_few_hundred_requests(api: httpx.AsyncClient, shelf: Shelf) -> None:
-    await fuzz(api, shelf, 400)
+async def test_no_fault_in_a_few_hundred_requests(api: httpx.AsyncClient, current_catalogue: CurrentCatalogue) -> None:
+    await fuzz(api, current_catalogue, 400)
 
 
 @pytest.mark.proof
-async def test_no_fault_in_twenty_thousand_requests(api: httpx.AsyncClient, shelf: Shelf) -> None:
-    await fuzz(api, shelf, int(20_000 * SHARE))
+async def test_no_fault_in_twenty_thousand_requests(api: httpx.AsyncClient, current_catalogue: CurrentCatalogue) -> None:
+    await fuzz(api, current_catalogue, int(20_000 * SHARE))

@@ -18,10 +18,10 @@ from typing import Any
 import httpx
 import pytest
 
-from lab_agent.catalogue.load import load
-from lab_agent.catalogue.pools import Pool
-from lab_agent.catalogues.labels import PoolLabels, low_alert
-from lab_agent.catalogues.mark import Mark
+from lab_agent.catalogue.load import load_catalogue
+from lab_agent.catalogue.pools import LabelPool
+from lab_agent.catalogues.labels import LabelAllocator, low_alert_key
+from lab_agent.catalogues.mark import HighWaterMark
 from lab_agent.crypto import Cipher
 from lab_agent.domain.journal import Alert
 from lab_agent.errors import StoreError
@@ -31,21 +31,21 @@ from lab_agent.store.memory import MemoryStore
 from lab_agent.store.migrate import upgrade
 from lab_agent.store.unit_of_work import SqlStore
 from lab_api.app import create_app
-from lab_api.served import Shelf
+from lab_api.served import CurrentCatalogue
 
 SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
 SAMPLE = Path(__file__).parents[2] / "config" / "catalogue"
 KEY = "mBhtlW3ttGseDcUuF61rb-sYuo32K-3GRXN3KNo1Lvc="
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-MAIN = Pool("main", "77######%", 1, 999_999, "luhn", contracts=frozenset({"C-100"}))
-SECOND = Pool("second", "####-####", 1, 9999_9999, second=True)
+MAIN = LabelPool("main", "77######%", 1, 999_999, "luhn", contracts=frozenset({"C-100"}))
+SECOND = LabelPool("second", "####-####", 1, 9999_9999, second=True)
 
 
-def application(store: Store, shelf: Shelf, *pools: Pool, mark: Mark | None = None) -> httpx.AsyncClient:
+def application(store: Store, shelf: CurrentCatalogue, *pools: LabelPool, mark: HighWaterMark | None = None) -> httpx.AsyncClient:
     settings = ApiSettings.model_validate(
         {"rate": 1e6, "burst": 10**6, "tokens": [{"name": "x", "sha256": _hash("exchange-token")}]}
     )
-    app = create_app(settings, shelf, PoolLabels(store, pools, mark, lambda: NOW))
+    app = create_app(settings, shelf, LabelAllocator(store, pools, mark, lambda: NOW))
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     headers = {"Authorization": "Bearer exchange-token"}
     return httpx.AsyncClient(transport=transport, base_url="http://lab/", headers=headers)
@@ -77,34 +77,36 @@ def store() -> MemoryStore:
     return MemoryStore()
 
 
-async def test_each_tube_has_a_label_of_its_own(store: MemoryStore, shelf: Shelf) -> None:
-    async with application(store, shelf, MAIN) as client:
+async def test_each_tube_has_a_label_of_its_own(store: MemoryStore, current_catalogue: CurrentCatalogue) -> None:
+    async with application(store, current_catalogue, MAIN) as client:
         found = labels(await ask(client, basket("002.002", "004.001")))
         assert found == [MAIN.label(1), MAIN.label(2)]
         assert labels(await ask(client, basket("001.001", contract="C-200"))) == [None]
 
 
-async def test_the_same_basket_gets_the_same_labels(store: MemoryStore, shelf: Shelf) -> None:
+async def test_the_same_basket_gets_the_same_labels(store: MemoryStore, current_catalogue: CurrentCatalogue) -> None:
     body = basket("002.002", "004.001")
-    async with application(store, shelf, MAIN) as client:
+    async with application(store, current_catalogue, MAIN) as client:
         first = await ask(client, body)
         turned = {**body, "analyticsrequests": list(reversed(body["analyticsrequests"])), "includetransportcontainer": True}
         assert labels(await ask(client, turned)) == labels(first)
         assert set(labels(await ask(client, basket("002.002", "004.001")))).isdisjoint(labels(first))
-        shelf.put(replace(shelf.served.catalogue, version="another"))
+        current_catalogue.replace(replace(current_catalogue.responses.catalogue, version="another"))
         assert set(labels(await ask(client, body))).isdisjoint(labels(first))
 
 
 @pytest.mark.parametrize("guids", [["1", "2"], ["", ""], [str(uuid.uuid4()), ""]])
-async def test_guids_that_are_not_unique_make_no_basket_the_same(store: MemoryStore, shelf: Shelf, guids: list[str]) -> None:
-    async with application(store, shelf, MAIN) as client:
+async def test_guids_that_are_not_unique_make_no_basket_the_same(
+    store: MemoryStore, current_catalogue: CurrentCatalogue, guids: list[str]
+) -> None:
+    async with application(store, current_catalogue, MAIN) as client:
         body = basket("002.002", "004.001", guids=guids)
         assert set(labels(await ask(client, body))).isdisjoint(labels(await ask(client, body)))
 
 
-async def test_a_used_label_is_never_given_again(store: MemoryStore, shelf: Shelf) -> None:
+async def test_a_used_label_is_never_given_again(store: MemoryStore, current_catalogue: CurrentCatalogue) -> None:
     body = basket("002.002")
-    async with application(store, shelf, MAIN) as client:
+    async with application(store, current_catalogue, MAIN) as client:
         (first,) = labels(await ask(client, body))
 
         def use(uow: Any) -> None:
@@ -117,10 +119,12 @@ async def test_a_used_label_is_never_given_again(store: MemoryStore, shelf: Shel
         assert labels(await ask(client, body)) == [second]
 
 
-async def test_no_older_labels_come_back_when_one_of_the_newest_is_used(store: MemoryStore, shelf: Shelf) -> None:
+async def test_no_older_labels_come_back_when_one_of_the_newest_is_used(
+    store: MemoryStore, current_catalogue: CurrentCatalogue
+) -> None:
     body, given = basket("002.002", "004.001"), list[str]()
 
-    async with application(store, shelf, MAIN) as client:
+    async with application(store, current_catalogue, MAIN) as client:
         for used in (0, 1, 0):
             new = labels(await ask(client, body))
             assert set(new).isdisjoint(given)
@@ -130,14 +134,16 @@ async def test_no_older_labels_come_back_when_one_of_the_newest_is_used(store: M
         assert set(labels(await ask(client, body))).isdisjoint(given)
 
 
-async def test_no_label_comes_back_after_a_purge_or_another_catalogue(store: MemoryStore, shelf: Shelf) -> None:
+async def test_no_label_comes_back_after_a_purge_or_another_catalogue(
+    store: MemoryStore, current_catalogue: CurrentCatalogue
+) -> None:
     """Neither from its own pool nor from another that makes the same barcodes, whatever the catalogue is."""
     body, given = basket("002.002", "004.001"), set[str]()
     later = NOW + timedelta(days=1)
     other = replace(MAIN, name="other")
     for pool, version in ((MAIN, "a"), (MAIN, "b"), (other, "b"), (other, "a"), (MAIN, "a")):
-        async with application(store, shelf, pool) as client:
-            shelf.put(replace(shelf.served.catalogue, version=version))
+        async with application(store, current_catalogue, pool) as client:
+            current_catalogue.replace(replace(current_catalogue.responses.catalogue, version=version))
             new = labels(await ask(client, body))
             assert given.isdisjoint(new)
             assert labels(await ask(client, body)) == new
@@ -153,13 +159,17 @@ def _purge(uow: Any, before: datetime) -> int:
 
 
 @pytest.mark.parametrize("told", [True, False])
-async def test_second_barcodes_for_the_studies_that_need_them(store: MemoryStore, shelf: Shelf, told: bool) -> None:
+async def test_second_barcodes_for_the_studies_that_need_them(
+    store: MemoryStore, current_catalogue: CurrentCatalogue, told: bool
+) -> None:
     """Also for a study that the interface names, where the catalogue says nothing of a second barcode."""
-    contract = shelf.served.catalogue.contract("C-100")
+    contract = current_catalogue.responses.catalogue.contract("C-100")
     study = contract.items["042.036"]
     if not told:
         items = {**contract.items, study.id: replace(study, second_label=None)}
-        shelf.put(replace(shelf.served.catalogue, contracts={contract.code: replace(contract, items=items)}))
+        current_catalogue.replace(
+            replace(current_catalogue.responses.catalogue, contracts={contract.code: replace(contract, items=items)})
+        )
     option = study.options[0].option
     line = {
         "id": "042.036",
@@ -167,7 +177,7 @@ async def test_second_barcodes_for_the_studies_that_need_them(store: MemoryStore
         "specimen_code": option.specimen_code,
         "bodysite_code": option.bodysite_code,
     }
-    async with application(store, shelf, MAIN, SECOND) as client:
+    async with application(store, current_catalogue, MAIN, SECOND) as client:
         (tube,) = await ask(client, {"contract": "C-100", "analyticsrequests": [line]})
         assert tube["label"] == MAIN.label(1)
         assert "second=0000-0001" in tube["supportingInfo"].split(",")
@@ -175,46 +185,48 @@ async def test_second_barcodes_for_the_studies_that_need_them(store: MemoryStore
         assert "second" not in plain["supportingInfo"]
 
 
-async def test_a_low_pool_is_told_and_an_empty_one_answers_503(store: MemoryStore, shelf: Shelf) -> None:
-    small = Pool("small", "##", 1, 3, warn_below=2)
-    async with application(store, shelf, small) as client:
+async def test_a_low_pool_is_told_and_an_empty_one_answers_503(store: MemoryStore, current_catalogue: CurrentCatalogue) -> None:
+    small = LabelPool("small", "##", 1, 3, warn_below=2)
+    async with application(store, current_catalogue, small) as client:
         await ask(client, basket("002.002"))
-        assert await _is_open(store, low_alert("small")) is False
+        assert await _is_open(store, low_alert_key("small")) is False
         await ask(client, basket("002.002"))
-        assert await _is_open(store, low_alert("small")) is True
+        assert await _is_open(store, low_alert_key("small")) is True
         await ask(client, basket("002.002"))
         response = await client.post("preanalytics", json=basket("002.002"))
         assert response.status_code == 503
         assert response.headers["retry-after"]
         assert response.json()["issue"][0]["code"] == "transient"
         assert await _is_open(store, "labels.small.empty") is True
-    async with application(store, shelf, Pool("small", "##", 1, 99, warn_below=2)) as client:  # the range is widened
+    async with application(
+        store, current_catalogue, LabelPool("small", "##", 1, 99, warn_below=2)
+    ) as client:  # the range is widened
         assert labels(await ask(client, basket("002.002"))) == ["04"]
-        assert await _is_open(store, low_alert("small")) is False
+        assert await _is_open(store, low_alert_key("small")) is False
         assert await _is_open(store, "labels.small.empty") is False
 
 
-async def test_a_new_range_works_wherever_it_lies(store: MemoryStore, shelf: Shelf) -> None:
+async def test_a_new_range_works_wherever_it_lies(store: MemoryStore, current_catalogue: CurrentCatalogue) -> None:
     """Lower, widened downward, widened both ways, another pattern; alerts know what is left of it."""
 
-    async def take(pool: Pool) -> list[str]:
+    async def take(pool: LabelPool) -> list[str]:
         found = []
-        async with application(store, shelf, pool) as client:
+        async with application(store, current_catalogue, pool) as client:
             while (response := await client.post("preanalytics", json=basket("002.002"))).status_code == 200:
                 found += labels(response.json()["specimens"])
         assert await _is_open(store, "labels.rng.empty") is True
         return found
 
-    pool = Pool("rng", "R####", 51, 53)
+    pool = LabelPool("rng", "R####", 51, 53)
     assert await take(pool) == ["R0051", "R0052", "R0053"]
     assert await take(replace(pool, first=11, last=12)) == ["R0011", "R0012"]
     assert await take(replace(pool, first=49)) == ["R0049", "R0050"]
     assert await take(replace(pool, first=10, last=14)) == ["R0010", "R0013", "R0014"]
     assert await take(replace(pool, first=48, last=55)) == ["R0048", "R0054", "R0055"]
     assert await take(replace(pool, pattern="S####")) == ["S0051", "S0052", "S0053"]
-    async with application(store, shelf, replace(pool, first=1, last=56, warn_below=42)) as client:
+    async with application(store, current_catalogue, replace(pool, first=1, last=56, warn_below=42)) as client:
         for low in (False, False, True):  # 56 without 13 that were given are 43
-            assert await _is_open(store, low_alert("rng")) is low
+            assert await _is_open(store, low_alert_key("rng")) is low
             await ask(client, basket("002.002"))
 
 
@@ -222,40 +234,46 @@ async def _is_open(store: Store, key: str) -> bool:
     return not await store.run(lambda uow: uow.book.open_alert(Alert(key=key, text="", opened_at=NOW)))
 
 
-async def test_pools_that_meet_never_give_the_same_barcode(store: MemoryStore, shelf: Shelf) -> None:
-    one, two = Pool("one", "##", 1, 9), Pool("two", "##", 1, 99, contracts=frozenset({"C-200"}))
-    async with application(store, shelf, one, two) as client:
+async def test_pools_that_meet_never_give_the_same_barcode(store: MemoryStore, current_catalogue: CurrentCatalogue) -> None:
+    one, two = LabelPool("one", "##", 1, 9), LabelPool("two", "##", 1, 99, contracts=frozenset({"C-200"}))
+    async with application(store, current_catalogue, one, two) as client:
         given = [label for _ in range(4) for label in labels(await ask(client, basket("001.001")))]
         given += [label for _ in range(4) for label in labels(await ask(client, basket("001.001", contract="C-200")))]
     assert len(set(given)) == 8
 
 
-async def test_after_a_restore_labels_go_on_behind_the_mark(tmp_path: Path, shelf: Shelf) -> None:
-    mark = Mark(tmp_path / "outside" / "labels.json")
-    async with application(MemoryStore(), shelf, MAIN, mark=mark) as client:
+async def test_after_a_restore_labels_go_on_behind_the_mark(tmp_path: Path, current_catalogue: CurrentCatalogue) -> None:
+    mark = HighWaterMark(tmp_path / "outside" / "labels.json")
+    async with application(MemoryStore(), current_catalogue, MAIN, mark=mark) as client:
         given = [label for _ in range(3) for label in labels(await ask(client, basket("002.002")))]
-    async with application(MemoryStore(), shelf, MAIN, mark=mark) as client:  # a database that has forgotten everything
+    async with application(
+        MemoryStore(), current_catalogue, MAIN, mark=mark
+    ) as client:  # a database that has forgotten everything
         assert labels(await ask(client, basket("002.002"))) == [MAIN.label(4)]
     assert given == [MAIN.label(number) for number in (1, 2, 3)]
     assert json.loads(mark.path.read_text()) == {MAIN.pattern: {"1": 4}}
 
 
-async def test_after_a_restore_a_new_range_leaves_out_what_the_mark_knows(tmp_path: Path, shelf: Shelf) -> None:
-    mark, old = Mark(tmp_path / "labels.json"), Pool("rng", "R####", 5, 7)
-    async with application(MemoryStore(), shelf, old, mark=mark) as client:
+async def test_after_a_restore_a_new_range_leaves_out_what_the_mark_knows(
+    tmp_path: Path, current_catalogue: CurrentCatalogue
+) -> None:
+    mark, old = HighWaterMark(tmp_path / "labels.json"), LabelPool("rng", "R####", 5, 7)
+    async with application(MemoryStore(), current_catalogue, old, mark=mark) as client:
         given = [label for _ in range(2) for label in labels(await ask(client, basket("002.002")))]
     assert given == ["R0005", "R0006"]
-    async with application(MemoryStore(), shelf, replace(old, first=4), mark=mark) as client:
+    async with application(MemoryStore(), current_catalogue, replace(old, first=4), mark=mark) as client:
         again = [label for _ in range(2) for label in labels(await ask(client, basket("002.002")))]
     assert again == ["R0004", "R0007"]
 
 
-async def test_a_damaged_mark_stops_labels_and_is_named(tmp_path: Path, store: MemoryStore, shelf: Shelf) -> None:
-    mark = Mark(tmp_path / "labels.json")
+async def test_a_damaged_mark_stops_labels_and_is_named(
+    tmp_path: Path, store: MemoryStore, current_catalogue: CurrentCatalogue
+) -> None:
+    mark = HighWaterMark(tmp_path / "labels.json")
     mark.path.write_text("{")
     with pytest.raises(StoreError, match="damaged"):
         mark.read()
-    async with application(store, shelf, MAIN, mark=mark) as client:
+    async with application(store, current_catalogue, MAIN, mark=mark) as client:
         assert (await client.post("preanalytics", json=basket("002.002"))).status_code == 503
         mark.path.write_text(json.dumps({MAIN.pattern: {"1": 7}}))
         mark.raise_to({MAIN.pattern: {1: 3, 90: 95}, "other": {1: 2}})
@@ -271,7 +289,9 @@ def _process(url: str, mark: str, count: int, shared: list[str]) -> tuple[list[s
 
     async def whole() -> tuple[list[str], list[list[str]]]:
         store = SqlStore(url, Cipher(KEY))
-        async with application(store, Shelf(load(SAMPLE), lambda: NOW), MAIN, mark=Mark(Path(mark))) as client:
+        async with application(
+            store, CurrentCatalogue(load_catalogue(SAMPLE), lambda: NOW), MAIN, mark=HighWaterMark(Path(mark))
+        ) as client:
             own = await asyncio.gather(*(ask(client, basket("002.002")) for _ in range(count)))
             same = await asyncio.gather(*(ask(client, basket("002.002", guids=[guid])) for guid in shared))
         await store.close()
@@ -293,7 +313,7 @@ def _asking(url: str, body: dict[str, Any], times: int) -> list[tuple[str, ...]]
     async def whole() -> list[tuple[str, ...]]:
         store = SqlStore(url, Cipher(KEY))
         found = []
-        async with application(store, Shelf(load(SAMPLE), lambda: datetime.now(UTC)), MAIN) as client:
+        async with application(store, CurrentCatalogue(load_catalogue(SAMPLE), lambda: datetime.now(UTC)), MAIN) as client:
             for time in range(times):
                 found.append(tuple(labels(await ask(client, body))))
                 if time % 3 == 2:
@@ -309,7 +329,9 @@ def _of_range(url: str, mark: str, first: int, count: int) -> list[str]:
 
     async def whole() -> list[str]:
         store, pool = SqlStore(url, Cipher(KEY)), replace(MAIN, first=first)
-        async with application(store, Shelf(load(SAMPLE), lambda: NOW), pool, mark=Mark(Path(mark))) as client:
+        async with application(
+            store, CurrentCatalogue(load_catalogue(SAMPLE), lambda: NOW), pool, mark=HighWaterMark(Path(mark))
+        ) as client:
             found = await asyncio.gather(*(ask(client, basket("002.002")) for _ in range(count)))
         await store.close()
         return [label for each in found for label in labels(each)]

@@ -15,7 +15,7 @@ from lab_agent.catalogue import basket, preanalytics, questionnaire
 from lab_agent.catalogue.items import Catalogue, Contract
 from lab_agent.errors import BasketError
 from lab_api import basket as endpoints
-from lab_api.served import Shelf
+from lab_api.served import CurrentCatalogue
 
 
 def asked(*items: str) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def asked(*items: str) -> dict[str, Any]:
 @pytest.mark.parametrize(("size", "aside"), [(2, False), (40, True)])
 async def test_a_large_basket_is_worked_out_aside(
     api: httpx.AsyncClient,
-    shelf: Shelf,
+    current_catalogue: CurrentCatalogue,
     monkeypatch: pytest.MonkeyPatch,
     path: str,
     module: Any,
@@ -47,20 +47,22 @@ async def test_a_large_basket_is_worked_out_aside(
 
     for holder, what in ((module, name), (basket, "read"), (endpoints, "answer")):
         monkeypatch.setattr(holder, what, noted(getattr(holder, what)))
-    ids = [item.id for item in shelf.served.catalogue.contract("C-100").items.values() if len(item.options) < 2]
+    ids = [item.id for item in current_catalogue.responses.catalogue.contract("C-100").items.values() if len(item.options) < 2]
     response = await api.post(path, json=asked(*ids[:size]))
     assert response.status_code == 200, response.text
     assert [each is not threading.main_thread() for each in threads] == [aside] * 3
 
 
-async def test_others_are_answered_meanwhile(api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, shelf: Shelf) -> None:
+async def test_others_are_answered_meanwhile(
+    api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, current_catalogue: CurrentCatalogue
+) -> None:
     def slow(catalogue: Catalogue, lines: Any) -> Any:
         time.sleep(0.5)
         return real(catalogue, lines)
 
     real = preanalytics.calculate
     monkeypatch.setattr(preanalytics, "calculate", slow)
-    ids = [item.id for item in shelf.served.catalogue.contract("C-100").items.values() if len(item.options) < 2]
+    ids = [item.id for item in current_catalogue.responses.catalogue.contract("C-100").items.values() if len(item.options) < 2]
     large = asyncio.create_task(api.post("preanalytics", json=asked(*ids[:40])))
     await asyncio.sleep(0.1)
     began = time.monotonic()
@@ -69,7 +71,7 @@ async def test_others_are_answered_meanwhile(api: httpx.AsyncClient, monkeypatch
     assert (await large).status_code == 200
 
 
-def test_codes_that_are_not_known_are_looked_up_in_one_go(shelf: Shelf) -> None:
+def test_codes_that_are_not_known_are_looked_up_in_one_go(current_catalogue: CurrentCatalogue) -> None:
     class Counted(dict[str, Any]):
         looks = 0
 
@@ -77,10 +79,10 @@ def test_codes_that_are_not_known_are_looked_up_in_one_go(shelf: Shelf) -> None:
             Counted.looks += 1
             return super().__iter__()
 
-    contract = shelf.served.catalogue.contract("C-100")
+    contract = current_catalogue.responses.catalogue.contract("C-100")
     counted: Contract = replace(contract, items=Counted(contract.items))
     with pytest.raises(BasketError) as caught:
-        basket.read(asked(*(f"none-{number}" for number in range(199)), "1.001"), {"C-100": counted}, 200)
+        basket.read_basket(asked(*(f"none-{number}" for number in range(199)), "1.001"), {"C-100": counted}, 200)
     assert len(caught.value.problems) == 200
     assert "did you mean '001.001'?" in str(caught.value)
     assert Counted.looks <= 1

@@ -11,7 +11,7 @@ from lab_api.app import create_app
 from lab_api.auth import Clients
 from lab_api.documents import HostedDocuments
 from lab_api.oauth import SignedTokens, TokenEndpoint
-from lab_api.served import Shelf
+from lab_api.served import CurrentCatalogue
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND")
 TAKEN = {
@@ -28,12 +28,14 @@ TAKEN = {
 
 
 @pytest.fixture
-def whole(settings: ApiSettings, shelf: Shelf) -> httpx.ASGITransport:
+def whole(settings: ApiSettings, current_catalogue: CurrentCatalogue) -> httpx.ASGITransport:
     """An application with every route that there is."""
-    signed = SignedTokens(("key",), 60, shelf.now)
+    signed = SignedTokens(("key",), 60, current_catalogue.now)
     known = Clients(settings.tokens, settings.basic, tuple, signed)
-    documents = HostedDocuments(MemoryStore(), shelf.now)
-    return httpx.ASGITransport(create_app(settings, shelf, None, known, TokenEndpoint(tuple, signed, shelf.now), documents))
+    documents = HostedDocuments(MemoryStore(), current_catalogue.now)
+    return httpx.ASGITransport(
+        create_app(settings, current_catalogue, None, known, TokenEndpoint(tuple, signed, current_catalogue.now), documents)
+    )
 
 
 @pytest.mark.parametrize("path", ["nomenclature?contract=C-100", "eta?contract=C-100", "eta?contract=none", "http://lab/readyz"])

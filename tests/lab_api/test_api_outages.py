@@ -9,17 +9,17 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from lab_agent.catalogue.pools import Pool
-from lab_agent.catalogues.labels import PoolLabels
+from lab_agent.catalogue.pools import LabelPool
+from lab_agent.catalogues.labels import LabelAllocator
 from lab_agent.errors import StoreUnreachableError
 from lab_agent.settings.api import ApiSettings
 from lab_agent.store.memory import MemoryStore
 from lab_api.app import create_app
 from lab_api.documents import HostedDocuments
-from lab_api.served import Shelf
+from lab_api.served import CurrentCatalogue
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-POOL = Pool("main", "77######%", 1, 999_999, "luhn")
+POOL = LabelPool("main", "77######%", 1, 999_999, "luhn")
 BASKET = {"contract": "C-100", "analyticsrequests": [{"id": "001.001"}]}
 
 
@@ -35,10 +35,12 @@ class Flaky(MemoryStore):
 @pytest.mark.parametrize(
     ("method", "path", "what", "usual"), [("GET", "documents/x", "documents", 404), ("POST", "preanalytics", "labels", 200)]
 )
-async def test_an_outage_is_said_once(settings: ApiSettings, shelf: Shelf, method: str, path: str, what: str, usual: int) -> None:
+async def test_an_outage_is_said_once(
+    settings: ApiSettings, current_catalogue: CurrentCatalogue, method: str, path: str, what: str, usual: int
+) -> None:
     store = Flaky()
     documents = HostedDocuments(store, lambda: NOW)
-    app = create_app(settings, shelf, PoolLabels(store, (POOL,), None, lambda: NOW), documents=documents)
+    app = create_app(settings, current_catalogue, LabelAllocator(store, (POOL,), None, lambda: NOW), documents=documents)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     headers = {"Authorization": "Bearer exchange-token"}
     async with httpx.AsyncClient(transport=transport, base_url="http://lab/lab/", headers=headers) as client:
@@ -48,7 +50,7 @@ async def test_an_outage_is_said_once(settings: ApiSettings, shelf: Shelf, metho
 
         with capture_logs() as said:
             for away in (False, True, True, True, False, False, True):
-                store.away = away
+                store.unavailable = away
                 response = await ask()
                 assert response.status_code == (503 if away else usual)
     issue = response.json()["issue"][0]

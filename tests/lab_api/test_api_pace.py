@@ -15,9 +15,9 @@ from lab_agent.errors import StoreUnreachableError
 from lab_agent.store.memory import MemoryStore
 from lab_agent.store.migrate import upgrade
 from lab_agent.store.unit_of_work import SqlStore
-from lab_api.pace import Pace, Untold
-from lab_api.problems import Refused
-from lab_api.sharing import SharedPace
+from lab_api.pace import TokenBuckets, Unsynced
+from lab_api.problems import ApiError
+from lab_api.sharing import SharedTokenBuckets
 
 KEY = "mBhtlW3ttGseDcUuF61rb-sYuo32K-3GRXN3KNo1Lvc="
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -46,8 +46,8 @@ class Processes:
     at: float = 0.0
 
     def __post_init__(self) -> None:
-        self.paces = [Pace(RATE, BURST, lambda: self.at) for _ in range(self.count)]
-        self.shared = [SharedPace(self.store, pace, self.now) for pace in self.paces]
+        self.paces = [TokenBuckets(RATE, BURST, lambda: self.at) for _ in range(self.count)]
+        self.shared = [SharedTokenBuckets(self.store, pace, self.now) for pace in self.paces]
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(1_800_000_000 + self.at, UTC)
@@ -70,10 +70,10 @@ class Processes:
         return through
 
 
-def _may(pace: Pace, contract: str) -> bool:
+def _may(pace: TokenBuckets, contract: str) -> bool:
     try:
-        pace.take(contract)
-    except Refused as refused:
+        pace.consume(contract)
+    except ApiError as refused:
         return refused.status != 429
     return True
 
@@ -125,10 +125,10 @@ async def test_nobody_asks_nobody_writes() -> None:
 async def test_what_could_not_be_told_is_told_later() -> None:
     house = Processes(2)
     house.ask(0, BURST)
-    house.store.away = True
+    house.store.unavailable = True
     with pytest.raises(StoreUnreachableError):
         await house.shared[0].share()
-    house.store.away = False
+    house.store.unavailable = False
     await house.shared[0].share()
     house.ask(1, 1)
     await house.shared[1].share()
@@ -136,12 +136,12 @@ async def test_what_could_not_be_told_is_told_later() -> None:
 
 
 async def test_requests_while_the_store_is_asked_count_on_top() -> None:
-    pace = Pace(RATE, BURST, lambda: 0.0)
-    pace.take("C-1")
-    told = pace.untold()
-    pace.take("C-1")
-    pace.settle(told, {"C-1": 3.0})
-    assert pace.untold() == {"C-1": Untold(1, 0.0)}
+    pace = TokenBuckets(RATE, BURST, lambda: 0.0)
+    pace.consume("C-1")
+    told = pace.unsynced()
+    pace.consume("C-1")
+    pace.apply_shared(told, {"C-1": 3.0})
+    assert pace.unsynced() == {"C-1": Unsynced(1, 0.0)}
     assert [_may(pace, "C-1") for _ in range(3)] == [True, True, False]
 
 
@@ -150,13 +150,13 @@ async def test_no_count_is_lost_between_stores(name: str, request: pytest.Fixtur
     url = f"sqlite:///{tmp_path}/lab.db" if name == "sqlite" else str(request.getfixturevalue("postgres_url"))
     upgrade(url)
     stores = [SqlStore(url, Cipher(KEY)) for _ in range(3)]
-    paces = [Pace(RATE, 1000, lambda: 0.0) for _ in stores]
-    shared = [SharedPace(store, pace, lambda: NOW) for store, pace in zip(stores, paces, strict=True)]
+    paces = [TokenBuckets(RATE, 1000, lambda: 0.0) for _ in stores]
+    shared = [SharedTokenBuckets(store, pace, lambda: NOW) for store, pace in zip(stores, paces, strict=True)]
     for _ in range(10):
         for pace in paces:
-            pace.take("C-1")
+            pace.consume("C-1")
         await asyncio.gather(*(each.share() for each in shared))
-    paces[0].take("C-1")
+    paces[0].consume("C-1")
     await shared[0].share()
     assert sum(_may(paces[0], "C-1") for _ in range(1000)) == 1000 - 31
     for store in stores:

@@ -15,20 +15,20 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.lab_api.programs import DEADLINE, TOKEN, Notices, free_port, running, settings_file
+from tests.lab_api.programs import DEADLINE, TOKEN, NotifySocket, free_port, running_api, write_settings_file
 
 
 @pytest.fixture
-def systemd(tmp_path: Path) -> Iterator[Notices]:
-    notices = Notices(tmp_path / "notify")
+def systemd(tmp_path: Path) -> Iterator[NotifySocket]:
+    notices = NotifySocket(tmp_path / "notify")
     yield notices
     notices.sock.close()
 
 
-def test_start_reload_and_graceful_stop(folder: Path, systemd: Notices) -> None:
+def test_start_reload_and_graceful_stop(folder: Path, systemd: NotifySocket) -> None:
     port = free_port()
     address = f"http://127.0.0.1:{port}/nomenclature?contract=C-100"
-    with running(settings_file(folder, port), {**systemd.environ, "WATCHDOG_USEC": "200000"}) as process:
+    with running_api(write_settings_file(folder, port), {**systemd.environ, "WATCHDOG_USEC": "200000"}) as process:
         systemd.wait_for("READY=1")
         systemd.wait_for("WATCHDOG=1")
         assert httpx.get(address, headers=TOKEN).json()[0]["price"] == 480.0
@@ -49,11 +49,11 @@ def test_start_reload_and_graceful_stop(folder: Path, systemd: Notices) -> None:
     assert "process-token" not in log
 
 
-def test_an_import_by_command_is_served_without_a_restart(folder: Path, systemd: Notices) -> None:
+def test_an_import_by_command_is_served_without_a_restart(folder: Path, systemd: NotifySocket) -> None:
     port = free_port()
-    config = settings_file(folder, port)
+    config = write_settings_file(folder, port)
     address = f"http://127.0.0.1:{port}/nomenclature?contract=C-100"
-    with running(config, systemd.environ):
+    with running_api(config, systemd.environ):
         systemd.wait_for("READY=1")
         prices = folder / "contract_items.csv"
         prices.write_text(prices.read_text().replace("480.00", "520.00"))
@@ -67,7 +67,7 @@ def test_an_import_by_command_is_served_without_a_restart(folder: Path, systemd:
             time.sleep(0.1)
 
 
-def test_a_request_in_flight_is_answered_before_the_stop(folder: Path, systemd: Notices) -> None:
+def test_a_request_in_flight_is_answered_before_the_stop(folder: Path, systemd: NotifySocket) -> None:
     port = free_port()
     body = b'{"contract":"C-100","analyticsrequests":[{"id":"001.001"}]}'
 
@@ -84,7 +84,7 @@ def test_a_request_in_flight_is_answered_before_the_stop(folder: Path, systemd: 
         writer.close()
         return answer
 
-    with running(settings_file(folder, port), systemd.environ) as process:
+    with running_api(write_settings_file(folder, port), systemd.environ) as process:
         systemd.wait_for("READY=1")
         answer = asyncio.run(asyncio.wait_for(ask(process), DEADLINE))
         assert answer.startswith(b"HTTP/1.1 200")
@@ -97,7 +97,7 @@ def test_a_port_in_use_is_one_clear_sentence(folder: Path) -> None:
         sock.bind(("127.0.0.1", 0))
         sock.listen()
         port = sock.getsockname()[1]
-        with running(settings_file(folder, port), {}) as process:
+        with running_api(write_settings_file(folder, port), {}) as process:
             assert process.wait(DEADLINE) == 1
             assert process.stderr
             said = process.stderr.read().strip()
@@ -109,7 +109,7 @@ def test_a_port_in_use_is_one_clear_sentence(folder: Path) -> None:
 
 def test_an_invalid_catalogue_does_not_start(folder: Path) -> None:
     (folder / "contracts.csv").unlink()
-    with running(settings_file(folder, 0), {}) as process:
+    with running_api(write_settings_file(folder, 0), {}) as process:
         assert process.wait(DEADLINE) == 1
         assert process.stderr
         assert "contracts.csv: is missing" in process.stderr.read()

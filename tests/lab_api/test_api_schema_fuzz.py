@@ -20,14 +20,14 @@ from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
 
-from lab_agent.catalogue.load import load
-from lab_agent.catalogue.pools import Pool
-from lab_agent.catalogues.labels import PoolLabels
+from lab_agent.catalogue.load import load_catalogue
+from lab_agent.catalogue.pools import LabelPool
+from lab_agent.catalogues.labels import LabelAllocator
 from lab_agent.crypto import hash_token
 from lab_agent.settings.api import ApiSettings
 from lab_agent.store.memory import MemoryStore
 from lab_api.app import create_app
-from lab_api.served import Shelf
+from lab_api.served import CurrentCatalogue
 
 SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
 SAMPLE = Path(__file__).parents[2] / "config" / "catalogue"
@@ -45,19 +45,19 @@ class Runner:
         def now() -> datetime:
             return datetime(2026, 11, 20, 12, tzinfo=UTC)
 
-        shelf = Shelf(load(SAMPLE), now)
+        shelf = CurrentCatalogue(load_catalogue(SAMPLE), now)
         tokens = [
             {"name": "all", "sha256": hash_token("all")},
             {"name": "tied", "sha256": hash_token("tied"), "contracts": ["C-200"]},
         ]
         limits = {"max_body": 20_000, "max_basket": 50, "rate": 1e6, "burst": 10**6}
-        pool = Pool("p", "77########%", 1, 99_999_999, "luhn", contracts=frozenset({"C-100"}))
+        pool = LabelPool("p", "77########%", 1, 99_999_999, "luhn", contracts=frozenset({"C-100"}))
         app = create_app(
             ApiSettings.model_validate({"docs": True, "tokens": tokens, **limits}),
             shelf,
-            PoolLabels(MemoryStore(), (pool,), None, now),
+            LabelAllocator(MemoryStore(), (pool,), None, now),
         )
-        self.items = sorted(shelf.served.catalogue.contract("C-100").items)
+        self.items = sorted(shelf.responses.catalogue.contract("C-100").items)
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         self.client = httpx.AsyncClient(transport=transport, base_url="http://lab.test")
         self.loop = asyncio.Runner()

@@ -17,18 +17,18 @@ from joserfc import jwt
 from joserfc.jwk import OctKey
 
 from lab_agent.accounts import ApiClients
-from lab_agent.catalogue.load import read
-from lab_agent.catalogues.keeping import put_in_force
-from lab_agent.catalogues.notices import Announcement, announce, clear
+from lab_agent.catalogue.load import read_tables
+from lab_agent.catalogues.keeping import activate
+from lab_agent.catalogues.notices import Announcement, announce, lift_notices
 from lab_agent.errors import CatalogueError
 from lab_agent.settings.api import ApiSettings
 from lab_agent.store.memory import MemoryStore
 from lab_api.app import create_app
 from lab_api.auth import Clients
 from lab_api.oauth import SignedTokens, TokenEndpoint
-from lab_api.pace import Pace
-from lab_api.problems import Refused
-from lab_api.upkeep import Upkeep
+from lab_api.pace import TokenBuckets
+from lab_api.problems import ApiError
+from lab_api.upkeep import CatalogueSync
 
 SAMPLE = Path(__file__).parents[2] / "config" / "catalogue"
 KEYS = ("first-key", "second-key")
@@ -39,7 +39,7 @@ class Running:
     """An API on a store, as `lab-api run` puts it together, with a clock that is moved by hand."""
 
     store: MemoryStore
-    upkeep: Upkeep
+    upkeep: CatalogueSync
     client: httpx.AsyncClient
     clock: Any
 
@@ -59,7 +59,7 @@ class Running:
 @pytest.fixture
 async def running(folder: Path, clock: Any) -> AsyncIterator[Running]:
     store = MemoryStore()
-    upkeep = Upkeep(store, folder, clock)
+    upkeep = CatalogueSync(store, folder, clock)
     shelf = await upkeep.open()
     settings = ApiSettings(oauth=True, token_lifetime=60, rate=1000, burst=1000, docs=True)
     signed = SignedTokens(KEYS, settings.token_lifetime, clock)
@@ -80,7 +80,7 @@ async def test_an_import_is_served_without_a_restart(running: Running, folder: P
     prices = folder / "contract_items.csv"
     prices.write_text(prices.read_text().replace("480.00", "512.30"))
     assert await running.upkeep.refresh() is False
-    await put_in_force(running.store, read(folder), origin="x", by=None, now=running.clock.now)
+    await activate(running.store, read_tables(folder), origin="x", by=None, now=running.clock.now)
     assert await running.upkeep.refresh() is True
     after = await running.client.get("nomenclature?contract=C-100", headers=headers)
     assert after.headers["etag"] != before.headers["etag"]
@@ -91,7 +91,7 @@ async def test_a_wrong_import_leaves_the_old_one(running: Running, folder: Path)
     _, token = await running.token("x")
     (folder / "contracts.csv").unlink()
     with pytest.raises(CatalogueError):
-        read(folder)
+        read_tables(folder)
     await running.upkeep.reload()
     assert (await running.eta(f"Bearer {token}")).status_code == 200
 
@@ -102,12 +102,12 @@ async def test_the_folder_is_taken_over_when_it_has_changed_and_never_undoes_an_
     first = await running.store.run(lambda uow: uow.catalogues.newest())
     other = Path(shutil.copytree(SAMPLE, tmp_path / "other"))
     (other / "contracts.csv").write_text("contract,name\nC-100,Another name\nC-200,B\n")
-    await put_in_force(running.store, read(other), origin="command", by="anna", now=running.clock.now)
+    await activate(running.store, read_tables(other), origin="command", by="anna", now=running.clock.now)
     await running.upkeep.reload()
-    again = Upkeep(running.store, folder, running.clock)
+    again = CatalogueSync(running.store, folder, running.clock)
     shelf = await again.open()  # a restart: the folder is as it was when it was taken over
     assert first is not None
-    assert shelf.served.catalogue.version != first.version
+    assert shelf.responses.catalogue.version != first.version
     (folder / "contracts.csv").write_text("contract,name\nC-100,Changed in the folder\nC-200,B\n")
     await running.upkeep.reload()
     newest = await running.store.run(lambda uow: uow.catalogues.newest())
@@ -117,9 +117,9 @@ async def test_the_folder_is_taken_over_when_it_has_changed_and_never_undoes_an_
 
 async def test_no_catalogue_anywhere_is_one_clear_sentence(clock: Any, tmp_path: Path) -> None:
     with pytest.raises(CatalogueError, match="import one: lab-agent catalogue import"):
-        await Upkeep(MemoryStore(), None, clock).open()
+        await CatalogueSync(MemoryStore(), None, clock).open()
     with pytest.raises(CatalogueError, match="is not a folder"):
-        await Upkeep(MemoryStore(), tmp_path / "none", clock).open()
+        await CatalogueSync(MemoryStore(), tmp_path / "none", clock).open()
 
 
 # --- notices ----------------------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ async def test_a_delay_of_one_contract_is_cleared_by_hand(running: Running) -> N
     assert (item["status"], item["delayDuration"]) == ("delayed", {"value": "12.0", "unit": "h"})
     assert await running.status(token) == "available"
     before = (await running.client.get("nomenclature?contract=C-200", headers={"Authorization": f"Bearer {token}"})).headers
-    assert await clear(running.store, "001.001", None, now=now + timedelta(minutes=1)) == 1
+    assert await lift_notices(running.store, "001.001", None, now=now + timedelta(minutes=1)) == 1
     running.clock.now = now + timedelta(minutes=1)
     await running.upkeep.refresh()
     assert await running.status(token, contract="C-200") == "available"
@@ -211,7 +211,7 @@ async def test_client_credentials_give_a_short_lived_token(running: Running, pos
 
 async def test_a_rotated_key_still_reads_what_the_old_one_signed(running: Running, clock: Any) -> None:
     which, _ = await running.token("clinic")
-    token = SignedTokens(KEYS[1:], 60, clock).make(running.upkeep.tokens[0])
+    token = SignedTokens(KEYS[1:], 60, clock).issue(running.upkeep.tokens[0])
     assert (await running.eta(f"Bearer {token}")).status_code == 200
     assert SignedTokens(("foreign",), 60, clock).client_id(token) is None
     assert SignedTokens(KEYS, 60, clock).client_id(token) == which
@@ -272,27 +272,27 @@ async def test_the_document_names_the_token_endpoint(running: Running) -> None:
 
 def test_a_contract_that_asks_too_often_is_told_when_to_ask_again() -> None:
     moment = [0.0]
-    pace = Pace(2.0, 3, lambda: moment[0])
+    pace = TokenBuckets(2.0, 3, lambda: moment[0])
     for _ in range(3):
-        pace.take("C-1")
-    with pytest.raises(Refused) as caught:
-        pace.take("C-1")
+        pace.consume("C-1")
+    with pytest.raises(ApiError) as caught:
+        pace.consume("C-1")
     assert (caught.value.status, caught.value.headers) == (429, {"Retry-After": "1"})
-    pace.take("C-2")
+    pace.consume("C-2")
     moment[0] = 0.5
-    pace.take("C-1")
-    with pytest.raises(Refused):
-        pace.take("C-1")
+    pace.consume("C-1")
+    with pytest.raises(ApiError):
+        pace.consume("C-1")
     moment[0] = 100.0
     for _ in range(3):
-        pace.take("C-1")
-    with pytest.raises(Refused):
-        pace.take("C-1")
+        pace.consume("C-1")
+    with pytest.raises(ApiError):
+        pace.consume("C-1")
 
 
-async def test_429_over_http_for_one_contract_alone(settings: ApiSettings, shelf: Any) -> None:
+async def test_429_over_http_for_one_contract_alone(settings: ApiSettings, current_catalogue: Any) -> None:
     slow = settings.model_copy(update={"rate": 0.01, "burst": 2})
-    transport = httpx.ASGITransport(create_app(slow, shelf))
+    transport = httpx.ASGITransport(create_app(slow, current_catalogue))
     headers = {"Authorization": "Bearer exchange-token"}
     async with httpx.AsyncClient(transport=transport, base_url="http://lab/lab/", headers=headers) as client:
         body = {"contract": "C-100", "analyticsrequests": [{"id": "001.001"}]}

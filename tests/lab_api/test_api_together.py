@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.lab_api.programs import DEADLINE, TOKEN, Notices, free_port, running, settings_file
+from tests.lab_api.programs import DEADLINE, TOKEN, NotifySocket, free_port, running_api, write_settings_file
 
 SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
 QUIET = '[logging]\nlevel = "warning"\n'
@@ -26,8 +26,8 @@ POOL = "[[api.pools]]\nname = 'main'\npattern = '77######%'\nlast = 999999\nchec
 
 
 @pytest.fixture
-def systemd(tmp_path: Path) -> Iterator[Notices]:
-    notices = Notices(tmp_path / "notify")
+def systemd(tmp_path: Path) -> Iterator[NotifySocket]:
+    notices = NotifySocket(tmp_path / "notify")
     yield notices
     notices.sock.close()
 
@@ -40,10 +40,10 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 class House:
     """Four processes, each on a port of its own."""
 
-    def __init__(self, folder: Path, url: str, systemd: Notices, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, url: str, systemd: NotifySocket, stack: ExitStack) -> None:
         ports = [free_port() for _ in range(4)]
         mark = f"label_mark = '{folder.parent}/mark.json'\nburst = 100000\n"
-        self.configs = [settings_file(folder, port, url=url, api=mark + QUIET + POOL) for port in ports]
+        self.configs = [write_settings_file(folder, port, url=url, api=mark + QUIET + POOL) for port in ports]
         self.bases = [f"http://127.0.0.1:{port}" for port in ports]
         self._systemd, self._stack = systemd, stack
         self.processes = [self._start(config) for config in self.configs]
@@ -51,7 +51,7 @@ class House:
             systemd.wait_for("READY=1")
 
     def _start(self, config: Path) -> subprocess.Popen[str]:
-        return self._stack.enter_context(running(config, self._systemd.environ))
+        return self._stack.enter_context(running_api(config, self._systemd.environ))
 
     def restart(self, number: int) -> None:
         self.processes[number].send_signal(signal.SIGTERM)
@@ -98,7 +98,7 @@ def new(count: int) -> list[str]:
 
 
 @pytest.fixture
-def house(folder: Path, url: str, systemd: Notices) -> Iterator[House]:
+def harness(folder: Path, url: str, systemd: NotifySocket) -> Iterator[House]:
     with ExitStack() as stack:
         yield House(folder, url, systemd, stack)
 
@@ -114,27 +114,27 @@ def no_label_twice(house: House, count: int) -> list[str]:
 
 
 @pytest.mark.proof
-def test_four_processes_are_one_laboratory(house: House) -> None:
-    guids = no_label_twice(house, 40)
-    before = house.labels(guids, 0)
-    house.restart(0)
-    assert house.labels(guids, 0) == before
-    assert set(house.labels(new(10), 0, 1)).isdisjoint(before)
-    numbers = sorted(int(label[2:-1]) for label in house.labels(guids))
+def test_four_processes_are_one_laboratory(harness: House) -> None:
+    guids = no_label_twice(harness, 40)
+    before = harness.labels(guids, 0)
+    harness.restart(0)
+    assert harness.labels(guids, 0) == before
+    assert set(harness.labels(new(10), 0, 1)).isdisjoint(before)
+    numbers = sorted(int(label[2:-1]) for label in harness.labels(guids))
     assert numbers == list(range(1, 41))
 
-    assert house.statuses() == {"available"}
-    house.command("eta", "delay", "001.001", "--hours", "12", "--until", "3d")
-    _soon(lambda: house.statuses() == {"delayed"})
-    house.command("eta", "clear", "001.001")
-    _soon(lambda: house.statuses() == {"available"})
+    assert harness.statuses() == {"available"}
+    harness.command("eta", "delay", "001.001", "--hours", "12", "--until", "3d")
+    _soon(lambda: harness.statuses() == {"delayed"})
+    harness.command("eta", "clear", "001.001")
+    _soon(lambda: harness.statuses() == {"available"})
 
 
 @pytest.mark.proof
-def test_no_label_twice_from_four_programs(house: House) -> None:
+def test_no_label_twice_from_four_programs(harness: House) -> None:
     for _ in range(max(1, int(10 * SHARE))):
-        no_label_twice(house, 100)
-        house.restart(0)
+        no_label_twice(harness, 100)
+        harness.restart(0)
 
 
 def _soon(true: Any) -> None:
@@ -144,10 +144,10 @@ def _soon(true: Any) -> None:
         time.sleep(0.1)
 
 
-def test_the_pace_and_head_over_http(folder: Path, systemd: Notices) -> None:
+def test_the_pace_and_head_over_http(folder: Path, systemd: NotifySocket) -> None:
     port = free_port()
     with (
-        running(settings_file(folder, port, api="rate = 0.5\nburst = 3\n"), systemd.environ),
+        running_api(write_settings_file(folder, port, api="rate = 0.5\nburst = 3\n"), systemd.environ),
         httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=TOKEN) as client,
     ):
         systemd.wait_for("READY=1")

@@ -12,22 +12,22 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from lab_agent.catalogue.load import read, version
+from lab_agent.catalogue.load import content_version, read_tables
 from lab_agent.catalogues import keeping
-from lab_agent.catalogues.fallback import Watchman
-from lab_agent.catalogues.keeping import catalogue_of, put_in_force
-from lab_agent.catalogues.notices import Announcement, announce, doubt
+from lab_agent.catalogues.fallback import UnreadableCatalogueAlert
+from lab_agent.catalogues.keeping import activate, unpack_catalogue
+from lab_agent.catalogues.notices import Announcement, announce, load_staleness_warning
 from lab_agent.domain.journal import Alert
 from lab_agent.domain.offer import CatalogueVersion
 from lab_agent.errors import CatalogueError, Problem, StoreUnreachableError
 from lab_agent.settings.api import ApiSettings
 from lab_agent.store.memory import MemoryStore
-from lab_agent.worker.worker import SideTaskDied
+from lab_agent.worker.worker import BackgroundTaskFailed
 from lab_api import upkeep as upkeep_module
 from lab_api.app import create_app
-from lab_api.looking import look_again
-from lab_api.server import Server
-from lab_api.upkeep import Upkeep
+from lab_api.looking import repeat
+from lab_api.server import ApiServer
+from lab_api.upkeep import CatalogueSync
 
 
 class Trouble(MemoryStore):
@@ -46,11 +46,11 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep_module, "LOOK_EVERY", 0.01)
 
 
-async def start(store: Trouble, folder: Path, clock: Any) -> tuple[Server, Upkeep, asyncio.Task[None]]:
-    upkeep = Upkeep(store, folder, clock)
+async def start(store: Trouble, folder: Path, clock: Any) -> tuple[ApiServer, CatalogueSync, asyncio.Task[None]]:
+    upkeep = CatalogueSync(store, folder, clock)
     shelf = await upkeep.open()
     settings = ApiSettings()
-    server = Server(create_app(settings, shelf), shelf, upkeep, settings)
+    server = ApiServer(create_app(settings, shelf), shelf, upkeep, settings)
     sock = socket.create_server(("127.0.0.1", 0))
     running = asyncio.create_task(server.run_until_stopped(sock))
     async with asyncio.timeout(20):
@@ -64,7 +64,7 @@ async def test_a_side_task_that_fails_stops_the_program(folder: Path, clock: Any
     _, _, running = await start(store, folder, clock)
     store.error = KeyError("a fault of ours")
     async with asyncio.timeout(20):
-        with pytest.raises(SideTaskDied, match="upkeep ended by itself") as caught:
+        with pytest.raises(BackgroundTaskFailed, match="upkeep ended by itself") as caught:
             await running
     assert isinstance(caught.value.__cause__, KeyError)
 
@@ -77,11 +77,11 @@ async def test_a_store_that_is_away_is_lived_through(folder: Path, clock: Any) -
     store.error = None
     prices = folder / "contract_items.csv"
     prices.write_text(prices.read_text().replace("480.00", "512.30"))
-    await put_in_force(store, read(folder), origin="x", by=None, now=clock.now)
+    await activate(store, read_tables(folder), origin="x", by=None, now=clock.now)
     newest = await store.run(lambda uow: uow.catalogues.newest())
     assert newest is not None
     async with asyncio.timeout(20):
-        while server._shelf.served.catalogue.version != newest.version:  # noqa: ASYNC110 - a condition with a deadline
+        while server._current_catalogue.responses.catalogue.version != newest.version:  # noqa: ASYNC110 - a condition with a deadline
             await asyncio.sleep(0.01)
     assert not running.done()
     server.should_exit = True
@@ -91,20 +91,20 @@ async def test_a_store_that_is_away_is_lived_through(folder: Path, clock: Any) -
 @pytest.mark.parametrize("content", [b"", b"no zlib", b"x\x9c\x03\x00\x00\x00\x00\x01", b"x\x9c\x8b\x8e\x05\x00\x01\x15\x00\xb9"])
 async def test_a_version_that_cannot_be_read_leaves_the_old_one(folder: Path, clock: Any, content: bytes) -> None:
     store = Trouble()
-    upkeep = Upkeep(store, folder, clock)
+    upkeep = CatalogueSync(store, folder, clock)
     shelf = await upkeep.open()
-    before = shelf.served.catalogue.version
+    before = shelf.responses.catalogue.version
 
     def damage(uow: Any) -> None:
         uow.catalogues.add(CatalogueVersion(version="damaged", since=clock.now, content=content, origin="x"))
-        uow.book.note("offer.stamp", "another")
+        uow.book.note("catalogue.change_stamp", "another")
         uow.commit()
 
     await store.run(damage)
     assert await upkeep.refresh() is True
-    assert shelf.served.catalogue.version == before
-    again = await Upkeep(store, None, clock).open()  # a start falls back to the newest that can be read
-    assert again.served.catalogue.version == before
+    assert shelf.responses.catalogue.version == before
+    again = await CatalogueSync(store, None, clock).open()  # a start falls back to the newest that can be read
+    assert again.responses.catalogue.version == before
 
 
 async def damage_newest(store: MemoryStore, content: bytes = b"damaged", *, older: bool = False) -> None:
@@ -125,92 +125,94 @@ async def open_alerts(store: MemoryStore) -> list[str]:
 async def second_version(store: MemoryStore, folder: Path, clock: Any) -> None:
     prices = folder / "contract_items.csv"
     prices.write_text(prices.read_text().replace("480.00", "512.30"))
-    await put_in_force(store, read(folder), origin="x", by=None, now=clock.now + timedelta(minutes=1), over=folder)
+    await activate(
+        store, read_tables(folder), origin="x", by=None, now=clock.now + timedelta(minutes=1), configured_source=folder
+    )
     clock.now += timedelta(hours=1)
 
 
 async def test_a_start_falls_back_with_one_alert_that_ends_when_it_is_healed(folder: Path, clock: Any, tmp_path: Path) -> None:
     store = Trouble()
-    await put_in_force(store, read(folder), origin="x", by=None, now=clock.now)
+    await activate(store, read_tables(folder), origin="x", by=None, now=clock.now)
     first = await store.run(lambda uow: uow.catalogues.newest())
     await second_version(store, folder, clock)
     await damage_newest(store)
     with capture_logs() as lines:
-        upkeep = Upkeep(store, None, clock)
+        upkeep = CatalogueSync(store, None, clock)
         shelf = await upkeep.open()
         await upkeep.refresh()
         said = Announcement(item="001.001", start=clock.now, end=clock.now + timedelta(days=1))
         await announce(store, said, by=None, now=clock.now)
         assert await upkeep.refresh() is True
     assert first is not None
-    assert shelf.served.catalogue.version == first.version
+    assert shelf.responses.catalogue.version == first.version
     assert [each["action"] for each in lines].count("catalogue_unreadable") == 1
     assert await open_alerts(store) == ["catalogue.unreadable"]
-    assert b"stopped" in shelf.served.eta(shelf.served.catalogue.contracts["C-100"], clock.now).plain
-    await put_in_force(store, read(folder), origin="x", by=None, now=clock.now)
+    assert b"stopped" in shelf.responses.eta(shelf.responses.catalogue.contracts["C-100"], clock.now).plain
+    await activate(store, read_tables(folder), origin="x", by=None, now=clock.now)
     assert await open_alerts(store) == []
     with capture_logs() as lines:
         assert await upkeep.refresh() is True
-    assert shelf.served.catalogue.version != first.version
+    assert shelf.responses.catalogue.version != first.version
     assert "catalogue_readable" in [each["action"] for each in lines]
-    assert b"stopped" in shelf.served.eta(shelf.served.catalogue.contracts["C-100"], clock.now).plain
+    assert b"stopped" in shelf.responses.eta(shelf.responses.catalogue.contracts["C-100"], clock.now).plain
 
 
 @pytest.mark.parametrize("same", [True, False])
 async def test_what_was_served_meanwhile_was_in_force(folder: Path, clock: Any, *, same: bool) -> None:
     store = Trouble()
-    tables = read(folder)
-    await put_in_force(store, tables, origin="x", by=None, now=clock.now)
+    tables = read_tables(folder)
+    await activate(store, tables, origin="x", by=None, now=clock.now)
     await second_version(store, folder, clock)
     await damage_newest(store)
     began = clock.now
     for _ in range(2):
-        await Upkeep(store, None, clock).open()
+        await CatalogueSync(store, None, clock).open()
         clock.now += timedelta(hours=1)
-    assert await put_in_force(store, read(folder) if same else tables, origin="x", by=None, now=clock.now) is True
+    assert await activate(store, read_tables(folder) if same else tables, origin="x", by=None, now=clock.now) is True
     kept = await store.run(lambda uow: uow.catalogues.in_force_since(began - timedelta(days=9)))
     versions = [each.version for each in reversed(kept)]
-    first, second = version(tables), version(read(folder))
+    first, second = content_version(tables), content_version(read_tables(folder))
     assert versions == ([first, second, first, second] if same else [first, second, first])
     assert kept[1 if same else 0].since == began
-    assert not await store.run(lambda uow: uow.book.noted("catalogue.served_instead"))
-    assert await put_in_force(store, read(folder), origin="x", by=None, now=clock.now) is not same
+    assert not await store.run(lambda uow: uow.book.noted("catalogue.fallback"))
+    assert await activate(store, read_tables(folder), origin="x", by=None, now=clock.now) is not same
 
 
 async def test_a_folder_of_the_same_content_heals_at_the_start(folder: Path, clock: Any) -> None:
     store = Trouble()
-    await Upkeep(store, folder, clock).open()
+    await CatalogueSync(store, folder, clock).open()
     await damage_newest(store)
-    shelf = await Upkeep(store, folder, clock).open()
+    shelf = await CatalogueSync(store, folder, clock).open()
     newest = await store.run(lambda uow: uow.catalogues.newest())
     assert newest is not None
-    assert catalogue_of(newest).version == shelf.served.catalogue.version
+    assert unpack_catalogue(newest).version == shelf.responses.catalogue.version
     assert await open_alerts(store) == []
 
 
 async def test_a_notice_reaches_an_api_that_runs_while_nothing_stored_can_be_read(folder: Path, clock: Any) -> None:
     store = Trouble()
-    upkeep = Upkeep(store, None, clock)
-    await put_in_force(store, read(folder), origin="x", by=None, now=clock.now)
+    upkeep = CatalogueSync(store, None, clock)
+    await activate(store, read_tables(folder), origin="x", by=None, now=clock.now)
     shelf = await upkeep.open()
     await damage_newest(store, older=True)
-    assert await doubt(store) is not None
+    assert await load_staleness_warning(store) is not None
     said = Announcement(item="001.001", start=clock.now, end=clock.now + timedelta(days=1))
     await announce(store, said, by=None, now=clock.now)
     assert await upkeep.refresh() is True
-    assert b"stopped" in shelf.served.eta(shelf.served.catalogue.contracts["C-100"], clock.now).plain
+    assert b"stopped" in shelf.responses.eta(shelf.responses.catalogue.contracts["C-100"], clock.now).plain
     assert await open_alerts(store) == ["catalogue.unreadable"]
     with pytest.raises(CatalogueError, match="cannot be read"):
-        await Upkeep(store, None, clock).open()
+        await CatalogueSync(store, None, clock).open()
 
 
 async def test_a_source_that_fails_as_nobody_thought_leaves_the_old_one(
     folder: Path, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Trouble()
-    upkeep = Upkeep(store, folder, clock)
+    upkeep = CatalogueSync(store, folder, clock)
     shelf = await upkeep.open()
-    before = shelf.served.catalogue.version
+    before = shelf.responses.catalogue.version
 
     def fail(_source: Path) -> None:
         raise KeyError("a fault of ours")
@@ -220,21 +222,21 @@ async def test_a_source_that_fails_as_nobody_thought_leaves_the_old_one(
         await upkeep.reload()
     assert [each["action"] for each in lines] == ["catalogue.refused"]
     assert "KeyError" in lines[0]["reason"]
-    assert shelf.served.catalogue.version == before
-    assert (await Upkeep(store, folder, clock).open()).served.catalogue.version == before
+    assert shelf.responses.catalogue.version == before
+    assert (await CatalogueSync(store, folder, clock).open()).responses.catalogue.version == before
 
 
 async def test_an_alert_that_a_store_does_not_take_is_told_later(folder: Path, clock: Any) -> None:
     store = Trouble()
-    watchman = Watchman(store, clock)
+    watchman = UnreadableCatalogueAlert(store, clock)
     broken = CatalogueError((Problem("store", "x"),))
     store.error = StoreUnreachableError("away")
     with capture_logs() as lines:
-        await watchman.tell("v", broken)
-        await watchman.tell("v", broken)
+        await watchman.update("v", broken)
+        await watchman.update("v", broken)
         store.error = None
-        await watchman.tell("v", broken)
-    assert [each["action"] for each in lines] == ["catalogue_unreadable", "catalogue_away"]
+        await watchman.update("v", broken)
+    assert [each["action"] for each in lines] == ["catalogue_unreadable", "catalogue_store_unavailable"]
     assert await open_alerts(store) == ["catalogue.unreadable"]
 
 
@@ -246,5 +248,5 @@ async def test_a_store_that_goes_and_comes_is_said_once_each() -> None:
             raise error
 
     with capture_logs() as lines, pytest.raises(KeyError):
-        await look_again(look, 0, "the offer")
-    assert [(each["action"], each["log_level"]) for each in lines] == [("store.away", "warning"), ("store.back", "info")]
+        await repeat(look, 0, "the offer")
+    assert [(each["action"], each["log_level"]) for each in lines] == [("store.unavailable", "warning"), ("store.restored", "info")]

@@ -17,10 +17,10 @@ def test_the_datagrams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abstract
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.bind(name.replace("@", "\0"))
         monkeypatch.setenv("NOTIFY_SOCKET", name)
-        assert sd_notify.ready("up")
-        assert sd_notify.watchdog()
-        assert sd_notify.reloading(5)
-        assert sd_notify.stopping()
+        assert sd_notify.notify_ready("up")
+        assert sd_notify.notify_watchdog()
+        assert sd_notify.notify_reloading(5)
+        assert sd_notify.notify_stopping()
         sock.settimeout(5)
         assert [sock.recv(99) for _ in range(4)] == [
             b"READY=1\nSTATUS=up",
@@ -28,12 +28,12 @@ def test_the_datagrams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abstract
             b"RELOADING=1\nMONOTONIC_USEC=5",
             b"STOPPING=1",
         ]
-    assert not sd_notify.ready()  # the manager is gone
+    assert not sd_notify.notify_ready()  # the manager is gone
 
 
 def test_nobody_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
-    assert not sd_notify.ready()
+    assert not sd_notify.notify_ready()
 
 
 @pytest.mark.parametrize(

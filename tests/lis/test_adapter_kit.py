@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab_agent.errors import SettingsError
-from lab_agent.lis.kit import new_project
+from lab_agent.lis.kit import create_project
 from lab_agent.lis.testing import AdapterContract
 
 
@@ -35,7 +35,7 @@ def python(tmp_path: Path) -> Path:
 
 
 def test_a_new_project_installs_and_passes_the_suite(tmp_path: Path, python: Path) -> None:
-    files = new_project("my-lis", tmp_path)
+    files = create_project("my-lis", tmp_path)
     assert {str(path.relative_to(tmp_path / "my-lis")) for path in files} == {
         "pyproject.toml",
         "README.md",
@@ -73,12 +73,12 @@ def test_a_new_project_installs_and_passes_the_suite(tmp_path: Path, python: Pat
 @pytest.mark.parametrize("name", ["", "My-Lis", "../away", "1lis", "a--b", "class", "a b", "x" * 41, "lis/"])
 def test_a_name_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(SettingsError):
-        new_project(name, tmp_path)
+        create_project(name, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "lis").mkdir()
     with pytest.raises(SettingsError, match="there already"):
-        new_project("lis", tmp_path)
+        create_project("lis", tmp_path)
     assert not list((tmp_path / "lis").iterdir())

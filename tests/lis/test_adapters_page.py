@@ -7,11 +7,11 @@ import tomllib
 from pathlib import Path
 
 from lab_agent.codec import load_message, load_order
-from lab_agent.domain.results import LabReceipt, LabRefusal, LabReport
+from lab_agent.domain.results import AccessionUpdate, LabRejection, LabReport
 from lab_agent.lis import contract
 from lab_agent.lis.folder import FolderSettings
-from lab_agent.lis.folder.csv_settings import COLUMNS, CsvSettings
-from lab_agent.lis.shape import METHODS
+from lab_agent.lis.folder.csv_settings import ALL_FIELDS, CsvSettings
+from lab_agent.lis.shape import ADAPTER_METHODS
 from lab_agent.lis.testing import AdapterContract
 
 PAGE = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text(encoding="utf-8")
@@ -56,14 +56,14 @@ def test_the_json_is_what_is_read() -> None:
     read = load_message(report)
     assert isinstance(read, LabReport)
     assert str(read.observations[0].value_quantity.value) == "134.0"  # type: ignore[union-attr]
-    assert isinstance(load_message(refusal), LabRefusal)
-    assert isinstance(load_message(receipt), LabReceipt)
+    assert isinstance(load_message(refusal), LabRejection)
+    assert isinstance(load_message(receipt), AccessionUpdate)
 
 
 def test_the_tables_are_complete() -> None:
     named = set(re.findall(r"`(\w+)`", PAGE))
-    assert set(FolderSettings.model_fields) | set(CsvSettings.model_fields) | set(COLUMNS) <= named
-    for method in METHODS:
+    assert set(FolderSettings.model_fields) | set(CsvSettings.model_fields) | set(ALL_FIELDS) <= named
+    for method in ADAPTER_METHODS:
         assert f"| `{method}(" in PAGE
 
 

@@ -48,18 +48,18 @@ class FolderBench:
         self.take()
         return self.taken
 
-    async def withdrawn(self) -> Sequence[str]:
+    async def cancelled_lines(self) -> Sequence[str]:
         self.take()
         return sorted(self.told)
 
-    async def put_out(self, message: LabMessage) -> None:
+    async def publish(self, message: LabMessage) -> None:
         path = self.folder / "results" / "result.json"
         if path.exists():
             path = path.with_name(f"result-{secrets.token_hex(4)}.json")
         path.with_suffix(".tmp").write_bytes(dump_message(message))
         os.replace(path.with_suffix(".tmp"), path)  # noqa: PTH105
 
-    async def unacknowledged(self) -> int:
+    async def unacknowledged_count(self) -> int:
         return sum(1 for path in (self.folder / "results").iterdir() if path.suffix == ".json")
 
     async def close(self) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lab_agent.codec import dump_message
-from lab_agent.lis.testing import correction, make_order, make_report
+from lab_agent.lis.testing import make_correction, make_order, make_report
 
 PROCESS = '''
 import asyncio, os, signal, sys
@@ -148,7 +148,7 @@ def test_results_are_kept_once_each_wherever_the_process_dies(run: Run, base: Pa
     report = make_report(1, make_order(1))
     for index, digits in enumerate(("1.20", "1.30", "1.20")):
         path = base / "results" / f"{index}.json"
-        path.write_bytes(dump_message(correction(report, digits)))
+        path.write_bytes(dump_message(make_correction(report, digits)))
         os.utime(path, (1_700_000_000 + index,) * 2)
     killed = run(base, "collect", last)
     assert not run(base, "collect", 0)

@@ -15,7 +15,7 @@ from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.errors import LisRefusal, LisUnavailable
 from lab_agent.lis.folder import FolderAdapter, FolderSettings
 from lab_agent.lis.folder.orders import OrderFolder
-from lab_agent.lis.testing import MemoryInbox, hand_over, make_order
+from lab_agent.lis.testing import MemoryInbox, make_order, submit_order
 
 ORDER = make_order(1)
 KEY = ORDER.key
@@ -40,7 +40,7 @@ async def adapter(tmp_path: Path) -> AsyncIterator[FolderAdapter]:
 
 
 async def test_the_file_is_the_order_under_the_name_of_the_settings(adapter: FolderAdapter, tmp_path: Path) -> None:
-    await hand_over(adapter, ORDER)
+    await submit_order(adapter, ORDER)
     path = tmp_path / "orders" / f"order_{KEY}.txt"
     assert load_order(path.read_bytes()) == ORDER
     assert path.stat().st_mode & 0o777 == 0o640

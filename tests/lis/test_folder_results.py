@@ -16,7 +16,7 @@ from lab_agent.domain.results import Document, LabMessage, LabReport, ReportedOb
 from lab_agent.domain.values import Coding
 from lab_agent.errors import LisUnavailable, StoreUnreachableError
 from lab_agent.lis.folder import FolderAdapter, FolderSettings
-from lab_agent.lis.testing import MemoryInbox, correction, make_order, make_report
+from lab_agent.lis.testing import MemoryInbox, make_correction, make_order, make_report
 
 REPORT = make_report(1, make_order(1))
 
@@ -72,14 +72,14 @@ class Overtaken(MemoryInbox):
     async def accept(self, message: str, content: LabMessage) -> bool:
         new = await MemoryInbox.accept(self, message, content)
         if len(self.messages) == 1:
-            self.place.put("b.tmp", correction(REPORT, "1.30")).replace(self.place.results / "a.json")
+            self.place.put("b.tmp", make_correction(REPORT, "1.30")).replace(self.place.results / "a.json")
         return new
 
 
 async def test_oldest_first(place: Place) -> None:
     adapter = await place.adapter()
     for name, age in (("b.json", 10.0), ("a.json", 5.0), ("c.json", 20.0)):
-        place.put(name, correction(REPORT, f"{age}"), age=age)
+        place.put(name, make_correction(REPORT, f"{age}"), age=age)
     assert await adapter.collect() == 3
     assert [name.split(":")[0] for name in place.inbox.messages] == ["c.json", "b.json", "a.json"]
     assert place.names("done") == ["a.json", "b.json", "c.json"]
@@ -190,7 +190,7 @@ async def test_a_message_that_the_store_never_takes_does_not_stop_the_good_ones(
 async def test_nothing_is_overwritten_on_the_shelves(place: Place) -> None:
     adapter = await place.adapter()
     for digits in ("1", "2", "3"):
-        place.put("a.json", correction(REPORT, digits))
+        place.put("a.json", make_correction(REPORT, digits))
         assert await adapter.collect() == 1
     bodies = {path.read_bytes() for path in (place.results / "done").iterdir()}
     assert len(bodies) == 3
@@ -215,7 +215,7 @@ async def test_a_file_that_takes_the_place_of_the_read_one_is_read_too(place: Pl
     place.inbox = Overtaken()
     place.inbox.place = place
     adapter = await place.adapter()
-    place.put("a.json", correction(REPORT, "1.20"))
+    place.put("a.json", make_correction(REPORT, "1.20"))
     assert await adapter.collect() == 1
     assert place.names() == ["a.json"]
     assert await adapter.collect() == 1
@@ -246,7 +246,7 @@ async def test_documents_are_read_in_and_put_away(place: Place) -> None:
 async def test_a_report_waits_for_its_document_and_others_do_not(place: Place) -> None:
     adapter = await place.adapter()
     place.put("a.json", with_file("a.pdf"), age=9)
-    place.put("b.json", correction(REPORT, "7"))
+    place.put("b.json", make_correction(REPORT, "7"))
     assert await adapter.collect() == 1
     assert place.names() == ["a.json"]
     place.put("a.pdf", b"")
@@ -341,14 +341,14 @@ async def test_a_folder_that_is_away_is_told_and_lost_on_nobody(place: Place, mi
 async def test_one_look_takes_no_more_than_a_batch(place: Place) -> None:
     adapter = await place.adapter(batch=2)
     for seed in range(5):
-        place.put(f"{seed}.json", correction(REPORT, str(seed)))
+        place.put(f"{seed}.json", make_correction(REPORT, str(seed)))
     assert [await adapter.collect() for _ in range(4)] == [2, 2, 1, 0]
 
 
 async def test_a_collection_may_be_broken_off_at_any_moment(place: Place) -> None:
     adapter = await place.adapter()
     for seed in range(30):
-        place.put(f"{seed:02d}.json", correction(REPORT, str(seed)))
+        place.put(f"{seed:02d}.json", make_correction(REPORT, str(seed)))
     for pause in range(40):
         look = asyncio.ensure_future(adapter.collect())
         for _ in range(pause):

@@ -15,7 +15,7 @@ from lab_agent.domain.results import LabReport
 from lab_agent.domain.values import Identifier
 from lab_agent.errors import LabAgentError
 from lab_agent.lis.folder import FolderAdapter, FolderSettings
-from lab_agent.lis.testing import MemoryInbox, hand_over, make_order, make_report
+from lab_agent.lis.testing import MemoryInbox, make_order, make_report, submit_order
 
 COLUMNS = {
     "report_id": "Report",
@@ -197,7 +197,7 @@ async def test_orders_and_results_in_another_encoding(tmp_path: Path, inbox: Mem
         requisition=Identifier(value="../../№ 7\n"),
         patient=OrderPatient(family="Ünal-Тестова 😀", given=("\\u0041",)),
     )
-    await hand_over(adapter, order)
+    await submit_order(adapter, order)
     await adapter.submit(order)
     (path,) = (tmp_path / "orders").glob("*.ord")
     assert path.name == f"{order.ordered_at.date()}_________7__C-01_{order.key}.ord"

@@ -25,9 +25,9 @@ from lis_by_http import OURS, THEIRS, HttpLis
 from sqlalchemy import create_engine, func, insert, select, text
 
 from lab_agent.codec import dump_message
-from lab_agent.lis.sql.ddl import ddl
+from lab_agent.lis.sql.ddl import create_statements
 from lab_agent.lis.sql.tables import make_tables
-from lab_agent.lis.testing import correction, make_order, make_report
+from lab_agent.lis.testing import make_correction, make_order, make_report
 
 DEADLINE = 60.0
 SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
@@ -178,7 +178,7 @@ class Tables:
         self.engine = create_engine(self.settings["url"])
         self.tables = make_tables("lab_", None)
         with self.engine.begin() as connection:
-            for statement in filter(str.strip, ddl("sqlite", "lab_").split(";")):
+            for statement in filter(str.strip, create_statements("sqlite", "lab_").split(";")):
                 connection.execute(text(statement))
 
     def ask(self, query: Any) -> list[Any]:
@@ -240,7 +240,7 @@ def loop(kind: str, base: Path, launcher: Launcher, kills: int) -> None:
     task = {"kind": kind, "settings": laboratory.settings, "journal": str(journal)}
     try:
         for number in range(kills):
-            laboratory.put_out(dump_message(correction(report, f"{number}.0")))
+            laboratory.put_out(dump_message(make_correction(report, f"{number}.0")))
             child = launcher.start({**task, "orders": number + 1})
             time.sleep(luck.uniform(0, 0.15))
             laboratory.orders()

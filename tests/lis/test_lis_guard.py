@@ -15,7 +15,7 @@ from lab_agent.domain.results import Document
 from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRefusal, LisUnavailable
 from lab_agent.lis.guard import GuardedAdapter
 from lab_agent.lis.testing import MemoryInbox, make_order, make_report
-from lab_agent.ports.lis import Inbox, Receipt
+from lab_agent.ports.lis import Inbox, SubmitResult
 
 ORDER = make_order(1)
 
@@ -55,8 +55,8 @@ class Odd:
     async def prepare(self, order: Any) -> None:
         await self._do("prepare")
 
-    async def submit(self, order: Any) -> Receipt:
-        return await self._do("submit", Receipt())  # type: ignore[no-any-return]
+    async def submit(self, order: Any) -> SubmitResult:
+        return await self._do("submit", SubmitResult())  # type: ignore[no-any-return]
 
     async def was_received(self, key: Any) -> bool | None:
         return await self._do("was_received", False)  # type: ignore[no-any-return]
@@ -123,11 +123,11 @@ async def test_a_call_that_does_not_end_is_ended(call: str) -> None:
     [
         ("submit", None, LisOutcomeUnknown),
         ("submit", "77", LisOutcomeUnknown),
-        ("submit", Receipt(accession=77), LisOutcomeUnknown),  # type: ignore[arg-type]
-        ("submit", Receipt(accession=" "), LisOutcomeUnknown),
-        ("submit", Receipt(accession="7" * 300), LisOutcomeUnknown),
-        ("submit", Receipt(line_accessions={"L": None}), LisOutcomeUnknown),  # type: ignore[dict-item]
-        ("submit", Receipt(line_accessions=None), LisOutcomeUnknown),  # type: ignore[arg-type]
+        ("submit", SubmitResult(accession=77), LisOutcomeUnknown),  # type: ignore[arg-type]
+        ("submit", SubmitResult(accession=" "), LisOutcomeUnknown),
+        ("submit", SubmitResult(accession="7" * 300), LisOutcomeUnknown),
+        ("submit", SubmitResult(line_accessions={"L": None}), LisOutcomeUnknown),  # type: ignore[dict-item]
+        ("submit", SubmitResult(line_accessions=None), LisOutcomeUnknown),  # type: ignore[arg-type]
         ("was_received", "yes", LisUnavailable),
         ("was_received", 1, LisUnavailable),
         ("collect", None, LisUnavailable),
@@ -142,7 +142,7 @@ async def test_a_wrong_answer_is_no_answer(call: str, answer: Any, expected: typ
 
 
 async def test_good_answers_pass() -> None:
-    receipt = Receipt(accession="A-77", line_accessions={ORDER.lines[0].key: "A-77-1"})
+    receipt = SubmitResult(accession="A-77", line_accessions={ORDER.lines[0].key: "A-77-1"})
     guarded = await guard(Odd(submit=receipt, was_received=None, collect=3))
     assert await guarded.submit(ORDER) == receipt
     assert await guarded.was_received(ORDER.key) is None
@@ -152,13 +152,13 @@ async def test_good_answers_pass() -> None:
 async def test_while_a_lost_submit_lives_nothing_else_is_done_about_that_order() -> None:
     release = asyncio.Event()
 
-    async def deaf() -> Receipt:
+    async def deaf() -> SubmitResult:
         while not release.is_set():
             try:
                 await release.wait()
             except asyncio.CancelledError:
                 continue
-        return Receipt()
+        return SubmitResult()
 
     odd = Odd(submit=deaf)
     guarded = await guard(odd, seconds=0.02)
@@ -169,7 +169,7 @@ async def test_while_a_lost_submit_lives_nothing_else_is_done_about_that_order()
             await calls(guarded)[call]()
     assert await guarded.was_received(OrderKey("ANOTHER")) is False
     release.set()
-    await until(lambda: not guarded._left_behind)
+    await until(lambda: not guarded._abandoned)
     assert await guarded.was_received(ORDER.key) is False
 
 
@@ -187,7 +187,7 @@ async def test_a_slow_adapter_does_not_stall_another() -> None:
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    await until(lambda: not slow._left_behind)
+    await until(lambda: not slow._abandoned)
 
 
 async def test_a_call_in_a_thread_that_hangs_does_not_hold_the_agent() -> None:
@@ -201,7 +201,7 @@ async def test_a_call_in_a_thread_that_hangs_does_not_hold_the_agent() -> None:
 async def test_every_call_is_heard_of_with_its_outcome() -> None:
     told: list[tuple[str, str]] = []
     odd = Odd(collect=1, submit=LisRefusal("no"), check=forever)
-    guarded = GuardedAdapter(odd, "odd", timeout=0.05, heard=lambda call, outcome, _: told.append((call, outcome)))
+    guarded = GuardedAdapter(odd, "odd", timeout=0.05, on_call=lambda call, outcome, _: told.append((call, outcome)))
     await guarded.start(MemoryInbox())
     await guarded.collect()
     with pytest.raises(LisRefusal):
@@ -229,7 +229,7 @@ async def test_a_start_that_hangs_is_part_of_the_time_that_a_call_has() -> None:
     guarded = GuardedAdapter(odd, "odd", timeout=0.02)
     with pytest.raises(LisUnavailable, match="did not"):
         await guarded.start(MemoryInbox())
-    await until(lambda: not guarded._left_behind)
+    await until(lambda: not guarded._abandoned)
     with pytest.raises(LisUnavailable, match="did not start within"):
         await guarded.submit(ORDER)
     assert "submit" not in odd.calls

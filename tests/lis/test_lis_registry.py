@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lab_agent.errors import LisUnavailable
-from lab_agent.lis.registry import GROUP, Adapters, load_adapters
+from lab_agent.lis.registry import ENTRY_POINT_GROUP, AdapterRegistry, load_adapters
 
 GOOD = """
 from pydantic import BaseModel, ConfigDict, Field
@@ -33,22 +33,22 @@ class Adapter:
 """
 
 
-def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, table: dict[str, Any] | None = None) -> Adapters:
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, table: dict[str, Any] | None = None) -> AdapterRegistry:
     """Load a table of the adapter in `source`, and one of the folder adapter beside it."""
     name = f"odd_{abs(hash(source))}"
     (tmp_path / f"{name}.py").write_text(source)
     monkeypatch.syspath_prepend(str(tmp_path))
     doors = [
-        EntryPoint("odd", f"{name}:Adapter", GROUP),
-        EntryPoint("folder", "lab_agent.lis.folder:FolderAdapter", GROUP),
+        EntryPoint("odd", f"{name}:Adapter", ENTRY_POINT_GROUP),
+        EntryPoint("folder", "lab_agent.lis.folder:FolderAdapter", ENTRY_POINT_GROUP),
     ]
     tables = {"odd": table or {}, "main": {"adapter": "folder", "orders": "/o", "results": "/r"}}
-    return load_adapters(tables, "main", doors=doors)
+    return load_adapters(tables, "main", available=doors)
 
 
-def reason(adapters: Adapters) -> str:
+def reason(adapters: AdapterRegistry) -> str:
     odd, folder = adapters.statuses
-    assert (odd.name, odd.loaded, folder.loaded) == ("odd", False, True)
+    assert (odd.name, odd.is_loaded, folder.is_loaded) == ("odd", False, True)
     assert adapters.get(None) is adapters.get("main")
     with pytest.raises(LisUnavailable, match="the adapter odd is not loaded: "):
         adapters.get("odd")
@@ -58,7 +58,7 @@ def reason(adapters: Adapters) -> str:
 
 def test_a_good_one_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     adapters = load(tmp_path, monkeypatch, GOOD, {"address": "y"})
-    assert [status.loaded for status in adapters.statuses] == [True, True]
+    assert [status.is_loaded for status in adapters.statuses] == [True, True]
     assert adapters.statuses[0].idempotent is True
     assert adapters.statuses[0].reason is None
     assert adapters.get("odd").idempotent
@@ -105,8 +105,8 @@ def test_a_name_that_nobody_offers_is_told_with_the_nearest() -> None:
 
 
 def test_two_packages_that_offer_the_same_name_are_told() -> None:
-    doors = [EntryPoint("x", "a:A", GROUP), EntryPoint("x", "b:B", GROUP)]
-    adapters = load_adapters({"x": {}}, "x", doors=doors)
+    doors = [EntryPoint("x", "a:A", ENTRY_POINT_GROUP), EntryPoint("x", "b:B", ENTRY_POINT_GROUP)]
+    adapters = load_adapters({"x": {}}, "x", available=doors)
     assert "several packages offer an adapter x: a:A, b:B" in (adapters.statuses[0].reason or "")
 
 
@@ -119,7 +119,7 @@ def test_a_name_that_is_in_no_table_is_told() -> None:
 def test_the_built_in_adapter_comes_through_the_same_door() -> None:
     adapters = load_adapters({"a": {"adapter": "folder", "orders": "/o", "results": "/r"}, "b": {"adapter": "folder"}}, "a")
     good, bad = adapters.statuses
-    assert good.loaded
+    assert good.is_loaded
     assert good.source == "lab-agent"
     assert "lis.b.orders: is missing" in (bad.reason or "")
     assert "lis.b.results: is missing" in (bad.reason or "")
@@ -140,4 +140,4 @@ def test_another_version_of_the_contract(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_the_version_of_this_contract_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     adapters = load(tmp_path, monkeypatch, GOOD.replace("    idempotent", "    contract_version = 1\n    idempotent"))
-    assert all(status.loaded for status in adapters.statuses)
+    assert all(status.is_loaded for status in adapters.statuses)

@@ -9,16 +9,16 @@ import pytest
 
 from lab_agent import codec
 from lab_agent.domain.ids import LineKey, ResourceId, report_key
-from lab_agent.domain.journal import Effect, EffectKind, LineRecord, OrderRecord, ReportRecord
+from lab_agent.domain.journal import Job, JobKind, LineRecord, OrderRecord, ReportRecord
 from lab_agent.domain.lifecycle import LineState, OrderState, ReportState
-from lab_agent.domain.results import Accession, LabMessage, LabReceipt, LabRefusal, NotPerformed
+from lab_agent.domain.results import Accession, AccessionUpdate, LabMessage, LabRejection, NotPerformed
 from lab_agent.errors import DataInvalidError, LisOutcomeUnknown
-from lab_agent.lis.answers import receipt as checked
+from lab_agent.lis.answers import check_submit_result as checked
 from lab_agent.lis.testing import make_order
-from lab_agent.ports.lis import Receipt
+from lab_agent.ports.lis import SubmitResult
 from lab_agent.ports.store import UnitOfWork
-from lab_agent.steps.match import Match, Matcher
-from lab_agent.steps.receipts import match_again, receive
+from lab_agent.steps.match import MatchReportHandler, ReportMatcher
+from lab_agent.steps.receipts import rematch_waiting_reports, save_submit_accessions
 from lab_agent.store.memory import MemoryStore
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -26,7 +26,7 @@ ORDER = next(
     order for order in map(make_order, range(200)) if len(order.lines) > 2 and len({line.specimens for line in order.lines}) == 2
 )
 TUBES = {specimen.id: specimen.containers[0].barcode or "" for specimen in ORDER.specimens}
-MATCHER = Matcher(clearing=None)  # type: ignore[arg-type]  # it is not asked about receipts and refusals
+MATCHER = ReportMatcher(checks=None)  # type: ignore[arg-type]  # it is not asked about receipts and refusals
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ async def store() -> MemoryStore:
 
 async def numbers(store: MemoryStore) -> tuple[str | None, dict[LineKey, str | None]]:
     def read(uow: UnitOfWork) -> tuple[str | None, dict[LineKey, str | None]]:
-        return uow.orders.take(ORDER.key).accession, {line.key: line.accession for line in uow.orders.lines(ORDER.key)}
+        return uow.orders.get_for_update(ORDER.key).accession, {line.key: line.accession for line in uow.orders.lines(ORDER.key)}
 
     return await store.run(read)
 
@@ -61,7 +61,7 @@ async def matched(store: MemoryStore, name: str, message: LabMessage) -> ReportR
         )
         MATCHER.match(uow, key, NOW)
         uow.commit()
-        return uow.reports.take(key)
+        return uow.reports.get_for_update(key)
 
     return await store.run(write)
 
@@ -69,10 +69,10 @@ async def matched(store: MemoryStore, name: str, message: LabMessage) -> ReportR
 async def test_at_the_handover(store: MemoryStore) -> None:
     first = ORDER.lines[0]
     tubes = {barcode: f"T-{barcode}" for barcode in TUBES.values()}
-    receipt = Receipt(accession="A7", line_accessions={first.key: "A7-1"}, tube_accessions={**tubes, "unknown": "T0"})
+    receipt = SubmitResult(accession="A7", line_accessions={first.key: "A7-1"}, tube_accessions={**tubes, "unknown": "T0"})
 
     def write(uow: UnitOfWork) -> None:
-        receive(uow, ORDER.key, receipt)
+        save_submit_accessions(uow, ORDER.key, receipt)
         uow.commit()
 
     await store.run(write)
@@ -84,16 +84,16 @@ async def test_at_the_handover(store: MemoryStore) -> None:
 async def test_later_and_a_second_time(store: MemoryStore) -> None:
     first, second, *_ = ORDER.lines
     entries = (Accession(number="1", line=first.key), Accession(number="2", item=second.item))
-    record = await matched(store, "m1", LabReceipt(order=ORDER.key, accession="A7", accessions=entries))
+    record = await matched(store, "m1", AccessionUpdate(order=ORDER.key, accession="A7", accessions=entries))
     assert (record.state, record.order) == (ReportState.DELIVERED, ORDER.key)
-    await matched(store, "m2", LabReceipt(order=ORDER.key, accessions=(Accession(number="3", line=first.key),)))
+    await matched(store, "m2", AccessionUpdate(order=ORDER.key, accessions=(Accession(number="3", line=first.key),)))
     accession, lines = await numbers(store)
     assert (accession, lines[first.key], lines[second.key]) == ("A7", "3", "2")
 
 
 async def test_a_number_of_nothing_is_held_in_sight_and_writes_nothing(store: MemoryStore) -> None:
     entries = (Accession(number="1", line=ORDER.lines[0].key), Accession(number="2", barcode="nobody's"))
-    record = await matched(store, "m1", LabReceipt(order=ORDER.key, accession="A7", accessions=entries))
+    record = await matched(store, "m1", AccessionUpdate(order=ORDER.key, accession="A7", accessions=entries))
     assert record.state is ReportState.UNMATCHED
     assert "nobody's" in (record.reason or "")
     accession, lines = await numbers(store)
@@ -102,31 +102,31 @@ async def test_a_number_of_nothing_is_held_in_sight_and_writes_nothing(store: Me
 
 
 async def test_what_came_before_its_number_is_matched_by_it(store: MemoryStore) -> None:
-    refusal = LabRefusal(accession="A7", not_performed=(NotPerformed(reason="haemolysed"),))
+    refusal = LabRejection(accession="A7", not_performed=(NotPerformed(reason="haemolysed"),))
     assert (await matched(store, "m1", refusal)).state is ReportState.UNMATCHED
-    await matched(store, "m2", LabReceipt(order=ORDER.key, accession="A7"))
-    early = await store.run(lambda uow: uow.reports.take(report_key("lis", "m1")))
+    await matched(store, "m2", AccessionUpdate(order=ORDER.key, accession="A7"))
+    early = await store.run(lambda uow: uow.reports.get_for_update(report_key("lis", "m1")))
     assert (early.state, early.order) == (ReportState.DELIVERED, ORDER.key)
 
 
 async def test_what_came_before_a_number_of_the_handover_is_matched_by_it(store: MemoryStore) -> None:
-    refusal = LabRefusal(accession="A7", not_performed=(NotPerformed(reason="haemolysed"),))
+    refusal = LabRejection(accession="A7", not_performed=(NotPerformed(reason="haemolysed"),))
     assert (await matched(store, "m1", refusal)).state is ReportState.UNMATCHED
 
-    def handed_over(uow: UnitOfWork) -> tuple[Effect, ...]:
-        receive(uow, ORDER.key, Receipt(accession="A7"))
+    def handed_over(uow: UnitOfWork) -> tuple[Job, ...]:
+        save_submit_accessions(uow, ORDER.key, SubmitResult(accession="A7"))
         for _ in range(2):  # a handover that is done twice is harmless
-            match_again(uow, ORDER.key, Receipt(accession="A7"), NOW)
-        duties = uow.effects.claim((EffectKind.MATCH,), owner="me", now=NOW, lease=timedelta(minutes=1), limit=9)
+            rematch_waiting_reports(uow, ORDER.key, SubmitResult(accession="A7"), NOW)
+        duties = uow.jobs.claim((JobKind.MATCH_REPORT,), owner="me", now=NOW, lease=timedelta(minutes=1), limit=9)
         uow.commit()
         return duties
 
     (duty,) = await store.run(handed_over)
-    concluded = await Match(Fixed(), MATCHER).do(Claimed(duty))  # type: ignore[arg-type]
+    concluded = await MatchReportHandler(Fixed(), MATCHER).perform(Claimed(duty))  # type: ignore[arg-type]
 
     def conclude(uow: UnitOfWork) -> ReportRecord:
         concluded(uow, duty)
-        return uow.reports.take(report_key("lis", "m1"))
+        return uow.reports.get_for_update(report_key("lis", "m1"))
 
     early = await store.run(conclude)
     assert (early.state, early.order) == (ReportState.DELIVERED, ORDER.key)
@@ -134,7 +134,7 @@ async def test_what_came_before_a_number_of_the_handover_is_matched_by_it(store:
 
 @dataclass
 class Claimed:
-    effect: Effect
+    effect: Job
 
 
 class Fixed:
@@ -154,15 +154,15 @@ class Fixed:
 )
 def test_a_receipt_that_says_nothing_is_refused(body: dict[str, Any], word: str) -> None:
     with pytest.raises(DataInvalidError, match=word):
-        codec.load_message(json.dumps({"kind": "receipt", **body}).encode())
+        codec.load_message(json.dumps({"kind": "accession_update", **body}).encode())
 
 
 def test_a_receipt_survives_its_json() -> None:
-    receipt = LabReceipt(barcode="0042", accession="A7", accessions=(Accession(number="1", barcode="0042"),))
+    receipt = AccessionUpdate(barcode="0042", accession="A7", accessions=(Accession(number="1", barcode="0042"),))
     assert codec.load_message(codec.dump_message(receipt)) == receipt
 
 
 @pytest.mark.parametrize("wrong", [{"tube_accessions": {"1": ""}}, {"line_accessions": {"1": 7}}, {"accession": "a\nb"}])
 def test_numbers_that_are_no_short_text_leave_the_outcome_unknown(wrong: dict[str, Any]) -> None:
     with pytest.raises(LisOutcomeUnknown):
-        checked(replace(Receipt(), **wrong), "lis")
+        checked(replace(SubmitResult(), **wrong), "lis")

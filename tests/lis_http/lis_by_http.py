@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-OURS, THEIRS = "the-secret-of-the-agent", "the-secret-of-the-lis"
+AGENT_SECRET, LIS_SECRET = "the-secret-of-the-agent", "the-secret-of-the-lis"
 
 
-def headers(secret: str, name: str, body: bytes, *, at: float | None = None) -> dict[str, str]:
-    stamp = str(int(time.time() if at is None else at))
+def signed_headers(secret: str, name: str, body: bytes, *, timestamp: float | None = None) -> dict[str, str]:
+    stamp = str(int(time.time() if timestamp is None else timestamp))
     digest = hmac.new(secret.encode(), f"{stamp}.{name}.".encode() + body, hashlib.sha256).hexdigest()
     return {"Lab-Timestamp": stamp, "Idempotency-Key": name, "Lab-Signature": f"v1={digest}", "Content-Type": "application/json"}
 
@@ -27,14 +27,14 @@ class HttpLis:
     def __init__(self, agent_port: int) -> None:
         self.agent_port = agent_port
         self.orders: dict[str, Any] = {}
-        self.posted: list[str] = []
-        self.withdrawn: set[str] = set()
-        self.answers: list[tuple[int, dict[str, str], bytes]] = []
+        self.posted_names: list[str] = []
+        self.cancelled_lines: set[str] = set()
+        self.next_responses: list[tuple[int, dict[str, str], bytes]] = []
         self.outbox: list[tuple[str, bytes]] = []
-        self.forged = 0
+        self.bad_signatures = 0
         self._numbers = itertools.count(1)
-        self._ended = threading.Event()
-        self._changed = threading.Lock()
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
         lis = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -46,7 +46,7 @@ class HttpLis:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                self.answer(*lis.taken(self.path, self.headers, body))
+                self.answer(*lis.handle_post(self.path, self.headers, body))
 
             def answer(self, status: int, more: dict[str, str], body: bytes) -> None:
                 self.send_response(status)
@@ -60,7 +60,10 @@ class HttpLis:
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
-        self._threads = [threading.Thread(target=self.server.serve_forever, args=(0.02,)), threading.Thread(target=self._push)]
+        self._threads = [
+            threading.Thread(target=self.server.serve_forever, args=(0.02,)),
+            threading.Thread(target=self._push_results),
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -68,50 +71,50 @@ class HttpLis:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server.server_port}/lab-agent"
 
-    def taken(self, path: str, given: Any, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        name = given["Idempotency-Key"]
-        wanted = headers(OURS, name, body, at=float(given["Lab-Timestamp"]))["Lab-Signature"]
-        if given["Lab-Signature"] != wanted:
-            self.forged += 1
+    def handle_post(self, path: str, request_headers: Any, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        name = request_headers["Idempotency-Key"]
+        wanted = signed_headers(AGENT_SECRET, name, body, timestamp=float(request_headers["Lab-Timestamp"]))["Lab-Signature"]
+        if request_headers["Lab-Signature"] != wanted:
+            self.bad_signatures += 1
             return 401, {}, b""
-        with self._changed:
+        with self._lock:
             if path.endswith("/cancellations"):
-                self.withdrawn |= {entry["line"] for entry in json.loads(body)["lines"]}
+                self.cancelled_lines |= {entry["line"] for entry in json.loads(body)["lines"]}
             else:
-                self.posted.append(name)
+                self.posted_names.append(name)
                 self.orders.setdefault(name, json.loads(body))
-            if self.answers:
-                return self.answers.pop(0)
+            if self.next_responses:
+                return self.next_responses.pop(0)
         return 200, {}, b'{"accession": "A-1"}'
 
-    def put_out(self, body: bytes) -> None:
-        with self._changed:
+    def queue_result(self, body: bytes) -> None:
+        with self._lock:
             self.outbox.append((f"message-{next(self._numbers)}", body))
 
-    def post(self, body: bytes, given: dict[str, str], path: str = "/messages") -> tuple[int, dict[str, Any]]:
+    def post(self, body: bytes, request_headers: dict[str, str], path: str = "/messages") -> tuple[int, dict[str, Any]]:
         connection = http.client.HTTPConnection("127.0.0.1", self.agent_port, timeout=10)
         try:
-            connection.request("POST", path, body, given)
+            connection.request("POST", path, body, request_headers)
             answer = connection.getresponse()
             return answer.status, json.loads(answer.read() or b"{}")
         finally:
             connection.close()
 
-    def _push(self) -> None:
-        while not self._ended.wait(0.01):
+    def _push_results(self) -> None:
+        while not self._stopped.wait(0.01):
             for name, body in list(self.outbox):
                 try:
-                    status, _ = self.post(body, headers(THEIRS, name, body))
+                    status, _ = self.post(body, signed_headers(LIS_SECRET, name, body))
                 except (OSError, http.client.HTTPException):
                     break
                 if status == 200:
-                    with self._changed:
+                    with self._lock:
                         self.outbox.remove((name, body))
                 elif status == 503:
                     break
 
     def close(self) -> None:
-        self._ended.set()
+        self._stopped.set()
         self.server.shutdown()
         self.server.server_close()
         for thread in self._threads:

@@ -14,13 +14,13 @@ import pytest
 from pydantic import ValidationError
 
 sys.path.insert(0, str(Path(__file__).parent))
-from lis_by_http import OURS, THEIRS, HttpLis, headers
+from lis_by_http import AGENT_SECRET, LIS_SECRET, HttpLis, signed_headers
 from test_http_contract import free_port
 
 from lab_agent.codec import dump_message
 from lab_agent.errors import Failure, LisOutcomeUnknown, LisRefusal, LisUnavailable, StoreUnreachableError
 from lab_agent.lis.http import HttpAdapter, HttpSettings
-from lab_agent.lis.testing import MemoryInbox, correction, make_order, make_report
+from lab_agent.lis.testing import MemoryInbox, make_correction, make_order, make_report
 
 REPORT = make_report(1, make_order(1))
 BODY = dump_message(REPORT)
@@ -39,13 +39,13 @@ class House:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def harness(tmp_path: Path) -> AsyncIterator[House]:
     lis = HttpLis(free_port())
     settings = HttpSettings.model_validate(
         {
             "url": lis.url,
-            "secret": OURS,
-            "incoming_secret": THEIRS,
+            "secret": AGENT_SECRET,
+            "incoming_secret": LIS_SECRET,
             "previous_incoming_secret": OLD,
             "port": lis.agent_port,
             "max_message_bytes": 20_000,
@@ -60,30 +60,30 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     await asyncio.to_thread(lis.close)
 
 
-async def test_a_replayed_message_is_kept_once(house: House) -> None:
-    given = headers(THEIRS, "m1", BODY)
-    assert await house.post(BODY, given) == (200, {"kept": "now"})
-    assert await house.post(BODY, given) == (200, {"kept": "before"})
-    assert house.inbox.contents == [REPORT]
+async def test_a_replayed_message_is_kept_once(harness: House) -> None:
+    given = signed_headers(LIS_SECRET, "m1", BODY)
+    assert await harness.post(BODY, given) == (200, {"kept": "now"})
+    assert await harness.post(BODY, given) == (200, {"kept": "before"})
+    assert harness.inbox.contents == [REPORT]
 
 
-async def test_a_repeat_with_a_new_time_stamp_is_kept_once(house: House) -> None:
-    assert (await house.post(BODY, headers(THEIRS, "m1", BODY, at=time.time() - 100)))[0] == 200
-    assert await house.post(BODY, headers(THEIRS, "m1", BODY)) == (200, {"kept": "before"})
+async def test_a_repeat_with_a_new_time_stamp_is_kept_once(harness: House) -> None:
+    assert (await harness.post(BODY, signed_headers(LIS_SECRET, "m1", BODY, timestamp=time.time() - 100)))[0] == 200
+    assert await harness.post(BODY, signed_headers(LIS_SECRET, "m1", BODY)) == (200, {"kept": "before"})
 
 
-async def test_another_text_under_a_used_name_is_not_lost(house: House) -> None:
-    other = dump_message(correction(REPORT, "9.99"))
-    await house.post(BODY, headers(THEIRS, "m1", BODY))
-    assert await house.post(other, headers(THEIRS, "m1", other)) == (200, {"kept": "now"})
-    assert len(house.inbox.messages) == 2
+async def test_another_text_under_a_used_name_is_not_lost(harness: House) -> None:
+    other = dump_message(make_correction(REPORT, "9.99"))
+    await harness.post(BODY, signed_headers(LIS_SECRET, "m1", BODY))
+    assert await harness.post(other, signed_headers(LIS_SECRET, "m1", other)) == (200, {"kept": "now"})
+    assert len(harness.inbox.messages) == 2
 
 
-async def test_the_secret_before_is_good_while_it_is_set(house: House) -> None:
-    assert (await house.post(BODY, headers(OLD, "m1", BODY)))[0] == 200
+async def test_the_secret_before_is_good_while_it_is_set(harness: House) -> None:
+    assert (await harness.post(BODY, signed_headers(OLD, "m1", BODY)))[0] == 200
 
 
-async def test_a_name_that_is_none_and_a_key_twice_are_answered_field_by_field(house: House) -> None:
+async def test_a_name_that_is_none_and_a_key_twice_are_answered_field_by_field(harness: House) -> None:
     for number, (old, new, where) in enumerate(
         (
             (b'"report_id":"', b'"report_id":"' + b"x" * 201, "report_id"),
@@ -91,93 +91,93 @@ async def test_a_name_that_is_none_and_a_key_twice_are_answered_field_by_field(h
         )
     ):
         body = BODY.replace(old, new, 1)
-        status, said = await house.post(body, headers(THEIRS, f"m{number}", body))
+        status, said = await harness.post(body, signed_headers(LIS_SECRET, f"m{number}", body))
         assert (status, [problem["where"] for problem in said["problems"]]) == (422, [where])
-    assert not house.inbox.messages
+    assert not harness.inbox.messages
 
 
 @pytest.mark.parametrize(
     "given",
     [
-        headers("another-secret-altogether", "m1", BODY),
-        headers(OURS, "m1", BODY),
-        headers(THEIRS, "m1", BODY + b" "),
-        headers(THEIRS, "m1", BODY, at=time.time() - 1000),
-        headers(THEIRS, "m1", BODY, at=time.time() + 1000),
-        {**headers(THEIRS, "m1", BODY), "Idempotency-Key": "m2"},
-        {**headers(THEIRS, "m1", BODY), "Lab-Signature": "v1=é"},
-        {**headers(THEIRS, "m1", BODY), "Lab-Signature": ""},
-        {**headers(THEIRS, "m1", BODY), "Lab-Timestamp": "²"},
-        {**headers(THEIRS, "m1", BODY), "Lab-Timestamp": "9" * 40},
-        headers(THEIRS, " ", BODY),
-        headers(THEIRS, "m" * 201, BODY),
+        signed_headers("another-secret-altogether", "m1", BODY),
+        signed_headers(AGENT_SECRET, "m1", BODY),
+        signed_headers(LIS_SECRET, "m1", BODY + b" "),
+        signed_headers(LIS_SECRET, "m1", BODY, timestamp=time.time() - 1000),
+        signed_headers(LIS_SECRET, "m1", BODY, timestamp=time.time() + 1000),
+        {**signed_headers(LIS_SECRET, "m1", BODY), "Idempotency-Key": "m2"},
+        {**signed_headers(LIS_SECRET, "m1", BODY), "Lab-Signature": "v1=é"},
+        {**signed_headers(LIS_SECRET, "m1", BODY), "Lab-Signature": ""},
+        {**signed_headers(LIS_SECRET, "m1", BODY), "Lab-Timestamp": "²"},
+        {**signed_headers(LIS_SECRET, "m1", BODY), "Lab-Timestamp": "9" * 40},
+        signed_headers(LIS_SECRET, " ", BODY),
+        signed_headers(LIS_SECRET, "m" * 201, BODY),
         {},
     ],
 )
-async def test_what_is_not_genuine_is_refused_and_kept_nowhere(house: House, given: dict[str, str]) -> None:
-    status, said = await house.post(BODY, given)
+async def test_what_is_not_genuine_is_refused_and_kept_nowhere(harness: House, given: dict[str, str]) -> None:
+    status, said = await harness.post(BODY, given)
     assert (status, said["code"]) == (401, "not_genuine")
-    assert not house.inbox.attempts
-    assert not house.inbox.refusals  # a stranger must not fill a person's list
-    assert not house.refused.exists()
-    assert (await house.post(BODY, headers(THEIRS, "good", BODY)))[0] == 200
+    assert not harness.inbox.attempts
+    assert not harness.inbox.rejections  # a stranger must not fill a person's list
+    assert not harness.refused.exists()
+    assert (await harness.post(BODY, signed_headers(LIS_SECRET, "good", BODY)))[0] == 200
 
 
-async def test_too_large_a_message_is_refused_before_it_is_read(house: House) -> None:
+async def test_too_large_a_message_is_refused_before_it_is_read(harness: House) -> None:
     body = b" " * 20_001
-    assert (await house.post(body, headers(THEIRS, "m1", body)))[0] == 413
+    assert (await harness.post(body, signed_headers(LIS_SECRET, "m1", body)))[0] == 413
     chunks: Any = iter((body[:10_000], body[10_000:]))
-    assert (await house.post(chunks, headers(THEIRS, "m1", body)))[0] == 413
-    assert not house.inbox.attempts
+    assert (await harness.post(chunks, signed_headers(LIS_SECRET, "m1", body)))[0] == 413
+    assert not harness.inbox.attempts
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b"\xff\xfe", b'{"kind": "fax"}', BODY.replace(b'"report_id"', b'"reprot_id"')]
 )
-async def test_what_is_not_understood_is_refused_with_the_reason_and_its_bytes_are_kept(house: House, body: bytes) -> None:
+async def test_what_is_not_understood_is_refused_with_the_reason_and_its_bytes_are_kept(harness: House, body: bytes) -> None:
     for _ in range(2):
-        status, said = await house.post(body, headers(THEIRS, "m1", body))
+        status, said = await harness.post(body, signed_headers(LIS_SECRET, "m1", body))
         assert status == 422
         assert said["problems"]
-    (kept,) = house.refused.glob("*.message")
+    (kept,) = harness.refused.glob("*.message")
     assert kept.read_bytes() == body
     assert kept.with_suffix(".reason.txt").read_text()
-    assert list(house.inbox.refusals) == ["m1"]  # somebody here is told, too
-    assert house.inbox.refusals["m1"] in kept.with_suffix(".reason.txt").read_text()
+    assert list(harness.inbox.rejections) == ["m1"]  # somebody here is told, too
+    assert harness.inbox.rejections["m1"] in kept.with_suffix(".reason.txt").read_text()
 
 
-async def test_a_refusal_that_nobody_here_can_be_told_of_is_none_yet(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_refusal_that_nobody_here_can_be_told_of_is_none_yet(harness: House, monkeypatch: pytest.MonkeyPatch) -> None:
     async def away(*_: object) -> None:
         raise StoreUnreachableError
 
     with monkeypatch.context() as patch:
         patch.setattr(MemoryInbox, "refused", away)
-        assert (await house.post(b"{", headers(THEIRS, "m1", b"{")))[0] == 503
-    assert not house.refused.exists()
-    assert (await house.post(b"{", headers(THEIRS, "m1", b"{")))[0] == 422
-    assert list(house.inbox.refusals) == ["m1"]
+        assert (await harness.post(b"{", signed_headers(LIS_SECRET, "m1", b"{")))[0] == 503
+    assert not harness.refused.exists()
+    assert (await harness.post(b"{", signed_headers(LIS_SECRET, "m1", b"{")))[0] == 422
+    assert list(harness.inbox.rejections) == ["m1"]
 
 
-async def test_a_store_that_is_away_is_no_acknowledgement(house: House) -> None:
-    house.inbox.fail_before = 1
-    assert (await house.post(BODY, headers(THEIRS, "m1", BODY)))[0] == 503
-    assert await house.post(BODY, headers(THEIRS, "m1", BODY)) == (200, {"kept": "now"})
+async def test_a_store_that_is_away_is_no_acknowledgement(harness: House) -> None:
+    harness.inbox.fail_before = 1
+    assert (await harness.post(BODY, signed_headers(LIS_SECRET, "m1", BODY)))[0] == 503
+    assert await harness.post(BODY, signed_headers(LIS_SECRET, "m1", BODY)) == (200, {"kept": "now"})
 
 
-async def test_a_message_that_breaks_off_is_not_taken(house: House) -> None:
-    _, writer = await asyncio.open_connection("127.0.0.1", house.adapter.port)
-    lines = [f"{name}: {value}" for name, value in headers(THEIRS, "m1", BODY).items()]
+async def test_a_message_that_breaks_off_is_not_taken(harness: House) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", harness.adapter.port)
+    lines = [f"{name}: {value}" for name, value in signed_headers(LIS_SECRET, "m1", BODY).items()]
     head = "\r\n".join(["POST /messages HTTP/1.1", "Host: x", f"Content-Length: {len(BODY)}", *lines, "", ""])
     writer.write(head.encode() + BODY[:-10])
     await writer.drain()
     writer.close()
     await writer.wait_closed()
-    assert (await house.post(BODY, headers(THEIRS, "m2", BODY)))[0] == 200
-    assert house.inbox.attempts == 1
+    assert (await harness.post(BODY, signed_headers(LIS_SECRET, "m2", BODY)))[0] == 200
+    assert harness.inbox.attempts == 1
 
 
-async def test_other_paths_are_not_there(house: House) -> None:
-    assert (await house.post(BODY, headers(THEIRS, "m1", BODY), "/orders"))[0] == 404
+async def test_other_paths_are_not_there(harness: House) -> None:
+    assert (await harness.post(BODY, signed_headers(LIS_SECRET, "m1", BODY), "/orders"))[0] == 404
 
 
 @pytest.mark.parametrize(
@@ -194,40 +194,40 @@ async def test_other_paths_are_not_there(house: House) -> None:
         ((400, {}, b"<html>"), LisRefusal),
     ],
 )
-async def test_what_the_lis_may_answer(house: House, answer: tuple[int, dict[str, str], bytes], failure: type[Failure]) -> None:
+async def test_what_the_lis_may_answer(harness: House, answer: tuple[int, dict[str, str], bytes], failure: type[Failure]) -> None:
     order = make_order(1)
-    house.lis.answers = [answer]
+    harness.lis.next_responses = [answer]
     with pytest.raises(failure) as caught:
-        await house.adapter.submit(order)
+        await harness.adapter.submit(order)
     assert "Sample" not in str(caught.value)
     if answer[1].get("Retry-After") == "7":
         assert caught.value.retry_after == 7  # type: ignore[attr-defined]
-    assert isinstance(await house.adapter.submit(order), object)
-    assert set(house.lis.posted) == {order.key}
+    assert isinstance(await harness.adapter.submit(order), object)
+    assert set(harness.lis.posted_names) == {order.key}
 
 
-async def test_numbers_that_come_with_the_answer_are_the_receipt(house: House) -> None:
+async def test_numbers_that_come_with_the_answer_are_the_receipt(harness: House) -> None:
     order = make_order(1)
     told = {"accession": "A7", "lines": {order.lines[0].key: "A7-1", "other": 5}, "tubes": {"123": "T9"}}
-    house.lis.answers = [(201, {}, json.dumps(told).encode()), (409, {}, b""), (200, {}, b"not json"), (200, {}, b"[]")]
-    receipt = await house.adapter.submit(order)
+    harness.lis.next_responses = [(201, {}, json.dumps(told).encode()), (409, {}, b""), (200, {}, b"not json"), (200, {}, b"[]")]
+    receipt = await harness.adapter.submit(order)
     assert (receipt.accession, receipt.line_accessions, receipt.tube_accessions) == (
         "A7",
         {order.lines[0].key: "A7-1"},
         {"123": "T9"},
     )
     for _ in range(3):
-        assert (await house.adapter.submit(order)).accession is None
+        assert (await harness.adapter.submit(order)).accession is None
 
 
-async def test_a_lis_that_is_away_is_temporary_and_one_that_breaks_off_is_unknown(house: House) -> None:
+async def test_a_lis_that_is_away_is_temporary_and_one_that_breaks_off_is_unknown(harness: House) -> None:
     async def break_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.close()
 
     server = await asyncio.start_server(break_off, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    settings = {"url": f"http://127.0.0.1:{port}", "secret": OURS, "incoming_secret": THEIRS}
+    settings = {"url": f"http://127.0.0.1:{port}", "secret": AGENT_SECRET, "incoming_secret": LIS_SECRET}
     adapter = HttpAdapter(HttpSettings.model_validate(settings), "http")
     with pytest.raises(LisOutcomeUnknown):
         await adapter.submit(make_order(1))
@@ -239,14 +239,14 @@ async def test_a_lis_that_is_away_is_temporary_and_one_that_breaks_off_is_unknow
     await adapter.stop()
 
 
-async def test_a_port_in_use_is_a_sentence(house: House) -> None:
-    other = HttpAdapter(house.adapter._settings, "second")
+async def test_a_port_in_use_is_a_sentence(harness: House) -> None:
+    other = HttpAdapter(harness.adapter._settings, "second")
     with pytest.raises(LisUnavailable, match=r"lis\.second\.port"):
         await other.start(MemoryInbox())
 
 
-async def test_both_directions_are_described(house: House) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", house.adapter.port)
+async def test_both_directions_are_described(harness: House) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", harness.adapter.port)
     writer.write(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
     document = json.loads((await reader.read()).split(b"\r\n\r\n", 1)[1])
     writer.close()
@@ -264,7 +264,7 @@ async def test_both_directions_are_described(house: House) -> None:
         {"url": "ftp://lis"},
         {"url": "https://user:pass@lis.example/"},
         {"secret": "short"},
-        {"incoming_secret": OURS},
+        {"incoming_secret": AGENT_SECRET},
         {"status_path": "orders"},
         {"orders_path": "https://elsewhere.example/"},
         {"orders_path": "../other"},
@@ -273,5 +273,7 @@ async def test_both_directions_are_described(house: House) -> None:
 )
 def test_settings_that_cannot_be_right_are_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(ValidationError) as caught:
-        HttpSettings.model_validate({"url": "https://lis.example/", "secret": OURS, "incoming_secret": THEIRS, **wrong})
-    assert OURS not in str(caught.value)
+        HttpSettings.model_validate(
+            {"url": "https://lis.example/", "secret": AGENT_SECRET, "incoming_secret": LIS_SECRET, **wrong}
+        )
+    assert AGENT_SECRET not in str(caught.value)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from lis_by_http import OURS, THEIRS, HttpLis
+from lis_by_http import AGENT_SECRET, LIS_SECRET, HttpLis
 
 from lab_agent.codec import dump_message
 from lab_agent.domain.results import LabMessage
@@ -32,7 +32,7 @@ class HttpBench:
     lis: HttpLis = field(default_factory=lambda: HttpLis(free_port()))
 
     def adapter(self) -> Lis:
-        settings = {"url": self.lis.url, "secret": OURS, "incoming_secret": THEIRS, "port": self.lis.agent_port}
+        settings = {"url": self.lis.url, "secret": AGENT_SECRET, "incoming_secret": LIS_SECRET, "port": self.lis.agent_port}
         more = {"status_path": "orders/{key}", "check_path": "health"} if self.asked else {}
         adapter = HttpAdapter(HttpSettings.model_validate({**settings, **more}), "http")
         return GuardedAdapter(adapter, "http", timeout=30) if self.guarded else adapter
@@ -40,18 +40,18 @@ class HttpBench:
     async def orders(self) -> Sequence[str]:
         return list(self.lis.orders)
 
-    async def withdrawn(self) -> Sequence[str]:
-        return sorted(self.lis.withdrawn)
+    async def cancelled_lines(self) -> Sequence[str]:
+        return sorted(self.lis.cancelled_lines)
 
-    async def put_out(self, message: LabMessage) -> None:
-        self.lis.put_out(dump_message(message))
+    async def publish(self, message: LabMessage) -> None:
+        self.lis.queue_result(dump_message(message))
 
-    async def unacknowledged(self) -> int:
+    async def unacknowledged_count(self) -> int:
         return len(self.lis.outbox)
 
     async def close(self) -> None:
         await asyncio.to_thread(self.lis.close)
-        assert self.lis.forged == 0
+        assert self.lis.bad_signatures == 0
 
 
 class TestHttp(AdapterContract):

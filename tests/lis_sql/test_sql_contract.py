@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import Connection, Engine, create_engine, func, insert, select, text
 
 from lab_agent.codec import dump_message
-from lab_agent.domain.results import LabMessage, LabRefusal, LabReport
+from lab_agent.domain.results import LabMessage, LabRejection, LabReport
 from lab_agent.lis.guard import GuardedAdapter
 from lab_agent.lis.sql import SqlAdapter, SqlSettings
-from lab_agent.lis.sql.ddl import ddl
+from lab_agent.lis.sql.ddl import create_statements
 from lab_agent.lis.sql.tables import make_tables
 from lab_agent.lis.testing import AdapterContract, Bench
 from lab_agent.ports.lis import Lis
@@ -38,7 +38,7 @@ class SqlBench:
         with self.engine.begin() as connection:
             if self.schema:
                 connection.execute(text(f"create schema {self.schema}"))
-            for statement in filter(str.strip, ddl(self.engine.dialect.name, "lab_", self.schema).split(";")):
+            for statement in filter(str.strip, create_statements(self.engine.dialect.name, "lab_", self.schema).split(";")):
                 connection.execute(text(statement))
 
     def adapter(self) -> Lis:
@@ -53,23 +53,23 @@ class SqlBench:
     async def orders(self) -> Sequence[str]:
         return await asyncio.to_thread(self.ask, select(self.tables.orders.c.order_key))
 
-    async def withdrawn(self) -> Sequence[str]:
+    async def cancelled_lines(self) -> Sequence[str]:
         return await asyncio.to_thread(self.ask, select(self.tables.cancellations.c.line_key))
 
-    async def put_out(self, message: LabMessage) -> None:
+    async def publish(self, message: LabMessage) -> None:
         await asyncio.to_thread(self.write, message)
 
     def write(self, message: LabMessage) -> None:
         results = self.tables.results
         with self.engine.begin() as connection:
-            if not self.as_rows or not isinstance(message, LabReport | LabRefusal) or not _fits_rows(message):
+            if not self.as_rows or not isinstance(message, LabReport | LabRejection) or not _fits_rows(message):
                 connection.execute(insert(results).values(document=dump_message(message).decode(), ready=1))
                 return
             head = _head(message)
             (number,) = connection.execute(insert(results).values(**head)).inserted_primary_key or (None,)
             _parts(connection, self.tables, number, message)
 
-    async def unacknowledged(self) -> int:
+    async def unacknowledged_count(self) -> int:
         results = self.tables.results
         return int(self.ask(select(func.count()).select_from(results).where(results.c.processed_at.is_(None)))[0])
 
@@ -80,16 +80,16 @@ class SqlBench:
         self.engine.dispose()
 
 
-def _fits_rows(message: LabReport | LabRefusal) -> bool:
+def _fits_rows(message: LabReport | LabRejection) -> bool:
     """Columns have one unit for a value and its bounds; what has two goes as a document."""
     observations = message.observations if isinstance(message, LabReport) else ()
     pairs = [(one.value_quantity, one.reference_ranges[0].low) for one in observations]
     return all(value and low and value.unit == low.unit for value, low in pairs)
 
 
-def _head(message: LabReport | LabRefusal) -> dict[str, Any]:
-    if isinstance(message, LabRefusal):
-        return {"kind": "refusal", "order_key": message.order, "collect_again": int(message.collect_again), "ready": 1}
+def _head(message: LabReport | LabRejection) -> dict[str, Any]:
+    if isinstance(message, LabRejection):
+        return {"kind": "rejection", "order_key": message.order, "collect_again": int(message.collect_again), "ready": 1}
     return {
         "report_id": message.report_id,
         "version": message.version,
@@ -102,11 +102,11 @@ def _head(message: LabReport | LabRefusal) -> dict[str, Any]:
     }
 
 
-def _parts(connection: Connection, tables: Any, number: Any, message: LabReport | LabRefusal) -> None:
+def _parts(connection: Connection, tables: Any, number: Any, message: LabReport | LabRejection) -> None:
     for place, entry in enumerate(message.not_performed):
         row = {"result_id": number, "position": place, "line_key": entry.line, "reason": entry.reason}
         connection.execute(insert(tables.not_performed).values(row))
-    if isinstance(message, LabRefusal):
+    if isinstance(message, LabRejection):
         return
     for place, one in enumerate(message.observations):
         quantity, (bounds,) = one.value_quantity, one.reference_ranges

@@ -11,11 +11,11 @@ from sqlalchemy import Engine, create_engine, insert, select, text, update
 from lab_agent.codec import dump_message, load_order
 from lab_agent.domain.ids import LineKey
 from lab_agent.domain.order import OrderPatient
-from lab_agent.domain.results import Accession, LabReceipt, LabReport
+from lab_agent.domain.results import Accession, AccessionUpdate, LabReport
 from lab_agent.errors import LisRefusal, LisUnavailable, StoreUnreachableError
 from lab_agent.lis.sql import SqlAdapter, SqlSettings
-from lab_agent.lis.sql.ddl import DIALECTS, ddl
-from lab_agent.lis.sql.tables import Tables, make_tables
+from lab_agent.lis.sql.ddl import DIALECTS, create_statements
+from lab_agent.lis.sql.tables import StagingTables, make_tables
 from lab_agent.lis.testing import MemoryInbox, make_order, make_report
 
 REPORT = make_report(1, make_order(1))
@@ -24,7 +24,7 @@ REPORT = make_report(1, make_order(1))
 @dataclass
 class House:
     engine: Engine
-    tables: Tables
+    tables: StagingTables
     adapter: SqlAdapter
     inbox: MemoryInbox
     url: str
@@ -45,11 +45,11 @@ class House:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def harness(tmp_path: Path) -> AsyncIterator[House]:
     url = f"sqlite:///{tmp_path / 'lis.db'}"
     engine = create_engine(url)
     with engine.begin() as connection:
-        for statement in filter(str.strip, ddl("sqlite", "lab_").split(";")):
+        for statement in filter(str.strip, create_statements("sqlite", "lab_").split(";")):
             connection.execute(text(statement))
     inbox = MemoryInbox()
     adapter = SqlAdapter(SqlSettings.model_validate({"url": url, "time_zone": "Europe/Moscow"}), "sql")
@@ -59,35 +59,35 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     engine.dispose()
 
 
-async def test_an_order_is_readable_column_by_column(house: House) -> None:
+async def test_an_order_is_readable_column_by_column(harness: House) -> None:
     order = next(order for order in map(make_order, range(50)) if len(order.lines) > 1 and not order.patient.anonymous)
-    await house.adapter.submit(order)
-    (head,) = house.rows(house.tables.orders)
+    await harness.adapter.submit(order)
+    (head,) = harness.rows(harness.tables.orders)
     assert load_order(head["document"].encode()) == order
     assert head["ordered_at"] == order.ordered_at.isoformat()
-    (patient,) = house.rows(house.tables.patients)
+    (patient,) = harness.rows(harness.tables.patients)
     assert (patient["family"], patient["birth_date"]) == (order.patient.family, order.patient.birth_date)
-    assert [row["line_key"] for row in house.rows(house.tables.lines)] == [line.key for line in order.lines]
-    assert {row["quantity"] for row in house.rows(house.tables.containers)} == {"1.50"}
-    assert [row["answer"] for row in house.rows(house.tables.answers)] == [str(order.answers[0].values[0]).lower(), "0"]
+    assert [row["line_key"] for row in harness.rows(harness.tables.lines)] == [line.key for line in order.lines]
+    assert {row["quantity"] for row in harness.rows(harness.tables.containers)} == {"1.50"}
+    assert [row["answer"] for row in harness.rows(harness.tables.answers)] == [str(order.answers[0].values[0]).lower(), "0"]
 
 
 @pytest.mark.parametrize("where", ["patients", "order_lines", "line_specimens", "answers"])
-async def test_an_order_that_cannot_be_written_whole_is_not_written(house: House, where: str) -> None:
-    with house.engine.begin() as connection:
+async def test_an_order_that_cannot_be_written_whole_is_not_written(harness: House, where: str) -> None:
+    with harness.engine.begin() as connection:
         stop = f"create trigger stop before insert on lab_{where} begin select raise(abort, 'no'); end"
         connection.execute(text(stop))
     with pytest.raises(LisRefusal):
-        await house.adapter.submit(make_order(1))
-    assert house.rows(house.tables.orders) == []
-    assert await house.adapter.was_received(make_order(1).key) is False
+        await harness.adapter.submit(make_order(1))
+    assert harness.rows(harness.tables.orders) == []
+    assert await harness.adapter.was_received(make_order(1).key) is False
 
 
-async def test_hostile_text_is_data_and_nothing_else(house: House) -> None:
+async def test_hostile_text_is_data_and_nothing_else(harness: House) -> None:
     order = replace(make_order(1), patient=OrderPatient(family="O'Sample'); drop table lab_orders; --", given=("\n\t|^~\\&",)))
-    await house.adapter.submit(order)
-    await house.adapter.cancel(order.key, (LineKey("L'1"),), "'; delete from lab_orders; --")
-    (patient,) = house.rows(house.tables.patients)
+    await harness.adapter.submit(order)
+    await harness.adapter.cancel(order.key, (LineKey("L'1"),), "'; delete from lab_orders; --")
+    (patient,) = harness.rows(harness.tables.patients)
     assert (patient["family"], patient["given"]) == (order.patient.family, order.patient.given[0])
 
 
@@ -99,78 +99,80 @@ async def test_hostile_text_is_data_and_nothing_else(house: House) -> None:
         ({"kind": "fax"}, "kind"),
         ({"report_id": "B1"}, "names no order"),
         ({"report_id": "B1", "order_key": "R1", "status": "done", "effective_at": "2024-05-17T08:30:00Z"}, "status"),
-        ({"kind": "refusal", "order_key": "R1"}, "not_performed"),
-        ({"kind": "receipt", "order_key": "R1"}, "gives no number"),
-        ({"kind": "receipt", "order_key": "R\t1", "accession": "7"}, "control character"),
-        ({"document": '{"kind": "receipt", "order": "R1", "order": "R2", "accession": "7"}'}, "order: is there twice"),
+        ({"kind": "rejection", "order_key": "R1"}, "not_performed"),
+        ({"kind": "accession_update", "order_key": "R1"}, "gives no number"),
+        ({"kind": "accession_update", "order_key": "R\t1", "accession": "7"}, "control character"),
+        ({"document": '{"kind": "accession_update", "order": "R1", "order": "R2", "accession": "7"}'}, "order: is there twice"),
     ],
 )
-async def test_a_bad_row_keeps_its_reason_and_stops_no_other(house: House, bad: dict[str, Any], word: str) -> None:
-    number = house.put(**bad)
-    good = house.put(document=dump_message(REPORT).decode())
-    assert await house.adapter.collect() == 1
-    assert word in (house.fault(number) or "")
-    assert house.fault(good) is None
-    assert await house.adapter.collect() == 0
-    assert house.inbox.contents == [REPORT]
-    assert house.inbox.refusals == {f"row-{number}": (house.fault(number) or "").splitlines()[0]}  # somebody here is told, too
+async def test_a_bad_row_keeps_its_reason_and_stops_no_other(harness: House, bad: dict[str, Any], word: str) -> None:
+    number = harness.put(**bad)
+    good = harness.put(document=dump_message(REPORT).decode())
+    assert await harness.adapter.collect() == 1
+    assert word in (harness.fault(number) or "")
+    assert harness.fault(good) is None
+    assert await harness.adapter.collect() == 0
+    assert harness.inbox.contents == [REPORT]
+    assert harness.inbox.rejections == {
+        f"row-{number}": (harness.fault(number) or "").splitlines()[0]
+    }  # somebody here is told, too
 
 
-async def test_columns_of_fixed_width_do_not_spoil_a_name(house: House) -> None:
+async def test_columns_of_fixed_width_do_not_spoil_a_name(harness: House) -> None:
     moment = "2026-03-01T12:00:00+00:00"
-    number = house.put(
+    number = harness.put(
         kind="report", report_id="B1  ", order_key="RABC   ", status="partial", effective_at=moment, issued_at=moment
     )
-    assert await house.adapter.collect() == 1
-    assert house.fault(number) is None
-    (kept,) = house.inbox.messages.values()
+    assert await harness.adapter.collect() == 1
+    assert harness.fault(number) is None
+    (kept,) = harness.inbox.messages.values()
     assert isinstance(kept, LabReport)
     assert (kept.report_id, kept.order) == ("B1", "RABC")
 
 
-async def test_a_bad_row_stays_while_nobody_here_can_be_told_of_it(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bad_row_stays_while_nobody_here_can_be_told_of_it(harness: House, monkeypatch: pytest.MonkeyPatch) -> None:
     async def away(*_: object) -> None:
         raise StoreUnreachableError
 
-    number = house.put(document="{")
+    number = harness.put(document="{")
     with monkeypatch.context() as patch:
         patch.setattr(MemoryInbox, "refused", away)
         with pytest.raises(StoreUnreachableError):
-            await house.adapter.collect()
-    assert house.fault(number) is None
-    assert await house.adapter.collect() == 0
-    assert house.fault(number)
-    assert list(house.inbox.refusals) == [f"row-{number}"]
+            await harness.adapter.collect()
+    assert harness.fault(number) is None
+    assert await harness.adapter.collect() == 0
+    assert harness.fault(number)
+    assert list(harness.inbox.rejections) == [f"row-{number}"]
 
 
-async def test_a_row_that_no_driver_can_read_stops_no_other(house: House) -> None:
-    number = house.put(document="{}")
-    with house.engine.begin() as connection:
+async def test_a_row_that_no_driver_can_read_stops_no_other(harness: House) -> None:
+    number = harness.put(document="{}")
+    with harness.engine.begin() as connection:
         connection.execute(text(f"update lab_results set created_at = 'yesterday' where id = {number}"))
-    house.put(document=dump_message(REPORT).decode())
+    harness.put(document=dump_message(REPORT).decode())
     with pytest.raises(LisUnavailable, match="1 results could not be taken"):
-        await house.adapter.collect()
-    assert house.inbox.contents == [REPORT]
+        await harness.adapter.collect()
+    assert harness.inbox.contents == [REPORT]
 
 
-async def test_a_mended_row_is_taken(house: House) -> None:
-    number = house.put(document="{")
-    await house.adapter.collect()
-    with house.engine.begin() as connection:
+async def test_a_mended_row_is_taken(harness: House) -> None:
+    number = harness.put(document="{")
+    await harness.adapter.collect()
+    with harness.engine.begin() as connection:
         mended = {"document": dump_message(REPORT).decode(), "fault": None}
-        connection.execute(update(house.tables.results).where(house.tables.results.c.id == number).values(mended))
-    assert await house.adapter.collect() == 1
+        connection.execute(update(harness.tables.results).where(harness.tables.results.c.id == number).values(mended))
+    assert await harness.adapter.collect() == 1
 
 
-async def test_a_row_that_is_not_ready_is_left_alone(house: House) -> None:
-    with house.engine.begin() as connection:
-        connection.execute(insert(house.tables.results).values(document=dump_message(REPORT).decode()))
-    assert await house.adapter.collect() == 0
+async def test_a_row_that_is_not_ready_is_left_alone(harness: House) -> None:
+    with harness.engine.begin() as connection:
+        connection.execute(insert(harness.tables.results).values(document=dump_message(REPORT).decode()))
+    assert await harness.adapter.collect() == 0
 
 
-async def test_values_of_many_kinds_keep_their_digits(house: House) -> None:
+async def test_values_of_many_kinds_keep_their_digits(harness: House) -> None:
     head = {"report_id": "B1", "status": "final", "order_key": "R1", "effective_at": "2024-05-17T08:30:00"}
-    number = house.put(**head, issued_at="2024-05-17T09:00:00.123+05:00")
+    number = harness.put(**head, issued_at="2024-05-17T09:00:00.123+05:00")
     rows: list[dict[str, Any]] = [
         {"code": "1", "value": "1.20", "unit": "g/L", "low": "0.90", "range_text": "from 0.90"},
         {"code": "2", "value": "<5"},
@@ -179,11 +181,11 @@ async def test_values_of_many_kinds_keep_their_digits(house: House) -> None:
         {"code": "5", "value_type": "code", "value": "POS", "code_system": "urn:ours"},
         {"code": "6", "value_type": "time", "value": "08:30:00"},
     ]
-    with house.engine.begin() as connection:
+    with harness.engine.begin() as connection:
         for place, row in enumerate(rows):
-            connection.execute(insert(house.tables.values).values(result_id=number, position=place, **row))
-    assert await house.adapter.collect() == 1
-    (report,) = house.inbox.contents
+            connection.execute(insert(harness.tables.values).values(result_id=number, position=place, **row))
+    assert await harness.adapter.collect() == 1
+    (report,) = harness.inbox.contents
     assert isinstance(report, LabReport)
     assert report.effective.isoformat() == "2024-05-17T08:30:00+03:00"
     one, two, three, four, five, six = report.observations
@@ -197,25 +199,25 @@ async def test_values_of_many_kinds_keep_their_digits(house: House) -> None:
     assert str(six.value_time) == "08:30:00"
 
 
-async def test_numbers_come_later_as_a_receipt(house: House) -> None:
-    number = house.put(kind="receipt", order_key="R1", accession="A7")
-    with house.engine.begin() as connection:
+async def test_numbers_come_later_as_a_receipt(harness: House) -> None:
+    number = harness.put(kind="accession_update", order_key="R1", accession="A7")
+    with harness.engine.begin() as connection:
         for place, row in enumerate(({"number": "A7-1", "line_key": "L1"}, {"number": "T9", "barcode": "0042"})):
-            connection.execute(insert(house.tables.accessions).values(result_id=number, position=place, **row))
-    assert await house.adapter.collect() == 1
+            connection.execute(insert(harness.tables.accessions).values(result_id=number, position=place, **row))
+    assert await harness.adapter.collect() == 1
     numbers = (Accession(number="A7-1", line="L1"), Accession(number="T9", barcode="0042"))
-    assert house.inbox.contents == [LabReceipt(order="R1", accession="A7", accessions=numbers)]
+    assert harness.inbox.contents == [AccessionUpdate(order="R1", accession="A7", accessions=numbers)]
 
 
-async def test_another_agents_claim_holds_until_it_lapses(house: House) -> None:
-    number = house.put(document=dump_message(REPORT).decode())
-    results = house.tables.results
+async def test_another_agents_claim_holds_until_it_lapses(harness: House) -> None:
+    number = harness.put(document=dump_message(REPORT).decode())
+    results = harness.tables.results
     for claimed_at, taken in (("2999-01-01 00:00:00", 0), ("2020-01-01 00:00:00", 1)):
-        with house.engine.begin() as connection:
+        with harness.engine.begin() as connection:
             claim = "update lab_results set claimed_by = 'another', claimed_at = :at where id = :id"
             connection.execute(text(claim), {"at": f"{claimed_at}.000000", "id": number})
-        assert await house.adapter.collect() == taken
-    (row,) = house.rows(results)
+        assert await harness.adapter.collect() == taken
+    (row,) = harness.rows(results)
     assert row["processed_at"]
     assert row["claimed_by"] is None
 
@@ -239,6 +241,6 @@ async def test_missing_tables_are_a_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_the_tables_can_be_said_in_every_dialect(dialect: str) -> None:
-    said = ddl(dialect, "x_", "staging" if dialect != "sqlite" else None)
+    said = create_statements(dialect, "x_", "staging" if dialect != "sqlite" else None)
     assert said.count("CREATE TABLE") == 13
     assert "x_orders" in said

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from lab_agent.domain.ids import ReportKey
 from lab_agent.domain.results import ReferenceRange
 from lab_agent.domain.values import CodeableConcept, Coding, Quantity
-from lab_agent.lis.hl7v2.fieldmap import default_map
-from lab_agent.lis.hl7v2.message import parse
-from lab_agent.lis.hl7v2.values import Reader
-from lab_agent.mapping_tables import MappingShelf
-from lab_agent.mappings.apply import missing, translated
+from lab_agent.lis.hl7v2.fieldmap import default_field_map
+from lab_agent.lis.hl7v2.message import parse_message
+from lab_agent.lis.hl7v2.values import ObxValueReader
+from lab_agent.mapping_tables import MappingCache
+from lab_agent.mappings.apply import missing_mappings, translate
 from lab_agent.mappings.codes import check_digit, is_loinc, is_ucum
-from lab_agent.mappings.coverage import gaps
-from lab_agent.mappings.load import MappingsError, load
-from lab_agent.mappings.tables import Tables
-from tests.results.bench import hb, report
+from lab_agent.mappings.coverage import find_gaps
+from lab_agent.mappings.load import MappingsError, load_mapping_tables
+from lab_agent.mappings.tables import MappingTables
+from tests.results.bench import haemoglobin, make_report
 
 SHIPPED = Path(__file__).parents[2] / "config" / "mappings"
 
@@ -51,7 +51,7 @@ def test_units_are_plain_and_their_brackets_close() -> None:
 
 
 def test_the_tables_that_come_along_are_right() -> None:
-    tables = load(SHIPPED)
+    tables = load_mapping_tables(SHIPPED)
     assert tables.code(Coding(code="HGB", display="Hb")) == CodeableConcept(
         coding=(Coding(system="http://loinc.org", code="718-7", display="Hemoglobin [Mass/volume] in Blood"),), text="Hb"
     )
@@ -65,7 +65,7 @@ def test_everything_wrong_is_said_at_once_with_its_place(tmp_path: Path) -> None
     (tmp_path / "answers.csv").write_text("answer,system,code\nneg,snomed,260385009\n")
     (tmp_path / "extra.csv").write_text("a\n")
     with pytest.raises(MappingsError) as caught:
-        load(tmp_path)
+        load_mapping_tables(tmp_path)
     said = [str(problem) for problem in caught.value.problems]
     for words in (
         "codes.csv row 2, column loinc: '718-8' is no LOINC code",
@@ -82,7 +82,7 @@ def test_everything_wrong_is_said_at_once_with_its_place(tmp_path: Path) -> None
 
 
 def test_without_tables_a_code_is_loinc_only_if_it_can_be() -> None:
-    none = Tables()
+    none = MappingTables()
     assert none.code(Coding(code="718-7")) is not None
     assert none.code(Coding(code="HGB")) is None
     assert none.code(Coding(system="urn:lab", code="HGB")) == CodeableConcept(coding=(Coding(system="urn:lab", code="HGB"),))
@@ -90,19 +90,21 @@ def test_without_tables_a_code_is_loinc_only_if_it_can_be() -> None:
 
 
 def test_a_report_is_said_in_the_exchanges_words_with_its_own_digits() -> None:
-    tables = load(SHIPPED)
+    tables = load_mapping_tables(SHIPPED)
     low = Quantity(value=Decimal("3.90"), unit="ммоль/л")
-    local = report(
+    local = make_report(
         replace(
-            hb("1"),
+            haemoglobin("1"),
             code=Coding(code="GLU"),
             value_quantity=Quantity(value=Decimal("5.10"), unit="ммоль/л"),
             reference_ranges=(ReferenceRange(low=low),),
         ),
-        replace(hb("1"), id="b", value_quantity=None, value_codeable_concept=CodeableConcept(coding=(Coding(code="NEG"),))),
+        replace(
+            haemoglobin("1"), id="b", value_quantity=None, value_codeable_concept=CodeableConcept(coding=(Coding(code="NEG"),))
+        ),
     )
-    assert missing(local, tables) == ()
-    one, two = translated(local, tables).observations
+    assert missing_mappings(local, tables) == ()
+    one, two = translate(local, tables).observations
     assert one.value_quantity == Quantity(
         value=Decimal("5.10"), unit="ммоль/л", system="http://unitsofmeasure.org", code="mmol/L"
     )
@@ -138,7 +140,7 @@ def test_an_answer_of_a_named_system_is_only_said_otherwise_by_a_row_for_that_sy
     tmp_path: Path, observation: str, answer: Coding, said: str | None
 ) -> None:
     (tmp_path / "answers.csv").write_text(ANSWERS)
-    found = load(tmp_path).answer(observation, answer)
+    found = load_mapping_tables(tmp_path).answer(observation, answer)
     assert found is not None
     assert [each.code for each in found] == [*([said] if said else []), *([answer.code] if answer.system else [])]
     assert found[-1] == answer or not answer.system, "the laboratory's own goes along"
@@ -147,42 +149,44 @@ def test_an_answer_of_a_named_system_is_only_said_otherwise_by_a_row_for_that_sy
 def test_only_answers_without_a_system_are_lacking(tmp_path: Path) -> None:
     (tmp_path / "answers.csv").write_text(ANSWERS)
     concept = CodeableConcept(coding=(Coding(code="3"), Coding(system=TITRES, code="3")))
-    answered = replace(hb("1"), value_quantity=None, value_codeable_concept=concept)
-    assert [str(each) for each in missing(report(answered), load(tmp_path))] == ["answer '3' of 718-7 is not mapped"]
+    answered = replace(haemoglobin("1"), value_quantity=None, value_codeable_concept=concept)
+    assert [str(each) for each in missing_mappings(make_report(answered), load_mapping_tables(tmp_path))] == [
+        "answer '3' of 718-7 is not mapped"
+    ]
 
 
 def test_the_same_answer_of_the_same_system_is_there_once(tmp_path: Path) -> None:
     (tmp_path / "answers.csv").write_text(f"{ANSWERS}1,{SNOMED},1-9,Twice,,{TITRES}\n")
     with pytest.raises(MappingsError, match=r"answers\.csv row 6, column answer: '1' is in row 4 already"):
-        load(tmp_path)
+        load_mapping_tables(tmp_path)
 
 
 @pytest.mark.parametrize("system", ["L", "l", "99ZZZ", ""])
 def test_answers_of_a_local_list_of_hl7_find_their_rows(system: str) -> None:
-    segment = parse(f"MSH|^~\\&|LIS\rOBX|1|CE|718-7^Hb^LN||NEG^negativ^{system}||||||F\r").segments[1]
-    value = Reader(default_map(), None).value(segment)["value_codeable_concept"]
-    found = load(SHIPPED).answer("718-7", value.coding[0])
+    segment = parse_message(f"MSH|^~\\&|LIS\rOBX|1|CE|718-7^Hb^LN||NEG^negativ^{system}||||||F\r").segments[1]
+    value = ObxValueReader(default_field_map(), None).read_value(segment)["value_codeable_concept"]
+    found = load_mapping_tables(SHIPPED).answer("718-7", value.coding[0])
     assert found is not None
     assert [each.code for each in found] == ["260385009"]
 
 
 def test_what_is_lacking_is_counted_with_an_example() -> None:
-    tables = load(SHIPPED)
-    odd = replace(hb("1"), code=Coding(code="NEW"), value_quantity=Quantity(value=Decimal(1), unit="furlong"))
-    found = gaps([(ReportKey("P1"), report(odd)), (ReportKey("P2"), report(odd, replace(odd, id="c")))], tables)
+    tables = load_mapping_tables(SHIPPED)
+    odd = replace(haemoglobin("1"), code=Coding(code="NEW"), value_quantity=Quantity(value=Decimal(1), unit="furlong"))
+    found = find_gaps([(ReportKey("P1"), make_report(odd)), (ReportKey("P2"), make_report(odd, replace(odd, id="c")))], tables)
     assert [(gap.missing.value, gap.reports, gap.example) for gap in found] == [("NEW", 2, "P1"), ("furlong", 2, "P1")]
 
 
 def test_a_bad_table_leaves_the_old_one_in_force(tmp_path: Path) -> None:
     folder = tmp_path / "mappings"
     shutil.copytree(SHIPPED, folder)
-    shelf = MappingShelf(folder)
+    shelf = MappingCache(folder)
     before = shelf.current()
     assert before is not None
     (folder / "codes.csv").write_text("code,loinc\nX,1-1\n")
     assert not shelf.reload()
     assert shelf.current() is before
-    assert MappingShelf(folder).current() is None
+    assert MappingCache(folder).current() is None
     (folder / "codes.csv").write_text("code,loinc\nX,718-7\n")
     assert shelf.reload()
     assert shelf.current() is not before

@@ -16,14 +16,14 @@ from starlette.routing import Route
 
 from lab_agent import exact_json
 from lab_agent.catalogue import basket, preanalytics, questionnaire
-from lab_agent.catalogue.load import load
+from lab_agent.catalogue.load import load_catalogue
 from lab_agent.catalogue.nomenclature import nomenclature, turnarounds
 from lab_sandbox.app import create_app
 from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID, SandboxConfig
-from lab_sandbox.partner.account import Account
-from lab_sandbox.partner.client import PartnerClient, partner_client
+from lab_sandbox.partner.account import PartnerAccount
+from lab_sandbox.partner.client import PartnerClient, open_partner_client
 from lab_sandbox.partner.clinic import Clinic
-from lab_sandbox.partner.labels import Labels
+from lab_sandbox.partner.labels import LabelSequence
 
 CATALOGUE = Path(__file__).parents[2] / "config" / "catalogue"
 BASE = "http://service.test:8480/"
@@ -34,7 +34,7 @@ def now() -> datetime:
 
 
 def laboratory_app() -> Starlette:
-    catalogue = load(CATALOGUE)
+    catalogue = load_catalogue(CATALOGUE)
 
     def json(value: object) -> Response:
         return Response(exact_json.dumps(value), media_type="application/json")
@@ -46,11 +46,11 @@ def laboratory_app() -> Starlette:
         return json(turnarounds(catalogue.contract(request.query_params["contract"]), catalogue.notices, now()))
 
     async def questions(request: Request) -> Response:
-        asked = basket.read(exact_json.loads(await request.body()), catalogue.contracts, 100)
-        return json(questionnaire.fold(catalogue, [line.item for line in asked.lines]).as_json())
+        asked = basket.read_basket(exact_json.loads(await request.body()), catalogue.contracts, 100)
+        return json(questionnaire.build_questionnaire(catalogue, [line.item for line in asked.lines]).as_json())
 
     async def tubes(request: Request) -> Response:
-        asked = basket.read(exact_json.loads(await request.body()), catalogue.contracts, 100)
+        asked = basket.read_basket(exact_json.loads(await request.body()), catalogue.contracts, 100)
         answer = preanalytics.calculate(catalogue, asked.lines)
         return json(answer.as_json([None] * len(answer.tubes)))
 
@@ -80,8 +80,8 @@ def transport(service_config: SandboxConfig, laboratory: Callable[[], httpx.Asyn
 
 
 @pytest.fixture
-def account() -> Account:
-    return Account(
+def account() -> PartnerAccount:
+    return PartnerAccount(
         base_url=BASE,
         auth_url=BASE.rstrip("/"),
         login="clinic",
@@ -98,11 +98,11 @@ def account() -> Account:
 
 
 @pytest.fixture
-async def client(account: Account, transport: httpx.ASGITransport) -> AsyncIterator[PartnerClient]:
-    async with partner_client(account, transport=transport) as signed_in:
+async def client(account: PartnerAccount, transport: httpx.ASGITransport) -> AsyncIterator[PartnerClient]:
+    async with open_partner_client(account, transport=transport) as signed_in:
         yield signed_in
 
 
 @pytest.fixture
 def clinic(client: PartnerClient) -> Clinic:
-    return Clinic(client, Labels(), now, uuid.uuid4().hex[:8])
+    return Clinic(client, LabelSequence(), now, uuid.uuid4().hex[:8])

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 import httpx
 import pytest
 
-from lab_sandbox.partner.account import Account
-from lab_sandbox.partner.again import asks_again, wait_before
-from lab_sandbox.partner.client import partner_client
+from lab_sandbox.partner.account import PartnerAccount
+from lab_sandbox.partner.again import can_retry, retry_delay
+from lab_sandbox.partner.client import open_partner_client
 from lab_sandbox.partner.failures import ServiceRefusedError, ServiceUnreachableError
 
 NOW = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
@@ -31,12 +31,12 @@ NOW = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
     ],
 )
 def test_only_what_is_harmless_is_asked_again(method: str, status: int, again: bool):
-    assert asks_again(method, httpx.Response(status)) is again
+    assert can_retry(method, httpx.Response(status)) is again
 
 
 def test_a_lost_answer_to_a_creation_is_never_asked_again():
-    assert asks_again("GET", httpx.ReadTimeout("lost"))
-    assert not asks_again("POST", httpx.ReadTimeout("lost"))
+    assert can_retry("GET", httpx.ReadTimeout("lost"))
+    assert not can_retry("POST", httpx.ReadTimeout("lost"))
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_a_lost_answer_to_a_creation_is_never_asked_again():
     [("7", 7.0), ("Wed, 04 Mar 2026 12:00:05 GMT", 5.0), ("Wed, 04 Mar 2026 11:00:00 GMT", 0.0), ("soon", 0.5), ("-1", 0.5)],
 )
 def test_the_service_says_how_long_to_wait(header: str, seconds: float):
-    assert wait_before(0.5, httpx.Response(503, headers={"Retry-After": header}), NOW) == seconds
+    assert retry_delay(0.5, httpx.Response(503, headers={"Retry-After": header}), NOW) == seconds
 
 
 class Scripted:
@@ -67,31 +67,31 @@ class Scripted:
 BUSY = httpx.Response(503, headers={"Retry-After": "0"})
 
 
-async def test_a_busy_service_is_asked_until_it_answers(account: Account):
+async def test_a_busy_service_is_asked_until_it_answers(account: PartnerAccount):
     service = Scripted(BUSY, httpx.ConnectError("away"), httpx.Response(200, json=[]))
-    async with partner_client(account, transport=httpx.MockTransport(service)) as client:
+    async with open_partner_client(account, transport=httpx.MockTransport(service)) as client:
         assert await client.eta() == []
     assert service.calls == 3
 
 
-async def test_a_service_that_stays_busy_is_given_up(account: Account):
+async def test_a_service_that_stays_busy_is_given_up(account: PartnerAccount):
     service = Scripted(BUSY, BUSY, BUSY, BUSY)
-    async with partner_client(account, transport=httpx.MockTransport(service)) as client:
+    async with open_partner_client(account, transport=httpx.MockTransport(service)) as client:
         with pytest.raises(ServiceRefusedError, match="503"):
             await client.eta()
     assert service.calls == 4
 
 
-async def test_a_wait_that_is_too_long_is_not_waited(account: Account):
+async def test_a_wait_that_is_too_long_is_not_waited(account: PartnerAccount):
     service = Scripted(httpx.Response(429, headers={"Retry-After": "3600"}))
-    async with partner_client(account, transport=httpx.MockTransport(service)) as client:
+    async with open_partner_client(account, transport=httpx.MockTransport(service)) as client:
         with pytest.raises(ServiceRefusedError, match="429"):
             await client.eta()
 
 
-async def test_an_order_whose_answer_was_lost_is_not_sent_twice(account: Account):
+async def test_an_order_whose_answer_was_lost_is_not_sent_twice(account: PartnerAccount):
     service = Scripted(httpx.ReadError("cut"))
-    async with partner_client(account, transport=httpx.MockTransport(service)) as client:
+    async with open_partner_client(account, transport=httpx.MockTransport(service)) as client:
         with pytest.raises(ServiceUnreachableError, match="CreateDiagnosticRequest: ReadError"):
             await client.create_order({"resourceType": "Bundle"})
     assert service.calls == 1

@@ -9,14 +9,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID
-from lab_sandbox.partner.account import Account
+from lab_sandbox.partner.account import PartnerAccount
 from lab_sandbox.partner.basket import Basket, BasketItem
-from lab_sandbox.partner.bundle import Draft, order_bundle
-from lab_sandbox.partner.generator import Plan
-from lab_sandbox.partner.labels import Labels, filled
+from lab_sandbox.partner.bundle import OrderContent, build_order_bundle
+from lab_sandbox.partner.generator import OrderPlan
+from lab_sandbox.partner.labels import LabelSequence, fill_shape
 from lab_sandbox.partner.plain_json import Json
-from lab_sandbox.partner.sampling import collection_times, minutes_in
-from lab_sandbox.partner.seeded import chance
+from lab_sandbox.partner.sampling import collection_times, parse_minutes
+from lab_sandbox.partner.seeded import seeded_random
 
 NOW = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
 
@@ -34,14 +34,14 @@ def tube(*guids: str, code: int = 10, method: str = "Venepuncture", label: str |
 
 
 def item(id_: str, guid: str, *, several: bool = False) -> BasketItem:
-    return BasketItem(id=id_, caption=f"Test {id_}", guid=guid, several=several)
+    return BasketItem(id=id_, caption=f"Test {id_}", guid=guid, multiple_specimen=several)
 
 
 def bundle(
-    account: Account, items: Iterable[BasketItem], specimens: list[Json], answers: list[Json] | None = None, **plan
+    account: PartnerAccount, items: Iterable[BasketItem], specimens: list[Json], answers: list[Json] | None = None, **plan
 ) -> Json:
-    made = Plan(seed="s", basket=Basket("C-100", tuple(items)), **plan)
-    draft = Draft(
+    made = OrderPlan(seed="s", basket=Basket("C-100", tuple(items)), **plan)
+    draft = OrderContent(
         account=account,
         plan=made,
         requisition="R-1",
@@ -51,7 +51,7 @@ def bundle(
         answers=answers or [],
         ordered_at=NOW,
     )
-    return order_bundle(draft, Labels(), chance("b"))
+    return build_order_bundle(draft, LabelSequence(), seeded_random("b"))
 
 
 def of(made: Json, kind: str) -> list[Json]:
@@ -62,7 +62,7 @@ def grants(resource: Json, guid: str) -> set[str]:
     return {one["system"] for one in resource["meta"]["security"] if one["code"] == guid}
 
 
-def test_the_bundle_is_a_collection_of_entries_with_local_addresses(account: Account):
+def test_the_bundle_is_a_collection_of_entries_with_local_addresses(account: PartnerAccount):
     made = bundle(account, [item("1", "g1"), item("2", "g2")], [tube("g1", "g2")])
     assert made["type"] == "collection"
     addresses = [entry["fullUrl"] for entry in made["entry"]]
@@ -70,7 +70,7 @@ def test_the_bundle_is_a_collection_of_entries_with_local_addresses(account: Acc
     assert all(re.fullmatch(r"urn:uuid:[0-9a-f-]{36}", address) for address in addresses)
 
 
-def test_one_line_and_one_task_for_each_test_and_one_order_level_task(account: Account):
+def test_one_line_and_one_task_for_each_test_and_one_order_level_task(account: PartnerAccount):
     made = bundle(account, [item("1", "g1"), item("2", "g2")], [tube("g1", "g2")])
     order, *lines = of(made, "Task")
     assert order["code"] == {
@@ -83,7 +83,7 @@ def test_one_line_and_one_task_for_each_test_and_one_order_level_task(account: A
     assert {one["status"] for one in of(made, "Task")} == {"requested"}
 
 
-def test_the_laboratory_gets_read_everywhere_and_updatebody_on_tasks_alone(account: Account):
+def test_the_laboratory_gets_read_everywhere_and_updatebody_on_tasks_alone(account: PartnerAccount):
     made = bundle(account, [item("1", "g1")], [tube("g1")], [{"linkId": "q", "text": "?", "answer": [{"valueInteger": 0}]}])
     for entry in made["entry"]:
         kind = entry["resource"]["resourceType"]
@@ -91,7 +91,7 @@ def test_the_laboratory_gets_read_everywhere_and_updatebody_on_tasks_alone(accou
         assert "read" in grants(entry["resource"], CLINIC_GUID)
 
 
-def test_a_procedure_request_has_every_field_of_its_table(account: Account):
+def test_a_procedure_request_has_every_field_of_its_table(account: PartnerAccount):
     made = bundle(account, [item("1", "g1"), item("2", "g2")], [tube("g1"), tube("g2")], notes=("urgent",))
     first, second = of(made, "ProcedureRequest")
     assert first["requisition"] == second["requisition"] == {"system": "http://clinic.example/requisitions", "value": "R-1"}
@@ -115,12 +115,12 @@ def test_a_procedure_request_has_every_field_of_its_table(account: Account):
         ("identifier", {"identifier": {"system": "http://codes.lab.example/contract", "value": "C-100"}}),
     ],
 )
-def test_all_lines_link_the_contract_in_the_same_way(account: Account, kind, link: Json):
+def test_all_lines_link_the_contract_in_the_same_way(account: PartnerAccount, kind, link: Json):
     made = bundle(account, [item("1", "g1"), item("2", "g2")], [tube("g1", "g2")], contract_link=kind)
     assert [one["supportingInfo"] for one in of(made, "ProcedureRequest")] == [[link], [link]]
 
 
-def test_a_specimen_has_every_field_of_its_table(account: Account):
+def test_a_specimen_has_every_field_of_its_table(account: PartnerAccount):
     (specimen,) = of(bundle(account, [item("1", "g1")], [tube("g1", label="4711")]), "Specimen")
     base = "http://service.test:8480/"
     assert specimen["type"] == {"coding": [{"system": f"{base}terminology/specimen-type", "code": "10"}]}
@@ -138,7 +138,7 @@ def test_a_specimen_has_every_field_of_its_table(account: Account):
     assert specimen["extension"] == [{"url": f"{base}extra/supportingInfo", "valueString": "specimen=10"}]
 
 
-def test_a_tube_without_a_label_from_the_laboratory_gets_one_of_ours(account: Account):
+def test_a_tube_without_a_label_from_the_laboratory_gets_one_of_ours(account: PartnerAccount):
     made = bundle(account, [item("1", "g1")], [tube("g1"), tube("g1"), tube("g1", label="L")])
     labels = [one["container"][0]["identifier"][0]["value"] for one in of(made, "Specimen")]
     assert labels == ["0000000001", "0000000002", "L"]
@@ -147,7 +147,7 @@ def test_a_tube_without_a_label_from_the_laboratory_gets_one_of_ours(account: Ac
 @pytest.mark.parametrize(
     ("study", "shape"), [("042.036", r"\d{4}-\d{4}"), ("042.075", r"\d{4}-\d{4}"), ("042.076", r"\d{3}-\d{3}-\d{3}")]
 )
-def test_the_special_studies_carry_a_second_barcode(account: Account, study: str, shape: str):
+def test_the_special_studies_carry_a_second_barcode(account: PartnerAccount, study: str, shape: str):
     made = bundle(account, [item(study, "g1"), item("1", "g2")], [tube("g1"), tube("g2")])
     special, plain = (one["container"][0]["identifier"] for one in of(made, "Specimen"))
     assert [one["system"] for one in special] == ["http://codes.lab.example/labels", "http://codes.lab.example/second-labels"]
@@ -155,14 +155,14 @@ def test_the_special_studies_carry_a_second_barcode(account: Account, study: str
     assert len(plain) == 1
 
 
-def test_the_follow_up_study_carries_the_old_order_number(account: Account):
+def test_the_follow_up_study_carries_the_old_order_number(account: PartnerAccount):
     made = bundle(account, [item("190.1558", "g1")], [tube("g1")], old_order_number="00001-ABCDE-00000002")
     (request,) = of(made, "ProcedureRequest")
     assert request["basedOn"] == [{"identifier": {"system": "http://codes.lab.example/mis", "value": "00001-ABCDE-00000002"}}]
 
 
 @pytest.mark.parametrize(("together", "lines"), [(True, 1), (False, 2)])
-def test_several_types_of_one_test_are_one_line_or_several(account: Account, together: bool, lines: int):
+def test_several_types_of_one_test_are_one_line_or_several(account: PartnerAccount, together: bool, lines: int):
     items = [item("051.001", "g1", several=True), item("051.001", "g2", several=True)]
     made = bundle(account, items, [tube("g1"), tube("g2", code=20)], one_line_for_several=together)
     requests = of(made, "ProcedureRequest")
@@ -170,12 +170,12 @@ def test_several_types_of_one_test_are_one_line_or_several(account: Account, tog
     assert sum(len(one["specimen"]) for one in requests) == 2
 
 
-def test_a_repeated_test_is_two_lines_even_where_types_are_put_together(account: Account):
+def test_a_repeated_test_is_two_lines_even_where_types_are_put_together(account: PartnerAccount):
     made = bundle(account, [item("060.001", "g1"), item("060.001", "g2")], [tube("g1", "g2")], one_line_for_several=True)
     assert len(of(made, "ProcedureRequest")) == 2
 
 
-def test_answers_hang_on_one_line_and_come_from_the_patient(account: Account):
+def test_answers_hang_on_one_line_and_come_from_the_patient(account: PartnerAccount):
     answers = [{"linkId": "q", "text": "?", "answer": [{"valueInteger": 0}]}]
     made = bundle(account, [item("1", "g1")], [tube("g1")], answers)
     (response,) = of(made, "QuestionnaireResponse")
@@ -186,7 +186,7 @@ def test_answers_hang_on_one_line_and_come_from_the_patient(account: Account):
     assert not of(bundle(account, [item("1", "g1")], [tube("g1")]), "QuestionnaireResponse")
 
 
-def test_notification_options_are_inputs_of_the_order_level_task(account: Account):
+def test_notification_options_are_inputs_of_the_order_level_task(account: PartnerAccount):
     made = bundle(account, [item("1", "g1")], [tube("g1")], notify=(("sms", True), ("email", False)))
     order = of(made, "Task")[0]
     assert [one["valueBoolean"] for one in order["input"]] == [True, False]
@@ -204,7 +204,7 @@ def test_notification_options_are_inputs_of_the_order_level_task(account: Accoun
     ],
 )
 def test_minutes_are_read_from_the_method(method: str, minutes: int):
-    assert minutes_in(method) == minutes
+    assert parse_minutes(method) == minutes
 
 
 def test_samples_of_a_tolerance_test_are_aligned_and_the_last_is_before_the_order():
@@ -220,7 +220,7 @@ def test_samples_whose_texts_name_no_minutes_follow_the_answers_order():
 
 
 def test_no_label_comes_twice_and_shapes_are_kept():
-    roll = Labels(first=9)
-    assert [roll.next(), roll.next()] == ["0000000009", "0000000010"]
-    assert filled("000-000-000", 12345) == "000-012-345"
-    assert filled("0000-0000", 1234567890) == "3456-7890"
+    roll = LabelSequence(first=9)
+    assert [roll.next_label(), roll.next_label()] == ["0000000009", "0000000010"]
+    assert fill_shape("000-000-000", 12345) == "000-012-345"
+    assert fill_shape("0000-0000", 1234567890) == "3456-7890"

@@ -8,35 +8,35 @@ from itertools import islice
 
 import pytest
 
-from lab_sandbox.partner.answers import answered
-from lab_sandbox.partner.basket import orderable
+from lab_sandbox.partner.answers import answer_questionnaire
+from lab_sandbox.partner.basket import orderable_items
 from lab_sandbox.partner.client import PartnerClient
 from lab_sandbox.partner.clinic import Clinic
 from lab_sandbox.partner.failures import ServiceRefusedError
-from lab_sandbox.partner.generator import FOLLOW_UP, Plan, Variety, plans
+from lab_sandbox.partner.generator import FOLLOW_UP_STUDY, OrderPlan, OrderVariety, generate_plans
 from lab_sandbox.partner.plain_json import Json
-from lab_sandbox.partner.reading import order_status, reports
-from lab_sandbox.partner.seeded import chance
+from lab_sandbox.partner.reading import read_order_status, read_reports
+from lab_sandbox.partner.seeded import seeded_random
 
 
 async def offered(client: PartnerClient) -> list[Json]:
-    return orderable(await client.nomenclature(), await client.eta())
+    return orderable_items(await client.nomenclature(), await client.eta())
 
 
 async def test_generated_orders_are_accepted(client: PartnerClient, clinic: Clinic):
     items = await offered(client)
-    for plan in islice(plans("C-100", items, seed=1), 120):
-        order = await clinic.place(plan)
-        status = await order_status(client, order)
+    for plan in islice(generate_plans("C-100", items, seed=1), 120):
+        order = await clinic.place_order(plan)
+        status = await read_order_status(client, order)
         assert status.order == "requested", plan
         assert set(status.lines.values()) == {"requested"}
-        assert not status.ended()
-        assert await reports(client, order) == []
+        assert not status.has_ended()
+        assert await read_reports(client, order) == []
 
 
 async def test_generated_orders_are_varied_and_valid(client: PartnerClient):
     items = {item["id"]: item for item in await offered(client)}
-    made = list(islice(plans("C-100", list(items.values()), seed=2), 600))
+    made = list(islice(generate_plans("C-100", list(items.values()), seed=2), 600))
     ordered = Counter(one.id for plan in made for one in plan.basket.items)
     assert set(ordered) == set(items), "every test is ordered sooner or later"
     assert {plan.patient for plan in made} == {"named", "anonymous", "reused"}
@@ -45,7 +45,7 @@ async def test_generated_orders_are_varied_and_valid(client: PartnerClient):
         assert_valid(plan, items)
 
 
-def assert_valid(plan: Plan, items: dict[str, Json]) -> None:
+def assert_valid(plan: OrderPlan, items: dict[str, Json]) -> None:
     times = Counter(one.id for one in plan.basket.items)
     for one in plan.basket.items:
         item = items[one.id]
@@ -53,7 +53,7 @@ def assert_valid(plan: Plan, items: dict[str, Json]) -> None:
         assert one.specimen_code in (offers or {None})
         if times[one.id] > 1:
             assert item["allow_multiple_items"] or item["multiple_specimen"]
-    if FOLLOW_UP in times:
+    if FOLLOW_UP_STUDY in times:
         assert len(times) == 1
         assert re.fullmatch(r"\d{5}-[A-Z]{5}-\d{8}", plan.old_order_number or "")
     else:
@@ -63,15 +63,15 @@ def assert_valid(plan: Plan, items: dict[str, Json]) -> None:
 
 async def test_the_same_seed_gives_the_same_plans(client: PartnerClient):
     items = await offered(client)
-    first, again = (list(islice(plans("C-100", items, seed=3), 20)) for _ in range(2))
+    first, again = (list(islice(generate_plans("C-100", items, seed=3), 20)) for _ in range(2))
     assert first == again
-    assert first != list(islice(plans("C-100", items, seed=4), 20))
+    assert first != list(islice(generate_plans("C-100", items, seed=4), 20))
 
 
 async def test_the_number_of_tests_is_bounded(client: PartnerClient):
     items = await offered(client)
-    few = Variety(most_tests=2, anonymous=1.0)
-    for plan in islice(plans("C-100", items, 5, few), 100):
+    few = OrderVariety(max_tests=2, anonymous_share=1.0)
+    for plan in islice(generate_plans("C-100", items, 5, few), 100):
         assert len({one.id for one in plan.basket.items}) <= 2
         assert plan.patient == "anonymous"
 
@@ -80,17 +80,17 @@ async def test_a_spoilt_bundle_is_refused_with_the_services_words(client: Partne
     def without_tasks(bundle: Json) -> Json:
         return {**bundle, "entry": [one for one in bundle["entry"] if one["resource"]["resourceType"] != "Task"]}
 
-    plan = next(plans("C-100", await offered(client), seed=6))
+    plan = next(generate_plans("C-100", await offered(client), seed=6))
     with pytest.raises(ServiceRefusedError, match="Task"):
-        await clinic.place(plan, without_tasks)
+        await clinic.place_order(plan, without_tasks)
 
 
 @pytest.mark.parametrize("status", ["stopped", "delayed"])
 def test_what_is_not_available_is_not_ordered(status: str):
     nomenclature = [{"id": "1"}, {"id": "2"}, {"id": "3"}]
     eta = [{"id": "1", "status": "available"}, {"id": "2", "status": status}]
-    assert [one["id"] for one in orderable(nomenclature, eta)] == ["1", "3"]
-    assert len(orderable(nomenclature, eta, delayed=True)) == (3 if status == "delayed" else 2)
+    assert [one["id"] for one in orderable_items(nomenclature, eta)] == ["1", "3"]
+    assert len(orderable_items(nomenclature, eta, include_delayed=True)) == (3 if status == "delayed" else 2)
 
 
 def question(link: str, kind: str, **more: object) -> Json:
@@ -101,7 +101,7 @@ def test_every_required_question_is_answered_in_its_group():
     options = [{"system": "s", "code": code} for code in "abc"]
     top = question("top", "group", item=[question("words", "string"), question("pick", "choice", option=options)])
     for seed in range(40):
-        (group,) = answered({"item": top}, chance(seed))
+        (group,) = answer_questionnaire({"item": top}, seeded_random(seed))
         words, pick = group["item"]
         (scalar,) = words["answer"]
         assert next(iter(scalar)) in {"valueString", "valueInteger", "valueBoolean"}
@@ -111,12 +111,12 @@ def test_every_required_question_is_answered_in_its_group():
 
 def test_recommended_questions_are_sometimes_left_open_and_empty_groups_left_out():
     top = question("top", "group", required=False, item=[question("q", "string", required=False)])
-    lengths = {len(answered({"item": top}, chance(seed))) for seed in range(40)}
+    lengths = {len(answer_questionnaire({"item": top}, seeded_random(seed))) for seed in range(40)}
     assert lengths == {0, 1}
 
 
 def test_nought_and_false_are_among_the_answers():
-    given = [answered({"item": question("q", "string")}, chance(seed))[0]["answer"][0] for seed in range(200)]
+    given = [answer_questionnaire({"item": question("q", "string")}, seeded_random(seed))[0]["answer"][0] for seed in range(200)]
     assert {"valueInteger": 0} in given
     assert {"valueBoolean": False} in given
 
@@ -124,10 +124,10 @@ def test_nought_and_false_are_among_the_answers():
 def test_a_repeating_choice_may_have_two_answers_never_the_same():
     options = [{"system": "s", "code": code} for code in "abc"]
     for seed in range(40):
-        (item,) = answered({"item": question("q", "choice", option=options, repeats=True)}, chance(seed))
+        (item,) = answer_questionnaire({"item": question("q", "choice", option=options, repeats=True)}, seeded_random(seed))
         codes = [one["valueCoding"]["code"] for one in item["answer"]]
         assert len(codes) == len(set(codes)) in {1, 2}
 
 
 def test_without_questions_there_are_no_answers():
-    assert answered({"resourceType": "Questionnaire", "status": "active"}, chance(1)) == []
+    assert answer_questionnaire({"resourceType": "Questionnaire", "status": "active"}, seeded_random(1)) == []

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from lab_sandbox.partner.plain_json import NotJsonError, decode, encode
+from lab_sandbox.partner.plain_json import InvalidJsonError, decode, encode
 
 
 @pytest.mark.parametrize("data", [b"", b"<html>", b"\xff", b'{"a": NaN}', b'{"a": 1e99999999999999999999}', b"[" * 100_000])
 def test_what_is_no_json(data: bytes):
-    with pytest.raises(NotJsonError):
+    with pytest.raises(InvalidJsonError):
         decode(data)
 
 

@@ -12,13 +12,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from lab_sandbox.partner.account import Account
-from lab_sandbox.partner.checks import differences, value_forms
-from lab_sandbox.partner.client import partner_client
-from lab_sandbox.partner.failures import PartnerError, ServiceRefusedError, diagnostics
-from lab_sandbox.partner.placed import id_of, placed_order
+from lab_sandbox.partner.account import PartnerAccount
+from lab_sandbox.partner.checks import find_differences, value_fields
+from lab_sandbox.partner.client import open_partner_client
+from lab_sandbox.partner.failures import PartnerError, ServiceRefusedError, parse_diagnostics
+from lab_sandbox.partner.placed import parse_placed_order, reference_id
 from lab_sandbox.partner.plain_json import Json, decode, encode
-from lab_sandbox.partner.reading import NotInTimeError, until
+from lab_sandbox.partner.reading import WaitTimeoutError, wait_until
 
 CODE = {"system": "http://loinc.org", "code": "718-7", "display": "Hemoglobin"}
 REPORTED = {
@@ -42,8 +42,8 @@ def with_value(**quantity: object) -> Json:
 
 
 def test_what_arrived_whole_has_no_differences():
-    assert differences(REPORTED, decode(encode(SENT))) == []
-    assert value_forms(SENT) == ["valueQuantity"]
+    assert find_differences(REPORTED, decode(encode(SENT))) == []
+    assert value_fields(SENT) == ["valueQuantity"]
 
 
 @pytest.mark.parametrize(
@@ -62,34 +62,34 @@ def test_what_arrived_whole_has_no_differences():
     ],
 )
 def test_every_loss_is_named(observation: Json, where: str):
-    assert [one.split(":")[0] for one in differences(REPORTED, observation)] == [where]
+    assert [one.split(":")[0] for one in find_differences(REPORTED, observation)] == [where]
 
 
 def test_the_same_moment_written_in_another_zone_is_the_same():
     reported = {"code": CODE, "status": "final", "value_date_time": "2026-03-04T12:00:00+03:00"}
     sent = {"code": {"coding": [CODE]}, "status": "final", "valueDateTime": "2026-03-04T09:00:00Z"}
-    assert differences(reported, sent) == []
-    assert differences(reported, {**sent, "valueDateTime": "2026-03-04T09:00:01Z"})
+    assert find_differences(reported, sent) == []
+    assert find_differences(reported, {**sent, "valueDateTime": "2026-03-04T09:00:01Z"})
 
 
 @pytest.mark.parametrize(
     "reference", ["task/1", "Task/1", "fhir/Task/1", "http://service.test/fhir/task/1", "task/1/_history/3", "task/1/"]
 )
 def test_an_id_is_found_in_any_reference(reference: str):
-    assert id_of(reference) == "1"
+    assert reference_id(reference) == "1"
 
 
 def test_an_order_without_an_order_level_task_is_no_order():
     with pytest.raises(PartnerError, match="0 order-level Tasks"):
-        placed_order({"entry": []}, "labels")
+        parse_placed_order({"entry": []}, "labels")
 
 
 async def test_waiting_ends_at_its_deadline_and_says_what_it_saw():
     async def look() -> str:
         return "order requested"
 
-    with pytest.raises(NotInTimeError, match="shared: not within 0 s; last seen: order requested"):
-        await until(look, lambda seen: seen == "order completed", within=0.02, what="shared", pause=0.01)
+    with pytest.raises(WaitTimeoutError, match="shared: not within 0 s; last seen: order requested"):
+        await wait_until(look, lambda seen: seen == "order completed", timeout=0.02, description="shared", interval=0.01)
 
 
 @pytest.mark.parametrize(
@@ -102,10 +102,10 @@ async def test_waiting_ends_at_its_deadline_and_says_what_it_saw():
     ],
 )
 def test_a_refusals_words_are_found(body: bytes, words: tuple[str, ...]):
-    assert diagnostics(body) == words
+    assert parse_diagnostics(body) == words
 
 
-async def test_a_search_follows_its_pages_and_counts_a_repeated_row_once(account: Account):
+async def test_a_search_follows_its_pages_and_counts_a_repeated_row_once(account: PartnerAccount):
     pages = {"1": (["a", "b"], "2"), "2": (["b", "c"], None)}
 
     async def token(_request: Request) -> Response:
@@ -117,16 +117,16 @@ async def test_a_search_follows_its_pages_and_counts_a_repeated_row_once(account
         return Response(encode({"entry": [{"resource": {"id": one}} for one in ids], "link": links}))
 
     app = Starlette(routes=[Route("/connect/token", token, methods=["POST"]), Route("/fhir/task", search)])
-    async with partner_client(account, transport=httpx.ASGITransport(app)) as client:
+    async with open_partner_client(account, transport=httpx.ASGITransport(app)) as client:
         assert [one["id"] for one in await client.search("task", {"status": "requested"})] == ["a", "b", "c"]
 
 
-async def test_an_answer_that_is_not_json_is_told_as_such(account: Account):
+async def test_an_answer_that_is_not_json_is_told_as_such(account: PartnerAccount):
     async def answer(request: Request) -> Response:
         return Response(b'{"access_token":"t"}' if request.url.path.endswith("token") else b"<html>")
 
     app = Starlette(routes=[Route("/{rest:path}", answer, methods=["GET", "POST"])])
-    async with partner_client(account, transport=httpx.ASGITransport(app)) as client:
+    async with open_partner_client(account, transport=httpx.ASGITransport(app)) as client:
         with pytest.raises(PartnerError, match="not JSON"):
             await client.nomenclature()
 

@@ -14,12 +14,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from lab_sandbox.app import create_app
-from lab_sandbox.config import SandboxConfig, Tokens
-from lab_sandbox.partner.account import Account
-from lab_sandbox.partner.client import partner_client
+from lab_sandbox.config import SandboxConfig, TokenSettings
+from lab_sandbox.partner.account import PartnerAccount
+from lab_sandbox.partner.client import open_partner_client
 from lab_sandbox.partner.failures import ServiceRefusedError, ServiceUnreachableError
-from lab_sandbox.partner.form import read_form
-from lab_sandbox.partner.sign_in import SignInError, _code_in
+from lab_sandbox.partner.form import parse_form
+from lab_sandbox.partner.sign_in import LoginError, _parse_callback
 
 PATIENT = {
     "resourceType": "Patient",
@@ -30,50 +30,52 @@ PATIENT = {
 
 
 @pytest.mark.parametrize("grant", ["password", "code"])
-async def test_both_grants_lead_to_a_working_client(account: Account, transport: httpx.ASGITransport, grant):
-    async with partner_client(account, grant=grant, transport=transport) as client:
+async def test_both_grants_lead_to_a_working_client(account: PartnerAccount, transport: httpx.ASGITransport, grant):
+    async with open_partner_client(account, grant=grant, transport=transport) as client:
         assert (await client.create_patient(PATIENT))["id"]
 
 
 @pytest.mark.parametrize("grant", ["password", "code"])
-async def test_a_wrong_password_is_refused_with_the_services_words(account: Account, transport: httpx.ASGITransport, grant):
+async def test_a_wrong_password_is_refused_with_the_services_words(
+    account: PartnerAccount, transport: httpx.ASGITransport, grant
+):
     with pytest.raises(ServiceRefusedError) as refused:
-        async with partner_client(replace(account, password="wrong"), grant=grant, transport=transport):
+        async with open_partner_client(replace(account, password="wrong"), grant=grant, transport=transport):
             pytest.fail("signed in with a wrong password")
     assert refused.value.status in {400, 401}
 
 
-async def test_an_expired_token_is_replaced_by_a_new_one(account: Account):
+async def test_an_expired_token_is_replaced_by_a_new_one(account: PartnerAccount):
     times = [datetime(2026, 3, 4, 12, 0, tzinfo=UTC)]
-    config = SandboxConfig(base_url=account.base_url, tokens=Tokens(lifetime_seconds=60, send_expires_in=False))
+    config = SandboxConfig(base_url=account.base_url, tokens=TokenSettings(lifetime_seconds=60, send_expires_in=False))
     transport = httpx.ASGITransport(create_app(config, clock=lambda: times[-1]))
-    async with partner_client(account, transport=transport) as client:
+    async with open_partner_client(account, transport=transport) as client:
         first = await client.create_patient(PATIENT)
         times.append(times[-1] + timedelta(seconds=120))
         second = await client.create_patient(PATIENT)
     assert first["id"] != second["id"]
 
 
-async def test_many_requests_with_an_expired_token_make_one_refresh(account: Account):
+async def test_many_requests_with_an_expired_token_make_one_refresh(account: PartnerAccount):
     times = [datetime(2026, 3, 4, 12, 0, tzinfo=UTC)]
-    rules = Tokens(lifetime_seconds=60, rotate_refresh=True, reuse_revokes=True)
+    rules = TokenSettings(lifetime_seconds=60, rotate_refresh=True, reuse_revokes=True)
     transport = httpx.ASGITransport(create_app(SandboxConfig(base_url=account.base_url, tokens=rules), clock=lambda: times[-1]))
-    async with partner_client(account, transport=transport) as client:
+    async with open_partner_client(account, transport=transport) as client:
         times.append(times[-1] + timedelta(seconds=120))
         made = await asyncio.gather(*(client.create_patient(PATIENT) for _ in range(20)))
     assert len({one["id"] for one in made}) == 20
 
 
-async def test_a_service_that_is_not_there_is_told_as_such(account: Account):
+async def test_a_service_that_is_not_there_is_told_as_such(account: PartnerAccount):
     def refuse(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("no route", request=request)
 
     with pytest.raises(ServiceUnreachableError, match="ConnectError"):
-        async with partner_client(account, transport=httpx.MockTransport(refuse)):
+        async with open_partner_client(account, transport=httpx.MockTransport(refuse)):
             pytest.fail("signed in to nobody")
 
 
-async def test_the_token_goes_to_the_services_own_origin_only(account: Account):
+async def test_the_token_goes_to_the_services_own_origin_only(account: PartnerAccount):
     seen: dict[str, str | None] = {}
 
     async def token(_request: Request) -> Response:
@@ -84,10 +86,10 @@ async def test_the_token_goes_to_the_services_own_origin_only(account: Account):
         return Response(b"%PDF-1.4", media_type="application/pdf")
 
     app = Starlette(routes=[Route("/connect/token", token, methods=["POST"]), Route("/{rest:path}", document)])
-    async with partner_client(account, transport=httpx.ASGITransport(app)) as client:
-        await client.document("fhir/Binary/1")
-        await client.document("/fhir/Binary/1")
-        await client.document("http://laboratory.test/documents/unguessable")
+    async with open_partner_client(account, transport=httpx.ASGITransport(app)) as client:
+        await client.download_document("fhir/Binary/1")
+        await client.download_document("/fhir/Binary/1")
+        await client.download_document("http://laboratory.test/documents/unguessable")
     assert seen == {"service.test:8480": "Bearer secret", "laboratory.test": None}
 
 
@@ -95,15 +97,15 @@ def test_a_form_is_filled_in_by_the_kind_of_its_fields():
     page = """<p><form action="../in?x=1" method="POST"><input type=hidden name=csrf value="a&amp;b"><input name=who>
     <input type="password" name="secret"><input type=email name=mail><button name="go" value="yes">Sign in</button>
     <button name="go" value="no">Cancel</button></form><form><input name=other></form>"""
-    form = read_form(page, "http://service.test/connect/authorize")
+    form = parse_form(page, "http://service.test/connect/authorize")
     assert form is not None
     assert (form.action, form.method) == ("http://service.test/in?x=1", "post")
-    filled = form.filled("clinic", "word")
+    filled = form.fill("clinic", "word")
     assert filled == {"csrf": "a&b", "who": "clinic", "secret": "word", "mail": "clinic", "go": "yes"}
 
 
 def test_a_page_without_a_form_has_none():
-    assert read_form("<p>Down for maintenance</p>", "http://service.test/") is None
+    assert parse_form("<p>Down for maintenance</p>", "http://service.test/") is None
 
 
 @pytest.mark.parametrize(
@@ -115,5 +117,5 @@ def test_a_page_without_a_form_has_none():
     ],
 )
 def test_a_callback_that_is_not_ours_is_refused(callback: str, words: str):
-    with pytest.raises(SignInError, match=words):
-        _code_in(callback, "mine")
+    with pytest.raises(LoginError, match=words):
+        _parse_callback(callback, "mine")

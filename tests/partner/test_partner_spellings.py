@@ -11,34 +11,34 @@ import httpx
 import pytest
 
 from lab_sandbox.app import create_app
-from lab_sandbox.config import Rules, SandboxConfig
-from lab_sandbox.partner.account import Account
-from lab_sandbox.partner.basket import orderable
-from lab_sandbox.partner.client import partner_client
+from lab_sandbox.config import RuleSettings, SandboxConfig
+from lab_sandbox.partner.account import PartnerAccount
+from lab_sandbox.partner.basket import orderable_items
+from lab_sandbox.partner.client import open_partner_client
 from lab_sandbox.partner.clinic import Clinic
-from lab_sandbox.partner.generator import plans
-from lab_sandbox.partner.labels import Labels
-from lab_sandbox.partner.reading import order_status
+from lab_sandbox.partner.generator import generate_plans
+from lab_sandbox.partner.labels import LabelSequence
+from lab_sandbox.partner.reading import read_order_status
 
 SERVICES = {
     "below a path": SandboxConfig(base_url="http://service.test/exchange/v1/", auth_url="http://service.test/auth"),
-    "canonical references": SandboxConfig(base_url="http://service.test/", rules=Rules(reference_style="canonical")),
-    "one row on a page": SandboxConfig(base_url="http://service.test/", rules=Rules(page_size=1)),
+    "canonical references": SandboxConfig(base_url="http://service.test/", rules=RuleSettings(reference_style="canonical")),
+    "one row on a page": SandboxConfig(base_url="http://service.test/", rules=RuleSettings(page_size=1)),
     "authorization elsewhere": SandboxConfig(base_url="http://service.test/", auth_url="http://sign-in.test"),
 }
 
 
 @pytest.mark.parametrize("name", SERVICES)
-async def test_orders_are_placed_and_read(account: Account, laboratory: Callable[[], httpx.AsyncBaseTransport], name: str):
-    config = SERVICES[name].settled()
+async def test_orders_are_placed_and_read(account: PartnerAccount, laboratory: Callable[[], httpx.AsyncBaseTransport], name: str):
+    config = SERVICES[name].resolve_addresses()
     transport = httpx.ASGITransport(create_app(config, transport=laboratory()))
     ours = replace(account, base_url=config.base_url, auth_url=config.auth_url)
-    async with partner_client(ours, grant="code", transport=transport) as client:
-        clinic = Clinic(client, Labels(), lambda: datetime.now(UTC), "run")
-        items = orderable(await client.nomenclature(), await client.eta())
-        for plan in islice(plans("C-100", items, seed=7), 12):
-            order = await clinic.place(plan)
-            status = await order_status(client, order)
+    async with open_partner_client(ours, grant="code", transport=transport) as client:
+        clinic = Clinic(client, LabelSequence(), lambda: datetime.now(UTC), "run")
+        items = orderable_items(await client.nomenclature(), await client.eta())
+        for plan in islice(generate_plans("C-100", items, seed=7), 12):
+            order = await clinic.place_order(plan)
+            status = await read_order_status(client, order)
             assert status.order == "requested"
             assert len(status.lines) == len(order.lines)
             assert (await client.read(order.patient))["resourceType"] == "Patient"

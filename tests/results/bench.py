@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 
 from lab_agent import bootstrap, exact_json
-from lab_agent.catalogue.load import load
-from lab_agent.documents.room import DocumentRoom
+from lab_agent.catalogue.load import load_catalogue
+from lab_agent.documents.room import DocumentService
 from lab_agent.domain.ids import LineKey, OrderKey, ResourceId, report_key
-from lab_agent.domain.journal import Effect, EffectKind, LabelUse, LineRecord, OrderRecord, ReportRecord
+from lab_agent.domain.journal import Job, JobKind, LabelUse, LineRecord, OrderRecord, ReportRecord
 from lab_agent.domain.lifecycle import LineState, OrderState
 from lab_agent.domain.results import LabMessage, LabReport, ReportedObservation, ReportStatus
 from lab_agent.domain.retry import Backoff
@@ -24,34 +24,34 @@ from lab_agent.domain.values import Coding, Identifier, Quantity
 from lab_agent.exchange.client import ExchangeClient, http_options
 from lab_agent.exchange.tokens import Authenticator
 from lab_agent.http import HttpClient
-from lab_agent.mapping_tables import MappingShelf
-from lab_agent.rules.catalogue_view import CatalogueView
+from lab_agent.mapping_tables import MappingCache
+from lab_agent.rules.catalogue_view import CatalogueHistory
 from lab_agent.settings.root import Settings
 from lab_agent.steps import result_desk
 from lab_agent.steps.adapters import NoAdapters
-from lab_agent.steps.deliver import Deliver
-from lab_agent.steps.handover import CancelInLis
+from lab_agent.steps.deliver import DeliverReportHandler
+from lab_agent.steps.handover import CancelOrderHandler
 from lab_agent.steps.inbox import StoreInbox
 from lab_agent.steps.judging import CatalogueSource
-from lab_agent.steps.late_lines import LateLines
-from lab_agent.steps.match import Match
-from lab_agent.steps.tasks import TaskUpdates
+from lab_agent.steps.late_lines import LateLineFinder
+from lab_agent.steps.match import MatchReportHandler
+from lab_agent.steps.tasks import TaskUpdateHandler
 from lab_agent.steps.withdrawal import withdraw_line, withdraw_order
 from lab_agent.store.memory import MemoryStore
-from lab_agent.worker.engine import Engine
-from lab_agent.worker.outages import Outages
+from lab_agent.worker.engine import JobRunner
+from lab_agent.worker.outages import OutageTracker
 from lab_sandbox.app import create_app
-from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID, Rules, SandboxConfig
+from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID, RuleSettings, SandboxConfig
 from lab_sandbox.faults.rule import FaultPlan, FaultRule
-from lab_sandbox.partner.account import Account
-from lab_sandbox.partner.client import PartnerClient, partner_client
-from lab_sandbox.partner.placed import PlacedOrder, placed_order
+from lab_sandbox.partner.account import PartnerAccount
+from lab_sandbox.partner.client import PartnerClient, open_partner_client
+from lab_sandbox.partner.placed import PlacedOrder, parse_placed_order
 from lab_sandbox.partner.plain_json import Json
 from lab_sandbox.partner.plain_json import decode as loads
-from lab_sandbox.partner.reading import Report, order_status, reports
+from lab_sandbox.partner.reading import ReceivedReport, read_order_status, read_reports
 from lab_sandbox.references import Ref
-from tests.doubles import service_answers
-from tests.results.legal import illegal
+from tests.doubles import service_reachable
+from tests.results.legal import find_violations
 from tests.simulation.orders import ACCOUNT, BASE
 
 CODES = "http://codes.lab.example"
@@ -59,10 +59,10 @@ ORDER = OrderKey("RORDER")
 NOW = datetime(2026, 3, 3, 10, tzinfo=UTC)
 ITEMS = ("001.001", "004.001", "005.001")
 LOINC = "http://loinc.org"
-_SAMPLE = CatalogueView.of(load(Path(__file__).parents[2] / "config" / "catalogue"))
+_SAMPLE_CATALOGUE = CatalogueHistory.from_catalogue(load_catalogue(Path(__file__).parents[2] / "config" / "catalogue"))
 
 
-class Clock:
+class BenchClock:
     def __init__(self) -> None:
         self.time = NOW
 
@@ -71,100 +71,102 @@ class Clock:
 
 
 @dataclass
-class Bench:
+class ResultsBench:
     app: Any
     settings: Settings
     store: MemoryStore
     partner: PartnerClient
     placed: PlacedOrder
     exchange: ExchangeClient
-    clock: Clock
-    mappings: MappingShelf
-    catalogue: CatalogueSource = field(default=lambda: _SAMPLE)
-    number: int = 0
-    _engine: Engine | None = field(default=None)
+    clock: BenchClock
+    mappings: MappingCache
+    catalogue: CatalogueSource = field(default=lambda: _SAMPLE_CATALOGUE)
+    message_count: int = 0
+    _runner: JobRunner | None = field(default=None)
 
     @property
-    def engine(self) -> Engine:
-        if self._engine is None:
-            planning = bootstrap.planning(self.settings, self.mappings, self.catalogue)
+    def runner(self) -> JobRunner:
+        if self._runner is None:
+            planning = bootstrap.build_planning(self.settings, self.mappings, self.catalogue)
             host = self.settings.api.public_url if self.settings.results.documents == "host" else None
-            late_lines = LateLines(self.exchange, self.store, self.clock, self.settings.exchange.base_url)
+            late_lines = LateLineFinder(self.exchange, self.store, self.clock, self.settings.exchange.base_url)
             made: list[Any] = [
-                Match(self.clock, self.matcher),
-                Deliver(self.exchange, self.store, self.clock, planning, DocumentRoom(self.settings.results), host),
-                CancelInLis(self.store, self.clock, NoAdapters()),
-                TaskUpdates(self.exchange, self.store, self.clock, late_lines),
+                MatchReportHandler(self.clock, self.matcher),
+                DeliverReportHandler(
+                    self.exchange, self.store, self.clock, planning, DocumentService(self.settings.results), host
+                ),
+                CancelOrderHandler(self.store, self.clock, NoAdapters()),
+                TaskUpdateHandler(self.exchange, self.store, self.clock, late_lines),
             ]
-            self._engine = Engine(
+            self._runner = JobRunner(
                 store=self.store,
                 clock=self.clock,
                 handlers={kind: handler for handler in made for kind in handler.kinds},
-                outages=Outages(self.store, self.clock, service_answers),
+                outages=OutageTracker(self.store, self.clock, service_reachable),
                 owner="bench",
                 lease=timedelta(seconds=60),
                 backoff=Backoff(1, 10),
-                luck=lambda: 0.5,
-                tried=lambda *_: None,
+                random=lambda: 0.5,
+                on_attempt=lambda *_: None,
             )
-        return self._engine
+        return self._runner
 
     @property
     def matcher(self) -> Any:
-        return bootstrap.matcher(self.settings, self.mappings, self.catalogue)
+        return bootstrap.build_matcher(self.settings, self.mappings, self.catalogue)
 
-    def line(self, number: int) -> LineKey:
+    def line_key(self, number: int) -> LineKey:
         return LineKey(f"L{number}")
 
-    def faults(self, *rules: FaultRule) -> None:
+    def inject_faults(self, *rules: FaultRule) -> None:
         self.app.state.service.faults.play(FaultPlan(faults=rules))
 
-    async def send(self, content: LabMessage, name: str | None = None) -> ReportRecord:
+    async def receive(self, content: LabMessage, name: str | None = None) -> ReportRecord:
         """Put a message into the inbox, and let everything that follows happen."""
-        self.number += 1
-        message = name or f"m{self.number}"
+        self.message_count += 1
+        message = name or f"m{self.message_count}"
         inbox = StoreInbox(self.store, self.clock, "lis", lambda: None)
         await inbox.accept(message, content)
-        await self.work()
-        return await self.kept(message)
+        await self.run_until_idle()
+        return await self.get_report(message)
 
-    async def round(self) -> bool:
+    async def run_due_jobs(self) -> bool:
         """Do what is due now; whether anything was."""
-        effects = await self.engine.claim(tuple(EffectKind), 10)
+        effects = await self.runner.claim(tuple(JobKind), 10)
         for effect in effects:
-            await self.engine.work(effect)
+            await self.runner.run(effect)
         return bool(effects)
 
-    async def work(self, rounds: int = 30) -> None:
+    async def run_until_idle(self, rounds: int = 30) -> None:
         for _ in range(rounds):
-            if not await self.round():
-                waiting = [each for each in await self.effects() if each.state.value in {"due", "unknown"}]
+            if not await self.run_due_jobs():
+                waiting = [each for each in await self.jobs() if each.state.value in {"due", "unknown"}]
                 if not waiting:
                     return
                 self.clock.time += timedelta(seconds=15)
 
-    async def release(self, held: ReportRecord) -> result_desk.Decided:
+    async def release(self, held: ReportRecord) -> result_desk.ResultDecision:
         """Let a person release it, and let everything that follows happen."""
         who: dict[str, Any] = {"by": "ann", "note": "I asked", "now": self.clock.now()}
         decided = await result_desk.release_result(self.store, self.matcher, held.key, **who)
-        await self.work()
+        await self.run_until_idle()
         return decided
 
-    async def kept(self, message: str) -> ReportRecord:
-        return await self.store.run(lambda uow: uow.reports.take(report_key("lis", message)))
+    async def get_report(self, message: str) -> ReportRecord:
+        return await self.store.run(lambda uow: uow.reports.get_for_update(report_key("lis", message)))
 
-    async def effects(self, *, open_only: bool = True) -> tuple[Effect, ...]:
-        return await self.store.run(lambda uow: uow.effects.of_order(ORDER, open_only=open_only))
+    async def jobs(self, *, open_only: bool = True) -> tuple[Job, ...]:
+        return await self.store.run(lambda uow: uow.jobs.list_for_order(ORDER, open_only=open_only))
 
-    async def order(self) -> OrderRecord:
-        return await self.store.run(lambda uow: uow.orders.take(ORDER))
+    async def get_order(self) -> OrderRecord:
+        return await self.store.run(lambda uow: uow.orders.get_for_update(ORDER))
 
-    async def seen(self) -> list[Report]:
+    async def clinic_reports(self) -> list[ReceivedReport]:
         """What the clinic reads."""
-        return await reports(self.partner, self.placed)
+        return await read_reports(self.partner, self.placed)
 
-    async def tasks(self) -> Any:
-        return await order_status(self.partner, self.placed)
+    async def order_status(self) -> Any:
+        return await read_order_status(self.partner, self.placed)
 
     async def change_order(self, **changes: Any) -> None:
         def write(uow: Any) -> None:
@@ -184,15 +186,15 @@ class Bench:
             uow.commit()
 
         await self.store.run(write)
-        await self.work()
+        await self.run_until_idle()
 
     async def line_states(self) -> list[str]:
         return [line.state.value for line in await self.store.run(lambda uow: uow.orders.lines(ORDER))]
 
-    def told(self, action: str) -> list[str]:
-        return [event.text for event in self.store._shelf.events if event.action == action]
+    def event_texts(self, action: str) -> list[str]:
+        return [event.text for event in self.store._data.events if event.action == action]
 
-    async def versions(self, kind: str, identifier: str) -> list[Json]:
+    async def resource_versions(self, kind: str, identifier: str) -> list[Json]:
         """Every version of a resource of ours that the service ever had, oldest first."""
         found = [
             each for each in await self.partner.search(kind, {}) if each.get("identifier", [{}])[0].get("value") == identifier
@@ -223,65 +225,65 @@ def make_settings(results: dict[str, Any] | None = None, **more: Any) -> Setting
 
 
 @asynccontextmanager
-async def open_bench(results: dict[str, Any] | None = None, **more: Any) -> AsyncIterator[Bench]:
+async def open_bench(results: dict[str, Any] | None = None, **more: Any) -> AsyncIterator[ResultsBench]:
     settings = make_settings(results, **more)
-    config = SandboxConfig(base_url=BASE, rules=Rules(history_limit=100))
+    config = SandboxConfig(base_url=BASE, rules=RuleSettings(history_limit=100))
     app = create_app(config)
-    store, clock = MemoryStore(), Clock()
+    store, clock = MemoryStore(), BenchClock()
     transport = httpx.ASGITransport(app)
     async with (
-        partner_client(ACCOUNT, transport=httpx.ASGITransport(app)) as partner,
+        open_partner_client(ACCOUNT, transport=httpx.ASGITransport(app)) as partner,
         HttpClient(http_options(settings.exchange), transport=transport) as http,
     ):
-        placed = placed_order(await _place(partner), f"{CODES}/labels")
+        placed = parse_placed_order(await _place_order(partner), f"{CODES}/labels")
         tokens = Authenticator(settings.exchange.oauth, http, store, clock, "bench")
         exchange = ExchangeClient(settings.exchange, http, tokens)
-        mappings = MappingShelf(settings.results.mappings)
-        bench = Bench(app, settings, store, partner, placed, exchange, clock, mappings)
-        await _hand_over(bench)
+        mappings = MappingCache(settings.results.mappings)
+        bench = ResultsBench(app, settings, store, partner, placed, exchange, clock, mappings)
+        await _store_submitted_order(bench)
         yield bench
         await tokens.aclose()
-        await _all_legal(partner)
+        await _check_all_valid(partner)
 
 
-async def _all_legal(partner: PartnerClient) -> None:
+async def _check_all_valid(partner: PartnerClient) -> None:
     """Whatever a test brought to the service is legal."""
     nomenclature = partner.account.service_system("nomenclature")
     uploaded = [each for kind in ("Observation", "DiagnosticReport") for each in await partner.search(kind, {})]
-    assert [said for each in uploaded for said in illegal(each, nomenclature)] == []
+    assert [said for each in uploaded for said in find_violations(each, nomenclature)] == []
 
 
-def report(*observations: ReportedObservation, **fields: Any) -> LabReport:
+def make_report(*observations: ReportedObservation, **fields: Any) -> LabReport:
     """A final report of the order with one haemoglobin, unless something else is said."""
     given: dict[str, Any] = {"report_id": "rep", "status": ReportStatus.FINAL, "order": ORDER, "effective": NOW, "issued": NOW}
-    return LabReport(**{**given, "observations": observations or (hb("13.20"),), **fields})
+    return LabReport(**{**given, "observations": observations or (haemoglobin("13.20"),), **fields})
 
 
-def hb(value: str, **fields: Any) -> ReportedObservation:
+def haemoglobin(value: str, **fields: Any) -> ReportedObservation:
     given: dict[str, Any] = {"id": "hb", "code": Coding(system=LOINC, code="718-7"),
                              "value_quantity": Quantity(value=Decimal(value), unit="g/dL")}  # fmt: skip
     return ReportedObservation(**{**given, **fields})
 
 
-async def _place(partner: PartnerClient) -> Json:
+async def _place_order(partner: PartnerClient) -> Json:
     account = partner.account
     patient = await partner.create_patient(
         {
             "resourceType": "Patient",
-            "meta": account.rights("read"),
+            "meta": account.security_meta("read"),
             "name": [{"family": "Sample", "given": ["Anna", "Maria"]}],
             "gender": "female",
             "birthDate": "1980-02-29",
         }
     )
-    return await partner.create_order(_bundle(account, f"patient/{patient['id']}"))
+    return await partner.create_order(_order_bundle(account, f"patient/{patient['id']}"))
 
 
-def _bundle(account: Account, patient: str) -> Json:
+def _order_bundle(account: PartnerAccount, patient: str) -> Json:
     def concept(system: str, code: str) -> Json:
         return {"coding": [{"system": system, "code": code}]}
 
-    subject, read, both = {"reference": patient}, account.rights("read"), account.rights("read", "updatebody")
+    subject, read, both = {"reference": patient}, account.security_meta("read"), account.security_meta("read", "updatebody")
     urn = "urn:uuid:00000000-0000-4000-8000-{:012}".format
     found: list[Json] = [
         {"resourceType": "Task", "meta": both, "status": "requested",
@@ -310,7 +312,7 @@ def _bundle(account: Account, patient: str) -> Json:
     return {"resourceType": "Bundle", "type": "collection", "entry": entries}
 
 
-async def _hand_over(bench: Bench) -> None:
+async def _store_submitted_order(bench: ResultsBench) -> None:
     """Write the order into the store as it stands after the handover."""
     placed = bench.placed
     specimens = await bench.partner.search("Specimen", {})
@@ -337,7 +339,7 @@ async def _hand_over(bench: Bench) -> None:
     )
     lines = [
         LineRecord(
-            key=bench.line(n),
+            key=bench.line_key(n),
             order=ORDER,
             task_id=ResourceId(line.task),
             procedure_request_id=ResourceId(line.procedure_request),

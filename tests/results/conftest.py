@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.results.bench import Bench, open_bench
+from tests.results.bench import ResultsBench, open_bench
 
 
 @pytest.fixture
-async def bench() -> AsyncIterator[Bench]:
+async def bench() -> AsyncIterator[ResultsBench]:
     """One order of three lines, handed over; documents are uploaded, no mapping tables."""
     async with open_bench() as opened:
         yield opened

@@ -19,11 +19,11 @@ DEVIATIONS = {
 """Where the interface deviates from FHIR STU3: field → how. Renamed for the STU3 check, and nothing else is."""
 
 
-def illegal(resource: Any, nomenclature: str) -> list[str]:
+def find_violations(resource: Any, nomenclature: str) -> list[str]:
     """What the interface's tables say against it. Raises what the STU3 models say."""
     problems, wire = Problems(), decode(exact_json.dumps(resource))
     if resource["resourceType"] == "Observation":
-        Observation.model_validate(as_json(_renamed(resource)))
+        Observation.model_validate(as_json(_rename_meaning(resource)))
         check_observation(wire, problems)
     else:
         DiagnosticReport.model_validate(as_json(resource))
@@ -36,7 +36,7 @@ def as_json(resource: Any) -> Any:
     return msgspec.json.decode(exact_json.dumps(resource))
 
 
-def _renamed(body: Any) -> Any:
+def _rename_meaning(body: Any) -> Any:
     if "referenceRange" not in body:
         return body
     renamed = [{("type" if name == "meaning" else name): part for name, part in each.items()} for each in body["referenceRange"]]

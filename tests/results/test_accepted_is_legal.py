@@ -11,8 +11,8 @@ from lab_agent import exact_json
 from lab_agent.codec import load_message
 from lab_agent.domain.results import LabReport
 from lab_agent.errors import DataInvalidError
-from lab_agent.fhir.uploads import plan_uploads, with_results
-from tests.results.legal import illegal
+from lab_agent.fhir.uploads import plan_uploads, with_result_references
+from tests.results.legal import find_violations
 from tests.results.test_round_trip import EXAMPLES, context
 
 ODD = st.sampled_from(
@@ -90,5 +90,5 @@ def test_what_is_accepted_is_legal(tree: dict[str, Any]) -> None:
         event("refused")
         return
     event("accepted")
-    bodies = [*(each.body for each in plan.observations), with_results(plan.report, ["1"])]
-    assert [illegal(body, context().systems.nomenclature.address) for body in bodies] == [[]] * len(bodies)
+    bodies = [*(each.body for each in plan.observations), with_result_references(plan.report, ["1"])]
+    assert [find_violations(body, context().systems.nomenclature.url) for body in bodies] == [[]] * len(bodies)

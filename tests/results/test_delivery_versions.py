@@ -8,111 +8,113 @@ from datetime import timedelta
 import pytest
 
 from lab_agent.domain.lifecycle import LineState, OrderState, ReportState
-from lab_agent.domain.results import LabRefusal, NotPerformed, ObservationStatus, ReportStatus
+from lab_agent.domain.results import LabRejection, NotPerformed, ObservationStatus, ReportStatus
 from lab_agent.steps import result_desk as desk
 from lab_sandbox.faults.rule import FaultRule
-from tests.results.bench import NOW, ORDER, Bench, hb, report
+from tests.results.bench import NOW, ORDER, ResultsBench, haemoglobin, make_report
 
 LATER = NOW + timedelta(hours=1)
 
 
-async def test_a_final_report_ends_its_lines_and_the_order(bench: Bench) -> None:
-    assert (await bench.send(report())).state is ReportState.DELIVERED
-    status = await bench.tasks()
+async def test_a_final_report_ends_its_lines_and_the_order(bench: ResultsBench) -> None:
+    assert (await bench.receive(make_report())).state is ReportState.DELIVERED
+    status = await bench.order_status()
     assert status.order == "completed"
     assert set(status.lines.values()) == {"completed"}
-    (found,) = await bench.seen()
+    (found,) = await bench.clinic_reports()
     assert str(found.observations[0]["valueQuantity"]["value"]) == "13.20"
     assert found.observations[0]["subject"]["reference"] == bench.placed.patient
-    assert (await bench.order()).state is OrderState.CLOSED
+    assert (await bench.get_order()).state is OrderState.CLOSED
 
 
-async def test_preliminary_final_corrected_is_one_resource_in_three_versions(bench: Bench) -> None:
-    preliminary = report(hb("13.2", status=ObservationStatus.PRELIMINARY), status=ReportStatus.PRELIMINARY, version=1)
-    await bench.send(preliminary)
-    assert set((await bench.tasks()).lines.values()) == {"requested"}
-    await bench.send(report(version=2))
-    corrected = report(hb("14.0"), version=3, issued=LATER)
-    assert (await bench.send(corrected)).state is ReportState.DELIVERED
-    observation = await bench.versions("Observation", "RORDER.rep.hb")
+async def test_preliminary_final_corrected_is_one_resource_in_three_versions(bench: ResultsBench) -> None:
+    preliminary = make_report(
+        haemoglobin("13.2", status=ObservationStatus.PRELIMINARY), status=ReportStatus.PRELIMINARY, version=1
+    )
+    await bench.receive(preliminary)
+    assert set((await bench.order_status()).lines.values()) == {"requested"}
+    await bench.receive(make_report(version=2))
+    corrected = make_report(haemoglobin("14.0"), version=3, issued=LATER)
+    assert (await bench.receive(corrected)).state is ReportState.DELIVERED
+    observation = await bench.resource_versions("Observation", "RORDER.rep.hb")
     assert [each["status"] for each in observation] == ["preliminary", "final", "amended"]
-    assert [each["status"] for each in await bench.versions("DiagnosticReport", "RORDER.rep")] == [
+    assert [each["status"] for each in await bench.resource_versions("DiagnosticReport", "RORDER.rep")] == [
         "preliminary",
         "final",
         "final",
     ]
-    assert len(await bench.seen()) == 1
+    assert len(await bench.clinic_reports()) == 1
 
 
-async def test_there_and_back_again_are_three_versions(bench: Bench) -> None:
+async def test_there_and_back_again_are_three_versions(bench: ResultsBench) -> None:
     for number, value in enumerate(("1.0", "2.0", "1.0"), 1):
-        await bench.send(report(hb(value), version=number, issued=NOW + timedelta(minutes=number)))
-    values = [each["valueQuantity"]["value"] for each in await bench.versions("Observation", "RORDER.rep.hb")]
+        await bench.receive(make_report(haemoglobin(value), version=number, issued=NOW + timedelta(minutes=number)))
+    values = [each["valueQuantity"]["value"] for each in await bench.resource_versions("Observation", "RORDER.rep.hb")]
     assert values == [1.0, 2.0, 1.0]
 
 
-async def test_what_did_not_change_is_not_sent_again(bench: Bench) -> None:
-    other = replace(hb("7"), id="other")
-    await bench.send(report(hb("13.2"), other, version=1))
-    await bench.send(report(hb("13.3"), other, version=2, issued=LATER))
-    assert len(await bench.versions("Observation", "RORDER.rep.hb")) == 2
-    assert len(await bench.versions("Observation", "RORDER.rep.other")) == 1
+async def test_what_did_not_change_is_not_sent_again(bench: ResultsBench) -> None:
+    other = replace(haemoglobin("7"), id="other")
+    await bench.receive(make_report(haemoglobin("13.2"), other, version=1))
+    await bench.receive(make_report(haemoglobin("13.3"), other, version=2, issued=LATER))
+    assert len(await bench.resource_versions("Observation", "RORDER.rep.hb")) == 2
+    assert len(await bench.resource_versions("Observation", "RORDER.rep.other")) == 1
 
 
-async def test_an_older_version_that_comes_late_overwrites_nothing(bench: Bench) -> None:
-    await bench.send(report(hb("2"), version=2))
-    late = await bench.send(report(hb("1"), version=1))
+async def test_an_older_version_that_comes_late_overwrites_nothing(bench: ResultsBench) -> None:
+    await bench.receive(make_report(haemoglobin("2"), version=2))
+    late = await bench.receive(make_report(haemoglobin("1"), version=1))
     assert late.state is ReportState.SUPERSEDED
-    assert len(await bench.versions("Observation", "RORDER.rep.hb")) == 1
+    assert len(await bench.resource_versions("Observation", "RORDER.rep.hb")) == 1
 
 
-async def test_a_correction_after_the_end_is_delivered_and_moves_no_task(bench: Bench) -> None:
-    await bench.send(report(version=1))
+async def test_a_correction_after_the_end_is_delivered_and_moves_no_task(bench: ResultsBench) -> None:
+    await bench.receive(make_report(version=1))
     before = [each.version for each in [await bench.exchange.read("Task", line.task) for line in bench.placed.lines]]  # type: ignore[arg-type]
-    corrected = await bench.send(report(hb("15"), version=2, issued=LATER))
+    corrected = await bench.receive(make_report(haemoglobin("15"), version=2, issued=LATER))
     assert corrected.state is ReportState.DELIVERED
     after = [each.version for each in [await bench.exchange.read("Task", line.task) for line in bench.placed.lines]]  # type: ignore[arg-type]
     assert before == after
-    assert (await bench.order()).state is OrderState.CLOSED
+    assert (await bench.get_order()).state is OrderState.CLOSED
 
 
 @pytest.mark.parametrize("route", ["POST /fhir/Observation", "POST /fhir/DiagnosticReport"])
-async def test_after_a_lost_reply_nothing_is_there_twice(bench: Bench, route: str) -> None:
-    bench.faults(FaultRule(kind="lost_reply", route=route, count=1))
-    assert (await bench.send(report())).state is ReportState.DELIVERED
-    assert len(await bench.versions("Observation", "RORDER.rep.hb")) == 1
-    assert len(await bench.versions("DiagnosticReport", "RORDER.rep")) == 1
+async def test_after_a_lost_reply_nothing_is_there_twice(bench: ResultsBench, route: str) -> None:
+    bench.inject_faults(FaultRule(kind="lost_reply", route=route, count=1))
+    assert (await bench.receive(make_report())).state is ReportState.DELIVERED
+    assert len(await bench.resource_versions("Observation", "RORDER.rep.hb")) == 1
+    assert len(await bench.resource_versions("DiagnosticReport", "RORDER.rep")) == 1
 
 
 @pytest.mark.parametrize("route", ["PUT /fhir/Observation/*", "PUT /fhir/DiagnosticReport/*"])
-async def test_a_correction_whose_reply_was_lost_is_written_once(bench: Bench, route: str) -> None:
-    await bench.send(report(version=1))
-    bench.faults(FaultRule(kind="lost_reply", route=route, count=1))
-    assert (await bench.send(report(hb("15"), version=2, issued=LATER))).state is ReportState.DELIVERED
-    assert [each["status"] for each in await bench.versions("Observation", "RORDER.rep.hb")] == ["final", "amended"]
-    assert len(await bench.versions("DiagnosticReport", "RORDER.rep")) == 2
+async def test_a_correction_whose_reply_was_lost_is_written_once(bench: ResultsBench, route: str) -> None:
+    await bench.receive(make_report(version=1))
+    bench.inject_faults(FaultRule(kind="lost_reply", route=route, count=1))
+    assert (await bench.receive(make_report(haemoglobin("15"), version=2, issued=LATER))).state is ReportState.DELIVERED
+    assert [each["status"] for each in await bench.resource_versions("Observation", "RORDER.rep.hb")] == ["final", "amended"]
+    assert len(await bench.resource_versions("DiagnosticReport", "RORDER.rep")) == 2
 
 
-async def test_a_value_that_our_journal_forgot_is_amended_all_the_same(bench: Bench) -> None:
-    await bench.send(report(version=1))
+async def test_a_value_that_our_journal_forgot_is_amended_all_the_same(bench: ResultsBench) -> None:
+    await bench.receive(make_report(version=1))
 
     def forget(uow: object) -> None:
         uow._shelf.uploads.clear()  # type: ignore[attr-defined]
         uow.commit()  # type: ignore[attr-defined]
 
     await bench.store.run(forget)
-    await bench.send(report(hb("15"), version=2, issued=LATER))
-    assert [each["status"] for each in await bench.versions("Observation", "RORDER.rep.hb")] == ["final", "amended"]
+    await bench.receive(make_report(haemoglobin("15"), version=2, issued=LATER))
+    assert [each["status"] for each in await bench.resource_versions("Observation", "RORDER.rep.hb")] == ["final", "amended"]
 
 
 @pytest.mark.parametrize("item", ["002.001", "GLU"])
-async def test_several_reports_for_one_line_and_an_extra_test_on_it(bench: Bench, item: str) -> None:
-    extra = report(report_id="extra", lines=("L0",), items=(item,))
-    assert (await bench.send(extra)).state is ReportState.DELIVERED
-    assert (await bench.tasks()).lines[bench.placed.lines[0].procedure_request] == "requested"
-    assert (await bench.send(report(lines=("L0",)))).state is ReportState.DELIVERED
-    assert (await bench.tasks()).lines[bench.placed.lines[0].procedure_request] == "completed"
-    codes = {found.resource["code"]["coding"][0]["code"] for found in await bench.seen()}
+async def test_several_reports_for_one_line_and_an_extra_test_on_it(bench: ResultsBench, item: str) -> None:
+    extra = make_report(report_id="extra", lines=("L0",), items=(item,))
+    assert (await bench.receive(extra)).state is ReportState.DELIVERED
+    assert (await bench.order_status()).lines[bench.placed.lines[0].procedure_request] == "requested"
+    assert (await bench.receive(make_report(lines=("L0",)))).state is ReportState.DELIVERED
+    assert (await bench.order_status()).lines[bench.placed.lines[0].procedure_request] == "completed"
+    codes = {found.resource["code"]["coding"][0]["code"] for found in await bench.clinic_reports()}
     assert codes == {"002.001", "001.001"}
 
 
@@ -120,90 +122,90 @@ async def test_several_reports_for_one_line_and_an_extra_test_on_it(bench: Bench
     ("catalogue", "where"), [(True, "nor in the catalogue"), (False, "nor in any catalogue that can be read")]
 )
 async def test_an_extra_test_that_nobody_knows_is_asked_about_and_released_under_its_line(
-    bench: Bench, catalogue: bool, where: str
+    bench: ResultsBench, catalogue: bool, where: str
 ) -> None:
     if not catalogue:
         bench.catalogue = lambda: None
-    held = await bench.send(report(lines=("L0",), items=("X-1",)))
+    held = await bench.receive(make_report(lines=("L0",), items=("X-1",)))
     assert (held.state, where in (held.reason or "")) == (ReportState.HELD, True)
     await desk.release_result(bench.store, bench.matcher, held.key, by="ann", note="asked", now=bench.clock.now())
-    await bench.work()
-    (found,) = await bench.seen()
+    await bench.run_until_idle()
+    (found,) = await bench.clinic_reports()
     assert found.resource["code"]["coding"][0]["code"] == "001.001"
 
 
-async def test_lines_not_performed_say_why(bench: Bench) -> None:
-    await bench.send(report(not_performed=(NotPerformed(item="004.001", reason="clotted"),)))
-    status = await bench.tasks()
+async def test_lines_not_performed_say_why(bench: ResultsBench) -> None:
+    await bench.receive(make_report(not_performed=(NotPerformed(item="004.001", reason="clotted"),)))
+    status = await bench.order_status()
     request = bench.placed.lines[1].procedure_request
     assert status.lines[request] == "cancelled"
     assert status.reasons[request] == ("clotted",)
     assert status.order == "completed"
 
 
-async def test_a_refusal_that_names_only_its_line_finds_it(bench: Bench) -> None:
-    refused = LabRefusal(not_performed=(NotPerformed(line="L2", reason="tube broken"),), collect_again=True)
-    assert (await bench.send(refused)).state is ReportState.DELIVERED
-    said = (await bench.tasks()).reasons[bench.placed.lines[2].procedure_request]
+async def test_a_refusal_that_names_only_its_line_finds_it(bench: ResultsBench) -> None:
+    refused = LabRejection(not_performed=(NotPerformed(line="L2", reason="tube broken"),), collect_again=True)
+    assert (await bench.receive(refused)).state is ReportState.DELIVERED
+    said = (await bench.order_status()).reasons[bench.placed.lines[2].procedure_request]
     assert said == ("tube broken — please collect again",)
 
 
-async def test_a_refusal_of_what_has_a_final_result_is_held(bench: Bench) -> None:
-    await bench.send(report(lines=("L0",)))
-    refused = await bench.send(LabRefusal(order=ORDER, not_performed=(NotPerformed(line="L0", reason="lost"),)))
+async def test_a_refusal_of_what_has_a_final_result_is_held(bench: ResultsBench) -> None:
+    await bench.receive(make_report(lines=("L0",)))
+    refused = await bench.receive(LabRejection(order=ORDER, not_performed=(NotPerformed(line="L0", reason="lost"),)))
     assert refused.state is ReportState.HELD
     assert "final result already" in (refused.reason or "")
 
 
-async def test_one_bad_report_does_not_stop_the_next_of_its_order(bench: Bench) -> None:
-    bad = await bench.send(report(hb("1", specimen="no such tube"), report_id="bad", lines=("L0",)))
+async def test_one_bad_report_does_not_stop_the_next_of_its_order(bench: ResultsBench) -> None:
+    bad = await bench.receive(make_report(haemoglobin("1", specimen="no such tube"), report_id="bad", lines=("L0",)))
     assert bad.state is ReportState.HELD
     assert "no specimen of this order" in (bad.reason or "")
-    assert (await bench.send(report(report_id="good", lines=("L1",)))).state is ReportState.DELIVERED
+    assert (await bench.receive(make_report(report_id="good", lines=("L1",)))).state is ReportState.DELIVERED
 
 
-async def test_an_older_version_that_was_parked_is_superseded_and_holds_up_nothing(bench: Bench) -> None:
-    bench.faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=1))
-    first = await bench.send(report(hb("1"), version=1))
+async def test_an_older_version_that_was_parked_is_superseded_and_holds_up_nothing(bench: ResultsBench) -> None:
+    bench.inject_faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=1))
+    first = await bench.receive(make_report(haemoglobin("1"), version=1))
     assert first.state is ReportState.MATCHED
-    await bench.send(report(hb("2"), version=2))
-    assert (await bench.kept("m1")).state is ReportState.SUPERSEDED
-    assert await bench.effects() == ()
-    assert (await bench.order()).state is OrderState.CLOSED
-    assert (await bench.tasks()).order == "completed"
-    assert [each["valueQuantity"]["value"] for each in await bench.versions("Observation", "RORDER.rep.hb")] == [1, 2]
-    assert bench.told("superseded") == [
+    await bench.receive(make_report(haemoglobin("2"), version=2))
+    assert (await bench.get_report("m1")).state is ReportState.SUPERSEDED
+    assert await bench.jobs() == ()
+    assert (await bench.get_order()).state is OrderState.CLOSED
+    assert (await bench.order_status()).order == "completed"
+    assert [each["valueQuantity"]["value"] for each in await bench.resource_versions("Observation", "RORDER.rep.hb")] == [1, 2]
+    assert bench.event_texts("superseded") == [
         f"result {first.key}, which waited for a person, is superseded: a newer version was delivered"
     ]
 
 
-async def test_a_report_for_a_closed_order_about_lines_that_completed_is_delivered(bench: Bench) -> None:
-    await bench.send(report())
-    again = await bench.send(report(report_id="addendum", issued=LATER))
+async def test_a_report_for_a_closed_order_about_lines_that_completed_is_delivered(bench: ResultsBench) -> None:
+    await bench.receive(make_report())
+    again = await bench.receive(make_report(report_id="addendum", issued=LATER))
     assert again.state is ReportState.DELIVERED
 
 
-async def test_a_first_report_for_a_withdrawn_order_is_held(bench: Bench) -> None:
+async def test_a_first_report_for_a_withdrawn_order_is_held(bench: ResultsBench) -> None:
     await bench.withdraw()
-    held = await bench.send(report())
+    held = await bench.receive(make_report())
     assert held.state is ReportState.HELD
     assert "withdrawn" in (held.reason or "")
-    assert await bench.seen() == []
+    assert await bench.clinic_reports() == []
 
 
-async def test_names_that_lead_to_different_orders_are_held(bench: Bench) -> None:
-    held = await bench.send(report(order="RNOBODY"))
+async def test_names_that_lead_to_different_orders_are_held(bench: ResultsBench) -> None:
+    held = await bench.receive(make_report(order="RNOBODY"))
     assert held.state is ReportState.UNMATCHED
     assert "RNOBODY" in (held.reason or "")
-    by_tube = await bench.send(report(order=None, accession="unknown", barcode="1000000017", report_id="tube"))
+    by_tube = await bench.receive(make_report(order=None, accession="unknown", barcode="1000000017", report_id="tube"))
     assert by_tube.state is ReportState.DELIVERED
 
 
-async def test_lines_wait_as_resulted_while_the_service_is_away(bench: Bench) -> None:
-    bench.faults(FaultRule(kind="status", status=503, route="POST /fhir/*"))
-    await bench.send(report(lines=("L0",)))
+async def test_lines_wait_as_resulted_while_the_service_is_away(bench: ResultsBench) -> None:
+    bench.inject_faults(FaultRule(kind="status", status=503, route="POST /fhir/*"))
+    await bench.receive(make_report(lines=("L0",)))
     lines = await bench.store.run(lambda uow: uow.orders.lines(ORDER))
     assert lines[0].state is LineState.RESULTED
-    bench.faults()
-    await bench.work()
-    assert (await bench.kept("m1")).state is ReportState.DELIVERED
+    bench.inject_faults()
+    await bench.run_until_idle()
+    assert (await bench.get_report("m1")).state is ReportState.DELIVERED

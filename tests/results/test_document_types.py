@@ -12,7 +12,7 @@ from lab_agent.domain.ids import report_key
 from lab_agent.domain.lifecycle import ReportState
 from lab_agent.domain.results import Document
 from lab_sandbox.faults.rule import FaultRule
-from tests.results.bench import NOW, Bench, hb, open_bench, report
+from tests.results.bench import NOW, ResultsBench, haemoglobin, make_report, open_bench
 
 TABLE = b"a;b\n1;2\n"
 CURVE = b"\x89PNG\r\n\x1a\nrest"
@@ -22,30 +22,30 @@ def table(kind: str) -> Document:
     return Document(content=TABLE, content_type=kind)
 
 
-async def test_a_corrected_type_is_another_document(bench: Bench) -> None:
-    await bench.send(report(documents=(table("text/plain"),), version=1))
-    await bench.send(report(documents=(table("text/csv"),), version=2, issued=NOW + timedelta(hours=1)))
-    (found,) = await bench.seen()
+async def test_a_corrected_type_is_another_document(bench: ResultsBench) -> None:
+    await bench.receive(make_report(documents=(table("text/plain"),), version=1))
+    await bench.receive(make_report(documents=(table("text/csv"),), version=2, issued=NOW + timedelta(hours=1)))
+    (found,) = await bench.clinic_reports()
     assert found.resource["presentedForm"][0]["contentType"] == "text/csv"
-    assert (await bench.partner.document(found.documents[0], accept="text/csv")).content == TABLE
+    assert (await bench.partner.download_document(found.documents[0], accept="text/csv")).content == TABLE
 
 
 async def test_a_value_taken_over_from_before_needs_no_bytes_once_it_is_on_the_service() -> None:
     async with open_bench({"left_out": "keep"}) as bench:
         curve = replace(
-            hb("1", value_quantity=None, value_attachment=Document(content=CURVE, content_type="image/png")), id="ecg"
+            haemoglobin("1", value_quantity=None, value_attachment=Document(content=CURVE, content_type="image/png")), id="ecg"
         )
-        await bench.send(report(curve, version=1))
-        (before,) = await bench.seen()
+        await bench.receive(make_report(curve, version=1))
+        (before,) = await bench.clinic_reports()
 
         def forget(uow: Any) -> None:
             assert uow.purge.documents(before=bench.clock.now() + timedelta(days=1)) == 1
             uow.commit()
 
         await bench.store.run(forget)
-        kept = await bench.send(report(hb("2"), version=2, issued=NOW + timedelta(hours=1)))
+        kept = await bench.receive(make_report(haemoglobin("2"), version=2, issued=NOW + timedelta(hours=1)))
         assert (kept.state, kept.reason) == (ReportState.DELIVERED, None)
-        (found,) = await bench.seen()
+        (found,) = await bench.clinic_reports()
         attached = [one["valueAttachment"] for one in found.observations if "valueAttachment" in one]
         assert attached == [before.observations[0]["valueAttachment"]]
 
@@ -58,11 +58,13 @@ async def test_a_value_taken_over_from_before_needs_no_bytes_once_it_is_on_the_s
         ("POST *diagnosticreport", 0, 422, "the report itself: POST DiagnosticReport was answered with 422"),
     ],
 )
-async def test_a_refusal_says_which_part_it_is_about(bench: Bench, route: str, skip: int, status: int, words: str) -> None:
-    bench.faults(FaultRule(kind="status", route=route, skip=skip, status=status))
+async def test_a_refusal_says_which_part_it_is_about(bench: ResultsBench, route: str, skip: int, status: int, words: str) -> None:
+    bench.inject_faults(FaultRule(kind="status", route=route, skip=skip, status=status))
     documents = (Document(content=b"%PDF-1"), Document(content=b"%PDF-2"))
-    await bench.send(report(hb("1"), documents=documents), "refused")
-    (parked,) = [each for each in await bench.effects() if each.state.value == "parked"]
+    await bench.receive(make_report(haemoglobin("1"), documents=documents), "refused")
+    (parked,) = [each for each in await bench.jobs() if each.state.value == "parked"]
     assert (parked.reason or "").startswith(words)
     assert ("results.max_document" in (parked.reason or "")) == (status == 413)
-    assert (await bench.store.run(lambda uow: uow.reports.take(report_key("lis", "refused")))).state is ReportState.MATCHED
+    assert (
+        await bench.store.run(lambda uow: uow.reports.get_for_update(report_key("lis", "refused")))
+    ).state is ReportState.MATCHED

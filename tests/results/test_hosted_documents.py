@@ -11,26 +11,26 @@ from fastapi import FastAPI
 
 from lab_agent.domain.journal import HostedDocument
 from lab_agent.domain.results import Document
-from lab_api.documents import HostedDocuments, takes
-from lab_api.problems import add_handlers
-from tests.results.bench import ORDER, Bench, open_bench, report
+from lab_api.documents import HostedDocuments, accepts
+from lab_api.problems import add_error_handlers
+from tests.results.bench import ORDER, ResultsBench, make_report, open_bench
 
 PDF = b"%PDF-1.4\n%%EOF\n"
 HOST = {"documents": "host", "host_days": 7}
 API = {"public_url": "https://lab.example/v1"}
 
 
-def served(bench: Bench) -> httpx.AsyncClient:
+def served(bench: ResultsBench) -> httpx.AsyncClient:
     app = FastAPI()
     app.include_router(HostedDocuments(bench.store, bench.clock.now).routes("/v1"))
-    add_handlers(app)
+    add_error_handlers(app)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://lab.example")
 
 
 async def test_a_document_is_served_under_an_address_that_nobody_guesses() -> None:
     async with open_bench(HOST, api=API) as bench:
-        await bench.send(report(documents=(Document(content=PDF), Document(content=PDF + b"2"))))
-        (found,) = await bench.seen()
+        await bench.receive(make_report(documents=(Document(content=PDF), Document(content=PDF + b"2"))))
+        (found,) = await bench.clinic_reports()
         first, second = found.documents
         assert first.startswith("https://lab.example/v1/documents/")
         assert len(first.rpartition("/")[2]) >= 43
@@ -53,22 +53,22 @@ async def test_a_document_is_served_under_an_address_that_nobody_guesses() -> No
 async def test_a_correction_with_the_same_document_keeps_its_address() -> None:
     async with open_bench(HOST, api=API) as bench:
         document = Document(content=PDF)
-        await bench.send(report(documents=(document,), version=1))
-        (before,) = await bench.seen()
-        await bench.send(report(documents=(document,), version=2, issued=bench.clock.now() + timedelta(hours=1)))
-        (after,) = await bench.seen()
+        await bench.receive(make_report(documents=(document,), version=1))
+        (before,) = await bench.clinic_reports()
+        await bench.receive(make_report(documents=(document,), version=2, issued=bench.clock.now() + timedelta(hours=1)))
+        (after,) = await bench.clinic_reports()
         assert before.documents == after.documents
 
 
 async def test_a_correction_after_the_address_has_ended_is_served_again() -> None:
     async with open_bench(HOST, api=API) as bench, served(bench) as client:
         document = Document(content=PDF)
-        await bench.send(report(documents=(document,), version=1))
-        (before,) = await bench.seen()
+        await bench.receive(make_report(documents=(document,), version=1))
+        (before,) = await bench.clinic_reports()
         bench.clock.time += timedelta(days=8)
         assert (await client.get(before.documents[0])).status_code == 404
-        await bench.send(report(documents=(document,), version=2, issued=bench.clock.now()))
-        (after,) = await bench.seen()
+        await bench.receive(make_report(documents=(document,), version=2, issued=bench.clock.now()))
+        (after,) = await bench.clinic_reports()
         assert (await client.get(after.documents[0])).content == PDF
         bench.clock.time += timedelta(days=6)
         assert (await client.get(after.documents[0])).status_code == 200
@@ -77,19 +77,19 @@ async def test_a_correction_after_the_address_has_ended_is_served_again() -> Non
 async def test_every_delivery_lengthens_the_life_of_an_address() -> None:
     async with open_bench(HOST, api=API) as bench, served(bench) as client:
         document = Document(content=PDF)
-        await bench.send(report(documents=(document,), version=1))
+        await bench.receive(make_report(documents=(document,), version=1))
         bench.clock.time += timedelta(days=5)
-        await bench.send(report(documents=(document,), version=2, issued=bench.clock.now()))
+        await bench.receive(make_report(documents=(document,), version=2, issued=bench.clock.now()))
         bench.clock.time += timedelta(days=5)
-        (found,) = await bench.seen()
+        (found,) = await bench.clinic_reports()
         assert (await client.get(found.documents[0])).status_code == 200
 
 
 async def test_the_same_bytes_under_another_type_have_an_address_of_their_own() -> None:
     async with open_bench(HOST, api=API) as bench, served(bench) as client:
         kinds = ("text/plain", "text/csv")
-        await bench.send(report(documents=tuple(Document(content=b"hello", content_type=kind) for kind in kinds)))
-        (found,) = await bench.seen()
+        await bench.receive(make_report(documents=tuple(Document(content=b"hello", content_type=kind) for kind in kinds)))
+        (found,) = await bench.clinic_reports()
         answers = [
             await client.get(address, headers={"Accept": kind}) for address, kind in zip(found.documents, kinds, strict=True)
         ]
@@ -114,8 +114,8 @@ async def test_whatever_type_is_stored_the_answer_has_a_header(kind: str) -> Non
 
 async def test_on_stage_no_document_goes_out() -> None:
     async with open_bench({"documents": "none"}) as bench:
-        await bench.send(report(documents=(Document(content=PDF), Document(url="https://lab.example/1"))))
-        (found,) = await bench.seen()
+        await bench.receive(make_report(documents=(Document(content=PDF), Document(url="https://lab.example/1"))))
+        (found,) = await bench.clinic_reports()
         assert found.documents == ()
 
 
@@ -131,4 +131,4 @@ async def test_on_stage_no_document_goes_out() -> None:
     ],
 )
 def test_the_most_specific_range_decides(accept: Any, taken: bool) -> None:
-    assert takes(accept, "application/pdf") is taken
+    assert accepts(accept, "application/pdf") is taken

@@ -15,17 +15,17 @@ import pytest
 from pypdf import PdfReader
 
 from lab_agent import bootstrap
-from lab_agent.domain.ids import EffectId, LineKey, OrderKey, ReportKey
+from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
 from lab_agent.domain.lifecycle import OrderState, ReportState
-from lab_agent.domain.results import Document, LabMessage, LabRefusal, NotPerformed, ObservationStatus, ReportStatus
+from lab_agent.domain.results import Document, LabMessage, LabRejection, NotPerformed, ObservationStatus, ReportStatus
 from lab_agent.domain.values import Coding, Quantity
-from lab_agent.errors import IllegalMoveError, InputError, StoreError
-from lab_agent.mapping_tables import MappingShelf
+from lab_agent.errors import InputError, InvalidTransitionError, StoreError
+from lab_agent.mapping_tables import MappingCache
 from lab_agent.steps import result_desk as desk
-from lab_agent.steps.desk import dismiss_effect, mark_effect_done
+from lab_agent.steps.desk import dismiss_job, mark_job_done
 from lab_agent.steps.inbox import StoreInbox
 from lab_sandbox.faults.rule import FaultRule
-from tests.results.bench import ORDER, Bench, hb, open_bench, report
+from tests.results.bench import ORDER, ResultsBench, haemoglobin, make_report, open_bench
 
 SHIPPED = Path(__file__).parents[2] / "config" / "mappings"
 PDF = b"%PDF-1.4\n%%EOF\n"
@@ -38,24 +38,24 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def mapped(folder: Path) -> AsyncIterator[Bench]:
+async def mapped(folder: Path) -> AsyncIterator[ResultsBench]:
     async with open_bench({"mappings": folder}) as opened:
         yield opened
 
 
 def local(code: str = "NEW", unit: str = "g/dL", **more: object) -> object:
     return replace(
-        hb("1"), code=Coding(code=code), value_quantity=Quantity(value=Decimal("1.0"), unit=unit), **more  # type: ignore[arg-type]
+        haemoglobin("1"), code=Coding(code=code), value_quantity=Quantity(value=Decimal("1.0"), unit=unit), **more  # type: ignore[arg-type]
     )  # fmt: skip
 
 
-def events(bench: Bench) -> list[tuple[str | None, str]]:
-    return [(event.by, event.text) for event in bench.store._shelf.events if event.action == "desk"]
+def events(bench: ResultsBench) -> list[tuple[str | None, str]]:
+    return [(event.by, event.text) for event in bench.store._data.events if event.action == "operator"]
 
 
-async def test_mending_a_table_releases_what_it_mends_after_a_preview(mapped: Bench, folder: Path) -> None:
-    code = await mapped.send(report(local(), report_id="a", lines=("L0",)))  # type: ignore[arg-type]
-    unit = await mapped.send(report(local("HGB", "furlong"), report_id="b", lines=("L1",)))  # type: ignore[arg-type]
+async def test_mending_a_table_releases_what_it_mends_after_a_preview(mapped: ResultsBench, folder: Path) -> None:
+    code = await mapped.receive(make_report(local(), report_id="a", lines=("L0",)))  # type: ignore[arg-type]
+    unit = await mapped.receive(make_report(local("HGB", "furlong"), report_id="b", lines=("L1",)))  # type: ignore[arg-type]
     assert [code.state, unit.state] == [ReportState.UNMAPPED, ReportState.UNMAPPED]
     assert "code 'NEW' is not mapped" in (code.reason or "")
     with (folder / "codes.csv").open("a") as table:
@@ -63,22 +63,23 @@ async def test_mending_a_table_releases_what_it_mends_after_a_preview(mapped: Be
     with (folder / "units.csv").open("a") as table:
         table.write("g/dL,g/dL\n")
     assert mapped.mappings.reload()
-    preview = await desk.released_by_mappings(mapped.store, mapped.matcher, now=mapped.clock.now())
+    preview = await desk.preview_mapping_release(mapped.store, mapped.matcher, now=mapped.clock.now())
     assert {each.key: each.state for each in preview} == {code.key: ReportState.MATCHED, unit.key: ReportState.UNMAPPED}
-    assert (await mapped.kept("m1")).state is ReportState.UNMAPPED, "a preview changes nothing"
-    await desk.release_mapped(mapped.store, mapped.matcher, by="ann", now=mapped.clock.now())
-    await mapped.work()
-    assert [(await mapped.kept(name)).state for name in ("m1", "m2")] == [ReportState.DELIVERED, ReportState.UNMAPPED]
-    (found,) = await mapped.seen()
+    assert (await mapped.get_report("m1")).state is ReportState.UNMAPPED, "a preview changes nothing"
+    await desk.release_mapped_results(mapped.store, mapped.matcher, by="ann", now=mapped.clock.now())
+    await mapped.run_until_idle()
+    assert [(await mapped.get_report(name)).state for name in ("m1", "m2")] == [ReportState.DELIVERED, ReportState.UNMAPPED]
+    (found,) = await mapped.clinic_reports()
     assert found.observations[0]["code"]["coding"][0]["code"] == "718-7"
     assert ("ann", f"result {code.key} released (the mapping tables were mended): it is matched now") in events(mapped)
 
 
 async def test_what_somebody_else_decides_meanwhile_is_left_to_them(
-    mapped: Bench, folder: Path, monkeypatch: pytest.MonkeyPatch
+    mapped: ResultsBench, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = [
-        await mapped.send(report(local(unit="g/l"), report_id=name, lines=(line,))) for name, line in (("a", "L0"), ("b", "L1"))
+        await mapped.receive(make_report(local(unit="g/l"), report_id=name, lines=(line,)))
+        for name, line in (("a", "L0"), ("b", "L1"))
     ]  # type: ignore[arg-type]
     with (folder / "codes.csv").open("a") as table:
         table.write("NEW,718-7,Hemoglobin,\n")
@@ -86,183 +87,187 @@ async def test_what_somebody_else_decides_meanwhile_is_left_to_them(
     now = mapped.clock.now()
     await desk.dismiss_result(mapped.store, found[0].key, by="eve", note="sent by mistake", now=now)
     monkeypatch.setattr(desk, "_unmapped", lambda _: found)  # as they were listed before eve decided
-    decided = await desk.release_mapped(mapped.store, mapped.matcher, by="ann", now=now)
+    decided = await desk.release_mapped_results(mapped.store, mapped.matcher, by="ann", now=now)
     assert [(each.report.key, each.moved) for each in decided] == [(found[1].key, True)]
-    assert [(await mapped.kept(name)).state for name in ("m1", "m2")] == [ReportState.DISMISSED, ReportState.MATCHED]
+    assert [(await mapped.get_report(name)).state for name in ("m1", "m2")] == [ReportState.DISMISSED, ReportState.MATCHED]
 
 
-async def test_a_result_that_changed_since_it_was_shown_is_not_decided_about(bench: Bench) -> None:
-    lost = await bench.send(report(order=None, barcode="999"))
+async def test_a_result_that_changed_since_it_was_shown_is_not_decided_about(bench: ResultsBench) -> None:
+    lost = await bench.receive(make_report(order=None, barcode="999"))
     now, before = bench.clock.now(), lost.changed_at - timedelta(seconds=1)
-    with pytest.raises(IllegalMoveError, match="changed since you looked; nothing was done"):
-        await desk.dismiss_result(bench.store, lost.key, by="ann", note="not ours", now=now, shown=before)
-    assert (await bench.kept("m1")).state is ReportState.UNMATCHED
-    decided = await desk.dismiss_result(bench.store, lost.key, by="ann", note="not ours", now=now, shown=lost.changed_at)
+    with pytest.raises(InvalidTransitionError, match="changed since you looked; nothing was done"):
+        await desk.dismiss_result(bench.store, lost.key, by="ann", note="not ours", now=now, seen_changed_at=before)
+    assert (await bench.get_report("m1")).state is ReportState.UNMATCHED
+    decided = await desk.dismiss_result(
+        bench.store, lost.key, by="ann", note="not ours", now=now, seen_changed_at=lost.changed_at
+    )
     assert decided.report.state is ReportState.DISMISSED
 
 
 async def test_tables_that_cannot_be_read_hold_and_never_refuse(folder: Path) -> None:
     (folder / "codes.csv").write_text("nonsense\n")
     async with open_bench({"mappings": folder}) as bench:
-        held = await bench.send(report())
+        held = await bench.receive(make_report())
         assert held.state is ReportState.UNMAPPED
         assert "cannot be read" in (held.reason or "")
 
 
-async def test_a_table_that_changed_between_match_and_delivery_holds_the_report(mapped: Bench, folder: Path) -> None:
-    mapped.faults(FaultRule(kind="status", status=503, route="POST /fhir/*", count=1))
-    await mapped.send(report(local("HGB", "g/l"), lines=("L0",)))  # type: ignore[arg-type]
-    mapped.faults(FaultRule(kind="status", status=503, route="POST /fhir/*"))
-    waiting = await mapped.send(report(local("HGB", "g/l"), report_id="next", lines=("L1",)))  # type: ignore[arg-type]
+async def test_a_table_that_changed_between_match_and_delivery_holds_the_report(mapped: ResultsBench, folder: Path) -> None:
+    mapped.inject_faults(FaultRule(kind="status", status=503, route="POST /fhir/*", count=1))
+    await mapped.receive(make_report(local("HGB", "g/l"), lines=("L0",)))  # type: ignore[arg-type]
+    mapped.inject_faults(FaultRule(kind="status", status=503, route="POST /fhir/*"))
+    waiting = await mapped.receive(make_report(local("HGB", "g/l"), report_id="next", lines=("L1",)))  # type: ignore[arg-type]
     assert waiting.state is ReportState.MATCHED
     (folder / "codes.csv").write_text("code,loinc\nOTHER,718-7\n")
     mapped.mappings.reload()
-    mapped.faults()
-    await mapped.work()
-    held = await mapped.kept("m2")
+    mapped.inject_faults()
+    await mapped.run_until_idle()
+    held = await mapped.get_report("m2")
     assert held.state is ReportState.UNMAPPED
     shutil.copy(SHIPPED / "codes.csv", folder)
-    fresh = bootstrap.matcher(
-        mapped.settings, MappingShelf(folder), mapped.catalogue
+    fresh = bootstrap.build_matcher(
+        mapped.settings, MappingCache(folder), mapped.catalogue
     )  # another process released it: ours reads the tables again
-    await desk.release_mapped(mapped.store, fresh, by="ann", now=mapped.clock.now())
-    await mapped.work()
-    assert (await mapped.kept("m2")).state is ReportState.DELIVERED
+    await desk.release_mapped_results(mapped.store, fresh, by="ann", now=mapped.clock.now())
+    await mapped.run_until_idle()
+    assert (await mapped.get_report("m2")).state is ReportState.DELIVERED
 
 
-async def test_a_result_for_nobody_is_matched_by_hand(bench: Bench) -> None:
-    lost = await bench.send(report(order=None, barcode="999"))
+async def test_a_result_for_nobody_is_matched_by_hand(bench: ResultsBench) -> None:
+    lost = await bench.receive(make_report(order=None, barcode="999"))
     assert lost.state is ReportState.UNMATCHED
     with pytest.raises(StoreError):
         await decide_match(bench, lost.key, OrderKey("RNOBODY"))
     decided = await decide_match(bench, lost.key, ORDER)
     assert decided.moved
-    await bench.work()
-    assert (await bench.kept("m1")).state is ReportState.DELIVERED
+    await bench.run_until_idle()
+    assert (await bench.get_report("m1")).state is ReportState.DELIVERED
     assert events(bench)[0][0] == "ann"
     assert "read the paper" in events(bench)[0][1]
 
 
-async def decide_match(bench: Bench, key: ReportKey, order: OrderKey) -> desk.Decided:
+async def decide_match(bench: ResultsBench, key: ReportKey, order: OrderKey) -> desk.ResultDecision:
     return await desk.match_result(
-        bench.store, bench.matcher, key, order, lines=(bench.line(0),), by="ann", note="read the paper", now=bench.clock.now()
+        bench.store, bench.matcher, key, order, lines=(bench.line_key(0),), by="ann", note="read the paper", now=bench.clock.now()
     )
 
 
-async def test_a_late_result_goes_out_when_a_person_says_so(bench: Bench) -> None:
+async def test_a_late_result_goes_out_when_a_person_says_so(bench: ResultsBench) -> None:
     await bench.withdraw()
-    held = await bench.send(report())
+    held = await bench.receive(make_report())
     decided = await desk.release_result(bench.store, bench.matcher, held.key, by="ann", note="asked", now=bench.clock.now())
     assert decided.report.state is ReportState.MATCHED
-    await bench.work()
-    assert (await bench.kept("m1")).state is ReportState.DELIVERED
-    with pytest.raises(IllegalMoveError):
+    await bench.run_until_idle()
+    assert (await bench.get_report("m1")).state is ReportState.DELIVERED
+    with pytest.raises(InvalidTransitionError):
         await desk.release_result(bench.store, bench.matcher, held.key, by="ann", note="again", now=bench.clock.now())
 
 
-async def test_what_has_no_form_stays_whoever_says_so(bench: Bench) -> None:
-    held = await bench.send(report(hb("1", code=Coding(code="HGB"))))
+async def test_what_has_no_form_stays_whoever_says_so(bench: ResultsBench) -> None:
+    held = await bench.receive(make_report(haemoglobin("1", code=Coding(code="HGB"))))
     decided = await desk.release_result(bench.store, bench.matcher, held.key, by="ann", note="go", now=bench.clock.now())
     assert not decided.moved
     assert decided.report.state is ReportState.UNMAPPED
 
 
-async def test_a_dismissed_result_is_gone_for_good(bench: Bench) -> None:
-    held = await bench.send(report(order="RNOBODY"))
+async def test_a_dismissed_result_is_gone_for_good(bench: ResultsBench) -> None:
+    held = await bench.receive(make_report(order="RNOBODY"))
     gone = await desk.dismiss_result(bench.store, held.key, by="ann", note="a test", now=bench.clock.now())
     assert gone.report.state is ReportState.DISMISSED
     assert gone.report.reason == "dismissed by ann: a test"
-    assert await desk.waiting(bench.store) == ()
+    assert await desk.waiting_results(bench.store) == ()
 
 
 @pytest.mark.parametrize("note", ["", "  \n\t ", "x" * 501])
-async def test_a_note_says_something_and_not_too_much(bench: Bench, note: str) -> None:
-    held = await bench.send(report(order="RNOBODY"))
+async def test_a_note_says_something_and_not_too_much(bench: ResultsBench, note: str) -> None:
+    held = await bench.receive(make_report(order="RNOBODY"))
     who: dict[str, Any] = {"by": "ann", "note": note, "now": bench.clock.now()}
     for decision in (
         desk.dismiss_result(bench.store, held.key, **who),
         desk.release_result(bench.store, bench.matcher, held.key, **who),
         desk.match_result(bench.store, bench.matcher, held.key, ORDER, **who),
-        dismiss_effect(bench.store, EffectId(1), **who),
-        mark_effect_done(bench.store, EffectId(1), **who),
+        dismiss_job(bench.store, JobId(1), **who),
+        mark_job_done(bench.store, JobId(1), **who),
     ):
         with pytest.raises(InputError):
             await decision
-    assert (await bench.kept("m1")).state is ReportState.UNMATCHED
+    assert (await bench.get_report("m1")).state is ReportState.UNMATCHED
 
 
-async def test_who_dismissed_a_result_of_no_order_is_kept_in_its_history(bench: Bench) -> None:
-    held = await bench.send(report(order="RNOBODY"))
+async def test_who_dismissed_a_result_of_no_order_is_kept_in_its_history(bench: ResultsBench) -> None:
+    held = await bench.receive(make_report(order="RNOBODY"))
     await desk.dismiss_result(bench.store, held.key, by="ann", note=" a\ntest ", now=bench.clock.now())
-    (arrival, decision) = [each for each in bench.store._shelf.events if each.report == held.key]
+    (arrival, decision) = [each for each in bench.store._data.events if each.report == held.key]
     assert arrival.action == "result_held"
     assert (decision.order, decision.by, decision.at) == (None, "ann", bench.clock.now())
     assert decision.text == f"result {held.key} dismissed (a test): it is dismissed now"
 
 
 @pytest.mark.parametrize("how", ["result", "effect"])
-async def test_a_line_waits_again_when_the_report_that_completes_it_is_dismissed(bench: Bench, how: str) -> None:
-    bench.faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=2))
-    first = await bench.send(report(report_id="a", lines=("L0", "L1")))
-    second = await bench.send(report(report_id="b", lines=("L1",)))
+async def test_a_line_waits_again_when_the_report_that_completes_it_is_dismissed(bench: ResultsBench, how: str) -> None:
+    bench.inject_faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=2))
+    first = await bench.receive(make_report(report_id="a", lines=("L0", "L1")))
+    second = await bench.receive(make_report(report_id="b", lines=("L1",)))
     assert await bench.line_states() == ["resulted", "resulted", "accepted"]
     if how == "result":
         await desk.dismiss_result(bench.store, first.key, by="ann", note="wrong", now=bench.clock.now())
     else:
-        (parked,) = [each for each in await bench.effects() if each.subject == first.key]
-        await dismiss_effect(bench.store, EffectId(parked.id), by="ann", note="wrong", now=bench.clock.now())
+        (parked,) = [each for each in await bench.jobs() if each.target == first.key]
+        await dismiss_job(bench.store, JobId(parked.id), by="ann", note="wrong", now=bench.clock.now())
     assert await bench.line_states() == ["accepted", "resulted", "accepted"], "another report will complete the second"
     assert [text for text in timeline(bench) if "waits for a result again" in text]
     await desk.dismiss_result(bench.store, second.key, by="ann", note="wrong", now=bench.clock.now())
-    assert (await bench.send(report(report_id="c"))).state is ReportState.DELIVERED
+    assert (await bench.receive(make_report(report_id="c"))).state is ReportState.DELIVERED
     assert await bench.line_states() == ["completed"] * 3
 
 
-async def test_an_order_ends_when_the_last_thing_in_its_way_is_dismissed(bench: Bench) -> None:
-    bench.faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=1))
-    addendum = await bench.send(report(report_id="addendum", completes=()))
-    await bench.send(report())
-    assert (await bench.order()).state is OrderState.HANDED_OVER
+async def test_an_order_ends_when_the_last_thing_in_its_way_is_dismissed(bench: ResultsBench) -> None:
+    bench.inject_faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=1))
+    addendum = await bench.receive(make_report(report_id="addendum", completes=()))
+    await bench.receive(make_report())
+    assert (await bench.get_order()).state is OrderState.HANDED_OVER
     await desk.dismiss_result(bench.store, addendum.key, by="ann", note="wrong", now=bench.clock.now())
-    await bench.work()
-    assert (await bench.order()).state is OrderState.CLOSED
-    assert (await bench.tasks()).order == "completed"
+    await bench.run_until_idle()
+    assert (await bench.get_order()).state is OrderState.CLOSED
+    assert (await bench.order_status()).order == "completed"
 
 
-async def test_a_version_that_is_overtaken_lets_its_lines_wait_again(bench: Bench) -> None:
-    bench.faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=1))
-    first = await bench.send(report(version=1, lines=("L0",)))
-    back = report(hb("1", status=ObservationStatus.PRELIMINARY), version=2, lines=("L0",), status=ReportStatus.PARTIAL)
-    held = await bench.send(back)
+async def test_a_version_that_is_overtaken_lets_its_lines_wait_again(bench: ResultsBench) -> None:
+    bench.inject_faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=1))
+    first = await bench.receive(make_report(version=1, lines=("L0",)))
+    back = make_report(
+        haemoglobin("1", status=ObservationStatus.PRELIMINARY), version=2, lines=("L0",), status=ReportStatus.PARTIAL
+    )
+    held = await bench.receive(back)
     await desk.release_result(bench.store, bench.matcher, held.key, by="ann", note="it is", now=bench.clock.now())
-    await bench.work()
+    await bench.run_until_idle()
     assert await bench.line_states() == ["resulted", "accepted", "accepted"], "the final report is parked; nobody gave it up"
     await desk.dismiss_result(bench.store, first.key, by="ann", note="not final", now=bench.clock.now())
     assert await bench.line_states() == ["accepted"] * 3
 
 
-async def test_a_report_that_is_held_on_its_way_lets_its_lines_wait_again(mapped: Bench, folder: Path) -> None:
-    mapped.faults(FaultRule(kind="status", status=503, route="POST /fhir/*"))
-    await mapped.send(report(local("HGB", "g/l"), lines=("L1",)))  # type: ignore[arg-type]
+async def test_a_report_that_is_held_on_its_way_lets_its_lines_wait_again(mapped: ResultsBench, folder: Path) -> None:
+    mapped.inject_faults(FaultRule(kind="status", status=503, route="POST /fhir/*"))
+    await mapped.receive(make_report(local("HGB", "g/l"), lines=("L1",)))  # type: ignore[arg-type]
     (folder / "codes.csv").write_text("code,loinc\nOTHER,718-7\n")
     mapped.mappings.reload()
-    mapped.faults()
-    await mapped.work()
-    assert (await mapped.kept("m1")).state is ReportState.UNMAPPED
+    mapped.inject_faults()
+    await mapped.run_until_idle()
+    assert (await mapped.get_report("m1")).state is ReportState.UNMAPPED
     assert await mapped.line_states() == ["accepted"] * 3
 
 
-def timeline(bench: Bench) -> list[str]:
-    return [event.text for event in bench.store._shelf.events if event.order == ORDER]
+def timeline(bench: ResultsBench) -> list[str]:
+    return [event.text for event in bench.store._data.events if event.order == ORDER]
 
 
-async def test_a_parked_delivery_is_dismissed_with_its_result(bench: Bench) -> None:
-    bench.faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport"))
-    parked = await bench.send(report(lines=("L0",)))
+async def test_a_parked_delivery_is_dismissed_with_its_result(bench: ResultsBench) -> None:
+    bench.inject_faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport"))
+    parked = await bench.receive(make_report(lines=("L0",)))
     assert parked.state is ReportState.MATCHED
     gone = await desk.dismiss_result(bench.store, parked.key, by="ann", note="wrong", now=bench.clock.now())
     assert gone.report.state is ReportState.DISMISSED
-    assert [each for each in await bench.effects() if each.subject == parked.key] == []
+    assert [each for each in await bench.jobs() if each.target == parked.key] == []
 
 
 @pytest.mark.parametrize(
@@ -275,78 +280,82 @@ async def test_a_parked_delivery_is_dismissed_with_its_result(bench: Bench) -> N
 )
 async def test_a_document_that_is_not_what_it_says_is_held(document: Document, words: str) -> None:
     async with open_bench({"max_document": 4000}) as bench:
-        held = await bench.send(report(documents=(document,)))
+        held = await bench.receive(make_report(documents=(document,)))
         assert held.state is ReportState.HELD
         assert words in (held.reason or "")
-        assert (await bench.send(report(report_id="good", lines=("L1",)))).state is ReportState.DELIVERED
+        assert (await bench.receive(make_report(report_id="good", lines=("L1",)))).state is ReportState.DELIVERED
 
 
-async def test_a_document_that_is_gone_says_so(bench: Bench) -> None:
-    bench.faults(FaultRule(kind="status", status=503, route="POST /fhir/*"))
-    await bench.send(report(documents=(Document(content=PDF),)))
+async def test_a_document_that_is_gone_says_so(bench: ResultsBench) -> None:
+    bench.inject_faults(FaultRule(kind="status", status=503, route="POST /fhir/*"))
+    await bench.receive(make_report(documents=(Document(content=PDF),)))
 
     def purge(uow: object) -> None:
         uow._shelf.documents.clear()  # type: ignore[attr-defined]
         uow.commit()  # type: ignore[attr-defined]
 
     await bench.store.run(purge)
-    bench.faults()
-    await bench.work()
-    (parked,) = await bench.effects()
+    bench.inject_faults()
+    await bench.run_until_idle()
+    (parked,) = await bench.jobs()
     assert parked.state.value == "parked"
     assert "is not kept any more" in (parked.reason or "")
 
 
-async def test_an_order_wide_document_carries_only_a_link_and_names_every_line(bench: Bench) -> None:
-    wide = report(report_id="all", completes=(), observations=(), documents=(Document(content=PDF, title="Summary"),))
+async def test_an_order_wide_document_carries_only_a_link_and_names_every_line(bench: ResultsBench) -> None:
+    wide = make_report(report_id="all", completes=(), observations=(), documents=(Document(content=PDF, title="Summary"),))
     wide = replace(wide, observations=())
-    assert (await bench.send(wide)).state is ReportState.DELIVERED
-    (found,) = await bench.seen()
+    assert (await bench.receive(wide)).state is ReportState.DELIVERED
+    (found,) = await bench.clinic_reports()
     assert found.lines == {line.procedure_request for line in bench.placed.lines}
     assert found.observations == ()
-    assert (await bench.partner.document(found.documents[0])).content == PDF
+    assert (await bench.partner.download_document(found.documents[0])).content == PDF
 
 
 async def test_a_printed_report_comes_where_the_lis_gives_none() -> None:
     async with open_bench({"print_reports": True, "print_name": "Laboratory One"}) as bench:
-        await bench.send(report(hb("1", code=Coding(system="http://loinc.org", code="718-7", display="Haemoglobin"))))
-        (found,) = await bench.seen()
-        printed = (await bench.partner.document(found.documents[0])).content
+        await bench.receive(
+            make_report(haemoglobin("1", code=Coding(system="http://loinc.org", code="718-7", display="Haemoglobin")))
+        )
+        (found,) = await bench.clinic_reports()
+        printed = (await bench.partner.download_document(found.documents[0])).content
         assert "718-7" in PdfReader(BytesIO(printed)).pages[0].extract_text()
-        assert set((await bench.tasks()).lines.values()) == {"completed"}
+        assert set((await bench.order_status()).lines.values()) == {"completed"}
 
 
-async def test_messages_that_nobody_understood_are_counted_until_somebody_looks(bench: Bench) -> None:
+async def test_messages_that_nobody_understood_are_counted_until_somebody_looks(bench: ResultsBench) -> None:
     inbox = StoreInbox(bench.store, bench.clock, "lis", lambda: None)
     for number in range(3):
         await inbox.refused(f"f{number}", "observations[0]: has no value")
-    assert await desk.refused(bench.store, ["lis", "other"]) == {"lis": 3}
-    (alert,) = [each for each in bench.store._shelf.alerts if each.closed_at is None]
+    assert await desk.rejected_message_counts(bench.store, ["lis", "other"]) == {"lis": 3}
+    (alert,) = [each for each in bench.store._data.alerts if each.closed_at is None]
     assert "has no value" in alert.text
-    with pytest.raises(IllegalMoveError, match="meanwhile 3 messages of lis are refused"):
-        await desk.refused_seen(bench.store, "lis", now=bench.clock.now(), number=2)
-    assert await desk.refused_seen(bench.store, "lis", now=bench.clock.now(), number=3)
-    assert await desk.refused(bench.store, ["lis"]) == {}
-    assert not await desk.refused_seen(bench.store, "lis", now=bench.clock.now())
+    with pytest.raises(InvalidTransitionError, match="meanwhile 3 messages of lis are refused"):
+        await desk.acknowledge_rejected_messages(bench.store, "lis", now=bench.clock.now(), expected_count=2)
+    assert await desk.acknowledge_rejected_messages(bench.store, "lis", now=bench.clock.now(), expected_count=3)
+    assert await desk.rejected_message_counts(bench.store, ["lis"]) == {}
+    assert not await desk.acknowledge_rejected_messages(bench.store, "lis", now=bench.clock.now())
 
 
-async def matched(bench: Bench, message: LabMessage, *lines: str) -> desk.Decided:
-    held = await bench.send(message)
+async def matched(bench: ResultsBench, message: LabMessage, *lines: str) -> desk.ResultDecision:
+    held = await bench.receive(message)
     assert held.state is ReportState.UNMATCHED
     keys = tuple(map(LineKey, lines))
     who: dict[str, Any] = {"by": "ann", "note": "read", "now": bench.clock.now()}
     decided = await desk.match_result(bench.store, bench.matcher, held.key, ORDER, lines=keys, **who)
-    await bench.work()
+    await bench.run_until_idle()
     return decided
 
 
-async def test_a_refusal_matched_to_one_line_cancels_that_line(bench: Bench) -> None:
-    await matched(bench, LabRefusal(order="RNOBODY", not_performed=(NotPerformed(reason="broken"),)), "L1")
+async def test_a_refusal_matched_to_one_line_cancels_that_line(bench: ResultsBench) -> None:
+    await matched(bench, LabRejection(order="RNOBODY", not_performed=(NotPerformed(reason="broken"),)), "L1")
     assert await bench.line_states() == ["accepted", "cancelled", "accepted"]
 
 
-async def test_a_report_by_a_name_that_the_order_does_not_have_completes_the_line_that_a_person_names(bench: Bench) -> None:
-    await matched(bench, report(items=("HB-NEW",)), "L0")
+async def test_a_report_by_a_name_that_the_order_does_not_have_completes_the_line_that_a_person_names(
+    bench: ResultsBench,
+) -> None:
+    await matched(bench, make_report(items=("HB-NEW",)), "L0")
     assert await bench.line_states() == ["completed", "accepted", "accepted"]
-    (found,) = await bench.seen()
+    (found,) = await bench.clinic_reports()
     assert found.resource["code"]["coding"][0]["code"] == "001.001"

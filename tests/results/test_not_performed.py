@@ -11,9 +11,9 @@ import pytest
 from lab_agent.domain import effects
 from lab_agent.domain.ids import LineKey
 from lab_agent.domain.lifecycle import LineState, ReportState
-from lab_agent.domain.results import LabMessage, LabRefusal, NotPerformed
+from lab_agent.domain.results import LabMessage, LabRejection, NotPerformed
 from lab_sandbox.faults.rule import FaultRule
-from tests.results.bench import NOW, ORDER, Bench, hb, report
+from tests.results.bench import NOW, ORDER, ResultsBench, haemoglobin, make_report
 
 LATER = NOW + timedelta(hours=1)
 
@@ -22,93 +22,93 @@ def absent(*lines: str) -> tuple[NotPerformed, ...]:
     return tuple(NotPerformed(line=line, reason="swapped tube") for line in lines)
 
 
-def refusal(*lines: str) -> LabRefusal:
-    return LabRefusal(order=ORDER, not_performed=absent(*lines))
+def refusal(*lines: str) -> LabRejection:
+    return LabRejection(order=ORDER, not_performed=absent(*lines))
 
 
 def empty(*lines: str) -> Any:
-    return replace(report(report_id="no", lines=lines, not_performed=absent(*lines)), observations=())
+    return replace(make_report(report_id="no", lines=lines, not_performed=absent(*lines)), observations=())
 
 
 @pytest.mark.parametrize("message", [refusal("L0", "L1"), empty("L0", "L1")], ids=["refusal", "report"])
-async def test_a_refusal_of_a_line_with_a_result_is_held_and_told_truly(bench: Bench, message: LabMessage) -> None:
-    await bench.send(report(lines=("L0",)))
-    held = await bench.send(message)
+async def test_a_refusal_of_a_line_with_a_result_is_held_and_told_truly(bench: ResultsBench, message: LabMessage) -> None:
+    await bench.receive(make_report(lines=("L0",)))
+    held = await bench.receive(message)
     assert held.state is ReportState.HELD
     assert "refuses L0, which has a final result already" in (held.reason or "")
     assert await bench.line_states() == ["completed", "accepted", "accepted"]
     assert (await bench.release(held)).report.state is ReportState.DELIVERED
     assert await bench.line_states() == ["completed", "cancelled", "accepted"]
-    assert bench.told("result")[-1] == "the laboratory system refused L1; L0 is completed, and stays so"
-    assert len(await bench.seen()) == 1, "an empty report is never sent"
+    assert bench.event_texts("result")[-1] == "the laboratory system refused L1; L0 is completed, and stays so"
+    assert len(await bench.clinic_reports()) == 1, "an empty report is never sent"
 
 
 @pytest.mark.parametrize("message", [refusal("L0"), empty("L0")], ids=["refusal", "report"])
-async def test_a_refusal_of_lines_with_results_alone_does_nothing_when_released(bench: Bench, message: LabMessage) -> None:
-    await bench.send(report(lines=("L0",)))
-    held = await bench.send(message)
+async def test_a_refusal_of_lines_with_results_alone_does_nothing_when_released(bench: ResultsBench, message: LabMessage) -> None:
+    await bench.receive(make_report(lines=("L0",)))
+    held = await bench.receive(message)
     assert held.state is ReportState.HELD
     await bench.release(held)
     assert await bench.line_states() == ["completed", "accepted", "accepted"]
-    assert bench.told("result")[-1] == "the laboratory system refused what does not wait; L0 is completed, and stays so"
-    assert len(await bench.seen()) == 1
+    assert bench.event_texts("result")[-1] == "the laboratory system refused what does not wait; L0 is completed, and stays so"
+    assert len(await bench.clinic_reports()) == 1
 
 
-async def test_a_report_that_only_says_not_performed_cancels_and_sends_nothing(bench: Bench) -> None:
-    only = replace(report(not_performed=absent("L1")), observations=())
-    assert (await bench.send(only)).state is ReportState.DELIVERED
+async def test_a_report_that_only_says_not_performed_cancels_and_sends_nothing(bench: ResultsBench) -> None:
+    only = replace(make_report(not_performed=absent("L1")), observations=())
+    assert (await bench.receive(only)).state is ReportState.DELIVERED
     assert await bench.line_states() == ["accepted", "cancelled", "accepted"]
-    assert await bench.seen() == []
+    assert await bench.clinic_reports() == []
     told = "the laboratory system refused L1; nothing is said of L0, L2, which wait for a result"
-    assert bench.told("result") == [told]
+    assert bench.event_texts("result") == [told]
 
 
-async def test_values_beside_a_line_that_has_a_result_are_held_and_released(bench: Bench) -> None:
-    await bench.send(report(lines=("L0",)))
-    mixed = report(report_id="mixed", lines=("L0", "L1"), not_performed=absent("L0"))
-    held = await bench.send(mixed)
+async def test_values_beside_a_line_that_has_a_result_are_held_and_released(bench: ResultsBench) -> None:
+    await bench.receive(make_report(lines=("L0",)))
+    mixed = make_report(report_id="mixed", lines=("L0", "L1"), not_performed=absent("L0"))
+    held = await bench.receive(mixed)
     assert held.state is ReportState.HELD
     assert "not_performed: names L0, which has a final result already" in (held.reason or "")
     await bench.release(held)
     assert await bench.line_states() == ["completed", "completed", "accepted"]
-    assert bench.told("delivered")[-1].endswith("; L0, said not performed, stays completed")
+    assert bench.event_texts("delivered")[-1].endswith("; L0, said not performed, stays completed")
 
 
-async def test_a_new_version_without_values_asks_before_it_goes(bench: Bench) -> None:
-    await bench.send(report(lines=("L0",), version=1))
-    gone = replace(report(lines=("L0",), version=2, issued=LATER, not_performed=absent("L0")), observations=())
-    held = await bench.send(gone)
+async def test_a_new_version_without_values_asks_before_it_goes(bench: ResultsBench) -> None:
+    await bench.receive(make_report(lines=("L0",), version=1))
+    gone = replace(make_report(lines=("L0",), version=2, issued=LATER, not_performed=absent("L0")), observations=())
+    held = await bench.receive(gone)
     assert held.state is ReportState.HELD
     assert "has a final result already" in (held.reason or "")
     assert "leave out hb" in (held.reason or "")
 
 
-async def test_a_refusal_behind_a_final_report_on_its_way_is_held(bench: Bench) -> None:
-    bench.faults(FaultRule(kind="status", status=503, route="POST /fhir/*"))
-    assert (await bench.send(report(lines=("L0",)))).state is ReportState.MATCHED
-    held = await bench.send(refusal("L0"))
+async def test_a_refusal_behind_a_final_report_on_its_way_is_held(bench: ResultsBench) -> None:
+    bench.inject_faults(FaultRule(kind="status", status=503, route="POST /fhir/*"))
+    assert (await bench.receive(make_report(lines=("L0",)))).state is ReportState.MATCHED
+    held = await bench.receive(refusal("L0"))
     assert held.state is ReportState.HELD
-    bench.faults()
-    await bench.work()
-    assert (await bench.tasks()).lines[bench.placed.lines[0].procedure_request] == "completed"
-    assert len(await bench.seen()) == 1
+    bench.inject_faults()
+    await bench.run_until_idle()
+    assert (await bench.order_status()).lines[bench.placed.lines[0].procedure_request] == "completed"
+    assert len(await bench.clinic_reports()) == 1
 
 
-async def test_a_line_that_was_cancelled_while_its_report_waited_is_asked_about(bench: Bench) -> None:
-    bench.faults(FaultRule(kind="status", status=503, route="POST /fhir/*"))
-    await bench.send(report(hb("1"), lines=("L0", "L1")))
+async def test_a_line_that_was_cancelled_while_its_report_waited_is_asked_about(bench: ResultsBench) -> None:
+    bench.inject_faults(FaultRule(kind="status", status=503, route="POST /fhir/*"))
+    await bench.receive(make_report(haemoglobin("1"), lines=("L0", "L1")))
 
     def cancel(uow: Any) -> None:
-        line = uow.orders.line(LineKey("L0")).become(LineState.CANCELLED, bench.clock.now(), ("lost",))
+        line = uow.orders.line_key(LineKey("L0")).become(LineState.CANCELLED, bench.clock.now(), ("lost",))
         uow.orders.save_line(line)
-        uow.effects.add(effects.line_task(line, effects.CANCELLED, bench.clock.now()))
+        uow.jobs.add(effects.update_line_task(line, effects.TASK_CANCELLED, bench.clock.now()))
         uow.commit()
 
     await bench.store.run(cancel)
-    bench.faults()
+    bench.inject_faults()
     bench.clock.time += timedelta(hours=1)
-    await bench.work()
-    held = await bench.kept("m1")
+    await bench.run_until_idle()
+    held = await bench.get_report("m1")
     assert held.state is ReportState.HELD
     assert "L0 was cancelled while this report of it waited" in (held.reason or "")
     assert await bench.line_states() == ["cancelled", "accepted", "accepted"]
@@ -116,14 +116,14 @@ async def test_a_line_that_was_cancelled_while_its_report_waited_is_asked_about(
     assert await bench.line_states() == ["cancelled", "completed", "accepted"]
 
 
-async def test_two_reports_on_their_way_do_not_take_a_result_back(bench: Bench) -> None:
-    bench.faults(FaultRule(kind="status", status=503, route="POST /fhir/*"))
-    await bench.send(report(report_id="other", lines=("L0", "L1"), not_performed=absent("L0")))
+async def test_two_reports_on_their_way_do_not_take_a_result_back(bench: ResultsBench) -> None:
+    bench.inject_faults(FaultRule(kind="status", status=503, route="POST /fhir/*"))
+    await bench.receive(make_report(report_id="other", lines=("L0", "L1"), not_performed=absent("L0")))
     bench.clock.time += timedelta(minutes=1)
-    await bench.send(report(lines=("L0",)))
-    bench.faults()
+    await bench.receive(make_report(lines=("L0",)))
+    bench.inject_faults()
     bench.clock.time += timedelta(hours=1)
-    await bench.work()
-    assert (await bench.kept("m1")).state is ReportState.HELD
-    assert (await bench.kept("m2")).state is ReportState.DELIVERED
+    await bench.run_until_idle()
+    assert (await bench.get_report("m1")).state is ReportState.HELD
+    assert (await bench.get_report("m2")).state is ReportState.DELIVERED
     assert await bench.line_states() == ["completed", "accepted", "accepted"]

@@ -14,7 +14,7 @@ from lab_agent.domain.lifecycle import LineState, ReportState
 from lab_agent.domain.results import Document, ObservationStatus, ReferenceRange, ReportStatus
 from lab_agent.domain.values import Quantity
 from lab_agent.steps import result_desk as desk
-from tests.results.bench import NOW, ORDER, Bench, hb, open_bench, report
+from tests.results.bench import NOW, ORDER, ResultsBench, haemoglobin, make_report, open_bench
 
 LATER = NOW + timedelta(hours=1)
 HTML = b"<html>sorry</html>"
@@ -24,24 +24,27 @@ UPSIDE = ReferenceRange(low=Quantity(value=Decimal(9), unit="g/dL"), high=Quanti
 @pytest.mark.parametrize(
     ("odd", "words"),
     [
-        (report(issued=NOW + timedelta(days=400)), "issued: lies in the future — look at the date"),
-        (report(effective=NOW.replace(year=1026)), "effective: lies before 1900"),
-        (report(hb("1", reference_ranges=(UPSIDE,))), "observations[0].reference_ranges[0]: is a reference range upside down"),
-        (report(observations=()), "the report is final and says nothing — send values, a document"),
+        (make_report(issued=NOW + timedelta(days=400)), "issued: lies in the future — look at the date"),
+        (make_report(effective=NOW.replace(year=1026)), "effective: lies before 1900"),
+        (
+            make_report(haemoglobin("1", reference_ranges=(UPSIDE,))),
+            "observations[0].reference_ranges[0]: is a reference range upside down",
+        ),
+        (make_report(observations=()), "the report is final and says nothing — send values, a document"),
     ],
 )
-async def test_what_is_hardly_meant_is_held_and_released(bench: Bench, odd: Any, words: str) -> None:
-    held = await bench.send(odd)
+async def test_what_is_hardly_meant_is_held_and_released(bench: ResultsBench, odd: Any, words: str) -> None:
+    held = await bench.receive(odd)
     assert held.state is ReportState.HELD
     assert words in (held.reason or "")
-    assert await bench.seen() == []
+    assert await bench.clinic_reports() == []
     assert (await bench.release(held)).moved
-    assert (await bench.kept("m1")).state is ReportState.DELIVERED
+    assert (await bench.get_report("m1")).state is ReportState.DELIVERED
 
 
-async def test_many_odd_values_make_a_reason_that_can_be_read(bench: Bench) -> None:
-    odd = [hb("1", id=str(number), reference_ranges=(UPSIDE,)) for number in range(300)]
-    held = await bench.send(report(*odd))
+async def test_many_odd_values_make_a_reason_that_can_be_read(bench: ResultsBench) -> None:
+    odd = [haemoglobin("1", id=str(number), reference_ranges=(UPSIDE,)) for number in range(300)]
+    held = await bench.receive(make_report(*odd))
     assert len(held.reason or "") < 1000
     assert "and 295 more" in (held.reason or "")
 
@@ -50,29 +53,29 @@ async def test_many_odd_values_make_a_reason_that_can_be_read(bench: Bench) -> N
 async def test_a_released_document_goes_under_the_type_that_its_bytes_show(how: str) -> None:
     settings = {"results": {"documents": how}, "api": {"public_url": "https://lab.example/v1"}}
     async with open_bench(settings["results"], api=settings["api"]) as bench:
-        held = await bench.send(report(documents=(Document(content=HTML),)))
+        held = await bench.receive(make_report(documents=(Document(content=HTML),)))
         decided = await bench.release(held)
         said = "documents[0] goes as text/html, and not as application/pdf"
         assert decided.report.reason == said
-        (found,) = await bench.seen()
+        (found,) = await bench.clinic_reports()
         assert [form["contentType"] for form in found.resource["presentedForm"]] == ["text/html"]
-        assert bench.told("desk") == [f"result {held.key} released (I asked): it is matched now: {said}"]
+        assert bench.event_texts("desk") == [f"result {held.key} released (I asked): it is matched now: {said}"]
         if how == "upload":
-            assert (await bench.partner.document(found.documents[0], accept="text/html")).content == HTML
+            assert (await bench.partner.download_document(found.documents[0], accept="text/html")).content == HTML
 
 
-async def test_a_document_that_is_a_value_goes_under_its_true_type_too(bench: Bench) -> None:
-    curve = hb("1", value_quantity=None, value_attachment=Document(content=b"\x89PNG\r\n\x1a\nrest"))
-    held = await bench.send(report(curve))
+async def test_a_document_that_is_a_value_goes_under_its_true_type_too(bench: ResultsBench) -> None:
+    curve = haemoglobin("1", value_quantity=None, value_attachment=Document(content=b"\x89PNG\r\n\x1a\nrest"))
+    held = await bench.receive(make_report(curve))
     await bench.release(held)
-    (found,) = await bench.seen()
+    (found,) = await bench.clinic_reports()
     assert found.observations[0]["valueAttachment"]["contentType"] == "image/png"
 
 
-async def test_a_document_of_no_known_kind_goes_as_plain_bytes(bench: Bench) -> None:
-    held = await bench.send(report(documents=(Document(content=b"\x01\x02"),)))
+async def test_a_document_of_no_known_kind_goes_as_plain_bytes(bench: ResultsBench) -> None:
+    held = await bench.receive(make_report(documents=(Document(content=b"\x01\x02"),)))
     await bench.release(held)
-    (found,) = await bench.seen()
+    (found,) = await bench.clinic_reports()
     assert found.resource["presentedForm"][0]["contentType"] == "application/octet-stream"
 
 
@@ -87,17 +90,17 @@ async def test_a_document_of_no_known_kind_goes_as_plain_bytes(bench: Bench) -> 
 )
 async def test_what_cannot_be_told_truly_stays_whoever_says_so(document: Document, words: str) -> None:
     async with open_bench({"max_document": 4000}) as bench:
-        held = await bench.send(report(documents=(document,)))
+        held = await bench.receive(make_report(documents=(document,)))
         decided = await bench.release(held)
         assert not decided.moved
         assert words in (decided.report.reason or "")
 
 
-async def test_what_to_do_says_whether_a_release_can_help(bench: Bench) -> None:
-    odd = await bench.send(report(observations=()))
-    form = await bench.send(report(hb("1", specimen="no such tube"), report_id="form"))
-    empty = await bench.send(report(report_id="doc", documents=(Document(content=HTML), Document(content=b""))))
-    html = await bench.send(report(report_id="html", documents=(Document(content=HTML),)))
+async def test_what_to_do_says_whether_a_release_can_help(bench: ResultsBench) -> None:
+    odd = await bench.receive(make_report(observations=()))
+    form = await bench.receive(make_report(haemoglobin("1", specimen="no such tube"), report_id="form"))
+    empty = await bench.receive(make_report(report_id="doc", documents=(Document(content=HTML), Document(content=b""))))
+    html = await bench.receive(make_report(report_id="html", documents=(Document(content=HTML),)))
     assert {held.state for held in (odd, form, empty, html)} == {ReportState.HELD}
     advice = [desk.what_to_do(held.state, held.reason) for held in (odd, form, empty, html)]
     assert ["release it, if it is meant" in each for each in advice] == [True, False, False, True]
@@ -105,112 +108,121 @@ async def test_what_to_do_says_whether_a_release_can_help(bench: Bench) -> None:
     assert not (await bench.release(form)).moved
 
 
-async def test_a_final_value_that_a_version_leaves_out_is_asked_about(bench: Bench) -> None:
-    other = replace(hb("7"), id="other")
-    await bench.send(report(hb("13.2"), other, version=1))
-    held = await bench.send(report(hb("13.4"), version=2, issued=LATER))
+async def test_a_final_value_that_a_version_leaves_out_is_asked_about(bench: ResultsBench) -> None:
+    other = replace(haemoglobin("7"), id="other")
+    await bench.receive(make_report(haemoglobin("13.2"), other, version=1))
+    held = await bench.receive(make_report(haemoglobin("13.4"), version=2, issued=LATER))
     assert held.state is ReportState.HELD
     assert "leave out other, final in a version before" in (held.reason or "")
-    assert len((await bench.seen())[0].observations) == 2, "the clinic still reads what was there"
+    assert len((await bench.clinic_reports())[0].observations) == 2, "the clinic still reads what was there"
     await bench.release(held)
-    (found,) = await bench.seen()
+    (found,) = await bench.clinic_reports()
     assert len(found.observations) == 1
-    assert "other no more" in bench.told("delivered")[-1]
-    again = await bench.send(report(hb("13.5"), version=3, issued=LATER + timedelta(hours=1)))
+    assert "other no more" in bench.event_texts("delivered")[-1]
+    again = await bench.receive(make_report(haemoglobin("13.5"), version=3, issued=LATER + timedelta(hours=1)))
     assert again.state is ReportState.DELIVERED, "it is asked once"
 
 
-async def test_a_preliminary_value_may_be_left_out(bench: Bench) -> None:
-    gram = replace(hb("7", status=ObservationStatus.PRELIMINARY), id="gram")
-    await bench.send(report(hb("1"), gram, status=ReportStatus.PRELIMINARY, version=1))
-    assert (await bench.send(report(hb("1"), version=2, issued=LATER))).state is ReportState.DELIVERED
+async def test_a_preliminary_value_may_be_left_out(bench: ResultsBench) -> None:
+    gram = replace(haemoglobin("7", status=ObservationStatus.PRELIMINARY), id="gram")
+    await bench.receive(make_report(haemoglobin("1"), gram, status=ReportStatus.PRELIMINARY, version=1))
+    assert (await bench.receive(make_report(haemoglobin("1"), version=2, issued=LATER))).state is ReportState.DELIVERED
 
 
-async def test_what_goes_from_final_back_to_preliminary_is_asked_about(bench: Bench) -> None:
+async def test_what_goes_from_final_back_to_preliminary_is_asked_about(bench: ResultsBench) -> None:
     def other(value: str, **more: Any) -> Any:
-        return replace(hb(value, **more), id="other")
+        return replace(haemoglobin(value, **more), id="other")
 
     was = {"status": ObservationStatus.PRELIMINARY}
-    await bench.send(report(hb("5.0"), other("6.0"), version=1))
-    back = report(hb("50.0", **was), other("6.0", **was), status=ReportStatus.PRELIMINARY, version=2, issued=LATER)
-    held = await bench.send(back)
+    await bench.receive(make_report(haemoglobin("5.0"), other("6.0"), version=1))
+    back = make_report(haemoglobin("50.0", **was), other("6.0", **was), status=ReportStatus.PRELIMINARY, version=2, issued=LATER)
+    held = await bench.receive(back)
     assert held.state is ReportState.HELD
     assert "status: goes from final back to preliminary" in (held.reason or "")
     assert "take hb, other from final back to preliminary" in (held.reason or "")
-    assert [each["status"] for each in await bench.versions("Observation", "RORDER.rep.hb")] == ["final"]
+    assert [each["status"] for each in await bench.resource_versions("Observation", "RORDER.rep.hb")] == ["final"]
     assert (await bench.release(held)).moved
-    less = await bench.send(report(hb("50.0"), version=3, issued=LATER + timedelta(hours=1)))
+    less = await bench.receive(make_report(haemoglobin("50.0"), version=3, issued=LATER + timedelta(hours=1)))
     assert less.state is ReportState.HELD, "6.0 was final two versions ago, and is so on the service"
     assert "leave out other, final in a version before" in (less.reason or "")
 
 
 @pytest.mark.parametrize("status", [ReportStatus.PARTIAL, ReportStatus.PRELIMINARY, ReportStatus.REGISTERED])
-async def test_a_report_that_was_final_stays_so_or_is_asked_about(bench: Bench, status: ReportStatus) -> None:
-    await bench.send(report(version=1))
-    assert (await bench.send(report(status=status, version=2, issued=LATER))).state is ReportState.HELD
-    assert (await bench.send(report(version=3, issued=LATER + timedelta(hours=1)))).state is ReportState.DELIVERED
+async def test_a_report_that_was_final_stays_so_or_is_asked_about(bench: ResultsBench, status: ReportStatus) -> None:
+    await bench.receive(make_report(version=1))
+    assert (await bench.receive(make_report(status=status, version=2, issued=LATER))).state is ReportState.HELD
+    assert (await bench.receive(make_report(version=3, issued=LATER + timedelta(hours=1)))).state is ReportState.DELIVERED
 
 
-async def test_a_value_of_a_partial_report_that_was_final_is_asked_about(bench: Bench) -> None:
-    await bench.send(report(hb("1"), status=ReportStatus.PARTIAL, version=1))
-    back = report(hb("2", status=ObservationStatus.PRELIMINARY), status=ReportStatus.PARTIAL, version=2, issued=LATER)
-    held = await bench.send(back)
+async def test_a_value_of_a_partial_report_that_was_final_is_asked_about(bench: ResultsBench) -> None:
+    await bench.receive(make_report(haemoglobin("1"), status=ReportStatus.PARTIAL, version=1))
+    back = make_report(
+        haemoglobin("2", status=ObservationStatus.PRELIMINARY), status=ReportStatus.PARTIAL, version=2, issued=LATER
+    )
+    held = await bench.receive(back)
     assert (held.state, "take hb from final back" in (held.reason or "")) == (ReportState.HELD, True)
 
 
 async def test_a_laboratory_that_sends_only_what_is_new_keeps_what_it_sent() -> None:
-    unnamed = [hb(value, id=None) for value in ("1.0", "2.0")]
+    unnamed = [haemoglobin(value, id=None) for value in ("1.0", "2.0")]
     async with open_bench({"left_out": "keep"}) as bench:
-        await bench.send(report(*unnamed, hb("7", id="other"), status=ReportStatus.PARTIAL, version=1))
-        second = await bench.send(report(hb("1.5", id=None), hb("9", id="new"), version=2, issued=LATER))
+        await bench.receive(make_report(*unnamed, haemoglobin("7", id="other"), status=ReportStatus.PARTIAL, version=1))
+        second = await bench.receive(
+            make_report(haemoglobin("1.5", id=None), haemoglobin("9", id="new"), version=2, issued=LATER)
+        )
         assert second.state is ReportState.DELIVERED
-        (found,) = await bench.seen()
+        (found,) = await bench.clinic_reports()
         assert [str(one["valueQuantity"]["value"]) for one in found.observations] == ["1.5", "9", "2.0", "7"]
         statuses = [
-            one["status"] for one in await bench.versions("Observation", "RORDER.rep.code.http_3A_2F_2Floinc_2Eorg.718-7.2")
+            one["status"]
+            for one in await bench.resource_versions("Observation", "RORDER.rep.code.http_3A_2F_2Floinc_2Eorg.718-7.2")
         ]
         assert statuses == ["final"], "what stayed is not written again"
 
 
-async def test_a_right_order_with_a_barcode_that_nobody_knows_is_delivered_with_a_warning(bench: Bench) -> None:
-    sent = await bench.send(report(barcode="9" * 150))
+async def test_a_right_order_with_a_barcode_that_nobody_knows_is_delivered_with_a_warning(bench: ResultsBench) -> None:
+    sent = await bench.receive(make_report(barcode="9" * 150))
     assert sent.state is ReportState.DELIVERED
-    (warning,) = bench.told("warning")
+    (warning,) = bench.event_texts("warning")
     assert "barcode 9999" in warning
     assert len(warning) < 200
 
 
-async def test_an_unknown_accession_warns_where_the_order_has_another(bench: Bench) -> None:
-    await bench.send(report(accession="B-2", lines=("L0",)))
-    assert "accession B-2" in bench.told("warning")[0]
+async def test_an_unknown_accession_warns_where_the_order_has_another(bench: ResultsBench) -> None:
+    await bench.receive(make_report(accession="B-2", lines=("L0",)))
+    assert "accession B-2" in bench.event_texts("warning")[0]
     await bench.change_order(accession=None)
-    await bench.send(report(report_id="next", accession="B-3", lines=("L1",)))
-    assert len(bench.told("warning")) == 1, "a laboratory that gave no number may give one with its results"
+    await bench.receive(make_report(report_id="next", accession="B-3", lines=("L1",)))
+    assert len(bench.event_texts("warning")) == 1, "a laboratory that gave no number may give one with its results"
 
 
-async def test_a_tube_used_anew_with_an_accession_that_nobody_knows_means_the_newest_order(bench: Bench) -> None:
+async def test_a_tube_used_anew_with_an_accession_that_nobody_knows_means_the_newest_order(bench: ResultsBench) -> None:
     old = OrderKey("ROLD")
 
     def years_ago(uow: Any) -> None:
-        order, line = uow.orders.take(ORDER), uow.orders.line(bench.line(0))
+        order, line = uow.orders.take(ORDER), uow.orders.line_key(bench.line_key(0))
         uow.orders.add(replace(order, key=old, task_id="T-old", accession="A-0", seen_at=NOW - timedelta(days=900)))
         uow.orders.add_line(replace(line, key="L-old", order=old, task_id="T-old-1", state=LineState.COMPLETED))
-        label = bench.store._shelf.labels[0]
+        label = bench.store._data.label_uses[0]
         uow.orders.set_labels(old, [replace(label, order=old, line="L-old")])
         uow.commit()
 
     await bench.store.run(years_ago)
-    found = await bench.send(report(order=None, barcode="1000000017", accession="B-7", lines=()))
+    found = await bench.receive(make_report(order=None, barcode="1000000017", accession="B-7", lines=()))
     assert (found.state, found.order) == (ReportState.DELIVERED, ORDER)
-    assert "accession B-7" in bench.told("warning")[0]
-    both = await bench.send(report(report_id="old", order=None, barcode="1000000017", accession="A-0"))
+    assert "accession B-7" in bench.event_texts("warning")[0]
+    both = await bench.receive(make_report(report_id="old", order=None, barcode="1000000017", accession="A-0"))
     assert both.order == old, "a number that is known says which"
 
 
-async def test_a_reason_quotes_little_of_what_was_sent(bench: Bench) -> None:
+async def test_a_reason_quotes_little_of_what_was_sent(bench: ResultsBench) -> None:
     long = "x" * 100_000
-    for sent in (report(order=long), report(items=(long,)), report(lines=tuple(f"{long}{n}" for n in range(50)), order=None)):
-        held = await bench.send(sent)
+    for sent in (
+        make_report(order=long),
+        make_report(items=(long,)),
+        make_report(lines=tuple(f"{long}{n}" for n in range(50)), order=None),
+    ):
+        held = await bench.receive(sent)
         assert held.state is ReportState.UNMATCHED
         assert len(held.reason or "") < 700
-    assert max(len(event.text) for event in bench.store._shelf.events) < 800
+    assert max(len(event.text) for event in bench.store._data.events) < 800

@@ -16,13 +16,13 @@ from lab_agent import exact_json
 from lab_agent.codec import dump_message, load_message
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.results import LabReport, ObservationStatus, ReferenceRange, ReportedObservation, ReportStatus
-from lab_agent.domain.systems import Systems
-from lab_agent.domain.values import CodeableConcept, Coding, Period, Quantity, Range, Ratio, SampledData, upside_down
-from lab_agent.fhir.uploads import UploadContext, UploadLine, plan_uploads, with_results
-from lab_sandbox.partner.checks import differences, value_forms
+from lab_agent.domain.systems import CodeSystems
+from lab_agent.domain.values import CodeableConcept, Coding, Period, Quantity, Range, Ratio, SampledData, is_inverted_range
+from lab_agent.fhir.uploads import UploadContext, UploadLine, plan_uploads, with_result_references
+from lab_sandbox.partner.checks import find_differences, value_fields
 from lab_sandbox.partner.plain_json import decode
-from tests.results.bench import Bench, report
-from tests.results.legal import DEVIATIONS, as_json, illegal
+from tests.results.bench import ResultsBench, make_report
+from tests.results.legal import DEVIATIONS, as_json, find_violations
 
 EXAMPLES = max(20, int(600 * float(os.environ.get("LAB_PROOF_SHARE", "0.05"))))
 WHEN = st.datetimes(min_value=datetime(1950, 1, 1), max_value=datetime(2100, 1, 1)).map(  # noqa: DTZ001 - a zone is given below
@@ -39,7 +39,7 @@ CODING = st.builds(Coding, system=st.just("http://snomed.info/sct"), code=CODE, 
 CONCEPT = st.builds(CodeableConcept, coding=st.lists(CODING, min_size=1, max_size=2).map(tuple), text=st.none() | TEXT)
 SIMPLE = st.builds(Quantity, value=NUMBERS, unit=st.sampled_from(["g/L", "mmol/L", "%"]))
 AMOUNT = st.builds(Quantity, value=NUMBERS, unit=st.just("g/L"), comparator=st.sampled_from([None, "<", "<=", ">=", ">"]))
-RANGE = st.builds(Range, low=SIMPLE, high=SIMPLE).filter(lambda one: not upside_down(one.low, one.high))
+RANGE = st.builds(Range, low=SIMPLE, high=SIMPLE).filter(lambda one: not is_inverted_range(one.low, one.high))
 AGE = st.builds(
     lambda low, more: Range(low=Quantity(value=Decimal(low), unit="a"), high=Quantity(value=Decimal(low + more), unit="a")),
     st.integers(0, 90),
@@ -86,29 +86,29 @@ def observations(draw: st.DrawFn) -> ReportedObservation:
 @given(st.lists(observations(), min_size=1, max_size=4), st.sampled_from(list(ReportStatus)), WHEN)
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_every_plan_is_legal_and_says_the_same(found: list[ReportedObservation], status: ReportStatus, issued: datetime) -> None:
-    given_report = report(*found, status=status, issued=issued)
+    given_report = make_report(*found, status=status, issued=issued)
     read = load_message(dump_message(given_report))
     assert isinstance(read, LabReport)
     plan = plan_uploads(read, context())
     told = decode(dump_message(given_report))
     for each, reported in zip(plan.observations, told["observations"], strict=True):
         wire = decode(exact_json.dumps(each.body))
-        assert differences(reported, wire) == []
-        assert len(value_forms(wire)) == 1
-    bodies = [*(each.body for each in plan.observations), with_results(plan.report, ["1"])]
-    assert [illegal(body, context().systems.nomenclature.address) for body in bodies] == [[]] * len(bodies)
+        assert find_differences(reported, wire) == []
+        assert len(value_fields(wire)) == 1
+    bodies = [*(each.body for each in plan.observations), with_result_references(plan.report, ["1"])]
+    assert [find_violations(body, context().systems.nomenclature.url) for body in bodies] == [[]] * len(bodies)
 
 
 def context() -> UploadContext:
     return UploadContext(
         order_key=OrderKey("RKEY"),
-        systems=Systems(base_url="https://exchange.example/api/", lab_codes_url="https://codes.example"),
+        systems=CodeSystems(base_url="https://exchange.example/api/", lab_codes_url="https://codes.example"),
         report_system="https://codes.example/report",
         observation_system="https://codes.example/observation",
         subject="patient/p1",
         readers=("clinic-guid",),
         lines=(UploadLine(key=LineKey("L1"), procedure_request_id="pr1", item="001.001"),),
-        covered=(LineKey("L1"),),
+        covered_lines=(LineKey("L1"),),
     )
 
 
@@ -129,20 +129,20 @@ ONE_OF_EACH: list[dict[str, Any]] = [
 ]
 
 
-async def test_every_value_form_comes_back_from_the_service_digit_for_digit(bench: Bench) -> None:
+async def test_every_value_form_comes_back_from_the_service_digit_for_digit(bench: ResultsBench) -> None:
     code = Coding(system="http://loinc.org", code="718-7")
-    sent = report(*(ReportedObservation(id=str(n), code=code, **form) for n, form in enumerate(ONE_OF_EACH)))
-    await bench.send(sent)
-    (found,) = await bench.seen()
+    sent = make_report(*(ReportedObservation(id=str(n), code=code, **form) for n, form in enumerate(ONE_OF_EACH)))
+    await bench.receive(sent)
+    (found,) = await bench.clinic_reports()
     told = decode(dump_message(sent))["observations"]
-    assert [differences(one, seen) for one, seen in zip(told, found.observations, strict=True)] == [[]] * len(told)
+    assert [find_differences(one, seen) for one, seen in zip(told, found.observations, strict=True)] == [[]] * len(told)
 
 
 @pytest.mark.parametrize("name", sorted(DEVIATIONS))
 def test_each_deviation_is_real(name: str) -> None:
     normal = ReferenceRange(meaning=CodeableConcept(text="normal"))
     body = plan_uploads(
-        report(ReportedObservation(code=Coding(code="718-7"), value_string="x", reference_ranges=(normal,))), context()
+        make_report(ReportedObservation(code=Coding(code="718-7"), value_string="x", reference_ranges=(normal,))), context()
     )
     wire = body.observations[0].body
     assert name.rpartition(".")[2] in wire["referenceRange"][0]

@@ -9,21 +9,21 @@ import pytest
 
 from lab_agent import exact_json
 from lab_agent.catalogue.items import Catalogue
-from lab_agent.catalogue.load import load
+from lab_agent.catalogue.load import load_catalogue
 from lab_agent.domain.received import ReceivedOrder, ResourceRef
-from lab_agent.domain.systems import Systems
+from lab_agent.domain.systems import CodeSystems
 from lab_agent.fhir.graph import OrderGraph
-from lab_agent.fhir.read import receive
-from lab_agent.rules.catalogue_view import CatalogueView
+from lab_agent.fhir.read import parse_order
+from lab_agent.rules.catalogue_view import CatalogueHistory
 from lab_agent.rules.facts import Facts
-from lab_agent.rules.judge import Judgement, judge
+from lab_agent.rules.judge import Assessment, assess
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session")
 def catalogue() -> Catalogue:
-    return load(ROOT / "config" / "catalogue")
+    return load_catalogue(ROOT / "config" / "catalogue")
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def wire() -> dict[str, Any]:
 
 
 @pytest.fixture
-def received_of() -> Callable[[dict[str, Any]], ReceivedOrder]:
+def order_from_wire() -> Callable[[dict[str, Any]], ReceivedOrder]:
     def make(wire: dict[str, Any]) -> ReceivedOrder:
         responses = wire["questionnaire_responses"]
         graph = OrderGraph(
@@ -44,7 +44,7 @@ def received_of() -> Callable[[dict[str, Any]], ReceivedOrder]:
         )
         for name in wire.get("unreadable", ()):
             graph = graph.with_unreadable(ResourceRef(*name.split("/")), "no right", 403)
-        return receive(graph)
+        return parse_order(graph)
 
     return make
 
@@ -53,35 +53,35 @@ def received_of() -> Callable[[dict[str, Any]], ReceivedOrder]:
 def facts() -> Facts:
     return Facts(
         now=datetime(2026, 3, 2, 12, tzinfo=UTC),
-        systems=Systems(
+        systems=CodeSystems(
             base_url="https://exchange.example/api",
             lab_codes_url="https://lab.example/codes/",
             second_labels_system="https://lab.example/second-labels",
         ),
-        contracts=frozenset({"C-100", "C-200"}),
-        contract_ids={"c1": "C-100", "c2": "C-200"},
+        known_contracts=frozenset({"C-100", "C-200"}),
+        contract_codes_by_id={"c1": "C-100", "c2": "C-200"},
         own_guid="lab-guid",
     )
 
 
 @pytest.fixture
-def judged(
-    received_of: Callable[[dict[str, Any]], ReceivedOrder], catalogue: Catalogue, facts: Facts
-) -> Callable[..., Judgement]:
+def assess_wire(
+    order_from_wire: Callable[[dict[str, Any]], ReceivedOrder], catalogue: Catalogue, facts: Facts
+) -> Callable[..., Assessment]:
     """Judges a wire form; `facts` and `catalogue` may be replaced."""
 
-    def make(wire: dict[str, Any], **changes: Any) -> Judgement:
-        view = CatalogueView.of(catalogue)
-        return judge(received_of(wire), **{"catalogue": view, "facts": facts, **changes})
+    def make(wire: dict[str, Any], **changes: Any) -> Assessment:
+        view = CatalogueHistory.from_catalogue(catalogue)
+        return assess(order_from_wire(wire), **{"catalogue": view, "facts": facts, **changes})
 
     return make
 
 
 @pytest.fixture
-def rules_of() -> Callable[[Judgement], dict[str, str]]:
+def rule_outcomes() -> Callable[[Assessment], dict[str, str]]:
     """The rules that found anything, each with what it does."""
 
-    def make(judgement: Judgement) -> dict[str, str]:
+    def make(judgement: Assessment) -> dict[str, str]:
         return {finding.rule: finding.severity.value for finding in judgement.findings()}
 
     return make

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from lab_agent.catalogue.items import Catalogue
-from lab_agent.catalogue.turnaround import Delayed, Notice, Period, Status, Stopped
-from lab_agent.rules.catalogue_view import CatalogueView, InForce
+from lab_agent.catalogue.turnaround import Availability, Delayed, Notice, NoticePeriod, Stopped
+from lab_agent.rules.catalogue_view import CatalogueHistory, VersionPeriod
 
 ORDERED = datetime(2026, 3, 2, 6, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -21,9 +21,9 @@ def _without(catalogue: Catalogue, item: str, **changes: Any) -> Catalogue:
     return replace(catalogue, contracts={**catalogue.contracts, "C-100": replace(contract, items=items, **changes)})
 
 
-def _noticed(catalogue: Catalogue, status: Status) -> CatalogueView:
+def _noticed(catalogue: Catalogue, status: Availability) -> CatalogueHistory:
     assert isinstance(status, Stopped | Delayed)
-    return CatalogueView.of(replace(catalogue, notices=(Notice("001.001", status),)))
+    return CatalogueHistory.from_catalogue(replace(catalogue, notices=(Notice("001.001", status),)))
 
 
 @pytest.mark.parametrize(
@@ -35,23 +35,27 @@ def _noticed(catalogue: Catalogue, status: Status) -> CatalogueView:
     ],
 )
 def test_a_test_withdrawn_within_one_cache_lifetime_warns(
-    wire: Any, judged: Any, rules_of: Any, catalogue: Catalogue, ended: datetime, found: dict[str, str]
+    wire: Any, assess_wire: Any, rule_outcomes: Any, catalogue: Catalogue, ended: datetime, found: dict[str, str]
 ) -> None:
-    view = CatalogueView((InForce(_without(catalogue, "001.001")), InForce(catalogue, until=ended)))
-    assert rules_of(judged(wire, catalogue=view)) == found
+    view = CatalogueHistory((VersionPeriod(_without(catalogue, "001.001")), VersionPeriod(catalogue, active_until=ended)))
+    assert rule_outcomes(assess_wire(wire, catalogue=view)) == found
 
 
-def test_a_contract_may_have_a_cache_lifetime_of_its_own(wire: Any, judged: Any, rules_of: Any, catalogue: Catalogue) -> None:
+def test_a_contract_may_have_a_cache_lifetime_of_its_own(
+    wire: Any, assess_wire: Any, rule_outcomes: Any, catalogue: Catalogue
+) -> None:
     old = replace(
         catalogue, contracts={**catalogue.contracts, "C-100": replace(catalogue.contract("C-100"), cache_lifetime=3600)}
     )
-    view = CatalogueView((InForce(_without(catalogue, "001.001")), InForce(old, until=ORDERED - 2 * HOUR)))
-    assert rules_of(judged(wire, catalogue=view)) == {"line.item": "refuse"}
+    view = CatalogueHistory((VersionPeriod(_without(catalogue, "001.001")), VersionPeriod(old, active_until=ORDERED - 2 * HOUR)))
+    assert rule_outcomes(assess_wire(wire, catalogue=view)) == {"line.item": "refuse"}
 
 
-def test_a_new_test_may_be_ordered_before_the_clock_says_so(wire: Any, judged: Any, catalogue: Catalogue) -> None:
-    view = CatalogueView((InForce(catalogue), InForce(_without(catalogue, "001.001"), until=ORDERED + HOUR)))
-    assert judged(wire, catalogue=view).findings() == ()
+def test_a_new_test_may_be_ordered_before_the_clock_says_so(wire: Any, assess_wire: Any, catalogue: Catalogue) -> None:
+    view = CatalogueHistory(
+        (VersionPeriod(catalogue), VersionPeriod(_without(catalogue, "001.001"), active_until=ORDERED + HOUR))
+    )
+    assert assess_wire(wire, catalogue=view).findings() == ()
 
 
 @pytest.mark.parametrize(
@@ -63,21 +67,27 @@ def test_a_new_test_may_be_ordered_before_the_clock_says_so(wire: Any, judged: A
     ],
 )
 def test_a_test_that_an_unread_version_may_have_offered_holds(
-    wire: Any, judged: Any, rules_of: Any, catalogue: Catalogue, ended: datetime, lifetime: int | None, found: dict[str, str]
+    wire: Any,
+    assess_wire: Any,
+    rule_outcomes: Any,
+    catalogue: Catalogue,
+    ended: datetime,
+    lifetime: int | None,
+    found: dict[str, str],
 ) -> None:
-    view = CatalogueView((InForce(_without(catalogue, "001.001", cache_lifetime=lifetime)),), unread=(ended,))
-    assert rules_of(judged(wire, catalogue=view)) == found
-    assert judged(wire, catalogue=CatalogueView((InForce(catalogue),), unread=(ended,))).findings() == ()
+    view = CatalogueHistory((VersionPeriod(_without(catalogue, "001.001", cache_lifetime=lifetime)),), unreadable_until=(ended,))
+    assert rule_outcomes(assess_wire(wire, catalogue=view)) == found
+    assert assess_wire(wire, catalogue=CatalogueHistory((VersionPeriod(catalogue),), unreadable_until=(ended,))).findings() == ()
 
 
-def test_what_any_version_allows_is_allowed(wire: Any, judged: Any, catalogue: Catalogue) -> None:
+def test_what_any_version_allows_is_allowed(wire: Any, assess_wire: Any, catalogue: Catalogue) -> None:
     contract = catalogue.contract("C-100")
     changed = replace(contract.items["001.001"], options=contract.items["002.001"].options)
     items = {**contract.items, "001.001": changed}
     newer = replace(catalogue, contracts={"C-100": replace(contract, items=items)})
-    view = CatalogueView((InForce(newer), InForce(catalogue, until=ORDERED + HOUR)))
-    assert judged(wire, catalogue=view).accepted == ("t1", "t2")
-    refused = judged(wire, catalogue=CatalogueView.of(newer)).lines["t1"].refusals
+    view = CatalogueHistory((VersionPeriod(newer), VersionPeriod(catalogue, active_until=ORDERED + HOUR)))
+    assert assess_wire(wire, catalogue=view).accepted == ("t1", "t2")
+    refused = assess_wire(wire, catalogue=CatalogueHistory.from_catalogue(newer)).lines["t1"].refusals
     assert "specimen.type-offered" in {finding.rule for finding in refused}
 
 
@@ -92,19 +102,23 @@ def test_what_any_version_allows_is_allowed(wire: Any, judged: Any, catalogue: C
     ],
 )
 def test_a_stop_counts_when_the_test_was_ordered(
-    wire: Any, judged: Any, rules_of: Any, catalogue: Catalogue, start: datetime, end: datetime, found: dict[str, str]
+    wire: Any, assess_wire: Any, rule_outcomes: Any, catalogue: Catalogue, start: datetime, end: datetime, found: dict[str, str]
 ) -> None:
-    assert rules_of(judged(wire, catalogue=_noticed(catalogue, Stopped(Period(start, end))))) == found
+    assert rule_outcomes(assess_wire(wire, catalogue=_noticed(catalogue, Stopped(NoticePeriod(start, end))))) == found
 
 
-def test_a_delay_warns(wire: Any, judged: Any, rules_of: Any, catalogue: Catalogue) -> None:
-    period = Period(ORDERED - HOUR, ORDERED + HOUR)
-    assert rules_of(judged(wire, catalogue=_noticed(catalogue, Delayed(period, Decimal(48))))) == {"line.delayed": "warn"}
+def test_a_delay_warns(wire: Any, assess_wire: Any, rule_outcomes: Any, catalogue: Catalogue) -> None:
+    period = NoticePeriod(ORDERED - HOUR, ORDERED + HOUR)
+    assert rule_outcomes(assess_wire(wire, catalogue=_noticed(catalogue, Delayed(period, Decimal(48))))) == {
+        "line.delayed": "warn"
+    }
 
 
-@pytest.mark.parametrize("view", [None, CatalogueView(()), "empty"])
-def test_no_catalogue_holds_and_refuses_nothing(wire: Any, judged: Any, rules_of: Any, catalogue: Catalogue, view: Any) -> None:
+@pytest.mark.parametrize("view", [None, CatalogueHistory(()), "empty"])
+def test_no_catalogue_holds_and_refuses_nothing(
+    wire: Any, assess_wire: Any, rule_outcomes: Any, catalogue: Catalogue, view: Any
+) -> None:
     if view == "empty":
         empty = replace(catalogue.contract("C-100"), items={})
-        view = CatalogueView.of(replace(catalogue, contracts={"C-100": empty}))
-    assert rules_of(judged(wire, catalogue=view)) == {"order.catalogue": "hold"}
+        view = CatalogueHistory.from_catalogue(replace(catalogue, contracts={"C-100": empty}))
+    assert rule_outcomes(assess_wire(wire, catalogue=view)) == {"order.catalogue": "hold"}

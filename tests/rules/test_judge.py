@@ -5,18 +5,18 @@ from typing import Any
 import pytest
 
 from lab_agent.rules.judge import RULES, check_messages, check_severities
-from lab_agent.rules.rule import Severity, words
+from lab_agent.rules.rule import Severity, format_message
 
 
-def test_a_good_order_is_accepted_without_a_word(wire: dict[str, Any], judged: Any) -> None:
-    judgement = judged(wire)
+def test_a_good_order_is_accepted_without_a_word(wire: dict[str, Any], assess_wire: Any) -> None:
+    judgement = assess_wire(wire)
     assert judgement.findings() == ()
     assert judgement.accepted == ("t1", "t2")
 
 
-def test_one_bad_line_leaves_the_other_alone(wire: dict[str, Any], judged: Any) -> None:
+def test_one_bad_line_leaves_the_other_alone(wire: dict[str, Any], assess_wire: Any) -> None:
     wire["resources"]["ProcedureRequest/pr1"]["status"] = "draft"
-    judgement = judged(wire)
+    judgement = assess_wire(wire)
     assert judgement.accepted == ("t2",)
     assert judgement.reasons("t2") == ()
     assert judgement.reasons("t1") == (
@@ -25,35 +25,35 @@ def test_one_bad_line_leaves_the_other_alone(wire: dict[str, Any], judged: Any) 
     assert judgement.refusing_rules() == {"line.status"}
 
 
-def test_all_problems_of_a_line_are_found_at_once(wire: dict[str, Any], judged: Any) -> None:
+def test_all_problems_of_a_line_are_found_at_once(wire: dict[str, Any], assess_wire: Any) -> None:
     request = wire["resources"]["ProcedureRequest/pr1"]
     request["status"] = "draft"
     del request["code"]
     wire["resources"]["Specimen/s1"]["container"][0]["identifier"] = []
-    found = {finding.rule for finding in judged(wire).lines["t1"].refusals}
+    found = {finding.rule for finding in assess_wire(wire).lines["t1"].refusals}
     assert found == {"line.status", "line.code", "tube.label"}
 
 
-def test_a_fault_of_the_order_refuses_every_line(wire: dict[str, Any], judged: Any) -> None:
+def test_a_fault_of_the_order_refuses_every_line(wire: dict[str, Any], assess_wire: Any) -> None:
     wire["resources"]["ProcedureRequest/pr1"]["requisition"]["value"] = "other"
-    judgement = judged(wire)
+    judgement = assess_wire(wire)
     assert judgement.accepted == ()
     assert [finding.line for finding in judgement.order_refusals] == [None]
     assert judgement.reasons("t1") == judgement.reasons("t2") != ()
 
 
-def test_what_may_be_our_fault_holds_and_accepts_nothing(wire: dict[str, Any], judged: Any) -> None:
-    judgement = judged(wire, catalogue=None)
+def test_what_may_be_our_fault_holds_and_accepts_nothing(wire: dict[str, Any], assess_wire: Any) -> None:
+    judgement = assess_wire(wire, catalogue=None)
     assert [finding.rule for finding in judgement.hold] == ["order.catalogue"]
     assert judgement.order_refusals == ()
     assert judgement.accepted == ()
 
 
-def test_severities_are_replaced_where_the_rule_allows(wire: dict[str, Any], judged: Any) -> None:
+def test_severities_are_replaced_where_the_rule_allows(wire: dict[str, Any], assess_wire: Any) -> None:
     wire["resources"]["ProcedureRequest/pr1"]["status"] = "draft"
-    assert judged(wire, severities={"line.status": "warn"}).accepted == ("t1", "t2")
-    assert judged(wire, severities={"line.status": "off"}).findings() == ()
-    assert judged(wire, catalogue=None, severities={"order.catalogue": "refuse"}).hold
+    assert assess_wire(wire, severities={"line.status": "warn"}).accepted == ("t1", "t2")
+    assert assess_wire(wire, severities={"line.status": "off"}).findings() == ()
+    assert assess_wire(wire, catalogue=None, severities={"order.catalogue": "refuse"}).hold
 
 
 def test_wrong_settings_are_named() -> None:
@@ -62,9 +62,9 @@ def test_wrong_settings_are_named() -> None:
     assert check_severities({"order.readable": "refuse"}) == ()
 
 
-def test_messages_can_be_translated(wire: dict[str, Any], judged: Any) -> None:
+def test_messages_can_be_translated(wire: dict[str, Any], assess_wire: Any) -> None:
     wire["resources"]["ProcedureRequest/pr1"]["status"] = "draft"
-    assert judged(wire, messages={"line.status": "{where}: статус {status}"}).reasons("t1")[0].endswith("статус draft")
+    assert assess_wire(wire, messages={"line.status": "{where}: статус {status}"}).reasons("t1")[0].endswith("статус draft")
     problems = check_messages({"line.status": "{where} {nosuch}", "x": ""})
     assert [problem.where for problem in problems] == ["messages.line.status", "messages.x"]
 
@@ -86,7 +86,7 @@ def test_ids_are_unique() -> None:
 
 
 def test_a_partners_words_are_cut_and_kept_on_one_line() -> None:
-    shown = words("{where}: {text}", "x", {"text": "a\nb\x00{where}" + "c" * 500})
+    shown = format_message("{where}: {text}", "x", {"text": "a\nb\x00{where}" + "c" * 500})
     assert "\n" not in shown
     assert "{where}" in shown
     assert len(shown) < 120

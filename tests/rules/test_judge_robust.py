@@ -21,7 +21,7 @@ JUNK = st.one_of(
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
-def test_anything_is_judged(data: st.DataObject, wire: Any, judged: Any) -> None:
+def test_anything_is_judged(data: st.DataObject, wire: Any, assess_wire: Any) -> None:
     from copy import deepcopy  # noqa: PLC0415
 
     wire = deepcopy(wire)
@@ -31,7 +31,7 @@ def test_anything_is_judged(data: st.DataObject, wire: Any, judged: Any) -> None
             owner[key] = data.draw(JUNK)
     wire["resources"] = {name: body for name, body in wire["resources"].items() if isinstance(body, dict)}
     wire["questionnaire_responses"] = [each for each in wire["questionnaire_responses"] if isinstance(each, dict)]
-    judgement = judged(wire)
+    judgement = assess_wire(wire)
     assert set(judgement.lines) == {"t1", "t2"}
     for finding in judgement.findings():
         assert "Lovelace" not in finding.message

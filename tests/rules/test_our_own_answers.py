@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lab_agent.catalogue.basket import Basket, Line, read
+from lab_agent.catalogue.basket import Basket, BasketLine, read_basket
 from lab_agent.catalogue.items import (
     Catalogue,
     Container,
@@ -22,9 +22,9 @@ from lab_agent.catalogue.items import (
     TimePoint,
 )
 from lab_agent.catalogue.preanalytics import calculate
-from lab_agent.catalogue.questionnaire import fold
+from lab_agent.catalogue.questionnaire import build_questionnaire
 from lab_agent.catalogue.turnaround import Turnaround
-from lab_agent.rules.catalogue_view import CatalogueView
+from lab_agent.rules.catalogue_view import CatalogueHistory
 
 SERVICE = "https://exchange.example/api/"
 LAB = "https://lab.example/codes"
@@ -35,8 +35,8 @@ START = datetime(2026, 3, 2, 8, tzinfo=timezone(timedelta(hours=3)))
 def baskets(draw: st.DrawFn, contract: Contract) -> list[dict[str, Any]]:
     """Some tests of a contract, each with a choice of biomaterial where it has one."""
     ids = draw(st.lists(st.sampled_from(sorted(contract.items)), min_size=1, max_size=6, unique=True))
-    if any(contract.items[each].old_order for each in ids):
-        ids = [next(each for each in ids if contract.items[each].old_order)]
+    if any(contract.items[each].old_order_pattern for each in ids):
+        ids = [next(each for each in ids if contract.items[each].old_order_pattern)]
     return [{"id": each, "guid": f"g{n}", **draw(choices(contract.items[each]))} for n, each in enumerate(ids)]
 
 
@@ -98,7 +98,9 @@ def catalogues(draw: st.DrawFn) -> Catalogue:
 
 def _order(catalogue: Catalogue, basket: Basket) -> dict[str, Any]:
     answer = calculate(catalogue, basket.lines)
-    body = answer.as_json([f"3000{n:04}" for n in range(len(answer.tubes))], transport=basket.transport)
+    body = answer.as_json(
+        [f"3000{n:04}" for n in range(len(answer.tubes))], include_transport=basket.include_transport_containers
+    )
     specimens = {f"s{n}": _specimen(each, basket) for n, each in enumerate(body["specimens"])}
     lines = {f"pr{n}": _request(line, body["specimens"]) for n, line in enumerate(basket.lines)}
     return {
@@ -121,7 +123,7 @@ def _order(catalogue: Catalogue, basket: Basket) -> dict[str, Any]:
     }
 
 
-def _request(line: Line, specimens: list[dict[str, Any]]) -> dict[str, Any]:
+def _request(line: BasketLine, specimens: list[dict[str, Any]]) -> dict[str, Any]:
     used = [n for n, each in enumerate(specimens) if set(each["guids"]) & set(line.guids)]
     old = {"identifier": {"system": LAB + "/mis", "value": "12345-AB1CD-12345678"}}
     return {
@@ -132,7 +134,7 @@ def _request(line: Line, specimens: list[dict[str, Any]]) -> dict[str, Any]:
         "subject": {"reference": "patient/p1"},
         "occurrenceDateTime": START.isoformat(),
         "specimen": [{"reference": f"specimen/s{n}"} for n in used],
-        "basedOn": [old] if line.item.old_order else [],
+        "basedOn": [old] if line.item.old_order_pattern else [],
     }
 
 
@@ -159,14 +161,16 @@ def _specimen(tube: dict[str, Any], basket: Basket) -> dict[str, Any]:
 
 def _identifiers(tube: dict[str, Any], basket: Basket, *, first: bool) -> list[dict[str, Any]]:
     shapes = [
-        str(line.item.second_label) for line in basket.lines if line.item.second_label and set(line.guids) & set(tube["guids"])
+        str(line.item.second_label_pattern)
+        for line in basket.lines
+        if line.item.second_label_pattern and set(line.guids) & set(tube["guids"])
     ]
     second = [{"system": "https://lab.example/second-labels", "value": shape} for shape in shapes]
     return [{"system": LAB + "/labels", "value": tube["label"]}, *second] if first else []
 
 
 def _answers(catalogue: Catalogue, basket: Basket) -> dict[str, Any]:
-    nodes = fold(catalogue, [line.item for line in basket.lines]).questions()
+    nodes = build_questionnaire(catalogue, [line.item for line in basket.lines]).questions()
     items = [
         {
             "linkId": node.question.link_id,
@@ -191,12 +195,12 @@ def _answers(catalogue: Catalogue, basket: Basket) -> dict[str, Any]:
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data(), transport=st.booleans())
 def test_an_order_made_from_our_own_answers_is_accepted_without_a_word(
-    data: st.DataObject, transport: bool, catalogue: Catalogue, judged: Any, facts: Any
+    data: st.DataObject, transport: bool, catalogue: Catalogue, assess_wire: Any, facts: Any
 ) -> None:
     wanted = data.draw(baskets(catalogue.contract("C-100")))
     body = {"contract": "C-100", "analyticsrequests": wanted, "includetransportcontainer": transport}
-    basket = read(body, catalogue.contracts, 50)
-    judgement = judged(_order(catalogue, basket), facts=replace(facts, own_guid=None))
+    basket = read_basket(body, catalogue.contracts, 50)
+    judgement = assess_wire(_order(catalogue, basket), facts=replace(facts, own_guid=None))
     assert [finding.message for finding in judgement.findings()] == []
     assert len(judgement.accepted) == len(basket.lines)
 
@@ -204,10 +208,10 @@ def test_an_order_made_from_our_own_answers_is_accepted_without_a_word(
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data(), catalogue=catalogues())
 def test_so_is_one_made_from_the_answers_of_any_catalogue(
-    data: st.DataObject, catalogue: Catalogue, judged: Any, facts: Any
+    data: st.DataObject, catalogue: Catalogue, assess_wire: Any, facts: Any
 ) -> None:
     wanted = data.draw(baskets(catalogue.contract("C-100")))
-    basket = read({"contract": "C-100", "analyticsrequests": wanted}, catalogue.contracts, 50)
+    basket = read_basket({"contract": "C-100", "analyticsrequests": wanted}, catalogue.contracts, 50)
     order = _order(catalogue, basket)
-    judgement = judged(order, facts=replace(facts, own_guid=None), catalogue=CatalogueView.of(catalogue))
+    judgement = assess_wire(order, facts=replace(facts, own_guid=None), catalogue=CatalogueHistory.from_catalogue(catalogue))
     assert [finding.message for finding in judgement.findings()] == []

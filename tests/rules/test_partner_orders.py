@@ -13,22 +13,22 @@ from typing import Any
 import pytest
 
 from lab_agent import exact_json
-from lab_agent.catalogue.basket import Basket, read
+from lab_agent.catalogue.basket import Basket, read_basket
 from lab_agent.catalogue.items import Catalogue
 from lab_agent.catalogue.nomenclature import nomenclature
 from lab_agent.catalogue.preanalytics import calculate
-from lab_agent.catalogue.questionnaire import fold
-from lab_sandbox.partner.account import Account
-from lab_sandbox.partner.answers import answered
-from lab_sandbox.partner.bundle import Draft, order_bundle
-from lab_sandbox.partner.generator import Plan, plans
-from lab_sandbox.partner.labels import Labels
+from lab_agent.catalogue.questionnaire import build_questionnaire
+from lab_sandbox.partner.account import PartnerAccount
+from lab_sandbox.partner.answers import answer_questionnaire
+from lab_sandbox.partner.bundle import OrderContent, build_order_bundle
+from lab_sandbox.partner.generator import OrderPlan, generate_plans
+from lab_sandbox.partner.labels import LabelSequence
 from lab_sandbox.partner.patients import anonymous_patient, named_patient
-from lab_sandbox.partner.seeded import chance
+from lab_sandbox.partner.seeded import seeded_random
 
 SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
 ORDERED = datetime(2026, 3, 2, 12, tzinfo=timezone(timedelta(hours=3)))
-ACCOUNT = Account(
+ACCOUNT = PartnerAccount(
     base_url="https://exchange.example/api/",
     auth_url="https://auth.example",
     login="clinic",
@@ -67,40 +67,40 @@ def _saved(bundle: dict[str, Any], patient: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _order(plan: Plan, catalogue: Catalogue, labels: Labels) -> dict[str, Any]:
+def _order(plan: OrderPlan, catalogue: Catalogue, labels: LabelSequence) -> dict[str, Any]:
     body = plan.basket.as_json(transport=False)
-    basket: Basket = read(body, catalogue.contracts, 50)
+    basket: Basket = read_basket(body, catalogue.contracts, 50)
     answer = calculate(catalogue, basket.lines)
     wire = exact_json.loads(exact_json.dumps(answer.as_json([None] * len(answer.tubes))))
-    questionnaire = fold(catalogue, [line.item for line in basket.lines]).as_json()
-    draft = Draft(
+    questionnaire = build_questionnaire(catalogue, [line.item for line in basket.lines]).as_json()
+    draft = OrderContent(
         account=ACCOUNT,
         plan=plan,
         requisition=plan.seed,
         patient="patient/p1",
         contract="c1",
         specimens=wire["specimens"],
-        answers=answered(questionnaire, chance(plan.seed, "answers")),
+        answers=answer_questionnaire(questionnaire, seeded_random(plan.seed, "answers")),
         ordered_at=ORDERED,
     )
     make = anonymous_patient if plan.patient == "anonymous" else named_patient
-    patient = make(ACCOUNT, chance(plan.seed, "patient"), ORDERED.date())
-    return _saved(order_bundle(draft, labels, chance(plan.seed, "bundle")), patient)
+    patient = make(ACCOUNT, seeded_random(plan.seed, "patient"), ORDERED.date())
+    return _saved(build_order_bundle(draft, labels, seeded_random(plan.seed, "bundle")), patient)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_every_valid_order_is_accepted_without_a_word(seed: int, catalogue: Catalogue, judged: Any) -> None:
+def test_every_valid_order_is_accepted_without_a_word(seed: int, catalogue: Catalogue, assess_wire: Any) -> None:
     items = exact_json.loads(exact_json.dumps(nomenclature(catalogue.contract("C-100"))))
-    labels = Labels()
-    for plan in islice(plans("C-100", items, seed), 100):
-        judgement = judged(_order(plan, catalogue, labels))
+    labels = LabelSequence()
+    for plan in islice(generate_plans("C-100", items, seed), 100):
+        judgement = assess_wire(_order(plan, catalogue, labels))
         assert [finding.message for finding in judgement.findings()] == [], plan.seed
         assert judgement.accepted
 
 
 @pytest.mark.proof
-def test_ten_thousand_valid_orders_are_accepted_without_a_word(catalogue: Catalogue, judged: Any) -> None:
+def test_ten_thousand_valid_orders_are_accepted_without_a_word(catalogue: Catalogue, assess_wire: Any) -> None:
     items = exact_json.loads(exact_json.dumps(nomenclature(catalogue.contract("C-100"))))
-    labels = Labels()
-    for plan in islice(plans("C-100", items, "proof"), int(10_000 * SHARE)):
-        assert judged(_order(plan, catalogue, labels)).findings() == (), plan.seed
+    labels = LabelSequence()
+    for plan in islice(generate_plans("C-100", items, "proof"), int(10_000 * SHARE)):
+        assert assess_wire(_order(plan, catalogue, labels)).findings() == (), plan.seed

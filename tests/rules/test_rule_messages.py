@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from lab_agent.errors import SettingsError
-from lab_agent.rules.judge import RULES, Judgement
-from lab_agent.rules.messages import messages_of
+from lab_agent.rules.judge import RULES, Assessment
+from lab_agent.rules.messages import load_messages
 
 FOLDER = Path(__file__).parents[2] / "config" / "messages"
 LANGUAGES = sorted(path.stem for path in FOLDER.glob("*.toml"))
@@ -23,7 +23,7 @@ def names(template: str) -> set[str]:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_shipped_language_is_whole_and_gives_every_word_that_the_rules_give(language: str) -> None:
-    given = messages_of(language, FOLDER)
+    given = load_messages(language, FOLDER)
     assert given.keys() == {rule.id for rule in RULES}
     for rule in RULES:
         assert names(given[rule.id]) == names(rule.message), rule.id
@@ -35,13 +35,15 @@ def test_at_least_one_language_is_shipped() -> None:
 
 
 def test_the_rules_speak_english_without_a_file() -> None:
-    assert messages_of("en", Path("nowhere")) == {}
+    assert load_messages("en", Path("nowhere")) == {}
 
 
-def test_a_refusal_is_told_in_the_language(judged: Callable[..., Judgement], wire: dict[str, Any]) -> None:
+def test_a_refusal_is_told_in_the_language(assess_wire: Callable[..., Assessment], wire: dict[str, Any]) -> None:
     request = next(body for name, body in wire["resources"].items() if name.startswith("ProcedureRequest"))
     request["code"]["coding"][0]["code"] = "999.999"
-    told = [each.message for each in judged(wire, messages=messages_of("de", FOLDER)).findings() if each.rule == "line.item"]
+    told = [
+        each.message for each in assess_wire(wire, messages=load_messages("de", FOLDER)).findings() if each.rule == "line.item"
+    ]
     assert told
     assert all("Die Untersuchung 999.999 steht nicht im Leistungsverzeichnis" in text for text in told)
 
@@ -60,9 +62,9 @@ def test_a_refusal_is_told_in_the_language(judged: Callable[..., Judgement], wir
 def test_a_file_that_is_wrong_is_refused_with_its_reasons(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "xx.toml").write_text(text)
     with pytest.raises(SettingsError, match=said):
-        messages_of("xx", tmp_path)
+        load_messages("xx", tmp_path)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"xx\.toml: cannot be read"):
-        messages_of("xx", tmp_path)
+        load_messages("xx", tmp_path)

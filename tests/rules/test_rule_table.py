@@ -356,12 +356,12 @@ BAD: list[tuple[str, Callable[[Wire], None]]] = [
 
 @pytest.mark.parametrize(("rule", "change"), BAD, ids=[f"{n}-{rule}" for n, (rule, _) in enumerate(BAD)])
 def test_a_mutation_is_found_by_exactly_its_rule(
-    rule: str, change: Callable[[Wire], None], wire: Wire, judged: Any, rules_of: Any
+    rule: str, change: Callable[[Wire], None], wire: Wire, assess_wire: Any, rule_outcomes: Any
 ) -> None:
     change(wire)
     if wire["questionnaire_responses"] == 0:
         wire["questionnaire_responses"] = None
-    found = rules_of(judged(wire))
+    found = rule_outcomes(assess_wire(wire))
     severity = next(each.severity for each in RULES if each.id == rule)
     assert found == {rule: severity.value}
 
@@ -394,35 +394,37 @@ GOOD: dict[str, Callable[[Wire], None]] = {
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_what_is_right_is_accepted_without_a_word(name: str, wire: Wire, judged: Any) -> None:
+def test_what_is_right_is_accepted_without_a_word(name: str, wire: Wire, assess_wire: Any) -> None:
     GOOD[name](wire)
-    assert judged(wire).findings() == ()
+    assert assess_wire(wire).findings() == ()
 
 
-def test_labels_in_use(wire: Wire, judged: Any, rules_of: Any, facts: Any) -> None:
+def test_labels_in_use(wire: Wire, assess_wire: Any, rule_outcomes: Any, facts: Any) -> None:
     own, other = frozenset({"patient/p1"}), frozenset({"patient/p7"})
-    assert rules_of(judged(wire, facts=replace(facts, labels_in_use={"10000001": own}))) == {"tube.label-reused": "warn"}
-    judgement = judged(wire, facts=replace(facts, labels_in_use={"10000001": other}))
-    assert rules_of(judgement) == {"tube.label-in-use": "refuse"}
+    assert rule_outcomes(assess_wire(wire, facts=replace(facts, labels_in_use={"10000001": own}))) == {
+        "tube.label-reused": "warn"
+    }
+    judgement = assess_wire(wire, facts=replace(facts, labels_in_use={"10000001": other}))
+    assert rule_outcomes(judgement) == {"tube.label-in-use": "refuse"}
     assert judgement.accepted == ("t2",)
-    assert judged(wire, facts=replace(facts, labels_in_use={"99999999": other})).findings() == ()
+    assert assess_wire(wire, facts=replace(facts, labels_in_use={"99999999": other})).findings() == ()
 
 
 @pytest.mark.parametrize("known", [frozenset({"C-200"}), frozenset()])
-def test_an_unknown_contract_holds(wire: Wire, judged: Any, rules_of: Any, facts: Any, known: frozenset[str]) -> None:
-    assert rules_of(judged(wire, facts=replace(facts, contracts=known))) == {"order.contract-known": "hold"}
+def test_an_unknown_contract_holds(wire: Wire, assess_wire: Any, rule_outcomes: Any, facts: Any, known: frozenset[str]) -> None:
+    assert rule_outcomes(assess_wire(wire, facts=replace(facts, contracts=known))) == {"order.contract-known": "hold"}
 
 
-def test_an_unknown_contract_reference_holds(wire: Wire, judged: Any, rules_of: Any) -> None:
+def test_an_unknown_contract_reference_holds(wire: Wire, assess_wire: Any, rule_outcomes: Any) -> None:
     for request in (pr1(wire), pr2(wire)):
         request["supportingInfo"] = [{"reference": "contract/unknown"}]
-    assert rules_of(judged(wire)) == {"order.contract-known": "hold"}
+    assert rule_outcomes(assess_wire(wire)) == {"order.contract-known": "hold"}
 
 
-def test_the_systems_may_be_set_with_or_without_a_slash(wire: Wire, judged: Any, facts: Any) -> None:
+def test_the_systems_may_be_set_with_or_without_a_slash(wire: Wire, assess_wire: Any, facts: Any) -> None:
     for base, codes in (("https://exchange.example/api/", LAB), ("https://exchange.example/api", LAB + "/")):
         systems = replace(facts.systems, base_url=base, lab_codes_url=codes)
-        assert judged(wire, facts=replace(facts, systems=systems)).findings() == ()
+        assert assess_wire(wire, facts=replace(facts, systems=systems)).findings() == ()
 
 
 def test_every_rule_has_a_row() -> None:
@@ -431,11 +433,11 @@ def test_every_rule_has_a_row() -> None:
     assert {rule for rule, _ in BAD} | elsewhere | turnaround == {rule.id for rule in RULES}
 
 
-def test_a_flaw_is_told(wire: Wire, judged: Any, rules_of: Any) -> None:
+def test_a_flaw_is_told(wire: Wire, assess_wire: Any, rule_outcomes: Any) -> None:
     pr1(wire)["note"] = "text"
-    assert rules_of(judged(wire)) == {"order.shape": "warn"}
+    assert rule_outcomes(assess_wire(wire)) == {"order.shape": "warn"}
 
 
-def test_times_are_read_from_their_offset(wire: Wire, judged: Any, facts: Any) -> None:
+def test_times_are_read_from_their_offset(wire: Wire, assess_wire: Any, facts: Any) -> None:
     late = replace(facts, now=facts.now - dt.timedelta(days=1))
-    assert "specimen.collected-future" in judged(wire, facts=late).refusing_rules()
+    assert "specimen.collected-future" in assess_wire(wire, facts=late).refusing_rules()

@@ -14,14 +14,14 @@ import pytest
 import structlog
 
 from lab_sandbox.app import create_app
-from lab_sandbox.config import Contract, Counterparty, Rules, SandboxConfig, Tokens
+from lab_sandbox.config import Contract, Counterparty, RuleSettings, SandboxConfig, TokenSettings
 
 CLINIC, LABORATORY, STRANGER = "guid-clinic", "guid-laboratory", "guid-stranger"
 BASE = "http://exchange.test/"
-LAB = "http://codes.lab.example"
+LAB_CODES_URL = "http://codes.lab.example"
 
 
-def parties() -> tuple[Counterparty, ...]:
+def counterparties() -> tuple[Counterparty, ...]:
     return (
         Counterparty(
             guid=CLINIC,
@@ -53,9 +53,9 @@ def make_config(**changes: Any) -> SandboxConfig:
     rules, tokens = changes.pop("rules", {}), changes.pop("tokens", {})
     return SandboxConfig(
         base_url=BASE,
-        counterparties=parties(),
-        rules=Rules(**rules),
-        tokens=Tokens(**tokens),
+        counterparties=counterparties(),
+        rules=RuleSettings(**rules),
+        tokens=TokenSettings(**tokens),
         contracts=(
             Contract(code="C-100", partner=CLINIC, laboratory=LABORATORY, id="contract-100"),
             Contract(code="C-200", partner=CLINIC, laboratory=LABORATORY, id="contract-200"),
@@ -66,50 +66,50 @@ def make_config(**changes: Any) -> SandboxConfig:
 
 
 @dataclass
-class Clock:
+class SandboxClock:
     now: datetime = datetime(2026, 1, 5, 8, 0, tzinfo=UTC)
 
     def __call__(self) -> datetime:
         return self.now
 
-    def forward(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
 
 
 @dataclass
-class Lab:
+class FakeLaboratoryApi:
     """A laboratory's web API: what it was asked, and what it will answer."""
 
-    asked: list[httpx.Request] = field(default_factory=list)
-    answers: dict[str, httpx.Response] = field(default_factory=dict)
+    requests: list[httpx.Request] = field(default_factory=list)
+    responses: dict[str, httpx.Response] = field(default_factory=dict)
 
     def handle(self, request: httpx.Request) -> httpx.Response:
-        self.asked.append(request)
-        answer = self.answers.get(request.url.path)
+        self.requests.append(request)
+        answer = self.responses.get(request.url.path)
         return answer or httpx.Response(200, json=[])
 
 
 @dataclass
-class World:
+class SandboxWorld:
     app: Any
     client: httpx.AsyncClient
-    lab: Lab
-    clock: Clock
+    lab: FakeLaboratoryApi
+    clock: SandboxClock
 
-    def basic(self, login: str, password: str) -> dict[str, str]:
+    def basic_auth(self, login: str, password: str) -> dict[str, str]:
         return {"Authorization": httpx.BasicAuth(login, password)._auth_header}
 
     @property
     def clinic(self) -> dict[str, str]:
-        return self.basic("clinic", "pw-clinic")
+        return self.basic_auth("clinic", "pw-clinic")
 
     @property
     def laboratory(self) -> dict[str, str]:
-        return self.basic("laboratory", "pw-lab")
+        return self.basic_auth("laboratory", "pw-lab")
 
     @property
     def stranger(self) -> dict[str, str]:
-        return self.basic("stranger", "pw-stranger")
+        return self.basic_auth("stranger", "pw-stranger")
 
     async def patient(self, **changes: Any) -> str:
         answer = await self.client.post("/fhir/Patient", json=patient(**changes), headers=self.clinic)
@@ -153,14 +153,14 @@ def concept(system: str, code: str) -> dict[str, Any]:
     return {"coding": [{"system": system, "code": code}]}
 
 
-def local() -> str:
+def local_urn() -> str:
     return f"urn:uuid:{uuid4()}"
 
 
 def order_bundle(patient_id: str, lines: int = 2, study: str = "001.00{}") -> dict[str, Any]:
     """A valid order: lines that share one tube, their Tasks, the order-level Task, the answers to the questionnaire."""
     subject = {"reference": f"patient/{patient_id}"}
-    order_task, specimen, requests = local(), local(), [local() for _ in range(lines)]
+    order_task, specimen, requests = local_urn(), local_urn(), [local_urn() for _ in range(lines)]
     requisition = {"system": "urn:clinic:orders", "value": str(uuid4())}
     entries = [
         (
@@ -170,7 +170,7 @@ def order_bundle(patient_id: str, lines: int = 2, study: str = "001.00{}") -> di
                 "meta": grant("read", "updatebody"),
                 "status": "requested",
                 "code": concept(f"{BASE}terminology/task_type", "OrderProcessingTask"),
-                "input": [{"type": concept(f"{LAB}/notification", "sms"), "valueBoolean": True}],
+                "input": [{"type": concept(f"{LAB_CODES_URL}/notification", "sms"), "valueBoolean": True}],
             },
         ),
         (
@@ -186,7 +186,7 @@ def order_bundle(patient_id: str, lines: int = 2, study: str = "001.00{}") -> di
                 },
                 "container": [
                     {
-                        "identifier": [{"system": f"{LAB}/labels", "value": "1000000017"}],
+                        "identifier": [{"system": f"{LAB_CODES_URL}/labels", "value": "1000000017"}],
                         "type": concept(f"{BASE}terminology/specimen_type", "EDTA"),
                         "specimenQuantity": {"value": 3},
                     }
@@ -204,7 +204,7 @@ def order_bundle(patient_id: str, lines: int = 2, study: str = "001.00{}") -> di
                     "meta": grant("read"),
                     "identifier": [{"system": "urn:clinic:lines", "value": str(uuid4())}],
                     "requisition": requisition,
-                    "supportingInfo": [{"identifier": {"system": f"{LAB}/contract", "value": "C-100"}}],
+                    "supportingInfo": [{"identifier": {"system": f"{LAB_CODES_URL}/contract", "value": "C-100"}}],
                     "status": "active",
                     "code": concept(f"{BASE}terminology/nomenclature", study.format(number)) | {"text": "a test"},
                     "subject": subject,
@@ -216,7 +216,7 @@ def order_bundle(patient_id: str, lines: int = 2, study: str = "001.00{}") -> di
         )
         entries.append(
             (
-                local(),
+                local_urn(),
                 {
                     "resourceType": "Task",
                     "meta": grant("read", "updatebody"),
@@ -228,7 +228,7 @@ def order_bundle(patient_id: str, lines: int = 2, study: str = "001.00{}") -> di
         )
     entries.append(
         (
-            local(),
+            local_urn(),
             {
                 "resourceType": "QuestionnaireResponse",
                 "meta": grant("read"),
@@ -273,7 +273,7 @@ def report(patient_id: str, line_id: str, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def of_type(bundle: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+def resources_of_type(bundle: dict[str, Any], kind: str) -> list[dict[str, Any]]:
     return [one["resource"] for one in bundle["entry"] if one["resource"]["resourceType"] == kind]
 
 
@@ -288,36 +288,36 @@ def diagnostics(answer: httpx.Response) -> str:
     return "\n".join(issue["diagnostics"] for issue in body["issue"])
 
 
-def make_world(**changes: Any) -> World:
-    clock, lab = Clock(), Lab()
+def make_world(**changes: Any) -> SandboxWorld:
+    clock, lab = SandboxClock(), FakeLaboratoryApi()
     app = create_app(make_config(**changes), clock=clock, transport=httpx.MockTransport(lab.handle))
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    return World(app, httpx.AsyncClient(transport=transport, base_url=BASE), lab, clock)
+    return SandboxWorld(app, httpx.AsyncClient(transport=transport, base_url=BASE), lab, clock)
 
 
 @pytest.fixture(autouse=True)
-def logging_as_it_was() -> Iterator[None]:
+def restore_logging() -> Iterator[None]:
     """A server that was started in-process leaves its logging to nobody after it."""
     yield
     structlog.reset_defaults()
 
 
 @pytest.fixture
-def kit() -> SimpleNamespace:
+def helpers() -> SimpleNamespace:
     """The helpers of this file, for tests that cannot import it."""
     return SimpleNamespace(
         order_bundle=order_bundle,
-        of_type=of_type,
+        of_type=resources_of_type,
         diagnostics=diagnostics,
         patient=patient,
         grant=grant,
         concept=concept,
-        local=local,
+        local=local_urn,
         report=report,
         observation=observation,
         make_config=make_config,
         BASE=BASE,
-        LAB=LAB,
+        LAB=LAB_CODES_URL,
         CLINIC=CLINIC,
         LABORATORY=LABORATORY,
         STRANGER=STRANGER,
@@ -325,18 +325,18 @@ def kit() -> SimpleNamespace:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
+async def world() -> AsyncIterator[SandboxWorld]:
     made = make_world()
     yield made
     await close(made)
 
 
 @pytest.fixture
-async def worlds() -> AsyncIterator[Any]:
+async def world_factory() -> AsyncIterator[Any]:
     """Makes worlds of other settings."""
-    made: list[World] = []
+    made: list[SandboxWorld] = []
 
-    def make(**changes: Any) -> World:
+    def make(**changes: Any) -> SandboxWorld:
         made.append(make_world(**changes))
         return made[-1]
 
@@ -345,7 +345,7 @@ async def worlds() -> AsyncIterator[Any]:
         await close(one)
 
 
-async def close(world: World) -> None:
+async def close(world: SandboxWorld) -> None:
     await world.client.aclose()
     await world.app.state.service.forwarder.close()
     world.app.state.service.shelf.close()

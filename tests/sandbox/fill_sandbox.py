@@ -12,10 +12,10 @@ from pathlib import Path
 
 from lab_sandbox import updates
 from lab_sandbox.app import create_app
-from lab_sandbox.search import read_query
+from lab_sandbox.search import parse_search
 
 
-def helpers():
+def load_helpers():
     spec = util.spec_from_file_location("sandbox_helpers", Path(__file__).with_name("conftest.py"))
     module = util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -24,7 +24,7 @@ def helpers():
 
 
 def fill(count, open_orders):
-    kit = helpers()
+    kit = load_helpers()
     config = kit.make_config().model_copy(update={"base_url": kit.BASE})
     service = create_app(config).state.service
     clinic, laboratory = config.counterparties[0], config.counterparties[1]
@@ -43,7 +43,7 @@ def fill(count, open_orders):
     return service, laboratory
 
 
-def timed(work, times=20):
+def mean_milliseconds(work, times=20):
     started = time.perf_counter()
     for _ in range(times):
         work()
@@ -56,7 +56,7 @@ def main(count):
     seconds = time.perf_counter() - started
 
     def poll():
-        query = read_query("Task", [("status", "requested"), ("code", "OrderProcessingTask")], service.config)
+        query = parse_search("Task", [("status", "requested"), ("code", "OrderProcessingTask")], service.config)
         found = service.shelf.find("Task", query.criteria, lambda access: access.may("read", laboratory.guid), limit=51)
         assert len(found) == 20
         return found
@@ -70,7 +70,7 @@ def main(count):
     answer = {
         "orders": count, "seconds": round(seconds, 1), "resources": sum(service.shelf.counts().values()),
         "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        "poll_ms": timed(poll), "part_of_ms": timed(lines), "read_ms": timed(lambda: service.resources.peek(order)),
+        "poll_ms": mean_milliseconds(poll), "part_of_ms": mean_milliseconds(lines), "read_ms": mean_milliseconds(lambda: service.resources.peek(order)),
     }  # fmt: skip
     print(json.dumps(answer))  # noqa: T201 - its whole purpose
 

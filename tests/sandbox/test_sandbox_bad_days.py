@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lab_sandbox.faults.rule import FaultPlan, FaultRule, Kind
+from lab_sandbox.faults.rule import FaultKind, FaultPlan, FaultRule
 
 ROUTES = [
     "*",
@@ -23,7 +23,7 @@ ROUTES = [
 
 RULES = st.builds(
     FaultRule,
-    kind=st.sampled_from(get_args(Kind)),
+    kind=st.sampled_from(get_args(FaultKind)),
     route=st.sampled_from(ROUTES),
     caller=st.sampled_from([None, "laboratory", "clinic"]),
     probability=st.sampled_from([0.2, 1.0]),
@@ -87,11 +87,11 @@ def place(request):
 
 @given(plan=PLANS)
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-def test_any_plan_harms_the_line_and_never_the_service(place, kit, plan):
+def test_any_plan_harms_the_line_and_never_the_service(place, helpers, plan):
     world, runner = place
     desk = world.app.state.service.faults
     desk.play(plan)
-    runner.run(a_day(world, kit))
+    runner.run(a_day(world, helpers))
     whole(world.app.state.service.shelf.counts())
     desk.play(FaultPlan())
     answer = runner.run(world.order())

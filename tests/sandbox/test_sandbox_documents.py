@@ -8,10 +8,10 @@ PDF = b"%PDF-1.4\x00\xff sample"
 
 
 @pytest.fixture
-async def document(world, kit):
+async def document(world, helpers):
     binary = {
         "resourceType": "Binary",
-        "meta": kit.grant("read", guid=kit.CLINIC),
+        "meta": helpers.grant("read", guid=helpers.CLINIC),
         "contentType": "application/pdf",
         "content": base64.b64encode(PDF).decode(),
     }
@@ -38,9 +38,9 @@ async def test_the_resource_itself_as_json(world, document, accept):
 
 
 @pytest.mark.parametrize("accept", ["text/html", "image/png;q=1, application/pdf;q=0"])
-async def test_a_format_that_is_not_there(world, kit, document, accept):
+async def test_a_format_that_is_not_there(world, helpers, document, accept):
     answer = await world.client.get(f"/fhir/Binary/{document}", headers=world.clinic | {"Accept": accept})
-    assert (answer.status_code, "Accept" in kit.diagnostics(answer)) == (406, True)
+    assert (answer.status_code, "Accept" in helpers.diagnostics(answer)) == (406, True)
 
 
 async def test_a_document_sent_as_it_is(world):
@@ -59,7 +59,7 @@ async def test_a_document_sent_as_it_is(world):
         ({"content": None}, "Binary.content"),
     ],
 )
-async def test_what_a_document_must_carry(world, kit, changes, name):
+async def test_what_a_document_must_carry(world, helpers, changes, name):
     binary = {"resourceType": "Binary", "contentType": "application/pdf", "content": "AAAA"} | changes
     answer = await world.upload(binary)
-    assert (answer.status_code, name in kit.diagnostics(answer)) == (422, True)
+    assert (answer.status_code, name in helpers.diagnostics(answer)) == (422, True)

@@ -12,68 +12,68 @@ BASKET = {"contract": "C-100", "analyticsrequests": [{"id": "001.000", "specimen
 
 
 async def test_nomenclature_is_forwarded_with_the_laboratorys_own_authorization(world):
-    world.lab.answers["/api/nomenclature"] = httpx.Response(
+    world.lab.responses["/api/nomenclature"] = httpx.Response(
         200, content=b'[{"id": "001", "price": 1.20}]', headers={"ETag": '"n1"'}
     )
     answer = await world.client.get("/nomenclature", params={"contract": "C-100"}, headers=world.clinic)
     assert (answer.status_code, answer.content) == (200, b'[{"id": "001", "price": 1.20}]')
     assert answer.headers["etag"] == '"n1"'
-    asked = world.lab.asked[-1]
+    asked = world.lab.requests[-1]
     assert asked.headers["authorization"] == "Bearer for-the-lab"
     assert asked.url.params["contract"] == "C-100"
 
 
 async def test_eta_passes_the_condition_on(world):
-    world.lab.answers["/api/eta"] = httpx.Response(304, headers={"ETag": '"e1"'})
+    world.lab.responses["/api/eta"] = httpx.Response(304, headers={"ETag": '"e1"'})
     answer = await world.client.get("/eta?contract=C-200", headers=world.clinic | {"If-None-Match": '"e1"'})
     assert answer.status_code == 304
-    assert world.lab.asked[-1].headers["if-none-match"] == '"e1"'
+    assert world.lab.requests[-1].headers["if-none-match"] == '"e1"'
 
 
 @pytest.mark.parametrize("name", ["questionnaire", "preanalytics"])
 async def test_basket_for_the_whole_order_keeps_its_digits(world, name):
-    world.lab.answers[f"/api/{name}"] = httpx.Response(200, content=b'{"specimens": [{"collection": {"quantity": 3.50}}]}')
+    world.lab.responses[f"/api/{name}"] = httpx.Response(200, content=b'{"specimens": [{"collection": {"quantity": 3.50}}]}')
     body = json.dumps(BASKET).replace('"108"', "108.0")
     answer = await world.client.post(f"/{name}", content=body, headers=world.clinic | {"Content-Type": "application/json"})
     assert answer.content == b'{"specimens": [{"collection": {"quantity": 3.50}}]}'
-    assert b'"specimen_code":108.0' in world.lab.asked[-1].content
+    assert b'"specimen_code":108.0' in world.lab.requests[-1].content
 
 
 @pytest.mark.parametrize(
     ("path", "status", "names"),
     [("/nomenclature", 400, "contract"), ("/eta?contract=nope", 404, "nope"), ("/nomenclature?contract=C-900", 403, "C-900")],
 )
-async def test_basket_request_with_a_wrong_contract(world, kit, path, status, names):
+async def test_basket_request_with_a_wrong_contract(world, helpers, path, status, names):
     answer = await world.client.get(path, headers=world.clinic)
     assert answer.status_code == status
-    assert names in kit.diagnostics(answer)
-    assert world.lab.asked == []
+    assert names in helpers.diagnostics(answer)
+    assert world.lab.requests == []
 
 
-async def test_laboratory_that_refuses_gives_an_operation_outcome(world, kit):
-    world.lab.answers["/api/eta"] = httpx.Response(401, text="who are you")
+async def test_laboratory_that_refuses_gives_an_operation_outcome(world, helpers):
+    world.lab.responses["/api/eta"] = httpx.Response(401, text="who are you")
     answer = await world.client.get("/eta?contract=C-100", headers=world.clinic)
     assert answer.status_code == 502
-    assert "laboratory" in kit.diagnostics(answer)
+    assert "laboratory" in helpers.diagnostics(answer)
     outcome = {
         "resourceType": "OperationOutcome",
         "issue": [{"severity": "error", "code": "invalid", "diagnostics": "guid twice"}],
     }
-    world.lab.answers["/api/questionnaire"] = httpx.Response(422, json=outcome)
+    world.lab.responses["/api/questionnaire"] = httpx.Response(422, json=outcome)
     answer = await world.client.post("/questionnaire", json=BASKET, headers=world.clinic)
-    assert (answer.status_code, kit.diagnostics(answer)) == (422, "guid twice")
+    assert (answer.status_code, helpers.diagnostics(answer)) == (422, "guid twice")
 
 
-async def test_laboratory_that_answers_no_json(world, kit):
-    world.lab.answers["/api/eta"] = httpx.Response(200, text="<html>")
+async def test_laboratory_that_answers_no_json(world, helpers):
+    world.lab.responses["/api/eta"] = httpx.Response(200, text="<html>")
     answer = await world.client.get("/eta?contract=C-100", headers=world.clinic)
-    assert (answer.status_code, "not JSON" in kit.diagnostics(answer)) == (502, True)
+    assert (answer.status_code, "not JSON" in helpers.diagnostics(answer)) == (502, True)
 
 
-async def test_contracts_are_kept_by_the_service(world, kit):
+async def test_contracts_are_kept_by_the_service(world, helpers):
     contract = (await world.client.get("/fhir/contract/contract-100", headers=world.clinic)).json()
     answer = await world.client.put("/fhir/contract/contract-100", json=contract, headers=world.clinic | {"If-Match": 'W/"1"'})
-    assert (answer.status_code, "Contract" in kit.diagnostics(answer)) == (405, True)
+    assert (answer.status_code, "Contract" in helpers.diagnostics(answer)) == (405, True)
 
 
 async def test_create_patient(world):
@@ -102,8 +102,8 @@ def patient_of(world):
 @pytest.mark.parametrize(
     "spelling", ["/fhir/$CreateDiagnosticRequest", "/fhir/%24CreateDiagnosticRequest", "/$creatediagnosticrequest"]
 )
-async def test_create_order_from_bundle(world, kit, spelling):
-    bundle = kit.order_bundle(await world.patient())
+async def test_create_order_from_bundle(world, helpers, spelling):
+    bundle = helpers.order_bundle(await world.patient())
     answer = await world.client.post(spelling, json=bundle, headers=world.clinic)
     assert answer.status_code == 200, answer.text
     created = answer.json()
@@ -179,11 +179,11 @@ async def test_update_the_whole_resource(world):
     assert "partOf" not in read
 
 
-async def test_download_a_result_document(world, kit):
+async def test_download_a_result_document(world, helpers):
     pdf = b"%PDF-1.4 sample"
     binary = {
         "resourceType": "Binary",
-        "meta": kit.grant("read", guid=kit.CLINIC),
+        "meta": helpers.grant("read", guid=helpers.CLINIC),
         "contentType": "application/pdf",
         "content": base64.b64encode(pdf).decode(),
     }
@@ -202,22 +202,22 @@ async def test_questionnaire_responses_are_found_by_their_subject(world):
     assert [one["resource"]["id"] for one in answer.json()["entry"]] == [created["QuestionnaireResponse"][0]["id"]]
 
 
-async def test_questionnaire_search_that_is_not_offered(worlds, kit):
-    world = worlds(rules={"questionnaire_search": False})
+async def test_questionnaire_search_that_is_not_offered(world_factory, helpers):
+    world = world_factory(rules={"questionnaire_search": False})
     answer = await world.client.get("/fhir/questionnaireresponse?subject=procedurerequest/1", headers=world.laboratory)
     assert answer.status_code == 501
-    assert "QuestionnaireResponse" in kit.diagnostics(answer)
+    assert "QuestionnaireResponse" in helpers.diagnostics(answer)
 
 
-async def test_what_is_not_in_the_table_is_an_operation_outcome(world, kit):
+async def test_what_is_not_in_the_table_is_an_operation_outcome(world, helpers):
     for method, path in (("GET", "/fhir/Medication/1"), ("GET", "/nothing"), ("DELETE", "/fhir/Task/1"), ("GET", "/")):
         answer = await world.client.request(method, path, headers=world.clinic)
         assert answer.status_code in {404, 405}
-        assert kit.diagnostics(answer)
+        assert helpers.diagnostics(answer)
 
 
-async def test_addresses_may_carry_a_prefix(kit):
-    config = kit.make_config().model_copy(
+async def test_addresses_may_carry_a_prefix(helpers):
+    config = helpers.make_config().model_copy(
         update={"base_url": "http://exchange.test/exchange/api/", "auth_url": "http://exchange.test/auth"}
     )
     app = create_app(config)

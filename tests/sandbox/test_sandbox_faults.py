@@ -7,18 +7,18 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from lab_sandbox.faults.desk import FaultDesk
-from lab_sandbox.faults.rule import FaultPlan, FaultPlanError, FaultRule, load_faults, read_plan
+from lab_sandbox.faults.desk import FaultScheduler
+from lab_sandbox.faults.rule import FaultPlan, FaultPlanError, FaultRule, load_plan, parse_plan
 from lab_sandbox.rule_ids import SwitchableRule
 
 
 def play(world, *faults, seed=0):
-    world.app.state.service.faults.play(read_plan({"seed": seed, "faults": list(faults)}, "test"))
+    world.app.state.service.faults.play(parse_plan({"seed": seed, "faults": list(faults)}, "test"))
 
 
 def course(rule, requests=10, method="GET", path="/fhir/Task", seed=0):
-    desk = FaultDesk(FaultPlan(seed=seed, faults=(FaultRule(**rule),)))
-    return "".join("x" if desk.happening(method, path, "status=requested") else "." for _ in range(requests))
+    desk = FaultScheduler(FaultPlan(seed=seed, faults=(FaultRule(**rule),)))
+    return "".join("x" if desk.select_faults(method, path, "status=requested") else "." for _ in range(requests))
 
 
 @pytest.mark.parametrize(
@@ -54,26 +54,26 @@ def test_probability_comes_out_the_same_for_the_same_seed():
 )
 def test_a_plan_that_cannot_be_used(raw):
     with pytest.raises(FaultPlanError, match=r"test: .*"):
-        read_plan(raw, "test")
+        parse_plan(raw, "test")
 
 
 def test_a_plan_from_a_file(tmp_path):
     path = tmp_path / "faults.toml"
     path.write_text('seed = 3\n[[faults]]\nkind = "latency"\nseconds = 0.5\n')
-    assert load_faults(path).faults[0].seconds == 0.5
+    assert load_plan(path).faults[0].seconds == 0.5
     path.write_text("seed = ")
     with pytest.raises(FaultPlanError, match="not TOML"):
-        load_faults(path)
+        load_plan(path)
     with pytest.raises(FaultPlanError, match="cannot be read"):
-        load_faults(tmp_path / "none.toml")
+        load_plan(tmp_path / "none.toml")
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 429])
-async def test_status_with_retry_after_in_seconds(world, kit, status):
+async def test_status_with_retry_after_in_seconds(world, helpers, status):
     play(world, {"kind": "status", "status": status, "retry_after": 7})
     answer = await world.client.get("/fhir/task", headers=world.laboratory)
     assert (answer.status_code, answer.headers["retry-after"]) == (status, "7")
-    assert kit.diagnostics(answer)
+    assert helpers.diagnostics(answer)
 
 
 async def test_status_with_retry_after_as_a_date(world):
@@ -83,15 +83,15 @@ async def test_status_with_retry_after_as_a_date(world):
 
 
 @pytest.mark.parametrize("after_work", [True, False])
-async def test_status_after_the_work_was_done(world, kit, after_work):
+async def test_status_after_the_work_was_done(world, helpers, after_work):
     play(world, {"kind": "status", "status": 500, "after_work": after_work, "route": "POST /fhir/Observation"})
-    assert (await world.upload(kit.observation())).status_code == 500
+    assert (await world.upload(helpers.observation())).status_code == 500
     assert ("Observation" in world.app.state.service.shelf.counts()) == after_work
 
 
-async def test_reply_lost_after_the_work_was_done(world, kit):
+async def test_reply_lost_after_the_work_was_done(world, helpers):
     play(world, {"kind": "lost_reply", "route": "POST /fhir/Observation", "count": 1})
-    resource = kit.observation()
+    resource = helpers.observation()
     one = resource["identifier"][0]
     header = {"If-None-Exist": f"identifier={one['system']}|{one['value']}"}
     lost = await world.upload(resource, **header)
@@ -100,9 +100,9 @@ async def test_reply_lost_after_the_work_was_done(world, kit):
     assert (await world.upload(resource, **header)).status_code == 200
 
 
-async def test_reset_comes_before_the_work(world, kit):
+async def test_reset_comes_before_the_work(world, helpers):
     play(world, {"kind": "reset"})
-    await world.upload(kit.observation())
+    await world.upload(helpers.observation())
     assert "Observation" not in world.app.state.service.shelf.counts()
 
 
@@ -242,8 +242,8 @@ async def test_unknown_fields_and_extensions(world):
     assert "unheardOf" in (await search(world))["entry"][0]["resource"]
 
 
-async def test_decimals_with_trailing_zeros(world, kit):
-    made = (await world.upload(kit.observation())).json()
+async def test_decimals_with_trailing_zeros(world, helpers):
+    made = (await world.upload(helpers.observation())).json()
     play(world, {"kind": "trailing_zeros"})
     text = (await world.client.get(f"/fhir/observation/{made['id']}", headers=world.clinic)).text
     assert '"value":134.0,' in text
@@ -251,7 +251,7 @@ async def test_decimals_with_trailing_zeros(world, kit):
 
 
 async def test_shapes_leave_alone_what_is_no_object(world):
-    world.lab.answers["/api/nomenclature"] = httpx.Response(200, json=[{"id": "1"}])
+    world.lab.responses["/api/nomenclature"] = httpx.Response(200, json=[{"id": "1"}])
     play(
         world,
         {"kind": "unknown_fields"},
@@ -284,35 +284,35 @@ async def test_the_admin_endpoint_is_off_by_default(world):
     assert (await world.client.get("/sandbox/faults")).status_code == 404
 
 
-async def test_the_admin_endpoint(worlds, kit):
-    world = worlds(fault_admin=True)
+async def test_the_admin_endpoint(world_factory, helpers):
+    world = world_factory(fault_admin=True)
     plan = {"seed": 1, "faults": [{"kind": "status", "status": 502, "route": "GET /fhir/*", "probability": 1.0}]}
     assert (await world.client.put("/sandbox/faults", json=plan)).status_code == 200
     assert (await world.client.get("/fhir/task", headers=world.clinic)).status_code == 502
     state = (await world.client.get("/sandbox/faults")).json()
     assert (state["faults"][0]["seen"], state["faults"][0]["fired"]) == (1, 1)
     wrong = await world.client.put("/sandbox/faults", json={"faults": [{"kind": "fire"}]})
-    assert (wrong.status_code, "faults.0.kind" in kit.diagnostics(wrong)) == (400, True)
+    assert (wrong.status_code, "faults.0.kind" in helpers.diagnostics(wrong)) == (400, True)
     assert (await world.client.delete("/sandbox/faults")).json() == {"seed": 0, "faults": []}
     assert (await world.client.get("/fhir/task", headers=world.clinic)).status_code == 200
 
 
-async def test_a_truncated_body_promises_more_than_it_sends(world, kit):
-    made = (await world.upload(kit.observation())).json()
+async def test_a_truncated_body_promises_more_than_it_sends(world, helpers):
+    made = (await world.upload(helpers.observation())).json()
     play(world, {"kind": "truncate"})
     transport = httpx.ASGITransport(world.app, raise_app_exceptions=True)
-    async with httpx.AsyncClient(transport=transport, base_url=kit.BASE) as client:
+    async with httpx.AsyncClient(transport=transport, base_url=helpers.BASE) as client:
         with pytest.raises(ConnectionResetError):
             await client.get(f"/fhir/observation/{made['id']}", headers=world.clinic)
 
 
 def test_the_bad_day_of_the_configuration_folder_is_a_plan(request):
-    plan = load_faults(request.config.rootpath / "config" / "sandbox-faults.toml")
+    plan = load_plan(request.config.rootpath / "config" / "sandbox-faults.toml")
     assert len({rule.kind for rule in plan.faults}) > 10
 
 
-async def test_the_request_log_tells_what_happened_and_no_query(worlds):
-    world = worlds(log_requests=True)
+async def test_the_request_log_tells_what_happened_and_no_query(world_factory):
+    world = world_factory(log_requests=True)
     play(world, {"kind": "status", "status": 503, "route": "GET /fhir/task"})
     with capture_logs() as lines:
         await world.client.get("/FHIR/task?identifier=secret|1", headers=world.clinic)

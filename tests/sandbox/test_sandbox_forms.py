@@ -43,10 +43,10 @@ def single(kind, *path):
         (single("QuestionnaireResponse", "item", 0, "answer"), "entry[6].resource.item[0].answer"),
     ],
 )
-async def test_an_order_has_arrays_where_the_tables_say_array(world, kit, change, element):
+async def test_an_order_has_arrays_where_the_tables_say_array(world, helpers, change, element):
     answer = await world.order(change=change)
     assert answer.status_code == 422
-    assert f"Bundle.{element}: an array of objects is expected (rule array)" in kit.diagnostics(answer)
+    assert f"Bundle.{element}: an array of objects is expected (rule array)" in helpers.diagnostics(answer)
 
 
 @pytest.mark.parametrize(
@@ -61,75 +61,75 @@ async def test_an_order_has_arrays_where_the_tables_say_array(world, kit, change
         (change_first("ProcedureRequest", identifier=[{"value": "1"}]), ["identifier[0]", "line-identifier"]),
     ],
 )
-async def test_what_else_an_order_must_carry(world, kit, change, names):
+async def test_what_else_an_order_must_carry(world, helpers, change, names):
     answer = await world.order(change=change)
     assert answer.status_code == 422
     for name in names:
-        assert name in kit.diagnostics(answer)
+        assert name in helpers.diagnostics(answer)
 
 
-async def test_the_subject_of_an_order_is_a_patient(world, kit):
+async def test_the_subject_of_an_order_is_a_patient(world, helpers):
     def change(bundle):
         tube = next(one["fullUrl"] for one in bundle["entry"] if one["resource"]["resourceType"] == "Specimen")
-        for one in kit.of_type(bundle, "ProcedureRequest") + kit.of_type(bundle, "Specimen"):
+        for one in helpers.of_type(bundle, "ProcedureRequest") + helpers.of_type(bundle, "Specimen"):
             one["subject"] = {"reference": tube}
-        kit.of_type(bundle, "QuestionnaireResponse")[0]["source"] = {"reference": tube}
+        helpers.of_type(bundle, "QuestionnaireResponse")[0]["source"] = {"reference": tube}
 
     answer = await world.order(change=change)
     assert answer.status_code == 422
-    assert kit.diagnostics(answer).count("reference-type") == 4
+    assert helpers.diagnostics(answer).count("reference-type") == 4
 
 
-async def test_the_answers_are_the_orders_patients_own(world, kit):
+async def test_the_answers_are_the_orders_patients_own(world, helpers):
     other = await world.patient()
     change = change_first("QuestionnaireResponse", source={"reference": f"patient/{other}"})
-    assert "one-patient" in kit.diagnostics(await world.order(change=change))
+    assert "one-patient" in helpers.diagnostics(await world.order(change=change))
 
 
-async def test_one_patient_in_several_spellings_is_one(world, kit):
+async def test_one_patient_in_several_spellings_is_one(world, helpers):
     def change(bundle):
-        line = kit.of_type(bundle, "ProcedureRequest")[0]
-        line["subject"] = {"reference": f"{kit.BASE}fhir/Patient/{line['subject']['reference'].partition('/')[2]}"}
+        line = helpers.of_type(bundle, "ProcedureRequest")[0]
+        line["subject"] = {"reference": f"{helpers.BASE}fhir/Patient/{line['subject']['reference'].partition('/')[2]}"}
 
     answer = await world.order(change=change)
     assert answer.status_code == 200, answer.text
 
 
-async def test_an_identifier_stays_as_the_client_wrote_it(world, kit):
+async def test_an_identifier_stays_as_the_client_wrote_it(world, helpers):
     """Clients may number by UUID; an identifier that was rewritten could not be found again."""
 
     def change(bundle):
-        line = kit.of_type(bundle, "ProcedureRequest")[0]
+        line = helpers.of_type(bundle, "ProcedureRequest")[0]
         address = next(one["fullUrl"] for one in bundle["entry"] if one["resource"] is line)
         line["identifier"] = [{"system": "urn:ietf:rfc:3986", "value": address}]
-        for one in kit.of_type(bundle, "ProcedureRequest"):
+        for one in helpers.of_type(bundle, "ProcedureRequest"):
             one["requisition"] = {"system": "urn:ietf:rfc:3986", "value": bundle["entry"][0]["fullUrl"]}
 
-    line = kit.of_type((await world.order(change=change)).json(), "ProcedureRequest")[0]
+    line = helpers.of_type((await world.order(change=change)).json(), "ProcedureRequest")[0]
     assert line["identifier"][0]["value"].startswith("urn:uuid:")
     assert line["requisition"]["value"].startswith("urn:uuid:")
 
 
-async def test_local_references_are_replaced_wherever_a_reference_may_stand(world, kit):
+async def test_local_references_are_replaced_wherever_a_reference_may_stand(world, helpers):
     def change(bundle):
         addresses = {one["resource"]["resourceType"]: one["fullUrl"] for one in bundle["entry"]}
         answers, tube = ({"reference": addresses[kind]} for kind in ("QuestionnaireResponse", "Specimen"))
-        kit.of_type(bundle, "ProcedureRequest")[0]["supportingInfo"].append(answers)
-        kit.of_type(bundle, "Task")[0]["input"].append({"type": {"text": "answers"}, "valueReference": answers})
-        kit.of_type(bundle, "Specimen")[0]["parent"] = [tube]
-        kit.of_type(bundle, "QuestionnaireResponse")[0]["extension"] = [{"url": "urn:x", "valueReference": tube}]
+        helpers.of_type(bundle, "ProcedureRequest")[0]["supportingInfo"].append(answers)
+        helpers.of_type(bundle, "Task")[0]["input"].append({"type": {"text": "answers"}, "valueReference": answers})
+        helpers.of_type(bundle, "Specimen")[0]["parent"] = [tube]
+        helpers.of_type(bundle, "QuestionnaireResponse")[0]["extension"] = [{"url": "urn:x", "valueReference": tube}]
 
     answer = await world.order(change=change)
     assert answer.status_code == 200, answer.text
     assert "urn:uuid" not in answer.text
     order = answer.json()
-    answers = f"questionnaireresponse/{kit.of_type(order, 'QuestionnaireResponse')[0]['id']}"
-    tube = f"specimen/{kit.of_type(order, 'Specimen')[0]['id']}"
-    assert kit.of_type(order, "ProcedureRequest")[0]["supportingInfo"][1] == {"reference": answers}
-    assert kit.of_type(order, "Task")[0]["input"][1]["valueReference"] == {"reference": answers}
-    assert kit.of_type(order, "Specimen")[0]["parent"] == [{"reference": tube}]
-    assert kit.of_type(order, "QuestionnaireResponse")[0]["extension"][0]["valueReference"] == {"reference": tube}
-    for line in kit.of_type(order, "ProcedureRequest"):
+    answers = f"questionnaireresponse/{helpers.of_type(order, 'QuestionnaireResponse')[0]['id']}"
+    tube = f"specimen/{helpers.of_type(order, 'Specimen')[0]['id']}"
+    assert helpers.of_type(order, "ProcedureRequest")[0]["supportingInfo"][1] == {"reference": answers}
+    assert helpers.of_type(order, "Task")[0]["input"][1]["valueReference"] == {"reference": answers}
+    assert helpers.of_type(order, "Specimen")[0]["parent"] == [{"reference": tube}]
+    assert helpers.of_type(order, "QuestionnaireResponse")[0]["extension"][0]["valueReference"] == {"reference": tube}
+    for line in helpers.of_type(order, "ProcedureRequest"):
         assert line["specimen"] == [{"reference": tube}]
 
 
@@ -145,10 +145,10 @@ async def test_local_references_are_replaced_wherever_a_reference_may_stand(worl
         ({"valuePeriod": []}, "Observation.valuePeriod"),
     ],
 )
-async def test_a_value_in_another_form_than_its_own(world, kit, value, element):
-    observation = {key: one for key, one in kit.observation().items() if key != "valueQuantity"} | value
+async def test_a_value_in_another_form_than_its_own(world, helpers, value, element):
+    observation = {key: one for key, one in helpers.observation().items() if key != "valueQuantity"} | value
     answer = await world.upload(observation)
-    assert (answer.status_code, element in kit.diagnostics(answer)) == (422, True)
+    assert (answer.status_code, element in helpers.diagnostics(answer)) == (422, True)
 
 
 @pytest.mark.parametrize(
@@ -166,34 +166,34 @@ async def test_a_value_in_another_form_than_its_own(world, kit, value, element):
         {"valuePeriod": {"start": "2026-01-05T07:30:00+03:00"}},
     ],
 )
-async def test_every_value_form_of_the_table_is_taken(world, kit, value):
-    observation = {key: one for key, one in kit.observation().items() if key != "valueQuantity"} | value
+async def test_every_value_form_of_the_table_is_taken(world, helpers, value):
+    observation = {key: one for key, one in helpers.observation().items() if key != "valueQuantity"} | value
     assert (await world.upload(observation)).status_code == 201
 
 
-async def test_the_bounds_of_a_reference_range_are_quantities(world, kit):
-    answer = await world.upload(kit.observation(referenceRange=[{"low": "120"}]))
-    assert "Observation.referenceRange[0].low" in kit.diagnostics(answer)
+async def test_the_bounds_of_a_reference_range_are_quantities(world, helpers):
+    answer = await world.upload(helpers.observation(referenceRange=[{"low": "120"}]))
+    assert "Observation.referenceRange[0].low" in helpers.diagnostics(answer)
 
 
-async def test_uploads_refer_to_what_their_tables_name(world, kit):
+async def test_uploads_refer_to_what_their_tables_name(world, helpers):
     order = await world.created_order()
     line, task, patient = order["ProcedureRequest"][0], order["Task"][0], order["ProcedureRequest"][0]["subject"]["reference"]
     wrong = {"reference": f"task/{task['id']}"}
     for changes in ({"basedOn": [wrong]}, {"result": [wrong]}, {"subject": wrong}):
-        answer = await world.upload(kit.report(patient.partition("/")[2], line["id"], **changes))
-        assert (answer.status_code, "reference-type" in kit.diagnostics(answer)) == (422, True)
+        answer = await world.upload(helpers.report(patient.partition("/")[2], line["id"], **changes))
+        assert (answer.status_code, "reference-type" in helpers.diagnostics(answer)) == (422, True)
     for changes in ({"subject": wrong}, {"specimen": wrong}):
-        assert "reference-type" in kit.diagnostics(await world.upload(kit.observation(**changes)))
+        assert "reference-type" in helpers.diagnostics(await world.upload(helpers.observation(**changes)))
 
 
-async def test_a_report_is_about_the_patient_of_its_lines(world, kit):
+async def test_a_report_is_about_the_patient_of_its_lines(world, helpers):
     line, other = (await world.created_order())["ProcedureRequest"][0], await world.patient()
-    answer = await world.upload(kit.report(other, line["id"]))
-    assert (answer.status_code, "report-patient" in kit.diagnostics(answer)) == (422, True)
+    answer = await world.upload(helpers.report(other, line["id"]))
+    assert (answer.status_code, "report-patient" in helpers.diagnostics(answer)) == (422, True)
 
 
-async def test_the_error_text_of_a_task_is_in_output_value_string(world, kit):
+async def test_the_error_text_of_a_task_is_in_output_value_string(world, helpers):
     task = (await world.created_order())["Task"][1]
     for output in ([{"type": {"text": "error"}}], [{"valueString": ""}], {"valueString": "x"}, "x"):
         answer = await world.client.put(
@@ -201,13 +201,13 @@ async def test_the_error_text_of_a_task_is_in_output_value_string(world, kit):
             json=task | {"status": "cancelled", "output": output},
             headers=world.laboratory | {"If-Match": 'W/"1"'},
         )
-        assert (answer.status_code, "Task.output" in kit.diagnostics(answer)) == (422, True)
+        assert (answer.status_code, "Task.output" in helpers.diagnostics(answer)) == (422, True)
 
 
-async def test_a_number_beyond_all_bounds_is_a_400(world, kit):
+async def test_a_number_beyond_all_bounds_is_a_400(world, helpers):
     answer = await world.client.post(
         "/fhir/Observation",
         content='{"resourceType": "Observation", "valueQuantity": {"value": 1e99999999999999999999}}',
         headers=world.laboratory | {"Content-Type": "application/json"},
     )
-    assert (answer.status_code, "exponent" in kit.diagnostics(answer)) == (400, True)
+    assert (answer.status_code, "exponent" in helpers.diagnostics(answer)) == (400, True)

@@ -135,8 +135,8 @@ def test_any_request_gets_a_documented_answer(runner, data):
 
 @given(data=st.data())
 @settings(max_examples=60, **QUIET)
-def test_a_damaged_order_is_kept_whole_or_not_at_all(runner, kit, data):
-    send_damaged_order(runner, kit, data)
+def test_a_damaged_order_is_kept_whole_or_not_at_all(runner, helpers, data):
+    send_damaged_order(runner, helpers, data)
 
 
 @pytest.mark.proof
@@ -149,15 +149,15 @@ def test_any_request_gets_a_documented_answer_at_length(runner, data):
 @pytest.mark.proof
 @given(data=st.data())
 @settings(max_examples=max(100, int(10_000 * SHARE)), **QUIET)
-def test_a_damaged_order_is_kept_whole_or_not_at_all_at_length(runner, kit, data):
-    send_damaged_order(runner, kit, data)
+def test_a_damaged_order_is_kept_whole_or_not_at_all_at_length(runner, helpers, data):
+    send_damaged_order(runner, helpers, data)
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=6) | st.decimals(allow_nan=False, allow_infinity=False))
 @settings(max_examples=50, **QUIET)
-def test_any_decimal_comes_back_as_it_went_in(runner, kit, number):
+def test_any_decimal_comes_back_as_it_went_in(runner, helpers, number):
     world = runner.world
-    body = json.dumps(kit.observation()).replace("134", str(number))
+    body = json.dumps(helpers.observation()).replace("134", str(number))
     made = runner(
         world.client.post("/fhir/Observation", content=body, headers=world.laboratory | {"Content-Type": "application/json"})
     )

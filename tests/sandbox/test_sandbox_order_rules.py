@@ -28,26 +28,26 @@ def every(bundle, kind):
     return [one["resource"] for one in bundle["entry"] if one["resource"]["resourceType"] == kind]
 
 
-async def test_rule_1_all_procedure_requests_share_the_same_requisition(world, kit):
+async def test_rule_1_all_procedure_requests_share_the_same_requisition(world, helpers):
     def change(bundle):
         every(bundle, "ProcedureRequest")[1]["requisition"] = {"system": "urn:clinic:orders", "value": "another"}
 
-    await refused(world, kit, change, "Bundle.entry[4].resource.requisition", "one-requisition")
-    await refused(world, kit, lambda bundle: first(bundle, "ProcedureRequest").pop("requisition"), "requisition")
+    await refused(world, helpers, change, "Bundle.entry[4].resource.requisition", "one-requisition")
+    await refused(world, helpers, lambda bundle: first(bundle, "ProcedureRequest").pop("requisition"), "requisition")
 
 
-async def test_rule_1_the_same_contract(world, kit):
+async def test_rule_1_the_same_contract(world, helpers):
     def change(bundle):
         every(bundle, "ProcedureRequest")[1]["supportingInfo"][0]["identifier"]["value"] = "C-200"
 
-    await refused(world, kit, change, "Bundle.entry[4].resource.supportingInfo", "one-contract)")
+    await refused(world, helpers, change, "Bundle.entry[4].resource.supportingInfo", "one-contract)")
 
 
-async def test_rule_1_the_same_contract_link_type(world, kit):
+async def test_rule_1_the_same_contract_link_type(world, helpers):
     def change(bundle):
         every(bundle, "ProcedureRequest")[1]["supportingInfo"] = [{"reference": "contract/contract-100"}]
 
-    await refused(world, kit, change, "one-contract-link-type")
+    await refused(world, helpers, change, "one-contract-link-type")
 
 
 @pytest.mark.parametrize("link", ["contract/contract-100", "http://exchange.test/fhir/Contract/contract-100"])
@@ -69,17 +69,17 @@ async def test_rule_1_a_contract_link_by_reference(world, link):
         ([{"reference": "contract/contract-404"}], "contract-known"),
     ],
 )
-async def test_a_contract_must_be_linked_known_and_ones_own(world, kit, info, rule):
+async def test_a_contract_must_be_linked_known_and_ones_own(world, helpers, info, rule):
     def change(bundle):
         for one in every(bundle, "ProcedureRequest"):
             one["supportingInfo"] = copy.deepcopy(info)
 
-    await refused(world, kit, change, "supportingInfo", rule)
+    await refused(world, helpers, change, "supportingInfo", rule)
 
 
-async def test_rule_2_two_specimen_types_mean_two_basket_items(world, kit):
+async def test_rule_2_two_specimen_types_mean_two_basket_items(world, helpers):
     choice = [{"specimen_code": 108}, {"specimen_code": 112}]
-    world.lab.answers["/api/nomenclature"] = httpx.Response(
+    world.lab.responses["/api/nomenclature"] = httpx.Response(
         200,
         json=[
             {"id": "001.000", "multiple_specimen": False, "specimen": choice},
@@ -90,12 +90,12 @@ async def test_rule_2_two_specimen_types_mean_two_basket_items(world, kit):
 
     def second_type(bundle, line):
         specimen = copy.deepcopy(next(one for one in bundle["entry"] if one["resource"]["resourceType"] == "Specimen"))
-        specimen["fullUrl"] = kit.local()
+        specimen["fullUrl"] = helpers.local()
         specimen["resource"]["type"]["coding"][0]["code"] = "112"
         bundle["entry"].append(specimen)
         every(bundle, "ProcedureRequest")[line]["specimen"].append({"reference": specimen["fullUrl"]})
 
-    await refused(world, kit, lambda bundle: second_type(bundle, 0), "specimen", "one-specimen-type")
+    await refused(world, helpers, lambda bundle: second_type(bundle, 0), "specimen", "one-specimen-type")
     answer = await world.order(change=lambda bundle: second_type(bundle, 1))
     assert answer.status_code == 200, answer.text
 
@@ -112,7 +112,7 @@ async def test_rule_2_two_specimen_types_mean_two_basket_items(world, kit):
         ("042.076", "1234-5678", False),
     ],
 )
-async def test_rule_3_two_barcodes(world, kit, study, second, right):
+async def test_rule_3_two_barcodes(world, helpers, study, second, right):
     def change(bundle):
         first(bundle, "ProcedureRequest")["code"]["coding"][0]["code"] = study
         if second:
@@ -122,11 +122,11 @@ async def test_rule_3_two_barcodes(world, kit, study, second, right):
     if right:
         assert (await world.order(change=change)).status_code == 200
     else:
-        await refused(world, kit, change, "Bundle.entry[1].resource.container", study, "two-barcodes")
+        await refused(world, helpers, change, "Bundle.entry[1].resource.container", study, "two-barcodes")
 
 
 @pytest.mark.parametrize(("number", "right"), [("12345-ABCDE-12345678", True), ("12345-ABCDE-1234567", False), (None, False)])
-async def test_rule_4_the_follow_up_study_alone_carries_the_old_order_number(world, kit, number, right):
+async def test_rule_4_the_follow_up_study_alone_carries_the_old_order_number(world, helpers, number, right):
     def change(bundle):
         line = first(bundle, "ProcedureRequest")
         line["code"]["coding"][0]["code"] = "190.1558"
@@ -136,7 +136,7 @@ async def test_rule_4_the_follow_up_study_alone_carries_the_old_order_number(wor
     if right:
         assert (await world.order(1, change)).status_code == 200
     else:
-        await refused(world, kit, change, "Bundle.entry[2].resource.basedOn", "follow-up-number", lines=1)
+        await refused(world, helpers, change, "Bundle.entry[2].resource.basedOn", "follow-up-number", lines=1)
 
 
 async def test_rule_4_does_not_hold_with_other_studies(world):
@@ -146,8 +146,8 @@ async def test_rule_4_does_not_hold_with_other_studies(world):
     assert (await world.order(2, change)).status_code == 200
 
 
-async def test_rule_5_if_none_exist_keeps_identifiers_unique(world, kit):
-    bundle = kit.order_bundle(await world.patient(), 3)
+async def test_rule_5_if_none_exist_keeps_identifiers_unique(world, helpers):
+    bundle = helpers.order_bundle(await world.patient(), 3)
     identifier = first(bundle, "ProcedureRequest")["identifier"][0]
     header = {"If-None-Exist": f"identifier={identifier['system']}|{identifier['value']}"}
     once = await world.client.post("/fhir/$CreateDiagnosticRequest", json=bundle, headers=world.clinic | header)
@@ -163,7 +163,7 @@ async def test_rule_5_if_none_exist_keeps_identifiers_unique(world, kit):
     await world.client.post("/fhir/$CreateDiagnosticRequest", json=bundle, headers=world.clinic)
     third = await world.client.post("/fhir/$CreateDiagnosticRequest", json=bundle, headers=world.clinic | header)
     assert third.status_code == 412
-    assert "If-None-Exist" in kit.diagnostics(third)
+    assert "If-None-Exist" in helpers.diagnostics(third)
 
 
 def drop(kind):
@@ -225,33 +225,33 @@ def on(kind, number, **fields):
         (lambda bundle: bundle["entry"].append(7), ["Bundle.entry[7].resource"]),
     ],
 )
-async def test_what_an_order_must_carry(world, kit, change, names):
-    await refused(world, kit, change, *names)
+async def test_what_an_order_must_carry(world, helpers, change, names):
+    await refused(world, helpers, change, *names)
 
 
-async def test_one_patient_for_the_whole_order(world, kit):
+async def test_one_patient_for_the_whole_order(world, helpers):
     other = await world.patient()
-    await refused(world, kit, on("Specimen", 0, subject={"reference": f"patient/{other}"}), "one-patient")
+    await refused(world, helpers, on("Specimen", 0, subject={"reference": f"patient/{other}"}), "one-patient")
 
 
-async def test_references_to_what_is_not_there_or_not_readable(world, kit):
-    answer = await world.client.post("/fhir/Patient", json=kit.patient(meta={}), headers=world.stranger)
-    await refused(world, kit, on("QuestionnaireResponse", 0, source={"reference": "patient/404"}), "reference-known")
+async def test_references_to_what_is_not_there_or_not_readable(world, helpers):
+    answer = await world.client.post("/fhir/Patient", json=helpers.patient(meta={}), headers=world.stranger)
+    await refused(world, helpers, on("QuestionnaireResponse", 0, source={"reference": "patient/404"}), "reference-known")
     await refused(
-        world, kit, on("QuestionnaireResponse", 0, source={"reference": f"patient/{answer.json()['id']}"}), "reference-right"
+        world, helpers, on("QuestionnaireResponse", 0, source={"reference": f"patient/{answer.json()['id']}"}), "reference-right"
     )
 
 
-async def test_all_problems_are_told_at_once(world, kit):
+async def test_all_problems_are_told_at_once(world, helpers):
     def change(bundle):
         on("Specimen", 0, extension=[])(bundle)
         on("ProcedureRequest", 1, status="draft")(bundle)
 
-    await refused(world, kit, change, "specimen-extension", "line-status")
+    await refused(world, helpers, change, "specimen-extension", "line-status")
 
 
-async def test_a_rule_can_be_switched_off(worlds):
-    world = worlds(rules={"off": ("line-status",)})
+async def test_a_rule_can_be_switched_off(world_factory):
+    world = world_factory(rules={"off": ("line-status",)})
     assert (await world.order(change=on("ProcedureRequest", 0, status="draft"))).status_code == 200
 
 
@@ -265,7 +265,7 @@ async def test_a_global_patient_identifier_instead_of_a_patient(world):
     assert answer.status_code == 200, answer.text
 
 
-async def test_local_references_are_replaced_in_every_place(world, kit):
+async def test_local_references_are_replaced_in_every_place(world, helpers):
     def change(bundle):
         line = next(one["fullUrl"] for one in bundle["entry"] if one["resource"]["resourceType"] == "ProcedureRequest")
         item = first(bundle, "QuestionnaireResponse")["item"][0]
@@ -296,11 +296,11 @@ async def test_local_references_are_replaced_in_every_place(world, kit):
         ({"telecom": 5}, ["Patient.telecom"]),
     ],
 )
-async def test_what_a_patient_must_carry(world, kit, changes, names):
-    answer = await world.client.post("/fhir/Patient", json=kit.patient(**changes), headers=world.clinic)
+async def test_what_a_patient_must_carry(world, helpers, changes, names):
+    answer = await world.client.post("/fhir/Patient", json=helpers.patient(**changes), headers=world.clinic)
     assert answer.status_code == 422
     for name in names:
-        assert name in kit.diagnostics(answer)
+        assert name in helpers.diagnostics(answer)
 
 
 async def test_an_anonymous_patient(world):

@@ -9,17 +9,17 @@ async def code_of(world, method, path, headers, **more):
     return (await world.client.request(method, path, headers=headers, **more)).status_code
 
 
-async def test_by_default_a_counterparty_has_no_access(world, kit):
-    answer = await world.client.post("/fhir/Patient", json=kit.patient(meta={}), headers=world.clinic)
+async def test_by_default_a_counterparty_has_no_access(world, helpers):
+    answer = await world.client.post("/fhir/Patient", json=helpers.patient(meta={}), headers=world.clinic)
     path = f"/fhir/patient/{answer.json()['id']}"
     assert await code_of(world, "GET", path, world.clinic) == 200
     assert await code_of(world, "GET", path, world.laboratory) == 403
     assert await code_of(world, "GET", path, world.stranger) == 403
 
 
-async def test_the_answer_without_the_right_is_selectable(worlds, kit):
-    world = worlds(rules={"no_right_code": 404})
-    answer = await world.client.post("/fhir/Patient", json=kit.patient(meta={}), headers=world.clinic)
+async def test_the_answer_without_the_right_is_selectable(world_factory, helpers):
+    world = world_factory(rules={"no_right_code": 404})
+    answer = await world.client.post("/fhir/Patient", json=helpers.patient(meta={}), headers=world.clinic)
     assert await code_of(world, "GET", f"/fhir/patient/{answer.json()['id']}", world.laboratory) == 404
 
 
@@ -41,8 +41,8 @@ async def test_updatebody_does_not_change_rights(world):
 
 
 @pytest.mark.parametrize("system", ["read", "http://exchange.test/security/read"])
-async def test_meta_add_grants_a_right_afterwards(world, kit, system):
-    made = await world.client.post("/fhir/Patient", json=kit.patient(meta={}), headers=world.clinic)
+async def test_meta_add_grants_a_right_afterwards(world, helpers, system):
+    made = await world.client.post("/fhir/Patient", json=helpers.patient(meta={}), headers=world.clinic)
     path = f"/fhir/Patient/{made.json()['id']}"
     body = {
         "resourceType": "Parameters",
@@ -59,10 +59,10 @@ async def test_meta_add_grants_a_right_afterwards(world, kit, system):
     assert empty.status_code == 422
 
 
-async def test_history_needs_readhistory(world, kit):
-    made = await world.client.post("/fhir/Patient", json=kit.patient(meta=kit.grant("read")), headers=world.clinic)
+async def test_history_needs_readhistory(world, helpers):
+    made = await world.client.post("/fhir/Patient", json=helpers.patient(meta=helpers.grant("read")), headers=world.clinic)
     path = f"/fhir/patient/{made.json()['id']}"
-    await world.client.put(path, json=kit.patient(gender="male"), headers=world.clinic | {"If-Match": made.headers["etag"]})
+    await world.client.put(path, json=helpers.patient(gender="male"), headers=world.clinic | {"If-Match": made.headers["etag"]})
     assert await code_of(world, "GET", f"{path}/_history", world.laboratory) == 403
     listed = (await world.client.get(f"{path}/_history", headers=world.clinic)).json()["entry"]
     assert [one["resource"]["gender"] for one in listed] == ["male", "female"]
@@ -71,7 +71,7 @@ async def test_history_needs_readhistory(world, kit):
     assert await code_of(world, "GET", f"{path}/_history/9", world.clinic) == 404
 
 
-async def test_result_document_without_read_right_or_not_existing_is_404(world, kit):
+async def test_result_document_without_read_right_or_not_existing_is_404(world, helpers):
     binary = {"resourceType": "Binary", "contentType": "application/pdf", "content": base64.b64encode(b"%PDF").decode()}
     made = (await world.upload(binary)).json()["id"]
     assert await code_of(world, "GET", f"/fhir/Binary/{made}", world.clinic) == 404
@@ -79,22 +79,22 @@ async def test_result_document_without_read_right_or_not_existing_is_404(world, 
     assert await code_of(world, "GET", f"/fhir/Binary/{made}", world.laboratory) == 200
 
 
-async def test_searches_show_only_what_may_be_read(world, kit):
+async def test_searches_show_only_what_may_be_read(world, helpers):
     created = await world.created_order()
     patient = created["ProcedureRequest"][0]["subject"]["reference"]
-    hidden = await world.upload(kit.observation(meta={}, subject={"reference": patient}))
-    shown = await world.upload(kit.observation(subject={"reference": patient}))
+    hidden = await world.upload(helpers.observation(meta={}, subject={"reference": patient}))
+    shown = await world.upload(helpers.observation(subject={"reference": patient}))
     found = await world.client.get("/fhir/Observation", params={"subject": patient}, headers=world.clinic)
     assert [one["resource"]["id"] for one in found.json()["entry"]] == [shown.json()["id"]]
     assert hidden.status_code == 201
 
 
-async def test_the_laboratory_gives_the_counterparty_read_on_what_it_uploads(world, kit):
+async def test_the_laboratory_gives_the_counterparty_read_on_what_it_uploads(world, helpers):
     created = await world.created_order()
     line = created["ProcedureRequest"][0]
     patient = line["subject"]["reference"].partition("/")[2]
-    seen = await world.upload(kit.observation(specimen={"reference": line["specimen"][0]["reference"]}))
-    answer = await world.upload(kit.report(patient, line["id"], result=[{"reference": f"observation/{seen.json()['id']}"}]))
+    seen = await world.upload(helpers.observation(specimen={"reference": line["specimen"][0]["reference"]}))
+    answer = await world.upload(helpers.report(patient, line["id"], result=[{"reference": f"observation/{seen.json()['id']}"}]))
     assert answer.status_code == 201, answer.text
     found = await world.client.get(f"/fhir/diagnosticreport?based-on=procedurerequest/{line['id']}", headers=world.clinic)
     assert found.json()["entry"][0]["resource"] == answer.json()

@@ -24,11 +24,11 @@ async def test_pages_hold_every_row_once(world, size, expected):
     assert count == expected
 
 
-async def test_rows_that_may_not_be_read_leave_no_gap(world, kit):
+async def test_rows_that_may_not_be_read_leave_no_gap(world, helpers):
     wanted = []
     for number in range(9):
-        meta = kit.grant("read", guid=kit.CLINIC) if number % 3 == 0 else {}
-        made = await world.upload(kit.observation(meta=meta))
+        meta = helpers.grant("read", guid=helpers.CLINIC) if number % 3 == 0 else {}
+        made = await world.upload(helpers.observation(meta=meta))
         wanted += [made.json()["id"]] if meta else []
     rows, _ = await pages(world, "/fhir/Observation?_count=1", world.clinic)
     assert rows == wanted
@@ -71,17 +71,17 @@ async def test_what_can_be_searched_by(world, path, kind, number):
     assert rows == [created[kind][number]["id"]]
 
 
-async def test_absolute_references_are_found_like_relative_ones(world, kit):
+async def test_absolute_references_are_found_like_relative_ones(world, helpers):
     line = (await world.created_order())["ProcedureRequest"][0]
     patient = line["subject"]["reference"].partition("/")[2]
     based_on = [{"reference": f"http://exchange.test/fhir/ProcedureRequest/{line['id']}"}]
-    made = await world.upload(kit.report(patient, line["id"], basedOn=based_on))
+    made = await world.upload(helpers.report(patient, line["id"], basedOn=based_on))
     rows, _ = await pages(world, f"/fhir/diagnosticreport?based-on=procedurerequest/{line['id']}", world.clinic)
     assert rows == [made.json()["id"]]
 
 
-async def test_a_comma_in_an_identifier_can_be_escaped(world, kit):
-    made = await world.upload(kit.observation(identifier=[{"system": "urn:s", "value": "a,b"}]))
+async def test_a_comma_in_an_identifier_can_be_escaped(world, helpers):
+    made = await world.upload(helpers.observation(identifier=[{"system": "urn:s", "value": "a,b"}]))
     rows, _ = await pages(world, "/fhir/Observation?identifier=urn:s|a\\,b", world.clinic)
     assert rows == [made.json()["id"]]
 
@@ -98,7 +98,7 @@ async def test_a_comma_in_an_identifier_can_be_escaped(world, kit):
         ("status%2Bcode=x", "status+code"),
     ],
 )
-async def test_a_search_that_cannot_be_understood(world, kit, query, name):
+async def test_a_search_that_cannot_be_understood(world, helpers, query, name):
     answer = await world.client.get(f"/fhir/Task?{query}", headers=world.laboratory)
     assert answer.status_code == 400
-    assert name in kit.diagnostics(answer)
+    assert name in helpers.diagnostics(answer)

@@ -89,24 +89,24 @@ async def test_the_demo_file_keeps_its_own_base_url_on_another_port(request):
         assert (await client.get("/sandbox/faults")).status_code == 404
 
 
-async def test_a_connection_reset_before_the_work(client, kit):
+async def test_a_connection_reset_before_the_work(client, helpers):
     before = await kept(client)
     await play(client, {"kind": "reset", "route": "POST *", "count": 1})
     with pytest.raises((httpx.ReadError, httpx.RemoteProtocolError)):
-        await client.post("/fhir/Patient", json=patient(kit), auth=CLINIC)
+        await client.post("/fhir/Patient", json=patient(helpers), auth=CLINIC)
     assert await kept(client) == before
-    assert (await client.post("/fhir/Patient", json=patient(kit), auth=CLINIC)).status_code == 200
+    assert (await client.post("/fhir/Patient", json=patient(helpers), auth=CLINIC)).status_code == 200
 
 
-async def test_a_reply_lost_after_the_work_was_done(client, kit):
+async def test_a_reply_lost_after_the_work_was_done(client, helpers):
     before = await kept(client)
     await play(client, {"kind": "lost_reply", "route": "POST /fhir/Patient", "count": 1})
     with pytest.raises((httpx.ReadError, httpx.RemoteProtocolError)):
-        await client.post("/fhir/Patient", json=patient(kit), auth=CLINIC)
+        await client.post("/fhir/Patient", json=patient(helpers), auth=CLINIC)
     assert await kept(client) == before + 1
 
 
-async def test_a_truncated_body(client, kit):
+async def test_a_truncated_body(client, helpers):
     await play(client, {"kind": "truncate", "route": "GET /fhir/*", "count": 1})
     with pytest.raises(httpx.RemoteProtocolError):
         await client.get("/fhir/Contract", auth=CLINIC)
@@ -129,14 +129,14 @@ async def test_latency(client):
     assert (await client.get("/fhir/Contract", auth=CLINIC)).status_code == 200
 
 
-async def test_a_laboratory_that_cannot_be_reached(client, kit, tmp_path):
+async def test_a_laboratory_that_cannot_be_reached(client, helpers, tmp_path):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         file = tmp_path / "sandbox.toml"
         file.write_text(world_file(closed.getsockname()[1]))
         async with running("--config", str(file)) as address, httpx.AsyncClient(base_url=address) as other:
             answer = await other.get("/nomenclature?contract=C-1", auth=("p", "p"))
-    assert (answer.status_code, "laboratory" in kit.diagnostics(answer)) == (502, True)
+    assert (answer.status_code, "laboratory" in helpers.diagnostics(answer)) == (502, True)
 
 
 def world_file(port):
@@ -159,11 +159,11 @@ laboratory = "l"
 """
 
 
-async def test_resources_in_a_file_outlive_a_restart(tmp_path, kit):
+async def test_resources_in_a_file_outlive_a_restart(tmp_path, helpers):
     file = tmp_path / "sandbox.toml"
     file.write_text(f'data = "{tmp_path / "sandbox.db"}"\n')
     async with running("--config", str(file)) as address, httpx.AsyncClient(base_url=address) as client:
-        made = (await client.post("/fhir/Patient", json=patient(kit), auth=CLINIC)).json()["id"]
+        made = (await client.post("/fhir/Patient", json=patient(helpers), auth=CLINIC)).json()["id"]
     async with running("--config", str(file)) as address, httpx.AsyncClient(base_url=address) as client:
         assert (await client.get(f"/fhir/patient/{made}", auth=CLINIC)).status_code == 200
         assert len((await client.get("/fhir/Contract", auth=CLINIC)).json()["entry"]) == 2

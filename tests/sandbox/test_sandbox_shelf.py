@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab_sandbox.index import Term
-from lab_sandbox.packing import pack, unpack
+from lab_sandbox.packing import compress_body, decompress_body
 from lab_sandbox.references import Ref
-from lab_sandbox.rights import Access
-from lab_sandbox.shelf import Shelf
+from lab_sandbox.rights import AccessRights
+from lab_sandbox.shelf import ResourceStore
 
 COLOURS = st.sampled_from(["red", "green", "blue"])
 SIZES = st.sampled_from(["s", "m", "l"])
@@ -38,17 +38,17 @@ def everything(shelf, criteria, visible, page):
 @given(steps=STEPS, page=st.integers(1, 5), colours=st.lists(COLOURS, min_size=1, max_size=2, unique=True), size=SIZES)
 @settings(max_examples=80, deadline=None)
 def test_a_search_finds_what_a_look_through_everything_finds(steps, page, colours, size):
-    shelf, model = Shelf(), {}
+    shelf, model = ResourceStore(), {}
     for step in steps:
         if step[0] == "insert":
             ref = Ref("Task", f"t{len(model)}")
             grants = {("read", "reader")} if step[3] else set()
-            kept = shelf.insert(ref, Access("owner", frozenset(grants)), b"{}", words(step[1], step[2]))
+            kept = shelf.insert(ref, AccessRights("owner", frozenset(grants)), b"{}", words(step[1], step[2]))
             model[ref.id] = (kept, step[1], step[2], step[3])
         elif model:
             old, colour, old_size, seen = model[f"t{step[1] % len(model)}"]
             was, now = words(colour, old_size), words(step[2], step[3])
-            kept = shelf.replace(old, old.version + 1, old.access, b"{}", gone=was - now, fresh=now - was)
+            kept = shelf.replace(old, old.version + 1, old.access, b"{}", removed_terms=was - now, added_terms=now - was)
             model[old.ref.id] = (kept, step[2], step[3], seen)
     expected = [name for name, (_, colour, its, seen) in model.items() if colour in colours and its == size and seen]
     criteria = [("colour", colours), ("size", [size])]
@@ -61,15 +61,15 @@ def test_a_search_finds_what_a_look_through_everything_finds(steps, page, colour
 
 @given(st.binary(max_size=2000))
 def test_bytes_come_back_as_they_were(body):
-    assert unpack(pack(body)) == body
+    assert decompress_body(compress_body(body)) == body
 
 
 def test_a_transaction_that_fails_leaves_nothing(tmp_path):
-    shelf = Shelf(tmp_path / "shelf.db")
+    shelf = ResourceStore(tmp_path / "shelf.db")
 
     def fails():
         with shelf.transaction():
-            shelf.insert(Ref("Task", "1"), Access("a-new-party"), b"{}", words("red", "s"))
+            shelf.insert(Ref("Task", "1"), AccessRights("a-new-party"), b"{}", words("red", "s"))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -77,15 +77,15 @@ def test_a_transaction_that_fails_leaves_nothing(tmp_path):
     assert shelf.counts() == {}
     assert shelf.find("Task", [("colour", ["red"])], lambda _: True) == []
     # The word "a-new-party" was numbered inside the lost transaction; its number must not live on in memory alone.
-    shelf.insert(Ref("Task", "1"), Access("a-new-party"), b"{}", words("red", "s"))
+    shelf.insert(Ref("Task", "1"), AccessRights("a-new-party"), b"{}", words("red", "s"))
     shelf.close()
-    again = Shelf(tmp_path / "shelf.db")
-    assert again.get(Ref("Task", "1")).access == Access("a-new-party")
+    again = ResourceStore(tmp_path / "shelf.db")
+    assert again.get(Ref("Task", "1")).access == AccessRights("a-new-party")
     again.close()
 
 
-async def test_a_failure_in_the_middle_of_a_bundle_keeps_none_of_it(world, kit, monkeypatch):
-    bundle = kit.order_bundle(await world.patient(), 3)
+async def test_a_failure_in_the_middle_of_a_bundle_keeps_none_of_it(world, helpers, monkeypatch):
+    bundle = helpers.order_bundle(await world.patient(), 3)
     service = world.app.state.service
     before, inserted, insert = service.shelf.counts(), [], service.shelf.insert
 
@@ -99,7 +99,7 @@ async def test_a_failure_in_the_middle_of_a_bundle_keeps_none_of_it(world, kit, 
     answer = await world.client.post("/fhir/$CreateDiagnosticRequest", json=bundle, headers=world.clinic)
     assert answer.status_code == 500
     assert "disk full" not in answer.text
-    assert kit.diagnostics(answer)
+    assert helpers.diagnostics(answer)
     assert service.shelf.counts() == before
     monkeypatch.undo()
     again = await world.client.post("/fhir/$CreateDiagnosticRequest", json=bundle, headers=world.clinic)

@@ -52,11 +52,11 @@ async def test_sign_in_with_a_wrong_password_shows_the_form_again(world):
     assert "location" not in answer.headers
 
 
-async def test_a_callback_address_must_be_exact(world, kit):
+async def test_a_callback_address_must_be_exact(world, helpers):
     for uri in (CALLBACK + "/", "http://evil.example/callback", ""):
         answer = await world.client.get("/connect/authorize", params=ASKED | {"redirect_uri": uri})
         assert answer.status_code == 400
-        assert "redirect_uri" in kit.diagnostics(answer)
+        assert "redirect_uri" in helpers.diagnostics(answer)
     unknown = await world.client.get("/connect/authorize", params=ASKED | {"client_id": "nobody"})
     assert unknown.status_code == 400
 
@@ -77,7 +77,7 @@ async def test_a_code_works_once_and_its_second_use_ends_what_it_gave(world):
 
 async def test_a_code_expires(world):
     back = await sign_in(world)
-    world.clock.forward(301)
+    world.clock.advance(301)
     answer = await token(world, grant_type="authorization_code", code=back["code"][0], redirect_uri=CALLBACK)
     assert answer.json()["error"] == "invalid_grant"
 
@@ -98,8 +98,8 @@ async def test_pkce(world, right):
     assert answer.status_code == (200 if right else 400)
 
 
-async def test_pkce_can_be_required(worlds):
-    world = worlds(tokens={"require_pkce": True})
+async def test_pkce_can_be_required(world_factory):
+    world = world_factory(tokens={"require_pkce": True})
     answer = await world.client.get("/connect/authorize", params=ASKED)
     assert "code_challenge" in answer.headers["location"]
 
@@ -113,34 +113,34 @@ async def test_refresh_rotates(world):
     assert await reads(world, second["access_token"]) == 200
 
 
-async def test_a_reused_refresh_token_can_end_the_sign_in(worlds):
-    world = worlds(tokens={"reuse_revokes": True})
+async def test_a_reused_refresh_token_can_end_the_sign_in(world_factory):
+    world = world_factory(tokens={"reuse_revokes": True})
     first = (await by_code(world)).json()
     second = (await token(world, grant_type="refresh_token", refresh_token=first["refresh_token"])).json()
     await token(world, grant_type="refresh_token", refresh_token=first["refresh_token"])
     assert await reads(world, second["access_token"]) == 401
 
 
-async def test_refresh_without_rotation(worlds):
-    world = worlds(tokens={"rotate_refresh": False})
+async def test_refresh_without_rotation(world_factory):
+    world = world_factory(tokens={"rotate_refresh": False})
     first = (await by_code(world)).json()
     for _ in range(2):
         answer = (await token(world, grant_type="refresh_token", refresh_token=first["refresh_token"])).json()
         assert answer["refresh_token"] == first["refresh_token"]
 
 
-async def test_an_access_token_expires_and_a_refresh_mends_it(worlds):
-    world = worlds(tokens={"lifetime_seconds": 60})
+async def test_an_access_token_expires_and_a_refresh_mends_it(world_factory):
+    world = world_factory(tokens={"lifetime_seconds": 60})
     first = (await by_code(world)).json()
     assert first["expires_in"] == 60
-    world.clock.forward(60)
+    world.clock.advance(60)
     assert await reads(world, first["access_token"]) == 401
     second = (await token(world, grant_type="refresh_token", refresh_token=first["refresh_token"])).json()
     assert await reads(world, second["access_token"]) == 200
 
 
-async def test_a_token_response_without_expires_in(worlds):
-    world = worlds(tokens={"send_expires_in": False})
+async def test_a_token_response_without_expires_in(world_factory):
+    world = world_factory(tokens={"send_expires_in": False})
     assert "expires_in" not in (await by_code(world)).json()
 
 
@@ -168,10 +168,10 @@ async def test_client_credentials_give_no_refresh_token(world):
         (CLIENT | {"grant_type": "refresh_token", "refresh_token": "x"}, 400, "invalid_grant"),
     ],
 )
-async def test_token_refusals_carry_both_forms_of_an_error(world, kit, form, status, error):
+async def test_token_refusals_carry_both_forms_of_an_error(world, helpers, form, status, error):
     answer = await world.client.post("/connect/token", data=form)
     assert (answer.status_code, answer.json()["error"]) == (status, error)
-    assert error in kit.diagnostics(answer)
+    assert error in helpers.diagnostics(answer)
 
 
 async def test_token_request_must_be_a_form(world):
@@ -191,16 +191,16 @@ async def test_revocation_of_the_refresh_token_ends_the_sign_in(world):
     assert (await token(world, grant_type="refresh_token", refresh_token=first["refresh_token"])).status_code == 400
 
 
-async def test_protected_calls_without_or_with_a_wrong_header(world, kit):
+async def test_protected_calls_without_or_with_a_wrong_header(world, helpers):
     for header in (None, "Bearer nonsense", "Basic !!!", "Basic eDp5", "Digest x"):
         answer = await world.client.get("/fhir/Contract", headers={"Authorization": header} if header else {})
         assert answer.status_code == 401
-        assert "Authorization" in kit.diagnostics(answer)
+        assert "Authorization" in helpers.diagnostics(answer)
         assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
-async def test_basic_can_be_switched_off(worlds):
-    world = worlds(tokens={"allow_basic": False})
+async def test_basic_can_be_switched_off(world_factory):
+    world = world_factory(tokens={"allow_basic": False})
     assert (await world.client.get("/fhir/Contract", headers=world.clinic)).status_code == 401
 
 

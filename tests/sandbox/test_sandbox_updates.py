@@ -10,16 +10,16 @@ async def put(world, resource, version, headers, **changes):
     return await world.client.put(path, json=resource | changes, headers=headers | {"If-Match": f'W/"{version}"'})
 
 
-async def test_if_match_that_is_out_of_date_is_rejected(world, kit):
+async def test_if_match_that_is_out_of_date_is_rejected(world, helpers):
     task = (await world.created_order())["Task"][1]
     assert (await put(world, task, 1, world.laboratory, status="in-progress")).status_code == 200
     stale = await put(world, task, 1, world.laboratory, status="completed")
     assert (stale.status_code, stale.headers["etag"]) == (412, 'W/"2"')
-    assert "If-Match" in kit.diagnostics(stale)
+    assert "If-Match" in helpers.diagnostics(stale)
 
 
-async def test_the_code_for_a_stale_version_is_selectable(worlds):
-    world = worlds(rules={"stale_code": 409})
+async def test_the_code_for_a_stale_version_is_selectable(world_factory):
+    world = world_factory(rules={"stale_code": 409})
     task = (await world.created_order())["Task"][1]
     assert (await put(world, task, 7, world.laboratory, status="completed")).status_code == 409
 
@@ -32,34 +32,34 @@ async def test_if_match_is_required_and_read_in_its_forms(world, header, status)
     assert answer.status_code == status
 
 
-async def test_a_new_patients_etag_serves_a_put_without_a_get(world, kit):
-    made = await world.client.post("/fhir/Patient", json=kit.patient(), headers=world.clinic)
+async def test_a_new_patients_etag_serves_a_put_without_a_get(world, helpers):
+    made = await world.client.post("/fhir/Patient", json=helpers.patient(), headers=world.clinic)
     answer = await world.client.put(
         f"/fhir/Patient/{made.json()['id']}",
-        json=kit.patient(gender="other"),
+        json=helpers.patient(gender="other"),
         headers=world.clinic | {"If-Match": made.headers["etag"]},
     )
     assert (answer.status_code, answer.json()["gender"]) == (200, "other")
 
 
-async def test_identifiers_not_sent_are_dropped(world, kit):
-    made = (await world.upload(kit.observation())).json()
+async def test_identifiers_not_sent_are_dropped(world, helpers):
+    made = (await world.upload(helpers.observation())).json()
     system, value = made["identifier"][0]["system"], made["identifier"][0]["value"]
     await put(world, {key: one for key, one in made.items() if key != "identifier"}, 1, world.laboratory, status="amended")
     found = await world.client.get("/fhir/Observation", params={"identifier": f"{system}|{value}"}, headers=world.laboratory)
     assert found.json()["entry"] == []
 
 
-async def test_put_of_another_type_or_id_or_of_nothing(world, kit):
+async def test_put_of_another_type_or_id_or_of_nothing(world, helpers):
     task = (await world.created_order())["Task"][1]
     other = await world.client.put(
         f"/fhir/task/{task['id']}", json={"resourceType": "Patient"}, headers=world.laboratory | {"If-Match": 'W/"1"'}
     )
-    assert (other.status_code, "resourceType" in kit.diagnostics(other)) == (400, True)
+    assert (other.status_code, "resourceType" in helpers.diagnostics(other)) == (400, True)
     wrong = await world.client.put(
         f"/fhir/task/{task['id']}", json=task | {"id": "x"}, headers=world.laboratory | {"If-Match": 'W/"1"'}
     )
-    assert (wrong.status_code, "Task.id" in kit.diagnostics(wrong)) == (400, True)
+    assert (wrong.status_code, "Task.id" in helpers.diagnostics(wrong)) == (400, True)
     none = await world.client.put("/fhir/task/none", json=task | {"id": "none"}, headers=world.laboratory | {"If-Match": 'W/"1"'})
     assert none.status_code == 404
 
@@ -71,10 +71,10 @@ async def test_a_read_with_the_newest_etag_is_not_sent_again(world):
 
 
 @pytest.mark.parametrize("kind", ["Observation", "DiagnosticReport"])
-async def test_conditional_create_with_none_one_and_several_matches(world, kit, kind):
+async def test_conditional_create_with_none_one_and_several_matches(world, helpers, kind):
     line = (await world.created_order())["ProcedureRequest"][0]
     patient = line["subject"]["reference"].partition("/")[2]
-    resource = kit.observation() if kind == "Observation" else kit.report(patient, line["id"])
+    resource = helpers.observation() if kind == "Observation" else helpers.report(patient, line["id"])
     one = resource["identifier"][0]
     header = {"If-None-Exist": f"identifier={one['system']}|{one['value']}"}
     created = await world.upload(resource, **header)
@@ -85,31 +85,31 @@ async def test_conditional_create_with_none_one_and_several_matches(world, kit, 
     assert (await world.upload(resource)).status_code == 201
     several = await world.upload(resource, **header)
     assert several.status_code == 412
-    assert "If-None-Exist" in kit.diagnostics(several)
+    assert "If-None-Exist" in helpers.diagnostics(several)
 
 
 @pytest.mark.parametrize("header", ["", "identifier=novalue", "colour=red", "identifier=", "identifier=urn:x|", "%"])
-async def test_a_condition_that_says_nothing_is_refused(world, kit, header):
-    answer = await world.upload(kit.observation(), **{"If-None-Exist": header})
+async def test_a_condition_that_says_nothing_is_refused(world, helpers, header):
+    answer = await world.upload(helpers.observation(), **{"If-None-Exist": header})
     assert answer.status_code == 400
-    assert kit.diagnostics(answer)
+    assert helpers.diagnostics(answer)
 
 
-async def test_create_with_a_client_chosen_id(world, kit):
-    refused = await world.client.post("/fhir/Patient", json=kit.patient(id="mine"), headers=world.clinic)
-    assert (refused.status_code, "Patient.id" in kit.diagnostics(refused)) == (400, True)
-    made = await world.client.post("/fhir/patient/mine", json=kit.patient(id="mine"), headers=world.clinic)
+async def test_create_with_a_client_chosen_id(world, helpers):
+    refused = await world.client.post("/fhir/Patient", json=helpers.patient(id="mine"), headers=world.clinic)
+    assert (refused.status_code, "Patient.id" in helpers.diagnostics(refused)) == (400, True)
+    made = await world.client.post("/fhir/patient/mine", json=helpers.patient(id="mine"), headers=world.clinic)
     assert (made.status_code, made.json()["id"]) == (200, "mine")
-    assert (await world.client.post("/fhir/patient/mine", json=kit.patient(), headers=world.clinic)).status_code == 409
+    assert (await world.client.post("/fhir/patient/mine", json=helpers.patient(), headers=world.clinic)).status_code == 409
 
 
-async def test_order_resources_are_not_created_by_themselves(world, kit):
+async def test_order_resources_are_not_created_by_themselves(world, helpers):
     answer = await world.client.post("/fhir/Task", json={"resourceType": "Task"}, headers=world.clinic)
-    assert (answer.status_code, "bundle" in kit.diagnostics(answer)) == (405, True)
+    assert (answer.status_code, "bundle" in helpers.diagnostics(answer)) == (405, True)
 
 
-async def test_numbers_keep_their_digits_on_the_way_and_back(world, kit):
-    text = json.dumps(kit.observation()).replace("134", "1.20").replace("160", "123456789012345678901234567890.10")
+async def test_numbers_keep_their_digits_on_the_way_and_back(world, helpers):
+    text = json.dumps(helpers.observation()).replace("134", "1.20").replace("160", "123456789012345678901234567890.10")
     made = await world.client.post(
         "/fhir/Observation", content=text, headers=world.laboratory | {"Content-Type": "application/fhir+json"}
     )
@@ -132,10 +132,10 @@ async def test_numbers_keep_their_digits_on_the_way_and_back(world, kit):
         ({"specimen": {"reference": "urn:uuid:00000000-0000-0000-0000-000000000000"}}, "local-reference"),
     ],
 )
-async def test_what_an_observation_must_carry(world, kit, changes, name):
-    answer = await world.upload(kit.observation(**changes))
+async def test_what_an_observation_must_carry(world, helpers, changes, name):
+    answer = await world.upload(helpers.observation(**changes))
     assert answer.status_code == 422
-    assert name in kit.diagnostics(answer)
+    assert name in helpers.diagnostics(answer)
 
 
 @pytest.mark.parametrize(
@@ -151,11 +151,11 @@ async def test_what_an_observation_must_carry(world, kit, changes, name):
         ({"presentedForm": [{}]}, "DiagnosticReport.presentedForm[0].url"),
     ],
 )
-async def test_what_a_report_must_carry(world, kit, changes, name):
+async def test_what_a_report_must_carry(world, helpers, changes, name):
     line = (await world.created_order())["ProcedureRequest"][0]
-    answer = await world.upload(kit.report(line["subject"]["reference"].partition("/")[2], line["id"], **changes))
+    answer = await world.upload(helpers.report(line["subject"]["reference"].partition("/")[2], line["id"], **changes))
     assert answer.status_code == 422
-    assert name in kit.diagnostics(answer)
+    assert name in helpers.diagnostics(answer)
 
 
 async def test_requested_to_cancelled_with_the_error_text_in_output(world):
@@ -177,10 +177,10 @@ async def test_both_task_levels_start_as_requested_and_reach_completed(world):
     assert [one["resource"]["id"] for one in done.json()["entry"]] == [tasks[0]["id"]]
 
 
-async def test_a_task_status_must_be_one(world, kit):
+async def test_a_task_status_must_be_one(world, helpers):
     task = (await world.created_order())["Task"][1]
     answer = await put(world, task, 1, world.laboratory, status="done")
-    assert (answer.status_code, "Task.status" in kit.diagnostics(answer)) == (422, True)
+    assert (answer.status_code, "Task.status" in helpers.diagnostics(answer)) == (422, True)
 
 
 async def test_the_partner_is_told_of_status_changes_only_and_of_its_own(world):
@@ -213,20 +213,20 @@ async def test_the_partner_is_told_of_status_changes_only_and_of_its_own(world):
         (b"<a/>", "application/xml", 415),
     ],
 )
-async def test_a_body_that_is_no_json_resource(world, kit, content, kind, status):
+async def test_a_body_that_is_no_json_resource(world, helpers, content, kind, status):
     answer = await world.client.post("/fhir/Patient", content=content, headers=world.clinic | {"Content-Type": kind})
     assert answer.status_code == status
-    assert kit.diagnostics(answer)
+    assert helpers.diagnostics(answer)
 
 
-async def test_a_body_that_is_too_long(worlds, kit):
-    world = worlds(rules={"max_body_bytes": 100})
-    answer = await world.client.post("/fhir/Patient", json=kit.patient(), headers=world.clinic)
-    assert (answer.status_code, "body" in kit.diagnostics(answer)) == (413, True)
+async def test_a_body_that_is_too_long(world_factory, helpers):
+    world = world_factory(rules={"max_body_bytes": 100})
+    answer = await world.client.post("/fhir/Patient", json=helpers.patient(), headers=world.clinic)
+    assert (answer.status_code, "body" in helpers.diagnostics(answer)) == (413, True)
 
 
-async def test_history_is_bounded(worlds, kit):
-    world = worlds(rules={"history_limit": 2})
+async def test_history_is_bounded(world_factory, helpers):
+    world = world_factory(rules={"history_limit": 2})
     task = (await world.created_order())["Task"][1]
     for version in range(1, 8):
         assert (await put(world, task, version, world.laboratory, number=version)).status_code == 200
@@ -241,12 +241,12 @@ async def test_odd_bytes_in_a_header_are_a_401(world, header):
 
 
 @pytest.mark.parametrize("id_", ["_search", "a" * 65, "ä", "a b"])
-async def test_a_client_chosen_id_has_the_form_of_an_id(world, kit, id_):
-    answer = await world.client.post(f"/fhir/patient/{id_}", json=kit.patient(), headers=world.clinic)
-    assert (answer.status_code, "Patient.id" in kit.diagnostics(answer)) == (400, True)
+async def test_a_client_chosen_id_has_the_form_of_an_id(world, helpers, id_):
+    answer = await world.client.post(f"/fhir/patient/{id_}", json=helpers.patient(), headers=world.clinic)
+    assert (answer.status_code, "Patient.id" in helpers.diagnostics(answer)) == (400, True)
 
 
 @pytest.mark.parametrize("query", ["&".join(["status=a"] * 70), "status=" + ",".join("abc" * 200)])
-async def test_a_search_that_costs_too_much(world, kit, query):
+async def test_a_search_that_costs_too_much(world, helpers, query):
     answer = await world.client.get(f"/fhir/task?{query}", headers=world.laboratory)
-    assert (answer.status_code, "search" in kit.diagnostics(answer)) == (400, True)
+    assert (answer.status_code, "search" in helpers.diagnostics(answer)) == (400, True)

@@ -150,11 +150,11 @@ async def test_results_are_kept_as_they_were_uploaded(world):
         }
 
 
-async def test_a_report_for_the_whole_order_references_all_lines_and_carries_only_a_link(world, kit):
+async def test_a_report_for_the_whole_order_references_all_lines_and_carries_only_a_link(world, helpers):
     order = await world.created_order(3)
     lines = [{"reference": f"procedurerequest/{one['id']}"} for one in order["ProcedureRequest"]]
     patient = order["ProcedureRequest"][0]["subject"]["reference"].partition("/")[2]
-    report = kit.report(patient, "", basedOn=lines, presentedForm=[{"url": "fhir/Binary/1"}])
+    report = helpers.report(patient, "", basedOn=lines, presentedForm=[{"url": "fhir/Binary/1"}])
     made = (await world.upload(report)).json()
     for line in lines:
         found = await world.client.get(f"/fhir/diagnosticreport?based-on={line['reference']}", headers=world.clinic)

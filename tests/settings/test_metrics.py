@@ -1,21 +1,21 @@
 """The numbers: their names, and that what is gone disappears."""
 
 from lab_agent.domain.lifecycle import OrderState
-from lab_agent.metrics import Metrics, Stock
+from lab_agent.metrics import Metrics, StoreGauges
 
 
 def text(metrics: Metrics) -> str:
-    return metrics.text().decode()
+    return metrics.render().decode()
 
 
 def test_the_stock_is_shown_by_state_and_what_is_gone_disappears():
     metrics = Metrics()
-    metrics.show(Stock(orders={"seen": 2}, effects={("handover", "due"): 4}, oldest_order=61.0, alerts_open=1))
+    metrics.update_store(StoreGauges(orders={"seen": 2}, jobs={("submit_order", "due"): 4}, oldest_order=61.0, alerts_open=1))
     assert 'lab_agent_orders{state="seen"} 2.0' in text(metrics)
-    assert 'lab_agent_effects{kind="handover",state="due"} 4.0' in text(metrics)
+    assert 'lab_agent_jobs{kind="submit_order",state="due"} 4.0' in text(metrics)
     assert 'lab_agent_oldest_age_seconds{what="order"} 61.0' in text(metrics)
     assert "lab_agent_alerts_open 1.0" in text(metrics)
-    metrics.show(Stock(orders={OrderState.CLOSED: 2}, lines={"accepted": 3}, reports={"held": 1}, last_poll=5.0))
+    metrics.update_store(StoreGauges(orders={OrderState.CLOSED: 2}, lines={"accepted": 3}, reports={"held": 1}, last_poll=5.0))
     assert 'lab_agent_orders{state="closed"} 2.0' in text(metrics)
     assert 'lab_agent_lines{state="accepted"} 3.0' in text(metrics)
     assert "lab_agent_last_poll_timestamp_seconds 5.0" in text(metrics)
@@ -25,11 +25,11 @@ def test_the_stock_is_shown_by_state_and_what_is_gone_disappears():
 
 def test_polls_calls_and_tries_are_counted():
     metrics = Metrics()
-    metrics.polled("ok", new=3, at=1000.0)
-    metrics.polled("ServiceUnavailable", new=0, at=2000.0)
-    metrics.called("GET Task", "ok", 0.2)
-    metrics.called_lis("folder", "submit", "ok", 0.1)
-    metrics.tried("deliver", "done")
+    metrics.record_poll("ok", new=3, at=1000.0)
+    metrics.record_poll("ServiceUnavailable", new=0, at=2000.0)
+    metrics.record_exchange_call("GET Task", "ok", 0.2)
+    metrics.record_lis_call("folder", "submit", "ok", 0.1)
+    metrics.record_attempt("deliver_report", "done")
     shown = text(metrics)
     assert 'lab_agent_polls_total{outcome="ok"} 1.0' in shown
     assert 'lab_agent_polls_total{outcome="ServiceUnavailable"} 1.0' in shown
@@ -37,11 +37,11 @@ def test_polls_calls_and_tries_are_counted():
     assert "lab_agent_last_poll_timestamp_seconds 1000.0" in shown
     assert 'lab_agent_exchange_call_seconds_count{operation="GET Task",outcome="ok"} 1.0' in shown
     assert 'lab_agent_lis_call_seconds_count{adapter="folder",operation="submit",outcome="ok"} 1.0' in shown
-    assert 'lab_agent_effects_tried_total{kind="deliver",outcome="done"} 1.0' in shown
+    assert 'lab_agent_job_attempts_total{kind="deliver_report",outcome="done"} 1.0' in shown
     assert "lab_agent_build_info{" in shown
 
 
 def test_two_registries_do_not_meet():
     first, second = Metrics(), Metrics()
-    first.polled("ok", new=1, at=1.0)
+    first.record_poll("ok", new=1, at=1.0)
     assert "lab_agent_orders_seen_total 0.0" in text(second)

@@ -9,7 +9,7 @@ import pytest
 from lab_agent.errors import SettingsError
 from lab_agent.lis.folder.settings import FolderSettings
 from lab_agent.rules.judge import check_severities
-from lab_agent.settings.keys import ANY_NAME, REPEATED, walk
+from lab_agent.settings.keys import ARRAY_SUFFIX, NAME_PLACEHOLDER, iter_keys
 from lab_agent.settings.root import Settings, load_settings
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -26,11 +26,11 @@ def keys_in(table: dict, path: str = "") -> set[str]:
     found: set[str] = set()
     for name, value in table.items():
         here = f"{path}.{name}" if path else name
-        here = re.sub(r"^exchange\.contracts\.[^.]+", f"exchange.contracts.{ANY_NAME}", here)
+        here = re.sub(r"^exchange\.contracts\.[^.]+", f"exchange.contracts.{NAME_PLACEHOLDER}", here)
         if isinstance(value, dict) and here != "rules.severities":
             found |= keys_in(value, here)
         elif isinstance(value, list) and value and isinstance(value[0], dict):
-            found |= {key for item in value for key in keys_in(item, here + REPEATED)}
+            found |= {key for item in value for key in keys_in(item, here + ARRAY_SUFFIX)}
         else:
             found.add(here)
     return found
@@ -55,8 +55,10 @@ def test_the_example_is_valid_with_every_commented_key_set(tmp_path, monkeypatch
 
 def test_the_example_names_every_key_and_no_other():
     named = keys_in(tomllib.loads(uncommented(EXAMPLE.read_text(encoding="utf-8"))))
-    known = {key.path for key in walk(Settings) if key.path not in {"exchange.contracts", "exchange.paths", "exchange.oauth"}}
-    known -= {path for path in known if any(other.startswith((f"{path}.", f"{path}{REPEATED}.")) for other in known)}
+    known = {
+        key.path for key in iter_keys(Settings) if key.path not in {"exchange.contracts", "exchange.paths", "exchange.oauth"}
+    }
+    known -= {path for path in known if any(other.startswith((f"{path}.", f"{path}{ARRAY_SUFFIX}.")) for other in known)}
     adapters = {path for path in named if path.startswith("lis.") and path.count(".") > 1}
     assert named - adapters == known
     assert {".".join(path.split(".")[:3]) for path in adapters} == {
@@ -69,8 +71,8 @@ def test_the_example_shows_the_defaults():
     settings = load_settings(EXAMPLE, {})
     defaults = {
         key.path: key.field.get_default(call_default_factory=True)
-        for key in walk(Settings)
-        if not key.field.is_required() and ANY_NAME not in key.path and REPEATED not in key.path
+        for key in iter_keys(Settings)
+        if not key.field.is_required() and NAME_PLACEHOLDER not in key.path and ARRAY_SUFFIX not in key.path
     }
     folder = FolderSettings.model_validate({k: v for k, v in settings.lis.tables["folder"].items() if k != "adapter"})
     assert folder == FolderSettings(orders=folder.orders, results=folder.results)

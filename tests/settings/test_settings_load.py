@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lab_agent.errors import SettingsError
-from lab_agent.settings.masked import MASK, lines, mask_address, masked
+from lab_agent.settings.masked import MASK, iter_masked_values, mask_secrets, mask_url_password
 from lab_agent.settings.root import Settings, load_settings
 
 KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
@@ -38,7 +38,7 @@ def written(folder: Path, text: str) -> Path:
 def problems(path: Path | None, environ: dict[str, str] | None = None) -> dict[str, str]:
     with pytest.raises(SettingsError) as caught:
         load_settings(path, environ or {})
-    return {problem.where: f"{problem.what} — {problem.mend}" for problem in caught.value.problems}
+    return {problem.where: f"{problem.what} — {problem.hint}" for problem in caught.value.problems}
 
 
 def credentials(folder: Path, **files: str) -> dict[str, str]:
@@ -68,7 +68,7 @@ def test_signing_in_needs_its_secret(tmp_path):
 
 
 def test_who_never_signs_in_needs_no_secret_for_it(tmp_path):
-    assert load_settings(without_password(tmp_path), {}, signs_in=False).exchange.oauth.password is None
+    assert load_settings(without_password(tmp_path), {}, requires_login=False).exchange.oauth.password is None
 
 
 def test_a_file_alone_is_enough(tmp_path):
@@ -234,18 +234,18 @@ def test_secrets_are_masked_wherever_they_stand(tmp_path):
     text = VALID.replace("[store]", '[store]\nurl = "postgresql+psycopg://user:hunter2@host/db"')
     text = text.replace('orders = "orders"', 'orders = "orders"\npassword = "hunter3"\napi_key = "hunter4"')
     settings = load_settings(written(tmp_path, text), {"LAB_AGENT_EXCHANGE__PROXY": "http://user:hunter5@proxy:3128"})
-    shown = "\n".join(f"{key} = {value}" for key, value in lines(settings))
+    shown = "\n".join(f"{key} = {value}" for key, value in iter_masked_values(settings))
     assert "hunter" not in shown
     assert KEY not in shown
     assert f"postgresql+psycopg://user:{MASK}@host/db" in shown
-    assert masked(settings)["lis"]["folder"] == {"orders": "orders", "password": MASK, "api_key": MASK}
+    assert mask_secrets(settings)["lis"]["folder"] == {"orders": "orders", "password": MASK, "api_key": MASK}
     assert "hunter2" not in repr(settings)
     assert KEY not in repr(settings)
 
 
 def test_an_address_without_a_password_stays_as_it_is():
-    assert mask_address("https://host:8080/path") == "https://host:8080/path"
-    assert mask_address("http://user@host/") == "http://user@host/"
+    assert mask_url_password("https://host:8080/path") == "https://host:8080/path"
+    assert mask_url_password("http://user@host/") == "http://user@host/"
 
 
 def test_settings_do_not_change(tmp_path):

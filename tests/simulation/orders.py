@@ -10,26 +10,26 @@ from pathlib import Path
 from typing import Any
 
 from lab_agent import exact_json
-from lab_agent.catalogue.basket import read
+from lab_agent.catalogue.basket import read_basket
 from lab_agent.catalogue.items import Catalogue
-from lab_agent.catalogue.load import load
+from lab_agent.catalogue.load import load_catalogue
 from lab_agent.catalogue.nomenclature import nomenclature
 from lab_agent.catalogue.preanalytics import calculate
-from lab_agent.catalogue.questionnaire import fold
+from lab_agent.catalogue.questionnaire import build_questionnaire
 from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID, SandboxConfig
-from lab_sandbox.partner.account import Account
-from lab_sandbox.partner.answers import answered
-from lab_sandbox.partner.bundle import Draft, order_bundle
-from lab_sandbox.partner.generator import Plan, plans
-from lab_sandbox.partner.labels import Labels
+from lab_sandbox.partner.account import PartnerAccount
+from lab_sandbox.partner.answers import answer_questionnaire
+from lab_sandbox.partner.bundle import OrderContent, build_order_bundle
+from lab_sandbox.partner.generator import OrderPlan, generate_plans
+from lab_sandbox.partner.labels import LabelSequence
 from lab_sandbox.partner.patients import named_patient
-from lab_sandbox.partner.seeded import chance
+from lab_sandbox.partner.seeded import seeded_random
 
 ROOT = Path(__file__).parents[2]
 BASE = "http://service.test:8480/"
-UNKNOWN_TEST = "999.999"
+UNKNOWN_ITEM = "999.999"
 """An item that no catalogue has: its line is refused, and the others of its order are not."""
-ACCOUNT = Account(
+ACCOUNT = PartnerAccount(
     base_url=BASE,
     auth_url=BASE.rstrip("/"),
     login="clinic",
@@ -46,7 +46,7 @@ ACCOUNT = Account(
 
 
 @dataclass(frozen=True)
-class Template:
+class OrderTemplate:
     """A valid order, as the partner would send it, and its patient."""
 
     bundle: dict[str, Any]
@@ -55,37 +55,37 @@ class Template:
 
 @functools.cache
 def catalogue() -> Catalogue:
-    return load(ROOT / "config" / "catalogue")
+    return load_catalogue(ROOT / "config" / "catalogue")
 
 
 @functools.cache
-def templates(ordered_at: datetime, count: int = 24) -> tuple[Template, ...]:
+def templates(ordered_at: datetime, count: int = 24) -> tuple[OrderTemplate, ...]:
     """Orders of one to four lines, each with labels of its own."""
     items = exact_json.loads(exact_json.dumps(nomenclature(catalogue().contract("C-100"))))
-    labels = Labels()
-    wanted = (plan for plan in plans("C-100", items, "simulation") if 1 <= len(plan.basket.items) <= 4)
-    return tuple(_template(plan, labels, ordered_at) for plan in islice(wanted, count))
+    labels = LabelSequence()
+    wanted = (plan for plan in generate_plans("C-100", items, "simulation") if 1 <= len(plan.basket.items) <= 4)
+    return tuple(_make_template(plan, labels, ordered_at) for plan in islice(wanted, count))
 
 
-def _template(plan: Plan, labels: Labels, ordered_at: datetime) -> Template:
-    basket = read(plan.basket.as_json(transport=False), catalogue().contracts, 50)
+def _make_template(plan: OrderPlan, labels: LabelSequence, ordered_at: datetime) -> OrderTemplate:
+    basket = read_basket(plan.basket.as_json(transport=False), catalogue().contracts, 50)
     answer = calculate(catalogue(), basket.lines)
     wire = exact_json.loads(exact_json.dumps(answer.as_json([None] * len(answer.tubes))))
-    questionnaire = fold(catalogue(), [line.item for line in basket.lines]).as_json()
-    draft = Draft(
+    questionnaire = build_questionnaire(catalogue(), [line.item for line in basket.lines]).as_json()
+    draft = OrderContent(
         account=ACCOUNT,
         plan=plan,
         requisition=plan.seed,
         patient="patient/PATIENT",
         contract=SandboxConfig().contracts[0].resource_id(),
         specimens=wire["specimens"],
-        answers=answered(questionnaire, chance(plan.seed, "answers")),
+        answers=answer_questionnaire(questionnaire, seeded_random(plan.seed, "answers")),
         ordered_at=ordered_at - timedelta(minutes=5),
     )
-    bundle = order_bundle(draft, labels, chance(plan.seed, "bundle"))
-    return Template(bundle, named_patient(ACCOUNT, chance(plan.seed, "patient"), ordered_at.date()))
+    bundle = build_order_bundle(draft, labels, seeded_random(plan.seed, "bundle"))
+    return OrderTemplate(bundle, named_patient(ACCOUNT, seeded_random(plan.seed, "patient"), ordered_at.date()))
 
 
-def lines_of(bundle: dict[str, Any]) -> list[dict[str, Any]]:
+def procedure_requests(bundle: dict[str, Any]) -> list[dict[str, Any]]:
     """The ProcedureRequests of a bundle."""
     return [one["resource"] for one in bundle["entry"] if one["resource"]["resourceType"] == "ProcedureRequest"]

@@ -15,13 +15,13 @@ import httpx
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.order import LabOrder
 from lab_agent.errors import LisOutcomeUnknown, LisUnavailable
-from lab_agent.ports.lis import Inbox, Receipt
+from lab_agent.ports.lis import Inbox, SubmitResult
 from lab_agent.ports.store import Store, UnitOfWork
 
 T = TypeVar("T")
 
 
-class Crash(BaseException):
+class SimulatedCrash(BaseException):
     """The process is gone: nothing that it would have done next happens."""
 
 
@@ -37,56 +37,56 @@ class VirtualClock:
 
 
 @dataclass
-class Life:
+class FaultInjector:
     """One process of the agent. `crashes` and `faults` are chances at each seam; a dead one stays dead."""
 
     rng: Random
     crashes: float = 0.0
     faults: float = 0.0
     dead: bool = False
-    trail: list[str] = field(default_factory=list)
+    crash_log: list[str] = field(default_factory=list)
 
-    async def seam(self, name: str) -> None:
+    async def checkpoint(self, name: str) -> None:
         """Let others go first; then, perhaps, die."""
         for _ in range(self.rng.randrange(4)):
             await asyncio.sleep(0)
         if not self.dead and self.rng.random() < self.crashes:
-            self.trail.append(f"crash at {name}")
+            self.crash_log.append(f"crash at {name}")
             self.dead = True
         if self.dead:
-            raise Crash(name)
+            raise SimulatedCrash(name)
 
-    def fault(self, *kinds: str) -> str | None:
+    def draw_fault(self, *kinds: str) -> str | None:
         """One of the kinds, perhaps."""
         return self.rng.choice(kinds) if self.rng.random() < self.faults else None
 
 
-class LivingStore:
+class FaultyStore:
     """A store whose every unit of work may be the last thing before, or after, a death."""
 
-    def __init__(self, store: Store, life: Life) -> None:
+    def __init__(self, store: Store, injector: FaultInjector) -> None:
         self._store = store
-        self._life = life
+        self._injector = injector
 
     async def run(self, work: Callable[[UnitOfWork], T]) -> T:
-        await self._life.seam("before the store")
+        await self._injector.checkpoint("before the store")
         result = await self._store.run(work)
-        await self._life.seam("after the store")
+        await self._injector.checkpoint("after the store")
         return result
 
 
-class LivingTransport(httpx.AsyncBaseTransport):
+class FaultyTransport(httpx.AsyncBaseTransport):
     """The network: requests are lost, answers are lost, the service is broken or busy, and a part-of answer is short at first."""
 
-    def __init__(self, app: Any, life: Life, short: set[str]) -> None:
+    def __init__(self, app: Any, injector: FaultInjector, truncated: set[str]) -> None:
         self._inner = httpx.ASGITransport(app)
-        self._life = life
-        self._answered_short = short
+        self._injector = injector
+        self._truncated = truncated
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         name = f"{request.method} {request.url.path}"
-        await self._life.seam(f"before {name}")
-        fault = self._life.fault("refused", "500", "503", "lost", "lost")
+        await self._injector.checkpoint(f"before {name}")
+        fault = self._injector.draw_fault("refused", "500", "503", "lost", "lost")
         if fault == "refused":
             raise httpx.ConnectError("nobody there")
         if fault in {"500", "503"}:
@@ -94,18 +94,18 @@ class LivingTransport(httpx.AsyncBaseTransport):
             return httpx.Response(int(fault), json=body, headers={"Retry-After": "30"} if fault == "503" else {})
         response = await self._inner.handle_async_request(request)
         content = await response.aread()
-        await self._life.seam(f"after {name}")
+        await self._injector.checkpoint(f"after {name}")
         if fault == "lost":
             raise httpx.ReadError("no answer")
         if "part-of" in request.url.params:
-            content = self._perhaps_short(str(request.url.params["part-of"]), content)
+            content = self._maybe_truncate(str(request.url.params["part-of"]), content)
         headers = {key: value for key, value in response.headers.items() if key.lower() != "content-length"}
         return httpx.Response(response.status_code, headers=headers, content=content)
 
-    def _perhaps_short(self, order: str, content: bytes) -> bytes:
-        if order in self._answered_short or not self._life.fault("short"):
+    def _maybe_truncate(self, order: str, content: bytes) -> bytes:
+        if order in self._truncated or not self._injector.draw_fault("short"):
             return content
-        self._answered_short.add(order)
+        self._truncated.add(order)
         bundle = json.loads(content)
         bundle["entry"] = bundle.get("entry", [])[1:]
         return json.dumps(bundle).encode()
@@ -115,31 +115,31 @@ class LivingTransport(httpx.AsyncBaseTransport):
 
 
 @dataclass
-class LisBox:
+class SimulatedLis:
     """The laboratory system itself: it outlives every worker, and a second submission is a second order in it."""
 
-    knows: bool = True
+    can_confirm: bool = True
     """Whether it can say what it received."""
     prepared: dict[OrderKey, LabOrder] = field(default_factory=dict)
     submitted: list[LabOrder] = field(default_factory=list)
     cancelled: list[tuple[OrderKey, tuple[LineKey, ...]]] = field(default_factory=list)
 
-    def received(self, key: OrderKey) -> bool:
+    def has_received(self, key: OrderKey) -> bool:
         return any(order.key == key for order in self.submitted)
 
-    def told_of(self, line: LineKey) -> int:
+    def cancel_count(self, line: LineKey) -> int:
         """How often it was told that a line was withdrawn."""
         return sum(line in lines for _, lines in self.cancelled)
 
 
-class LivingLis:
+class FaultyLis:
     """The adapter of one worker (a `Lis`)."""
 
     idempotent = False
 
-    def __init__(self, box: LisBox, life: Life) -> None:
-        self._box = box
-        self._life = life
+    def __init__(self, lis: SimulatedLis, injector: FaultInjector) -> None:
+        self._lis = lis
+        self._injector = injector
 
     async def start(self, inbox: Inbox) -> None:
         """Nothing to open."""
@@ -148,48 +148,48 @@ class LivingLis:
         """Nothing to close."""
 
     async def check(self) -> None:
-        await self._away("check")
+        await self._call("check")
 
     async def prepare(self, order: LabOrder) -> None:
-        await self._away("prepare")
-        self._box.prepared[order.key] = order
+        await self._call("prepare")
+        self._lis.prepared[order.key] = order
 
-    async def submit(self, order: LabOrder) -> Receipt:
-        await self._away("submit")
-        self._box.submitted.append(order)
-        await self._life.seam("after submit")
-        if self._life.fault("lost"):
+    async def submit(self, order: LabOrder) -> SubmitResult:
+        await self._call("submit")
+        self._lis.submitted.append(order)
+        await self._injector.checkpoint("after submit")
+        if self._injector.draw_fault("lost"):
             raise LisOutcomeUnknown
-        return Receipt()
+        return SubmitResult()
 
     async def was_received(self, key: OrderKey) -> bool | None:
-        await self._away("was_received")
-        return self._box.received(key) if self._box.knows else None
+        await self._call("was_received")
+        return self._lis.has_received(key) if self._lis.can_confirm else None
 
     async def cancel(self, order: OrderKey, lines: tuple[LineKey, ...], reason: str) -> None:
         assert reason
-        await self._away("cancel")
-        self._box.cancelled.append((order, lines))
-        await self._life.seam("after cancel")
-        if self._life.fault("lost"):
+        await self._call("cancel")
+        self._lis.cancelled.append((order, lines))
+        await self._injector.checkpoint("after cancel")
+        if self._injector.draw_fault("lost"):
             raise LisOutcomeUnknown
 
     async def collect(self) -> int:
         return 0
 
-    async def _away(self, name: str) -> None:
-        await self._life.seam(f"before {name}")
-        if self._life.fault("away"):
+    async def _call(self, name: str) -> None:
+        await self._injector.checkpoint(f"before {name}")
+        if self._injector.draw_fault("away"):
             raise LisUnavailable("the laboratory system is away")
 
 
-class OneLis:
+class SingleAdapterSource:
     """An `AdapterSource` with one adapter."""
 
-    def __init__(self, lis: LivingLis) -> None:
+    def __init__(self, lis: FaultyLis) -> None:
         self._lis = lis
 
-    def get(self, name: str | None = None) -> LivingLis:
+    def get(self, name: str | None = None) -> FaultyLis:
         assert name in {None, "folder"}
         return self._lis
 

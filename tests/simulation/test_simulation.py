@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tests.simulation.play import play
+from tests.simulation.play import simulate
 
 SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
 REPLAY = os.environ.get("LAB_SIMULATION_SEED")
@@ -20,15 +20,15 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 async def test_every_law_holds_when_all_is_quiet(seed: int) -> None:
-    await play(seed)
+    await simulate(seed)
 
 
 @pytest.mark.proof
 async def test_two_thousand_lives_break_no_law() -> None:
     for seed in range(1000, 1000 + int(2000 * SHARE)):
-        await play(seed)
+        await simulate(seed)
 
 
 @pytest.mark.skipif(REPLAY is None, reason="LAB_SIMULATION_SEED names a run to tell again")
 async def test_the_named_run_again() -> None:
-    await play(int(REPLAY or 0))
+    await simulate(int(REPLAY or 0))

@@ -18,41 +18,50 @@ from typing import Any
 
 from lab_agent import exact_json
 from lab_agent.domain.ids import LineKey, OrderKey, order_key
-from lab_agent.domain.journal import Effect, EffectKind, LineRecord, OrderRecord
+from lab_agent.domain.journal import Job, JobKind, LineRecord, OrderRecord
 from lab_agent.domain.retry import Backoff
-from lab_agent.domain.systems import Systems
+from lab_agent.domain.systems import CodeSystems
 from lab_agent.errors import Failure, LabAgentError
 from lab_agent.exchange.client import ExchangeClient, http_options
 from lab_agent.exchange.tokens import Authenticator
 from lab_agent.http import HttpClient
 from lab_agent.ports.store import Store, UnitOfWork
-from lab_agent.rules.catalogue_view import CatalogueView
+from lab_agent.rules.catalogue_view import CatalogueHistory
 from lab_agent.settings.root import Settings
-from lab_agent.steps.catch import Catch
+from lab_agent.steps.catch import RejectionBreaker
 from lab_agent.steps.endings import cancel_lines, complete_lines
-from lab_agent.steps.follow import follow
-from lab_agent.steps.handler import Handler
-from lab_agent.steps.handover import CancelInLis, HandOver
-from lab_agent.steps.judging import Judging
-from lab_agent.steps.late_lines import LateLines
-from lab_agent.steps.look import LookAtOrder
-from lab_agent.steps.poll import Poll
-from lab_agent.steps.reconcile import Reconcile
-from lab_agent.steps.tasks import TaskUpdates
-from lab_agent.steps.verdict import VerdictPolicy
+from lab_agent.steps.follow import advance_order
+from lab_agent.steps.handler import JobHandler
+from lab_agent.steps.handover import CancelOrderHandler, SubmitOrderHandler
+from lab_agent.steps.judging import OrderAssessor
+from lab_agent.steps.late_lines import LateLineFinder
+from lab_agent.steps.look import FetchOrderHandler
+from lab_agent.steps.poll import OrderPoller
+from lab_agent.steps.reconcile import Reconciler
+from lab_agent.steps.tasks import TaskUpdateHandler
+from lab_agent.steps.verdict import DecisionPolicy
 from lab_agent.store.memory import MemoryStore
-from lab_agent.worker.engine import Engine
-from lab_agent.worker.outages import Outages
+from lab_agent.worker.engine import JobRunner
+from lab_agent.worker.outages import OutageTracker
 from lab_sandbox import updates
 from lab_sandbox.app import create_app
-from lab_sandbox.config import LABORATORY_GUID, Rules, SandboxConfig
+from lab_sandbox.config import LABORATORY_GUID, RuleSettings, SandboxConfig
 from lab_sandbox.references import Ref
 from lab_sandbox.service import Service
-from tests.doubles import service_answers
-from tests.simulation.orders import BASE, Template, catalogue, lines_of
-from tests.simulation.seams import Crash, Life, LisBox, LivingLis, LivingStore, LivingTransport, OneLis, VirtualClock
+from tests.doubles import service_reachable
+from tests.simulation.orders import BASE, OrderTemplate, catalogue, procedure_requests
+from tests.simulation.seams import (
+    FaultInjector,
+    FaultyLis,
+    FaultyStore,
+    FaultyTransport,
+    SimulatedCrash,
+    SimulatedLis,
+    SingleAdapterSource,
+    VirtualClock,
+)
 
-ENDS = {"completed", "cancelled", "failed", "rejected", "entered-in-error"}
+TERMINAL_STATUSES = {"completed", "cancelled", "failed", "rejected", "entered-in-error"}
 
 
 def settings(**worker: Any) -> Settings:
@@ -79,77 +88,77 @@ def settings(**worker: Any) -> Settings:
     return Settings.model_validate(given)
 
 
-def _systems(given: Settings) -> Systems:
+def _systems(given: Settings) -> CodeSystems:
     exchange = given.exchange
-    return Systems(
+    return CodeSystems(
         base_url=exchange.base_url, lab_codes_url=exchange.lab_codes_url, second_labels_system=exchange.second_labels_system
     )
 
 
-def _policy(given: Settings) -> VerdictPolicy:
-    return VerdictPolicy(
+def _decision_policy(given: Settings) -> DecisionPolicy:
+    return DecisionPolicy(
         systems=_systems(given),
         contracts=given.exchange.contracts,
         default_adapter="folder",
         cancel_whole_order=given.worker.on_line_error == "cancel_order",
-        catch=Catch(given.rules.refusal_limit, timedelta(seconds=given.rules.refusal_window)),
+        breaker=RejectionBreaker(given.rules.refusal_limit, timedelta(seconds=given.rules.refusal_window)),
     )
 
 
 @dataclass
-class Catalogues:
+class StubCatalogues:
     """The catalogue as it stands."""
 
-    there: bool = True
+    available: bool = True
 
-    def view(self) -> CatalogueView | None:
-        return CatalogueView.of(catalogue()) if self.there else None
+    def view(self) -> CatalogueHistory | None:
+        return CatalogueHistory.from_catalogue(catalogue()) if self.available else None
 
 
-class Agent:
+class SimulatedAgent:
     """One process of the agent, wired as the composition root wires it."""
 
-    def __init__(self, world: World, name: str, life: Life) -> None:
-        self.life = life
+    def __init__(self, world: World, name: str, injector: FaultInjector) -> None:
+        self.injector = injector
         self.name = name
-        self.store = LivingStore(world.store, life)
-        self.adapters = OneLis(LivingLis(world.lis, life))
+        self.store = FaultyStore(world.store, injector)
+        self.adapters = SingleAdapterSource(FaultyLis(world.lis, injector))
         self._http = HttpClient(
-            http_options(world.settings.exchange), transport=LivingTransport(world.app, life, world.answered_short)
+            http_options(world.settings.exchange), transport=FaultyTransport(world.app, injector, world.truncated_orders)
         )
         authenticator = Authenticator(world.settings.exchange.oauth, self._http, self.store, world.clock, name)
         self.exchange = ExchangeClient(world.settings.exchange, self._http, authenticator)
         service = world.settings.exchange.base_url
-        self.poll = Poll(self.exchange, self.store, world.clock, service)
-        self.late_lines = LateLines(self.exchange, self.store, world.clock, service)
-        self.reconcile = Reconcile(self.exchange, self.store, world.clock, self.late_lines)
-        self.engine = Engine(
+        self.poll = OrderPoller(self.exchange, self.store, world.clock, service)
+        self.late_lines = LateLineFinder(self.exchange, self.store, world.clock, service)
+        self.reconcile = Reconciler(self.exchange, self.store, world.clock, self.late_lines)
+        self.runner = JobRunner(
             store=self.store,
             clock=world.clock,
             handlers=self._handlers(world),
-            outages=Outages(self.store, world.clock, service_answers),
+            outages=OutageTracker(self.store, world.clock, service_reachable),
             owner=name,
             lease=timedelta(seconds=world.settings.worker.lease),
             backoff=Backoff(world.settings.worker.backoff_first, world.settings.worker.backoff_longest),
-            luck=life.rng.random,
-            tried=lambda kind, state: None,
+            random=injector.rng.random,
+            on_attempt=lambda kind, state: None,
         )
         self.running: set[asyncio.Task[None]] = set()
 
-    def _handlers(self, world: World) -> dict[EffectKind, Handler]:
+    def _handlers(self, world: World) -> dict[JobKind, JobHandler]:
         """Those of orders; results have their own room, and come here as what their delivery writes (`World.report`)."""
         worker, service = world.settings.worker, world.settings.exchange.base_url
-        judging, policy = self._judging(world), _policy(world.settings)
-        made: list[Handler] = [
-            LookAtOrder(self.exchange, self.store, world.clock, judging, policy, worker, service),
-            HandOver(self.store, world.clock, self.adapters, worker.acknowledge_status),
-            CancelInLis(self.store, world.clock, self.adapters),
-            TaskUpdates(self.exchange, self.store, world.clock, self.late_lines),
+        judging, policy = self._order_assessor(world), _decision_policy(world.settings)
+        made: list[JobHandler] = [
+            FetchOrderHandler(self.exchange, self.store, world.clock, judging, policy, worker, service),
+            SubmitOrderHandler(self.store, world.clock, self.adapters, worker.acknowledge_status),
+            CancelOrderHandler(self.store, world.clock, self.adapters),
+            TaskUpdateHandler(self.exchange, self.store, world.clock, self.late_lines),
         ]
         return {kind: handler for handler in made for kind in handler.kinds}
 
-    def _judging(self, world: World) -> Judging:
-        return Judging(
+    def _order_assessor(self, world: World) -> OrderAssessor:
+        return OrderAssessor(
             exchange=self.exchange,
             store=self.store,
             clock=world.clock,
@@ -160,25 +169,25 @@ class Agent:
             catalogues=world.catalogues.view,
         )
 
-    async def work(self, *kinds: EffectKind, limit: int = 4) -> int:
+    async def run_jobs(self, *kinds: JobKind, limit: int = 4) -> int:
         """Claim what is due and do it, side by side; how many effects there were."""
-        effects = await self.engine.claim(kinds or tuple(self.engine.handlers), limit)
-        await asyncio.gather(*(self.engine.work(effect) for effect in effects))
+        effects = await self.runner.claim(kinds or tuple(self.runner.handlers), limit)
+        await asyncio.gather(*(self.runner.run(effect) for effect in effects))
         return len(effects)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         """Let something run beside everything else. Trouble with neighbours is what ticks live with."""
-        task = asyncio.create_task(self._guarded(work))
+        task = asyncio.create_task(self._suppress_failures(work))
         self.running.add(task)
         task.add_done_callback(self.running.discard)
 
-    async def ended(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait for what runs."""
         while self.running:
             await asyncio.wait(self.running)
 
-    async def _guarded(self, work: Coroutine[Any, Any, Any]) -> None:
-        with contextlib.suppress(Failure, LabAgentError, Crash):
+    async def _suppress_failures(self, work: Coroutine[Any, Any, Any]) -> None:
+        with contextlib.suppress(Failure, LabAgentError, SimulatedCrash):
             await work
 
 
@@ -189,122 +198,124 @@ class World:
         self.rng = Random(repr(seed))
         self.clock = VirtualClock()
         self.settings = settings(**worker)
-        config = SandboxConfig(base_url=BASE, rules=Rules(history_limit=100, **(rules or {})))
+        config = SandboxConfig(base_url=BASE, rules=RuleSettings(history_limit=100, **(rules or {})))
         self.app = create_app(config, clock=self.clock.now)
         self.service: Service = self.app.state.service
         self.clinic, self.laboratory = config.counterparties[0], config.counterparties[1]
         self.store: Store = store or MemoryStore()
-        self.lis = LisBox()
-        self.catalogues = Catalogues()
-        self.answered_short: set[str] = set()
+        self.lis = SimulatedLis()
+        self.catalogues = StubCatalogues()
+        self.truncated_orders: set[str] = set()
         self.edits: dict[str, list[str]] = {}
         self.ended_by_partner: dict[str, str] = {}
 
-    def agent(self, name: str = "worker", **chances: float) -> Agent:
-        return Agent(self, name, Life(Random(self.rng.random()), **chances))
+    def agent(self, name: str = "worker", **chances: float) -> SimulatedAgent:
+        return SimulatedAgent(self, name, FaultInjector(Random(self.rng.random()), **chances))
 
     # --- the partner
 
-    def order(self, template: Template, *, spoil: int | None = None, relabel: bool = False, patient: str | None = None) -> str:
+    def place_order(
+        self, template: OrderTemplate, *, spoil: int | None = None, relabel: bool = False, patient: str | None = None
+    ) -> str:
         """Place an order; the id of its order-level Task. The line number `spoil` orders a test that nobody offers."""
         patient = patient or updates.create(self.service, "Patient", copy.deepcopy(template.patient), self.clinic).ref.id
-        bundle = json.loads(_text(template.bundle).replace("patient/PATIENT", f"patient/{patient}"))
+        bundle = json.loads(_to_text(template.bundle).replace("patient/PATIENT", f"patient/{patient}"))
         if spoil is not None:
-            lines_of(bundle)[spoil]["code"]["coding"][0]["code"] = "999.999"
+            procedure_requests(bundle)[spoil]["code"]["coding"][0]["code"] = "999.999"
         if relabel:
-            _relabel(bundle, self.rng)
+            _replace_labels(bundle, self.rng)
         kept = self.service.orders.create(bundle, self.clinic)
         return next(one.ref.id for one in kept if one.ref.type == "Task" and "partOf" not in json.loads(one.body))
 
-    def task(self, task_id: str) -> dict[str, Any]:
-        kept = self.service.resources.peek(Ref("Task", task_id))
+    def get_task(self, task_id: str) -> dict[str, Any]:
+        kept = self.service.resources.find(Ref("Task", task_id))
         assert kept is not None
         return dict(json.loads(kept.body))
 
     def line_tasks(self, order_task: str) -> list[dict[str, Any]]:
-        found = self.service.shelf.find("Task", [("part-of", [Ref("Task", order_task).key()])], lambda _: True, limit=100)
+        found = self.service.store.find("Task", [("part-of", [Ref("Task", order_task).key()])], lambda _: True, limit=100)
         return [json.loads(one.body) for one in found]
 
     def item_of(self, line_task: dict[str, Any]) -> str:
         """The item that a line Task's ProcedureRequest orders."""
-        kept = self.service.resources.peek(Ref("ProcedureRequest", line_task["basedOn"][0]["reference"].rsplit("/", 1)[-1]))
+        kept = self.service.resources.find(Ref("ProcedureRequest", line_task["basedOn"][0]["reference"].rsplit("/", 1)[-1]))
         assert kept is not None
         return str(json.loads(kept.body)["code"]["coding"][0]["code"])
 
-    def change(self, task_id: str, **fields: Any) -> None:
+    def update_task(self, task_id: str, **fields: Any) -> None:
         """The partner replaces a Task with fields changed, as of its newest version."""
-        kept = self.service.resources.peek(Ref("Task", task_id))
+        kept = self.service.resources.find(Ref("Task", task_id))
         assert kept is not None
         updates.update(self.service, kept.ref, json.loads(kept.body) | fields, self.clinic, kept.etag())
 
-    def edit(self, task_id: str) -> None:
+    def edit_task(self, task_id: str) -> None:
         """The partner adds a remark of its own to a Task."""
         text = uuid.UUID(int=self.rng.getrandbits(128)).hex
-        self.change(task_id, note=[*self.task(task_id).get("note", []), {"text": text}])
+        self.update_task(task_id, note=[*self.get_task(task_id).get("note", []), {"text": text}])
         self.edits.setdefault(task_id, []).append(text)
 
-    def end(self, task_id: str, status: str = "cancelled") -> bool:
+    def end_task(self, task_id: str, status: str = "cancelled") -> bool:
         """The partner ends a Task, if it is open."""
-        if self.task(task_id)["status"] in ENDS:
+        if self.get_task(task_id)["status"] in TERMINAL_STATUSES:
             return False
-        self.change(task_id, status=status)
+        self.update_task(task_id, status=status)
         self.ended_by_partner[task_id] = status
         return True
 
-    def history(self, task_id: str) -> list[str]:
+    def status_history(self, task_id: str) -> list[str]:
         """The statuses that a Task ever had, oldest first."""
-        kept = self.service.resources.peek(Ref("Task", task_id))
+        kept = self.service.resources.find(Ref("Task", task_id))
         assert kept is not None
-        return [str(json.loads(body)["status"]) for body in reversed(self.service.shelf.versions(kept))]
+        return [str(json.loads(body)["status"]) for body in reversed(self.service.store.versions(kept))]
 
     # --- the laboratory
 
-    async def report(self, store: Store, line: LineKey, refusal: str | None = None) -> None:
+    async def end_line(self, store: Store, line: LineKey, rejection: str | None = None) -> None:
         """A line ends: with its final report on the service, or refused by the laboratory."""
         now = self.clock.now()
 
         def write(uow: UnitOfWork) -> None:
             found = uow.orders.line(line)
             assert found is not None
-            uow.orders.take(found.order)
-            if refusal is None:
+            uow.orders.get_for_update(found.order)
+            if rejection is None:
                 complete_lines(uow, found.order, [line], now)
             else:
-                cancel_lines(uow, found.order, {line: refusal}, now)
-            follow(uow, found.order, now)
+                cancel_lines(uow, found.order, {line: rejection}, now)
+            advance_order(uow, found.order, now)
             uow.commit()
 
         await store.run(write)
 
     # --- what can be seen from outside
 
-    def key(self, order_task: str) -> OrderKey:
+    def order_key_of(self, order_task: str) -> OrderKey:
         return order_key(self.settings.exchange.base_url, order_task)  # type: ignore[arg-type]
 
-    async def journal(self, order_task: str) -> tuple[OrderRecord, tuple[LineRecord, ...]]:
-        key = self.key(order_task)
-        return await self.store.run(lambda uow: (uow.orders.take(key), uow.orders.lines(key)))
+    async def stored_order(self, order_task: str) -> tuple[OrderRecord, tuple[LineRecord, ...]]:
+        key = self.order_key_of(order_task)
+        return await self.store.run(lambda uow: (uow.orders.get_for_update(key), uow.orders.lines(key)))
 
-    async def effects(self, order_task: str, *, open_only: bool = True) -> tuple[Effect, ...]:
-        key = self.key(order_task)
-        return await self.store.run(lambda uow: uow.effects.of_order(key, open_only=open_only))
+    async def jobs(self, order_task: str, *, open_only: bool = True) -> tuple[Job, ...]:
+        key = self.order_key_of(order_task)
+        return await self.store.run(lambda uow: uow.jobs.list_for_order(key, open_only=open_only))
 
-    async def drain(self, agent: Agent, *, rounds: int = 60, until: timedelta | None = None) -> None:
+    async def drain(self, agent: SimulatedAgent, *, rounds: int = 60, until: timedelta | None = None) -> None:
         """Let one agent do all that is due now or, within `until`, later."""
         end = self.clock.now() + (until or timedelta(seconds=30))
         for _ in range(rounds):
-            if await agent.work(limit=20):
+            if await agent.run_jobs(limit=20):
                 continue
             if self.clock.now() >= end:
                 return
             self.clock.advance(5)
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     return exact_json.dumps(value).decode()
 
 
-def _relabel(bundle: dict[str, Any], rng: Random) -> None:
+def _replace_labels(bundle: dict[str, Any], rng: Random) -> None:
     for entry in bundle["entry"]:
         for container in entry["resource"].get("container", ()):
             for identifier in container["identifier"]:

@@ -17,27 +17,31 @@ from lab_agent.domain.lifecycle import LineState, OrderState
 from lab_agent.domain.results import Document, LabMessage, LabReport, NotPerformed, ReferenceRange, ReportedObservation
 from lab_agent.domain.values import CodeableConcept, Coding, Identifier, Quantity
 from lab_agent.steps.inbox import StoreInbox
-from tests.results.bench import LOINC, hb, make_settings, report
+from tests.results.bench import LOINC, haemoglobin, make_report, make_settings
 
-SHIPPED = Path(__file__).parents[2] / "config" / "mappings"
-WORKED, GONE = OrderKey("R000000000WORKED"), OrderKey("R00000000000GONE")
+SHIPPED_MAPPINGS = Path(__file__).parents[2] / "config" / "mappings"
+SUBMITTED_ORDER, WITHDRAWN_ORDER = OrderKey("R000000000WORKED"), OrderKey("R00000000000GONE")
 HOSTILE = "<script>alert('x')</script>"
 
 
-def mapped(page: Any, folder: Path) -> Path:
+def use_mappings(page: Any, folder: Path) -> Path:
     """Give the page mapping tables of its own; where they lie."""
-    shutil.copytree(SHIPPED, folder)
-    page.house = replace(page.house, matcher=partial(bootstrap.desk_matcher, make_settings({"mappings": folder}), lambda: None))
+    shutil.copytree(SHIPPED_MAPPINGS, folder)
+    page.context = replace(
+        page.context, matcher=partial(bootstrap.build_manual_matcher, make_settings({"mappings": folder}), lambda: None)
+    )
     return folder
 
 
-async def orders(page: Any) -> None:
+async def add_orders(page: Any) -> None:
     """Two orders of two lines: one that the laboratory works on, one that was withdrawn."""
-    now = page.hands.now() - timedelta(days=1)
+    now = page.clock.now() - timedelta(days=1)
 
     def write(uow: Any) -> None:
-        for number, (key, state) in enumerate(((WORKED, OrderState.HANDED_OVER), (GONE, OrderState.WITHDRAWN))):
-            lines = [_line(key, f"W{number}{place}", now) for place in range(2)]
+        for number, (key, state) in enumerate(
+            ((SUBMITTED_ORDER, OrderState.HANDED_OVER), (WITHDRAWN_ORDER, OrderState.WITHDRAWN))
+        ):
+            lines = [_make_line(key, f"W{number}{place}", now) for place in range(2)]
             lab_order = {"lines": [{"key": line.key, "item": line.item, "specimens": ["s"]} for line in lines], "specimens": []}
             uow.orders.add(
                 OrderRecord(
@@ -66,39 +70,39 @@ async def orders(page: Any) -> None:
     await page.write(write)
 
 
-async def send(page: Any, name: str, content: LabMessage, source: str = "folder") -> ReportKey:
+async def receive_message(page: Any, name: str, content: LabMessage, source: str = "folder") -> ReportKey:
     """A message comes in, and is matched as the worker would."""
-    await StoreInbox(page.house.store, page.hands, source, lambda: None).accept(name, content)
+    await StoreInbox(page.context.store, page.clock, source, lambda: None).accept(name, content)
     key = report_key(source, name)
-    await page.write(lambda uow: page.house.matcher().match(uow, key, page.hands.now()))
-    page.hands.advance(minutes=7)
+    await page.write(lambda uow: page.context.matcher().match(uow, key, page.clock.now()))
+    page.clock.advance(minutes=7)
     return key
 
 
-def said(page: Any, *observations: ReportedObservation, **fields: Any) -> LabReport:
+def report_now(page: Any, *observations: ReportedObservation, **fields: Any) -> LabReport:
     """A final report of this moment."""
-    now = page.hands.now()
-    return report(*observations, **{"effective": now, "issued": now, **fields})
+    now = page.clock.now()
+    return make_report(*observations, **{"effective": now, "issued": now, **fields})
 
 
-async def kept(page: Any, key: ReportKey) -> ReportRecord:
-    found = await page.house.views.report(key)
+async def get_report(page: Any, key: ReportKey) -> ReportRecord:
+    found = await page.context.views.report(key)
     assert found is not None
     return found
 
 
-async def lost(page: Any, **fields: Any) -> ReportKey:
+async def unmatched_result(page: Any, **fields: Any) -> ReportKey:
     """A result that names a barcode which nobody knows, with a document, a range, a flag and a hostile note."""
     low, high = (Quantity(value=Decimal(value), unit="g/dL") for value in ("12.0", "15.50"))
-    value = hb(
+    value = haemoglobin(
         "1.20",
         flags=("L",),
         reference_ranges=(ReferenceRange(low=low, high=high),),
         note=HOSTILE,
         method=CodeableConcept(text="photometry"),
     )
-    other = hb("0.0500", id="crp", code=Coding(system=LOINC, code="1988-5", display="C-reactive protein"))
-    content = said(
+    other = haemoglobin("0.0500", id="crp", code=Coding(system=LOINC, code="1988-5", display="C-reactive protein"))
+    content = report_now(
         page,
         value,
         other,
@@ -112,21 +116,25 @@ async def lost(page: Any, **fields: Any) -> ReportKey:
             **fields,
         },
     )
-    return await send(page, f"{content.report_id}.{content.version}.json", content)
+    return await receive_message(page, f"{content.report_id}.{content.version}.json", content)
 
 
-async def late(page: Any) -> ReportKey:
+async def late_result(page: Any) -> ReportKey:
     """A result for the order that was withdrawn."""
-    return await send(page, "late.json", said(page, hb("13.20"), report_id="late-1", order=GONE, version=2))
+    return await receive_message(
+        page, "late.json", report_now(page, haemoglobin("13.20"), report_id="late-1", order=WITHDRAWN_ORDER, version=2)
+    )
 
 
-async def unmapped(page: Any, name: str, code: str) -> ReportKey:
+async def unmapped_result(page: Any, name: str, code: str) -> ReportKey:
     """A result in the laboratory's own words."""
-    value = hb("5.10", code=Coding(code=code), value_quantity=Quantity(value=Decimal("5.10"), unit="g/l"))
-    return await send(page, f"{name}.json", said(page, value, report_id=name, order=WORKED, lines=("W00",)))
+    value = haemoglobin("5.10", code=Coding(code=code), value_quantity=Quantity(value=Decimal("5.10"), unit="g/l"))
+    return await receive_message(
+        page, f"{name}.json", report_now(page, value, report_id=name, order=SUBMITTED_ORDER, lines=("W00",))
+    )
 
 
-def _line(order: OrderKey, key: str, now: Any) -> LineRecord:
+def _make_line(order: OrderKey, key: str, now: Any) -> LineRecord:
     return LineRecord(
         key=LineKey(key),
         order=order,

@@ -12,11 +12,11 @@ import pytest
 from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
 
 from lab_agent import serving
-from lab_agent.catalogue.load import read
-from lab_agent.catalogues.keeping import put_in_force
+from lab_agent.catalogue.load import read_tables
+from lab_agent.catalogues.keeping import activate
 from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.journal import EffectKind
-from lab_agent.domain.lifecycle import EffectState, OrderState, ReportState
+from lab_agent.domain.journal import JobKind
+from lab_agent.domain.lifecycle import JobState, OrderState, ReportState
 from lab_agent.status.app import create_app
 from tests.status import desk
 
@@ -29,8 +29,8 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium h
 
 @asynccontextmanager
 async def served(page) -> AsyncIterator[str]:
-    sock = serving.listen("127.0.0.1", 0, group="status")
-    task = asyncio.create_task(serving.serve(create_app(page.house), sock, drain=2))
+    sock = serving.listen("127.0.0.1", 0, settings_group="status")
+    task = asyncio.create_task(serving.serve(create_app(page.context), sock, drain=2))
     try:
         yield f"http://127.0.0.1:{sock.getsockname()[1]}"
     finally:
@@ -71,13 +71,13 @@ async def test_sign_in_see_an_order_press_retry(seeded, browser, scripts, tmp_pa
         assert "uploads the report" in await upload.inner_text()
         await upload.get_by_role("button", name="Retry").click()
         await tab.get_by_role("status").filter(has_text="is due now").wait_for()
-        assert (await seeded.effect(EffectKind.DELIVER)).state is EffectState.DUE
+        assert (await seeded.get_job(JobKind.DELIVER_REPORT)).job_state is JobState.DUE
         task = tab.get_by_role("listitem").filter(has_text="Set the status of a line's Task")
         await task.get_by_text("Settle it by hand").click()
         await task.get_by_label("It has happened").fill("seen on the service")
         await task.get_by_role("button", name="Mark as done").click()
         await tab.get_by_role("status").filter(has_text="was marked as done").wait_for()
-        assert (await seeded.effect(EffectKind.LINE_TASK)).state is EffectState.DONE
+        assert (await seeded.get_job(JobKind.UPDATE_LINE_TASK)).job_state is JobState.DONE
         assert "marked done (seen on the service) by operator" in await tab.get_by_role("main").inner_text()
         await tab.get_by_role("button", name="Sign out").click()
         await tab.goto(base)
@@ -99,7 +99,7 @@ async def test_the_page_keeps_itself_fresh_but_never_under_somebodys_hands(seede
         review = tab.get_by_role("listitem").filter(has_text="Hand the order to the laboratory system")
         await review.get_by_text("Settle it by hand").click()
         await review.get_by_label("It has happened").fill("half a sen")
-        await seeded.write(lambda uow: uow.orders.save(uow.orders.take(HELD).become(OrderState.FETCHED, seeded.hands.now())))
+        await seeded.write(lambda uow: uow.orders.save(uow.orders.take(HELD).become(OrderState.FETCHED, seeded.clock.now())))
         await tab.clock.run_for(30_000)
         assert await held.is_visible()
         assert await review.get_by_label("It has happened").input_value() == "half a sen"
@@ -120,16 +120,16 @@ async def signed_in(tab: Page, base: str, path: str) -> None:
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
 async def test_match_release_dismiss_and_stop_a_test_by_hand(seeded, browser, scripts, tmp_path: Path):
-    folder = desk.mapped(seeded, tmp_path / "mappings")
-    await desk.orders(seeded)
-    lost, late = await desk.lost(seeded, documents=(), not_performed=()), await desk.late(seeded)
-    mended, useless = await desk.unmapped(seeded, "glu", "GLU9"), await desk.lost(seeded, report_id="useless")
+    folder = desk.use_mappings(seeded, tmp_path / "mappings")
+    await desk.add_orders(seeded)
+    lost, late = await desk.unmatched_result(seeded, documents=(), not_performed=()), await desk.late_result(seeded)
+    mended, useless = await desk.unmapped_result(seeded, "glu", "GLU9"), await desk.unmatched_result(seeded, report_id="useless")
     with (folder / "codes.csv").open("a") as table:
         table.write("GLU9,2345-7,Glucose,\n")
     with (folder / "units.csv").open("a") as table:
         table.write("g/dL,g/dL\n")
-    now = seeded.hands.now()
-    await put_in_force(seeded.house.store, read(CATALOGUE), origin="x", by=None, now=now)
+    now = seeded.clock.now()
+    await activate(seeded.context.store, read_tables(CATALOGUE), origin="x", by=None, now=now)
     complaints: list[str] = []
     async with served(seeded) as base:
         context = await browser.new_context(java_script_enabled=scripts, viewport={"width": 400, "height": 800})
@@ -147,7 +147,7 @@ async def test_match_release_dismiss_and_stop_a_test_by_hand(seeded, browser, sc
         await tab.get_by_role("button", name="Match to this order").click()
         await told.filter(has_text="The result is matched").wait_for()
         assert "(read on the paper form): it is matched now by operator" in await tab.get_by_role("main").inner_text()
-        assert (await desk.kept(seeded, lost)).lines == ("W00",)
+        assert (await desk.get_report(seeded, lost)).lines == ("W00",)
 
         await tab.goto(f"{base}/results/{late}")
         released = tab.locator("form[action$='/release']")
@@ -155,7 +155,7 @@ async def test_match_release_dismiss_and_stop_a_test_by_hand(seeded, browser, sc
         await released.get_by_label("Why?").fill("the clinic asked")
         await released.get_by_role("button", name="Release").click()
         await told.filter(has_text="The result is matched").wait_for()
-        assert (await desk.kept(seeded, late)).state is ReportState.MATCHED
+        assert (await desk.get_report(seeded, late)).state is ReportState.MATCHED
 
         await tab.goto(f"{base}/results/{useless}")
         dismissed = tab.locator("form[action$='/dismiss']")
@@ -167,7 +167,7 @@ async def test_match_release_dismiss_and_stop_a_test_by_hand(seeded, browser, sc
         await tab.get_by_role("link", name="Release what mended mapping tables fix").click()
         await tab.get_by_role("button", name="Release 1 result").click()
         await told.filter(has_text="was released").wait_for()
-        assert (await desk.kept(seeded, mended)).state is ReportState.MATCHED
+        assert (await desk.get_report(seeded, mended)).state is ReportState.MATCHED
 
         await tab.get_by_role("link", name="Turnaround").click()
         await tab.get_by_label("Test", exact=True).fill("001.001")
@@ -188,8 +188,8 @@ async def test_match_release_dismiss_and_stop_a_test_by_hand(seeded, browser, sc
 
 
 async def test_a_half_written_decision_is_never_swept_away(seeded, browser):
-    await desk.orders(seeded)
-    key = await desk.lost(seeded)
+    await desk.add_orders(seeded)
+    key = await desk.unmatched_result(seeded)
     async with served(seeded) as base:
         tab = await browser.new_page()
         await tab.clock.install()
@@ -197,11 +197,11 @@ async def test_a_half_written_decision_is_never_swept_away(seeded, browser):
         note = tab.locator("form[action$='/dismiss']").get_by_label("Why?")
         await note.fill("half a sen")
         await tab.get_by_role("heading", name="History").click()
-        seeded.hands.advance(minutes=5)
+        seeded.clock.advance(minutes=5)
         await tab.clock.run_for(30_000)
         assert await note.input_value() == "half a sen"
         await note.fill("")
         await tab.get_by_role("heading", name="History").click()
-        await desk.lost(seeded, report_id="another")
+        await desk.unmatched_result(seeded, report_id="another")
         await tab.clock.run_for(11_000)
         await tab.get_by_text("03:19:00").wait_for()

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from lab_agent.accounts import Role
-from lab_agent.domain.journal import EffectKind
-from lab_agent.domain.lifecycle import EffectState
+from lab_agent.domain.journal import JobKind
+from lab_agent.domain.lifecycle import JobState
 
 GOOD, HELD, DOUBT = "R0000000000GOOD", "R0000000000HELD", "R00000000DOUBT"
 
@@ -18,18 +18,18 @@ def form_token(html: str) -> str:
 
 
 async def operator(page: Any, role: Role = Role.OPERATOR) -> tuple[Any, str]:
-    client = await page.signed_in(role)
+    client = await page.signed_in_client(role)
     return client, form_token((await client.get("/waiting")).text)
 
 
 async def test_retry_makes_a_parked_effect_due_and_tells_who_did_it(seeded: Any):
     client, token = await operator(seeded)
-    effect = await seeded.effect(EffectKind.DELIVER)
-    answer = await client.post(f"/effects/{effect.id}/retry", data={"token": token, "on": "order"})
+    effect = await seeded.get_job(JobKind.DELIVER_REPORT)
+    answer = await client.post(f"/jobs/{effect.id}/retry", data={"token": token, "on": "order"})
     assert answer.status_code == 303
     assert answer.headers["location"] == f"/orders/{GOOD}?did=retried&effect={effect.id}"
-    changed = await seeded.house.views.effect(effect.id)
-    assert (changed.state, changed.attempts) == (EffectState.DUE, 0)
+    changed = await seeded.context.views.get_job(effect.id)
+    assert (changed.job_state, changed.attempts) == (JobState.DUE, 0)
     shown = (await client.get(answer.headers["location"])).text
     assert f"Effect {effect.id} is due now" in shown
     assert f"deliver (effect {effect.id}) retried" in shown
@@ -38,44 +38,44 @@ async def test_retry_makes_a_parked_effect_due_and_tells_who_did_it(seeded: Any)
 
 async def test_a_handover_in_doubt_is_repeated_only_by_somebody_who_is_certain(seeded: Any):
     client, token = await operator(seeded)
-    effect = await seeded.effect(EffectKind.HANDOVER)
+    effect = await seeded.get_job(JobKind.SUBMIT_ORDER)
     assert "AGAIN: only if it is certain" in (await client.get("/waiting")).text
-    answer = await client.post(f"/effects/{effect.id}/retry", data={"token": token})
+    answer = await client.post(f"/jobs/{effect.id}/retry", data={"token": token})
     assert answer.status_code == 409
-    assert await seeded.state(effect.id) is EffectState.REVIEW
+    assert await seeded.job_state(effect.id) is JobState.NEEDS_REVIEW
     answer = await client.post(f"/orders/{DOUBT}/retry", data={"token": token})
     assert answer.status_code == 409
-    assert await seeded.state(effect.id) is EffectState.REVIEW
+    assert await seeded.job_state(effect.id) is JobState.NEEDS_REVIEW
     assert f'action="/orders/{DOUBT}/retry"' not in (await client.get(f"/orders/{DOUBT}")).text
-    answer = await client.post(f"/effects/{effect.id}/retry", data={"token": token, "sure": "yes"})
+    answer = await client.post(f"/jobs/{effect.id}/retry", data={"token": token, "sure": "yes"})
     assert answer.status_code == 303
-    assert await seeded.state(effect.id) is EffectState.DUE
+    assert await seeded.job_state(effect.id) is JobState.DUE
 
 
-@pytest.mark.parametrize(("deed", "state"), [("dismiss", EffectState.DISMISSED), ("done", EffectState.DONE)])
-async def test_settling_by_hand_needs_a_note(seeded: Any, deed: str, state: EffectState):
+@pytest.mark.parametrize(("deed", "state"), [("dismiss", JobState.DISMISSED), ("done", JobState.DONE)])
+async def test_settling_by_hand_needs_a_note(seeded: Any, deed: str, state: JobState):
     client, token = await operator(seeded)
-    effect = await seeded.effect(EffectKind.LINE_TASK)
+    effect = await seeded.get_job(JobKind.UPDATE_LINE_TASK)
     for note in ("", "  \n ", "x" * 501):
-        answer = await client.post(f"/effects/{effect.id}/{deed}", data={"token": token, "note": note})
+        answer = await client.post(f"/jobs/{effect.id}/{deed}", data={"token": token, "note": note})
         assert answer.status_code == 422
-    assert await seeded.state(effect.id) is EffectState.PARKED
-    answer = await client.post(f"/effects/{effect.id}/{deed}", data={"token": token, "note": "asked <b>the clinic</b>"})
+    assert await seeded.job_state(effect.id) is JobState.DEAD_LETTER
+    answer = await client.post(f"/jobs/{effect.id}/{deed}", data={"token": token, "note": "asked <b>the clinic</b>"})
     assert answer.status_code == 303
     assert answer.headers["location"].startswith("/waiting?did=")
-    assert await seeded.state(effect.id) is state
+    assert await seeded.job_state(effect.id) is state
     timeline = (await client.get(f"/orders/{GOOD}")).text
     assert "asked &lt;b&gt;the clinic&lt;/b&gt;" in timeline
 
 
 async def test_what_finds_out_for_itself_cannot_be_marked_done(seeded: Any):
     client, token = await operator(seeded)
-    effect = await seeded.effect(EffectKind.DELIVER)
-    assert f"/effects/{effect.id}/done" not in (await client.get("/waiting")).text
-    answer = await client.post(f"/effects/{effect.id}/done", data={"token": token, "note": "it is there"})
+    effect = await seeded.get_job(JobKind.DELIVER_REPORT)
+    assert f"/jobs/{effect.id}/done" not in (await client.get("/waiting")).text
+    answer = await client.post(f"/jobs/{effect.id}/done", data={"token": token, "note": "it is there"})
     assert answer.status_code == 409
     assert "deliver cannot be marked done" in answer.text
-    assert await seeded.state(effect.id) is EffectState.PARKED
+    assert await seeded.job_state(effect.id) is JobState.DEAD_LETTER
 
 
 async def test_a_held_order_is_judged_again_now(seeded: Any):
@@ -83,8 +83,8 @@ async def test_a_held_order_is_judged_again_now(seeded: Any):
     assert "fetches and judges the order now" in (await client.get("/waiting")).text
     answer = await client.post(f"/orders/{HELD}/retry", data={"token": token})
     assert answer.headers["location"] == f"/orders/{HELD}?did=order"
-    look = await seeded.effect(EffectKind.LOOK)
-    assert (look.state, look.due_at) == (EffectState.DUE, seeded.hands.now())
+    look = await seeded.get_job(JobKind.FETCH_ORDER)
+    assert (look.job_state, look.due_at) == (JobState.DUE, seeded.clock.now())
 
 
 async def test_a_stopped_rule_is_released_once(seeded: Any):
@@ -101,23 +101,23 @@ async def test_a_stopped_rule_is_released_once(seeded: Any):
 
 async def test_what_somebody_else_has_settled_meanwhile_is_said(seeded: Any):
     client, token = await operator(seeded)
-    effect = await seeded.effect(EffectKind.ORDER_TASK)
-    answer = await client.post(f"/effects/{effect.id}/retry", data={"token": token})
+    effect = await seeded.get_job(JobKind.UPDATE_ORDER_TASK)
+    answer = await client.post(f"/jobs/{effect.id}/retry", data={"token": token})
     assert answer.status_code == 409
     assert f"effect {effect.id} is done" in answer.text
 
 
-DEEDS = ("/effects/{effect}/retry", "/effects/{effect}/dismiss", "/effects/{effect}/done", f"/orders/{GOOD}/retry")
+DEEDS = ("/jobs/{effect}/retry", "/jobs/{effect}/dismiss", "/jobs/{effect}/done", f"/orders/{GOOD}/retry")
 
 
 @pytest.mark.parametrize("path", [*DEEDS, "/rules/line.specimen/release"])
 async def test_no_deed_without_sign_in_role_token_and_origin(seeded: Any, path: str):
-    effect = await seeded.effect(EffectKind.LINE_TASK)
+    effect = await seeded.get_job(JobKind.UPDATE_LINE_TASK)
     address = path.format(effect=effect.id)
     fields = {"note": "because", "sure": "yes"}
-    before = [await seeded.house.views.effects(), (await seeded.house.views.alerts()).items]
+    before = [await seeded.context.views.jobs(), (await seeded.context.views.alerts()).items]
 
-    answer = await seeded.visitor().post(address, data={**fields, "token": "x"})
+    answer = await seeded.new_client().post(address, data={**fields, "token": "x"})
     assert (answer.status_code, answer.headers["location"]) == (303, "/sign-in")
     viewer, token = await operator(seeded, Role.VIEWER)
     answer = await viewer.post(address, data={**fields, "token": token})
@@ -132,7 +132,7 @@ async def test_no_deed_without_sign_in_role_token_and_origin(seeded: Any, path: 
         assert (await client.post(address, data=good, headers=headers)).status_code == 403
     assert (await client.get(address)).status_code == 405
 
-    assert [await seeded.house.views.effects(), (await seeded.house.views.alerts()).items] == before
+    assert [await seeded.context.views.jobs(), (await seeded.context.views.alerts()).items] == before
     answer = await client.post(address, data=good, headers={"origin": "http://127.0.0.1:8481", "sec-fetch-site": "same-origin"})
     assert answer.status_code == 303
 
@@ -140,11 +140,11 @@ async def test_no_deed_without_sign_in_role_token_and_origin(seeded: Any, path: 
 @pytest.mark.parametrize("number", ["0", "x", "-1", "9" * 40, str(2**63), "1%2F2", "²"])
 async def test_an_effect_that_is_not_there_is_not_there(seeded: Any, number: str):
     client, token = await operator(seeded)
-    assert (await client.post(f"/effects/{number}/retry", data={"token": token})).status_code == 404
+    assert (await client.post(f"/jobs/{number}/retry", data={"token": token})).status_code == 404
 
 
 async def test_a_page_repeats_nothing_that_an_address_says(seeded: Any):
-    client = await seeded.signed_in(Role.VIEWER)
+    client = await seeded.signed_in_client(Role.VIEWER)
     for query in ("did=<b>x</b>", "did=retried&effect=<b>x</b>", "did=retried&effect={0.__class__}"):
         text = (await client.get(f"/waiting?{query}")).text
         assert 'class="done"' not in text

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from lab_agent.accounts import Role
-from lab_agent.domain.results import Accession, Document, LabReceipt, LabRefusal, NotPerformed, ReportedObservation
+from lab_agent.domain.results import Accession, AccessionUpdate, Document, LabRejection, NotPerformed, ReportedObservation
 from lab_agent.domain.values import Coding, Quantity, SampledData
 from lab_agent.steps import result_desk
 from lab_agent.steps.inbox import StoreInbox
-from tests.results.bench import hb
+from tests.results.bench import haemoglobin
 from tests.status import desk
 
 SECRETS = ("Petrova", "Anna", "1961-04-12")
@@ -22,38 +22,38 @@ ESCAPED = "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;"
 
 
 @pytest.fixture
-async def page(page: Any) -> Any:
-    await desk.orders(page)
-    return page
+async def pages(pages: Any) -> Any:
+    await desk.add_orders(pages)
+    return pages
 
 
 async def refuse(page: Any, count: int, source: str = "folder") -> None:
     for number in range(count):
-        await StoreInbox(page.house.store, page.hands, source, lambda: None).refused(
+        await StoreInbox(page.context.store, page.clock, source, lambda: None).refused(
             f"f{number}", "observations[0]: has no value"
         )
 
 
-async def test_what_waits_is_listed_longest_first_with_what_it_names_and_what_to_do(page: Any, tmp_path: Any):
-    desk.mapped(page, tmp_path / "mappings")
-    keys = [await desk.lost(page), await desk.late(page), await desk.unmapped(page, "glu", "GLU9")]
-    client = await page.signed_in(Role.VIEWER)
+async def test_what_waits_is_listed_longest_first_with_what_it_names_and_what_to_do(pages: Any, tmp_path: Any):
+    desk.use_mappings(pages, tmp_path / "mappings")
+    keys = [await desk.unmatched_result(pages), await desk.late_result(pages), await desk.unmapped_result(pages, "glu", "GLU9")]
+    client = await pages.signed_in_client(Role.VIEWER)
     text = (await client.get("/results")).text
     assert re.findall(r'<strong><a href="/results/(\w+)"', text) == keys
     for shown in ("A-9", "4711", "no order here is known by it", "the order is withdrawn", "code &#39;GLU9&#39; is not mapped"):
         assert shown in text
     assert "21 min" in text
     assert "folder, report, version 2, final" in text
-    assert f'href="/orders/{desk.GONE}"' in text
-    for kept in [await desk.kept(page, key) for key in keys]:
+    assert f'href="/orders/{desk.WITHDRAWN_ORDER}"' in text
+    for kept in [await desk.get_report(pages, key) for key in keys]:
         assert result_desk.what_to_do(kept.state, kept.reason) in text.replace("&#34;", '"').replace("&#39;", "'")
     assert "1.20" not in text
 
 
-async def test_how_much_waits_stands_in_the_head_of_every_page_and_on_the_overview(page: Any):
-    client = await page.signed_in(Role.VIEWER)
+async def test_how_much_waits_stands_in_the_head_of_every_page_and_on_the_overview(pages: Any):
+    client = await pages.signed_in_client(Role.VIEWER)
     assert 'class="count"' not in (await client.get("/")).text
-    key = await desk.lost(page)
+    key = await desk.unmatched_result(pages)
     for path in ("/", "/orders", "/results", f"/results/{key}", "/turnaround", "/alerts"):
         text = (await client.get(path)).text
         assert re.search(r'href="/results"[^>]*>Match desk <span class="count" title="1 waiting">1<', text)
@@ -64,9 +64,9 @@ async def test_how_much_waits_stands_in_the_head_of_every_page_and_on_the_overvi
     assert f'href="/results/{key}"' in (await client.get("/waiting")).text
 
 
-async def test_one_result_is_shown_whole_with_its_digits(page: Any):
-    key = await desk.lost(page)
-    answer = await (await page.signed_in(Role.VIEWER)).get(f"/results/{key}")
+async def test_one_result_is_shown_whole_with_its_digits(pages: Any):
+    key = await desk.unmatched_result(pages)
+    answer = await (await pages.signed_in_client(Role.VIEWER)).get(f"/results/{key}")
     text = answer.text
     assert answer.status_code == 200
     for shown in (
@@ -92,19 +92,19 @@ async def test_one_result_is_shown_whole_with_its_digits(page: Any):
     assert set(re.findall(r'<form[^>]*method="post" action="([^"]+)"', text)) == {"/sign-out"}
 
 
-async def test_versions_of_a_report_stand_side_by_side(page: Any):
-    first = await desk.lost(page, version=1)
-    second = await desk.lost(page, version=2)
-    await desk.lost(page, report_id="another")
-    client = await page.signed_in(Role.VIEWER)
+async def test_versions_of_a_report_stand_side_by_side(pages: Any):
+    first = await desk.unmatched_result(pages, version=1)
+    second = await desk.unmatched_result(pages, version=2)
+    await desk.unmatched_result(pages, report_id="another")
+    client = await pages.signed_in_client(Role.VIEWER)
     text = (await client.get(f"/results/{first}")).text
     table = text.split("Versions of this report")[1]
     assert table.index(second) < table.index(f"{first} <span")
     assert "another" not in table
-    assert "Versions of this report" not in (await client.get(f"/results/{await desk.late(page)}")).text
+    assert "Versions of this report" not in (await client.get(f"/results/{await desk.late_result(pages)}")).text
 
 
-async def test_values_of_every_form_have_words(page: Any):
+async def test_values_of_every_form_have_words(pages: Any):
     series = SampledData(
         origin=Quantity(value=Decimal("0.0"), unit="mV"), period=Decimal("2.50"), dimensions=1, data="1.10 U 1.30"
     )
@@ -115,37 +115,39 @@ async def test_values_of_every_form_have_words(page: Any):
         ),
         ReportedObservation(code=Coding(code="T"), value_string="not detected"),
     )
-    content = desk.said(
-        page, *values, report_id="forms", order=None, barcode="1", documents=(Document(url="https://lab.example/a"),)
+    content = desk.report_now(
+        pages, *values, report_id="forms", order=None, barcode="1", documents=(Document(url="https://lab.example/a"),)
     )
-    text = (await (await page.signed_in(Role.VIEWER)).get(f"/results/{await desk.send(page, 'forms', content)}")).text
+    text = (
+        await (await pages.signed_in_client(Role.VIEWER)).get(f"/results/{await desk.receive_message(pages, 'forms', content)}")
+    ).text
     for shown in ("1.10 U 1.30 (every 2.50 ms, from 0.0 mV)", "a document, application/pdf", "not detected", "document 1"):
         assert shown in text
     assert 'href="https://lab.example' not in text
 
 
-async def test_a_refusal_a_receipt_and_what_cannot_be_read_have_their_pages_too(page: Any, seeded: Any):
-    refusal = LabRefusal(barcode="1", not_performed=(NotPerformed(reason="haemolysed"),), collect_again=True)
-    receipt = LabReceipt(barcode="2", accession="26-7", accessions=(Accession(number="26-7-1", barcode="2"),))
-    client = await seeded.signed_in(Role.OPERATOR)
+async def test_a_refusal_a_receipt_and_what_cannot_be_read_have_their_pages_too(pages: Any, seeded: Any):
+    refusal = LabRejection(barcode="1", not_performed=(NotPerformed(reason="haemolysed"),), collect_again=True)
+    receipt = AccessionUpdate(barcode="2", accession="26-7", accessions=(Accession(number="26-7-1", barcode="2"),))
+    client = await seeded.signed_in_client(Role.OPERATOR)
     for name, content, words in (
         ("refusal", refusal, ("haemolysed", "collect again")),
         ("receipt", receipt, ("26-7-1", "tube 2")),
     ):
-        key = await desk.send(seeded, name, content)
+        key = await desk.receive_message(seeded, name, content)
         text = (await client.get(f"/results/{key}")).text
         assert all(word in text for word in (*words, name))
-        assert (await client.get(f"/results/{key}/match?order={desk.WORKED}")).status_code == 200
+        assert (await client.get(f"/results/{key}/match?order={desk.SUBMITTED_ORDER}")).status_code == 200
     odd = await client.get("/results/P1")
     assert odd.status_code == 200
     assert "cannot be read by this program" in odd.text
     assert (await client.get("/results/P1/match")).status_code == 200
 
 
-async def test_results_of_every_state_can_be_looked_up_newest_first(page: Any):
-    lost, late = await desk.lost(page), await desk.late(page)
-    await result_desk.dismiss_result(page.house.store, lost, by="ann", note="a test", now=page.hands.now())
-    client = await page.signed_in(Role.VIEWER)
+async def test_results_of_every_state_can_be_looked_up_newest_first(pages: Any):
+    lost, late = await desk.unmatched_result(pages), await desk.late_result(pages)
+    await result_desk.dismiss_result(pages.context.store, lost, by="ann", note="a test", now=pages.clock.now())
+    client = await pages.signed_in_client(Role.VIEWER)
     assert lost not in (await client.get("/results")).text
     text = (await client.get("/results?state=dismissed&state=held&state=nonsense")).text
     assert re.findall(r'<a href="/results/(P\w+)"', text) == [late, lost]
@@ -156,10 +158,10 @@ async def test_results_of_every_state_can_be_looked_up_newest_first(page: Any):
     assert "by ann" in history
 
 
-async def test_a_long_desk_comes_in_pages(page: Any):
+async def test_a_long_desk_comes_in_pages(pages: Any):
     for number in range(51):
-        await desk.lost(page, report_id=f"r{number}", documents=())
-    client = await page.signed_in(Role.VIEWER)
+        await desk.unmatched_result(pages, report_id=f"r{number}", documents=())
+    client = await pages.signed_in_client(Role.VIEWER)
     first, second = [(await client.get(f"/results?page={number}")).text for number in (1, 2)]
     assert "51 results wait, longest first" in first
     assert len(re.findall(r'<strong><a href="/results/', first)) == 50
@@ -168,18 +170,18 @@ async def test_a_long_desk_comes_in_pages(page: Any):
         assert (await client.get("/results", params={"page": nonsense})).status_code == 200
 
 
-async def test_the_desk_says_when_nothing_waits(page: Any):
-    client = await page.signed_in(Role.OPERATOR)
+async def test_the_desk_says_when_nothing_waits(pages: Any):
+    client = await pages.signed_in_client(Role.OPERATOR)
     text = (await client.get("/results")).text
     assert "No result waits for a person." in text
     assert "Refused messages" not in text
     assert "mended mapping tables" not in text
 
 
-async def test_refused_messages_are_counted_for_each_laboratory_system(page: Any):
-    await refuse(page, 3)
-    await refuse(page, 1, "hl7")
-    client = await page.signed_in(Role.VIEWER)
+async def test_refused_messages_are_counted_for_each_laboratory_system(pages: Any):
+    await refuse(pages, 3)
+    await refuse(pages, 1, "hl7")
+    client = await pages.signed_in_client(Role.VIEWER)
     text = (await client.get("/results")).text
     assert "3 messages of folder" in text
     assert "1 message of hl7" in text
@@ -188,48 +190,57 @@ async def test_refused_messages_are_counted_for_each_laboratory_system(page: Any
     assert "See what was refused" in (await client.get("/")).text
 
 
-@pytest.mark.parametrize("search", [desk.WORKED, "77-0", "A-0", "9001"], ids=["key", "requisition", "accession", "barcode"])
-async def test_an_order_is_found_by_whatever_stands_on_paper_and_its_lines_can_be_ticked(page: Any, search: str):
-    key = await desk.lost(page)
-    client = await page.signed_in(Role.OPERATOR)
+@pytest.mark.parametrize(
+    "search", [desk.SUBMITTED_ORDER, "77-0", "A-0", "9001"], ids=["key", "requisition", "accession", "barcode"]
+)
+async def test_an_order_is_found_by_whatever_stands_on_paper_and_its_lines_can_be_ticked(pages: Any, search: str):
+    key = await desk.unmatched_result(pages)
+    client = await pages.signed_in_client(Role.OPERATOR)
     assert "autofocus" in (await client.get(f"/results/{key}/match")).text
     text = (await client.get(f"/results/{key}/match", params={"search": search})).text
-    assert f'name="order" value="{desk.WORKED}"' in text
+    assert f'name="order" value="{desk.SUBMITTED_ORDER}"' in text
     assert re.findall(r'name="line-(\w+)"', text) == ["W00", "W01"]
     assert "1.20 g/dL" in text
     assert f'href="/results/{key}/match?search=A-9"' in text
 
 
-async def test_of_several_orders_one_is_chosen(page: Any):
-    key = await desk.lost(page)
-    await page.write(lambda uow: [uow.orders.save(_numbered(uow, order)) for order in (desk.WORKED, desk.GONE)])
-    client = await page.signed_in(Role.OPERATOR)
+async def test_of_several_orders_one_is_chosen(pages: Any):
+    key = await desk.unmatched_result(pages)
+    await pages.write(
+        lambda uow: [uow.orders.save(_numbered(uow, order)) for order in (desk.SUBMITTED_ORDER, desk.WITHDRAWN_ORDER)]
+    )
+    client = await pages.signed_in_client(Role.OPERATOR)
     text = (await client.get(f"/results/{key}/match?search=SAME")).text
     assert "2 orders found" in text
     assert 'name="order"' not in text
     chosen = re.search(r'href="(/results/\w+/match\?order=R000000000WORKED)"', text)
     assert chosen is not None
-    assert f'name="order" value="{desk.WORKED}"' in (await client.get(chosen[1])).text
+    assert f'name="order" value="{desk.SUBMITTED_ORDER}"' in (await client.get(chosen[1])).text
     assert "No order is found." in (await client.get(f"/results/{key}/match?search=nobody")).text
     assert "There is no order of this key." in (await client.get(f"/results/{key}/match?order=RNOBODY")).text
 
 
 async def test_who_may_not_act_and_what_does_not_wait_has_no_way_to_an_order(seeded: Any):
-    viewer = await seeded.signed_in(Role.VIEWER)
+    viewer = await seeded.signed_in_client(Role.VIEWER)
     for path in ("/results/P1/match", "/results/mended"):
         assert (await viewer.get(path)).status_code == 403
-    answer = await (await seeded.signed_in(Role.OPERATOR)).get("/results/P0/match")
+    answer = await (await seeded.signed_in_client(Role.OPERATOR)).get("/results/P0/match")
     assert (answer.status_code, answer.headers["location"]) == (303, "/results/P0")
 
 
-async def test_a_result_tells_of_its_order_its_lines_and_what_became_of_it(page: Any):
-    key = await desk.send(page, "good", desk.said(page, hb("13.20"), report_id="good", order=desk.WORKED, lines=("W00",)))
-    text = (await (await page.signed_in(Role.VIEWER)).get(f"/results/{key}")).text
+async def test_a_result_tells_of_its_order_its_lines_and_what_became_of_it(pages: Any):
+    key = await desk.receive_message(
+        pages, "good", desk.report_now(pages, haemoglobin("13.20"), report_id="good", order=desk.SUBMITTED_ORDER, lines=("W00",))
+    )
+    text = (await (await pages.signed_in_client(Role.VIEWER)).get(f"/results/{key}")).text
     assert "on its way to the service" in text
     assert "Upload a report" in text
-    assert f'href="/orders/{desk.WORKED}"' in text
+    assert f'href="/orders/{desk.SUBMITTED_ORDER}"' in text
     assert "W00" in text
-    assert f'<a href="/results/{key}">good</a>' in (await (await page.signed_in(Role.VIEWER)).get(f"/orders/{desk.WORKED}")).text
+    assert (
+        f'<a href="/results/{key}">good</a>'
+        in (await (await pages.signed_in_client(Role.VIEWER)).get(f"/orders/{desk.SUBMITTED_ORDER}")).text
+    )
 
 
 ODD = ("PNOBODY", "%00", "P%2F1", "%ff%fe", "%F0%9F%92%89", "a" * 3000, "..%2f..%2fetc", "'; --")
@@ -237,23 +248,23 @@ ODD = ("PNOBODY", "%00", "P%2F1", "%ff%fe", "%F0%9F%92%89", "a" * 3000, "..%2f..
 
 @pytest.mark.parametrize("key", ODD)
 @pytest.mark.parametrize("rest", ["", "/match"])
-async def test_a_result_that_is_not_there_is_not_there(page: Any, key: str, rest: str):
-    answer = await (await page.signed_in(Role.OPERATOR)).get(f"/results/{key}{rest}")
+async def test_a_result_that_is_not_there_is_not_there(pages: Any, key: str, rest: str):
+    answer = await (await pages.signed_in_client(Role.OPERATOR)).get(f"/results/{key}{rest}")
     assert answer.status_code == 404
     assert "Traceback" not in answer.text
 
 
 @pytest.mark.parametrize("query", ["search=%00", "search=%ff", "order=%00%0a", "order=" + "9" * 5000, "search=%25'--&page=x"])
-async def test_odd_searches_find_nothing(page: Any, query: str):
-    key = await desk.lost(page)
-    answer = await (await page.signed_in(Role.OPERATOR)).get(f"/results/{key}/match?{query}")
+async def test_odd_searches_find_nothing(pages: Any, query: str):
+    key = await desk.unmatched_result(pages)
+    answer = await (await pages.signed_in_client(Role.OPERATOR)).get(f"/results/{key}/match?{query}")
     assert answer.status_code == 200
     assert 'name="order"' not in answer.text
 
 
 @pytest.mark.parametrize("path", ["/results", "/results?state=held", "/results/mended", "/turnaround"])
 async def test_no_page_of_the_desk_names_a_patient(seeded: Any, path: str):
-    text = (await (await seeded.signed_in(Role.ADMIN)).get(path)).text
+    text = (await (await seeded.signed_in_client(Role.ADMIN)).get(path)).text
     assert "<script>alert" not in text
     for secret in SECRETS:
         assert secret not in text

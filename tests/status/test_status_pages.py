@@ -50,7 +50,7 @@ class Broken:
 
 @pytest.mark.parametrize("path", PAGES)
 async def test_every_page_is_escaped_and_names_no_patient(seeded: Any, path: str):
-    client = await seeded.signed_in(Role.ADMIN)
+    client = await seeded.signed_in_client(Role.ADMIN)
     answer = await client.get(path)
     assert answer.status_code == 200
     assert "<script>alert" not in answer.text
@@ -60,13 +60,13 @@ async def test_every_page_is_escaped_and_names_no_patient(seeded: Any, path: str
 
 
 async def test_hostile_text_is_shown_as_it_is_written(seeded: Any):
-    client = await seeded.signed_in(Role.VIEWER)
+    client = await seeded.signed_in_client(Role.VIEWER)
     for path in ("/", "/orders", "/orders/R0000000000HELD", "/waiting"):
         assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;" in (await client.get(path)).text
 
 
 async def test_the_overview_says_how_things_stand(seeded: Any):
-    text = (await (await seeded.signed_in(Role.VIEWER)).get("/")).text
+    text = (await (await seeded.signed_in_client(Role.VIEWER)).get("/")).text
     assert "12 s ago" in text
     assert re.search(r"Open alerts</span><strong>2<", text)
     assert re.search(r"Waiting for a person</span><strong>5<", text)
@@ -80,14 +80,14 @@ async def test_the_overview_says_how_things_stand(seeded: Any):
 
 
 async def test_a_worker_that_only_observes_says_so_on_every_page(seeded: Any):
-    seeded.house = replace(seeded.house, mode="observe")
-    client = await seeded.signed_in(Role.VIEWER)
+    seeded.context = replace(seeded.context, mode="observe")
+    client = await seeded.signed_in_client(Role.VIEWER)
     for path in PAGES:
         assert "Observing only." in (await client.get(path)).text
 
 
-async def test_an_empty_house_is_said_to_be_empty(page: Any):
-    client = await page.signed_in(Role.VIEWER)
+async def test_an_empty_house_is_said_to_be_empty(pages: Any):
+    client = await pages.signed_in_client(Role.VIEWER)
     overview = (await client.get("/")).text
     assert "Nothing waits for a person." in overview
     assert "<strong>never</strong>" in overview
@@ -102,13 +102,13 @@ async def test_an_empty_house_is_said_to_be_empty(page: Any):
     ids=["key", "line", "task", "requisition", "accession", "barcode", "with spaces"],
 )
 async def test_an_order_is_found_by_whatever_stands_on_paper(seeded: Any, search: str):
-    client = await seeded.signed_in(Role.VIEWER)
+    client = await seeded.signed_in_client(Role.VIEWER)
     text = (await client.get("/orders", params={"search": search})).text
     assert re.findall(r'href="/orders/(R\w+)"', text) == ["R0000000000GOOD"]
 
 
 async def test_orders_are_filtered_by_state_and_what_is_no_state_is_ignored(seeded: Any):
-    client = await seeded.signed_in(Role.VIEWER)
+    client = await seeded.signed_in_client(Role.VIEWER)
     text = (await client.get("/orders?state=held&state=fetched&state=nonsense")).text
     assert re.findall(r'href="/orders/(R\w+)"', text) == ["R00000000DOUBT", "R0000000000HELD"]
     assert 'value="held" checked' in text
@@ -117,16 +117,16 @@ async def test_orders_are_filtered_by_state_and_what_is_no_state_is_ignored(seed
     assert "<script>alert" not in hostile.text
 
 
-async def test_a_long_list_comes_in_pages_that_keep_the_search(page: Any):
-    now = page.hands.now()
+async def test_a_long_list_comes_in_pages_that_keep_the_search(pages: Any):
+    now = pages.clock.now()
 
     def many(uow: Any) -> None:
         for number in range(120):
             key = OrderKey(f"R{number:015}")
             uow.orders.add(OrderRecord(key=key, task_id=ResourceId(f"t{number}"), seen_at=now, changed_at=now))
 
-    await page.write(many)
-    client = await page.signed_in(Role.VIEWER)
+    await pages.write(many)
+    client = await pages.signed_in_client(Role.VIEWER)
     seen, path = [], "/orders?state=seen"
     for _ in range(3):
         text = (await client.get(path)).text
@@ -140,7 +140,7 @@ async def test_a_long_list_comes_in_pages_that_keep_the_search(page: Any):
 
 
 async def test_one_order_shows_all_that_belongs_to_it(seeded: Any):
-    text = (await (await seeded.signed_in(Role.VIEWER)).get("/orders/R0000000000GOOD")).text
+    text = (await (await seeded.signed_in_client(Role.VIEWER)).get("/orders/R0000000000GOOD")).text
     for shown in (
         "2603-0",
         "26-0000",
@@ -157,14 +157,14 @@ async def test_one_order_shows_all_that_belongs_to_it(seeded: Any):
 
 
 async def test_a_viewer_sees_no_buttons_but_the_way_out(seeded: Any):
-    client = await seeded.signed_in(Role.VIEWER)
+    client = await seeded.signed_in_client(Role.VIEWER)
     for path in PAGES:
         text = (await client.get(path)).text
         assert set(re.findall(r'<form[^>]*method="post" action="([^"]+)"', text)) == {"/sign-out"}
 
 
 async def test_answers_carry_the_headers_that_keep_browsers_careful(seeded: Any):
-    client = await seeded.signed_in(Role.VIEWER)
+    client = await seeded.signed_in_client(Role.VIEWER)
     for path in (*PAGES, "/sign-in", "/nowhere", "/readyz", "/static/style.css"):
         headers = (await client.get(path)).headers
         assert "default-src 'self'" in headers["content-security-policy"]
@@ -190,17 +190,17 @@ async def test_answers_carry_the_headers_that_keep_browsers_careful(seeded: Any)
     ],
 )
 async def test_what_is_not_there_is_a_page_with_one_sentence(seeded: Any, path: str, method: str, status: int):
-    client = await seeded.signed_in(Role.VIEWER)
+    client = await seeded.signed_in_client(Role.VIEWER)
     answer = await client.request(method, path)
     assert answer.status_code == status
     assert answer.headers["content-type"].startswith("text/html")
     assert "Traceback" not in answer.text
 
 
-async def test_a_store_that_is_away_is_a_page_and_a_bug_of_ours_shows_no_trace(page: Any):
-    client = await page.signed_in(Role.VIEWER)
+async def test_a_store_that_is_away_is_a_page_and_a_bug_of_ours_shows_no_trace(pages: Any):
+    client = await pages.signed_in_client(Role.VIEWER)
     for failure, status in ((StoreUnreachableError(), 503), (RuntimeError("secret detail"), 500)):
-        broken = replace(page.house, views=Broken(failure))
+        broken = replace(pages.context, views=Broken(failure))
         transport = httpx.ASGITransport(create_app(broken), raise_app_exceptions=True)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8481", cookies=client.cookies) as browser:
             answer = await browser.get("/orders")

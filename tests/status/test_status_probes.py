@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lab_agent.accounts import Role
-from lab_agent.domain.journal import EffectKind
+from lab_agent.domain.journal import JobKind
 from lab_agent.errors import StoreUnreachableError
 
 
@@ -22,71 +22,71 @@ class Away:
         return fail
 
 
-async def test_healthz_says_which_part_of_the_worker_does_not_run(page: Any):
-    client = page.visitor()
+async def test_healthz_says_which_part_of_the_worker_does_not_run(pages: Any):
+    client = pages.new_client()
     answer = await client.get("/healthz")
     assert (answer.status_code, answer.json()) == (200, {"status": "ok", "missing": []})
-    page.missing.append("delivery")
+    pages.missing.append("delivery")
     answer = await client.get("/healthz")
     assert (answer.status_code, answer.json()) == (503, {"status": "failing", "missing": ["delivery"]})
 
 
 async def test_readyz_tells_who_is_away_and_is_ready_all_the_same(seeded: Any):
-    answer = await seeded.visitor().get("/readyz")
+    answer = await seeded.new_client().get("/readyz")
     assert answer.status_code == 200
     assert answer.json() == {
         "status": "ready",
         "mode": "normal",
         "store": "ok",
         "last_poll": "2026-03-01T02:59:48+00:00",
-        "alerts": ["lis.folder.away", "rule.line.specimen.stopped"],
+        "alerts": ["lis.folder.unavailable", "rule.line.specimen.stopped"],
     }
 
 
-async def test_readyz_is_unready_without_a_store(page: Any):
-    page.house = replace(page.house, views=Away())
-    answer = await page.visitor().get("/readyz")
+async def test_readyz_is_unready_without_a_store(pages: Any):
+    pages.context = replace(pages.context, views=Away())
+    answer = await pages.new_client().get("/readyz")
     assert answer.status_code == 503
     assert answer.json() == {"status": "not ready", "mode": "normal", "store": "StoreUnreachableError"}
-    assert (await page.visitor().get("/healthz")).status_code == 200
+    assert (await pages.new_client().get("/healthz")).status_code == 200
 
 
-async def test_a_store_that_takes_no_writes_is_unready_and_said_on_the_overview(page: Any):
-    page.house = replace(page.house, cannot_write=lambda: True)
-    answer = await page.visitor().get("/readyz")
+async def test_a_store_that_takes_no_writes_is_unready_and_said_on_the_overview(pages: Any):
+    pages.context = replace(pages.context, cannot_write=lambda: True)
+    answer = await pages.new_client().get("/readyz")
     assert answer.status_code == 503
     assert answer.json() == {"status": "not ready", "mode": "normal", "store": "cannot be written"}
-    assert "The store cannot be written." in (await (await page.signed_in(Role.VIEWER)).get("/")).text
+    assert "The store cannot be written." in (await (await pages.signed_in_client(Role.VIEWER)).get("/")).text
 
 
 async def test_metrics_are_counted_when_they_are_asked_for(seeded: Any):
-    client = seeded.visitor()
-    seeded.house.metrics.tried("deliver", "done")
+    client = seeded.new_client()
+    seeded.context.metrics.tried("deliver", "done")
     answer = await client.get("/metrics")
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     for line in (
         'lab_agent_orders{state="held"} 1.0',
         'lab_agent_lines{state="refused"} 3.0',
-        'lab_agent_effects{kind="handover",state="review"} 1.0',
+        'lab_agent_jobs{kind="handover",state="review"} 1.0',
         'lab_agent_reports{state="unmatched"} 1.0',
         "lab_agent_alerts_open 2.0",
         "lab_agent_store_reachable 1.0",
         f'lab_agent_oldest_age_seconds{{what="order"}} {(4 * 60 + 58) * 60}.0',
         "lab_agent_last_poll_timestamp_seconds 1.772333988e+09",
-        'lab_agent_effects_tried_total{kind="deliver",outcome="done"} 1.0',
+        'lab_agent_job_attempts_total{kind="deliver",outcome="done"} 1.0',
     ):
         assert line in answer.text
-    effect = await seeded.effect(EffectKind.HANDOVER)
-    await seeded.write(lambda uow: uow.effects.save(uow.effects.get(effect.id).done(seeded.hands.now())))
+    effect = await seeded.get_job(JobKind.SUBMIT_ORDER)
+    await seeded.write(lambda uow: uow.jobs.save(uow.jobs.get(effect.id).done(seeded.clock.now())))
     again = await client.get("/metrics")
     assert 'kind="handover",state="review"' not in again.text
-    assert 'lab_agent_effects{kind="handover",state="done"} 1.0' in again.text
+    assert 'lab_agent_jobs{kind="handover",state="done"} 1.0' in again.text
 
 
 async def test_metrics_of_a_store_that_is_away_are_missing_rather_than_old(seeded: Any):
-    assert 'lab_agent_orders{state="held"}' in (await seeded.visitor().get("/metrics")).text
-    seeded.house = replace(seeded.house, views=Away())
-    answer = await seeded.visitor().get("/metrics")
+    assert 'lab_agent_orders{state="held"}' in (await seeded.new_client().get("/metrics")).text
+    seeded.context = replace(seeded.context, views=Away())
+    answer = await seeded.new_client().get("/metrics")
     assert answer.status_code == 200
     assert "lab_agent_store_reachable 0.0" in answer.text
     assert "lab_agent_orders{" not in answer.text
@@ -95,7 +95,7 @@ async def test_metrics_of_a_store_that_is_away_are_missing_rather_than_old(seede
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
 async def test_they_are_open_and_set_no_cookie(seeded: Any, path: str):
-    answer = await seeded.visitor().get(path)
+    answer = await seeded.new_client().get(path)
     assert answer.status_code == 200
     assert "set-cookie" not in answer.headers
     for secret in ("Petrova", "2603-0", "R0000000000GOOD", "partner-guid"):

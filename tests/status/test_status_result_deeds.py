@@ -12,17 +12,17 @@ import pytest
 
 from lab_agent.accounts import Role
 from lab_agent.domain.ids import ReportKey
-from lab_agent.domain.journal import EffectKind
-from lab_agent.domain.lifecycle import EffectState, ReportState
+from lab_agent.domain.journal import JobKind
+from lab_agent.domain.lifecycle import JobState, ReportState
 from lab_agent.steps.inbox import StoreInbox
-from tests.results.bench import hb
+from tests.results.bench import haemoglobin
 from tests.status import desk
 
 
 @pytest.fixture
-async def page(page: Any) -> Any:
-    await desk.orders(page)
-    return page
+async def pages(pages: Any) -> Any:
+    await desk.add_orders(pages)
+    return pages
 
 
 async def form_of(client: Any, path: str, action: str) -> dict[str, str]:
@@ -34,92 +34,92 @@ async def form_of(client: Any, path: str, action: str) -> dict[str, str]:
 
 async def begin(page: Any, key: str, deed: str, query: str = "") -> tuple[Any, dict[str, str]]:
     """An operator with the form of a deed."""
-    client = await page.signed_in(Role.OPERATOR)
-    at = f"/results/{key}/match?order={desk.WORKED}" if deed == "match" else f"/results/{key}"
+    client = await page.signed_in_client(Role.OPERATOR)
+    at = f"/results/{key}/match?order={desk.SUBMITTED_ORDER}" if deed == "match" else f"/results/{key}"
     return client, await form_of(client, at + query, f"/results/{key}/{deed}")
 
 
-async def test_a_result_for_nobody_is_matched_to_lines_of_an_order(page: Any):
-    key = await desk.lost(page, documents=(), not_performed=())
-    client, form = await begin(page, key, "match")
+async def test_a_result_for_nobody_is_matched_to_lines_of_an_order(pages: Any):
+    key = await desk.unmatched_result(pages, documents=(), not_performed=())
+    client, form = await begin(pages, key, "match")
     answer = await client.post(f"/results/{key}/match", data={**form, "note": "read on the <b>paper</b>", "line-W00": "yes"})
     assert (answer.status_code, answer.headers["location"]) == (303, f"/results/{key}?did=result-matched")
-    report = await desk.kept(page, key)
-    assert (report.state, report.order, report.lines) == (ReportState.MATCHED, desk.WORKED, ("W00",))
+    report = await desk.get_report(pages, key)
+    assert (report.state, report.order, report.lines) == (ReportState.MATCHED, desk.SUBMITTED_ORDER, ("W00",))
     shown = (await client.get(answer.headers["location"])).text
     assert "The result is matched; the worker delivers it within seconds." in shown
-    assert f"result {key} matched to order {desk.WORKED} (read on the &lt;b&gt;paper&lt;/b&gt;)" in shown
+    assert f"result {key} matched to order {desk.SUBMITTED_ORDER} (read on the &lt;b&gt;paper&lt;/b&gt;)" in shown
     assert "by operator" in shown
-    assert (await page.effect(EffectKind.DELIVER, desk.WORKED)).subject == key
+    assert (await pages.get_job(JobKind.DELIVER_REPORT, desk.SUBMITTED_ORDER)).subject == key
 
 
-async def test_without_a_tick_all_of_the_order_is_meant_and_a_strange_line_is_refused(page: Any):
-    key = await desk.lost(page, documents=(), not_performed=())
-    client, form = await begin(page, key, "match")
+async def test_without_a_tick_all_of_the_order_is_meant_and_a_strange_line_is_refused(pages: Any):
+    key = await desk.unmatched_result(pages, documents=(), not_performed=())
+    client, form = await begin(pages, key, "match")
     for strange in ("line-W10", "line-", "line-\x00"):
         answer = await client.post(f"/results/{key}/match", data={**form, "note": "n", strange: "yes"})
         assert answer.status_code == 409
         assert "Nothing was done" in answer.text
     answer = await client.post(f"/results/{key}/match", data={**form, "order": "RNOBODY", "note": "n"})
     assert answer.status_code == 404
-    assert (await desk.kept(page, key)).state is ReportState.UNMATCHED
+    assert (await desk.get_report(pages, key)).state is ReportState.UNMATCHED
     assert (await client.post(f"/results/{key}/match", data={**form, "note": "n"})).status_code == 303
-    assert (await desk.kept(page, key)).lines == ("W00", "W01")
+    assert (await desk.get_report(pages, key)).lines == ("W00", "W01")
 
 
-async def test_a_match_that_changes_nothing_says_that_it_still_waits(page: Any):
-    key = await desk.lost(page, documents=(), not_performed=())
-    client, form = await begin(page, key, "match")
-    answer = await client.post(f"/results/{key}/match", data={**form, "order": desk.GONE, "note": "n"})
+async def test_a_match_that_changes_nothing_says_that_it_still_waits(pages: Any):
+    key = await desk.unmatched_result(pages, documents=(), not_performed=())
+    client, form = await begin(pages, key, "match")
+    answer = await client.post(f"/results/{key}/match", data={**form, "order": desk.WITHDRAWN_ORDER, "note": "n"})
     assert answer.headers["location"] == f"/results/{key}?did=result-waits"
     shown = (await client.get(answer.headers["location"])).text
     assert "The result still waits" in shown
     assert "the order is withdrawn" in shown
 
 
-async def test_a_late_result_goes_out_when_somebody_has_looked(page: Any):
-    key = await desk.late(page)
-    client, form = await begin(page, key, "release")
+async def test_a_late_result_goes_out_when_somebody_has_looked(pages: Any):
+    key = await desk.late_result(pages)
+    client, form = await begin(pages, key, "release")
     answer = await client.post(f"/results/{key}/release", data={**form, "note": "the clinic asked"})
     assert answer.status_code == 409
     assert "tick the box" in answer.text
-    assert (await desk.kept(page, key)).state is ReportState.HELD
+    assert (await desk.get_report(pages, key)).state is ReportState.HELD
     answer = await client.post(f"/results/{key}/release", data={**form, "note": "the clinic asked", "looked": "yes"})
     assert answer.headers["location"] == f"/results/{key}?did=result-matched"
-    assert (await desk.kept(page, key)).state is ReportState.MATCHED
-    timeline = (await client.get(f"/orders/{desk.GONE}")).text
+    assert (await desk.get_report(pages, key)).state is ReportState.MATCHED
+    timeline = (await client.get(f"/orders/{desk.WITHDRAWN_ORDER}")).text
     assert f"result {key} released (the clinic asked): it is matched now" in timeline
 
 
-async def test_a_dismissed_result_says_who_and_why(page: Any):
-    key = await desk.lost(page)
-    client, form = await begin(page, key, "dismiss")
+async def test_a_dismissed_result_says_who_and_why(pages: Any):
+    key = await desk.unmatched_result(pages)
+    client, form = await begin(pages, key, "dismiss")
     answer = await client.post(f"/results/{key}/dismiss", data={**form, "note": "a test of the interface"})
     assert answer.headers["location"] == f"/results/{key}?did=result-dismissed"
     shown = (await client.get(answer.headers["location"])).text
     assert "dismissed by operator: a test of the interface" in shown
     assert "/dismiss" not in shown
-    assert (await desk.kept(page, key)).state is ReportState.DISMISSED
+    assert (await desk.get_report(pages, key)).state is ReportState.DISMISSED
 
 
 @pytest.mark.parametrize("deed", ["match", "release", "dismiss"])
 @pytest.mark.parametrize("note", ["", "  \n ", "x" * 501])
-async def test_every_decision_needs_a_note(page: Any, deed: str, note: str):
-    key = await desk.lost(page)
-    client, form = await begin(page, key, deed)
+async def test_every_decision_needs_a_note(pages: Any, deed: str, note: str):
+    key = await desk.unmatched_result(pages)
+    client, form = await begin(pages, key, deed)
     answer = await client.post(f"/results/{key}/{deed}", data={**form, "note": note, "looked": "yes"})
     assert answer.status_code == 422
-    assert (await desk.kept(page, key)).state is ReportState.UNMATCHED
+    assert (await desk.get_report(pages, key)).state is ReportState.UNMATCHED
 
 
 @pytest.mark.parametrize("deed", ["match", "release", "dismiss"])
-async def test_of_two_operators_the_second_is_told(page: Any, deed: str):
-    key = await desk.lost(page, documents=(), not_performed=())
-    first, form = await begin(page, key, "match")
-    second, other = await begin(page, key, deed)
+async def test_of_two_operators_the_second_is_told(pages: Any, deed: str):
+    key = await desk.unmatched_result(pages, documents=(), not_performed=())
+    first, form = await begin(pages, key, "match")
+    second, other = await begin(pages, key, deed)
     assert (await first.post(f"/results/{key}/match", data={**form, "note": "mine"})).status_code == 303
-    page.hands.advance(seconds=1)
-    before = await desk.kept(page, key)
+    pages.clock.advance(seconds=1)
+    before = await desk.get_report(pages, key)
     answer = await second.post(f"/results/{key}/{deed}", data={**other, "note": "mine", "looked": "yes"})
     assert answer.status_code == 409
     assert "has moved since you opened its page" in answer.text
@@ -128,13 +128,13 @@ async def test_of_two_operators_the_second_is_told(page: Any, deed: str):
     )
     assert answer.status_code == 409
     assert "Nothing was done" in answer.text
-    assert await desk.kept(page, key) == before
+    assert await desk.get_report(pages, key) == before
 
 
-async def test_of_two_at_the_same_moment_one_decides(page: Any):
-    key = await desk.lost(page)
-    first, form = await begin(page, key, "dismiss")
-    second, other = await begin(page, key, "dismiss")
+async def test_of_two_at_the_same_moment_one_decides(pages: Any):
+    key = await desk.unmatched_result(pages)
+    first, form = await begin(pages, key, "dismiss")
+    second, other = await begin(pages, key, "dismiss")
     answers = await asyncio.gather(
         first.post(f"/results/{key}/dismiss", data={**form, "note": "mine"}),
         second.post(f"/results/{key}/dismiss", data={**other, "note": "mine, too"}),
@@ -147,55 +147,60 @@ async def client_text(client: Any, path: str) -> str:
     return str((await client.get(path)).text)
 
 
-async def test_a_result_that_moved_meanwhile_is_looked_at_again(page: Any):
+async def test_a_result_that_moved_meanwhile_is_looked_at_again(pages: Any):
     """It still waits, but for another reason: the decision was about something else."""
-    key = await desk.lost(page, documents=(), not_performed=())
-    client, form = await begin(page, key, "release")
-    page.hands.advance(minutes=1)
-    other, match = await begin(page, key, "match")
-    await other.post(f"/results/{key}/match", data={**match, "order": desk.GONE, "note": "n"})
+    key = await desk.unmatched_result(pages, documents=(), not_performed=())
+    client, form = await begin(pages, key, "release")
+    pages.clock.advance(minutes=1)
+    other, match = await begin(pages, key, "match")
+    await other.post(f"/results/{key}/match", data={**match, "order": desk.WITHDRAWN_ORDER, "note": "n"})
     answer = await client.post(f"/results/{key}/release", data={**form, "note": "n", "looked": "yes"})
     assert answer.status_code == 409
-    assert (await desk.kept(page, key)).state is ReportState.HELD
+    assert (await desk.get_report(pages, key)).state is ReportState.HELD
 
 
 def park_deliveries(uow: Any, now: Any) -> None:
     """They stand in one lane: each is parked before the next can be claimed."""
-    while claimed := uow.effects.claim([EffectKind.DELIVER], owner="w", now=now, lease=timedelta(minutes=1), limit=9):
+    while claimed := uow.jobs.claim([JobKind.DELIVER_REPORT], owner="w", now=now, lease=timedelta(minutes=1), limit=9):
         for each in claimed:
-            uow.effects.save(each.parked(now, "refused (422)"))
+            uow.jobs.save(each.parked(now, "refused (422)"))
 
 
-async def test_a_parked_delivery_is_retried_or_dismissed_with_its_result(page: Any):
+async def test_a_parked_delivery_is_retried_or_dismissed_with_its_result(pages: Any):
     keys = [
-        await desk.send(page, name, desk.said(page, hb("1"), report_id=name, order=desk.WORKED, lines=("W00",))) for name in "ab"
+        await desk.receive_message(
+            pages, name, desk.report_now(pages, haemoglobin("1"), report_id=name, order=desk.SUBMITTED_ORDER, lines=("W00",))
+        )
+        for name in "ab"
     ]
-    await page.write(lambda uow: park_deliveries(uow, page.hands.now()))
-    client, form = await begin(page, keys[0], "dismiss")
+    await pages.write(lambda uow: park_deliveries(uow, pages.clock.now()))
+    client, form = await begin(pages, keys[0], "dismiss")
     shown = (await client.get(f"/results/{keys[0]}")).text
     assert "refused (422)" in shown
     assert "not on its way" in shown
     assert "on its way to the service" not in shown
     assert f'action="/results/{keys[0]}/release"' not in shown
     assert (await client.post(f"/results/{keys[0]}/dismiss", data={**form, "note": "wrong"})).status_code == 303
-    assert (await desk.kept(page, keys[0])).state is ReportState.DISMISSED
-    (effect,) = [each for each in (await page.house.views.effects(kinds=[EffectKind.DELIVER])).items if each.subject == keys[1]]
-    answer = await client.post(f"/effects/{effect.id}/retry", data={"token": form["token"], "on": "result"})
+    assert (await desk.get_report(pages, keys[0])).state is ReportState.DISMISSED
+    (effect,) = [
+        each for each in (await pages.context.views.jobs(kinds=[JobKind.DELIVER_REPORT])).items if each.subject == keys[1]
+    ]
+    answer = await client.post(f"/jobs/{effect.id}/retry", data={"token": form["token"], "on": "result"})
     assert answer.headers["location"] == f"/results/{keys[1]}?did=retried&effect={effect.id}"
-    assert await page.state(effect.id) is EffectState.DUE
+    assert await pages.job_state(effect.id) is JobState.DUE
     assert f"Effect {effect.id} is due now" in (await client.get(answer.headers["location"])).text
 
 
 @pytest.fixture
-def folder(page: Any, tmp_path: Path) -> Path:
+def folder(pages: Any, tmp_path: Path) -> Path:
     """Where the page's own mapping tables lie."""
-    return desk.mapped(page, tmp_path / "mappings")
+    return desk.use_mappings(pages, tmp_path / "mappings")
 
 
 @pytest.fixture
-async def keys(page: Any, folder: Path) -> list[ReportKey]:
+async def keys(pages: Any, folder: Path) -> list[ReportKey]:
     """Two results whose codes the tables lack."""
-    return [await desk.unmapped(page, "glu", "GLU9"), await desk.unmapped(page, "kal", "KAL9")]
+    return [await desk.unmapped_result(pages, "glu", "GLU9"), await desk.unmapped_result(pages, "kal", "KAL9")]
 
 
 def mend(folder: Path, row: str = "GLU9,2345-7,Glucose,\n") -> None:
@@ -203,46 +208,46 @@ def mend(folder: Path, row: str = "GLU9,2345-7,Glucose,\n") -> None:
         table.write(row)
 
 
-async def test_what_the_tables_say_by_now_is_released_after_a_preview(page: Any, folder: Path, keys: list[ReportKey]):
-    client = await page.signed_in(Role.OPERATOR)
+async def test_what_the_tables_say_by_now_is_released_after_a_preview(pages: Any, folder: Path, keys: list[ReportKey]):
+    client = await pages.signed_in_client(Role.OPERATOR)
     assert "2 unmapped" in (await client.get("/results")).text
     assert 'Would go on <span class="quiet">0<' in (await client.get("/results/mended")).text
     mend(folder)
     shown = (await client.get("/results/mended")).text
     assert "Release 1 result" in shown
     assert shown.index("glu") < shown.index("Would stay") < shown.index("kal")
-    assert [(await desk.kept(page, key)).state for key in keys] == [ReportState.UNMAPPED] * 2
+    assert [(await desk.get_report(pages, key)).state for key in keys] == [ReportState.UNMAPPED] * 2
     form = await form_of(client, "/results/mended", "/results/mended")
     answer = await client.post("/results/mended", data=form)
     assert (answer.status_code, answer.headers["location"]) == (303, "/results?did=mended")
-    assert [(await desk.kept(page, key)).state for key in keys] == [ReportState.MATCHED, ReportState.UNMAPPED]
+    assert [(await desk.get_report(pages, key)).state for key in keys] == [ReportState.MATCHED, ReportState.UNMAPPED]
     assert "what still waits is listed here" in (await client.get(answer.headers["location"])).text
     assert "the mapping tables were mended" in (await client.get(f"/results/{keys[0]}")).text
 
 
-async def test_tables_that_changed_after_the_preview_are_previewed_again(page: Any, folder: Path, keys: list[ReportKey]):
+async def test_tables_that_changed_after_the_preview_are_previewed_again(pages: Any, folder: Path, keys: list[ReportKey]):
     mend(folder)
-    client = await page.signed_in(Role.OPERATOR)
+    client = await pages.signed_in_client(Role.OPERATOR)
     form = await form_of(client, "/results/mended", "/results/mended")
     mend(folder, "KAL9,6298-4,Potassium,\n")
     assert (await client.post("/results/mended", data=form)).status_code == 409
     (folder / "codes.csv").write_text("nonsense\n")
     assert (await client.post("/results/mended", data=form)).status_code == 409
-    assert [(await desk.kept(page, key)).state for key in keys] == [ReportState.UNMAPPED] * 2
+    assert [(await desk.get_report(pages, key)).state for key in keys] == [ReportState.UNMAPPED] * 2
     assert "cannot be read" in (await client.get("/results/mended")).text
 
 
-async def test_one_result_is_tried_again_with_the_tables_as_they_are(page: Any, folder: Path, keys: list[ReportKey]):
+async def test_one_result_is_tried_again_with_the_tables_as_they_are(pages: Any, folder: Path, keys: list[ReportKey]):
     mend(folder)
-    client, form = await begin(page, keys[0], "release")
+    client, form = await begin(pages, keys[0], "release")
     data = {**form, "note": "mended", "looked": "yes"}
     assert (await client.post(f"/results/{keys[0]}/release", data=data)).headers["location"].endswith("result-matched")
 
 
-async def test_refused_messages_are_seen_once_and_only_as_many_as_were_shown(page: Any):
-    inbox = StoreInbox(page.house.store, page.hands, "folder", lambda: None)
+async def test_refused_messages_are_seen_once_and_only_as_many_as_were_shown(pages: Any):
+    inbox = StoreInbox(pages.context.store, pages.clock, "folder", lambda: None)
     await inbox.refused("a", "no value")
-    client = await page.signed_in(Role.OPERATOR)
+    client = await pages.signed_in_client(Role.OPERATOR)
     form = await form_of(client, "/results", "/results/refused/seen")
     await inbox.refused("b", "no value")
     answer = await client.post("/results/refused/seen", data=form)
@@ -251,7 +256,7 @@ async def test_refused_messages_are_seen_once_and_only_as_many_as_were_shown(pag
     form = await form_of(client, "/results", "/results/refused/seen")
     assert (await client.post("/results/refused/seen", data=form)).headers["location"] == "/results?did=seen"
     assert "Refused messages" not in (await client.get("/results")).text
-    assert (await page.house.views.overview(now=page.hands.now())).alerts == ()
+    assert (await pages.context.views.overview(now=pages.clock.now())).alerts == ()
     assert (await client.post("/results/refused/seen", data=form)).status_code == 409
     for odd in ("", "nobody", "\x00", "../x"):
         assert (await client.post("/results/refused/seen", data={**form, "source": odd})).status_code == 404
@@ -261,22 +266,22 @@ DEEDS = ("/results/{key}/match", "/results/{key}/release", "/results/{key}/dismi
 
 
 @pytest.mark.parametrize("path", DEEDS)
-async def test_no_deed_without_sign_in_role_token_and_origin(page: Any, path: str, folder: Path):
-    key = await desk.lost(page, documents=(), not_performed=())
-    await desk.unmapped(page, "glu", "GLU9")
+async def test_no_deed_without_sign_in_role_token_and_origin(pages: Any, path: str, folder: Path):
+    key = await desk.unmatched_result(pages, documents=(), not_performed=())
+    await desk.unmapped_result(pages, "glu", "GLU9")
     mend(folder)
-    await StoreInbox(page.house.store, page.hands, "folder", lambda: None).refused("a", "no value")
-    client = await page.signed_in(Role.OPERATOR)
+    await StoreInbox(pages.context.store, pages.clock, "folder", lambda: None).refused("a", "no value")
+    client = await pages.signed_in_client(Role.OPERATOR)
     preview = await form_of(client, "/results/mended", "/results/mended")
-    seen = (await desk.kept(page, key)).changed_at.isoformat()
-    fields = {"note": "n", "looked": "yes", "order": desk.WORKED, "source": "folder", "number": "1", "seen": seen}
+    seen = (await desk.get_report(pages, key)).changed_at.isoformat()
+    fields = {"note": "n", "looked": "yes", "order": desk.SUBMITTED_ORDER, "source": "folder", "number": "1", "seen": seen}
     fields["preview"] = preview["preview"]
     address = path.format(key=key)
-    before = [(await page.house.views.reports()).items, (await page.house.views.alerts()).items]
+    before = [(await pages.context.views.reports()).items, (await pages.context.views.alerts()).items]
 
-    answer = await page.visitor().post(address, data={**fields, "token": "x"})
+    answer = await pages.new_client().post(address, data={**fields, "token": "x"})
     assert (answer.status_code, answer.headers["location"]) == (303, "/sign-in")
-    viewer = await page.signed_in(Role.VIEWER)
+    viewer = await pages.signed_in_client(Role.VIEWER)
     token = (await form_of(viewer, "/results", "/sign-out"))["token"]
     answer = await viewer.post(address, data={**fields, "token": token})
     assert answer.status_code == 403
@@ -287,16 +292,16 @@ async def test_no_deed_without_sign_in_role_token_and_origin(page: Any, path: st
     for headers in ({"origin": "http://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}):
         assert (await client.post(address, data=good, headers=headers)).status_code == 403
 
-    assert [(await page.house.views.reports()).items, (await page.house.views.alerts()).items] == before
+    assert [(await pages.context.views.reports()).items, (await pages.context.views.alerts()).items] == before
     assert (await client.post(address, data=good)).status_code == 303
 
 
 @pytest.mark.parametrize("key", ["PNOBODY", "%00", "%ff%fe", "P%2F1", "a" * 3000])
 @pytest.mark.parametrize("deed", ["match", "release", "dismiss"])
-async def test_a_deed_on_what_is_not_there(page: Any, key: str, deed: str):
-    client = await page.signed_in(Role.OPERATOR)
+async def test_a_deed_on_what_is_not_there(pages: Any, key: str, deed: str):
+    client = await pages.signed_in_client(Role.OPERATOR)
     token = (await form_of(client, "/results", "/sign-out"))["token"]
-    data = {"token": token, "note": "n", "looked": "yes", "order": desk.WORKED, "seen": "x"}
+    data = {"token": token, "note": "n", "looked": "yes", "order": desk.SUBMITTED_ORDER, "seen": "x"}
     assert (await client.post(f"/results/{key}/{deed}", data=data)).status_code == 404
 
 
@@ -304,9 +309,9 @@ ODD = ("", "\x00", "\ud7ff\uffff", "👩‍🔬" * 50, "%s{0}", "-1", "2026-13-4
 
 
 @pytest.mark.parametrize("odd", ODD)
-async def test_odd_fields_never_break_a_deed(page: Any, odd: str):
-    key = await desk.lost(page, documents=(), not_performed=())
-    client, form = await begin(page, key, "match")
+async def test_odd_fields_never_break_a_deed(pages: Any, odd: str):
+    key = await desk.unmatched_result(pages, documents=(), not_performed=())
+    client, form = await begin(pages, key, "match")
     for name in ("seen", "order", "note", f"line-{odd}"):
         answer = await client.post(f"/results/{key}/match", data={"note": "n", **form, name: odd})
         assert answer.status_code in {303, 404, 409, 413, 422}
@@ -316,9 +321,9 @@ async def test_odd_fields_never_break_a_deed(page: Any, odd: str):
     assert raw.status_code == 400
 
 
-async def test_an_order_of_many_lines_can_be_ticked_whole(page: Any):
-    key = await desk.lost(page, documents=(), not_performed=())
-    client, form = await begin(page, key, "match")
+async def test_an_order_of_many_lines_can_be_ticked_whole(pages: Any):
+    key = await desk.unmatched_result(pages, documents=(), not_performed=())
+    client, form = await begin(pages, key, "match")
     ticks = {f"line-L{number:015}": "yes" for number in range(300)}
     answer = await client.post(f"/results/{key}/match", data={**form, "note": "n", **ticks})
     assert answer.status_code == 409

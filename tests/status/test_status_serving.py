@@ -39,7 +39,7 @@ def test_an_address_in_use_names_the_setting():
     with taken() as sock:
         port = sock.getsockname()[1]
         with pytest.raises(SettingsError) as caught:
-            serving.listen("127.0.0.1", port, group="status")
+            serving.listen("127.0.0.1", port, settings_group="status")
     assert str(caught.value) == (
         f"Cannot listen on 127.0.0.1:{port}: address already in use — "
         "stop the program that uses it, or set another status.host or status.port."
@@ -50,7 +50,7 @@ def test_an_address_in_use_names_the_setting():
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "203.0.113.7"])
 def test_an_address_that_is_not_this_machines_is_one_sentence(host: str):
     with pytest.raises(SettingsError, match=rf"^Cannot listen on {host}:0: .+ — .*api.host"):
-        serving.listen(host, 0, group="api")
+        serving.listen(host, 0, settings_group="api")
 
 
 async def test_a_request_under_way_is_answered_before_the_server_ends():
@@ -62,7 +62,7 @@ async def test_a_request_under_way_is_answered_before_the_server_ends():
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"late"})
 
-    sock = serving.listen("127.0.0.1", 0, group="status")
+    sock = serving.listen("127.0.0.1", 0, settings_group="status")
     address = f"http://127.0.0.1:{sock.getsockname()[1]}/"
     server = asyncio.create_task(serving.serve(slow, sock, drain=10))
     async with httpx.AsyncClient() as client:

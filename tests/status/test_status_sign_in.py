@@ -11,9 +11,9 @@ import pytest
 
 from lab_agent.accounts import Role
 from lab_agent.crypto import Cipher, new_key
-from lab_agent.status.sessions import COOKIE
+from lab_agent.status.sessions import SESSION_COOKIE
 from lab_agent.status.sign_in import local_path
-from lab_agent.status.throttle import LONGEST, Throttle
+from lab_agent.status.throttle import MAX_WAIT, LoginThrottle
 
 PASSWORD = "a long password"
 PAGES = (
@@ -39,7 +39,7 @@ def form_token(html: str) -> str:
 
 @pytest.mark.parametrize("path", PAGES)
 async def test_nobody_sees_a_page_without_signing_in(seeded: Any, path: str):
-    client = seeded.visitor()
+    client = seeded.new_client()
     answer = await client.get(path)
     assert answer.status_code == 303
     assert answer.headers["location"].startswith("/sign-in")
@@ -48,8 +48,8 @@ async def test_nobody_sees_a_page_without_signing_in(seeded: Any, path: str):
     assert "R0000000000GOOD" not in shown.text.replace("/orders/R0000000000GOOD", "")
 
 
-async def test_the_session_cookie_is_out_of_reach_of_scripts_and_other_sites(page: Any):
-    client = page.visitor()
+async def test_the_session_cookie_is_out_of_reach_of_scripts_and_other_sites(pages: Any):
+    client = pages.new_client()
     answer = await attempt(client, " Operator ", PASSWORD, next="/orders?state=held")
     assert answer.status_code == 303
     assert answer.headers["location"] == "/orders?state=held"
@@ -60,66 +60,66 @@ async def test_the_session_cookie_is_out_of_reach_of_scripts_and_other_sites(pag
     assert (await client.get("/")).status_code == 200
 
 
-async def test_the_cookie_is_for_tls_only_where_the_page_is(page: Any):
-    client = page.visitor()
+async def test_the_cookie_is_for_tls_only_where_the_page_is(pages: Any):
+    client = pages.new_client()
     answer = await client.post("https://127.0.0.1:8481/sign-in", data={"name": "viewer", "password": PASSWORD})
     assert "Secure" in answer.headers["set-cookie"]
 
 
-async def test_an_unknown_name_and_a_wrong_password_look_the_same(page: Any):
-    wrong = await attempt(page.visitor(), "operator", "not the password")
-    unknown = await attempt(page.visitor(), "nobody", "not the password")
+async def test_an_unknown_name_and_a_wrong_password_look_the_same(pages: Any):
+    wrong = await attempt(pages.new_client(), "operator", "not the password")
+    unknown = await attempt(pages.new_client(), "nobody", "not the password")
     assert wrong.status_code == unknown.status_code == 401
     assert wrong.text == unknown.text
     assert "set-cookie" not in wrong.headers
 
 
-async def test_a_session_ends_after_its_hours(page: Any):
-    client = await page.signed_in(Role.VIEWER)
-    page.hands.advance(hours=7.9)
+async def test_a_session_ends_after_its_hours(pages: Any):
+    client = await pages.signed_in_client(Role.VIEWER)
+    pages.clock.advance(hours=7.9)
     assert (await client.get("/")).status_code == 200
-    page.hands.advance(hours=0.2)
+    pages.clock.advance(hours=0.2)
     assert (await client.get("/")).status_code == 303
 
 
-async def test_signing_out_ends_the_session_also_for_a_copied_cookie(page: Any):
-    client = await page.signed_in(Role.VIEWER)
-    copied = client.cookies[COOKIE]
+async def test_signing_out_ends_the_session_also_for_a_copied_cookie(pages: Any):
+    client = await pages.signed_in_client(Role.VIEWER)
+    copied = client.cookies[SESSION_COOKIE]
     overview = await client.get("/")
     answer = await client.post("/sign-out", data={"token": form_token(overview.text)})
     assert answer.status_code == 303
-    client.cookies.set(COOKIE, copied, domain="127.0.0.1")
+    client.cookies.set(SESSION_COOKIE, copied, domain="127.0.0.1")
     assert (await client.get("/")).status_code == 303
 
 
-async def test_a_new_password_a_new_role_and_a_removal_end_sessions(page: Any):
-    now = page.hands.now()
-    client = await page.signed_in(Role.OPERATOR)
-    await page.house.accounts.set_role("operator", Role.VIEWER, now=now)
+async def test_a_new_password_a_new_role_and_a_removal_end_sessions(pages: Any):
+    now = pages.clock.now()
+    client = await pages.signed_in_client(Role.OPERATOR)
+    await pages.context.accounts.set_role("operator", Role.VIEWER, now=now)
     assert (await client.get("/")).status_code == 303
-    client = await page.signed_in(Role.VIEWER)
-    await page.house.accounts.set_password("viewer", "another password", now=now)
+    client = await pages.signed_in_client(Role.VIEWER)
+    await pages.context.accounts.set_password("viewer", "another password", now=now)
     assert (await client.get("/")).status_code == 303
-    client = await page.signed_in(Role.ADMIN)
-    await page.house.accounts.remove("admin")
+    client = await pages.signed_in_client(Role.ADMIN)
+    await pages.context.accounts.remove("admin")
     assert (await client.get("/")).status_code == 303
 
 
 @pytest.mark.parametrize("forged", ["", "x", "gAAAAA==", "é", "a" * 5000])
-async def test_a_forged_cookie_is_nobodys(page: Any, forged: str):
-    client = page.visitor(headers={"cookie": f"{COOKIE}={forged}".encode()})
+async def test_a_forged_cookie_is_nobodys(pages: Any, forged: str):
+    client = pages.new_client(headers={"cookie": f"{SESSION_COOKIE}={forged}".encode()})
     assert (await client.get("/")).status_code == 303
 
 
-async def test_what_was_sealed_for_another_purpose_or_with_another_key_is_no_session(page: Any):
+async def test_what_was_sealed_for_another_purpose_or_with_another_key_is_no_session(pages: Any):
     content = json.dumps({"id": "1", "user": "admin", "changed_at": "", "began_at": "", "form_token": ""}).encode()
-    for sealed in (page.house.cipher.encrypt(content), Cipher(new_key()).encrypt(b"status-session-1:" + content)):
-        client = page.visitor(cookies={COOKIE: sealed.decode()})
+    for sealed in (pages.context.cipher.encrypt(content), Cipher(new_key()).encrypt(b"status-session-1:" + content)):
+        client = pages.new_client(cookies={SESSION_COOKIE: sealed.decode()})
         assert (await client.get("/")).status_code == 303
 
 
-async def test_guessing_is_slowed_down_even_for_the_right_password(page: Any):
-    client = page.visitor()
+async def test_guessing_is_slowed_down_even_for_the_right_password(pages: Any):
+    client = pages.new_client()
     for _ in range(3):
         assert (await attempt(client, "operator", "a guess at it")).status_code == 401
     slowed = await attempt(client, "OPERATOR", PASSWORD)
@@ -127,23 +127,23 @@ async def test_guessing_is_slowed_down_even_for_the_right_password(page: Any):
     assert slowed.headers["retry-after"] == "2"
     assert "set-cookie" not in slowed.headers
     assert (await attempt(client, "viewer", PASSWORD)).status_code == 303
-    page.hands.advance(seconds=1.1)
+    pages.clock.advance(seconds=1.1)
     assert (await attempt(client, "operator", PASSWORD)).status_code == 303
 
 
-async def test_guessing_at_many_names_is_slowed_down_by_address(page: Any):
-    client = page.visitor()
+async def test_guessing_at_many_names_is_slowed_down_by_address(pages: Any):
+    client = pages.new_client()
     answers = [(await attempt(client, f"name{number}", "a guess at it")).status_code for number in range(22)]
     assert answers[:20] == [401] * 20
     assert 429 in answers[20:]
 
 
-async def test_another_site_cannot_sign_anybody_in(page: Any):
-    client = page.visitor(headers={"origin": "http://evil.example"})
+async def test_another_site_cannot_sign_anybody_in(pages: Any):
+    client = pages.new_client(headers={"origin": "http://evil.example"})
     assert (await attempt(client, "operator", PASSWORD)).status_code == 403
-    client = page.visitor(headers={"origin": "null"})
+    client = pages.new_client(headers={"origin": "null"})
     assert (await attempt(client, "operator", PASSWORD)).status_code == 403
-    client = page.visitor(headers={"origin": "http://127.0.0.1:8481"})
+    client = pages.new_client(headers={"origin": "http://127.0.0.1:8481"})
     assert (await attempt(client, "operator", PASSWORD)).status_code == 303
 
 
@@ -164,8 +164,8 @@ def test_after_signing_in_nobody_is_sent_elsewhere(path: str, safe: str):
     assert local_path(path) == safe
 
 
-async def test_a_form_that_is_too_large_or_none_at_all_is_refused(page: Any):
-    client = page.visitor()
+async def test_a_form_that_is_too_large_or_none_at_all_is_refused(pages: Any):
+    client = pages.new_client()
     assert (await attempt(client, "operator", "x" * 20_000)).status_code == 413
     assert (await client.post("/sign-in", json={"name": "operator"})).status_code == 415
     answer = await client.post(
@@ -177,23 +177,23 @@ async def test_a_form_that_is_too_large_or_none_at_all_is_refused(page: Any):
 
 def test_the_wait_doubles_up_to_a_minute_and_is_forgotten():
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    throttle = Throttle(free=2)
+    throttle = LoginThrottle(free_attempts=2)
     waits = []
     for _ in range(12):
-        throttle.failed("a", now)
-        waits.append(throttle.wait("a", now).total_seconds())
+        throttle.record_failure("a", now)
+        waits.append(throttle.remaining_wait("a", now).total_seconds())
     assert waits[:6] == [0, 1, 2, 4, 8, 16]
-    assert waits[-1] == LONGEST.total_seconds()
-    assert throttle.wait("b", now) == timedelta()
-    assert throttle.wait("a", now + timedelta(minutes=16)) == timedelta()
-    throttle.forget("a")
-    assert throttle.wait("a", now) == timedelta()
+    assert waits[-1] == MAX_WAIT.total_seconds()
+    assert throttle.remaining_wait("b", now) == timedelta()
+    assert throttle.remaining_wait("a", now + timedelta(minutes=16)) == timedelta()
+    throttle.reset("a")
+    assert throttle.remaining_wait("a", now) == timedelta()
 
 
 def test_very_many_names_fill_no_memory():
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    throttle = Throttle(free=0)
+    throttle = LoginThrottle(free_attempts=0)
     for number in range(5_000):
-        throttle.failed(str(number), now)
+        throttle.record_failure(str(number), now)
     assert len(throttle._failures) == 2_000
-    assert throttle.wait("4999", now) > timedelta()
+    assert throttle.remaining_wait("4999", now) > timedelta()

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from lab_agent.accounts import Role
-from lab_agent.catalogue.load import read
-from lab_agent.catalogues.keeping import put_in_force
-from lab_agent.catalogues.notices import Announcement, announce, standing
-from lab_agent.domain.offer import OFFER_STAMP
+from lab_agent.catalogue.load import read_tables
+from lab_agent.catalogues.keeping import activate
+from lab_agent.catalogues.notices import Announcement, announce, load_notices
+from lab_agent.domain.offer import CATALOGUE_CHANGE_STAMP
 
 SAMPLE = Path(__file__).parents[2] / "config" / "catalogue"
 STOP = {"item": "001.001", "kind": "stop", "until": "3d"}
@@ -25,30 +25,30 @@ HOSTILE = "<script>alert('x')</script>"
 
 
 @pytest.fixture
-async def offered(page: Any) -> Any:
+async def offered(pages: Any) -> Any:
     """The page over a store with a catalogue in force."""
-    await put_in_force(page.house.store, read(SAMPLE), origin="x", by=None, now=page.hands.now())
-    return page
+    await activate(pages.context.store, read_tables(SAMPLE), origin="x", by=None, now=pages.clock.now())
+    return pages
 
 
 async def visitor(offered: Any, role: Role = Role.OPERATOR) -> tuple[Any, str]:
-    client = await offered.signed_in(role)
+    client = await offered.signed_in_client(role)
     text = (await client.get("/turnaround")).text
     return client, text.split('name="token" value="')[1].split('"', maxsplit=1)[0]
 
 
 async def notices(offered: Any) -> list[Any]:
-    return list(await standing(offered.house.store, offered.hands.now()))
+    return list(await load_notices(offered.context.store, offered.clock.now()))
 
 
 async def test_a_test_is_stopped_at_once_and_everybody_is_told(offered: Any):
     client, token = await visitor(offered)
-    before = await offered.house.store.run(lambda uow: uow.book.noted(OFFER_STAMP))
+    before = await offered.context.store.run(lambda uow: uow.book.noted(CATALOGUE_CHANGE_STAMP))
     answer = await client.post("/turnaround", data={**STOP, "token": token, "caption": HOSTILE})
     assert (answer.status_code, answer.headers["location"]) == (303, "/turnaround?did=stopped")
-    assert await offered.house.store.run(lambda uow: uow.book.noted(OFFER_STAMP)) != before
+    assert await offered.context.store.run(lambda uow: uow.book.noted(CATALOGUE_CHANGE_STAMP)) != before
     (notice,) = await notices(offered)
-    now = offered.hands.now()
+    now = offered.clock.now()
     assert (notice.item, notice.contract, notice.delay_hours, notice.by, notice.made_at) == (
         "001.001",
         None,
@@ -70,7 +70,7 @@ async def test_a_test_is_delayed_for_one_contract_and_a_period_to_come(offered: 
     answer = await client.post("/turnaround", data=form)
     assert answer.headers["location"] == "/turnaround?did=delayed"
     (notice,) = await notices(offered)
-    assert (notice.contract, str(notice.delay_hours), notice.start) == ("C-100", "1.50", offered.hands.now() + timedelta(hours=5))
+    assert (notice.contract, str(notice.delay_hours), notice.start) == ("C-100", "1.50", offered.clock.now() + timedelta(hours=5))
     text = (await client.get("/turnaround")).text
     for shown in ("delayed by 1.50 h", "contract C-100", "to come", "begins in 5 h"):
         assert shown in text
@@ -131,10 +131,10 @@ async def test_without_a_catalogue_nothing_can_be_announced(seeded: Any):
 
 
 async def test_a_notice_is_lifted_once(offered: Any):
-    now = offered.hands.now()
+    now = offered.clock.now()
     for contract, hours in ((None, None), ("C-100", Decimal(2))):
         said = Announcement(item="001.001", start=now, end=now + timedelta(days=1), contract=contract, delay_hours=hours)
-        await announce(offered.house.store, said, by="anna", now=now)
+        await announce(offered.context.store, said, by="anna", now=now)
     client, token = await visitor(offered)
     assert "announced" in (text := (await client.get("/turnaround")).text)
     assert "by anna" in text
@@ -151,12 +151,12 @@ async def test_a_notice_is_lifted_once(offered: Any):
 
 
 @pytest.mark.parametrize(("start", "word"), [("2026-01-01", "lifted-still"), ("2026-04-01", "lifted-later")])
-async def test_what_the_sheet_says_is_listed_and_outlives_a_lift(page: Any, tmp_path: Path, start: str, word: str):
+async def test_what_the_sheet_says_is_listed_and_outlives_a_lift(pages: Any, tmp_path: Path, start: str, word: str):
     folder = Path(shutil.copytree(SAMPLE, tmp_path / "catalogue"))
     with (folder / "notices.csv").open("a") as file:
         file.write(f"001.001,C-100,delayed,{start}T00:00+03:00,2026-05-01T00:00+03:00,24,\n")
-    await put_in_force(page.house.store, read(folder), origin="x", by=None, now=page.hands.now())
-    client, token = await visitor(page)
+    await activate(pages.context.store, read_tables(folder), origin="x", by=None, now=pages.clock.now())
+    client, token = await visitor(pages)
     text = (await client.get("/turnaround")).text
     assert "delayed by 24 h" in text
     assert "from the sheet <i>notices</i> of the catalogue" in text
@@ -182,8 +182,10 @@ async def test_a_sheet_that_cannot_be_read_is_not_passed_over_in_silence(offered
 
 
 async def test_a_viewer_looks_and_does_nothing(offered: Any):
-    now = offered.hands.now()
-    await announce(offered.house.store, Announcement(item="001.001", start=now, end=now + timedelta(days=1)), by="anna", now=now)
+    now = offered.clock.now()
+    await announce(
+        offered.context.store, Announcement(item="001.001", start=now, end=now + timedelta(days=1)), by="anna", now=now
+    )
     viewer, token = await visitor(offered, Role.VIEWER)
     text = (await viewer.get("/turnaround")).text
     assert "001.001" in text
@@ -192,7 +194,7 @@ async def test_a_viewer_looks_and_does_nothing(offered: Any):
         assert (await viewer.post(path, data={**STOP, "token": token})).status_code == 403
     client, good = await visitor(offered)
     for path in ("/turnaround", "/turnaround/lift"):
-        assert (await offered.visitor().post(path, data={**STOP, "token": good})).headers["location"] == "/sign-in"
+        assert (await offered.new_client().post(path, data={**STOP, "token": good})).headers["location"] == "/sign-in"
         assert (await client.post(path, data={**STOP, "token": token})).status_code == 403
         assert (
             await client.post(path, data={**STOP, "token": good}, headers={"origin": "http://evil.example"})

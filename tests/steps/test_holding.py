@@ -8,35 +8,35 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.journal import EffectKind
+from lab_agent.domain.journal import JobKind
 from lab_agent.domain.lifecycle import LineState, OrderState
-from lab_agent.errors import IllegalMoveError
+from lab_agent.errors import InvalidTransitionError
 from lab_agent.steps import desk, order_desk
-from lab_agent.steps.look import ANSWERS_UNKNOWN
+from lab_agent.steps.look import QUESTIONNAIRE_SEARCH_MISSING_SINCE
 from lab_sandbox.references import Ref
 from tests.simulation.orders import templates
 from tests.simulation.world import World
-from tests.steps.conftest import Scene, alert_key
+from tests.steps.conftest import Scenario, tripped_rule_alert_key
 
-MakeScene = Callable[..., Scene]
+MakeScene = Callable[..., Scenario]
 
 
-async def later(here: Scene, seconds: float) -> None:
+async def later(here: Scenario, seconds: float) -> None:
     here.world.clock.advance(seconds)
     await here.world.drain(here.agent)
 
 
-def withdraw_right(here: Scene) -> Callable[[], None]:
+def withdraw_right(here: Scenario) -> Callable[[], None]:
     """The laboratory may not read the order's first Specimen any more; gives the way back."""
     service = here.world.service
-    request = here.world.task(here.line_tasks[0])["basedOn"][0]["reference"].rsplit("/", 1)[-1]
-    kept = service.resources.peek(Ref("ProcedureRequest", request))
+    request = here.world.get_task(here.line_tasks[0])["basedOn"][0]["reference"].rsplit("/", 1)[-1]
+    kept = service.resources.find(Ref("ProcedureRequest", request))
     assert kept is not None
     shelf_get = service.resources.get
 
     def get(ref: Ref, caller: Any, *args: Any, **options: Any) -> Any:
         if ref == kept.ref and caller.guid == here.world.laboratory.guid:
-            raise service.resources._no_right(ref, "read")
+            raise service.resources._missing_right_error(ref, "read")
         return shelf_get(ref, caller, *args, **options)
 
     service.resources.get = get  # type: ignore[method-assign]
@@ -47,50 +47,50 @@ def withdraw_right(here: Scene) -> Callable[[], None]:
     return mend
 
 
-async def test_an_empty_catalogue_holds_and_its_return_goes_on(scene: MakeScene) -> None:
-    here = scene(2)
-    here.world.catalogues.there = False
-    await here.arrive()
-    assert (await here.record()).state is OrderState.HELD
+async def test_an_empty_catalogue_holds_and_its_return_goes_on(make_scenario: MakeScene) -> None:
+    here = make_scenario(2)
+    here.world.catalogues.available = False
+    await here.process_all()
+    assert (await here.order_record()).state is OrderState.HELD
     assert here.statuses() == ["requested"] * 2
-    here.world.catalogues.there = True
+    here.world.catalogues.available = True
     await later(here, 301)
-    assert (await here.record()).state is OrderState.HANDED_OVER
-    assert not await here.alert_open(f"order.{(await here.record()).key}.held")
+    assert (await here.order_record()).state is OrderState.HANDED_OVER
+    assert not await here.is_alert_open(f"order.{(await here.order_record()).key}.held")
 
 
-async def test_what_cannot_be_read_is_tried_again_then_held_with_an_alert_that_names_it(scene: MakeScene) -> None:
-    here = scene(1)
+async def test_what_cannot_be_read_is_tried_again_then_held_with_an_alert_that_names_it(make_scenario: MakeScene) -> None:
+    here = make_scenario(1)
     mend = withdraw_right(here)
-    await here.arrive()
-    assert (await here.record()).state is OrderState.SEEN
-    assert "cannot be read yet: " in str((await here.record()).reason)
+    await here.process_all()
+    assert (await here.order_record()).state is OrderState.SEEN
+    assert "cannot be read yet: " in str((await here.order_record()).reason)
     await later(here, here.world.settings.worker.unreadable_after + 60)
-    record = await here.record()
+    record = await here.order_record()
     assert record.state is OrderState.HELD
     assert "procedurerequest/" in str(record.reason)
     mend()
     await later(here, 301)
-    assert (await here.record()).state is OrderState.HANDED_OVER
-    assert not await here.alert_open(f"order.{record.key}.held")
+    assert (await here.order_record()).state is OrderState.HANDED_OVER
+    assert not await here.is_alert_open(f"order.{record.key}.held")
 
 
-async def test_what_stays_unreadable_is_held_for_ever_unless_set_otherwise(scene: MakeScene) -> None:
-    here = scene(1)
+async def test_what_stays_unreadable_is_held_for_ever_unless_set_otherwise(make_scenario: MakeScene) -> None:
+    here = make_scenario(1)
     withdraw_right(here)
-    await here.arrive()
+    await here.process_all()
     for _ in range(5):
         await later(here, 86_400)
-    assert (await here.record()).state is OrderState.HELD
+    assert (await here.order_record()).state is OrderState.HELD
     assert here.statuses() == ["requested"]
 
 
-async def test_what_stays_unreadable_is_refused_after_the_set_time(scene: MakeScene) -> None:
-    here = scene(1, unreadable_refuse_after=7200)
+async def test_what_stays_unreadable_is_refused_after_the_set_time(make_scenario: MakeScene) -> None:
+    here = make_scenario(1, unreadable_refuse_after=7200)
     withdraw_right(here)
-    await here.arrive()
+    await here.process_all()
     await later(here, 3600)
-    assert (await here.record()).state is OrderState.HELD
+    assert (await here.order_record()).state is OrderState.HELD
     await later(here, 3700)
     await here.world.drain(here.agent)
     assert here.statuses() == ["cancelled"]
@@ -98,74 +98,74 @@ async def test_what_stays_unreadable_is_refused_after_the_set_time(scene: MakeSc
     assert "cannot read it" in here.outputs(here.line_tasks[0])[0]
 
 
-async def test_an_order_without_lines_is_held_and_not_looked_at_for_ever_in_silence(scene: MakeScene) -> None:
-    here = scene(1)
+async def test_an_order_without_lines_is_held_and_not_looked_at_for_ever_in_silence(make_scenario: MakeScene) -> None:
+    here = make_scenario(1)
 
     async def none(_: str) -> tuple[()]:
         return ()
 
     here.agent.exchange.line_tasks = none  # type: ignore[method-assign, assignment]
-    await here.arrive()
-    assert (await here.record()).state is OrderState.SEEN
+    await here.process_all()
+    assert (await here.order_record()).state is OrderState.SEEN
     await later(here, here.world.settings.worker.unreadable_after + 1)
-    assert (await here.record()).state is OrderState.HELD
-    assert await here.alert_open(f"order.{(await here.record()).key}.held")
+    assert (await here.order_record()).state is OrderState.HELD
+    assert await here.is_alert_open(f"order.{(await here.order_record()).key}.held")
 
 
-async def test_an_order_task_that_cannot_be_read_is_held_with_an_alert(scene: MakeScene) -> None:
-    here = scene(1)
+async def test_an_order_task_that_cannot_be_read_is_held_with_an_alert(make_scenario: MakeScene) -> None:
+    here = make_scenario(1)
     await here.agent.poll.run()
     get = here.world.service.resources.get
 
     def refused(ref: Ref, caller: Any, *args: Any, **options: Any) -> Any:
         if ref.id == here.task:
-            raise here.world.service.resources._no_right(ref, "read")
+            raise here.world.service.resources._missing_right_error(ref, "read")
         return get(ref, caller, *args, **options)
 
     here.world.service.resources.get = refused  # type: ignore[method-assign]
     await here.world.drain(here.agent)
-    assert (await here.record()).state is OrderState.SEEN
+    assert (await here.order_record()).state is OrderState.SEEN
     await later(here, here.world.settings.worker.unreadable_after + 31)
-    assert (await here.record()).state is OrderState.HELD
-    assert await here.alert_open(f"order.{(await here.record()).key}.held")
+    assert (await here.order_record()).state is OrderState.HELD
+    assert await here.is_alert_open(f"order.{(await here.order_record()).key}.held")
 
 
-async def test_a_person_may_refuse_a_held_order(scene: MakeScene) -> None:
-    here = scene(2)
-    here.world.catalogues.there = False
-    await here.arrive()
-    record = await here.record()
+async def test_a_person_may_refuse_a_held_order(make_scenario: MakeScene) -> None:
+    here = make_scenario(2)
+    here.world.catalogues.available = False
+    await here.process_all()
+    record = await here.order_record()
     service, now = here.world.settings.exchange.base_url, here.world.clock.now()
-    await order_desk.refuse_order(here.world.store, service, record.key, "we do not do this", by="eve", now=now)
+    await order_desk.reject_order(here.world.store, service, record.key, "we do not do this", by="eve", now=now)
     await here.world.drain(here.agent)
     assert here.statuses() == ["cancelled"] * 2
     assert [here.outputs(task) for task in here.line_tasks] == [["we do not do this"]] * 2
-    assert (await here.record()).state is OrderState.CLOSED
-    assert not await here.alert_open(f"order.{record.key}.held")
-    with pytest.raises(IllegalMoveError, match="only a held order"):
-        await order_desk.refuse_order(here.world.store, service, record.key, "again", by="eve", now=now)
+    assert (await here.order_record()).state is OrderState.CLOSED
+    assert not await here.is_alert_open(f"order.{record.key}.held")
+    with pytest.raises(InvalidTransitionError, match="only a held order"):
+        await order_desk.reject_order(here.world.store, service, record.key, "again", by="eve", now=now)
 
 
 async def test_many_refusals_by_one_rule_stop_it_and_a_release_lets_the_held_ones_go_on() -> None:
     world = World("catch")
     limit = world.settings.rules.refusal_limit
-    found = templates(world.clock.now().replace(minute=0, second=0))
-    tasks = [world.order(found[0], spoil=0, relabel=True) for _ in range(limit + 3)]
-    here = Scene(world, world.agent(), tasks[0])
+    found = templates(world.clock.now().replace(minute=0, second_labels=0))
+    tasks = [world.place_order(found[0], spoil=0, relabel=True) for _ in range(limit + 3)]
+    here = Scenario(world, world.agent(), tasks[0])
     await here.agent.poll.run()
     await world.drain(here.agent, until=timedelta(seconds=60))
-    states = [(await world.journal(task))[0].state for task in tasks]
+    states = [(await world.stored_order(task))[0].state for task in tasks]
     assert states.count(OrderState.HELD) == 3
     held = [task for task, state in zip(tasks, states, strict=True) if state is OrderState.HELD]
-    assert {world.task(task)["status"] for task in held} == {"requested"}
-    assert await desk.release(world.store, "line.item", now=world.clock.now())
-    assert not await here.alert_open(alert_key("line.item"))
-    assert await here.agent.work(EffectKind.LOOK) == 3, "what it had held is looked at at once"
-    assert {(await world.journal(task))[0].state for task in held}.isdisjoint({OrderState.HELD, OrderState.SEEN})
+    assert {world.get_task(task)["status"] for task in held} == {"requested"}
+    assert await desk.reset_tripped_rule(world.store, "line.item", now=world.clock.now())
+    assert not await here.is_alert_open(tripped_rule_alert_key("line.item"))
+    assert await here.agent.run_jobs(JobKind.FETCH_ORDER) == 3, "what it had held is looked at at once"
+    assert {(await world.stored_order(task))[0].state for task in held}.isdisjoint({OrderState.HELD, OrderState.SEEN})
 
 
-async def test_observing_writes_nothing_anywhere(scene: MakeScene) -> None:
-    here = scene(2, spoil=0, mode="observe")
+async def test_observing_writes_nothing_anywhere(make_scenario: MakeScene) -> None:
+    here = make_scenario(2, spoil=0, mode="observe")
     sent: list[str] = []
     handle = here.agent._http._transport.handle_async_request  # type: ignore[attr-defined]
 
@@ -174,39 +174,39 @@ async def test_observing_writes_nothing_anywhere(scene: MakeScene) -> None:
         return await handle(request)
 
     here.agent._http._transport.handle_async_request = listen  # type: ignore[attr-defined]
-    await here.arrive()
+    await here.process_all()
     await later(here, 700)
     assert set(sent) == {"GET"}
-    record = await here.record()
+    record = await here.order_record()
     assert "observe: would be refused in part or whole by line.item" in str(record.reason)
-    assert {effect.kind for effect in await here.effects(open_only=False)} == {EffectKind.LOOK}
+    assert {effect.kind for effect in await here.jobs(open_only=False)} == {JobKind.FETCH_ORDER}
     assert here.world.lis.submitted == []
 
 
-async def test_the_backlog_is_left_alone(scene: MakeScene) -> None:
-    here = scene(2, spoil=0, ignore_before="2026-03-02T13:00:00+00:00")
-    await here.arrive()
-    record = await here.record()
+async def test_the_backlog_is_left_alone(make_scenario: MakeScene) -> None:
+    here = make_scenario(2, spoil=0, ignore_before="2026-03-02T13:00:00+00:00")
+    await here.process_all()
+    record = await here.order_record()
     assert record.state is OrderState.CLOSED
     assert "ignore_before" in str(record.reason)
-    assert here.world.history(here.task) == ["requested"]
+    assert here.world.status_history(here.task) == ["requested"]
     assert here.statuses() == ["requested"] * 2
     assert await here.agent.poll.run() == 0
 
 
-async def test_answers_that_cannot_be_searched_for_are_noted_and_never_refuse(scene: MakeScene) -> None:
-    here = scene(2, rules={"questionnaire_search": False})
-    await here.arrive()
-    assert (await here.record()).state is OrderState.HANDED_OVER
-    assert await here.world.store.run(lambda uow: uow.book.noted(ANSWERS_UNKNOWN))
+async def test_answers_that_cannot_be_searched_for_are_noted_and_never_refuse(make_scenario: MakeScene) -> None:
+    here = make_scenario(2, rules={"questionnaire_search": False})
+    await here.process_all()
+    assert (await here.order_record()).state is OrderState.HANDED_OVER
+    assert await here.world.store.run(lambda uow: uow.book.noted(QUESTIONNAIRE_SEARCH_MISSING_SINCE))
 
 
-async def test_a_hold_that_settings_asked_for_holds_and_a_warning_lets_pass(scene: MakeScene) -> None:
+async def test_a_hold_that_settings_asked_for_holds_and_a_warning_lets_pass(make_scenario: MakeScene) -> None:
     """A rule that refuses by itself is given the severity hold."""
-    here = scene(1, spoil=0)
+    here = make_scenario(1, spoil=0)
     rules = here.world.settings.rules.model_copy(update={"severities": {"line.item": "hold"}})
     here.world.settings = here.world.settings.model_copy(update={"rules": rules})
     here.agent = here.world.agent("stricter")
-    await here.arrive()
-    assert (await here.record()).state is OrderState.HELD
-    assert [line.state for line in await here.lines()] == [] != [LineState.REFUSED]
+    await here.process_all()
+    assert (await here.order_record()).state is OrderState.HELD
+    assert [line.state for line in await here.lines()] == [] != [LineState.REJECTED]

@@ -10,19 +10,19 @@ from random import Random
 
 import pytest
 
-from lab_agent.domain.journal import EffectKind
-from lab_agent.domain.lifecycle import EffectState, LineState, OrderState
+from lab_agent.domain.journal import JobKind
+from lab_agent.domain.lifecycle import JobState, LineState, OrderState
 from lab_agent.errors import LeaseLostError
 from lab_agent.steps import order_desk
-from lab_agent.worker.claim import StoreClaim
+from lab_agent.worker.claim import JobLease
 from lab_sandbox.references import Ref
-from tests.simulation.seams import Crash, Life
-from tests.steps.conftest import Scene, template
+from tests.simulation.seams import FaultInjector, SimulatedCrash
+from tests.steps.conftest import Scenario, pick_template
 
-MakeScene = Callable[..., Scene]
+MakeScene = Callable[..., Scenario]
 
 
-class Once(Life):
+class Once(FaultInjector):
     """A life in which one named thing happens to the next call of a kind: its answer is lost."""
 
     def __init__(self, method: str) -> None:
@@ -40,37 +40,37 @@ class Once(Life):
         return None
 
 
-def lose_one_answer(scene: Scene, method: str) -> Once:
+def lose_one_answer(scene: Scenario, method: str) -> Once:
     """From now on the worker's next call of that method is done, and its answer is lost."""
     life = Once(method)
     for part in (scene.agent._http._transport, scene.agent.adapters._lis, scene.agent.store):  # type: ignore[attr-defined]
-        part._life = life
+        part._injector = life
     return life
 
 
-async def test_our_completed_landed_and_its_reply_was_lost_and_reconcile_runs(scene: MakeScene) -> None:
-    here = scene(1)
-    await here.arrive()
+async def test_our_completed_landed_and_its_reply_was_lost_and_reconcile_runs(make_scenario: MakeScene) -> None:
+    here = make_scenario(1)
+    await here.process_all()
     await here.report_all()
     life = lose_one_answer(here, "PUT")
-    await here.agent.work(EffectKind.LINE_TASK)
+    await here.agent.run_jobs(JobKind.UPDATE_LINE_TASK)
     assert life.lost == 1
     assert here.statuses() == ["completed"]
-    assert [e.state for e in await here.effects() if e.kind is EffectKind.LINE_TASK] == [EffectState.UNKNOWN]
+    assert [e.state for e in await here.jobs() if e.kind is JobKind.UPDATE_LINE_TASK] == [JobState.OUTCOME_UNKNOWN]
 
     await here.agent.reconcile.run()
     assert [line.state for line in await here.lines()] == [LineState.COMPLETED]
     await here.world.drain(here.agent)
-    assert (await here.record()).state is OrderState.CLOSED
-    assert here.world.history(here.line_tasks[0]).count("completed") == 1
+    assert (await here.order_record()).state is OrderState.CLOSED
+    assert here.world.status_history(here.line_tasks[0]).count("completed") == 1
     assert here.world.lis.cancelled == []
 
 
-async def test_reconcile_leaves_tasks_with_open_effects_alone(scene: MakeScene) -> None:
-    here = scene(2, acknowledge_status="accepted")
-    await here.judge()
-    await here.agent.work(EffectKind.HANDOVER)
-    here.world.end(here.line_tasks[0])
+async def test_reconcile_leaves_tasks_with_open_effects_alone(make_scenario: MakeScene) -> None:
+    here = make_scenario(2, acknowledge_status="accepted")
+    await here.assess()
+    await here.agent.run_jobs(JobKind.SUBMIT_ORDER)
+    here.world.end_task(here.line_tasks[0])
     await here.agent.reconcile.run()
     assert [line.state for line in await here.lines()] == [LineState.ACCEPTED] * 2
     await here.world.drain(here.agent)
@@ -78,9 +78,9 @@ async def test_reconcile_leaves_tasks_with_open_effects_alone(scene: MakeScene) 
     assert here.statuses() == ["cancelled", "accepted"]
 
 
-async def test_outputs_are_set_once_though_the_reply_was_lost(scene: MakeScene) -> None:
-    here = scene(1, spoil=0)
-    await here.judge()
+async def test_outputs_are_set_once_though_the_reply_was_lost(make_scenario: MakeScene) -> None:
+    here = make_scenario(1, spoil=0)
+    await here.assess()
     life = lose_one_answer(here, "PUT")
     await here.world.drain(here.agent)
     assert life.lost == 1
@@ -88,79 +88,79 @@ async def test_outputs_are_set_once_though_the_reply_was_lost(scene: MakeScene) 
     assert here.status() == "cancelled"
 
 
-async def test_a_handover_whose_answer_was_lost_is_asked_for_and_not_done_again(scene: MakeScene) -> None:
-    here = scene(1)
-    await here.judge()
+async def test_a_handover_whose_answer_was_lost_is_asked_for_and_not_done_again(make_scenario: MakeScene) -> None:
+    here = make_scenario(1)
+    await here.assess()
     life = lose_one_answer(here, "submit")
     await here.world.drain(here.agent)
     assert life.lost == 1
     assert len(here.world.lis.submitted) == 1
-    assert (await here.record()).state is OrderState.HANDED_OVER
+    assert (await here.order_record()).state is OrderState.HANDED_OVER
 
 
-async def test_where_nobody_can_tell_of_a_handover_a_person_decides(scene: MakeScene) -> None:
-    here = scene(1)
-    here.world.lis.knows = False
-    await here.judge()
+async def test_where_nobody_can_tell_of_a_handover_a_person_decides(make_scenario: MakeScene) -> None:
+    here = make_scenario(1)
+    here.world.lis.can_confirm = False
+    await here.assess()
     lose_one_answer(here, "submit")
     await here.world.drain(here.agent)
-    assert [e.state for e in await here.effects()] == [EffectState.REVIEW]
+    assert [e.state for e in await here.jobs()] == [JobState.NEEDS_REVIEW]
     assert len(here.world.lis.submitted) == 1
 
 
-async def test_a_late_owner_cannot_write(scene: MakeScene) -> None:
-    here = scene(1)
-    await here.judge()
+async def test_a_late_owner_cannot_write(make_scenario: MakeScene) -> None:
+    here = make_scenario(1)
+    await here.assess()
     world = here.world
-    (first,) = await here.agent.engine.claim([EffectKind.HANDOVER], 1)
+    (first,) = await here.agent.runner.claim([JobKind.SUBMIT_ORDER], 1)
     world.clock.advance(world.settings.worker.lease + 1)
     other = world.agent("other")
-    (again,) = await other.engine.claim([EffectKind.HANDOVER], 1)
+    (again,) = await other.runner.claim([JobKind.SUBMIT_ORDER], 1)
     assert again.id == first.id
-    assert again.fence > first.fence
-    late = StoreClaim(first, world.store, world.clock, timedelta(seconds=180))
+    assert again.fencing_token > first.fencing_token
+    late = JobLease(first, world.store, world.clock, timedelta(seconds=180))
     with pytest.raises(LeaseLostError):
-        await late.begin()
-    await here.agent.engine.work(first)
-    assert (await here.record()).state is OrderState.FETCHED
+        await late.mark_started()
+    await here.agent.runner.run(first)
+    assert (await here.order_record()).state is OrderState.FETCHED
     assert world.lis.submitted == [], "a late owner must not reach the laboratory system"
 
 
-async def test_before_sending_the_lease_is_made_to_outlast_the_call(scene: MakeScene) -> None:
-    here = scene(1)
-    await here.judge()
-    (effect,) = await here.agent.engine.claim([EffectKind.HANDOVER], 1)
+async def test_before_sending_the_lease_is_made_to_outlast_the_call(make_scenario: MakeScene) -> None:
+    here = make_scenario(1)
+    await here.assess()
+    (effect,) = await here.agent.runner.claim([JobKind.SUBMIT_ORDER], 1)
     lease = timedelta(seconds=here.world.settings.worker.lease)
     here.world.clock.advance(lease.total_seconds() * 0.9)
-    await StoreClaim(effect, here.world.store, here.world.clock, lease).begin()
-    kept = await here.world.store.run(lambda uow: uow.effects.get(effect.id))
+    await JobLease(effect, here.world.store, here.world.clock, lease).mark_started()
+    kept = await here.world.store.run(lambda uow: uow.jobs.get(effect.id))
     assert kept is not None
     assert kept.lease_until == here.world.clock.now() + lease
-    assert kept.begun
+    assert kept.started
 
 
-async def test_lines_missing_at_the_first_look_are_waited_for(scene: MakeScene) -> None:
-    here = scene(3)
-    here.agent.life.faults = 1.0
-    here.agent.life.fault = lambda *kinds: "short" if kinds == ("short",) else None  # type: ignore[method-assign]
-    await here.arrive()
+async def test_lines_missing_at_the_first_look_are_waited_for(make_scenario: MakeScene) -> None:
+    here = make_scenario(3)
+    here.agent.injector.faults = 1.0
+    here.agent.injector.draw_fault = lambda *kinds: "short" if kinds == ("short",) else None  # type: ignore[method-assign]
+    await here.process_all()
     assert len(await here.lines()) == 3
     assert [len(order.lines) for order in here.world.lis.submitted] == [3]
 
 
-async def place_late_line(here: Scene) -> str:
+async def place_late_line(here: Scenario) -> str:
     """The partner adds one more Task to an order that the laboratory has."""
     service, config = here.world.service, here.world.service.config
-    kept = service.resources.peek(Ref("Task", here.line_tasks[0]))
+    kept = service.resources.find(Ref("Task", here.line_tasks[0]))
     assert kept is not None
     body = {key: value for key, value in json.loads(kept.body).items() if key not in {"id", "meta"}} | {"status": "requested"}
     grants = {(right, config.counterparties[1].guid) for right in ("read", "updatebody")}
     return service.resources.create("Task", body, here.world.clinic, grants).ref.id
 
 
-async def test_a_line_that_comes_after_the_judgement_is_held_in_sight(scene: MakeScene) -> None:
-    here = scene(1)
-    await here.arrive()
+async def test_a_line_that_comes_after_the_judgement_is_held_in_sight(make_scenario: MakeScene) -> None:
+    here = make_scenario(1)
+    await here.process_all()
     late = await place_late_line(here)
     await here.agent.reconcile.run()
     await here.agent.reconcile.run()
@@ -170,14 +170,14 @@ async def test_a_line_that_comes_after_the_judgement_is_held_in_sight(scene: Mak
     assert line.procedure_request_id
     await here.report_all()
     await here.world.drain(here.agent)
-    assert (await here.record()).state is OrderState.HANDED_OVER, "the order waits for the decision about the line"
+    assert (await here.order_record()).state is OrderState.HANDED_OVER, "the order waits for the decision about the line"
     assert here.status(late) == "requested"
-    assert await here.alert_open(f"line.{line.key}.late")
+    assert await here.is_alert_open(f"line.{line.key}.late")
 
 
-async def test_a_line_that_comes_just_before_the_order_ends_is_not_lost_with_it(scene: MakeScene) -> None:
-    here = scene(1)
-    await here.arrive()
+async def test_a_line_that_comes_just_before_the_order_ends_is_not_lost_with_it(make_scenario: MakeScene) -> None:
+    here = make_scenario(1)
+    await here.process_all()
     late = await place_late_line(here)
     await here.report_all()
     await here.world.drain(here.agent)
@@ -185,62 +185,62 @@ async def test_a_line_that_comes_just_before_the_order_ends_is_not_lost_with_it(
     assert first.state is LineState.COMPLETED
     assert (line.task_id, line.state) == (late, LineState.HELD)
     assert here.status() == "requested", "the order-level Task waits for the late line"
-    assert (await here.record()).state is OrderState.HANDED_OVER
+    assert (await here.order_record()).state is OrderState.HANDED_OVER
     now = here.world.clock.now()
-    await order_desk.refuse_line(here.world.store, line.key, "came too late; order it anew", by="eve", now=now)
+    await order_desk.reject_line(here.world.store, line.key, "came too late; order it anew", by="eve", now=now)
     here.world.clock.advance(61)
     await here.world.drain(here.agent)
     assert (here.status(late), here.status()) == ("cancelled", "completed")
-    assert (await here.record()).state is OrderState.CLOSED
+    assert (await here.order_record()).state is OrderState.CLOSED
 
 
-async def test_a_late_line_may_be_refused_by_a_person(scene: MakeScene) -> None:
-    here = scene(1)
-    await here.arrive()
+async def test_a_late_line_may_be_refused_by_a_person(make_scenario: MakeScene) -> None:
+    here = make_scenario(1)
+    await here.process_all()
     late = await place_late_line(here)
     await here.agent.reconcile.run()
     line = (await here.lines())[1]
     now = here.world.clock.now()
-    await order_desk.refuse_line(here.world.store, line.key, "came too late; order it anew", by="eve", now=now)
+    await order_desk.reject_line(here.world.store, line.key, "came too late; order it anew", by="eve", now=now)
     await here.report_all()
     await here.world.drain(here.agent)
     assert (here.status(late), here.outputs(late)) == ("cancelled", ["came too late; order it anew"])
-    assert (await here.record()).state is OrderState.CLOSED
+    assert (await here.order_record()).state is OrderState.CLOSED
     assert here.status() == "completed"
-    assert not await here.alert_open(f"line.{line.key}.late")
+    assert not await here.is_alert_open(f"line.{line.key}.late")
 
 
-async def test_a_late_line_may_be_entered_by_hand(scene: MakeScene) -> None:
-    here = scene(1)
-    await here.arrive()
+async def test_a_late_line_may_be_entered_by_hand(make_scenario: MakeScene) -> None:
+    here = make_scenario(1)
+    await here.process_all()
     late = await place_late_line(here)
     await here.agent.reconcile.run()
     line = (await here.lines())[1]
     await order_desk.accept_line(here.world.store, line.key, by="eve", now=here.world.clock.now())
     await here.report_all()
-    await here.world.report(here.world.store, line.key)
+    await here.world.end_line(here.world.store, line.key)
     await here.world.drain(here.agent)
     assert here.status(late) == here.status() == "completed"
-    assert (await here.record()).state is OrderState.CLOSED
+    assert (await here.order_record()).state is OrderState.CLOSED
 
 
-async def test_a_late_line_that_is_withdrawn_is_no_news_to_the_laboratory(scene: MakeScene) -> None:
-    here = scene(1)
-    await here.arrive()
+async def test_a_late_line_that_is_withdrawn_is_no_news_to_the_laboratory(make_scenario: MakeScene) -> None:
+    here = make_scenario(1)
+    await here.process_all()
     late = await place_late_line(here)
     await here.agent.reconcile.run()
-    here.world.end(late)
+    here.world.end_task(late)
     await here.agent.reconcile.run()
     await here.world.drain(here.agent)
     line = (await here.lines())[1]
     assert line.state is LineState.WITHDRAWN
     assert here.world.lis.cancelled == []
-    assert not await here.alert_open(f"line.{line.key}.late")
+    assert not await here.is_alert_open(f"line.{line.key}.late")
 
 
-async def test_the_poll_drops_known_orders_before_anything_else_is_read(scene: MakeScene) -> None:
-    here = scene(2)
-    await here.arrive()
+async def test_the_poll_drops_known_orders_before_anything_else_is_read(make_scenario: MakeScene) -> None:
+    here = make_scenario(2)
+    await here.process_all()
     asked: list[str] = []
     handle = here.agent._http._transport.handle_async_request  # type: ignore[attr-defined]
 
@@ -254,8 +254,8 @@ async def test_the_poll_drops_known_orders_before_anything_else_is_read(scene: M
     assert len(asked) == 3
 
 
-async def test_two_workers_that_poll_at_once_journal_an_order_once(scene: MakeScene) -> None:
-    here = scene(2)
+async def test_two_workers_that_poll_at_once_journal_an_order_once(make_scenario: MakeScene) -> None:
+    here = make_scenario(2)
     other = here.world.agent("other")
     found = await asyncio.gather(here.agent.poll.run(), other.poll.run())
     assert sum(found) == 1
@@ -263,71 +263,71 @@ async def test_two_workers_that_poll_at_once_journal_an_order_once(scene: MakeSc
     assert len(here.world.lis.submitted) == 1
 
 
-async def order_again(here: Scene, *, same_patient: bool) -> str:
+async def order_again(here: Scenario, *, same_patient: bool) -> str:
     """The same order once more, with the same tubes: of the same patient, or of another."""
-    again = template(here.world, len(here.line_tasks))
+    again = pick_template(here.world, len(here.line_tasks))
     if not same_patient:
-        return here.world.order(again)
-    request = here.world.task(here.line_tasks[0])["basedOn"][0]["reference"].rsplit("/", 1)[-1]
-    kept = here.world.service.resources.peek(Ref("ProcedureRequest", request))
+        return here.world.place_order(again)
+    request = here.world.get_task(here.line_tasks[0])["basedOn"][0]["reference"].rsplit("/", 1)[-1]
+    kept = here.world.service.resources.find(Ref("ProcedureRequest", request))
     assert kept is not None
     patient = json.loads(kept.body)["subject"]["reference"].rsplit("/", 1)[-1]
-    return here.world.order(again, patient=patient)
+    return here.world.place_order(again, patient=patient)
 
 
-async def test_a_label_in_use_by_another_patient_refuses(scene: MakeScene) -> None:
-    here = scene(1)
-    await here.arrive()
+async def test_a_label_in_use_by_another_patient_refuses(make_scenario: MakeScene) -> None:
+    here = make_scenario(1)
+    await here.process_all()
     here.task = await order_again(here, same_patient=False)
-    await here.arrive()
+    await here.process_all()
     assert here.statuses() == ["cancelled"]
     assert "in use for another patient" in here.outputs(here.line_tasks[0])[0]
 
 
-async def test_a_label_in_use_by_the_same_patient_warns(scene: MakeScene) -> None:
-    here = scene(1)
-    await here.arrive()
+async def test_a_label_in_use_by_the_same_patient_warns(make_scenario: MakeScene) -> None:
+    here = make_scenario(1)
+    await here.process_all()
     here.task = await order_again(here, same_patient=True)
-    await here.arrive()
-    assert (await here.record()).state is OrderState.HANDED_OVER
+    await here.process_all()
+    assert (await here.order_record()).state is OrderState.HANDED_OVER
     assert any(e.action == "warn" and "tube.label-reused" in e.text for e in await here.events())
 
 
-async def test_a_refused_line_is_ordered_again_with_the_same_tube(scene: MakeScene) -> None:
-    here = scene(1, spoil=0)
-    await here.arrive()
+async def test_a_refused_line_is_ordered_again_with_the_same_tube(make_scenario: MakeScene) -> None:
+    here = make_scenario(1, spoil=0)
+    await here.process_all()
     assert here.statuses() == ["cancelled"]
     here.task = await order_again(here, same_patient=False)
-    await here.arrive()
-    assert (await here.record()).state is OrderState.HANDED_OVER
+    await here.process_all()
+    assert (await here.order_record()).state is OrderState.HANDED_OVER
     assert not [e for e in await here.events() if "label" in e.text]
 
 
-async def test_two_orders_with_one_tube_that_are_judged_at_once_are_not_both_accepted(scene: MakeScene) -> None:
-    here = scene(1)
-    second = here.world.order(template(here.world, 1))
+async def test_two_orders_with_one_tube_that_are_judged_at_once_are_not_both_accepted(make_scenario: MakeScene) -> None:
+    here = make_scenario(1)
+    second = here.world.place_order(pick_template(here.world, 1))
     await here.agent.poll.run()
     for _ in range(6):
-        await here.agent.work(EffectKind.LOOK)
+        await here.agent.run_jobs(JobKind.FETCH_ORDER)
         here.world.clock.advance(6)
-    states = {(await here.world.journal(task))[0].state for task in (here.task, second)}
-    assert states == {OrderState.FETCHED, OrderState.REFUSED}
+    states = {(await here.world.stored_order(task))[0].state for task in (here.task, second)}
+    assert states == {OrderState.FETCHED, OrderState.REJECTED}
 
 
-async def test_a_worker_that_dies_between_the_commit_and_the_call_hands_over_once(scene: MakeScene) -> None:
-    here = scene(1)
-    await here.judge()
-    here.agent.life.crashes = 0.0
+async def test_a_worker_that_dies_between_the_commit_and_the_call_hands_over_once(make_scenario: MakeScene) -> None:
+    here = make_scenario(1)
+    await here.assess()
+    here.agent.injector.crashes = 0.0
     seen: list[str] = []
 
     async def dies(name: str) -> None:
         seen.append(name)
         if name == "before submit":
-            raise Crash(name)
+            raise SimulatedCrash(name)
 
-    here.agent.life.seam = dies  # type: ignore[method-assign]
-    with pytest.raises(Crash):
-        await here.agent.work(EffectKind.HANDOVER)
+    here.agent.injector.checkpoint = dies  # type: ignore[method-assign]
+    with pytest.raises(SimulatedCrash):
+        await here.agent.run_jobs(JobKind.SUBMIT_ORDER)
     assert here.world.lis.submitted == []
     here.world.clock.advance(here.world.settings.worker.lease + 1)
     await here.world.drain(here.world.agent("next"))

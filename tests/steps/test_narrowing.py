@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.results import Document, LabReceipt, LabRefusal, LabReport, NotPerformed, ReportStatus
-from lab_agent.steps.narrowing import about
+from lab_agent.domain.results import AccessionUpdate, Document, LabRejection, LabReport, NotPerformed, ReportStatus
+from lab_agent.steps.narrowing import assign_to_order
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 ORDER = OrderKey("R")
@@ -27,7 +27,7 @@ def absent(*names: str | None) -> tuple[NotPerformed, ...]:
 
 
 def narrowed(message: Any, *lines: LineKey) -> Any:
-    return about(message, ORDER, lines, CODES)
+    return assign_to_order(message, ORDER, lines, CODES)
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ def test_an_extra_test_of_a_line_stays_extra() -> None:
 
 def test_without_lines_the_whole_order_is_meant() -> None:
     assert narrowed(report(lines=("OTHER",), items=("001",))) == report(order=ORDER, barcode=None, items=("001",))
-    refusal = LabRefusal(accession="A", not_performed=absent("002"))
-    assert narrowed(refusal) == LabRefusal(order=ORDER, not_performed=absent("002"))
-    assert narrowed(LabReceipt(barcode="B", accession="7"), L0) == LabReceipt(order=ORDER, accession="7")
+    refusal = LabRejection(accession="A", not_performed=absent("002"))
+    assert narrowed(refusal) == LabRejection(order=ORDER, not_performed=absent("002"))
+    assert narrowed(AccessionUpdate(barcode="B", accession="7"), L0) == AccessionUpdate(order=ORDER, accession="7")
 
 
 REFUSED: list[tuple[tuple[str | None, ...], list[tuple[str, str]]]] = [
@@ -72,7 +72,7 @@ REFUSED: list[tuple[tuple[str | None, ...], list[tuple[str, str]]]] = [
 
 @pytest.mark.parametrize(("names", "left"), REFUSED)
 def test_a_refusal_is_of_these_lines_alone(names: tuple[str | None, ...], left: list[tuple[str, str]]) -> None:
-    for message in (LabRefusal(barcode="B", not_performed=absent(*names)), report(documents=(), not_performed=absent(*names))):
+    for message in (LabRejection(barcode="B", not_performed=absent(*names)), report(documents=(), not_performed=absent(*names))):
         assert [(each.line, each.reason) for each in narrowed(message, L0).not_performed] == left
 
 

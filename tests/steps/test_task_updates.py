@@ -9,21 +9,21 @@ from random import Random
 import pytest
 
 from lab_agent.domain import effects
-from lab_agent.domain.journal import EffectKind
-from lab_agent.domain.lifecycle import EffectState, LineState, OrderState
+from lab_agent.domain.journal import JobKind
+from lab_agent.domain.lifecycle import JobState, LineState, OrderState
 from lab_agent.steps import desk
-from lab_agent.steps.verdict import SISTER
+from lab_agent.steps.verdict import OTHER_LINE_REJECTED
 from tests.simulation.orders import templates
 from tests.simulation.world import World
-from tests.steps.conftest import Scene
+from tests.steps.conftest import Scenario
 
-MakeScene = Callable[..., Scene]
+MakeScene = Callable[..., Scenario]
 SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
 
 
-async def test_a_refused_line_is_cancelled_with_its_reason_and_the_rest_goes_on(scene: MakeScene) -> None:
-    here = scene(3, spoil=1)
-    await here.arrive()
+async def test_a_refused_line_is_cancelled_with_its_reason_and_the_rest_goes_on(make_scenario: MakeScene) -> None:
+    here = make_scenario(3, spoil=1)
+    await here.process_all()
     await here.report_all()
     await here.world.drain(here.agent)
     spoilt = next(task for task in here.world.line_tasks(here.task) if here.world.item_of(task) == "999.999")
@@ -32,72 +32,72 @@ async def test_a_refused_line_is_cancelled_with_its_reason_and_the_rest_goes_on(
     assert here.status() == "completed"
 
 
-async def test_cancel_order_refuses_the_good_lines_with_a_reason_of_their_own(scene: MakeScene) -> None:
-    here = scene(3, spoil=0, on_line_error="cancel_order")
-    await here.arrive()
+async def test_cancel_order_refuses_the_good_lines_with_a_reason_of_their_own(make_scenario: MakeScene) -> None:
+    here = make_scenario(3, spoil=0, on_line_error="cancel_order")
+    await here.process_all()
     assert here.statuses() == ["cancelled"] * 3
     assert here.status() == "cancelled"
-    assert sorted(SISTER in here.outputs(task) for task in here.line_tasks) == [False, True, True]
+    assert sorted(OTHER_LINE_REJECTED in here.outputs(task) for task in here.line_tasks) == [False, True, True]
     assert here.world.lis.submitted == []
 
 
-async def test_the_acknowledgement_is_set_on_every_task_and_then_its_end(scene: MakeScene) -> None:
-    here = scene(2, acknowledge_status="in-progress")
-    await here.arrive()
+async def test_the_acknowledgement_is_set_on_every_task_and_then_its_end(make_scenario: MakeScene) -> None:
+    here = make_scenario(2, acknowledge_status="in-progress")
+    await here.process_all()
     assert {here.status(), *here.statuses()} == {"in-progress"}
     await here.report_all()
     await here.world.drain(here.agent)
-    assert here.world.history(here.task)[-2:] == ["in-progress", "completed"]
-    assert (await here.record()).state is OrderState.CLOSED
+    assert here.world.status_history(here.task)[-2:] == ["in-progress", "completed"]
+    assert (await here.order_record()).state is OrderState.CLOSED
 
 
-async def test_a_status_that_we_never_sent_is_not_overwritten(scene: MakeScene) -> None:
-    here = scene(1)
-    await here.arrive()
-    here.world.change(here.line_tasks[0], status="on-hold")
+async def test_a_status_that_we_never_sent_is_not_overwritten(make_scenario: MakeScene) -> None:
+    here = make_scenario(1)
+    await here.process_all()
+    here.world.update_task(here.line_tasks[0], status="on-hold")
     await here.report_all()
     await here.world.drain(here.agent)
     assert here.statuses() == ["on-hold"]
-    (parked,) = await here.effects()
-    assert parked.state is EffectState.PARKED
+    (parked,) = await here.jobs()
+    assert parked.state is JobState.DEAD_LETTER
     assert "on-hold" in str(parked.reason)
-    here.world.change(here.line_tasks[0], status="requested")
-    await desk.retry_effect(here.world.store, parked.id, by="eve", now=here.world.clock.now())
+    here.world.update_task(here.line_tasks[0], status="requested")
+    await desk.retry_job(here.world.store, parked.id, by="eve", now=here.world.clock.now())
     await here.world.drain(here.agent)
     assert here.statuses() == ["completed"]
-    assert (await here.record()).state is OrderState.CLOSED
+    assert (await here.order_record()).state is OrderState.CLOSED
 
 
-async def test_an_acknowledgement_that_comes_late_moves_no_ended_task(scene: MakeScene) -> None:
+async def test_an_acknowledgement_that_comes_late_moves_no_ended_task(make_scenario: MakeScene) -> None:
     """A parked acknowledgement is retried by a person when the line has ended long since."""
-    here = scene(1)
-    await here.arrive()
+    here = make_scenario(1)
+    await here.process_all()
     await here.report_all()
     await here.world.drain(here.agent)
     (line,) = await here.lines()
 
     def add(uow: object) -> None:
-        uow.effects.add(effects.line_task(line, "accepted", here.world.clock.now()))  # type: ignore[attr-defined]
+        uow.effects.add(effects.update_line_task(line, "accepted", here.world.clock.now()))  # type: ignore[attr-defined]
         uow.commit()  # type: ignore[attr-defined]
 
     await here.world.store.run(add)
-    await here.agent.work(EffectKind.LINE_TASK)
+    await here.agent.run_jobs(JobKind.UPDATE_LINE_TASK)
     assert here.statuses() == ["completed"]
-    assert (await here.effects(open_only=False))[-1].state is EffectState.OBSOLETE
+    assert (await here.jobs(open_only=False))[-1].state is JobState.OBSOLETE
 
 
-async def test_an_output_of_the_partners_stays_beside_ours(scene: MakeScene) -> None:
-    here = scene(1, spoil=0)
-    await here.judge()
-    here.world.change(here.line_tasks[0], output=[{"valueString": "theirs"}])
+async def test_an_output_of_the_partners_stays_beside_ours(make_scenario: MakeScene) -> None:
+    here = make_scenario(1, spoil=0)
+    await here.assess()
+    here.world.update_task(here.line_tasks[0], output=[{"valueString": "theirs"}])
     await here.world.drain(here.agent)
     assert here.outputs(here.line_tasks[0])[0] == "theirs"
     assert len(here.outputs(here.line_tasks[0])) == 2
 
 
-async def test_three_conflicts_in_a_row_wait_their_turn(scene: MakeScene) -> None:
-    here = scene(1)
-    await here.arrive()
+async def test_three_conflicts_in_a_row_wait_their_turn(make_scenario: MakeScene) -> None:
+    here = make_scenario(1)
+    await here.process_all()
     await here.report_all()
     update, times = here.agent.exchange.update, 0
 
@@ -105,16 +105,16 @@ async def test_three_conflicts_in_a_row_wait_their_turn(scene: MakeScene) -> Non
         nonlocal times
         times += 1
         if times <= 4:
-            here.world.edit(here.line_tasks[0])
+            here.world.edit_task(here.line_tasks[0])
         return await update(*args, **options)  # type: ignore[arg-type]
 
     here.agent.exchange.update = partner_is_faster  # type: ignore[method-assign, assignment]
-    await here.agent.work(EffectKind.LINE_TASK)
-    (effect,) = await here.effects()
-    assert (times, effect.state) == (3, EffectState.DUE)
+    await here.agent.run_jobs(JobKind.UPDATE_LINE_TASK)
+    (effect,) = await here.jobs()
+    assert (times, effect.state) == (3, JobState.DUE)
     await here.world.drain(here.agent)
     assert here.statuses() == ["completed"]
-    notes = [note["text"] for note in here.world.task(here.line_tasks[0])["note"]]
+    notes = [note["text"] for note in here.world.get_task(here.line_tasks[0])["note"]]
     assert notes == here.world.edits[here.line_tasks[0]]
     assert len(notes) == 4
 
@@ -125,35 +125,35 @@ async def conflicts(wanted: int) -> None:
     while met < wanted:
         seed += 1
         world = World(("conflict", seed), acknowledge_status=rng.choice([None, "accepted"]))
-        template = rng.choice(templates(world.clock.now().replace(minute=0, second=0)))
-        here = Scene(world, world.agent(), world.order(template, spoil=rng.choice([None, 0])))
+        template = rng.choice(templates(world.clock.now().replace(minute=0, second_labels=0)))
+        here = Scenario(world, world.agent(), world.place_order(template, spoil=rng.choice([None, 0])))
         update = here.agent.exchange.update
 
         async def partner_is_faster(kind: str, key: str, *args: object, update=update, world=world, **options: object) -> object:  # type: ignore[no-untyped-def]
             nonlocal met
             for _ in range(rng.choice([0, 1, 1, 2])):
-                world.edit(key)
+                world.edit_task(key)
                 met += 1
             return await update(kind, key, *args, **options)
 
         here.agent.exchange.update = partner_is_faster  # type: ignore[method-assign]
-        await here.arrive()
+        await here.process_all()
         await here.report_all()
         for _ in range(30):
             await world.drain(here.agent)
-            if (await here.record()).state is OrderState.CLOSED:
+            if (await here.order_record()).state is OrderState.CLOSED:
                 break
             world.clock.advance(60)
         assert_right(here, [line.state for line in await here.lines()])
 
 
-def assert_right(here: Scene, states: list[LineState]) -> None:
+def assert_right(here: Scenario, states: list[LineState]) -> None:
     """Every Task is at its right end, and carries every change of the partner's."""
-    ends = {LineState.COMPLETED: "completed", LineState.REFUSED: "cancelled"}
+    ends = {LineState.COMPLETED: "completed", LineState.REJECTED: "cancelled"}
     assert sorted(here.statuses()) == sorted(ends[state] for state in states)
     assert here.status() == ("completed" if LineState.COMPLETED in states else "cancelled")
     for task in (here.task, *here.line_tasks):
-        assert [note["text"] for note in here.world.task(task).get("note", ())] == here.world.edits.get(task, [])
+        assert [note["text"] for note in here.world.get_task(task).get("note", ())] == here.world.edits.get(task, [])
 
 
 async def test_no_change_of_the_partners_is_lost_in_conflicts() -> None:

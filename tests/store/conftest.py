@@ -15,7 +15,7 @@ import pytest
 
 from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId
-from lab_agent.domain.journal import Effect, EffectKind, LabelUse, LineRecord, NewEffect, OrderRecord, ReportRecord
+from lab_agent.domain.journal import Job, JobKind, LabelUse, LineRecord, NewJob, OrderRecord, ReportRecord
 from lab_agent.ports.store import Store, UnitOfWork
 from lab_agent.store.memory import MemoryStore
 from lab_agent.store.migrate import upgrade
@@ -27,7 +27,7 @@ LEASE = timedelta(minutes=1)
 
 
 @dataclass
-class Make:
+class RecordFactory:
     """Makes records that differ from each other."""
 
     now: datetime = NOW
@@ -48,10 +48,10 @@ class Make:
     def label(self, barcode: str, line: LineRecord, patient: str = "patient/1") -> LabelUse:
         return LabelUse(barcode=barcode, order=line.order, line=line.key, specimen_id="s", patient_reference=patient)
 
-    def effect(self, once: str | None = None, **fields: Any) -> NewEffect:
-        name = once or f"effect-{next(self._numbers)}"
-        start: dict[str, Any] = {"kind": EffectKind.LINE_TASK, "lane": name, "subject": "x", "due_at": self.now}
-        return NewEffect(once=name, **{**start, **fields})
+    def job(self, dedup_key: str | None = None, **fields: Any) -> NewJob:
+        name = dedup_key or f"effect-{next(self._numbers)}"
+        start: dict[str, Any] = {"kind": JobKind.UPDATE_LINE_TASK, "lane": name, "subject": "x", "due_at": self.now}
+        return NewJob(dedup_key=name, **{**start, **fields})
 
     def report(self, key: str | None = None, **fields: Any) -> ReportRecord:
         number = next(self._numbers)
@@ -60,7 +60,7 @@ class Make:
 
 
 @dataclass
-class Doing:
+class UnitOfWorkRunner:
     """Short ways to use a store in a test: each is one unit of work, committed."""
 
     store: Store
@@ -73,16 +73,16 @@ class Doing:
 
         return await self.store.run(committed)
 
-    async def claim(self, *, now: datetime = NOW, limit: int = 100, owner: str = "one", **options: Any) -> tuple[Effect, ...]:
-        asked: dict[str, Any] = {"kinds": list(EffectKind), "lease": LEASE, **options}
+    async def claim(self, *, now: datetime = NOW, limit: int = 100, owner: str = "one", **options: Any) -> tuple[Job, ...]:
+        asked: dict[str, Any] = {"kinds": list(JobKind), "lease": LEASE, **options}
         kinds = asked.pop("kinds")
-        found: tuple[Effect, ...] = await self(lambda uow: uow.effects.claim(kinds, owner=owner, now=now, limit=limit, **asked))
+        found: tuple[Job, ...] = await self(lambda uow: uow.jobs.claim(kinds, owner=owner, now=now, limit=limit, **asked))
         return found
 
 
 @pytest.fixture
-def make() -> Make:
-    return Make()
+def factory() -> RecordFactory:
+    return RecordFactory()
 
 
 @pytest.fixture(scope="session")
@@ -159,10 +159,10 @@ async def store(request: pytest.FixtureRequest, cipher: Cipher) -> AsyncIterator
 
 
 @pytest.fixture
-def do(store: Store) -> Doing:
-    return Doing(store)
+def transact(store: Store) -> UnitOfWorkRunner:
+    return UnitOfWorkRunner(store)
 
 
 @pytest.fixture
-def do_sql(sql_store: SqlStore) -> Doing:
-    return Doing(sql_store)
+def transact_sql(sql_store: SqlStore) -> UnitOfWorkRunner:
+    return UnitOfWorkRunner(sql_store)

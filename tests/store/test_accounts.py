@@ -8,7 +8,7 @@ import pytest
 
 from lab_agent.accounts import Accounts, Role
 from lab_agent.crypto import Passwords
-from lab_agent.errors import AlreadyKnownError, DataInvalidError, StoreError
+from lab_agent.errors import AlreadyExistsError, DataInvalidError, StoreError
 
 PASSWORD = "correct horse battery"
 
@@ -20,9 +20,9 @@ class Counting(Passwords):
         super().__init__(time_cost=1, memory_cost=64, parallelism=1)
         self.verified = 0
 
-    def matches(self, password, hashed):
+    def verify(self, password, hashed):
         self.verified += 1
-        return super().matches(password, hashed)
+        return super().verify(password, hashed)
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def accounts(store, passwords):
     return Accounts(store, passwords)
 
 
-async def test_a_user_signs_in(accounts, make):
-    added = await accounts.add(" Anna ", PASSWORD, Role.OPERATOR, now=make.now)
+async def test_a_user_signs_in(accounts, factory):
+    added = await accounts.add(" Anna ", PASSWORD, Role.OPERATOR, now=factory.now)
     assert (added.name, added.role) == ("anna", Role.OPERATOR)
     assert await accounts.verify("ANNA", PASSWORD) == added
     assert await accounts.verify("anna", PASSWORD + "x") is None
@@ -48,15 +48,15 @@ async def test_an_unknown_user_costs_as_much(accounts, passwords):
     assert passwords.verified == 1
 
 
-async def test_what_a_role_may(accounts, make):
-    operator = await accounts.add("anna", PASSWORD, Role.OPERATOR, now=make.now)
+async def test_what_a_role_may(accounts, factory):
+    operator = await accounts.add("anna", PASSWORD, Role.OPERATOR, now=factory.now)
     assert [operator.may(role) for role in (Role.VIEWER, Role.OPERATOR, Role.ADMIN)] == [True, True, False]
 
 
-async def test_users_are_listed_changed_and_removed(accounts, make):
+async def test_users_are_listed_changed_and_removed(accounts, factory):
     for name in ("b", "a"):
-        await accounts.add(name, PASSWORD, Role.VIEWER, now=make.now)
-    later = make.now + timedelta(days=1)
+        await accounts.add(name, PASSWORD, Role.VIEWER, now=factory.now)
+    later = factory.now + timedelta(days=1)
     await accounts.set_role("b", Role.ADMIN, now=later)
     await accounts.set_password("a", "another good one", now=later)
     assert [(each.name, each.role, each.changed_at) for each in await accounts.list()] == [
@@ -69,26 +69,26 @@ async def test_users_are_listed_changed_and_removed(accounts, make):
     assert await accounts.verify("a", "another good one") is None
 
 
-async def test_what_will_not_do(accounts, make):
+async def test_what_will_not_do(accounts, factory):
     with pytest.raises(DataInvalidError) as caught:
-        await accounts.add("no spaces", "short", Role.VIEWER, now=make.now)
+        await accounts.add("no spaces", "short", Role.VIEWER, now=factory.now)
     assert [problem.where for problem in caught.value.problems] == ["name", "password"]
     assert "short" not in str(caught.value).replace("too short", "")
-    await accounts.add("a", PASSWORD, Role.VIEWER, now=make.now)
-    with pytest.raises(AlreadyKnownError):
-        await accounts.add("A", PASSWORD, Role.VIEWER, now=make.now)
+    await accounts.add("a", PASSWORD, Role.VIEWER, now=factory.now)
+    with pytest.raises(AlreadyExistsError):
+        await accounts.add("A", PASSWORD, Role.VIEWER, now=factory.now)
     with pytest.raises(StoreError):
-        await accounts.set_role("none", Role.VIEWER, now=make.now)
+        await accounts.set_role("none", Role.VIEWER, now=factory.now)
     with pytest.raises(DataInvalidError):
-        await accounts.set_password("a", "x" * 257, now=make.now)
+        await accounts.set_password("a", "x" * 257, now=factory.now)
     assert await accounts.verify("a", "x" * 100_000) is None
 
 
-async def test_a_hash_of_older_costs_is_renewed_at_the_sign_in(store, make):
-    await Accounts(store, Passwords(time_cost=1, memory_cost=64, parallelism=1)).add("a", PASSWORD, Role.VIEWER, now=make.now)
+async def test_a_hash_of_older_costs_is_renewed_at_the_sign_in(store, factory):
+    await Accounts(store, Passwords(time_cost=1, memory_cost=64, parallelism=1)).add("a", PASSWORD, Role.VIEWER, now=factory.now)
     dearer = Passwords(time_cost=2, memory_cost=64, parallelism=1)
     before = await store.run(lambda uow: uow.users.get("a").password_hash)
     assert await Accounts(store, dearer).verify("a", PASSWORD)
     after = await store.run(lambda uow: uow.users.get("a").password_hash)
     assert before != after
-    assert not dearer.outdated(after)
+    assert not dearer.needs_rehash(after)

@@ -22,12 +22,12 @@ def test_a_new_key_in_front_of_an_old_one():
     both = Cipher(new, old)
     assert both.decrypt(sealed) == b"x"
     assert Cipher(new).decrypt(both.encrypt(b"y")) == b"y"
-    assert Cipher(new).decrypt(both.renew(sealed)) == b"x"
+    assert Cipher(new).decrypt(both.reencrypt(sealed)) == b"x"
 
 
 def test_a_wrong_key_and_an_altered_content():
     sealed = Cipher(new_key()).encrypt(b"x")
-    for act in (Cipher(new_key()).decrypt, Cipher(new_key()).renew):
+    for act in (Cipher(new_key()).decrypt, Cipher(new_key()).reencrypt):
         with pytest.raises(CryptoError, match="a key that is not among those set"):
             act(sealed)
     with pytest.raises(CryptoError):
@@ -59,8 +59,8 @@ def test_passwords():
     passwords = Passwords(time_cost=1, memory_cost=64, parallelism=1)
     hashed = passwords.hash("correct horse battery")
     assert hashed.startswith("$argon2id$")
-    assert passwords.matches("correct horse battery", hashed)
+    assert passwords.verify("correct horse battery", hashed)
     for password, what in (("wrong", hashed), ("wrong", None), ("x", "not a hash"), ("x", "")):
-        assert not passwords.matches(password, what)
-    assert not passwords.outdated(hashed)
-    assert Passwords(time_cost=2, memory_cost=64, parallelism=1).outdated(hashed)
+        assert not passwords.verify(password, what)
+    assert not passwords.needs_rehash(hashed)
+    assert Passwords(time_cost=2, memory_cost=64, parallelism=1).needs_rehash(hashed)

@@ -7,9 +7,9 @@ import time
 import pytest
 from sqlalchemy import text
 
-from lab_agent.domain.journal import EffectKind
-from lab_agent.store.claims import _claimable
-from lab_agent.store.views import SqlViews
+from lab_agent.domain.journal import JobKind
+from lab_agent.store.claims import _select_claimable
+from lab_agent.store.views import SqlQueries
 
 FINISHED = 100_000
 FILL = """
@@ -23,34 +23,34 @@ FILL = """
 
 
 @pytest.fixture
-async def bulk(do_sql, make):
+async def bulk(transact_sql, factory):
     def fill(uow):
         uow._connection.execute(text(FILL), {"finished": FINISHED})
         for number in range(100):
-            uow.effects.add(make.effect(f"due-{number}", lane=f"lane-{number % 50}"))
+            uow.effects.add(factory.job(f"due-{number}", lane=f"lane-{number % 50}"))
 
-    await do_sql(fill)
+    await transact_sql(fill)
 
 
-async def test_beside_much_finished_work(bulk, do_sql, sql_store, make):
-    plan = await sql_store.read(lambda connection: _plan(connection, _claimable(list(EffectKind), make.now).limit(5)))
-    assert "ix_effects_claimable" in plan
-    assert "ix_effects_lane" in plan
+async def test_beside_much_finished_work(bulk, transact_sql, sql_store, factory):
+    plan = await sql_store.read(lambda connection: _plan(connection, _select_claimable(list(JobKind), factory.now).limit(5)))
+    assert "ix_jobs_claimable" in plan
+    assert "ix_jobs_ordering_key" in plan
 
     start = time.perf_counter()
     done = 0
-    while found := await do_sql.claim(limit=10):
+    while found := await transact_sql.claim(limit=10):
         for effect in found:
-            await do_sql(lambda uow, effect=effect: uow.effects.save(effect.done(make.now)))
+            await transact_sql(lambda uow, effect=effect: uow.effects.save(effect.done(factory.now)))
             done += 1
     assert done == 100
     assert time.perf_counter() - start < 20  # a scan of the table for each claim and save would take minutes
 
-    views = SqlViews(sql_store)
+    views = SqlQueries(sql_store)
     start = time.perf_counter()
-    await views.overview(now=make.now)
-    await views.failures()
-    assert (await views.effects(offset=90_000)).total == FINISHED + 100
+    await views.overview(now=factory.now)
+    await views.needs_attention()
+    assert (await views.jobs(offset=90_000)).total == FINISHED + 100
     assert time.perf_counter() - start < 5
 
 

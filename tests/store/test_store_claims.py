@@ -8,185 +8,185 @@ from decimal import Decimal
 
 import pytest
 
-from lab_agent.domain.journal import EffectKind
-from lab_agent.domain.lifecycle import EffectState
+from lab_agent.domain.journal import JobKind
+from lab_agent.domain.lifecycle import JobState
 from lab_agent.errors import LeaseLostError
 
 SECOND = timedelta(seconds=1)
 LEASE = timedelta(minutes=1)
 
 
-async def test_an_effect_comes_back_as_it_went_in(do, make):
+async def test_an_effect_comes_back_as_it_went_in(transact, factory):
     payload = {"value": Decimal("1.20"), "long": Decimal("0.123456789012345678901234567890"), "list": [1, "ё", None, True]}
-    new = make.effect("a", payload=payload, order="R1", kind=EffectKind.DELIVER)
-    assert await do(lambda uow: uow.effects.add(new)) is True
-    (effect,) = await do(lambda uow: uow.effects.of_order("R1"))
+    new = factory.job("a", payload=payload, order="R1", kind=JobKind.DELIVER_REPORT)
+    assert await transact(lambda uow: uow.effects.add(new)) is True
+    (effect,) = await transact(lambda uow: uow.effects.of_order("R1"))
     assert effect.payload == payload
     assert [str(effect.payload[name]) for name in ("value", "long")] == ["1.20", "0.123456789012345678901234567890"]
-    assert (effect.once, effect.kind, effect.state, effect.begun) == ("a", EffectKind.DELIVER, EffectState.DUE, False)
-    assert (effect.due_at, effect.attempts, effect.fence, effect.owner) == (make.now, 0, 0, None)
+    assert (effect.once, effect.kind, effect.state, effect.begun) == ("a", JobKind.DELIVER_REPORT, JobState.DUE, False)
+    assert (effect.due_at, effect.attempts, effect.fence, effect.owner) == (factory.now, 0, 0, None)
 
 
-async def test_once_is_once(do, make):
-    assert await do(lambda uow: (uow.effects.add(make.effect("a")), uow.effects.add(make.effect("a")))) == (True, False)
-    assert await do(lambda uow: uow.effects.add(make.effect("a"))) is False
-    assert len(await do.claim()) == 1
+async def test_once_is_once(transact, factory):
+    assert await transact(lambda uow: (uow.effects.add(factory.job("a")), uow.effects.add(factory.job("a")))) == (True, False)
+    assert await transact(lambda uow: uow.effects.add(factory.job("a"))) is False
+    assert len(await transact.claim()) == 1
 
 
-async def test_a_claim_is_a_lease(do, make):
-    await do(lambda uow: uow.effects.add(make.effect("a")))
-    (mine,) = await do.claim(owner="me")
-    assert (mine.state, mine.owner, mine.fence, mine.attempts) == (EffectState.IN_FLIGHT, "me", 1, 1)
-    assert mine.lease_until == make.now + LEASE
-    assert await do(lambda uow: uow.effects.get(mine.id)) == mine
-    assert await do.claim(owner="other") == ()
+async def test_a_claim_is_a_lease(transact, factory):
+    await transact(lambda uow: uow.effects.add(factory.job("a")))
+    (mine,) = await transact.claim(owner="me")
+    assert (mine.state, mine.owner, mine.fence, mine.attempts) == (JobState.IN_FLIGHT, "me", 1, 1)
+    assert mine.lease_until == factory.now + LEASE
+    assert await transact(lambda uow: uow.effects.get(mine.id)) == mine
+    assert await transact.claim(owner="other") == ()
 
 
-async def test_what_was_done_is_not_claimed_again(do, make):
-    await do(lambda uow: uow.effects.add(make.effect("a", order="R1")))
-    (mine,) = await do.claim()
-    await do(lambda uow: uow.effects.save(mine.done(make.now)))
-    assert await do.claim(now=make.now + timedelta(days=1)) == ()
-    assert await do(lambda uow: uow.effects.of_order("R1")) == ()
-    (done,) = await do(lambda uow: uow.effects.of_order("R1", open_only=False))
-    assert done.state is EffectState.DONE
+async def test_what_was_done_is_not_claimed_again(transact, factory):
+    await transact(lambda uow: uow.effects.add(factory.job("a", order="R1")))
+    (mine,) = await transact.claim()
+    await transact(lambda uow: uow.effects.save(mine.done(factory.now)))
+    assert await transact.claim(now=factory.now + timedelta(days=1)) == ()
+    assert await transact(lambda uow: uow.effects.of_order("R1")) == ()
+    (done,) = await transact(lambda uow: uow.effects.of_order("R1", open_only=False))
+    assert done.state is JobState.DONE
 
 
-async def test_only_due_ones_of_the_kinds_asked_for(do, make):
-    await do(lambda uow: uow.effects.add(make.effect("later", due_at=make.now + SECOND)))
-    await do(lambda uow: uow.effects.add(make.effect("look", kind=EffectKind.LOOK)))
-    assert await do.claim(kinds=[EffectKind.LINE_TASK]) == ()
-    assert await do.claim(kinds=[]) == ()
-    assert await do.claim(limit=0) == ()
-    assert [each.once for each in await do.claim(now=make.now + SECOND)] == ["look", "later"]
+async def test_only_due_ones_of_the_kinds_asked_for(transact, factory):
+    await transact(lambda uow: uow.effects.add(factory.job("later", due_at=factory.now + SECOND)))
+    await transact(lambda uow: uow.effects.add(factory.job("look", kind=JobKind.FETCH_ORDER)))
+    assert await transact.claim(kinds=[JobKind.UPDATE_LINE_TASK]) == ()
+    assert await transact.claim(kinds=[]) == ()
+    assert await transact.claim(limit=0) == ()
+    assert [each.once for each in await transact.claim(now=factory.now + SECOND)] == ["look", "later"]
 
 
-async def test_longest_due_first_and_no_more_than_asked_for(do, make):
+async def test_longest_due_first_and_no_more_than_asked_for(transact, factory):
     for minutes in (1, 5, 3, 4, 2):
-        due_at = make.now - timedelta(minutes=minutes)
-        await do(lambda uow, due_at=due_at, name=str(minutes): uow.effects.add(make.effect(name, due_at=due_at)))
-    assert [each.once for each in await do.claim(limit=2)] == ["5", "4"]
-    assert [each.once for each in await do.claim(limit=9)] == ["3", "2", "1"]
+        due_at = factory.now - timedelta(minutes=minutes)
+        await transact(lambda uow, due_at=due_at, name=str(minutes): uow.effects.add(factory.job(name, due_at=due_at)))
+    assert [each.once for each in await transact.claim(limit=2)] == ["5", "4"]
+    assert [each.once for each in await transact.claim(limit=9)] == ["3", "2", "1"]
 
 
-async def test_a_lane_is_done_in_order(do, make):
+async def test_a_lane_is_done_in_order(transact, factory):
     for once in ("a", "b", "c"):
-        await do(lambda uow, once=once: uow.effects.add(make.effect(once, lane="same")))
-    await do(lambda uow: uow.effects.add(make.effect("other", lane="other")))
-    first, other = await do.claim()
+        await transact(lambda uow, once=once: uow.effects.add(factory.job(once, lane="same")))
+    await transact(lambda uow: uow.effects.add(factory.job("other", lane="other")))
+    first, other = await transact.claim()
     assert (first.once, other.once) == ("a", "other")
-    assert await do.claim() == ()
-    await do(lambda uow: uow.effects.save(first.done(make.now)))
-    (second,) = await do.claim()
+    assert await transact.claim() == ()
+    await transact(lambda uow: uow.effects.save(first.done(factory.now)))
+    (second,) = await transact.claim()
     assert second.once == "b"
 
 
 @pytest.mark.parametrize(("ending", "goes_on"), [("parked", True), ("obsolete", True), ("for_review", False), ("again", False)])
-async def test_what_holds_up_a_lane(do, make, ending, goes_on):
+async def test_what_holds_up_a_lane(transact, factory, ending, goes_on):
     for once in ("a", "b"):
-        await do(lambda uow, once=once: uow.effects.add(make.effect(once, lane="same")))
-    (first,) = await do.claim()
-    later = make.now + timedelta(hours=1)
-    ended = first.again(make.now, later, "r") if ending == "again" else getattr(first, ending)(make.now, "reason")
-    await do(lambda uow: uow.effects.save(ended))
-    assert [each.once for each in await do.claim()] == (["b"] if goes_on else [])
+        await transact(lambda uow, once=once: uow.effects.add(factory.job(once, lane="same")))
+    (first,) = await transact.claim()
+    later = factory.now + timedelta(hours=1)
+    ended = first.again(factory.now, later, "r") if ending == "again" else getattr(first, ending)(factory.now, "reason")
+    await transact(lambda uow: uow.effects.save(ended))
+    assert [each.once for each in await transact.claim()] == (["b"] if goes_on else [])
 
 
-async def test_one_that_comes_back_waits_for_the_one_in_flight(do, make):
+async def test_one_that_comes_back_waits_for_the_one_in_flight(transact, factory):
     for once in ("a", "b"):
-        await do(lambda uow, once=once: uow.effects.add(make.effect(once, lane="same")))
-    (first,) = await do.claim()
-    parked = first.parked(make.now, "no right")
-    await do(lambda uow: uow.effects.save(parked))
-    (second,) = await do.claim()
-    await do(lambda uow: uow.effects.save(replace(parked, state=EffectState.DUE)))
-    assert await do.claim() == ()
-    await do(lambda uow: uow.effects.save(second.done(make.now)))
-    assert [each.once for each in await do.claim()] == ["a"]
+        await transact(lambda uow, once=once: uow.effects.add(factory.job(once, lane="same")))
+    (first,) = await transact.claim()
+    parked = first.parked(factory.now, "no right")
+    await transact(lambda uow: uow.effects.save(parked))
+    (second,) = await transact.claim()
+    await transact(lambda uow: uow.effects.save(replace(parked, state=JobState.DUE)))
+    assert await transact.claim() == ()
+    await transact(lambda uow: uow.effects.save(second.done(factory.now)))
+    assert [each.once for each in await transact.claim()] == ["a"]
 
 
-async def test_a_lapsed_lease_makes_it_unknown_never_due(do, make):
-    await do(lambda uow: uow.effects.add(make.effect("a")))
-    (lost,) = await do.claim(owner="dead")
-    assert await do.claim(owner="new", now=make.now + LEASE - SECOND) == ()
-    (found,) = await do.claim(owner="new", now=make.now + LEASE)
-    assert (found.state, found.owner, found.fence, found.attempts) == (EffectState.UNKNOWN, "new", 3, 2)
-    for late in (lost.done(make.now), lost.beginning(make.now)):
+async def test_a_lapsed_lease_makes_it_unknown_never_due(transact, factory):
+    await transact(lambda uow: uow.effects.add(factory.job("a")))
+    (lost,) = await transact.claim(owner="dead")
+    assert await transact.claim(owner="new", now=factory.now + LEASE - SECOND) == ()
+    (found,) = await transact.claim(owner="new", now=factory.now + LEASE)
+    assert (found.state, found.owner, found.fence, found.attempts) == (JobState.OUTCOME_UNKNOWN, "new", 3, 2)
+    for late in (lost.done(factory.now), lost.beginning(factory.now)):
         with pytest.raises(LeaseLostError):
-            await do(lambda uow, late=late: uow.effects.save(late))
+            await transact(lambda uow, late=late: uow.effects.save(late))
     with pytest.raises(LeaseLostError):
-        await do(lambda uow: uow.effects.prolong(lost, now=make.now, lease=LEASE))
-    assert await do(lambda uow: uow.effects.get(found.id)) == found
+        await transact(lambda uow: uow.effects.prolong(lost, now=factory.now, lease=LEASE))
+    assert await transact(lambda uow: uow.effects.get(found.id)) == found
 
 
-async def test_lapsing_does_not_need_the_kind_to_be_asked_for(do, make):
-    await do(lambda uow: uow.effects.add(make.effect("a")))
-    (lost,) = await do.claim()
-    assert await do.claim(kinds=[EffectKind.LOOK], now=make.now + LEASE) == ()
-    assert (await do(lambda uow: uow.effects.get(lost.id))).state is EffectState.UNKNOWN
+async def test_lapsing_does_not_need_the_kind_to_be_asked_for(transact, factory):
+    await transact(lambda uow: uow.effects.add(factory.job("a")))
+    (lost,) = await transact.claim()
+    assert await transact.claim(kinds=[JobKind.FETCH_ORDER], now=factory.now + LEASE) == ()
+    assert (await transact(lambda uow: uow.effects.get(lost.id))).state is JobState.OUTCOME_UNKNOWN
 
 
-async def test_an_unknown_one_is_claimed_when_its_time_has_come(do, make):
-    await do(lambda uow: uow.effects.add(make.effect("a")))
-    (mine,) = await do.claim()
-    await do(lambda uow: uow.effects.save(mine.unknown(make.now, make.now + SECOND, "no answer")))
-    assert await do.claim() == ()
-    (again,) = await do.claim(now=make.now + SECOND)
-    assert (again.state, again.fence) == (EffectState.UNKNOWN, 2)
-    assert await do.claim(now=make.now + SECOND) == ()
+async def test_an_unknown_one_is_claimed_when_its_time_has_come(transact, factory):
+    await transact(lambda uow: uow.effects.add(factory.job("a")))
+    (mine,) = await transact.claim()
+    await transact(lambda uow: uow.effects.save(mine.unknown(factory.now, factory.now + SECOND, "no answer")))
+    assert await transact.claim() == ()
+    (again,) = await transact.claim(now=factory.now + SECOND)
+    assert (again.state, again.fence) == (JobState.OUTCOME_UNKNOWN, 2)
+    assert await transact.claim(now=factory.now + SECOND) == ()
 
 
-async def test_an_unknown_one_whose_looker_died_is_claimed_again(do, make):
-    await do(lambda uow: uow.effects.add(make.effect("a")))
-    (mine,) = await do.claim()
-    await do(lambda uow: uow.effects.save(mine.unknown(make.now, make.now, "no answer")))
-    (looker,) = await do.claim(owner="looker")
-    (next_one,) = await do.claim(owner="next", now=make.now + LEASE)
+async def test_an_unknown_one_whose_looker_died_is_claimed_again(transact, factory):
+    await transact(lambda uow: uow.effects.add(factory.job("a")))
+    (mine,) = await transact.claim()
+    await transact(lambda uow: uow.effects.save(mine.unknown(factory.now, factory.now, "no answer")))
+    (looker,) = await transact.claim(owner="looker")
+    (next_one,) = await transact.claim(owner="next", now=factory.now + LEASE)
     assert (next_one.owner, next_one.fence) == ("next", looker.fence + 1)
 
 
-async def test_the_heartbeat_keeps_the_lease(do, make):
-    await do(lambda uow: uow.effects.add(make.effect("a")))
-    (mine,) = await do.claim()
-    later = make.now + LEASE - SECOND
-    await do(lambda uow: uow.effects.prolong(mine, now=later, lease=LEASE))
-    assert await do.claim(now=make.now + LEASE) == ()
-    await do(lambda uow: uow.effects.save(mine.done(later)))
+async def test_the_heartbeat_keeps_the_lease(transact, factory):
+    await transact(lambda uow: uow.effects.add(factory.job("a")))
+    (mine,) = await transact.claim()
+    later = factory.now + LEASE - SECOND
+    await transact(lambda uow: uow.effects.prolong(mine, now=later, lease=LEASE))
+    assert await transact.claim(now=factory.now + LEASE) == ()
+    await transact(lambda uow: uow.effects.save(mine.done(later)))
     with pytest.raises(LeaseLostError):
-        await do(lambda uow: uow.effects.prolong(mine, now=later, lease=LEASE))
+        await transact(lambda uow: uow.effects.prolong(mine, now=later, lease=LEASE))
 
 
-async def test_beginning_is_kept(do, make):
-    await do(lambda uow: uow.effects.add(make.effect("a")))
-    (mine,) = await do.claim()
-    begun = mine.beginning(make.now)
-    await do(lambda uow: uow.effects.save(begun))
-    assert await do(lambda uow: uow.effects.get(mine.id)) == begun
+async def test_beginning_is_kept(transact, factory):
+    await transact(lambda uow: uow.effects.add(factory.job("a")))
+    (mine,) = await transact.claim()
+    begun = mine.beginning(factory.now)
+    await transact(lambda uow: uow.effects.save(begun))
+    assert await transact(lambda uow: uow.effects.get(mine.id)) == begun
 
 
-async def test_waking_ends_the_waiting_of_one_kind(do, make):
-    far = make.now + timedelta(days=1)
-    await do(lambda uow: uow.effects.add(make.effect("a", due_at=far)))
-    await do(lambda uow: uow.effects.add(make.effect("b", due_at=far, kind=EffectKind.HANDOVER)))
-    await do(lambda uow: uow.effects.add(make.effect("now")))
-    assert await do(lambda uow: uow.effects.wake(EffectKind.LINE_TASK, now=make.now)) == 1
-    assert sorted(each.once for each in await do.claim()) == ["a", "now"]
+async def test_waking_ends_the_waiting_of_one_kind(transact, factory):
+    far = factory.now + timedelta(days=1)
+    await transact(lambda uow: uow.effects.add(factory.job("a", due_at=far)))
+    await transact(lambda uow: uow.effects.add(factory.job("b", due_at=far, kind=JobKind.SUBMIT_ORDER)))
+    await transact(lambda uow: uow.effects.add(factory.job("now")))
+    assert await transact(lambda uow: uow.effects.wake(JobKind.UPDATE_LINE_TASK, now=factory.now)) == 1
+    assert sorted(each.once for each in await transact.claim()) == ["a", "now"]
 
 
-async def test_what_asks_for_a_person(do, make):
+async def test_what_asks_for_a_person(transact, factory):
     for name in ("a", "b", "c", "d"):
-        await do(lambda uow, name=name: uow.effects.add(make.effect(name)))
-    assert await do(lambda uow: uow.effects.asking()) == ()
-    first, second, third, _ = await do.claim(limit=4)
-    for left in (second.for_review(make.now, "who knows"), first.parked(make.now, "no right"), third.done(make.now)):
-        await do(lambda uow, left=left: uow.effects.save(left))
-    found = await do(lambda uow: uow.effects.asking())
+        await transact(lambda uow, name=name: uow.effects.add(factory.job(name)))
+    assert await transact(lambda uow: uow.effects.asking()) == ()
+    first, second, third, _ = await transact.claim(limit=4)
+    for left in (second.for_review(factory.now, "who knows"), first.parked(factory.now, "no right"), third.done(factory.now)):
+        await transact(lambda uow, left=left: uow.effects.save(left))
+    found = await transact(lambda uow: uow.effects.asking())
     assert [(effect.once, effect.state.value) for effect in found] == [("a", "parked"), ("b", "review")]
 
 
-async def test_an_effect_that_is_not_there(do, make):
-    await do(lambda uow: uow.effects.add(make.effect("a")))
-    (mine,) = await do.claim()
-    assert await do(lambda uow: uow.effects.get(4711)) is None
+async def test_an_effect_that_is_not_there(transact, factory):
+    await transact(lambda uow: uow.effects.add(factory.job("a")))
+    (mine,) = await transact.claim()
+    assert await transact(lambda uow: uow.effects.get(4711)) is None
     with pytest.raises(LeaseLostError):
-        await do(lambda uow: uow.effects.save(replace(mine, id=4711)))
+        await transact(lambda uow: uow.effects.save(replace(mine, id=4711)))

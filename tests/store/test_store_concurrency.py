@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lab_agent.crypto import Cipher
-from lab_agent.domain.journal import EffectKind
+from lab_agent.domain.journal import JobKind
 from lab_agent.errors import LeaseLostError
 from lab_agent.store.unit_of_work import SqlStore
 
@@ -29,7 +29,7 @@ LEASE = timedelta(minutes=5)
 async def _fill(do, make, lanes):
     def work(uow):
         for number in range(EFFECTS):
-            uow.effects.add(make.effect(f"e{number}", lane=f"lane-{number % lanes}"))
+            uow.effects.add(make.job(f"e{number}", lane=f"lane-{number % lanes}"))
 
     await do(work)
 
@@ -39,7 +39,7 @@ async def _work_off(store, owner, now):
     took = []
 
     def claim(uow):
-        found = uow.effects.claim(list(EffectKind), owner=owner, now=now, lease=LEASE, limit=3)
+        found = uow.effects.claim(list(JobKind), owner=owner, now=now, lease=LEASE, limit=3)
         uow.commit()
         return found
 
@@ -73,18 +73,18 @@ def _process(url, key, owner, now, results):
 
 
 @pytest.mark.parametrize("lanes", [EFFECTS, 7])
-async def test_tasks_of_one_process_share_the_work(do_sql, sql_store, make, lanes):
-    await _fill(do_sql, make, lanes)
-    took = await asyncio.gather(*(_work_off(sql_store, f"w{number}", make.now) for number in range(6)))
+async def test_tasks_of_one_process_share_the_work(transact_sql, sql_store, factory, lanes):
+    await _fill(transact_sql, factory, lanes)
+    took = await asyncio.gather(*(_work_off(sql_store, f"w{number}", factory.now) for number in range(6)))
     _each_once(took)
 
 
 @pytest.mark.parametrize("lanes", [50])
-async def test_processes_share_the_work(do_sql, sql_url, key, make, lanes):
-    await _fill(do_sql, make, lanes)
+async def test_processes_share_the_work(transact_sql, sql_url, key, factory, lanes):
+    await _fill(transact_sql, factory, lanes)
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
-    workers = [context.Process(target=_process, args=(sql_url, key, f"p{n}", make.now, results)) for n in range(2)]
+    workers = [context.Process(target=_process, args=(sql_url, key, f"p{n}", factory.now, results)) for n in range(2)]
     for worker in workers:
         worker.start()
     took = [await asyncio.to_thread(results.get, timeout=60) for _ in workers]
@@ -102,9 +102,9 @@ def _each_once(took):
             assert mine == sorted(mine)
 
 
-async def test_no_two_of_a_lane_in_flight_however_they_come_back(do_sql, sql_store, make):
+async def test_no_two_of_a_lane_in_flight_however_they_come_back(transact_sql, sql_store, factory):
     """Effects are parked and sent back by a person while workers claim: a lane never has two owners."""
-    await do_sql(lambda uow: [uow.effects.add(make.effect(f"e{number}", lane="same")) for number in range(8)])
+    await transact_sql(lambda uow: [uow.effects.add(factory.job(f"e{number}", lane="same")) for number in range(8)])
     working: set[int] = set()
     clashes: list[set[int]] = []
     ended = 0
@@ -112,25 +112,25 @@ async def test_no_two_of_a_lane_in_flight_however_they_come_back(do_sql, sql_sto
     async def worker(owner):
         nonlocal ended
         while ended < 60:
-            for effect in await do_sql.claim(owner=owner, lease=LEASE, limit=5):
+            for effect in await transact_sql.claim(owner=owner, lease=LEASE, limit=5):
                 working.add(effect.id)
                 if len(working) > 1:
                     clashes.append(set(working))
                 await asyncio.sleep(0)
                 working.discard(effect.id)
-                await do_sql(lambda uow, effect=effect: uow.effects.save(effect.parked(make.now, "again")))
+                await transact_sql(lambda uow, effect=effect: uow.effects.save(effect.parked(factory.now, "again")))
                 ended += 1
 
     async def person():
         def send_back(uow, number):
             effect = uow.effects.get(number)
             if effect.state == "parked":
-                uow.effects.save(effect.again(make.now, make.now, "sent back"))
+                uow.effects.save(effect.again(factory.now, factory.now, "sent back"))
 
         while ended < 60:
             for number in range(1, 9):
                 try:
-                    await do_sql(lambda uow, number=number: send_back(uow, number))
+                    await transact_sql(lambda uow, number=number: send_back(uow, number))
                 except LeaseLostError:
                     continue
 
@@ -139,16 +139,16 @@ async def test_no_two_of_a_lane_in_flight_however_they_come_back(do_sql, sql_sto
     assert clashes == []
 
 
-async def test_orders_are_taken_one_after_the_other(do_sql, sql_store, make):
-    await do_sql(lambda uow: uow.orders.add(make.order("R1", seen_lines=())))
+async def test_orders_are_taken_one_after_the_other(transact_sql, sql_store, factory):
+    await transact_sql(lambda uow: uow.orders.add(factory.order("R1", seen_lines=())))
 
     def append(uow, name):
         order = uow.orders.take("R1")
         time.sleep(0.002)
         uow.orders.save(type(order)(**{**_fields(order), "seen_lines": (*order.seen_lines, name)}))
 
-    await asyncio.gather(*(do_sql(lambda uow, n=n: append(uow, f"{n}")) for n in range(20)))
-    order = await do_sql(lambda uow: uow.orders.take("R1"))
+    await asyncio.gather(*(transact_sql(lambda uow, n=n: append(uow, f"{n}")) for n in range(20)))
+    order = await transact_sql(lambda uow: uow.orders.take("R1"))
     assert sorted(order.seen_lines, key=int) == [f"{n}" for n in range(20)]
 
 
@@ -156,17 +156,17 @@ def _fields(record):
     return {name: getattr(record, name) for name in record.__dataclass_fields__}
 
 
-async def test_the_same_effect_decided_by_many_at_once(do_sql, make):
-    new = make.effect("once")
-    added = await asyncio.gather(*(do_sql(lambda uow: uow.effects.add(new)) for _ in range(12)))
+async def test_the_same_effect_decided_by_many_at_once(transact_sql, factory):
+    new = factory.job("once")
+    added = await asyncio.gather(*(transact_sql(lambda uow: uow.effects.add(new)) for _ in range(12)))
     assert sorted(added) == [False] * 11 + [True]
 
 
-async def test_one_of_many_gets_the_right_to_refresh(do_sql, make):
+async def test_one_of_many_gets_the_right_to_refresh(transact_sql, factory):
     def take(uow, owner):
-        return uow.tokens.take_refresh_lease(owner, now=make.now, lease=LEASE)
+        return uow.tokens.take_refresh_lease(owner, now=factory.now, lease=LEASE)
 
-    took = await asyncio.gather(*(do_sql(lambda uow, n=n: take(uow, f"w{n}")) for n in range(12)))
+    took = await asyncio.gather(*(transact_sql(lambda uow, n=n: take(uow, f"w{n}")) for n in range(12)))
     assert sorted(took) == [False] * 11 + [True]
 
 
@@ -191,17 +191,17 @@ KILLED = textwrap.dedent("""
 """)
 
 
-async def test_a_kill_in_the_middle_leaves_nothing_half(do_sql, sql_url, key, make):
-    await do_sql(lambda uow: uow.book.note("before", "kept"))
+async def test_a_kill_in_the_middle_leaves_nothing_half(transact_sql, sql_url, key, factory):
+    await transact_sql(lambda uow: uow.book.note("before", "kept"))
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, sql_url, key, stdout=subprocess.PIPE)
     assert await asyncio.wait_for(process.stdout.readline(), 60) == b"in the middle\n"
     process.kill()
     await process.wait()
-    order = make.order("R1", task_id="t1")
-    await do_sql(lambda uow: uow.orders.add(order))
-    found = await do_sql(lambda uow: (uow.orders.known([f"t{n}" for n in range(50)]), uow.book.noted("before")))
+    order = factory.order("R1", task_id="t1")
+    await transact_sql(lambda uow: uow.orders.add(order))
+    found = await transact_sql(lambda uow: (uow.orders.known([f"t{n}" for n in range(50)]), uow.book.noted("before")))
     assert found == ({"t1"}, "kept")
-    assert await do_sql.claim(now=datetime.now(UTC)) == ()
+    assert await transact_sql.claim(now=datetime.now(UTC)) == ()
 
 
 async def test_reading_goes_on_while_a_unit_of_work_is_open(sql_store):

@@ -14,7 +14,7 @@ from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.journal import StoredToken
 from lab_agent.errors import CryptoError, StoreError, StoreUnreachableError
 from lab_agent.store import engine
-from lab_agent.store.reseal import reseal
+from lab_agent.store.reseal import rotate_keys
 from lab_agent.store.unit_of_work import SqlStore
 
 
@@ -57,9 +57,9 @@ async def test_a_connection_cut_in_the_middle(postgres_store):
     assert await store.run(lambda uow: uow.book.noted("a")) == "b"
 
 
-async def test_a_deadlock_is_something_that_passes(postgres_store, make):
+async def test_a_deadlock_is_something_that_passes(postgres_store, factory):
     store, _ = postgres_store
-    await store.run(lambda uow: (uow.orders.add(make.order("R1")), uow.orders.add(make.order("R2")), uow.commit()))
+    await store.run(lambda uow: (uow.orders.add(factory.order("R1")), uow.orders.add(factory.order("R2")), uow.commit()))
     meet = asyncio.Barrier(2)
     loop = asyncio.get_running_loop()
 
@@ -111,18 +111,18 @@ async def test_a_wrong_key_is_noticed_at_once(sql_store, sql_url):
     await other.close()
 
 
-async def test_a_new_key_before_the_old_one_is_right(sql_store, sql_url, key, make):
-    await sql_store.run(lambda uow: (uow.vault.put_identity("R1", b"x", at=make.now), uow.commit()))
+async def test_a_new_key_before_the_old_one_is_right(sql_store, sql_url, key, factory):
+    await sql_store.run(lambda uow: (uow.vault.put_identity("R1", b"x", at=factory.now), uow.commit()))
     other = SqlStore(sql_url, Cipher(new_key(), key))
     assert await other.run(lambda uow: uow.vault.identity("R1")) == b"x"
     await other.close()
 
 
-async def test_an_old_key_can_be_retired(sql_store, sql_url, key, make):
+async def test_an_old_key_can_be_retired(sql_store, sql_url, key, factory):
     def fill(uow):
         for number in range(120):
-            uow.vault.put_identity(f"R{number:03}", b"x", at=make.now)
-        uow.vault.put_document(b"pdf", "application/pdf", at=make.now)
+            uow.vault.put_identity(f"R{number:03}", b"x", at=factory.now)
+        uow.vault.put_document(b"pdf", "application/pdf", at=factory.now)
         uow.tokens.put(StoredToken(generation=1, access_token="a", refresh_token="r", expires_at=None))
         uow.tokens.put(StoredToken(generation=2, access_token="b", refresh_token=None, expires_at=None))
         uow.commit()
@@ -130,10 +130,12 @@ async def test_an_old_key_can_be_retired(sql_store, sql_url, key, make):
     await sql_store.run(fill)
     new = new_key()
     both = SqlStore(sql_url, Cipher(new, key))
-    assert await reseal(both) == 120 + 1 + 3
+    assert await rotate_keys(both) == 120 + 1 + 3
     await both.close()
     alone = SqlStore(sql_url, Cipher(new))
-    found = await alone.run(lambda uow: ([uow.vault.identity(f"R{n:03}") for n in range(120)], uow.tokens.current().access_token))
+    found = await alone.run(
+        lambda uow: ([uow.vault.identity(f"R{n:03}") for n in range(120)], uow.oauth_tokens.current().access_token)
+    )
     assert found == ([b"x"] * 120, "b")
     await alone.close()
     old = SqlStore(sql_url, Cipher(key))
@@ -142,12 +144,12 @@ async def test_an_old_key_can_be_retired(sql_store, sql_url, key, make):
     await old.close()
 
 
-async def test_what_is_sealed_is_not_in_the_file(sqlite_url, cipher, make):
+async def test_what_is_sealed_is_not_in_the_file(sqlite_url, cipher, factory):
     store = SqlStore(sqlite_url, cipher)
 
     def work(uow):
-        uow.vault.put_identity("R1", b"Ivanova-Petrova", at=make.now)
-        uow.vault.put_document(b"%PDF-secret-words", "application/pdf", at=make.now)
+        uow.vault.put_identity("R1", b"Ivanova-Petrova", at=factory.now)
+        uow.vault.put_document(b"%PDF-secret-words", "application/pdf", at=factory.now)
         uow.commit()
 
     await store.run(work)
@@ -159,24 +161,27 @@ async def test_what_is_sealed_is_not_in_the_file(sqlite_url, cipher, make):
     await store.close()
 
 
-async def test_a_name_of_absurd_length_stops_nothing(do_sql, make):
+async def test_a_name_of_absurd_length_stops_nothing(transact_sql, factory):
     """PostgreSQL takes no index entry over 2,700 bytes; a poison order must get into the journal to be refused."""
     long = "".join(chr(0x4E00 + number * 7919 % 20000) for number in range(20_000))
-    order = make.order(task_id=long, accession=long)
+    order = factory.order(task_id=long, accession=long)
 
     def work(uow):
         uow.orders.add(order)
-        line = make.line(order.key, accession=long)
+        line = factory.line(order.key, accession=long)
         uow.orders.add_line(line)
-        uow.orders.set_labels(order.key, [make.label(long, line)])
-        uow.effects.add(make.effect(long, lane=long, subject=long))
-        uow.reports.add(make.report(message=long, report_id=long, order=order.key))
+        uow.orders.set_labels(order.key, [factory.label(long, line)])
+        uow.effects.add(factory.job(long, lane=long, subject=long))
+        uow.reports.add(factory.report(message=long, report_id=long, order=order.key))
 
-    await do_sql(work)
-    assert await do_sql(lambda uow: uow.orders.known([long, long + "x"])) == {long}
-    assert await do_sql(lambda uow: uow.orders.by_accession(long)) == (order.key,)
-    assert await do_sql(lambda uow: uow.orders.by_accession(long + "x")) == ()
-    assert await do_sql(lambda uow: (uow.reports.known("folder", long), uow.effects.add(make.effect(long)))) == (True, False)
+    await transact_sql(work)
+    assert await transact_sql(lambda uow: uow.orders.known([long, long + "x"])) == {long}
+    assert await transact_sql(lambda uow: uow.orders.by_accession(long)) == (order.key,)
+    assert await transact_sql(lambda uow: uow.orders.by_accession(long + "x")) == ()
+    assert await transact_sql(lambda uow: (uow.reports.known("folder", long), uow.effects.add(factory.job(long)))) == (
+        True,
+        False,
+    )
 
 
 async def test_settings_of_a_sqlite_connection(sqlite_url, cipher):

@@ -23,33 +23,33 @@ def hosted(make, document, address="a", **fields):
     return HostedDocument(**{**given, **fields})
 
 
-async def test_what_is_served_is_found_by_its_address_alone(do, make):
-    document = await do(lambda uow: uow.vault.put_document(b"x", "application/pdf", at=make.now))
-    put = hosted(make, document, expires_at=make.now + DAY)
-    await do(lambda uow: uow.hosted.put(put))
-    assert await do(lambda uow: uow.hosted.get("a")) == put
-    assert await do(lambda uow: uow.hosted.get("A")) is None
+async def test_what_is_served_is_found_by_its_address_alone(transact, factory):
+    document = await transact(lambda uow: uow.vault.put_document(b"x", "application/pdf", at=factory.now))
+    put = hosted(factory, document, expires_at=factory.now + DAY)
+    await transact(lambda uow: uow.hosted.put(put))
+    assert await transact(lambda uow: uow.hosted.get("a")) == put
+    assert await transact(lambda uow: uow.hosted.get("A")) is None
     later = replace(put, expires_at=None)
-    await do(lambda uow: uow.hosted.put(later))
-    assert await do(lambda uow: uow.hosted.get("a")) == later
+    await transact(lambda uow: uow.hosted.put(later))
+    assert await transact(lambda uow: uow.hosted.get("a")) == later
 
 
-async def test_a_served_document_stays_until_its_end(do, make):
-    long_ago = make.now - 100 * DAY
+async def test_a_served_document_stays_until_its_end(transact, factory):
+    long_ago = factory.now - 100 * DAY
 
     def keep(uow):
         names = [uow.vault.put_document(bytes([n]), "application/pdf", at=long_ago) for n in range(3)]
-        uow.hosted.put(hosted(make, names[0], "lasting"))
-        uow.hosted.put(hosted(make, names[1], "ended", expires_at=make.now - 60 * DAY))
+        uow.hosted.put(hosted(factory, names[0], "lasting"))
+        uow.hosted.put(hosted(factory, names[1], "ended", expires_at=factory.now - 60 * DAY))
         return names
 
-    names = await do(keep)
-    assert await do(lambda uow: uow.purge.documents(before=make.now - 30 * DAY)) == 2
-    assert await do(lambda uow: [uow.vault.document(name) is not None for name in names]) == [True, False, False]
+    names = await transact(keep)
+    assert await transact(lambda uow: uow.purge.documents(before=factory.now - 30 * DAY)) == 2
+    assert await transact(lambda uow: [uow.vault.document(name) is not None for name in names]) == [True, False, False]
 
 
-async def test_an_address_ends_with_its_orders_journal(do, make):
-    await do(lambda uow: uow.orders.add(make.order("R1", state=OrderState.CLOSED, changed_at=make.now - 100 * DAY)))
-    await do(lambda uow: uow.hosted.put(hosted(make, "0" * 64)))
-    assert await do(lambda uow: uow.purge.journal(before=make.now - 90 * DAY)) == 1
-    assert await do(lambda uow: uow.hosted.get("a")) is None
+async def test_an_address_ends_with_its_orders_journal(transact, factory):
+    await transact(lambda uow: uow.orders.add(factory.order("R1", state=OrderState.CLOSED, changed_at=factory.now - 100 * DAY)))
+    await transact(lambda uow: uow.hosted.put(hosted(factory, "0" * 64)))
+    assert await transact(lambda uow: uow.purge.journal(before=factory.now - 90 * DAY)) == 1
+    assert await transact(lambda uow: uow.hosted.get("a")) is None

@@ -20,9 +20,9 @@ from lab_agent.domain import journal
 from lab_agent.errors import SchemaMismatchError, StoreError, StoreUnreachableError
 from lab_agent.ports.store import UserRecord
 from lab_agent.store import tables
-from lab_agent.store.engine import create_file, open_engine, parse, sqlite_file
-from lab_agent.store.migrate import _config, _known, check_schema, head, upgrade
-from lab_agent.store.rim import translated
+from lab_agent.store.engine import create_file, open_engine, parse_url, sqlite_file
+from lab_agent.store.migrate import _alembic_config, _known_revisions, check_schema, head_revision, upgrade
+from lab_agent.store.rim import translate_errors
 from lab_agent.store.rows import to_values
 from lab_agent.store.unit_of_work import SqlStore
 
@@ -35,13 +35,13 @@ def empty_url(request, tmp_path):
 
 
 def test_each_migration_is_in_a_file_of_its_name():
-    scripts = ScriptDirectory.from_config(_config())
-    assert {script.revision for script in scripts.walk_revisions()} == _known()
-    assert scripts.get_current_head() == head()
+    scripts = ScriptDirectory.from_config(_alembic_config())
+    assert {script.revision for script in scripts.walk_revisions()} == _known_revisions()
+    assert scripts.get_current_head() == head_revision()
 
 
 def _run(url, statement):
-    with closing_engine(url) as engine, translated(), engine.begin() as connection:
+    with closing_engine(url) as engine, translate_errors(), engine.begin() as connection:
         result = connection.execute(text(statement))
         return result.all() if result.returns_rows else []
 
@@ -86,7 +86,7 @@ def test_a_timeline_of_the_schema_before_stays(empty_url):
     if file := sqlite_file(empty_url):
         create_file(file)
     with closing_engine(empty_url) as engine, engine.begin() as connection:
-        config = _config()
+        config = _alembic_config()
         config.attributes["connection"] = connection
         command.upgrade(config, "0003")
     told = "INSERT INTO events (order_key, at, action, text) VALUES ('R1', '2026-03-01 12:00:00+00', 'seen', 'came')"
@@ -139,7 +139,7 @@ def test_the_file_is_its_owners_alone(tmp_path):
 
 def test_the_path_may_hold_anything(tmp_path):
     path = tmp_path / "ж %41?#&" / "lab.db"
-    address = parse("sqlite:///x").set(database=str(path)).render_as_string()
+    address = parse_url("sqlite:///x").set(database=str(path)).render_as_string()
     upgrade(address)
     check_schema(address)
     assert path.exists()
@@ -154,7 +154,7 @@ def test_addresses_of_no_database_of_ours(url, cipher):
 
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg", "postgresql+psycopg2"])
 def test_every_spelling_of_postgresql(scheme):
-    assert parse(f"{scheme}://u:p@h/d").drivername == "postgresql+psycopg"
+    assert parse_url(f"{scheme}://u:p@h/d").drivername == "postgresql+psycopg"
 
 
 def test_a_server_that_is_not_there():
@@ -175,15 +175,15 @@ def test_a_file_that_is_no_database(tmp_path):
 def test_migrations_lie_in_the_package():
     folder = Path(tables.__file__).with_name("migrations")
     assert (folder / "env.py").exists()
-    assert head() in {path.name.split("_")[0] for path in (folder / "versions").glob("*.py")}
+    assert head_revision() in {path.name.split("_")[0] for path in (folder / "versions").glob("*.py")}
 
 
 def test_each_record_has_a_column_for_each_of_its_fields():
     for record, table in (
         (journal.OrderRecord, tables.orders),
         (journal.LineRecord, tables.lines),
-        (journal.LabelUse, tables.labels),
-        (journal.Effect, tables.effects),
+        (journal.LabelUse, tables.label_uses),
+        (journal.Job, tables.jobs),
         (journal.ReportRecord, tables.reports),
         (journal.UploadRecord, tables.uploads),
         (journal.Alert, tables.alerts),

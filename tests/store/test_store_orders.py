@@ -9,11 +9,11 @@ import pytest
 
 from lab_agent.domain.lifecycle import LineState, OrderState
 from lab_agent.domain.values import Identifier
-from lab_agent.errors import AlreadyKnownError, StoreError
+from lab_agent.errors import AlreadyExistsError, StoreError
 
 
-async def test_an_order_comes_back_as_it_went_in(do, make):
-    order = make.order(
+async def test_an_order_comes_back_as_it_went_in(transact, factory):
+    order = factory.order(
         state=OrderState.FETCHED,
         contract="C-1",
         requisition=Identifier(system="http://x", value="00123"),
@@ -21,94 +21,94 @@ async def test_an_order_comes_back_as_it_went_in(do, make):
         patient_reference="patient/7",
         adapter="folder",
         accession="A1",
-        expected_at=make.now + timedelta(hours=30),
+        expected_at=factory.now + timedelta(hours=30),
         reason="ждём",
         seen_lines=("b", "a"),
         received=b'{"value":1.20}',
         lab_order=b"{}",
         sent_statuses=("accepted", "completed"),
     )
-    await do(lambda uow: uow.orders.add(order))
-    assert await do(lambda uow: uow.orders.take(order.key)) == order
+    await transact(lambda uow: uow.orders.add(order))
+    assert await transact(lambda uow: uow.orders.take(order.key)) == order
 
 
-async def test_times_come_back_aware_and_in_utc(do, make):
+async def test_times_come_back_aware_and_in_utc(transact, factory):
     there = datetime(2026, 3, 1, 15, 0, 0, 123456, tzinfo=timezone(timedelta(hours=3)))
-    order = make.order(seen_at=there)
-    await do(lambda uow: uow.orders.add(order))
-    seen = (await do(lambda uow: uow.orders.take(order.key))).seen_at
+    order = factory.order(seen_at=there)
+    await transact(lambda uow: uow.orders.add(order))
+    seen = (await transact(lambda uow: uow.orders.take(order.key))).seen_at
     assert seen == there
     assert seen.utcoffset() is not None
 
 
-async def test_the_same_order_twice(do, make):
-    order = make.order()
-    await do(lambda uow: uow.orders.add(order))
-    with pytest.raises(AlreadyKnownError):
-        await do(lambda uow: uow.orders.add(order))
-    with pytest.raises(AlreadyKnownError):
-        await do(lambda uow: uow.orders.add(replace(order, key="R-other")))
+async def test_the_same_order_twice(transact, factory):
+    order = factory.order()
+    await transact(lambda uow: uow.orders.add(order))
+    with pytest.raises(AlreadyExistsError):
+        await transact(lambda uow: uow.orders.add(order))
+    with pytest.raises(AlreadyExistsError):
+        await transact(lambda uow: uow.orders.add(replace(order, key="R-other")))
 
 
-async def test_after_already_known_the_unit_of_work_goes_on(do, make):
-    order = make.order()
-    await do(lambda uow: uow.orders.add(order))
+async def test_after_already_known_the_unit_of_work_goes_on(transact, factory):
+    order = factory.order()
+    await transact(lambda uow: uow.orders.add(order))
 
     def work(uow):
-        with pytest.raises(AlreadyKnownError):
+        with pytest.raises(AlreadyExistsError):
             uow.orders.add(order)
         uow.book.note("went", "on")
 
-    await do(work)
-    assert await do(lambda uow: uow.book.noted("went")) == "on"
+    await transact(work)
+    assert await transact(lambda uow: uow.book.noted("went")) == "on"
 
 
-async def test_known_tasks_among_very_many(do, make):
-    orders = [make.order() for _ in range(3)]
-    await do(lambda uow: [uow.orders.add(order) for order in orders])
+async def test_known_tasks_among_very_many(transact, factory):
+    orders = [factory.order() for _ in range(3)]
+    await transact(lambda uow: [uow.orders.add(order) for order in orders])
     asked = [f"other-{number}" for number in range(3000)] + [order.task_id for order in orders[:2]]
-    assert await do(lambda uow: uow.orders.known(asked)) == {order.task_id for order in orders[:2]}
-    assert await do(lambda uow: uow.orders.known([])) == frozenset()
+    assert await transact(lambda uow: uow.orders.known(asked)) == {order.task_id for order in orders[:2]}
+    assert await transact(lambda uow: uow.orders.known([])) == frozenset()
 
 
-async def test_save_writes_every_field(do, make):
-    order = make.order()
-    await do(lambda uow: uow.orders.add(order))
-    later = make.now + timedelta(minutes=5)
+async def test_save_writes_every_field(transact, factory):
+    order = factory.order()
+    await transact(lambda uow: uow.orders.add(order))
+    later = factory.now + timedelta(minutes=5)
     changed = replace(order.become(OrderState.HELD, later, "no contract"), requisition=Identifier(value="9"), seen_lines=())
-    await do(lambda uow: uow.orders.save(changed))
-    assert await do(lambda uow: uow.orders.take(order.key)) == changed
+    await transact(lambda uow: uow.orders.save(changed))
+    assert await transact(lambda uow: uow.orders.take(order.key)) == changed
 
 
-async def test_unknown_orders_and_lines(do, make):
+async def test_unknown_orders_and_lines(transact, factory):
     with pytest.raises(StoreError):
-        await do(lambda uow: uow.orders.take("R-none"))
+        await transact(lambda uow: uow.orders.take("R-none"))
     with pytest.raises(StoreError):
-        await do(lambda uow: uow.orders.save(make.order()))
+        await transact(lambda uow: uow.orders.save(factory.order()))
     with pytest.raises(StoreError):
-        await do(lambda uow: uow.orders.save_line(make.line("R-none")))
+        await transact(lambda uow: uow.orders.save_line(factory.line("R-none")))
     with pytest.raises(StoreError):
-        await do(lambda uow: uow.orders.add_line(make.line("R-none")))
-    assert await do(lambda uow: uow.orders.line("L-none")) is None
-    assert await do(lambda uow: uow.orders.lines("R-none")) == ()
+        await transact(lambda uow: uow.orders.add_line(factory.line("R-none")))
+    assert await transact(lambda uow: uow.orders.line("L-none")) is None
+    assert await transact(lambda uow: uow.orders.lines("R-none")) == ()
 
 
-async def test_lines_in_the_order_in_which_they_were_added(do, make):
-    order = make.order()
-    lines = [make.line(order.key, key=key) for key in ("L3", "L1", "L2")]
+async def test_lines_in_the_order_in_which_they_were_added(transact, factory):
+    order = factory.order()
+    lines = [factory.line(order.key, key=key) for key in ("L3", "L1", "L2")]
 
     def work(uow):
         uow.orders.add(order)
         for line in lines:
             uow.orders.add_line(line)
 
-    await do(work)
-    changed = replace(lines[0].become(LineState.REFUSED, make.now, ("too old",)), sent_statuses=("cancelled",), item="042.1")
-    await do(lambda uow: uow.orders.save_line(changed))
-    assert await do(lambda uow: uow.orders.lines(order.key)) == (changed, *lines[1:])
-    assert await do(lambda uow: uow.orders.line("L3")) == changed
-    with pytest.raises(AlreadyKnownError):
-        await do(lambda uow: uow.orders.add_line(lines[1]))
+    await transact(work)
+    changed = replace(lines[0].become(LineState.REJECTED, factory.now, ("too old",)), sent_statuses=("cancelled",), item="042.1")
+    await transact(lambda uow: uow.orders.save_line(changed))
+    assert await transact(lambda uow: uow.orders.lines(order.key)) == (changed, *lines[1:])
+    assert await transact(lambda uow: uow.orders.line("L3")) == changed
+    with pytest.raises(AlreadyExistsError):
+        await transact(lambda uow: uow.orders.add_line(lines[1]))
 
 
 async def _ordered(do, make, barcode, state, **fields):
@@ -124,66 +124,66 @@ async def _ordered(do, make, barcode, state, **fields):
     return order, line
 
 
-async def test_labels_in_use_by_others(do, make):
-    _, line = await _ordered(do, make, "111", LineState.ACCEPTED)
-    await _ordered(do, make, "222", LineState.REFUSED)
-    await _ordered(do, make, "333", LineState.WITHDRAWN)
+async def test_labels_in_use_by_others(transact, factory):
+    _, line = await _ordered(transact, factory, "111", LineState.ACCEPTED)
+    await _ordered(transact, factory, "222", LineState.REJECTED)
+    await _ordered(transact, factory, "333", LineState.WITHDRAWN)
     asked = ("111", "222", "333", "444")
-    assert await do(lambda uow: uow.orders.labels_in_use(asked, except_order="R-x")) == (make.label("111", line),)
-    assert await do(lambda uow: uow.orders.labels_in_use(asked, except_order=line.order)) == ()
+    assert await transact(lambda uow: uow.orders.labels_in_use(asked, except_order="R-x")) == (factory.label("111", line),)
+    assert await transact(lambda uow: uow.orders.labels_in_use(asked, except_order=line.order)) == ()
 
 
-async def test_labels_are_replaced(do, make):
-    order, line = await _ordered(do, make, "111", LineState.ACCEPTED)
-    twice = [make.label("222", line), make.label("333", line), make.label("222", line)]
-    await do(lambda uow: uow.orders.set_labels(order.key, twice))
-    found = await do(lambda uow: uow.orders.labels_in_use(["111", "222", "333"], except_order="R-x"))
+async def test_labels_are_replaced(transact, factory):
+    order, line = await _ordered(transact, factory, "111", LineState.ACCEPTED)
+    twice = [factory.label("222", line), factory.label("333", line), factory.label("222", line)]
+    await transact(lambda uow: uow.orders.set_labels(order.key, twice))
+    found = await transact(lambda uow: uow.orders.labels_in_use(["111", "222", "333"], except_order="R-x"))
     assert [label.barcode for label in found] == ["222", "333"]
-    await do(lambda uow: uow.orders.set_labels(order.key, []))
-    assert await do(lambda uow: uow.orders.by_barcode("222")) == ()
+    await transact(lambda uow: uow.orders.set_labels(order.key, []))
+    assert await transact(lambda uow: uow.orders.by_barcode("222")) == ()
 
 
-async def test_orders_of_a_barcode_newest_first(do, make):
-    old, _ = await _ordered(do, make, "111", LineState.COMPLETED, seen_at=make.now - timedelta(days=9))
-    new, _ = await _ordered(do, make, "111", LineState.ACCEPTED)
-    await _ordered(do, make, "111", LineState.REFUSED)
-    await _ordered(do, make, "111", LineState.REQUESTED)
-    await _ordered(do, make, "112", LineState.ACCEPTED)
-    assert await do(lambda uow: uow.orders.by_barcode("111")) == (new.key, old.key)
+async def test_orders_of_a_barcode_newest_first(transact, factory):
+    old, _ = await _ordered(transact, factory, "111", LineState.COMPLETED, seen_at=factory.now - timedelta(days=9))
+    new, _ = await _ordered(transact, factory, "111", LineState.ACCEPTED)
+    await _ordered(transact, factory, "111", LineState.REJECTED)
+    await _ordered(transact, factory, "111", LineState.REQUESTED)
+    await _ordered(transact, factory, "112", LineState.ACCEPTED)
+    assert await transact(lambda uow: uow.orders.by_barcode("111")) == (new.key, old.key)
 
 
-async def test_a_barcode_of_withdrawn_lines_alone_leads_to_their_order(do, make):
-    gone, _ = await _ordered(do, make, "111", LineState.WITHDRAWN)
-    assert await do(lambda uow: uow.orders.by_barcode("111")) == (gone.key,)
-    new, _ = await _ordered(do, make, "111", LineState.ACCEPTED, seen_at=make.now - timedelta(days=9))
-    assert await do(lambda uow: uow.orders.by_barcode("111")) == (new.key,)
+async def test_a_barcode_of_withdrawn_lines_alone_leads_to_their_order(transact, factory):
+    gone, _ = await _ordered(transact, factory, "111", LineState.WITHDRAWN)
+    assert await transact(lambda uow: uow.orders.by_barcode("111")) == (gone.key,)
+    new, _ = await _ordered(transact, factory, "111", LineState.ACCEPTED, seen_at=factory.now - timedelta(days=9))
+    assert await transact(lambda uow: uow.orders.by_barcode("111")) == (new.key,)
 
 
-async def test_orders_of_an_accession(do, make):
-    order, line = await _ordered(do, make, "1", LineState.ACCEPTED)
-    other = make.order(accession="A7", seen_at=make.now + timedelta(hours=1))
-    await do(lambda uow: uow.orders.save_line(replace(line, accession="A7")))
-    await do(lambda uow: uow.orders.add(other))
-    assert await do(lambda uow: uow.orders.by_accession("A7")) == (other.key, order.key)
-    assert await do(lambda uow: uow.orders.by_accession("A8")) == ()
+async def test_orders_of_an_accession(transact, factory):
+    order, line = await _ordered(transact, factory, "1", LineState.ACCEPTED)
+    other = factory.order(accession="A7", seen_at=factory.now + timedelta(hours=1))
+    await transact(lambda uow: uow.orders.save_line(replace(line, accession="A7")))
+    await transact(lambda uow: uow.orders.add(other))
+    assert await transact(lambda uow: uow.orders.by_accession("A7")) == (other.key, order.key)
+    assert await transact(lambda uow: uow.orders.by_accession("A8")) == ()
 
 
-async def test_open_orders_in_portions(do, make):
-    orders = [make.order(key=f"R{number}") for number in range(5)]
-    orders.append(make.order(key="R2x", state=OrderState.CLOSED))
-    await do(lambda uow: [uow.orders.add(order) for order in reversed(orders)])
-    first = await do(lambda uow: uow.orders.open_orders(limit=3))
-    rest = await do(lambda uow: uow.orders.open_orders(limit=3, after=first[-1].key))
+async def test_open_orders_in_portions(transact, factory):
+    orders = [factory.order(key=f"R{number}") for number in range(5)]
+    orders.append(factory.order(key="R2x", state=OrderState.CLOSED))
+    await transact(lambda uow: [uow.orders.add(order) for order in reversed(orders)])
+    first = await transact(lambda uow: uow.orders.open_orders(limit=3))
+    rest = await transact(lambda uow: uow.orders.open_orders(limit=3, after=first[-1].key))
     assert [order.key for order in (*first, *rest)] == ["R0", "R1", "R2", "R3", "R4"]
 
 
-async def test_text_that_no_database_takes_stops_nothing(do_sql, make):
-    order = make.order(reason="a\x00b\ud800c")
-    await do_sql(lambda uow: uow.orders.add(order))
-    assert (await do_sql(lambda uow: uow.orders.take(order.key))).reason == "a\ufffdb\ufffdc"
+async def test_text_that_no_database_takes_stops_nothing(transact_sql, factory):
+    order = factory.order(reason="a\x00b\ud800c")
+    await transact_sql(lambda uow: uow.orders.add(order))
+    assert (await transact_sql(lambda uow: uow.orders.take(order.key))).reason == "a\ufffdb\ufffdc"
 
 
-async def test_a_time_without_zone_is_refused(do_sql, make):
+async def test_a_time_without_zone_is_refused(transact_sql, factory):
     naive = datetime.now(UTC).replace(tzinfo=None)
     with pytest.raises(StoreError, match="time zone"):
-        await do_sql(lambda uow: uow.orders.add(make.order(seen_at=naive)))
+        await transact_sql(lambda uow: uow.orders.add(factory.order(seen_at=naive)))

@@ -8,12 +8,12 @@ from datetime import timedelta
 
 import pytest
 
-from lab_agent.domain.journal import Alert, EffectKind, Event, UploadRecord
+from lab_agent.domain.journal import Alert, Event, JobKind, UploadRecord
 from lab_agent.domain.lifecycle import OrderState, ReportState
-from lab_agent.domain.offer import CatalogueVersion, LabelGiven
+from lab_agent.domain.offer import CatalogueVersion, IssuedLabel
 from lab_agent.store.memory import MemoryStore
-from lab_agent.store.views import SqlViews
-from tests.store.conftest import Doing
+from lab_agent.store.views import SqlQueries
+from tests.store.conftest import UnitOfWorkRunner
 
 DAY = timedelta(days=1)
 
@@ -33,7 +33,7 @@ async def _closed(do, make, key, *, days=100, state=OrderState.CLOSED):
         uow.uploads.put(upload)
         uow.book.tell(Event(order=key, at=make.now, action="a", text="t"))
         uow.book.add_refusal("rule", key, at=make.now)
-        uow.effects.add(make.effect(f"e-{key}", order=key))
+        uow.effects.add(make.job(f"e-{key}", order=key))
         uow.reports.add(make.report(f"P-{key}", order=key, state=ReportState.DELIVERED))
 
     await do(work)
@@ -42,97 +42,97 @@ async def _closed(do, make, key, *, days=100, state=OrderState.CLOSED):
     return order, line
 
 
-async def test_identities_of_finished_orders_alone(do, make):
-    await _closed(do, make, "R-old")
-    await _closed(do, make, "R-new", days=1)
-    await _closed(do, make, "R-open", state=OrderState.REPORTED)
-    await _closed(do, make, "R-busy")
-    await do(lambda uow: uow.effects.add(make.effect("more", order="R-busy")))
-    assert await do(lambda uow: uow.purge.identities(before=make.now - 90 * DAY)) == 1
-    assert await do(lambda uow: uow.purge.identities(before=make.now - 90 * DAY)) == 0
+async def test_identities_of_finished_orders_alone(transact, factory):
+    await _closed(transact, factory, "R-old")
+    await _closed(transact, factory, "R-new", days=1)
+    await _closed(transact, factory, "R-open", state=OrderState.REPORTED)
+    await _closed(transact, factory, "R-busy")
+    await transact(lambda uow: uow.effects.add(factory.job("more", order="R-busy")))
+    assert await transact(lambda uow: uow.purge.identities(before=factory.now - 90 * DAY)) == 1
+    assert await transact(lambda uow: uow.purge.identities(before=factory.now - 90 * DAY)) == 0
     keys = ("R-old", "R-new", "R-open", "R-busy")
-    kept = await do(lambda uow: [uow.vault.identity(key) for key in keys])
+    kept = await transact(lambda uow: [uow.vault.identity(key) for key in keys])
     assert kept == [None, b"name", b"name", b"name"]
 
 
-async def test_the_journal_of_an_order_goes_as_a_whole(do, make):
-    order, line = await _closed(do, make, "R-old")
-    await _closed(do, make, "R-new", days=1)
-    assert await do(lambda uow: uow.purge.journal(before=make.now - 90 * DAY)) == 1
+async def test_the_journal_of_an_order_goes_as_a_whole(transact, factory):
+    order, line = await _closed(transact, factory, "R-old")
+    await _closed(transact, factory, "R-new", days=1)
+    assert await transact(lambda uow: uow.purge.journal(before=factory.now - 90 * DAY)) == 1
 
     def left(uow):
         known = uow.orders.known([order.task_id])
         what = (uow.orders.line(line.key), uow.uploads.get("i-R-old"), uow.vault.identity("R-old"))
         return known, what, uow.orders.by_barcode("b-R-old"), uow.effects.of_order("R-old", open_only=False)
 
-    assert await do(left) == (frozenset(), (None, None, None), (), ())
-    assert await do(lambda uow: uow.reports.versions("R-old", None)) == ()
-    assert await do(lambda uow: uow.book.refusals_since("rule", make.now - DAY)) == 1
-    assert await do(lambda uow: uow.orders.take("R-new").key) == "R-new"
-    assert await do(lambda uow: uow.effects.add(make.effect("e-R-old"))) is True
+    assert await transact(left) == (frozenset(), (None, None, None), (), ())
+    assert await transact(lambda uow: uow.reports.versions("R-old", None)) == ()
+    assert await transact(lambda uow: uow.book.refusals_since("rule", factory.now - DAY)) == 1
+    assert await transact(lambda uow: uow.orders.take("R-new").key) == "R-new"
+    assert await transact(lambda uow: uow.effects.add(factory.job("e-R-old"))) is True
 
 
 @pytest.mark.parametrize("waiting", [ReportState.HELD, ReportState.MATCHED, ReportState.RECEIVED])
-async def test_an_order_with_an_unfinished_report_stays(do, make, waiting):
-    await _closed(do, make, "R-old")
-    await do(lambda uow: uow.reports.add(make.report(order="R-old", state=waiting)))
-    assert await do(lambda uow: uow.purge.journal(before=make.now)) == 0
+async def test_an_order_with_an_unfinished_report_stays(transact, factory, waiting):
+    await _closed(transact, factory, "R-old")
+    await transact(lambda uow: uow.reports.add(factory.report(order="R-old", state=waiting)))
+    assert await transact(lambda uow: uow.purge.journal(before=factory.now)) == 0
 
 
-async def test_no_more_than_the_limit_at_once(do, make):
+async def test_no_more_than_the_limit_at_once(transact, factory):
     for number in range(5):
-        await _closed(do, make, f"R{number}", days=100 + number)
-    took = [await do(lambda uow: uow.purge.journal(before=make.now, limit=2)) for _ in range(4)]
+        await _closed(transact, factory, f"R{number}", days=100 + number)
+    took = [await transact(lambda uow: uow.purge.journal(before=factory.now, limit=2)) for _ in range(4)]
     assert took == [2, 2, 1, 0]
 
 
-async def test_documents_that_an_unfinished_report_names_stay(do, make):
+async def test_documents_that_an_unfinished_report_names_stay(transact, factory):
     def keep(content, days):
-        return lambda uow: uow.vault.put_document(content, "application/pdf", at=make.now - days * DAY)
+        return lambda uow: uow.vault.put_document(content, "application/pdf", at=factory.now - days * DAY)
 
-    old, named, done, new = [await do(keep(bytes([n]), days)) for n, days in enumerate((100, 100, 100, 1))]
+    old, named, done, new = [await transact(keep(bytes([n]), days)) for n, days in enumerate((100, 100, 100, 1))]
     assert named == hashlib.sha256(b"\x01").hexdigest()
-    waiting = make.report(state=ReportState.HELD, body=f'{{"documents":[{{"file":"{named}"}}]}}'.encode())
-    delivered = make.report(state=ReportState.DELIVERED, body=f'{{"documents":[{{"file":"{done}"}}]}}'.encode())
-    await do(lambda uow: (uow.reports.add(waiting), uow.reports.add(delivered)))
-    assert await do(lambda uow: uow.purge.documents(before=make.now - 90 * DAY, limit=1)) == 1
-    assert await do(lambda uow: uow.purge.documents(before=make.now - 90 * DAY)) == 1
-    kept = await do(lambda uow: [uow.vault.document(name) is not None for name in (old, named, done, new)])
+    waiting = factory.report(state=ReportState.HELD, body=f'{{"documents":[{{"file":"{named}"}}]}}'.encode())
+    delivered = factory.report(state=ReportState.DELIVERED, body=f'{{"documents":[{{"file":"{done}"}}]}}'.encode())
+    await transact(lambda uow: (uow.reports.add(waiting), uow.reports.add(delivered)))
+    assert await transact(lambda uow: uow.purge.documents(before=factory.now - 90 * DAY, limit=1)) == 1
+    assert await transact(lambda uow: uow.purge.documents(before=factory.now - 90 * DAY)) == 1
+    kept = await transact(lambda uow: [uow.vault.document(name) is not None for name in (old, named, done, new)])
     assert kept == [False, True, False, True]
 
 
-async def test_what_belongs_to_no_order_goes_when_it_is_finished(do, make):
-    long_ago = make.now - 100 * DAY
+async def test_what_belongs_to_no_order_goes_when_it_is_finished(transact, factory):
+    long_ago = factory.now - 100 * DAY
 
     def work(uow):
-        uow.effects.add(make.effect("done", due_at=long_ago, kind=EffectKind.MATCH))
-        uow.effects.add(make.effect("waits", due_at=long_ago, kind=EffectKind.LOOK))
-        uow.reports.add(make.report("P-gone", state=ReportState.DISMISSED, changed_at=long_ago))
-        uow.reports.add(make.report("P-held", state=ReportState.HELD, changed_at=long_ago))
+        uow.effects.add(factory.job("done", due_at=long_ago, kind=JobKind.MATCH_REPORT))
+        uow.effects.add(factory.job("waits", due_at=long_ago, kind=JobKind.FETCH_ORDER))
+        uow.reports.add(factory.report("P-gone", state=ReportState.DISMISSED, changed_at=long_ago))
+        uow.reports.add(factory.report("P-held", state=ReportState.HELD, changed_at=long_ago))
         uow.book.add_refusal("rule", "R", at=long_ago)
         uow.book.open_alert(Alert(key="open", text="t", opened_at=long_ago))
 
-    await do(work)
-    (mine,) = await do.claim(kinds=[EffectKind.MATCH], now=long_ago)
-    await do(lambda uow: uow.effects.save(mine.done(long_ago)))
-    assert await do(lambda uow: uow.purge.journal(before=make.now - 90 * DAY)) == 0
-    assert await do(lambda uow: uow.effects.get(mine.id)) is None
-    assert [each.once for each in await do.claim()] == ["waits"]
-    assert [each.key for each in await do(lambda uow: uow.reports.waiting())] == ["P-held"]
-    assert await do(lambda uow: uow.book.refusals_since("rule", long_ago)) == 0
-    assert await do(lambda uow: uow.book.close_alert("open", now=make.now)) is True
+    await transact(work)
+    (mine,) = await transact.claim(kinds=[JobKind.MATCH_REPORT], now=long_ago)
+    await transact(lambda uow: uow.effects.save(mine.done(long_ago)))
+    assert await transact(lambda uow: uow.purge.journal(before=factory.now - 90 * DAY)) == 0
+    assert await transact(lambda uow: uow.effects.get(mine.id)) is None
+    assert [each.once for each in await transact.claim()] == ["waits"]
+    assert [each.key for each in await transact(lambda uow: uow.reports.waiting())] == ["P-held"]
+    assert await transact(lambda uow: uow.book.refusals_since("rule", long_ago)) == 0
+    assert await transact(lambda uow: uow.book.close_alert("open", now=factory.now)) is True
 
 
-async def test_the_history_of_a_result_goes_with_it(sql_store, do_sql, make):
-    await _history_goes_with_its_result(do_sql, make)
-    history = SqlViews(sql_store).history
+async def test_the_history_of_a_result_goes_with_it(sql_store, transact_sql, factory):
+    await _history_goes_with_its_result(transact_sql, factory)
+    history = SqlQueries(sql_store).report_events
     assert [len(await history(key)) for key in ("P-gone", "P-held")] == [0, 1]
 
 
-async def test_the_history_of_a_result_goes_with_it_in_memory(make):
+async def test_the_history_of_a_result_goes_with_it_in_memory(factory):
     store = MemoryStore()
-    await _history_goes_with_its_result(Doing(store), make)
-    assert [each.report for each in store._shelf.events] == ["P-held"]
+    await _history_goes_with_its_result(UnitOfWorkRunner(store), factory)
+    assert [each.report for each in store._data.events] == ["P-held"]
 
 
 async def _history_goes_with_its_result(do, make):
@@ -141,37 +141,37 @@ async def _history_goes_with_its_result(do, make):
     def work(uow):
         for key, state in (("P-gone", ReportState.DISMISSED), ("P-held", ReportState.HELD)):
             uow.reports.add(make.report(key, state=state, changed_at=long_ago))
-            uow.book.tell(Event(order=None, report=key, at=long_ago, action="desk", text="t", by="ann"))
+            uow.book.tell(Event(order=None, report=key, at=long_ago, action="operator", text="t", by="ann"))
 
     await do(work)
     await do(lambda uow: uow.purge.journal(before=make.now - 90 * DAY))
 
 
-async def test_baskets_are_forgotten_and_their_barcodes_are_not(do, make):
-    old = make.now - 100 * DAY
+async def test_baskets_are_forgotten_and_their_barcodes_are_not(transact, factory):
+    old = factory.now - 100 * DAY
     given = [
-        LabelGiven(label=f"77-{number}", pool="main", serial=number, basket=basket, place="0", given_at=at)
-        for number, (basket, at) in enumerate((("b1", old), ("b2", old), (None, old), ("b3", make.now - DAY)))
+        IssuedLabel(label=f"77-{number}", pool="main", serial=number, basket=basket, tube_slot="0", issued_at=at)
+        for number, (basket, at) in enumerate((("b1", old), ("b2", old), (None, old), ("b3", factory.now - DAY)))
     ]
-    await do(lambda uow: [uow.labels.add(each) for each in given])
-    await do(lambda uow: uow.labels.use(["77-1"], "R1", at=old))
-    before = make.now - 90 * DAY
-    assert [await do(lambda uow: uow.purge.baskets(before=before, limit=1)) for _ in range(3)] == [1, 1, 0]
-    found = await do(lambda uow: [uow.labels.of_basket(name) for name in ("b1", "b2", "b3")])
+    await transact(lambda uow: [uow.labels.add(each) for each in given])
+    await transact(lambda uow: uow.labels.use(["77-1"], "R1", at=old))
+    before = factory.now - 90 * DAY
+    assert [await transact(lambda uow: uow.purge.baskets(before=before, limit=1)) for _ in range(3)] == [1, 1, 0]
+    found = await transact(lambda uow: [uow.labels.of_basket(name) for name in ("b1", "b2", "b3")])
     assert found == [(), (), (given[3],)]
-    again = [replace(each, pool="other", basket="new", given_at=make.now) for each in given]
-    assert await do(lambda uow: [uow.labels.add(each) for each in again]) == [False] * 4
-    assert await do(lambda uow: uow.labels.use(["77-0", "77-1"], "R2", at=make.now)) == 1  # an order that came late
+    again = [replace(each, pool="other", basket="new", given_at=factory.now) for each in given]
+    assert await transact(lambda uow: [uow.labels.add(each) for each in again]) == [False] * 4
+    assert await transact(lambda uow: uow.labels.use(["77-0", "77-1"], "R2", at=factory.now)) == 1  # an order that came late
 
 
-async def test_catalogues_that_were_replaced_long_ago(do, make):
+async def test_catalogues_that_were_replaced_long_ago(transact, factory):
     for number in range(6):
-        kept = CatalogueVersion(version=f"v{number}", since=make.now + number * DAY, content=b"", origin="x")
-        await do(lambda uow, kept=kept: uow.catalogues.add(kept))
+        kept = CatalogueVersion(version=f"v{number}", since=factory.now + number * DAY, content=b"", origin="x")
+        await transact(lambda uow, kept=kept: uow.catalogues.add(kept))
 
     async def purge(days, keep, limit=50):
-        took = await do(lambda uow: uow.purge.catalogues(before=make.now + days * DAY, keep=keep, limit=limit))
-        left = await do(lambda uow: uow.catalogues.in_force_since(make.now - DAY))
+        took = await transact(lambda uow: uow.purge.catalogues(before=factory.now + days * DAY, keep=keep, limit=limit))
+        left = await transact(lambda uow: uow.catalogues.in_force_since(factory.now - DAY))
         return took, [each.version for each in reversed(left)]
 
     assert await purge(-1, 1) == (0, ["v0", "v1", "v2", "v3", "v4", "v5"])  # nothing was in force
@@ -184,10 +184,10 @@ async def test_catalogues_that_were_replaced_long_ago(do, make):
     assert await purge(9, 1) == (0, ["v5"])
 
 
-async def test_since_when_orders_wait_to_be_judged(do, make):
-    assert await do(lambda uow: uow.orders.unjudged_since()) is None
-    states = (OrderState.CLOSED, OrderState.REFUSED, OrderState.HELD, OrderState.SEEN, OrderState.HANDED_OVER)
+async def test_since_when_orders_wait_to_be_judged(transact, factory):
+    assert await transact(lambda uow: uow.orders.unjudged_since()) is None
+    states = (OrderState.CLOSED, OrderState.REJECTED, OrderState.HELD, OrderState.SEEN, OrderState.HANDED_OVER)
     for days, state in enumerate(states):
-        order = make.order(state=state, seen_at=make.now + days * DAY)
-        await do(lambda uow, order=order: uow.orders.add(order))
-    assert await do(lambda uow: uow.orders.unjudged_since()) == make.now + 2 * DAY
+        order = factory.order(state=state, seen_at=factory.now + days * DAY)
+        await transact(lambda uow, order=order: uow.orders.add(order))
+    assert await transact(lambda uow: uow.orders.unjudged_since()) == factory.now + 2 * DAY

@@ -8,28 +8,28 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
-from lab_agent.domain.journal import Alert, EffectKind, Event
-from lab_agent.domain.lifecycle import EffectState, LineState, OrderState, ReportState
+from lab_agent.domain.journal import Alert, Event, JobKind
+from lab_agent.domain.lifecycle import JobState, LineState, OrderState, ReportState
 from lab_agent.domain.values import Identifier
 from lab_agent.errors import StoreError
-from lab_agent.ports.views import POLL_SUCCEEDED, Sort
+from lab_agent.ports.views import LAST_POLL_KEY, AttentionKind
 from lab_agent.store.tables import orders
-from lab_agent.store.views import SqlViews
+from lab_agent.store.views import SqlQueries
 
 HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
 def views(sql_store):
-    return SqlViews(sql_store)
+    return SqlQueries(sql_store)
 
 
 @pytest.fixture
-async def day(do_sql, make):
+async def day(transact_sql, factory):
     """A small day: three orders, of which one is held and one has a parked effect and an unmapped report."""
-    now = make.now
-    held = make.order("RHELD", state=OrderState.HELD, reason="unknown contract", contract="C9", changed_at=now - 5 * HOUR)
-    given = make.order(
+    now = factory.now
+    held = factory.order("RHELD", state=OrderState.HELD, reason="unknown contract", contract="C9", changed_at=now - 5 * HOUR)
+    given = factory.order(
         "RGIVEN",
         state=OrderState.HANDED_OVER,
         requisition=Identifier(system="s", value="0042"),
@@ -37,11 +37,11 @@ async def day(do_sql, make):
         seen_at=now + HOUR,
         expected_at=now - HOUR,
     )
-    closed = make.order("RCLOSED", state=OrderState.CLOSED, seen_at=now - HOUR)
+    closed = factory.order("RCLOSED", state=OrderState.CLOSED, seen_at=now - HOUR)
     lines = [
-        make.line("RGIVEN", "L1", state=LineState.ACCEPTED, accession="A7-1"),
-        make.line("RGIVEN", "L2", state=LineState.REFUSED),
-        make.line("RCLOSED", "L3", state=LineState.COMPLETED),
+        factory.line("RGIVEN", "L1", state=LineState.ACCEPTED, accession="A7-1"),
+        factory.line("RGIVEN", "L2", state=LineState.REJECTED),
+        factory.line("RCLOSED", "L3", state=LineState.COMPLETED),
     ]
 
     def work(uow):
@@ -49,35 +49,39 @@ async def day(do_sql, make):
             uow.orders.add(order)
         for line in lines:
             uow.orders.add_line(line)
-        uow.orders.set_labels("RGIVEN", [make.label("0001", lines[0])])
-        uow.effects.add(make.effect("parked", order="RGIVEN", subject="L1", due_at=now - 2 * HOUR))
-        uow.effects.add(make.effect("waits", order="RGIVEN", due_at=now - HOUR, kind=EffectKind.HANDOVER))
-        uow.effects.add(make.effect("later", due_at=now + HOUR))
-        uow.reports.add(make.report("P1", order="RGIVEN", state=ReportState.UNMAPPED, report_id="7", reason="GLU?"))
-        uow.reports.add(make.report("P2", state=ReportState.DELIVERED, order="RCLOSED"))
+        uow.orders.set_labels("RGIVEN", [factory.label("0001", lines[0])])
+        uow.effects.add(factory.job("parked", order="RGIVEN", subject="L1", due_at=now - 2 * HOUR))
+        uow.effects.add(factory.job("waits", order="RGIVEN", due_at=now - HOUR, kind=JobKind.SUBMIT_ORDER))
+        uow.effects.add(factory.job("later", due_at=now + HOUR))
+        uow.reports.add(factory.report("P1", order="RGIVEN", state=ReportState.UNMAPPED, report_id="7", reason="GLU?"))
+        uow.reports.add(factory.report("P2", state=ReportState.DELIVERED, order="RCLOSED"))
         uow.book.open_alert(Alert(key="gone", text="t", opened_at=now))
         uow.book.close_alert("gone", now=now)
         uow.book.open_alert(Alert(key="here", text="t", opened_at=now))
         uow.book.tell(Event(order="RGIVEN", at=now + HOUR, action="second", text="2"))
         uow.book.tell(Event(order="RGIVEN", at=now, action="first", text="1", by="anna"))
-        uow.book.note(POLL_SUCCEEDED, now.isoformat())
+        uow.book.note(LAST_POLL_KEY, now.isoformat())
 
-    await do_sql(work)
-    (parked,) = await do_sql.claim(limit=1)
-    await do_sql(lambda uow: uow.effects.save(parked.parked(now - 2 * HOUR, "no right")))
+    await transact_sql(work)
+    (parked,) = await transact_sql.claim(limit=1)
+    await transact_sql(lambda uow: uow.effects.save(parked.parked(now - 2 * HOUR, "no right")))
     return now
 
 
-async def test_an_open_alert_says_what_was_said_last_and_since_when_it_is_open(views, do_sql, make):
-    first = Alert(key="here", text="1 result waits", opened_at=make.now - HOUR)
-    await do_sql(lambda uow: uow.book.open_alert(replace(first, key="gone")) and uow.book.close_alert("gone", now=make.now))
-    assert await do_sql(lambda uow: uow.book.open_alert(first)) is True
-    assert await do_sql(lambda uow: uow.book.open_alert(replace(first, text="3 results wait", opened_at=make.now))) is False
-    assert (await views.overview(now=make.now)).alerts == (replace(first, text="3 results wait"),)
+async def test_an_open_alert_says_what_was_said_last_and_since_when_it_is_open(views, transact_sql, factory):
+    first = Alert(key="here", text="1 result waits", opened_at=factory.now - HOUR)
+    await transact_sql(
+        lambda uow: uow.book.open_alert(replace(first, key="gone")) and uow.book.close_alert("gone", now=factory.now)
+    )
+    assert await transact_sql(lambda uow: uow.book.open_alert(first)) is True
+    assert (
+        await transact_sql(lambda uow: uow.book.open_alert(replace(first, text="3 results wait", opened_at=factory.now))) is False
+    )
+    assert (await views.overview(now=factory.now)).alerts == (replace(first, text="3 results wait"),)
 
 
-async def test_overview_of_nothing(views, make):
-    overview = await views.overview(now=make.now)
+async def test_overview_of_nothing(views, factory):
+    overview = await views.overview(now=factory.now)
     assert (overview.orders, overview.effects, overview.alerts, overview.last_poll, overview.due_since) == (
         {},
         {},
@@ -91,11 +95,11 @@ async def test_overview_of_nothing(views, make):
 async def test_overview(views, day):
     overview = await views.overview(now=day)
     assert overview.orders == {OrderState.HELD: 1, OrderState.HANDED_OVER: 1, OrderState.CLOSED: 1}
-    assert overview.lines == {LineState.ACCEPTED: 1, LineState.REFUSED: 1, LineState.COMPLETED: 1}
-    assert overview.effects == {EffectState.PARKED: 1, EffectState.DUE: 2}
+    assert overview.lines == {LineState.ACCEPTED: 1, LineState.REJECTED: 1, LineState.COMPLETED: 1}
+    assert overview.effects == {JobState.DEAD_LETTER: 1, JobState.DUE: 2}
     assert overview.reports == {ReportState.UNMAPPED: 1, ReportState.DELIVERED: 1}
     assert overview.oldest_orders == {OrderState.HELD: day - 5 * HOUR, OrderState.HANDED_OVER: day}
-    assert overview.oldest_effects[EffectState.PARKED] == day - 2 * HOUR
+    assert overview.oldest_effects[JobState.DEAD_LETTER] == day - 2 * HOUR
     assert overview.oldest_reports == {ReportState.UNMAPPED: day}
     assert (overview.due_since, overview.overdue_orders, overview.last_poll) == (day - HOUR, 1, day)
     assert [alert.key for alert in overview.alerts] == ["here"]
@@ -105,9 +109,9 @@ async def test_failures_longest_first(views, day):
     page = await views.failures()
     found = [(each.sort, each.ref, each.state, each.kind, each.order, each.reason) for each in page.items]
     assert found == [
-        (Sort.ORDER, "RHELD", "held", "C9", "RHELD", "unknown contract"),
-        (Sort.EFFECT, "1", "parked", "line_task", "RGIVEN", "no right"),
-        (Sort.REPORT, "P1", "unmapped", "folder", "RGIVEN", "GLU?"),
+        (AttentionKind.ORDER, "RHELD", "held", "C9", "RHELD", "unknown contract"),
+        (AttentionKind.JOB, "1", "parked", "line_task", "RGIVEN", "no right"),
+        (AttentionKind.REPORT, "P1", "unmapped", "folder", "RGIVEN", "GLU?"),
     ]
     assert [each.since for each in page.items] == [day - 5 * HOUR, day - 2 * HOUR, day]
     assert [each.attempts for each in page.items] == [0, 1, 0]
@@ -154,10 +158,10 @@ async def test_one_order(views, day):
 
 async def test_effects_reports_and_alerts(views, day):
     assert [each.once for each in (await views.effects()).items] == ["parked", "waits", "later"]
-    assert [each.once for each in (await views.effects(states=[EffectState.PARKED])).items] == ["parked"]
-    assert [each.once for each in (await views.effects(kinds=[EffectKind.HANDOVER], states=[EffectState.DUE])).items] == ["waits"]
-    assert (await views.effect(1)).once == "parked"
-    assert await views.effect(99) is None
+    assert [each.once for each in (await views.effects(states=[JobState.DEAD_LETTER])).items] == ["parked"]
+    assert [each.once for each in (await views.effects(kinds=[JobKind.SUBMIT_ORDER], states=[JobState.DUE])).items] == ["waits"]
+    assert (await views.job(1)).once == "parked"
+    assert await views.job(99) is None
     assert [each.key for each in (await views.reports()).items] == ["P2", "P1"]
     assert [each.key for each in (await views.reports(states=[ReportState.UNMAPPED])).items] == ["P1"]
     assert (await views.report("P1")).body == b"{}"
@@ -165,18 +169,18 @@ async def test_effects_reports_and_alerts(views, day):
     assert [each.key for each in (await views.alerts()).items] == ["here", "gone"]
 
 
-async def test_the_history_of_a_result_whose_order_may_not_be_known(views, day, do_sql):
+async def test_the_history_of_a_result_whose_order_may_not_be_known(views, day, transact_sql):
     first = Event(order=None, report="P7", at=day, action="result_held", text="held")
-    second = Event(order="RGIVEN", report="P7", at=day + HOUR, action="desk", text="matched", by="ann")
-    other = Event(order=None, report="P8", at=day, action="desk", text="gone", by="ann")
-    await do_sql(lambda uow: [uow.book.tell(event) for event in (second, first, other)])
+    second = Event(order="RGIVEN", report="P7", at=day + HOUR, action="operator", text="matched", by="ann")
+    other = Event(order=None, report="P8", at=day, action="operator", text="gone", by="ann")
+    await transact_sql(lambda uow: [uow.book.tell(event) for event in (second, first, other)])
     assert await views.history("P7") == (first, second)
     assert second in (await views.order("RGIVEN")).events
     assert await views.history("P9") == ()
 
 
 async def test_how_many_wait_for_a_person(views, day):
-    assert await views.asking() == {Sort.ORDER: 1, Sort.EFFECT: 1, Sort.REPORT: 1}
+    assert await views.asking() == {AttentionKind.ORDER: 1, AttentionKind.JOB: 1, AttentionKind.REPORT: 1}
     assert sum((await views.asking()).values()) == (await views.failures()).total
 
 
@@ -185,25 +189,25 @@ async def test_nobody_waits(views):
     assert (await views.desk()).items == ()
 
 
-async def test_the_match_desk_longest_waiting_first_with_content(views, do_sql, make):
+async def test_the_match_desk_longest_waiting_first_with_content(views, transact_sql, factory):
     states = (ReportState.HELD, ReportState.MATCHED, ReportState.UNMATCHED, ReportState.DISMISSED, ReportState.UNMAPPED)
 
     def work(uow):
         for number, state in enumerate(states):
-            changed = make.now - number * HOUR  # tried again since: what counts is since when the clinic waits
-            uow.reports.add(make.report(f"P{number}", state=state, body=b"%d" % number, changed_at=changed))
+            changed = factory.now - number * HOUR  # tried again since: what counts is since when the clinic waits
+            uow.reports.add(factory.report(f"P{number}", state=state, body=b"%d" % number, changed_at=changed))
 
-    await do_sql(work)
+    await transact_sql(work)
     page = await views.desk()
     assert [(each.key, each.body) for each in page.items] == [("P0", b"0"), ("P2", b"2"), ("P4", b"4")]
     second = await views.desk(offset=1, limit=1)
     assert ([each.key for each in second.items], second.total, second.more) == (["P2"], 3, True)
 
 
-async def test_versions_of_a_report(views, do_sql, make):
+async def test_versions_of_a_report(views, transact_sql, factory):
     def work(uow):
         for key in ("RA", "RB"):
-            uow.orders.add(make.order(key))
+            uow.orders.add(factory.order(key))
         for key, order, name, source in (
             ("P1", "RA", "7", "folder"),
             ("P2", "RA", "7", "hl7"),
@@ -215,9 +219,9 @@ async def test_versions_of_a_report(views, do_sql, make):
             ("P8", None, None, "folder"),
             ("P9", None, None, "folder"),
         ):
-            uow.reports.add(make.report(key, order=order, report_id=name, source=source))
+            uow.reports.add(factory.report(key, order=order, report_id=name, source=source))
 
-    await do_sql(work)
+    await transact_sql(work)
 
     async def versions(key, **options):
         return [each.key for each in await views.versions(await views.report(key), **options)]
@@ -230,8 +234,8 @@ async def test_versions_of_a_report(views, do_sql, make):
 
 
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 4_000, 1_000_001])
-async def test_the_size_of_a_document_is_known_without_opening_it(views, do_sql, make, size):
-    name = await do_sql(lambda uow: uow.vault.put_document(b"x" * size, "application/pdf", at=make.now))
+async def test_the_size_of_a_document_is_known_without_opening_it(views, transact_sql, factory, size):
+    name = await transact_sql(lambda uow: uow.vault.put_document(b"x" * size, "application/pdf", at=factory.now))
     sizes = await views.document_sizes([name, "0" * 64])
     assert list(sizes) == [name]
     assert abs(sizes[name] - size) <= 16
@@ -241,18 +245,18 @@ async def test_the_size_of_a_document_is_known_without_opening_it(views, do_sql,
 async def test_counts(views, day):
     counts = await views.counts(now=day)
     assert counts.effects == {
-        (EffectKind.LINE_TASK, EffectState.PARKED): 1,
-        (EffectKind.LINE_TASK, EffectState.DUE): 1,
-        (EffectKind.HANDOVER, EffectState.DUE): 1,
+        (JobKind.UPDATE_LINE_TASK, JobState.DEAD_LETTER): 1,
+        (JobKind.UPDATE_LINE_TASK, JobState.DUE): 1,
+        (JobKind.SUBMIT_ORDER, JobState.DUE): 1,
     }
     assert (counts.alerts, counts.due_since, counts.last_poll) == (1, day - HOUR, day)
     assert counts.orders[OrderState.HELD] == 1
 
 
-async def test_looking_cannot_write(sql_store, do_sql, make):
-    await do_sql(lambda uow: uow.orders.add(make.order("R1")))
+async def test_looking_cannot_write(sql_store, transact_sql, factory):
+    await transact_sql(lambda uow: uow.orders.add(factory.order("R1")))
     with pytest.raises(StoreError):
         await sql_store.read(lambda connection: connection.execute(orders.delete()))
     for number in range(8):
-        await do_sql(lambda uow, number=number: uow.book.note("k", f"{number}"))
+        await transact_sql(lambda uow, number=number: uow.book.note("k", f"{number}"))
         assert await sql_store.read(lambda connection: connection.scalar(select(orders.c.key))) == "R1"

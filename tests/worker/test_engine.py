@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from lab_agent.domain.journal import Effect, EffectKind
-from lab_agent.domain.lifecycle import EffectState
+from lab_agent.domain.journal import Job, JobKind
+from lab_agent.domain.lifecycle import JobState
 from lab_agent.errors import (
     Failure,
-    IllegalMoveError,
+    InvalidTransitionError,
     LabAgentError,
     OutcomeUnknown,
     PermanentFailure,
@@ -20,203 +20,203 @@ from lab_agent.errors import (
     TemporaryFailure,
 )
 from lab_agent.ports.store import UnitOfWork
-from lab_agent.steps.handler import Claim, Conclusion
-from tests.worker.conftest import LEASE, Bench
+from lab_agent.steps.handler import Completion, Lease
+from tests.worker.conftest import LEASE, WorkerBench
 
 
 def raising(failure: BaseException, *, begun: bool = False) -> object:
-    async def deed(claim: Claim) -> Conclusion:
+    async def deed(claim: Lease) -> Completion:
         if begun:
-            await claim.begin()
+            await claim.mark_started()
         raise failure
 
     return deed
 
 
-async def test_what_is_done_is_done_once(bench: Bench) -> None:
-    await bench.add()
-    assert await bench.turn() == 1
-    assert await bench.turn() == 0
-    assert bench.handler.asked == ["do e"]
-    assert bench.tried == [("line_task", "done")]
+async def test_what_is_done_is_done_once(bench: WorkerBench) -> None:
+    await bench.add_job()
+    assert await bench.run_due_jobs() == 1
+    assert await bench.run_due_jobs() == 0
+    assert bench.handler.calls == ["do e"]
+    assert bench.attempts == [("update_line_task", "done")]
 
 
 @pytest.mark.parametrize(
     ("failure", "begun", "state", "wait"),
     [
-        (TemporaryFailure("busy"), False, EffectState.DUE, 2),
-        (TemporaryFailure("busy", retry_after=77), False, EffectState.DUE, 77),
-        (TemporaryFailure("busy"), True, EffectState.DUE, 2),
-        (OutcomeUnknown("silence"), True, EffectState.UNKNOWN, 2),
-        (PermanentFailure("no"), True, EffectState.PARKED, 0),
+        (TemporaryFailure("busy"), False, JobState.DUE, 2),
+        (TemporaryFailure("busy", retry_after=77), False, JobState.DUE, 77),
+        (TemporaryFailure("busy"), True, JobState.DUE, 2),
+        (OutcomeUnknown("silence"), True, JobState.OUTCOME_UNKNOWN, 2),
+        (PermanentFailure("no"), True, JobState.DEAD_LETTER, 0),
     ],
 )
-async def test_what_follows_upon_a_failure(bench: Bench, failure: Failure, begun: bool, state: EffectState, wait: int) -> None:
-    await bench.add()
-    bench.handler.deed = raising(failure, begun=begun)  # type: ignore[assignment]
-    await bench.turn()
-    effect = await bench.effect()
+async def test_what_follows_upon_a_failure(bench: WorkerBench, failure: Failure, begun: bool, state: JobState, wait: int) -> None:
+    await bench.add_job()
+    bench.handler.behaviour = raising(failure, begun=begun)  # type: ignore[assignment]
+    await bench.run_due_jobs()
+    effect = await bench.get_job()
     assert (effect.state, effect.reason) == (state, str(failure))
     assert effect.due_at == bench.clock.now() + timedelta(seconds=wait)
-    assert effect.begun is (begun and state is not EffectState.DUE), "nothing was felt outside: the next try starts afresh"
+    assert effect.started is (begun and state is not JobState.DUE), "nothing was felt outside: the next try starts afresh"
 
 
-async def test_an_unknown_outcome_is_looked_at_before_it_is_done_again(bench: Bench) -> None:
-    await bench.add()
-    bench.handler.deed = raising(OutcomeUnknown("silence"), begun=True)  # type: ignore[assignment]
-    await bench.turn()
+async def test_an_unknown_outcome_is_looked_at_before_it_is_done_again(bench: WorkerBench) -> None:
+    await bench.add_job()
+    bench.handler.behaviour = raising(OutcomeUnknown("silence"), begun=True)  # type: ignore[assignment]
+    await bench.run_due_jobs()
     bench.clock.advance(3)
-    bench.handler.deed = raising(TemporaryFailure("cannot look"), begun=False)  # type: ignore[assignment]
-    await bench.turn()
-    assert (await bench.effect()).state is EffectState.UNKNOWN, "a look that failed tells nothing"
+    bench.handler.behaviour = raising(TemporaryFailure("cannot look"), begun=False)  # type: ignore[assignment]
+    await bench.run_due_jobs()
+    assert (await bench.get_job()).state is JobState.OUTCOME_UNKNOWN, "a look that failed tells nothing"
     bench.clock.advance(10)
-    bench.handler.deed = None
-    await bench.turn()
-    assert bench.handler.asked == ["do e", "look e", "look e"]
-    assert (await bench.effect()).state is EffectState.DONE
+    bench.handler.behaviour = None
+    await bench.run_due_jobs()
+    assert bench.handler.calls == ["do e", "look e", "look e"]
+    assert (await bench.get_job()).state is JobState.DONE
 
 
-@pytest.mark.parametrize(("begun", "state"), [(False, EffectState.PARKED), (True, EffectState.REVIEW)])
-async def test_a_bug_parks_its_effect_and_the_good_ones_go_on(bench: Bench, begun: bool, state: EffectState) -> None:
-    await bench.add("bad")
-    await bench.add("good")
+@pytest.mark.parametrize(("begun", "state"), [(False, JobState.DEAD_LETTER), (True, JobState.NEEDS_REVIEW)])
+async def test_a_bug_parks_its_effect_and_the_good_ones_go_on(bench: WorkerBench, begun: bool, state: JobState) -> None:
+    await bench.add_job("bad")
+    await bench.add_job("good")
 
-    async def deed(claim: Claim) -> Conclusion:
-        if claim.effect.once == "bad":
+    async def deed(claim: Lease) -> Completion:
+        if claim.job.dedup_key == "bad":
             if begun:
-                await claim.begin()
+                await claim.mark_started()
             raise ZeroDivisionError
-        return lambda _, effect: effect.done(effect.changed_at)
+        return lambda _, effect: effect.complete(effect.changed_at)
 
-    bench.handler.deed = deed
-    await bench.turn()
-    assert (await bench.effect(1)).state is state
-    assert "internal error ZeroDivisionError" in str((await bench.effect(1)).reason)
-    assert (await bench.effect(2)).state is EffectState.DONE
+    bench.handler.behaviour = deed
+    await bench.run_due_jobs()
+    assert (await bench.get_job(1)).state is state
+    assert "internal error ZeroDivisionError" in str((await bench.get_job(1)).reason)
+    assert (await bench.get_job(2)).state is JobState.DONE
 
 
-async def test_a_conclusion_that_makes_an_illegal_move_writes_nothing_of_itself(bench: Bench) -> None:
-    await bench.add()
+async def test_a_conclusion_that_makes_an_illegal_move_writes_nothing_of_itself(bench: WorkerBench) -> None:
+    await bench.add_job()
 
-    def conclusion(uow: UnitOfWork, effect: Effect) -> Effect:
+    def conclusion(uow: UnitOfWork, effect: Job) -> Job:
         uow.book.note("half", "written")
-        raise IllegalMoveError("no such move")
+        raise InvalidTransitionError("no such move")
 
-    async def deed(_: Claim) -> Conclusion:
+    async def deed(_: Lease) -> Completion:
         return conclusion
 
-    bench.handler.deed = deed
-    await bench.turn()
-    effect = await bench.effect()
-    assert effect.state is EffectState.PARKED
+    bench.handler.behaviour = deed
+    await bench.run_due_jobs()
+    effect = await bench.get_job()
+    assert effect.state is JobState.DEAD_LETTER
     assert "no such move" in str(effect.reason)
     assert await bench.store.run(lambda uow: uow.book.noted("half")) is None
 
 
-async def test_what_an_owner_concludes_too_late_is_dropped(bench: Bench) -> None:
-    await bench.add()
-    (effect,) = await bench.engine.claim([EffectKind.LINE_TASK], 1)
+async def test_what_an_owner_concludes_too_late_is_dropped(bench: WorkerBench) -> None:
+    await bench.add_job()
+    (effect,) = await bench.runner.claim([JobKind.UPDATE_LINE_TASK], 1)
     bench.clock.advance(LEASE.total_seconds() + 1)
-    other = bench.another("two")
-    assert await bench.turn(other) == 1
+    other = bench.make_runner("two")
+    assert await bench.run_due_jobs(other) == 1
 
-    async def deed(_: Claim) -> Conclusion:
-        def conclusion(uow: UnitOfWork, late: Effect) -> Effect:
+    async def deed(_: Lease) -> Completion:
+        def conclusion(uow: UnitOfWork, late: Job) -> Job:
             uow.book.note("late", "written")
-            return late.parked(bench.clock.now(), "late")
+            return late.dead_letter(bench.clock.now(), "late")
 
         return conclusion
 
-    bench.handler.deed = deed
-    await bench.engine.work(effect)
-    assert (await bench.effect()).state is EffectState.DONE
+    bench.handler.behaviour = deed
+    await bench.runner.run(effect)
+    assert (await bench.get_job()).state is JobState.DONE
     assert await bench.store.run(lambda uow: uow.book.noted("late")) is None
 
 
-async def test_an_effect_that_was_never_begun_needs_no_look_after_its_worker_died(bench: Bench) -> None:
-    await bench.add()
-    await bench.engine.claim([EffectKind.LINE_TASK], 1)
+async def test_an_effect_that_was_never_begun_needs_no_look_after_its_worker_died(bench: WorkerBench) -> None:
+    await bench.add_job()
+    await bench.runner.claim([JobKind.UPDATE_LINE_TASK], 1)
     bench.clock.advance(LEASE.total_seconds() + 1)
-    await bench.turn(bench.another("two"))
-    assert bench.handler.asked == ["do e"]
+    await bench.run_due_jobs(bench.make_runner("two"))
+    assert bench.handler.calls == ["do e"]
 
 
-async def test_an_effect_that_was_begun_is_looked_at_after_its_worker_died(bench: Bench) -> None:
-    await bench.add()
+async def test_an_effect_that_was_begun_is_looked_at_after_its_worker_died(bench: WorkerBench) -> None:
+    await bench.add_job()
     died = asyncio.Event()
 
-    async def deed(claim: Claim) -> Conclusion:
-        await claim.begin()
+    async def deed(claim: Lease) -> Completion:
+        await claim.mark_started()
         died.set()
         await asyncio.Event().wait()
         raise AssertionError
 
-    bench.handler.deed = deed
-    (effect,) = await bench.engine.claim([EffectKind.LINE_TASK], 1)
-    work = asyncio.create_task(bench.engine.work(effect))
+    bench.handler.behaviour = deed
+    (effect,) = await bench.runner.claim([JobKind.UPDATE_LINE_TASK], 1)
+    work = asyncio.create_task(bench.runner.run(effect))
     await asyncio.wait_for(died.wait(), 5)
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)
-    bench.handler.deed = None
+    bench.handler.behaviour = None
     bench.clock.advance(LEASE.total_seconds() + 1)
-    await bench.turn(bench.another("two"))
-    assert bench.handler.asked == ["do e", "look e"]
+    await bench.run_due_jobs(bench.make_runner("two"))
+    assert bench.handler.calls == ["do e", "look e"]
 
 
-async def test_one_lane_is_worked_on_in_its_order(bench: Bench) -> None:
+async def test_one_lane_is_worked_on_in_its_order(bench: WorkerBench) -> None:
     for name in ("a", "b", "c"):
-        await bench.add(name, lane="one")
-    while await bench.turn():
+        await bench.add_job(name, ordering_key="one")
+    while await bench.run_due_jobs():
         pass
-    assert bench.handler.asked == ["do a", "do b", "do c"]
+    assert bench.handler.calls == ["do a", "do b", "do c"]
 
 
-async def test_a_parked_effect_lets_its_lane_go_on(bench: Bench) -> None:
-    await bench.add("a", lane="one")
-    await bench.add("b", lane="one")
-    bench.handler.deed = raising(PermanentFailure("no"))  # type: ignore[assignment]
-    await bench.turn()
-    bench.handler.deed = None
-    await bench.turn()
-    assert (await bench.effect(2)).state is EffectState.DONE
+async def test_a_parked_effect_lets_its_lane_go_on(bench: WorkerBench) -> None:
+    await bench.add_job("a", ordering_key="one")
+    await bench.add_job("b", ordering_key="one")
+    bench.handler.behaviour = raising(PermanentFailure("no"))  # type: ignore[assignment]
+    await bench.run_due_jobs()
+    bench.handler.behaviour = None
+    await bench.run_due_jobs()
+    assert (await bench.get_job(2)).state is JobState.DONE
 
 
-async def test_a_service_that_is_away_is_told_of_once_however_much_waits(bench: Bench) -> None:
+async def test_a_service_that_is_away_is_told_of_once_however_much_waits(bench: WorkerBench) -> None:
     for number in range(5):
-        await bench.add(f"e{number}")
-    bench.handler.deed = raising(ServiceUnavailable("nobody there"))  # type: ignore[assignment]
-    await bench.turn()
-    closed = await bench.write(lambda uow: [uow.book.close_alert("exchange.away", now=bench.clock.now()) for _ in range(2)])
+        await bench.add_job(f"e{number}")
+    bench.handler.behaviour = raising(ServiceUnavailable("nobody there"))  # type: ignore[assignment]
+    await bench.run_due_jobs()
+    closed = await bench.write(lambda uow: [uow.book.close_alert("exchange.unavailable", now=bench.clock.now()) for _ in range(2)])
     assert closed == [True, False]
 
 
-async def test_a_store_that_is_away_leaves_the_effect_to_its_lease(bench: Bench) -> None:
-    await bench.add()
-    (effect,) = await bench.engine.claim([EffectKind.LINE_TASK], 1)
+async def test_a_store_that_is_away_leaves_the_effect_to_its_lease(bench: WorkerBench) -> None:
+    await bench.add_job()
+    (effect,) = await bench.runner.claim([JobKind.UPDATE_LINE_TASK], 1)
     run, bench.store.run = bench.store.run, _away  # type: ignore[method-assign]
-    await bench.engine.work(effect)
+    await bench.runner.run(effect)
     bench.store.run = run  # type: ignore[method-assign]
-    assert (await bench.effect()).state is EffectState.IN_FLIGHT
+    assert (await bench.get_job()).state is JobState.IN_FLIGHT
     bench.clock.advance(LEASE.total_seconds() + 1)
-    await bench.turn()
-    assert (await bench.effect()).state is EffectState.DONE
+    await bench.run_due_jobs()
+    assert (await bench.get_job()).state is JobState.DONE
 
 
 async def _away(_: object) -> None:
     raise StoreUnreachableError
 
 
-async def test_two_workers_share_what_is_due_and_none_is_done_twice(bench: Bench) -> None:
+async def test_two_workers_share_what_is_due_and_none_is_done_twice(bench: WorkerBench) -> None:
     for number in range(40):
-        await bench.add(f"e{number}")
-    other = bench.another("two")
+        await bench.add_job(f"e{number}")
+    other = bench.make_runner("two")
 
     async def all_of(engine: object) -> None:
-        while effects := await engine.claim([EffectKind.LINE_TASK], 3):  # type: ignore[attr-defined]
+        while effects := await engine.claim([JobKind.UPDATE_LINE_TASK], 3):  # type: ignore[attr-defined]
             await asyncio.gather(*(engine.work(effect) for effect in effects))  # type: ignore[attr-defined]
 
-    await asyncio.gather(all_of(bench.engine), all_of(other))
-    assert sorted(bench.handler.asked) == sorted(f"do e{number}" for number in range(40))
+    await asyncio.gather(all_of(bench.runner), all_of(other))
+    assert sorted(bench.handler.calls) == sorted(f"do e{number}" for number in range(40))
 
 
 def test_every_failure_is_of_our_own_tree() -> None:

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.journal import EffectKind
-from lab_agent.errors import LisUnavailable, PermanentFailure, ServiceUnavailable, SignInNeeded, StoreUnreachableError
-from lab_agent.steps.handler import Claim, Conclusion
-from lab_agent.worker.groups import GROUPS, OUTWARD, Group, make_groups
-from lab_agent.worker.outages import EXCHANGE, SIGN_IN, Outages, part_of_exchange
-from lab_agent.worker.polling import PollPace
-from lab_agent.worker.ticks import Ticks
-from tests.doubles import service_answers, service_is_silent
-from tests.worker.conftest import Bench
+from lab_agent.domain.journal import JobKind
+from lab_agent.errors import AuthenticationRequired, LisUnavailable, PermanentFailure, ServiceUnavailable, StoreUnreachableError
+from lab_agent.steps.handler import Completion, Lease
+from lab_agent.worker.groups import JOB_QUEUES, OUTBOUND_QUEUES, WorkerLoop, build_worker_loops
+from lab_agent.worker.outages import EXCHANGE_OUTAGE, SIGN_IN_OUTAGE, OutageTracker, exchange_part_outage
+from lab_agent.worker.polling import PollInterval
+from lab_agent.worker.ticks import Scheduler
+from tests.doubles import service_reachable, service_unreachable
+from tests.worker.conftest import WorkerBench
 
 
 async def until(so: object, within: float = 5.0) -> None:
@@ -25,128 +25,134 @@ async def until(so: object, within: float = 5.0) -> None:
 
 
 def test_every_kind_of_effect_belongs_to_exactly_one_group() -> None:
-    assert sorted(kind for kinds in GROUPS.values() for kind in kinds) == sorted(EffectKind)
+    assert sorted(kind for kinds in JOB_QUEUES.values() for kind in kinds) == sorted(JobKind)
 
 
-async def test_observing_runs_no_group_that_is_felt_outside(bench: Bench) -> None:
-    members = make_groups(bench.engine, bench.outages, width=2, observe=True).members
-    assert not OUTWARD & members.keys()
-    felt = {EffectKind.HANDOVER, EffectKind.LIS_CANCEL, EffectKind.DELIVER, EffectKind.LINE_TASK, EffectKind.ORDER_TASK}
-    assert not felt & {kind for name in members for kind in GROUPS[name]}
+async def test_observing_runs_no_group_that_is_felt_outside(bench: WorkerBench) -> None:
+    members = build_worker_loops(bench.runner, bench.outages, concurrency=2, observe=True).loops
+    assert not OUTBOUND_QUEUES & members.keys()
+    felt = {
+        JobKind.SUBMIT_ORDER,
+        JobKind.CANCEL_AT_LIS,
+        JobKind.DELIVER_REPORT,
+        JobKind.UPDATE_LINE_TASK,
+        JobKind.UPDATE_ORDER_TASK,
+    }
+    assert not felt & {kind for name in members for kind in JOB_QUEUES[name]}
 
 
-async def test_looks_go_on_side_by_side_up_to_the_width(bench: Bench) -> None:
+async def test_looks_go_on_side_by_side_up_to_the_width(bench: WorkerBench) -> None:
     for number in range(7):
-        await bench.add(f"look{number}", kind=EffectKind.LOOK)
+        await bench.add_job(f"look{number}", kind=JobKind.FETCH_ORDER)
     inside, most, gate = 0, 0, asyncio.Event()
 
-    async def deed(_: Claim) -> Conclusion:
+    async def deed(_: Lease) -> Completion:
         nonlocal inside, most
         inside += 1
         most = max(most, inside)
         await gate.wait()
         inside -= 1
-        return lambda _, effect: effect.done(effect.changed_at)
+        return lambda _, effect: effect.complete(effect.changed_at)
 
-    bench.handler.deed = deed
-    group = Group(GROUPS["orders"], bench.engine, bench.outages, width=3)
+    bench.handler.behaviour = deed
+    group = WorkerLoop(JOB_QUEUES["orders"], bench.runner, bench.outages, concurrency=3)
     loop = asyncio.create_task(group.run())
     await until(lambda: inside == 3)
     gate.set()
-    await until(lambda: len(bench.handler.asked) == 7 and not inside)
+    await until(lambda: len(bench.handler.calls) == 7 and not inside)
     group.stop()
     await asyncio.wait_for(loop, 5)
     assert most == 3
 
 
-async def test_a_slow_neighbour_stalls_only_its_own_group(bench: Bench) -> None:
-    await bench.add("slow", kind=EffectKind.HANDOVER)
-    await bench.add("quick", kind=EffectKind.LINE_TASK)
+async def test_a_slow_neighbour_stalls_only_its_own_group(bench: WorkerBench) -> None:
+    await bench.add_job("slow", kind=JobKind.SUBMIT_ORDER)
+    await bench.add_job("quick", kind=JobKind.UPDATE_LINE_TASK)
     gate = asyncio.Event()
 
-    async def deed(claim: Claim) -> Conclusion:
-        if claim.effect.once == "slow":
+    async def deed(claim: Lease) -> Completion:
+        if claim.job.dedup_key == "slow":
             await gate.wait()
-        return lambda _, effect: effect.done(effect.changed_at)
+        return lambda _, effect: effect.complete(effect.changed_at)
 
-    bench.handler.deed = deed
-    groups = make_groups(bench.engine, bench.outages, width=1, observe=False)
-    loops = [asyncio.create_task(group.run()) for group in groups.members.values()]
-    await until(lambda: ("line_task", "done") in bench.tried)
-    assert ("handover", "done") not in bench.tried
+    bench.handler.behaviour = deed
+    groups = build_worker_loops(bench.runner, bench.outages, concurrency=1, observe=False)
+    loops = [asyncio.create_task(group.run()) for group in groups.loops.values()]
+    await until(lambda: ("update_line_task", "done") in bench.attempts)
+    assert ("submit_order", "done") not in bench.attempts
     gate.set()
-    await until(lambda: ("handover", "done") in bench.tried)
+    await until(lambda: ("submit_order", "done") in bench.attempts)
     groups.stop()
     await asyncio.wait_for(asyncio.gather(*loops), 5)
 
 
-async def test_stopping_finishes_what_is_under_way_and_begins_nothing_new(bench: Bench) -> None:
-    await bench.add("first")
-    await bench.add("second")
+async def test_stopping_finishes_what_is_under_way_and_begins_nothing_new(bench: WorkerBench) -> None:
+    await bench.add_job("first")
+    await bench.add_job("second")
     started, gate = asyncio.Event(), asyncio.Event()
 
-    async def deed(_: Claim) -> Conclusion:
+    async def deed(_: Lease) -> Completion:
         started.set()
         await gate.wait()
-        return lambda _, effect: effect.done(effect.changed_at)
+        return lambda _, effect: effect.complete(effect.changed_at)
 
-    bench.handler.deed = deed
-    group = Group(GROUPS["tasks"], bench.engine, bench.outages, width=1)
+    bench.handler.behaviour = deed
+    group = WorkerLoop(JOB_QUEUES["tasks"], bench.runner, bench.outages, concurrency=1)
     loop = asyncio.create_task(group.run())
     await asyncio.wait_for(started.wait(), 5)
     group.stop()
     gate.set()
     await asyncio.wait_for(loop, 5)
-    assert bench.tried == [("line_task", "done")]
+    assert bench.attempts == [("update_line_task", "done")]
 
 
-async def test_an_outage_is_told_once_at_its_start_and_once_at_its_end(bench: Bench) -> None:
-    outages = Outages(bench.store, bench.clock, service_answers)
+async def test_an_outage_is_told_once_at_its_start_and_once_at_its_end(bench: WorkerBench) -> None:
+    outages = OutageTracker(bench.store, bench.clock, service_reachable)
     for _ in range(3):
-        await outages.notice(ServiceUnavailable("nobody there"))
-    assert outages.explains(ServiceUnavailable("again"))
-    assert await outages.end(EXCHANGE, SIGN_IN)
-    assert not await outages.end(EXCHANGE, SIGN_IN)
-    assert not outages.explains(ServiceUnavailable("again"))
+        await outages.record_failure(ServiceUnavailable("nobody there"))
+    assert outages.is_known(ServiceUnavailable("again"))
+    assert await outages.end(EXCHANGE_OUTAGE, SIGN_IN_OUTAGE)
+    assert not await outages.end(EXCHANGE_OUTAGE, SIGN_IN_OUTAGE)
+    assert not outages.is_known(ServiceUnavailable("again"))
 
 
-async def test_an_alert_that_an_earlier_process_left_open_is_closed(bench: Bench) -> None:
-    await Outages(bench.store, bench.clock, service_answers).notice(SignInNeeded("sign in"))
-    fresh = Outages(bench.store, bench.clock, service_answers)
-    assert not await fresh.end(SIGN_IN), "this process knew of none"
-    assert not await bench.write(lambda uow: uow.book.close_alert(SIGN_IN, now=bench.clock.now()))
+async def test_an_alert_that_an_earlier_process_left_open_is_closed(bench: WorkerBench) -> None:
+    await OutageTracker(bench.store, bench.clock, service_reachable).record_failure(AuthenticationRequired("sign in"))
+    fresh = OutageTracker(bench.store, bench.clock, service_reachable)
+    assert not await fresh.end(SIGN_IN_OUTAGE), "this process knew of none"
+    assert not await bench.write(lambda uow: uow.book.close_alert(SIGN_IN_OUTAGE, now=bench.clock.now()))
 
 
-async def test_one_kind_of_work_that_fails_has_an_outage_of_its_own(bench: Bench) -> None:
-    outages = Outages(bench.store, bench.clock, service_answers)
-    await outages.notice(ServiceUnavailable("503"), "line_task")
-    assert outages.explains(ServiceUnavailable("503"), "line_task")
-    assert not outages.explains(ServiceUnavailable("503"), "deliver")
-    assert not await outages.end(EXCHANGE), "a good poll says nothing about Task updates"
-    assert outages.explains(ServiceUnavailable("503"), "line_task")
-    assert await outages.end(part_of_exchange("line_task"))
-    assert not outages.explains(ServiceUnavailable("503"), "line_task")
+async def test_one_kind_of_work_that_fails_has_an_outage_of_its_own(bench: WorkerBench) -> None:
+    outages = OutageTracker(bench.store, bench.clock, service_reachable)
+    await outages.record_failure(ServiceUnavailable("503"), "update_line_task")
+    assert outages.is_known(ServiceUnavailable("503"), "update_line_task")
+    assert not outages.is_known(ServiceUnavailable("503"), "deliver_report")
+    assert not await outages.end(EXCHANGE_OUTAGE), "a good poll says nothing about Task updates"
+    assert outages.is_known(ServiceUnavailable("503"), "update_line_task")
+    assert await outages.end(exchange_part_outage("update_line_task"))
+    assert not outages.is_known(ServiceUnavailable("503"), "update_line_task")
 
 
-async def test_a_service_that_answers_nothing_is_one_outage_whatever_failed(bench: Bench) -> None:
-    outages = Outages(bench.store, bench.clock, service_is_silent)
-    for kind in ("line_task", "deliver", "look"):
-        await outages.notice(ServiceUnavailable("nobody there"), kind)
-    assert await outages.end(EXCHANGE)
-    assert not outages.explains(ServiceUnavailable("nobody there"), "deliver")
+async def test_a_service_that_answers_nothing_is_one_outage_whatever_failed(bench: WorkerBench) -> None:
+    outages = OutageTracker(bench.store, bench.clock, service_unreachable)
+    for kind in ("update_line_task", "deliver", "look"):
+        await outages.record_failure(ServiceUnavailable("nobody there"), kind)
+    assert await outages.end(EXCHANGE_OUTAGE)
+    assert not outages.is_known(ServiceUnavailable("nobody there"), "deliver_report")
 
 
-async def test_an_outage_of_the_store_explains_its_failures(bench: Bench) -> None:
-    outages = Outages(bench.store, bench.clock, service_answers)
-    await outages.notice(StoreUnreachableError())
-    assert outages.explains(StoreUnreachableError())
-    assert outages.store_is_away
-    outages.store_back()
-    assert not outages.store_is_away
-    assert not outages.explains(StoreUnreachableError())
+async def test_an_outage_of_the_store_explains_its_failures(bench: WorkerBench) -> None:
+    outages = OutageTracker(bench.store, bench.clock, service_reachable)
+    await outages.record_failure(StoreUnreachableError())
+    assert outages.is_known(StoreUnreachableError())
+    assert outages.is_store_down
+    outages.store_recovered()
+    assert not outages.is_store_down
+    assert not outages.is_known(StoreUnreachableError())
 
 
-async def test_an_alert_that_could_not_be_written_is_written_later(bench: Bench) -> None:
+async def test_an_alert_that_could_not_be_written_is_written_later(bench: WorkerBench) -> None:
     class Full:
         broken = True
 
@@ -156,41 +162,41 @@ async def test_an_alert_that_could_not_be_written_is_written_later(bench: Bench)
             return await bench.store.run(work)
 
     store = Full()
-    outages = Outages(store, bench.clock, service_answers)
+    outages = OutageTracker(store, bench.clock, service_reachable)
     with pytest.raises(StoreUnreachableError):
         await outages.begin("some.thing", "broken")
-    await outages.notice(StoreUnreachableError())
+    await outages.record_failure(StoreUnreachableError())
     store.broken = False
     await outages.begin("some.thing", "broken")
-    assert not outages.store_is_away, "something was written"
+    assert not outages.is_store_down, "something was written"
     assert await bench.write(lambda uow: uow.book.close_alert("some.thing", now=bench.clock.now()))
 
 
-async def test_what_is_no_outage_opens_none(bench: Bench) -> None:
-    outages = Outages(bench.store, bench.clock, service_answers)
-    await outages.notice(PermanentFailure("no"))
-    await outages.notice(LisUnavailable("told by collection"))
-    assert not outages.explains(PermanentFailure("no"))
-    assert not outages.explains(LisUnavailable("told by collection"))
+async def test_what_is_no_outage_opens_none(bench: WorkerBench) -> None:
+    outages = OutageTracker(bench.store, bench.clock, service_reachable)
+    await outages.record_failure(PermanentFailure("no"))
+    await outages.record_failure(LisUnavailable("told by collection"))
+    assert not outages.is_known(PermanentFailure("no"))
+    assert not outages.is_known(LisUnavailable("told by collection"))
 
 
 def test_the_poll_slows_down_while_nothing_comes_and_is_quick_again_after_a_find() -> None:
-    pace = PollPace(10, 100)
+    pace = PollInterval(10, 100)
     waits = [10.0]
     for _ in range(10):
-        waits.append(pace.after(waits[-1], 0))
+        waits.append(pace.next_wait(waits[-1], 0))
     assert waits[:4] == [10, 15, 22.5, 33.75]
     assert waits[-1] == 100
-    assert pace.after(100, 1) == 10
+    assert pace.next_wait(100, 1) == 10
 
 
 @pytest.mark.parametrize("shortest", [10.0, 200.0])
 def test_the_poll_never_waits_less_than_its_shortest(shortest: float) -> None:
-    assert PollPace(shortest, 100).after(0, 0) >= shortest
+    assert PollInterval(shortest, 100).next_wait(0, 0) >= shortest
 
 
-async def test_a_tick_that_fails_is_told_and_comes_again(bench: Bench) -> None:
-    ticks, times = Ticks(bench.outages), 0
+async def test_a_tick_that_fails_is_told_and_comes_again(bench: WorkerBench) -> None:
+    ticks, times = Scheduler(bench.outages), 0
 
     async def tick() -> None:
         nonlocal times
@@ -204,4 +210,4 @@ async def test_a_tick_that_fails_is_told_and_comes_again(bench: Bench) -> None:
     ticks.start()
     await until(lambda: times >= 3)
     ticks.stop()
-    assert bench.outages.explains(ServiceUnavailable("still"))
+    assert bench.outages.is_known(ServiceUnavailable("still"))

@@ -16,16 +16,16 @@ from lab_agent.codec import dump_order
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.order import LabOrder
 from lab_agent.errors import DataInvalidError, LisUnavailable
-from lab_agent.lis.folder.drop import DropFolder, Found
-from lab_agent.lis.folder.names import file_name
+from lab_agent.lis.folder.drop import ResultFile, ResultFolder
+from lab_agent.lis.folder.names import format_file_name
 from lab_agent.lis.folder.orders import OrderFolder
 from lab_agent.lis.folder.settings import FolderSettings
 from lab_agent.lis.one_by_one import take_each
-from lab_agent.ports.lis import Inbox, Receipt
+from lab_agent.ports.lis import Inbox, SubmitResult
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
-_THREADS = 4
+_MAX_THREADS = 4
 
 
 class FolderAdapter:
@@ -38,106 +38,108 @@ class FolderAdapter:
     def __init__(self, settings: FolderSettings, name: str) -> None:
         self._settings = settings
         self._name = name
-        self._orders = OrderFolder(settings.orders, settings.cancel_file, settings.file_mode, settings.encoding)
-        self._drop = DropFolder(settings)
-        self._collecting = asyncio.Lock()
+        self._orders = OrderFolder(settings.orders, settings.cancel_file_name, settings.file_mode, settings.encoding)
+        self._results = ResultFolder(settings)
+        self._collect_lock = asyncio.Lock()
         self._inbox: Inbox | None = None
-        self._threads: ThreadPoolExecutor | None = None
+        self._executor: ThreadPoolExecutor | None = None
 
     async def start(self, inbox: Inbox) -> None:
         """Look whether the folders are there."""
         self._inbox = inbox
-        await self._hop(self._orders.open)
-        await self._hop(self._drop.open)
+        await self._run_in_thread(self._orders.open)
+        await self._run_in_thread(self._results.open)
 
     async def stop(self) -> None:
         """End; a thread that hangs on a dead share is not waited for."""
-        threads, self._threads, self._inbox = self._threads, None, None
+        threads, self._executor, self._inbox = self._executor, None, None
         if threads is not None:
             threads.shutdown(wait=False, cancel_futures=True)
 
     async def check(self) -> None:
         """Write and remove a file in each folder, and look that results can be put away by renaming."""
-        await self._hop(lambda: _check(self._settings))
+        await self._run_in_thread(lambda: _check_folders(self._settings))
 
     async def prepare(self, order: LabOrder) -> None:
         """Write the order under a hidden name."""
-        await self._hop(lambda: self._orders.prepare(order.key, dump_order(order)))
+        await self._run_in_thread(lambda: self._orders.prepare(order.key, dump_order(order)))
 
-    async def submit(self, order: LabOrder) -> Receipt:
+    async def submit(self, order: LabOrder) -> SubmitResult:
         """Give the order its name."""
-        name = file_name(self._settings.file_name, _words(order))
-        await self._hop(lambda: self._orders.submit(order.key, name))
-        return Receipt()
+        name = format_file_name(self._settings.file_name, _file_name_values(order))
+        await self._run_in_thread(lambda: self._orders.submit(order.key, name))
+        return SubmitResult()
 
     async def was_received(self, key: OrderKey) -> bool | None:
         """Say whether the order has its name, or had it."""
-        return await self._hop(lambda: self._orders.was_received(key))
+        return await self._run_in_thread(lambda: self._orders.was_received(key))
 
     async def cancel(self, order: OrderKey, lines: tuple[LineKey, ...], reason: str) -> None:
         """Write a cancel file."""
-        await self._hop(lambda: self._orders.cancel(order, lines, reason))
+        await self._run_in_thread(lambda: self._orders.cancel(order, lines, reason))
 
     async def collect(self) -> int:
         """Take the result files that have stopped changing, oldest first."""
         if (inbox := self._inbox) is None:
             raise LisUnavailable("the adapter was not started")
-        async with self._collecting:
-            return await take_each(await self._hop(self._drop.ready), lambda path: self._take(path, inbox), "result files")
+        async with self._collect_lock:
+            return await take_each(
+                await self._run_in_thread(self._results.ready_files), lambda path: self._take_file(path, inbox), "result files"
+            )
 
-    async def _take(self, path: Path, inbox: Inbox) -> int:
+    async def _take_file(self, path: Path, inbox: Inbox) -> int:
         """Take one file: committed first, put away then (law 1)."""
-        found = await self._hop(lambda: self._drop.read(path))
+        found = await self._run_in_thread(lambda: self._results.read(path))
         if found is None:
             return False
-        if self._drop.is_table(found.path):
-            return await self._take_table(found, inbox)
-        if await inbox.was_accepted(found.message):
-            await self._hop(lambda: self._drop.done(found, self._drop.old_documents(found)))
+        if self._results.is_csv(found.path):
+            return await self._take_csv(found, inbox)
+        if await inbox.was_accepted(found.message_name):
+            await self._run_in_thread(lambda: self._results.move_to_done(found, self._results.documents_not_newer(found)))
             return False
         try:
-            filled = await self._hop(lambda: self._drop.understand(found))
+            filled = await self._run_in_thread(lambda: self._results.parse(found))
             if filled is None:
                 return False
-            new = await inbox.accept(found.message, filled.content)
+            new = await inbox.accept(found.message_name, filled.content)
         except DataInvalidError as exc:
-            return await self._fail(found, exc, inbox)
-        await self._hop(lambda: self._drop.done(found, filled.files))
+            return await self._reject_file(found, exc, inbox)
+        await self._run_in_thread(lambda: self._results.move_to_done(found, filled.files))
         return new
 
-    async def _take_table(self, found: Found, inbox: Inbox) -> int:
+    async def _take_csv(self, result_file: ResultFile, inbox: Inbox) -> int:
         """Take each report of a table; the rows of bad ones go among the failed files, the table itself is done."""
         try:
-            table = await self._hop(lambda: self._drop.table(found))
+            table = await self._run_in_thread(lambda: self._results.parse_csv(result_file))
         except DataInvalidError as exc:
-            return await self._fail(found, exc, inbox)
-        kept = [await inbox.accept(f"{found.message}#{name}", message) for name, message in table.messages.items()]
-        if table.rejected is not None:
-            await inbox.refused(found.message, "rows of a table; the failed folder holds them, each with its reason")
-            await self._hop(lambda: self._drop.rejected(found, table))
+            return await self._reject_file(result_file, exc, inbox)
+        kept = [await inbox.accept(f"{result_file.message_name}#{name}", message) for name, message in table.messages.items()]
+        if table.rejected_rows is not None:
+            await inbox.refused(result_file.message_name, "rows of a table; the failed folder holds them, each with its reason")
+            await self._run_in_thread(lambda: self._results.save_rejected_rows(result_file, table))
             log.warning("rows put among the failed files", action="result_file_failed", adapter=self._name)
-        await self._hop(lambda: self._drop.done(found))
+        await self._run_in_thread(lambda: self._results.move_to_done(result_file))
         return sum(kept)
 
-    async def _fail(self, found: Found, error: DataInvalidError, inbox: Inbox) -> int:
+    async def _reject_file(self, result_file: ResultFile, error: DataInvalidError, inbox: Inbox) -> int:
         """Put a file among the failed ones; told first, so that nobody waits in the dark if we die in between."""
-        await inbox.refused(found.message, str(error.problems[0]))
-        await self._hop(lambda: self._drop.failed(found, error))
+        await inbox.refused(result_file.message_name, str(error.problems[0]))
+        await self._run_in_thread(lambda: self._results.move_to_failed(result_file, error))
         log.warning("result file put among the failed ones", action="result_file_failed", adapter=self._name)
         return 0
 
-    async def _hop(self, work: Callable[[], T]) -> T:
+    async def _run_in_thread(self, work: Callable[[], T]) -> T:
         """Run `work` in a thread of our own: a dead share blocks these, and nobody else's."""
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix=f"lis-{self._name}")
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix=f"lis-{self._name}")
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+            return await asyncio.get_running_loop().run_in_executor(self._executor, work)
         except OSError as exc:
             why = exc.strerror or type(exc).__name__
             raise LisUnavailable(f"a folder of [lis.{self._name}] cannot be used ({why}); mount it, or mend its rights") from exc
 
 
-def _words(order: LabOrder) -> dict[str, str]:
+def _file_name_values(order: LabOrder) -> dict[str, str]:
     return {
         "key": order.key,
         "requisition": order.requisition.value,
@@ -146,7 +148,7 @@ def _words(order: LabOrder) -> dict[str, str]:
     }
 
 
-def _check(settings: FolderSettings) -> None:
+def _check_folders(settings: FolderSettings) -> None:
     folders = {
         "orders": settings.orders,
         "results": settings.results,

@@ -9,18 +9,18 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from lab_agent.codec.problems import did_you_mean
-from lab_agent.lis.plain_values import FIELDS
+from lab_agent.lis.plain_values import OBSERVATION_FIELDS
 
 REPORT_FIELDS = (
     "report_id", "version", "status", "order", "line", "accession", "barcode", "item", "effective", "issued",
 )  # fmt: skip
 """What a row says of its report; equal in all rows of a report, but for `line` and `item`, which are gathered."""
-REFUSAL_FIELDS = ("not_performed",)
-COLUMNS = (*REPORT_FIELDS, *REFUSAL_FIELDS, *FIELDS)
-NEEDED = ("report_id", "effective")
+REJECTION_FIELDS = ("not_performed",)
+ALL_FIELDS = (*REPORT_FIELDS, *REJECTION_FIELDS, *OBSERVATION_FIELDS)
+REQUIRED_FIELDS = ("report_id", "effective")
 
 
-def known_encoding(value: str) -> str:
+def validate_encoding(value: str) -> str:
     """Check the name of an encoding."""
     try:
         codecs.lookup(value)
@@ -30,11 +30,11 @@ def known_encoding(value: str) -> str:
     return value
 
 
-def _columns(value: Mapping[str, str]) -> Mapping[str, str]:
+def _validate_columns(value: Mapping[str, str]) -> Mapping[str, str]:
     for name in value:
-        if name not in COLUMNS:
-            raise ValueError(f"has no field {name} {did_you_mean(name, COLUMNS)}".rstrip())
-    if missing := [name for name in NEEDED if name not in value]:
+        if name not in ALL_FIELDS:
+            raise ValueError(f"has no field {name} {did_you_mean(name, ALL_FIELDS)}".rstrip())
+    if missing := [name for name in REQUIRED_FIELDS if name not in value]:
         raise ValueError(f"needs a column for {' and '.join(missing)}")
     if not {"order", "line", "accession", "barcode"} & set(value):
         raise ValueError("needs a column for at least one of order, line, accession and barcode")
@@ -46,11 +46,11 @@ class CsvSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
 
-    columns: Annotated[dict[str, str], AfterValidator(_columns)]
+    columns: Annotated[dict[str, str], AfterValidator(_validate_columns)]
     """Our fields, each with the heading of its column (or, without headings, the column's number from 1, in quotes)."""
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ";"
     """What stands between two columns."""
-    encoding: Annotated[str, AfterValidator(known_encoding)] = "utf-8-sig"
+    encoding: Annotated[str, AfterValidator(validate_encoding)] = "utf-8-sig"
     """Encoding of the files; utf-8-sig reads UTF-8 with or without a mark at the beginning."""
     headings: bool = True
     """Whether the first row holds the headings."""

@@ -9,13 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-_CLAIM = ".taken-"
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-_OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_CLAIM_PREFIX = ".taken-"
+_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class FileIdentity:
     """Which file it is, and in which state: another write makes another identity."""
 
     device: int
@@ -24,24 +24,24 @@ class Identity:
     mtime_ns: int
 
     @classmethod
-    def of(cls, status: os.stat_result) -> Identity:
+    def from_stat(cls, status: os.stat_result) -> FileIdentity:
         """Take it from a status."""
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-class TooLargeError(OSError):
+class FileTooLargeError(OSError):
     """The file is larger than may be read."""
 
 
-class NotPlainError(OSError):
+class NotRegularFileError(OSError):
     """It is a link, a pipe or something else that is no plain file."""
 
 
-def write_synced(path: Path, data: bytes, mode: int) -> None:
+def write_atomically(path: Path, data: bytes, mode: int) -> None:
     """Put `data` at `path` all at once: a temporary name of its own, fsync, rename, fsync of the folder."""
     temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
-        with os.fdopen(os.open(temporary, _NEW, mode), "wb") as file:
+        with os.fdopen(os.open(temporary, _CREATE_FLAGS, mode), "wb") as file:
             os.fchmod(file.fileno(), mode)
             file.write(data)
             file.flush()
@@ -62,59 +62,59 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def identity_of(path: Path) -> Identity:
+def identity_of(path: Path) -> FileIdentity:
     """Look which file is at `path`. Raises `FileNotFoundError`, `NotPlainError`."""
     status = path.lstat()
     if not stat.S_ISREG(status.st_mode):
-        raise NotPlainError(path.name)
-    return Identity.of(status)
+        raise NotRegularFileError(path.name)
+    return FileIdentity.from_stat(status)
 
 
-def read_plain(path: Path, limit: int) -> tuple[bytes, Identity]:
+def read_regular_file(path: Path, limit: int) -> tuple[bytes, FileIdentity]:
     """Read a plain file of at most `limit` bytes. Raises `FileNotFoundError`, `TooLargeError`, `NotPlainError`."""
     identity = identity_of(path)
-    with os.fdopen(os.open(path, _OLD), "rb") as file:
-        opened = Identity.of(os.fstat(file.fileno()))
+    with os.fdopen(os.open(path, _READ_FLAGS), "rb") as file:
+        opened = FileIdentity.from_stat(os.fstat(file.fileno()))
         if opened.size > limit:
-            raise TooLargeError(path.name)
+            raise FileTooLargeError(path.name)
         data = file.read(limit + 1)
-        if opened != identity or len(data) != opened.size or Identity.of(os.fstat(file.fileno())) != opened:
+        if opened != identity or len(data) != opened.size or FileIdentity.from_stat(os.fstat(file.fileno())) != opened:
             raise FileNotFoundError(path.name)  # it was changed under our hands: look again later
     return data, opened
 
 
-def put_away(path: Path, identity: Identity, folder: Path) -> Path | None:
+def claim_and_move(path: Path, identity: FileIdentity, folder: Path) -> Path | None:
     """Move the file that we read into `folder`, under a name that is free there.
 
     None if another file has taken its place since: that one has not been read yet, and goes back. The file is claimed under
     a hidden name first, so that one that we took by mistake is found again even if we die with it in our hands
     (`put_back_claimed`). A name is taken by creating it, so that nothing is ever overwritten.
     """
-    claimed = path.with_name(f"{_CLAIM}{secrets.token_hex(4)}-{short_name(path.name, 220)}")
+    claimed = path.with_name(f"{_CLAIM_PREFIX}{secrets.token_hex(4)}-{shorten_name(path.name, 220)}")
     path.rename(claimed)
     try:
         if identity_of(claimed) == identity:
-            return _move_free(claimed, folder, path.name)
+            return _move_to_free_name(claimed, folder, path.name)
     except OSError:
-        _put_back(claimed, path.name)
+        _restore_name(claimed, path.name)
         raise
-    _put_back(claimed, path.name)
+    _restore_name(claimed, path.name)
     return None
 
 
-def put_back_claimed(folder: Path) -> None:
+def restore_claimed_files(folder: Path) -> None:
     """Give files their names back that were claimed by a process which died."""
-    for claimed in folder.glob(f"{_CLAIM}*"):
-        _put_back(claimed, claimed.name.removeprefix(_CLAIM)[9:])
+    for claimed in folder.glob(f"{_CLAIM_PREFIX}*"):
+        _restore_name(claimed, claimed.name.removeprefix(_CLAIM_PREFIX)[9:])
 
 
-def _put_back(claimed: Path, name: str) -> None:
+def _restore_name(claimed: Path, name: str) -> None:
     with suppress(FileNotFoundError):
-        _move_free(claimed, claimed.parent, name)
+        _move_to_free_name(claimed, claimed.parent, name)
 
 
-def _move_free(path: Path, folder: Path, name: str) -> Path:
-    target = _reserve(folder, name)
+def _move_to_free_name(path: Path, folder: Path, name: str) -> Path:
+    target = _reserve_name(folder, name)
     try:
         return path.replace(target)
     except BaseException:
@@ -122,19 +122,19 @@ def _move_free(path: Path, folder: Path, name: str) -> Path:
         raise
 
 
-def _reserve(folder: Path, name: str) -> Path:
+def _reserve_name(folder: Path, name: str) -> Path:
     """Create an empty file of a name that is free in `folder`, as near to `name` as can be."""
     stem, suffix = os.path.splitext(name)  # noqa: PTH122 — a Path would not take every name
-    candidates = (name, *(f"{short_name(stem, 200)}~{secrets.token_hex(4)}{suffix}" for _ in range(20)))
+    candidates = (name, *(f"{shorten_name(stem, 200)}~{secrets.token_hex(4)}{suffix}" for _ in range(20)))
     for candidate in candidates:
         try:
-            os.close(os.open(folder / candidate, _NEW, 0o600))
+            os.close(os.open(folder / candidate, _CREATE_FLAGS, 0o600))
         except FileExistsError:
             continue
         return folder / candidate
     raise FileExistsError(name)
 
 
-def short_name(name: str, length: int) -> str:
+def shorten_name(name: str, length: int) -> str:
     """Keep the end of a name: its suffix says what it is."""
     return os.fsdecode(os.fsencode(name)[-length:])

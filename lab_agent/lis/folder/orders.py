@@ -24,12 +24,12 @@ from typing import Any
 
 from lab_agent import exact_json
 from lab_agent.errors import DataInvalidError, LisRefusal, LisUnavailable
-from lab_agent.lis.folder.files import sync_folder, write_synced
-from lab_agent.lis.folder.names import is_key
+from lab_agent.lis.folder.files import sync_folder, write_atomically
+from lab_agent.lis.folder.names import is_safe_key
 
-_NOTES = ".handed"
-_REMEMBERED = 400 * 86400
-_ABANDONED = 3600
+_MARKER_FOLDER = ".handed"
+_MARKER_LIFETIME = 400 * 86400
+_TEMPORARY_FILE_LIFETIME = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,61 +45,61 @@ class OrderFolder:
         """Make the folder of the notes, and clear away what is of no use any more."""
         if not self.folder.is_dir():
             raise LisUnavailable("the folder for orders is not there: create it, or mount it")
-        (self.folder / _NOTES).mkdir(exist_ok=True)
-        self._clear(time.time())
+        (self.folder / _MARKER_FOLDER).mkdir(exist_ok=True)
+        self._remove_stale(time.time())
 
     def prepare(self, key: str, data: bytes) -> None:
         """Write the part; nothing is done if the order was handed over before."""
-        part, note = self._part(key), self._note(key)
+        part, note = self._part_path(key), self._marker_path(key)
         if note.exists() and not part.exists():
             return
-        write_synced(part, in_encoding(data, self.encoding), self.mode)
+        write_atomically(part, transcode_json(data, self.encoding), self.mode)
         if not note.exists():
             note.touch(exist_ok=True)
             sync_folder(note.parent)
 
     def submit(self, key: str, name: str) -> None:
         """Rename the part to `name`; if it was renamed before, that is a success."""
-        part, final = self._part(key), self.folder / name
+        part, final = self._part_path(key), self.folder / name
         try:
             if part.exists() and final.exists():
                 part.unlink()  # a late double of what is there already
             else:
                 part.rename(final)
         except FileNotFoundError:
-            if not self._note(key).exists():
+            if not self._marker_path(key).exists():
                 raise LisUnavailable(f"order {key} was not prepared in this folder for orders: is the share mounted?") from None
         sync_folder(self.folder)
 
     def was_received(self, key: str) -> bool | None:
         """Say whether the order was handed over; None where this folder knows nothing of it."""
-        if self._part(key).exists():
+        if self._part_path(key).exists():
             return False
-        return True if self._note(key).exists() else None
+        return True if self._marker_path(key).exists() else None
 
     def cancel(self, key: str, lines: Sequence[str], reason: str) -> None:
         """Write the cancel file; what one that was not taken yet says is kept in it."""
-        final = self.folder / self.cancel_name.replace("{key}", _checked(key))
-        told = dict.fromkeys(lines, reason) | _told(final, self.encoding)
+        final = self.folder / self.cancel_name.replace("{key}", _validate_key(key))
+        told = dict.fromkeys(lines, reason) | _read_cancelled_lines(final, self.encoding)
         entries = [{"line": line, "reason": why} for line, why in told.items()]
         body: dict[str, Any] = {"kind": "cancel", "order": key, "lines": entries}
-        write_synced(final, in_encoding(exact_json.dumps(body), self.encoding), self.mode)
+        write_atomically(final, transcode_json(exact_json.dumps(body), self.encoding), self.mode)
 
-    def _clear(self, now: float) -> None:
+    def _remove_stale(self, now: float) -> None:
         for debris in self.folder.glob(".*.tmp"):
-            _drop_if_older(debris, now - _ABANDONED)
-        for note in (self.folder / _NOTES).iterdir():
+            _unlink_if_older(debris, now - _TEMPORARY_FILE_LIFETIME)
+        for note in (self.folder / _MARKER_FOLDER).iterdir():
             if not self.folder.joinpath(f".{note.name}.part").exists():
-                _drop_if_older(note, now - _REMEMBERED)
+                _unlink_if_older(note, now - _MARKER_LIFETIME)
 
-    def _part(self, key: str) -> Path:
-        return self.folder / f".{_checked(key)}.part"
+    def _part_path(self, key: str) -> Path:
+        return self.folder / f".{_validate_key(key)}.part"
 
-    def _note(self, key: str) -> Path:
-        return self.folder / _NOTES / _checked(key)
+    def _marker_path(self, key: str) -> Path:
+        return self.folder / _MARKER_FOLDER / _validate_key(key)
 
 
-def in_encoding(data: bytes, encoding: str) -> bytes:
+def transcode_json(data: bytes, encoding: str) -> bytes:
     """Write JSON in another encoding; a character that it does not have becomes JSON's escape of it."""
     if codecs.lookup(encoding).name == "utf-8":
         return data
@@ -107,23 +107,23 @@ def in_encoding(data: bytes, encoding: str) -> bytes:
     try:
         return text.encode(encoding)
     except UnicodeEncodeError:
-        return b"".join(_encoded(char, encoding) for char in text)
+        return b"".join(_encode_character(char, encoding) for char in text)
 
 
-def _encoded(char: str, encoding: str) -> bytes:
+def _encode_character(char: str, encoding: str) -> bytes:
     try:
         return char.encode(encoding)
     except UnicodeEncodeError:
         return json.dumps(char)[1:-1].encode(encoding)
 
 
-def _checked(key: str) -> str:
-    if not is_key(key):
+def _validate_key(key: str) -> str:
+    if not is_safe_key(key):
         raise LisRefusal("the order's key cannot be a file name")
     return key
 
 
-def _told(cancel_file: Path, encoding: str) -> dict[str, str]:
+def _read_cancelled_lines(cancel_file: Path, encoding: str) -> dict[str, str]:
     """Read what a cancel file that is still there says; nothing if there is none."""
     try:
         tree = exact_json.loads(cancel_file.read_bytes().decode(encoding))
@@ -132,7 +132,7 @@ def _told(cancel_file: Path, encoding: str) -> dict[str, str]:
         return {}
 
 
-def _drop_if_older(path: Path, limit: float) -> None:
+def _unlink_if_older(path: Path, limit: float) -> None:
     with suppress(FileNotFoundError):
         if path.stat().st_mtime < limit:
             path.unlink()

@@ -9,37 +9,39 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from lab_agent.lis.folder.csv_settings import CsvSettings, known_encoding
+from lab_agent.lis.folder.csv_settings import CsvSettings, validate_encoding
 from lab_agent.lis.folder.names import is_temporary
 
-_KEY = "{key}"
-_BRACES = re.compile(r"\{[^{}]*\}")
-WORDS = ("key", "requisition", "contract", "date")
+_KEY_PLACEHOLDER = "{key}"
+_PLACEHOLDER_PATTERN = re.compile(r"\{[^{}]*\}")
+FILE_NAME_PLACEHOLDERS = ("key", "requisition", "contract", "date")
 """What may stand in braces in the name of an order's file."""
 
 
-def _pattern(value: str) -> str:
+def _validate_file_name(value: str) -> str:
     words = re.findall(r"\{([^{}]*)\}", value)
-    if value.count(_KEY) != 1 or {"/", "\\", "\0"} & set(value) or is_temporary(value):
+    if value.count(_KEY_PLACEHOLDER) != 1 or {"/", "\\", "\0"} & set(value) or is_temporary(value):
         raise ValueError("is no file name with {key} in it once, such as {key}.json")
-    if unknown := set(words) - set(WORDS) or set(_BRACES.sub("", value)) & set("{}"):
-        raise ValueError(f"has a word that is not known ({', '.join(sorted(unknown))}); there are {', '.join(WORDS)}")
+    if unknown := set(words) - set(FILE_NAME_PLACEHOLDERS) or set(_PLACEHOLDER_PATTERN.sub("", value)) & set("{}"):
+        raise ValueError(
+            f"has a word that is not known ({', '.join(sorted(unknown))}); there are {', '.join(FILE_NAME_PLACEHOLDERS)}"
+        )
     return value
 
 
-def _cancel_pattern(value: str) -> str:
-    if set(re.findall(r"\{([^{}]*)\}", _pattern(value))) != {"key"}:
+def _validate_cancel_name(value: str) -> str:
+    if set(re.findall(r"\{([^{}]*)\}", _validate_file_name(value))) != {"key"}:
         raise ValueError("may have no word but {key}: nothing else is known when an order is withdrawn")
     return value
 
 
-def _result_pattern(value: str) -> str:
+def _validate_result_pattern(value: str) -> str:
     if not value or {"/", "\\", "\0"} & set(value) or value.startswith("."):
         raise ValueError("is no pattern of file names, such as *.json or RES_*.txt")
     return value
 
 
-def _zone(value: str) -> str:
+def _validate_time_zone(value: str) -> str:
     if value not in available_timezones():
         raise ValueError("is no time zone, such as Europe/Moscow")
     return value
@@ -58,15 +60,15 @@ class FolderSettings(BaseModel):
     """Where files that were read are put away, on the same file system; `done` within `results` if not set."""
     failed: Path | None = None
     """Where files that cannot be read are put, each with its reason beside it; `failed` within `results` if not set."""
-    file_name: Annotated[str, AfterValidator(_pattern)] = "{key}.json"
+    file_name: Annotated[str, AfterValidator(_validate_file_name)] = "{key}.json"
     """Name of an order's file; `{key}` stands for the order's key, and there are `{requisition}`, `{contract}`, `{date}`."""
-    cancel_name: Annotated[str, AfterValidator(_cancel_pattern)] | None = None
+    cancel_name: Annotated[str, AfterValidator(_validate_cancel_name)] | None = None
     """Name of the file that tells of a withdrawal; if not set, that of an order with `.cancel` after the key."""
-    encoding: Annotated[str, AfterValidator(known_encoding)] = "utf-8"
+    encoding: Annotated[str, AfterValidator(validate_encoding)] = "utf-8"
     """Encoding of the JSON files, both ways; what it cannot write is written as JSON's escapes."""
-    result_files: Annotated[str, AfterValidator(_result_pattern)] = "*.json"
+    result_files: Annotated[str, AfterValidator(_validate_result_pattern)] = "*.json"
     """Pattern of the names of result files in JSON (any case)."""
-    csv_files: Annotated[str, AfterValidator(_result_pattern)] = "*.csv"
+    csv_files: Annotated[str, AfterValidator(_validate_result_pattern)] = "*.csv"
     """Pattern of the names of result files that are tables; they are read where there is a table `csv`."""
     csv: CsvSettings | None = None
     """How tables of results are written; none are read if not set."""
@@ -76,7 +78,7 @@ class FolderSettings(BaseModel):
     """Seconds for which the size and time of a file must have stayed the same before it is read."""
     document_wait: Annotated[float, Field(ge=0, le=86400)] = 60.0
     """Seconds for which a report waits for the documents that it names; afterwards it is put into `failed`."""
-    time_zone: Annotated[str, AfterValidator(_zone)] | None = None
+    time_zone: Annotated[str, AfterValidator(_validate_time_zone)] | None = None
     """Time zone that is meant where the LIS writes a time without one; if not set, such a time is refused."""
     max_result_bytes: Annotated[int, Field(gt=0)] = 16_000_000
     """Largest result file that is read, in bytes."""
@@ -86,10 +88,10 @@ class FolderSettings(BaseModel):
     """Number of result files that are read at one look, at most."""
 
     @property
-    def cancel_file(self) -> str:
+    def cancel_file_name(self) -> str:
         """Name of the file that tells of a withdrawal."""
-        of_an_order = self.file_name if set(_BRACES.findall(self.file_name)) == {_KEY} else "{key}.json"
-        return self.cancel_name or of_an_order.replace(_KEY, "{key}.cancel")
+        of_an_order = self.file_name if set(_PLACEHOLDER_PATTERN.findall(self.file_name)) == {_KEY_PLACEHOLDER} else "{key}.json"
+        return self.cancel_name or of_an_order.replace(_KEY_PLACEHOLDER, "{key}.cancel")
 
     @property
     def done_folder(self) -> Path:

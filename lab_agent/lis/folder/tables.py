@@ -19,51 +19,53 @@ from lab_agent.codec import load_message
 from lab_agent.domain.results import LabMessage
 from lab_agent.errors import DataInvalidError, Problem
 from lab_agent.lis.folder.csv_settings import CsvSettings
-from lab_agent.lis.plain_values import FIELDS, observation, without_nothing
+from lab_agent.lis.plain_values import OBSERVATION_FIELDS, drop_none, to_observation
 
-_COMMA = re.compile(r"([<>]=?\s*)?[+-]?\d+,\d+", re.ASCII)
-_NUMBERS = ("value", "low", "high")
+_DECIMAL_COMMA = re.compile(r"([<>]=?\s*)?[+-]?\d+,\d+", re.ASCII)
+_NUMERIC_FIELDS = ("value", "low", "high")
 
 NumberedRow = tuple[int, Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class CsvResults:
     """A file that was read: the messages by short stable names, what is wrong with the others, and their rows."""
 
     messages: Mapping[str, LabMessage]
     problems: tuple[Problem, ...]
-    rejected: bytes | None
+    rejected_rows: bytes | None
     """The bad rows under the same headings, in the same encoding: mended, it is a file to be read again."""
 
 
-def read_table(data: bytes, settings: CsvSettings, zone: ZoneInfo | None) -> Table:
+def parse_csv(data: bytes, settings: CsvSettings, zone: ZoneInfo | None) -> CsvResults:
     """Read a table. Raises `DataInvalidError` where it cannot be read as one at all."""
-    rows = _rows(data, settings)
+    rows = _parse_rows(data, settings)
     head, body = (rows[0], rows[1:]) if settings.headings else (None, rows)
-    places = _places(settings, head[1] if head else None)
+    places = _column_indexes(settings, head[1] if head else None)
     messages: dict[str, LabMessage] = {}
     problems: list[Problem] = []
     bad: list[Sequence[str]] = []
-    for name, group in _by_report(body, places).items():
-        fields = [(number, _fields(row, places, settings)) for number, row in group]
+    for name, group in _group_by_report(body, places).items():
+        fields = [(number, _row_fields(row, places, settings)) for number, row in group]
         try:
-            messages[hashlib.sha256(name.encode()).hexdigest()[:16]] = _message(fields, settings, zone)
+            messages[hashlib.sha256(name.encode()).hexdigest()[:16]] = _parse_message(fields, settings, zone)
         except DataInvalidError as exc:
             where = f"rows {', '.join(str(number) for number, _ in group[:20])}"
-            problems += [Problem(f"{where}: {one.where}", one.what, one.mend) for one in exc.problems]
+            problems += [Problem(f"{where}: {one.where}", one.what, one.hint) for one in exc.problems]
             bad += [row for _, row in group]
-    rejected = _written([*([head[1]] if head else []), *bad], settings) if bad else None
-    return Table(messages, tuple(problems), rejected)
+    rejected = _write_rows([*([head[1]] if head else []), *bad], settings) if bad else None
+    return CsvResults(messages, tuple(problems), rejected)
 
 
-def _rows(data: bytes, settings: CsvSettings) -> list[tuple[int, list[str]]]:
+def _parse_rows(data: bytes, settings: CsvSettings) -> list[tuple[int, list[str]]]:
     try:
         text = data.decode(settings.encoding)
     except (UnicodeDecodeError, ValueError):
-        raise _wrong("document", f"is not written in {settings.encoding}", "set csv.encoding to what the LIS writes") from None
+        raise _data_error(
+            "document", f"is not written in {settings.encoding}", "set csv.encoding to what the LIS writes"
+        ) from None
     if "\0" in text:
-        raise _wrong("document", "holds a NUL character", "leave it out")
+        raise _data_error("document", "holds a NUL character", "leave it out")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=settings.delimiter, strict=True)
     rows: list[tuple[int, list[str]]] = []
     try:
@@ -71,70 +73,76 @@ def _rows(data: bytes, settings: CsvSettings) -> list[tuple[int, list[str]]]:
             if any(cell.strip() for cell in row):
                 rows.append((reader.line_num, row))
             if len(rows) > settings.max_rows:
-                raise _wrong("document", f"has more than {settings.max_rows} rows", "send smaller files")
+                raise _data_error("document", f"has more than {settings.max_rows} rows", "send smaller files")
     except csv.Error:
-        raise _wrong(f"row {reader.line_num}", "is no row of a CSV file", "look at its quotation marks") from None
+        raise _data_error(f"row {reader.line_num}", "is no row of a CSV file", "look at its quotation marks") from None
     if not rows:
-        raise _wrong("document", "is empty", "write at least one row")
+        raise _data_error("document", "is empty", "write at least one row")
     return rows
 
 
-def _places(settings: CsvSettings, head: Sequence[str] | None) -> dict[str, int]:
+def _column_indexes(settings: CsvSettings, head: Sequence[str] | None) -> dict[str, int]:
     """Give the place of each field's column."""
     if head is None:
         wrong = [name for name, column in settings.columns.items() if not column.isdecimal() or int(column) < 1]
         if wrong:
-            raise _wrong("csv.columns", f"{wrong[0]} is no number of a column", "write the column's number from 1, in quotes")
+            raise _data_error(
+                "csv.columns", f"{wrong[0]} is no number of a column", "write the column's number from 1, in quotes"
+            )
         return {name: int(column) - 1 for name, column in settings.columns.items()}
     headings = [cell.strip() for cell in head]
     for name, column in settings.columns.items():
         if headings.count(column) != 1:
             what = "is not there" if column not in headings else "is there more than once"
-            raise _wrong("row 1", f"the column for {name} {what}", "set csv.columns to the headings that the LIS writes")
+            raise _data_error("row 1", f"the column for {name} {what}", "set csv.columns to the headings that the LIS writes")
     return {name: headings.index(column) for name, column in settings.columns.items()}
 
 
-def _by_report(rows: Sequence[tuple[int, list[str]]], places: Mapping[str, int]) -> dict[str, list[tuple[int, list[str]]]]:
+def _group_by_report(
+    rows: Sequence[tuple[int, list[str]]], column_indexes: Mapping[str, int]
+) -> dict[str, list[tuple[int, list[str]]]]:
     """Part the rows into reports: by the report's name, and version where there is one."""
     groups: dict[str, list[tuple[int, list[str]]]] = {}
     for number, row in rows:
-        name = "|".join(_cell(row, places[field]) for field in ("report_id", "version") if field in places)
+        name = "|".join(_cell(row, column_indexes[field]) for field in ("report_id", "version") if field in column_indexes)
         groups.setdefault(name, []).append((number, row))
     return groups
 
 
-def _fields(row: Sequence[str], places: Mapping[str, int], settings: CsvSettings) -> dict[str, str]:
-    fields = {name: text for name, place in places.items() if (text := _cell(row, place))}
+def _row_fields(row: Sequence[str], column_indexes: Mapping[str, int], settings: CsvSettings) -> dict[str, str]:
+    fields = {name: text for name, place in column_indexes.items() if (text := _cell(row, place))}
     if settings.decimal_comma:
-        numbers = {name: fields[name] for name in _NUMBERS if name in fields and _COMMA.fullmatch(fields[name])}
+        numbers = {name: fields[name] for name in _NUMERIC_FIELDS if name in fields and _DECIMAL_COMMA.fullmatch(fields[name])}
         fields |= {name: text.replace(",", ".") for name, text in numbers.items()}
     return fields
 
 
-def _message(rows: Sequence[NumberedRow], settings: CsvSettings, zone: ZoneInfo | None) -> LabMessage:
+def _parse_message(rows: Sequence[NumberedRow], settings: CsvSettings, zone: ZoneInfo | None) -> LabMessage:
     head = {
-        "report_id": _one(rows, "report_id"),
-        "version": _version(_one(rows, "version")),
-        "status": _one(rows, "status") or "final",
-        **{name: _one(rows, name) for name in ("order", "accession", "barcode")},
-        "effective": _one(rows, "effective"),
-        "issued": _one(rows, "issued") or _one(rows, "effective"),
+        "report_id": _single_value(rows, "report_id"),
+        "version": _parse_version(_single_value(rows, "version")),
+        "status": _single_value(rows, "status") or "final",
+        **{name: _single_value(rows, name) for name in ("order", "accession", "barcode")},
+        "effective": _single_value(rows, "effective"),
+        "issued": _single_value(rows, "issued") or _single_value(rows, "effective"),
     }
     parts = {
-        "lines": _all(rows, "line"),
-        "items": _all(rows, "item") if not _all(rows, "line") else None,
-        "observations": [_observation(fields, settings) for _, fields in rows if _is_value(fields)],
+        "lines": _distinct_values(rows, "line"),
+        "items": _distinct_values(rows, "item") if not _distinct_values(rows, "line") else None,
+        "observations": [_observation(fields, settings) for _, fields in rows if _has_value(fields)],
         "not_performed": list(_not_performed(rows)),
     }
-    tree = without_nothing({**head, **{name: item for name, item in parts.items() if item}})
+    tree = drop_none({**head, **{name: item for name, item in parts.items() if item}})
     return load_message(exact_json.dumps(tree), time_zone=zone)
 
 
 def _observation(fields: Mapping[str, str], settings: CsvSettings) -> dict[str, Any]:
-    return observation({"code_system": settings.code_system, **{name: fields[name] for name in FIELDS if name in fields}})
+    return to_observation(
+        {"code_system": settings.code_system, **{name: fields[name] for name in OBSERVATION_FIELDS if name in fields}}
+    )
 
 
-def _is_value(fields: Mapping[str, str]) -> bool:
+def _has_value(fields: Mapping[str, str]) -> bool:
     """A code without a value is one that lacks its value, unless the row says that there is none."""
     return "value" in fields or ("code" in fields and "not_performed" not in fields)
 
@@ -144,34 +152,34 @@ def _not_performed(rows: Sequence[NumberedRow]) -> Iterator[dict[str, Any]]:
         if reason := fields.get("not_performed"):
             if "code" in fields and not {"line", "item"} & set(fields):
                 what = "has a reason and a code, and names neither a line nor an item"
-                raise _wrong("not_performed", f"row {number} {what}", "fill line or item; a code names no test of the order")
-            yield without_nothing({"line": fields.get("line"), "item": fields.get("item"), "reason": reason})
+                raise _data_error("not_performed", f"row {number} {what}", "fill line or item; a code names no test of the order")
+            yield drop_none({"line": fields.get("line"), "item": fields.get("item"), "reason": reason})
 
 
-def _one(rows: Sequence[NumberedRow], name: str) -> str | None:
+def _single_value(rows: Sequence[NumberedRow], name: str) -> str | None:
     values = dict.fromkeys(fields[name] for _, fields in rows if name in fields)
     if len(values) > 1:
-        raise _wrong(name, "is not the same in all rows of this report", "give each report a report_id of its own")
+        raise _data_error(name, "is not the same in all rows of this report", "give each report a report_id of its own")
     return next(iter(values), None)
 
 
-def _all(rows: Sequence[NumberedRow], name: str) -> list[str] | None:
+def _distinct_values(rows: Sequence[NumberedRow], name: str) -> list[str] | None:
     return list(dict.fromkeys(fields[name] for _, fields in rows if name in fields)) or None
 
 
-def _version(text: str | None) -> int | str | None:
+def _parse_version(text: str | None) -> int | str | None:
     return int(text) if text is not None and text.isascii() and text.isdecimal() and len(text) < 10 else text
 
 
-def _cell(row: Sequence[str], place: int) -> str:
-    return row[place].strip() if place < len(row) else ""
+def _cell(row: Sequence[str], index: int) -> str:
+    return row[index].strip() if index < len(row) else ""
 
 
-def _written(rows: Sequence[Sequence[str]], settings: CsvSettings) -> bytes:
+def _write_rows(rows: Sequence[Sequence[str]], settings: CsvSettings) -> bytes:
     text = io.StringIO(newline="")
     csv.writer(text, delimiter=settings.delimiter).writerows(rows)
     return text.getvalue().encode(settings.encoding)
 
 
-def _wrong(where: str, what: str, mend: str) -> DataInvalidError:
-    return DataInvalidError((Problem(where, what, mend),))
+def _data_error(where: str, what: str, hint: str) -> DataInvalidError:
+    return DataInvalidError((Problem(where, what, hint),))

@@ -6,124 +6,130 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from lab_agent.lis.hl7v2.escapes import STANDARD, Separators, escape
-from lab_agent.lis.hl7v2.message import Message, Place, Segment
-from lab_agent.lis.hl7v2.outgoing import segment
-from lab_agent.lis.hl7v2.times import stamp
+from lab_agent.lis.hl7v2.escapes import STANDARD_SEPARATORS, Separators, escape
+from lab_agent.lis.hl7v2.message import FieldPath, Message, Segment
+from lab_agent.lis.hl7v2.outgoing import build_segment
+from lab_agent.lis.hl7v2.times import format_timestamp
 
-ANSWERS = frozenset({"ACK", "ORL", "ORR", "ORG", "RRL"})
+ACK_MESSAGE_TYPES = frozenset({"ACK", "ORL", "ORR", "ORG", "RRL"})
 """Message types that answer something."""
-_LONGEST = 200
-_LINE = Place.of("ORC-2.1")
-_ACCESSION = Place.of("ORC-3.1")
+_MAX_TEXT_LENGTH = 200
+_PLACER_NUMBER = FieldPath.parse("ORC-2.1")
+_FILLER_NUMBER = FieldPath.parse("ORC-3.1")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Ack:
     """What the LIS answered: `code` is MSA-1, `about` MSA-2; `errors` are the codes of ERR-3, `text` says why."""
 
     code: str
-    about: str
+    control_id: str
     text: str = ""
-    errors: tuple[str, ...] = ()
+    error_codes: tuple[str, ...] = ()
     accessions: tuple[tuple[str, str], ...] = ()
-    refused: tuple[tuple[str, str], ...] = ()
+    rejected_lines: tuple[tuple[str, str], ...] = ()
 
     @property
-    def commit(self) -> bool:
+    def is_commit(self) -> bool:
         """Whether it says only that the message was (not) kept, and not what became of it."""
         return self.code.startswith("C")
 
     @property
-    def positive(self) -> bool:
+    def is_positive(self) -> bool:
         """Whether it says yes."""
         return self.code in {"AA", "CA"}
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AckDecision:
     """What we answer: the letter after A or C (A accept, E error, R reject), and why with an ERR-3 code (HL7 table 0357)."""
 
     letter: str = "A"
     reasons: tuple[str, ...] = ()
-    error: str = "0"
+    error_code: str = "0"
 
 
-def read_answer(message: Message) -> Answer | None:
+def parse_ack(message: Message) -> Ack | None:
     """Read an answer; None if there is no MSA in it."""
-    msa = message.first("MSA")
+    msa = message.first_segment("MSA")
     if msa is None:
         return None
     errors = [one for one in message.segments if one.name == "ERR"]
     codes = (one.text(3) or one.text(1, 4) for one in errors)
-    texts = (msa.text(3), *(one.text(8) or one.text(7) or one.text(3, 2) for one in errors), *_notes(message))
+    texts = (msa.text(3), *(one.text(8) or one.text(7) or one.text(3, 2) for one in errors), *_note_texts(message))
     orcs = [one for one in message.segments if one.name == "ORC"]
-    return Answer(
+    return Ack(
         code=msa.text(1).upper(),
-        about=msa.value(2).text.strip(),
+        control_id=msa.first_repetition(2).text.strip(),
         text="; ".join(dict.fromkeys(text for text in texts if text))[:500],
-        errors=tuple(code for code in codes if code),
-        accessions=tuple(pair for pair in map(_numbers, orcs) if all(map(_is_name, pair))),
-        refused=tuple((_numbers(one)[0], _why(one)) for one in orcs if one.text(1) in {"UA", "OC", "DR"} and _numbers(one)[0]),
+        error_codes=tuple(code for code in codes if code),
+        accessions=tuple(pair for pair in map(_order_numbers, orcs) if all(map(_is_valid_number, pair))),
+        rejected_lines=tuple(
+            (_order_numbers(one)[0], _line_rejection_reason(one))
+            for one in orcs
+            if one.text(1) in {"UA", "OC", "DR"} and _order_numbers(one)[0]
+        ),
     )
 
 
-def asked_of(header: Segment) -> tuple[str, str] | None:
+def requested_acks(header: Segment) -> tuple[str, str] | None:
     """Give MSH-15 and MSH-16; None where both are empty, which means the original mode."""
     asked = header.text(15).upper(), header.text(16).upper()
     return asked if any(asked) else None
 
 
-def wanted(condition: str, letter: str) -> bool:
+def is_ack_requested(condition: str, letter: str) -> bool:
     """Whether an acknowledgement is wanted (HL7 table 0155: AL always, ER on error, SU on success; NE never)."""
     return condition == "AL" or (condition == "ER" and letter != "A") or (condition == "SU" and letter == "A")
 
 
-def write_answer(to: Segment, kind: str, verdict: Verdict, *, own_id: str, names: Mapping[int, str], now: datetime) -> str:
+def build_ack(
+    header: Segment, kind: str, decision: AckDecision, *, control_id: str, msh_fields: Mapping[int, str], now: datetime
+) -> str:
     """Write an ACK in the separators of what it answers; `kind` is A or C. `names` are our MSH-11, MSH-12 and MSH-18."""
-    separators = to.separators
+    separators = header.separators
     msh = {
-        2: separators.encoding,
-        **{mine: _plain(to.raw(theirs)) for mine, theirs in ((3, 5), (4, 6), (5, 3), (6, 4))},
-        7: stamp(now.astimezone(UTC).replace(microsecond=0)),
-        9: separators.component.join(("ACK", to.text(9, 2))).rstrip(separators.component),
-        10: own_id,
-        **{number: escape(text, separators) for number, text in names.items()},
+        2: separators.encoding_characters,
+        **{mine: _printable(header.raw(theirs)) for mine, theirs in ((3, 5), (4, 6), (5, 3), (6, 4))},
+        7: format_timestamp(now.astimezone(UTC).replace(microsecond=0)),
+        9: separators.component.join(("ACK", header.text(9, 2))).rstrip(separators.component),
+        10: control_id,
+        **{number: escape(text, separators) for number, text in msh_fields.items()},
     }
-    if kind == "A" and asked_of(to):
+    if kind == "A" and requested_acks(header):
         msh[15] = msh[16] = "NE"
-    reason = "; ".join(verdict.reasons)[:_LONGEST]
-    msa = {1: kind + verdict.letter, 2: _plain(to.raw(10)), 3: escape(reason[:80], separators)}
-    lines = [segment("MSH", msh, separators.field), segment("MSA", msa, separators.field)]
-    if verdict.letter != "A":
-        err = {3: separators.component.join((verdict.error, "", "HL70357")), 4: "E", 8: escape(reason, separators)}
-        lines.append(segment("ERR", err, separators.field))
+    reason = "; ".join(decision.reasons)[:_MAX_TEXT_LENGTH]
+    msa = {1: kind + decision.letter, 2: _printable(header.raw(10)), 3: escape(reason[:80], separators)}
+    lines = [build_segment("MSH", msh, separators.field), build_segment("MSA", msa, separators.field)]
+    if decision.letter != "A":
+        err = {3: separators.component.join((decision.error_code, "", "HL70357")), 4: "E", 8: escape(reason, separators)}
+        lines.append(build_segment("ERR", err, separators.field))
     return "\r".join(lines) + "\r"
 
 
-def write_rejection(reason: str, *, own_id: str, names: Mapping[int, str], now: datetime) -> str:
+def build_reject_ack(reason: str, *, control_id: str, msh_fields: Mapping[int, str], now: datetime) -> str:
     """Write an AR to something of which not even the header can be read."""
-    nobody = Segment("MSH", ("MSH", STANDARD.field, STANDARD.encoding), Separators(), "utf-8")
-    return write_answer(nobody, "A", Verdict("R", (reason,), "100"), own_id=own_id, names=names, now=now)
+    nobody = Segment("MSH", ("MSH", STANDARD_SEPARATORS.field, STANDARD_SEPARATORS.encoding_characters), Separators(), "utf-8")
+    return build_ack(nobody, "A", AckDecision("R", (reason,), "100"), control_id=control_id, msh_fields=msh_fields, now=now)
 
 
-def _plain(raw: str) -> str:
+def _printable(raw: str) -> str:
     """Give what is echoed, without anything that could end a line or a frame."""
-    return "".join(char for char in raw if char.isprintable()).strip()[:_LONGEST]
+    return "".join(char for char in raw if char.isprintable()).strip()[:_MAX_TEXT_LENGTH]
 
 
-def _numbers(orc: Segment) -> tuple[str, str]:
-    return next(orc.texts(_LINE), ""), next(orc.texts(_ACCESSION), "")
+def _order_numbers(orc: Segment) -> tuple[str, str]:
+    return next(orc.texts_at(_PLACER_NUMBER), ""), next(orc.texts_at(_FILLER_NUMBER), "")
 
 
-def _is_name(text: str) -> bool:
+def _is_valid_number(text: str) -> bool:
     """Whether it can be a number or a key: a strange one must not keep the others from being taken."""
-    return 0 < len(text) <= _LONGEST and text.isprintable()
+    return 0 < len(text) <= _MAX_TEXT_LENGTH and text.isprintable()
 
 
-def _why(orc: Segment) -> str:
+def _line_rejection_reason(orc: Segment) -> str:
     return orc.text(16, 2) or orc.text(16, 1) or "the laboratory system does not accept this line"
 
 
-def _notes(message: Message) -> tuple[str, ...]:
+def _note_texts(message: Message) -> tuple[str, ...]:
     return tuple(one.text(3) for one in message.segments if one.name == "NTE")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 
-_NAMES = {
+_CODECS_BY_HL7_NAME = {
     "UNICODE UTF-8": "utf-8",
     "UNICODE": "utf-8",
     "UTF-8": "utf-8",
@@ -17,34 +17,34 @@ _NAMES = {
     "GB 18030-2000": "gb18030",
     "BIG-5": "big5",
 }
-_ISO = re.compile(r"(?:ISO[ -]?)?8859[/-](\d{1,2})\Z")
-_WINDOWS = re.compile(r"(?:CP|WINDOWS|WIN)[ -]?(\d{3,4})\Z")
-_EIGHT_BIT = re.compile(r"(?:iso8859-|cp125|koi8-|cp866|utf-8\Z|ascii\Z|gb18030\Z)")
+_ISO_8859 = re.compile(r"(?:ISO[ -]?)?8859[/-](\d{1,2})\Z")
+_WINDOWS_CODE_PAGE = re.compile(r"(?:CP|WINDOWS|WIN)[ -]?(\d{3,4})\Z")
+_SUPPORTED_CODECS = re.compile(r"(?:iso8859-|cp125|koi8-|cp866|utf-8\Z|ascii\Z|gb18030\Z)")
 
 
 class UnknownCharsetError(ValueError):
     """A code page that is not known here, or that cannot be told from the framing bytes."""
 
 
-def python_name(name: str) -> str:
+def codec_name(name: str) -> str:
     """Find the codec for a name as it stands in MSH-18 or in the settings. Raises `UnknownCharsetError`."""
     wanted = name.strip().upper()
-    if found := _ISO.match(wanted):
+    if found := _ISO_8859.match(wanted):
         guess = f"iso8859-{found[1]}"
-    elif found := _WINDOWS.match(wanted):
+    elif found := _WINDOWS_CODE_PAGE.match(wanted):
         guess = f"cp{found[1]}"
     else:
-        guess = _NAMES.get(wanted, wanted)
+        guess = _CODECS_BY_HL7_NAME.get(wanted, wanted)
     try:
         found_name = codecs.lookup(guess).name
     except (LookupError, ValueError) as exc:
         raise UnknownCharsetError(name) from exc
-    if not _EIGHT_BIT.match(found_name):
+    if not _SUPPORTED_CODECS.match(found_name):
         raise UnknownCharsetError(name)
     return found_name
 
 
-def hl7_name(encoding: str) -> str:
+def hl7_charset_name(encoding: str) -> str:
     """Name a codec as MSH-18 does."""
     if encoding == "utf-8":
         return "UNICODE UTF-8"
@@ -53,7 +53,7 @@ def hl7_name(encoding: str) -> str:
     return encoding.upper()
 
 
-def declared(data: bytes) -> str:
+def declared_charset(data: bytes) -> str:
     """Read MSH-18 of a message of which only the separators are known; empty if it says nothing."""
     header = re.split(rb"[\r\n]", data, maxsplit=1)[0]
     separator = header[3:4]

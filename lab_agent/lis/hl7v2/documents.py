@@ -6,14 +6,14 @@ import base64
 import binascii
 import re
 
-from lab_agent.domain.addresses import leads_somewhere
+from lab_agent.domain.addresses import is_openable_url
 from lab_agent.domain.results import Document
-from lab_agent.lis.hl7v2.message import Segment, Value
-from lab_agent.lis.hl7v2.values import ValueProblemError
+from lab_agent.lis.hl7v2.message import FieldValue, Segment
+from lab_agent.lis.hl7v2.values import InvalidValueError
 
-_ENCODINGS = ("base64", "hex", "a")
-_TYPES = {"ap": "application", "application": "application", "im": "image", "image": "image", "text": "text", "tx": "text"}
-_SUBTYPES = {
+_DATA_ENCODINGS = ("base64", "hex", "a")
+_MEDIA_TYPES = {"ap": "application", "application": "application", "im": "image", "image": "image", "text": "text", "tx": "text"}
+_CONTENT_TYPES = {
     "pdf": "application/pdf",
     "rtf": "application/rtf",
     "html": "text/html",
@@ -25,41 +25,43 @@ _SUBTYPES = {
     "tiff": "image/tiff",
     "gif": "image/gif",
 }
-_MAGIC = (
+_MAGIC_BYTES = (
     (b"%PDF-", "application/pdf"),
     (b"\x89PNG", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"{\\rtf", "application/rtf"),
 )
-_WEB = ("http://", "https://")
-_PACKED = re.compile(r"\s+")
+_URL_SCHEMES = ("http://", "https://")
+_WHITESPACE = re.compile(r"\s+")
 
 
-def documents(obx: Segment, encoding: str) -> list[Document]:
+def read_documents(obx: Segment, encoding: str) -> list[Document]:
     """Read the documents of an OBX of type ED or RP. Raises `ValueProblemError`."""
-    read = _embedded if obx.text(2).upper() == "ED" else _linked
+    read = _read_embedded if obx.text(2).upper() == "ED" else _read_link
     title = obx.text(3, 2) or None
     found = [read(value, title, encoding) for value in obx.repetitions(5)]
     if not found:
-        raise ValueProblemError("has no document")
+        raise InvalidValueError("has no document")
     return found
 
 
-def _embedded(value: Value, title: str | None, encoding: str) -> Document:
+def _read_embedded(value: FieldValue, title: str | None, encoding: str) -> Document:
     parts = [component.text.strip() for component in value.components]
     words = [part.lower() for part in parts]
-    place = next((place for place, word in enumerate(words[:-1]) if word in _ENCODINGS and parts[place + 1]), None)
+    place = next((place for place, word in enumerate(words[:-1]) if word in _DATA_ENCODINGS and parts[place + 1]), None)
     if place is None:
-        raise ValueProblemError("names no encoding (Base64, Hex or A) before its data")
-    content = _decoded(words[place], parts[place + 1], encoding)
+        raise InvalidValueError("names no encoding (Base64, Hex or A) before its data")
+    content = _decode_data(words[place], parts[place + 1], encoding)
     if not content:
-        raise ValueProblemError("is an empty document")
+        raise InvalidValueError("is an empty document")
     kind = words[place - 2] if place >= 2 else ""
-    return Document(content=content, content_type=_content_type(kind, words[place - 1] if place else "", content), title=title)
+    return Document(
+        content=content, content_type=_detect_content_type(kind, words[place - 1] if place else "", content), title=title
+    )
 
 
-def _decoded(name: str, data: str, encoding: str) -> bytes:
-    packed = _PACKED.sub("", data)
+def _decode_data(name: str, data: str, encoding: str) -> bytes:
+    packed = _WHITESPACE.sub("", data)
     try:
         match name:
             case "base64":
@@ -69,24 +71,24 @@ def _decoded(name: str, data: str, encoding: str) -> bytes:
             case _:
                 return data.encode(encoding)
     except (binascii.Error, ValueError) as exc:
-        raise ValueProblemError("holds data that is not in the encoding which it names") from exc
+        raise InvalidValueError("holds data that is not in the encoding which it names") from exc
 
 
-def _content_type(kind: str, subtype: str, content: bytes) -> str:
+def _detect_content_type(kind: str, subtype: str, content: bytes) -> str:
     """Tell the type by the bytes where they say it, else by what the LIS wrote."""
-    for magic, known in _MAGIC:
+    for magic, known in _MAGIC_BYTES:
         if content.startswith(magic):
             return known
-    if subtype in _SUBTYPES:
-        return _SUBTYPES[subtype]
-    full = subtype if "/" in subtype else f"{_TYPES.get(kind, '')}/{subtype}"
+    if subtype in _CONTENT_TYPES:
+        return _CONTENT_TYPES[subtype]
+    full = subtype if "/" in subtype else f"{_MEDIA_TYPES.get(kind, '')}/{subtype}"
     plain = re.fullmatch(r"[a-z]+/[a-z0-9.+-]+", full)
     return full if plain else "application/octet-stream"
 
 
-def _linked(value: Value, title: str | None, encoding: str) -> Document:  # noqa: ARG001 — the same shape as _embedded
+def _read_link(value: FieldValue, title: str | None, encoding: str) -> Document:  # noqa: ARG001 — the same shape as _embedded
     address = value.components[0].text.strip()
-    if not address.lower().startswith(_WEB) or not leads_somewhere(address):
-        raise ValueProblemError("is a pointer that is no web address")
-    subtype = value.at(4).strip().lower()
-    return Document(url=address, content_type=_SUBTYPES.get(subtype, "application/pdf"), title=title)
+    if not address.lower().startswith(_URL_SCHEMES) or not is_openable_url(address):
+        raise InvalidValueError("is a pointer that is no web address")
+    subtype = value.component_text(4).strip().lower()
+    return Document(url=address, content_type=_CONTENT_TYPES.get(subtype, "application/pdf"), title=title)

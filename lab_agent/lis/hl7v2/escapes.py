@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_HEX = re.compile(r"X((?:[0-9A-Fa-f]{2})+)\Z")
-_FORMAT = re.compile(r"\.(br|sp|in|ti|sk|fi|nf|ce)\s*([+-]?\d{0,3})\Z")
-_LONGEST_SKIP = 100
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
+_HEX_ESCAPE = re.compile(r"X((?:[0-9A-Fa-f]{2})+)\Z")
+_FORMATTING_COMMAND = re.compile(r"\.(br|sp|in|ti|sk|fi|nf|ce)\s*([+-]?\d{0,3})\Z")
+_MAX_SKIP = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +27,15 @@ class Separators:
     subcomponent: str = "&"
 
     @property
-    def encoding(self) -> str:
+    def encoding_characters(self) -> str:
         """MSH-2."""
         return self.component + self.repetition + self.escape + self.subcomponent
 
 
-STANDARD = Separators()
+STANDARD_SEPARATORS = Separators()
 
 
-def escape(text: str, separators: Separators = STANDARD) -> str:
+def escape(text: str, separators: Separators = STANDARD_SEPARATORS) -> str:
     """Write a text as one value."""
     mark = separators.escape
     names = {
@@ -46,10 +46,10 @@ def escape(text: str, separators: Separators = STANDARD) -> str:
         mark: "E",
     }
     escaped = "".join(f"{mark}{names[char]}{mark}" if char in names else char for char in text)
-    return _CONTROL.sub(lambda found: f"{mark}X{ord(found[0]):02X}{mark}", escaped)
+    return _CONTROL_CHARACTER.sub(lambda found: f"{mark}X{ord(found[0]):02X}{mark}", escaped)
 
 
-def unescape(value: str, separators: Separators = STANDARD, encoding: str = "utf-8") -> str:
+def unescape(value: str, separators: Separators = STANDARD_SEPARATORS, encoding: str = "utf-8") -> str:
     r"""Read one value. `encoding` is the code page of the message, which the bytes of `\Xhh..\` are in."""
     mark = separators.escape
     if not mark or mark not in value:
@@ -58,7 +58,7 @@ def unescape(value: str, separators: Separators = STANDARD, encoding: str = "utf
     while mark in rest:
         before, _, after = rest.partition(mark)
         name, closed, behind = after.partition(mark)
-        meant = _meaning(name, separators, encoding) if closed else None
+        meant = _unescape_sequence(name, separators, encoding) if closed else None
         pieces.append(before)
         if meant is None:
             pieces.append(mark)  # an escape that nobody knows, or a lone mark: left as it came
@@ -69,7 +69,7 @@ def unescape(value: str, separators: Separators = STANDARD, encoding: str = "utf
     return "".join((*pieces, rest))
 
 
-def _meaning(name: str, separators: Separators, encoding: str) -> str | None:
+def _unescape_sequence(name: str, separators: Separators, encoding: str) -> str | None:
     one = {
         "F": separators.field,
         "S": separators.component,
@@ -82,20 +82,20 @@ def _meaning(name: str, separators: Separators, encoding: str) -> str | None:
     }.get(name)
     if one is not None:
         return one
-    if found := _HEX.match(name):
-        return _decoded(bytes.fromhex(found[1]), encoding)
-    return _formatted(name)
+    if found := _HEX_ESCAPE.match(name):
+        return _decode_hex(bytes.fromhex(found[1]), encoding)
+    return _unescape_formatting(name)
 
 
-def _decoded(data: bytes, encoding: str) -> str | None:
+def _decode_hex(data: bytes, encoding: str) -> str | None:
     try:
         return data.decode(encoding)
     except UnicodeDecodeError:
         return None
 
 
-def _formatted(name: str) -> str | None:
-    found = _FORMAT.match(name)
+def _unescape_formatting(name: str) -> str | None:
+    found = _FORMATTING_COMMAND.match(name)
     if found is None:
         return None
     number = int(found[2]) if found[2] not in {"", "+", "-"} else 1
@@ -103,8 +103,8 @@ def _formatted(name: str) -> str | None:
         case "br" | "ce":
             return "\n"
         case "sp":
-            return "\n" * max(1, min(number, _LONGEST_SKIP))
+            return "\n" * max(1, min(number, _MAX_SKIP))
         case "sk":
-            return " " * max(1, min(number, _LONGEST_SKIP))
+            return " " * max(1, min(number, _MAX_SKIP))
         case _:
             return ""

@@ -16,17 +16,17 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from lab_agent.codec.problems import did_you_mean
-from lab_agent.lis.hl7v2.message import Place
-from lab_agent.lis.hl7v2.template import words_in
-from lab_agent.lis.hl7v2.words import WORDS
+from lab_agent.lis.hl7v2.message import FieldPath
+from lab_agent.lis.hl7v2.template import find_placeholders
+from lab_agent.lis.hl7v2.words import PLACEHOLDERS_BY_GROUP
 
-OrderMessage = Literal["OML", "ORM"]
-_GROUPS = ("once", "line", "note", "answer", "specimen", "container", "end")
-_REPORT = frozenset({"registered", "partial", "preliminary", "final", "refused", "held"})
-_OBSERVATION = frozenset({"registered", "preliminary", "final", "amended", "stored", "held"})
+OrderMessageType = Literal["OML", "ORM"]
+_SEGMENT_GROUPS = ("once", "line", "note", "answer", "specimen", "container", "end")
+_REPORT_STATUSES = frozenset({"registered", "partial", "preliminary", "final", "refused", "held"})
+_OBSERVATION_STATUSES = frozenset({"registered", "preliminary", "final", "amended", "stored", "held"})
 
 
-class Layout(BaseModel):
+class MessageLayout(BaseModel):
     """Which segments a message has, group by group."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -42,10 +42,10 @@ class Layout(BaseModel):
 
     def groups(self) -> Iterable[tuple[str, tuple[str, ...]]]:
         """Give the groups with their segments."""
-        return ((group, getattr(self, group)) for group in _GROUPS)
+        return ((group, getattr(self, group)) for group in _SEGMENT_GROUPS)
 
 
-class ResultMap(BaseModel):
+class ResultFieldMap(BaseModel):
     """Where the words of a result stand."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -69,16 +69,16 @@ class ResultMap(BaseModel):
 
     @field_validator("*", mode="after")
     @classmethod
-    def _places(cls, value: Any) -> Any:
+    def _validate_paths(cls, value: Any) -> Any:
         for text in value if isinstance(value, tuple) else ():
-            Place.of(text)
+            FieldPath.parse(text)
         return value
 
     @cached_property
-    def places(self) -> Mapping[str, tuple[Place, ...]]:
+    def paths(self) -> Mapping[str, tuple[FieldPath, ...]]:
         """Give the places of each word."""
         listed = self.model_dump()
-        return {name: tuple(map(Place.of, texts)) for name, texts in listed.items() if isinstance(texts, tuple)}
+        return {name: tuple(map(FieldPath.parse, texts)) for name, texts in listed.items() if isinstance(texts, tuple)}
 
 
 class FieldMap(BaseModel):
@@ -86,15 +86,15 @@ class FieldMap(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    orders: dict[OrderMessage, Layout]
-    cancels: dict[OrderMessage, Layout]
+    orders: dict[OrderMessageType, MessageLayout]
+    cancels: dict[OrderMessageType, MessageLayout]
     fields: dict[str, dict[int, str]]
-    results: ResultMap
+    results: ResultFieldMap
     tables: dict[str, dict[str, str]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _whole(self) -> FieldMap:
-        faults = [*self._layouts(), *self._templates(), *self._statuses()]
+    def _validate_references(self) -> FieldMap:
+        faults = [*self._layout_problems(), *self._template_problems(), *self._status_problems()]
         if faults:
             raise ValueError("; ".join(faults))
         return self
@@ -103,48 +103,52 @@ class FieldMap(BaseModel):
         """Give a table; an empty one if there is none of that name."""
         return self.tables.get(name, {})
 
-    def _layouts(self) -> Iterable[str]:
+    def _layout_problems(self) -> Iterable[str]:
         for layout in (*self.orders.values(), *self.cancels.values()):
             for group, segments in layout.groups():
                 yield from (f"{name} in {group} has no table [fields.{name}]" for name in segments if name not in self.fields)
-                yield from self._foreign(group, segments)
+                yield from self._placeholder_problems(group, segments)
 
-    def _foreign(self, group: str, segments: tuple[str, ...]) -> Iterable[str]:
+    def _placeholder_problems(self, group: str, segments: tuple[str, ...]) -> Iterable[str]:
         """Say which words are asked for in a group where nobody knows them."""
         for name in segments:
             for field, template in self.fields.get(name, {}).items():
-                for word, _ in words_in(template):
-                    if word not in WORDS[group]:
-                        meant = did_you_mean(word, WORDS[group])
+                for word, _ in find_placeholders(template):
+                    if word not in PLACEHOLDERS_BY_GROUP[group]:
+                        meant = did_you_mean(word, PLACEHOLDERS_BY_GROUP[group])
                         yield f"{name}-{field}: there is no word {{{word}}} in {group} {meant}".rstrip()
 
-    def _templates(self) -> Iterable[str]:
+    def _template_problems(self) -> Iterable[str]:
         for name, fields in self.fields.items():
-            if not _is_segment(name):
+            if not _is_segment_key(name):
                 yield f"{name} is no name of a segment, such as ZLB or NTE.order"
             for field, template in fields.items():
                 if field < 1 or field > 200:
                     yield f"{name}-{field} is no field"
                 if any(not char.isprintable() for char in template):
                     yield f"{name}-{field} holds a line end or another control character"
-                yield from (f"{name}-{field}: there is no [tables.{table}]" for _, table in words_in(template) if self._no(table))
+                yield from (
+                    f"{name}-{field}: there is no [tables.{table}]"
+                    for _, table in find_placeholders(template)
+                    if self._is_unknown_table(table)
+                )
 
-    def _no(self, table: str | None) -> bool:
+    def _is_unknown_table(self, table: str | None) -> bool:
         return table is not None and table not in self.tables
 
-    def _statuses(self) -> Iterable[str]:
-        for name, known in (("report_status", _REPORT), ("observation_status", _OBSERVATION)):
+    def _status_problems(self) -> Iterable[str]:
+        for name, known in (("report_status", _REPORT_STATUSES), ("observation_status", _OBSERVATION_STATUSES)):
             for code, meaning in self.table(name).items():
                 if meaning not in known:
                     yield f"tables.{name}.{code} is {meaning!r}, and not one of {', '.join(sorted(known))}"
 
 
-def default_map() -> FieldMap:
+def default_field_map() -> FieldMap:
     """Give the map that comes with the adapter."""
-    return FieldMap.model_validate(_default())
+    return FieldMap.model_validate(_load_default_tables())
 
 
-def load_map(path: Path) -> FieldMap:
+def load_field_map(path: Path) -> FieldMap:
     """Read a mapping file, laid over our map. Raises `ValueError`, naming what is wrong."""
     try:
         own = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -153,26 +157,26 @@ def load_map(path: Path) -> FieldMap:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
         raise ValueError(f"the mapping file {path} is not TOML: {exc}") from exc
     try:
-        return FieldMap.model_validate(laid_over(_default(), own))
+        return FieldMap.model_validate(deep_merge(_load_default_tables(), own))
     except ValidationError as exc:
         faults = (f"{'.'.join(map(str, one['loc']))} {one['msg']}".strip() for one in exc.errors(include_url=False))
         raise ValueError(f"the mapping file {path}: {'; '.join(faults)}") from exc
 
 
-def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def deep_merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
     """Lay one tree of tables over another."""
-    merged = dict(below)
-    for key, value in above.items():
+    merged = dict(base)
+    for key, value in override.items():
         under = merged.get(key)
-        merged[key] = laid_over(under, value) if isinstance(under, Mapping) and isinstance(value, Mapping) else value
+        merged[key] = deep_merge(under, value) if isinstance(under, Mapping) and isinstance(value, Mapping) else value
     return merged
 
 
-def _default() -> dict[str, Any]:
+def _load_default_tables() -> dict[str, Any]:
     return tomllib.loads(files("lab_agent.lis.hl7v2").joinpath("default.toml").read_text(encoding="utf-8"))
 
 
-def _is_segment(name: str) -> bool:
+def _is_segment_key(name: str) -> bool:
     code, _, alias = name.partition(".")
     plain = len(code) == 3 and code.isascii() and code.isalnum() and code.isupper()
     return plain and code[0].isalpha() and (alias.replace("_", "").isalnum() or name == code)

@@ -9,53 +9,55 @@ from contextlib import asynccontextmanager, suppress
 
 import structlog
 
-from lab_agent.lis.hl7v2.mllp import Found, Framer, framed
+from lab_agent.lis.hl7v2.mllp import FrameDecoder, ReceivedFrame, wrap_frame
 
 log = structlog.get_logger(__name__)
-_PORTION = 65536
-_CLOSING = 2.0
-Handler = Callable[["Link", Found], Awaitable[None]]
+_CHUNK_SIZE = 65536
+_CLOSE_TIMEOUT = 2.0
+FrameHandler = Callable[["MllpConnection", ReceivedFrame], Awaitable[None]]
 
 
-class Link:
+class MllpConnection:
     """A connection to the LIS, whoever opened it."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, limit: int, patience: float) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, max_message_bytes: int, timeout: float
+    ) -> None:
         self._reader = reader
         self._writer = writer
-        self._framer = Framer(limit)
-        self._patience = patience
-        self._writing = asyncio.Lock()
-        self._in_use = asyncio.Lock()
+        self._decoder = FrameDecoder(max_message_bytes)
+        self._timeout = timeout
+        self._write_lock = asyncio.Lock()
+        self._exchange_lock = asyncio.Lock()
         self.closed = asyncio.Event()
 
     @property
-    def free(self) -> bool:
+    def is_free(self) -> bool:
         """Whether nobody is waiting for an answer on it."""
-        return not self._in_use.locked()
+        return not self._exchange_lock.locked()
 
     @asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
+    async def exclusive(self) -> AsyncIterator[None]:
         """Keep it to oneself, for one message and its answer."""
-        async with self._in_use:
+        async with self._exchange_lock:
             yield
 
     async def send(self, message: bytes) -> None:
         """Send one message. Raises `OSError`; then nobody knows how much of it arrived."""
-        async with self._writing:
+        async with self._write_lock:
             if self.closed.is_set():
                 raise ConnectionResetError("the connection is closed")
-            self._writer.write(framed(message))
-            async with asyncio.timeout(self._patience):
+            self._writer.write(wrap_frame(message))
+            async with asyncio.timeout(self._timeout):
                 await self._writer.drain()
 
-    async def serve(self, handler: Handler) -> None:
+    async def serve(self, handler: FrameHandler) -> None:
         """Read until the end, and hand over what comes. Returns when the connection is closed."""
         try:
-            while data := await self._read():
-                for found in self._framer.feed(data):
+            while data := await self._read_chunk():
+                for found in self._decoder.feed(data):
                     await handler(self, found)
-            for found in self._framer.close():
+            for found in self._decoder.finish():
                 await handler(self, found)
         except OSError:
             pass  # the other side is gone; whoever waits for an answer is told by `closed`
@@ -69,21 +71,21 @@ class Link:
         self.closed.set()
         self._writer.close()
         with suppress(OSError, TimeoutError):
-            async with asyncio.timeout(_CLOSING):
+            async with asyncio.timeout(_CLOSE_TIMEOUT):
                 await self._writer.wait_closed()
 
-    async def _read(self) -> bytes:
+    async def _read_chunk(self) -> bytes:
         """Read a portion; a message that has begun must go on within the patience."""
-        if not self._framer.pending:
-            return await self._reader.read(_PORTION)
+        if not self._decoder.has_partial_frame:
+            return await self._reader.read(_CHUNK_SIZE)
         try:
-            async with asyncio.timeout(self._patience):
-                return await self._reader.read(_PORTION)
+            async with asyncio.timeout(self._timeout):
+                return await self._reader.read(_CHUNK_SIZE)
         except TimeoutError:
             return b""
 
 
-def keep_alive(writer: asyncio.StreamWriter, seconds: int) -> None:
+def enable_keep_alive(writer: asyncio.StreamWriter, seconds: int) -> None:
     """Let TCP look whether the other side is still there, after so many seconds of silence; 0: never."""
     connection = writer.get_extra_info("socket")
     if connection is None or not seconds:

@@ -11,8 +11,8 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
 VT, FS, CR = b"\x0b", b"\x1c", b"\x0d"
-_BETWEEN = b"\r\n"
-_HEAD = 4096
+_INTER_FRAME_BYTES = b"\r\n"
+_MAX_INVALID_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Damaged:
+class InvalidFrame:
     """Bytes that are no message; `data` is at most their beginning, `answerable` whether a message was meant by its sender."""
 
     data: bytes
@@ -31,83 +31,83 @@ class Damaged:
     answerable: bool = True
 
 
-Found = Frame | Damaged
+ReceivedFrame = Frame | InvalidFrame
 
 
-def framed(message: bytes) -> bytes:
+def wrap_frame(message: bytes) -> bytes:
     """Put a message into its frame."""
     return VT + message + FS + CR
 
 
 @dataclass(slots=True)
-class Framer:
+class FrameDecoder:
     """Reads a stream. A message may be `limit` bytes long."""
 
-    limit: int
+    max_message_bytes: int
     _buffer: bytearray = field(default_factory=bytearray)
-    _inside: bool = False
-    _length: int = 0
+    _in_frame: bool = False
+    _frame_length: int = 0
 
-    def feed(self, data: bytes) -> Iterator[Found]:
+    def feed(self, data: bytes) -> Iterator[ReceivedFrame]:
         """Take some bytes, and give what has become complete by them."""
         rest = data
         while rest:
-            rest = yield from self._within(rest) if self._inside else self._outside(rest)
+            rest = yield from self._read_frame(rest) if self._in_frame else self._read_between_frames(rest)
 
     @property
-    def pending(self) -> bool:
+    def has_partial_frame(self) -> bool:
         """Whether something has begun and is not complete."""
-        return self._inside or bool(self._buffer)
+        return self._in_frame or bool(self._buffer)
 
-    def close(self) -> Iterator[Found]:
+    def finish(self) -> Iterator[ReceivedFrame]:
         """Give what is left when the stream ends."""
-        if self._inside:
-            yield Damaged(self._taken(), "the connection ended within the message", answerable=False)
+        if self._in_frame:
+            yield InvalidFrame(self._take_buffer(), "the connection ended within the message", answerable=False)
         elif self._buffer:
-            yield self._noise()
+            yield self._unframed_bytes()
 
-    def _outside(self, data: bytes) -> Generator[Found, None, bytes]:
+    def _read_between_frames(self, data: bytes) -> Generator[ReceivedFrame, None, bytes]:
         before, start, after = data.partition(VT)
-        noise = before if self._buffer else before.lstrip(_BETWEEN)
-        self._keep(noise)
+        noise = before if self._buffer else before.lstrip(_INTER_FRAME_BYTES)
+        self._append(noise)
         if start:
             if self._buffer:
-                yield self._noise()
-            self._inside, self._length = True, 0
+                yield self._unframed_bytes()
+            self._in_frame, self._frame_length = True, 0
         return after
 
-    def _within(self, data: bytes) -> Generator[Found, None, bytes]:
+    def _read_frame(self, data: bytes) -> Generator[ReceivedFrame, None, bytes]:
         end = min((place for place in (data.find(FS), data.find(VT)) if place >= 0), default=len(data))
-        self._length += end
-        self._keep(data[:end])
+        self._frame_length += end
+        self._append(data[:end])
         mark, rest = data[end : end + 1], data[end + 1 :]
         if mark == VT:
-            yield Damaged(self._taken(), "a new message began before this one had ended")
+            yield InvalidFrame(self._take_buffer(), "a new message began before this one had ended")
         elif mark == FS:
-            self._inside = False
-            yield self._ended()
+            self._in_frame = False
+            yield self._complete_frame()
         if mark:
-            self._length = 0
+            self._frame_length = 0
         return rest
 
-    def _ended(self) -> Found:
-        if self._length > self.limit:
-            return Damaged(self._taken(), f"the message is longer than {self.limit} bytes")
-        return Frame(self._taken())
+    def _complete_frame(self) -> ReceivedFrame:
+        if self._frame_length > self.max_message_bytes:
+            return InvalidFrame(self._take_buffer(), f"the message is longer than {self.max_message_bytes} bytes")
+        return Frame(self._take_buffer())
 
-    def _noise(self) -> Damaged:
-        return Damaged(self._taken(), "these bytes stand in no frame", answerable=False)
+    def _unframed_bytes(self) -> InvalidFrame:
+        return InvalidFrame(self._take_buffer(), "these bytes stand in no frame", answerable=False)
 
-    def _keep(self, data: bytes) -> None:
+    def _append(self, data: bytes) -> None:
         """Keep a message up to the limit, and of what is too long or no message its beginning."""
-        if not self._inside:
-            self._buffer += data[: _HEAD - len(self._buffer)]
+        if not self._in_frame:
+            self._buffer += data[: _MAX_INVALID_BYTES - len(self._buffer)]
             return
-        self._buffer += data[: max(0, self.limit + 1 - (self._length - len(data)))]
-        if self._length > self.limit:
-            del self._buffer[_HEAD:]
+        self._buffer += data[: max(0, self.max_message_bytes + 1 - (self._frame_length - len(data)))]
+        if self._frame_length > self.max_message_bytes:
+            del self._buffer[_MAX_INVALID_BYTES:]
 
-    def _taken(self) -> bytes:
+    def _take_buffer(self) -> bytes:
         taken = bytes(self._buffer)
         self._buffer.clear()
         return taken

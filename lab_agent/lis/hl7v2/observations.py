@@ -7,21 +7,21 @@ from dataclasses import dataclass, replace
 
 from lab_agent.domain.results import Document, LabReport, ObservationStatus, ReportedObservation
 from lab_agent.domain.values import CodeableConcept, Coding
-from lab_agent.lis.hl7v2.documents import documents
-from lab_agent.lis.hl7v2.grouping import Group, Observed
+from lab_agent.lis.hl7v2.documents import read_documents
+from lab_agent.lis.hl7v2.grouping import ObrGroup, ObxEntry
 from lab_agent.lis.hl7v2.message import Segment
-from lab_agent.lis.hl7v2.ranges import reference_ranges
-from lab_agent.lis.hl7v2.times import TimeError, read_stamp
-from lab_agent.lis.hl7v2.values import Reader, ValueProblemError
+from lab_agent.lis.hl7v2.ranges import read_reference_ranges
+from lab_agent.lis.hl7v2.times import InvalidTimestampError, parse_timestamp
+from lab_agent.lis.hl7v2.values import InvalidValueError, ObxValueReader
 
-Recall = Callable[[str], LabReport | None]
-_DOCUMENTS = frozenset({"ED", "RP"})
-_LINED = frozenset({"TX", "FT"})
+OpenReportLookup = Callable[[str], LabReport | None]
+_DOCUMENT_TYPES = frozenset({"ED", "RP"})
+_MULTILINE_TYPES = frozenset({"TX", "FT"})
 _LOINC = "http://loinc.org"
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class GroupContent:
     """What a group says: its observations and its documents."""
 
     observations: tuple[ReportedObservation, ...]
@@ -29,117 +29,117 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
-class Observations:
+class ObxReader:
     """Reads the OBX of a group; `stored` gives the report's values that were sent before and were not final."""
 
-    reader: Reader
-    stored: Callable[[], LabReport | None]
+    value_reader: ObxValueReader
+    load_open_report: Callable[[], LabReport | None]
 
-    def read(self, group: Group, *, final: bool) -> Reported:
+    def read(self, group: ObrGroup, *, final: bool) -> GroupContent:
         """Read them all. Raises `ValueProblemError` or `TimeError`, naming the OBX."""
         observations: list[ReportedObservation] = []
         found: list[Document] = []
         last: tuple[str, str, str] | None = None
-        specimen = group.find(self.reader.field_map.results.places["specimen"]) or None
-        for number, seen in enumerate(group.observed, 1):
+        specimen = group.find_first(self.value_reader.field_map.results.paths["specimen"]) or None
+        for number, seen in enumerate(group.obx_entries, 1):
             try:
-                status = self._status(seen.obx, final=final)
-                if seen.obx.text(2).upper() in _DOCUMENTS:
-                    found += documents(seen.obx, seen.obx.encoding)
+                status = self._read_status(seen.obx, final=final)
+                if seen.obx.text(2).upper() in _DOCUMENT_TYPES:
+                    found += read_documents(seen.obx, seen.obx.encoding)
                     continue
-                one = self._observation(seen, status, specimen)
-            except (ValueProblemError, TimeError) as problem:
-                raise ValueProblemError(f"OBX {number} {problem}") from problem
-            lined, last = last, _lined(seen.obx)
+                one = self._read_observation(seen, status, specimen)
+            except (InvalidValueError, InvalidTimestampError) as problem:
+                raise InvalidValueError(f"OBX {number} {problem}") from problem
+            lined, last = last, _text_key(seen.obx)
             if one is None:
                 continue
             if last and last == lined and observations:
-                observations[-1] = _longer(observations[-1], one)
+                observations[-1] = _append_text(observations[-1], one)
             else:
-                observations.append(_with_own_id(one, observations))
+                observations.append(_ensure_unique_id(one, observations))
         if group.notes and observations:
-            observations[0] = replace(observations[0], note=_noted(*group.notes, observations[0].note))
-        return Reported(tuple(observations), tuple(found))
+            observations[0] = replace(observations[0], note=_join_notes(*group.notes, observations[0].note))
+        return GroupContent(tuple(observations), tuple(found))
 
-    def _status(self, obx: Segment, *, final: bool) -> str:
+    def _read_status(self, obx: Segment, *, final: bool) -> str:
         code = obx.text(11)
         if not code:
             return "final" if final else "preliminary"
-        meaning = self.reader.field_map.table("observation_status").get(code)
+        meaning = self.value_reader.field_map.table("observation_status").get(code)
         if meaning is None:
-            raise ValueProblemError("has a status in OBX-11 that is not known")
+            raise InvalidValueError("has a status in OBX-11 that is not known")
         if meaning in {"held", "refused"}:
-            raise ValueProblemError(f"has the status {code} in OBX-11; a person has to look at it")
+            raise InvalidValueError(f"has the status {code} in OBX-11; a person has to look at it")
         return meaning
 
-    def _observation(self, seen: Observed, status: str, specimen: str | None) -> ReportedObservation | None:
-        obx = seen.obx
-        coding = self._code(obx)
-        name = self._id(obx, coding)
+    def _read_observation(self, entry: ObxEntry, status: str, specimen: str | None) -> ReportedObservation | None:
+        obx = entry.obx
+        coding = self._read_code(obx)
+        name = self._observation_id(obx, coding)
         if not obx.repetitions(5):
             if status == "registered":
                 return None  # nothing is known yet, and that is all it says
             if status == "stored":
-                return self._from_stored(coding, name)
+                return self._finalize_stored(coding, name)
         return ReportedObservation(
             id=name,
             code=coding,
             status=ObservationStatus.FINAL if status == "stored" else ObservationStatus(status),
-            method=self._method(obx),
+            method=self._read_method(obx),
             specimen=specimen,
-            reference_ranges=reference_ranges(obx, self.reader),
-            issued=read_stamp(obx.text(19), self.reader.zone) if obx.text(19) else None,
-            flags=tuple(flag for value in obx.repetitions(8) if (flag := value.at(1).strip())),
-            note=_noted(*seen.notes),
-            **self.reader.value(obx),
+            reference_ranges=read_reference_ranges(obx, self.value_reader),
+            issued=parse_timestamp(obx.text(19), self.value_reader.zone) if obx.text(19) else None,
+            flags=tuple(flag for value in obx.repetitions(8) if (flag := value.component_text(1).strip())),
+            note=_join_notes(*entry.notes),
+            **self.value_reader.read_value(obx),
         )
 
-    def _from_stored(self, coding: Coding, name: str | None) -> ReportedObservation:
-        report = self.stored()
+    def _finalize_stored(self, coding: Coding, observation_id: str | None) -> ReportedObservation:
+        report = self.load_open_report()
         for one in report.observations if report else ():
-            if (one.code.system, one.code.code, one.id) == (coding.system, coding.code, name):
+            if (one.code.system, one.code.code, one.id) == (coding.system, coding.code, observation_id):
                 return replace(one, status=ObservationStatus.FINAL)
-        raise ValueProblemError("makes a value final (status U) that was not sent before; send it with its value")
+        raise InvalidValueError("makes a value final (status U) that was not sent before; send it with its value")
 
-    def _code(self, obx: Segment) -> Coding:
-        codings = list(self.reader.codings(obx.value(3)))
+    def _read_code(self, obx: Segment) -> Coding:
+        codings = list(self.value_reader.read_codings(obx.first_repetition(3)))
         if not codings:
-            raise ValueProblemError("has no code in OBX-3")
+            raise InvalidValueError("has no code in OBX-3")
         return next((coding for coding in codings if coding.system == _LOINC), codings[0])
 
-    def _id(self, obx: Segment, coding: Coding) -> str | None:
+    def _observation_id(self, obx: Segment, coding: Coding) -> str | None:
         own, sub = obx.text(21), obx.text(4)
         return own or (f"{coding.code}/{sub}" if sub else None)
 
-    def _method(self, obx: Segment) -> CodeableConcept | None:
-        value = obx.value(17)
+    def _read_method(self, obx: Segment) -> CodeableConcept | None:
+        value = obx.first_repetition(17)
         if not value:
             return None
-        return CodeableConcept(coding=tuple(self.reader.codings(value)), text=value.at(2).strip() or None)
+        return CodeableConcept(coding=tuple(self.value_reader.read_codings(value)), text=value.component_text(2).strip() or None)
 
 
-def _lined(obx: Segment) -> tuple[str, str, str] | None:
+def _text_key(obx: Segment) -> tuple[str, str, str] | None:
     """Name the text that an OBX is a line of: such texts come as one OBX for each line."""
     kind = obx.text(2).upper()
-    return (kind, obx.raw(3), obx.raw(4)) if kind in _LINED else None
+    return (kind, obx.raw(3), obx.raw(4)) if kind in _MULTILINE_TYPES else None
 
 
-def _longer(text: ReportedObservation, more: ReportedObservation) -> ReportedObservation:
+def _append_text(text: ReportedObservation, more: ReportedObservation) -> ReportedObservation:
     return replace(
         text,
         value_string=f"{text.value_string}\n{more.value_string}",
-        note=_noted(text.note, more.note),
-        status=_least(text.status, more.status),
+        note=_join_notes(text.note, more.note),
+        status=_least_final_status(text.status, more.status),
     )
 
 
-def _least(*statuses: ObservationStatus) -> ObservationStatus:
+def _least_final_status(*statuses: ObservationStatus) -> ObservationStatus:
     """Give the status of a whole from those of its lines."""
     order = (ObservationStatus.REGISTERED, ObservationStatus.PRELIMINARY, ObservationStatus.AMENDED, ObservationStatus.FINAL)
     return min(statuses, key=order.index)
 
 
-def _with_own_id(one: ReportedObservation, others: list[ReportedObservation]) -> ReportedObservation:
+def _ensure_unique_id(one: ReportedObservation, others: list[ReportedObservation]) -> ReportedObservation:
     """Keep names unique within a report, where a LIS repeats a sub-id."""
     taken = {other.id for other in others}
     if one.id is None or one.id not in taken:
@@ -148,5 +148,5 @@ def _with_own_id(one: ReportedObservation, others: list[ReportedObservation]) ->
     return replace(one, id=f"{one.id}#{number}")
 
 
-def _noted(*notes: str | None) -> str | None:
+def _join_notes(*notes: str | None) -> str | None:
     return "\n".join(note for note in notes if note) or None

@@ -9,26 +9,26 @@ from datetime import datetime
 
 from lab_agent.domain.results import (
     LabMessage,
-    LabRefusal,
+    LabRejection,
     LabReport,
     NotPerformed,
     ObservationStatus,
     ReportedObservation,
     ReportStatus,
 )
-from lab_agent.lis.hl7v2.grouping import Group, groups
+from lab_agent.lis.hl7v2.grouping import ObrGroup, split_groups
 from lab_agent.lis.hl7v2.message import Message
-from lab_agent.lis.hl7v2.observations import Observations, Recall
-from lab_agent.lis.hl7v2.times import TimeError, read_stamp
-from lab_agent.lis.hl7v2.values import Reader, ValueProblemError
+from lab_agent.lis.hl7v2.observations import ObxReader, OpenReportLookup
+from lab_agent.lis.hl7v2.times import InvalidTimestampError, parse_timestamp
+from lab_agent.lis.hl7v2.values import InvalidValueError, ObxValueReader
 
-_LINE, _ORDER = re.compile(r"L[A-Z2-7]{15}\Z"), re.compile(r"R[A-Z2-7]{15}\Z")
-_ORDERED = (ReportStatus.REGISTERED, ReportStatus.PRELIMINARY, ReportStatus.PARTIAL, ReportStatus.FINAL)
-_CANCELLED = "the laboratory cancelled this test"
+_LINE_KEY, _ORDER_KEY = re.compile(r"L[A-Z2-7]{15}\Z"), re.compile(r"R[A-Z2-7]{15}\Z")
+_STATUS_ORDER = (ReportStatus.REGISTERED, ReportStatus.PRELIMINARY, ReportStatus.PARTIAL, ReportStatus.FINAL)
+_CANCELLED_REASON = "the laboratory cancelled this test"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ParsedReport:
     """One thing that a message says, or why it cannot be taken. `number` is its place in the message."""
 
     number: int
@@ -37,7 +37,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class OrderReferences:
     """What a group calls its order and its lines."""
 
     lines: tuple[str, ...]
@@ -47,131 +47,133 @@ class Names:
     items: tuple[str, ...]
 
     @property
-    def any(self) -> bool:
+    def has_any(self) -> bool:
         """Whether the order can be found by them."""
         return bool(self.lines or self.order or self.accession or self.barcode)
 
 
 @dataclass(frozen=True, slots=True)
-class Results:
+class OruReader:
     """Reads results. `recall` gives the last values of a report that were not final yet."""
 
-    reader: Reader
-    recall: Recall
+    value_reader: ObxValueReader
+    load_open_report: OpenReportLookup
 
-    def read(self, message: Message) -> list[Part]:
+    def read(self, message: Message) -> list[ParsedReport]:
         """Read all that a message says; what is wrong with one part does not touch the others."""
-        found = [self._part(group) for group in groups(message)]
+        found = [self._read_group(group) for group in split_groups(message)]
         if not found:
-            return [Part(0, problem="the message holds no OBR")]
-        if (more := message.first("DSC")) and more.text(1):
-            return [Part(0, problem="the message goes on in another one (DSC), which is not read here")]
-        return list(_completing(_joined(found)))
+            return [ParsedReport(0, problem="the message holds no OBR")]
+        if (more := message.first_segment("DSC")) and more.text(1):
+            return [ParsedReport(0, problem="the message goes on in another one (DSC), which is not read here")]
+        return list(_limit_completed_lines(_merge_same_reports(found)))
 
-    def _part(self, group: Group) -> Part:
+    def _read_group(self, group: ObrGroup) -> ParsedReport:
         try:
-            return Part(group.number, self._content(group))
-        except (ValueProblemError, TimeError) as problem:
-            return Part(group.number, problem=f"OBR {group.number}: {problem}")
+            return ParsedReport(group.number, self._read_content(group))
+        except (InvalidValueError, InvalidTimestampError) as problem:
+            return ParsedReport(group.number, problem=f"OBR {group.number}: {problem}")
 
-    def _content(self, group: Group) -> LabMessage:
-        names = self._names(group)
-        if not names.any:
-            raise ValueProblemError("names no order: neither our placer number nor a filler number nor a barcode")
-        status = self._status(group)
-        if rejected := self._rejected(group):
-            if any(seen.obx.repetitions(5) for seen in group.observed):
-                raise ValueProblemError("has both results and a refused specimen; a person has to look at it")
-            return self._refusal(names, rejected)
+    def _read_content(self, group: ObrGroup) -> LabMessage:
+        names = self._read_references(group)
+        if not names.has_any:
+            raise InvalidValueError("names no order: neither our placer number nor a filler number nor a barcode")
+        status = self._read_status(group)
+        if rejected := self._specimen_rejection(group):
+            if any(seen.obx.repetitions(5) for seen in group.obx_entries):
+                raise InvalidValueError("has both results and a refused specimen; a person has to look at it")
+            return self._build_rejection(names, rejected)
         if status == "refused":
             why = " ".join(group.notes) or (group.orc.text(16, 2) if group.orc else "")
-            return self._refusal(names, why or _CANCELLED, again=False)
-        return self._report(group, names, status)
+            return self._build_rejection(names, why or _CANCELLED_REASON, collect_again=False)
+        return self._build_report(group, names, status)
 
-    def _names(self, group: Group) -> Names:
-        places = self.reader.field_map.results.places
-        lines = tuple(dict.fromkeys(text for text in group.find_all(places["line"]) if _LINE.match(text)))
-        orders = (text for place in places["order"] for text in group.find_all((place,)) if _ORDER.match(text))
+    def _read_references(self, group: ObrGroup) -> OrderReferences:
+        places = self.value_reader.field_map.results.paths
+        lines = tuple(dict.fromkeys(text for text in group.find_all(places["line"]) if _LINE_KEY.match(text)))
+        orders = (text for place in places["order"] for text in group.find_all((place,)) if _ORDER_KEY.match(text))
         items = group.find_all(places["item"]) if not lines else ()
-        return Names(
+        return OrderReferences(
             lines=lines,
             order=next(orders, None),
-            accession=group.find(places["accession"]) or None,
-            barcode=group.find(places["barcode"]) or None,
+            accession=group.find_first(places["accession"]) or None,
+            barcode=group.find_first(places["barcode"]) or None,
             items=items,
         )
 
-    def _status(self, group: Group) -> str:
-        code = group.find(self.reader.field_map.results.places["status"])
+    def _read_status(self, group: ObrGroup) -> str:
+        code = group.find_first(self.value_reader.field_map.results.paths["status"])
         if not code:
             return ""
-        meaning = self.reader.field_map.table("report_status").get(code)
+        meaning = self.value_reader.field_map.table("report_status").get(code)
         if meaning is None:
-            raise ValueProblemError("has a status in OBR-25 that is not known")
+            raise InvalidValueError("has a status in OBR-25 that is not known")
         if meaning == "held":
-            raise ValueProblemError(f"has the status {code} in OBR-25; a person has to look at it")
+            raise InvalidValueError(f"has the status {code} in OBR-25; a person has to look at it")
         return meaning
 
-    def _rejected(self, group: Group) -> str:
+    def _specimen_rejection(self, group: ObrGroup) -> str:
         """Give why a specimen of this group is refused; empty if none is."""
-        known = self.reader.field_map.results.places
-        code = group.find(known["reject"])
-        words = group.find(known["reject_text"])
-        return code and (words or self.reader.field_map.table("reject_reasons").get(code, code))
+        known = self.value_reader.field_map.results.paths
+        code = group.find_first(known["reject"])
+        words = group.find_first(known["reject_text"])
+        return code and (words or self.value_reader.field_map.table("reject_reasons").get(code, code))
 
-    def _refusal(self, names: Names, reason: str, *, again: bool = True) -> LabRefusal:
-        entries = [NotPerformed(line=line, reason=reason) for line in names.lines]
-        entries = entries or [NotPerformed(item=item, reason=reason) for item in names.items] or [NotPerformed(reason=reason)]
-        return LabRefusal(
-            order=names.order,
-            accession=names.accession,
-            barcode=names.barcode,
+    def _build_rejection(self, references: OrderReferences, reason: str, *, collect_again: bool = True) -> LabRejection:
+        entries = [NotPerformed(line=line, reason=reason) for line in references.lines]
+        entries = (
+            entries or [NotPerformed(item=item, reason=reason) for item in references.items] or [NotPerformed(reason=reason)]
+        )
+        return LabRejection(
+            order=references.order,
+            accession=references.accession,
+            barcode=references.barcode,
             not_performed=tuple(entries),
-            collect_again=again and self.reader.field_map.results.collect_again,
+            collect_again=collect_again and self.value_reader.field_map.results.collect_again,
         )
 
-    def _report(self, group: Group, names: Names, status: str) -> LabReport:
-        report_id = self._report_id(group, names)
-        found = Observations(self.reader, lambda: self.recall(report_id)).read(group, final=status == "final")
-        issued = self._issued(group)
-        wide = bool(names.order) and not names.lines and bool(found.documents) and not found.observations
+    def _build_report(self, group: ObrGroup, references: OrderReferences, status: str) -> LabReport:
+        report_id = self._report_id(group, references)
+        found = ObxReader(self.value_reader, lambda: self.load_open_report(report_id)).read(group, final=status == "final")
+        issued = self._read_issued(group)
+        wide = bool(references.order) and not references.lines and bool(found.documents) and not found.observations
         return LabReport(
             report_id=report_id,
-            version=self._version(group),
+            version=self._read_version(group),
             status=_report_status(status, found.observations),
-            order=names.order,
-            lines=names.lines,
-            accession=names.accession,
-            barcode=names.barcode,
-            items=() if wide else names.items,
+            order=references.order,
+            lines=references.lines,
+            accession=references.accession,
+            barcode=references.barcode,
+            items=() if wide else references.items,
             completes=() if wide else None,
-            effective=self._collected(group) or issued,
+            effective=self._read_collected(group) or issued,
             issued=issued,
             observations=found.observations,
             documents=found.documents,
         )
 
-    def _report_id(self, group: Group, names: Names) -> str:
-        own = group.find(self.reader.field_map.results.places["report_id"])
-        name = names.accession or "+".join(names.lines) or names.order or names.barcode or ""
-        return own or f"{name}/{group.find(self.reader.field_map.results.places['item'])}"
+    def _report_id(self, group: ObrGroup, references: OrderReferences) -> str:
+        own = group.find_first(self.value_reader.field_map.results.paths["report_id"])
+        name = references.accession or "+".join(references.lines) or references.order or references.barcode or ""
+        return own or f"{name}/{group.find_first(self.value_reader.field_map.results.paths['item'])}"
 
-    def _version(self, group: Group) -> int | None:
-        text = group.find(self.reader.field_map.results.places["version"])
+    def _read_version(self, group: ObrGroup) -> int | None:
+        text = group.find_first(self.value_reader.field_map.results.paths["version"])
         if text and not (text.isascii() and text.isdigit() and len(text) < 10):
-            raise ValueProblemError("has a version that is no number")
+            raise InvalidValueError("has a version that is no number")
         return int(text) if text else None
 
-    def _issued(self, group: Group) -> datetime:
-        text = group.find(self.reader.field_map.results.places["issued"])
+    def _read_issued(self, group: ObrGroup) -> datetime:
+        text = group.find_first(self.value_reader.field_map.results.paths["issued"])
         if not text:
-            raise ValueProblemError("has neither OBR-22 nor MSH-7: nobody can tell when it was issued")
-        return read_stamp(text, self.reader.zone)
+            raise InvalidValueError("has neither OBR-22 nor MSH-7: nobody can tell when it was issued")
+        return parse_timestamp(text, self.value_reader.zone)
 
-    def _collected(self, group: Group) -> datetime | None:
-        text = group.find(self.reader.field_map.results.places["collected"])
-        text = text or next((seen.obx.text(14) for seen in group.observed if seen.obx.text(14)), "")
-        return read_stamp(text, self.reader.zone) if text else None
+    def _read_collected(self, group: ObrGroup) -> datetime | None:
+        text = group.find_first(self.value_reader.field_map.results.paths["collected"])
+        text = text or next((seen.obx.text(14) for seen in group.obx_entries if seen.obx.text(14)), "")
+        return parse_timestamp(text, self.value_reader.zone) if text else None
 
 
 def _report_status(status: str, observations: Sequence[ReportedObservation]) -> ReportStatus:
@@ -184,24 +186,24 @@ def _report_status(status: str, observations: Sequence[ReportedObservation]) -> 
     return ReportStatus.PARTIAL if given is ReportStatus.FINAL and open_ones else given
 
 
-def _joined(parts: Iterable[Part]) -> Iterator[Part]:
+def _merge_same_reports(parsed: Iterable[ParsedReport]) -> Iterator[ParsedReport]:
     """Join reports of one name within a message, as a LIS sends them that repeats the OBR for each page or tube."""
-    reports: dict[str, Part] = {}
-    for part in parts:
+    reports: dict[str, ParsedReport] = {}
+    for part in parsed:
         report = part.content
         if not isinstance(report, LabReport):
             yield part
         elif (earlier := reports.get(report.report_id)) and isinstance(earlier.content, LabReport):
-            reports[report.report_id] = replace(earlier, content=_both(earlier.content, report))
+            reports[report.report_id] = replace(earlier, content=_merge_reports(earlier.content, report))
         else:
             reports[report.report_id] = part
     yield from reports.values()
 
 
-def _both(first: LabReport, second: LabReport) -> LabReport:
+def _merge_reports(first: LabReport, second: LabReport) -> LabReport:
     return replace(
         first,
-        status=min(first.status, second.status, key=_ORDERED.index),
+        status=min(first.status, second.status, key=_STATUS_ORDER.index),
         issued=max(first.issued, second.issued),
         lines=tuple(dict.fromkeys((*first.lines, *second.lines))),
         items=tuple(dict.fromkeys((*first.items, *second.items))),
@@ -210,9 +212,9 @@ def _both(first: LabReport, second: LabReport) -> LabReport:
     )
 
 
-def _completing(parts: Iterable[Part]) -> Iterator[Part]:
+def _limit_completed_lines(parsed: Iterable[ParsedReport]) -> Iterator[ParsedReport]:
     """A final report does not complete a line of which another report in the same message is not final."""
-    listed = list(parts)
+    listed = list(parsed)
     reports = [part.content for part in listed if isinstance(part.content, LabReport)]
     pending = {line for report in reports if report.status is not ReportStatus.FINAL for line in report.lines}
     for part in listed:

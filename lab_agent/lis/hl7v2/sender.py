@@ -10,11 +10,11 @@ import asyncio
 from dataclasses import dataclass
 
 from lab_agent.errors import LisOutcomeUnknown, LisRefusal, LisUnavailable
-from lab_agent.lis.hl7v2.acknowledgements import Answer
-from lab_agent.lis.hl7v2.endpoint import Endpoint
-from lab_agent.lis.hl7v2.link import Link
+from lab_agent.lis.hl7v2.acknowledgements import Ack
+from lab_agent.lis.hl7v2.endpoint import MllpConnector
+from lab_agent.lis.hl7v2.link import MllpConnection
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
-from lab_agent.lis.hl7v2.waiting import Waiting
+from lab_agent.lis.hl7v2.waiting import PendingAcks
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,39 +22,39 @@ class Sender:
     """Sends on the links of one endpoint."""
 
     settings: Hl7v2Settings
-    endpoint: Endpoint
-    waiting: Waiting
+    connector: MllpConnector
+    pending_acks: PendingAcks
 
-    async def send(self, message: bytes, control_id: str, subject: str) -> Answer | None:
+    async def send(self, message: bytes, control_id: str, target: str) -> Ack | None:
         """Send a message and give the LIS's last word on it; None where none is asked for.
 
         Raises `LisUnavailable`, `LisRefusal` or `LisOutcomeUnknown`.
         """
-        link = await self.endpoint.link(self.settings.connect_timeout)
-        with self.waiting.expect(control_id, subject) as answers:
-            async with link.alone():
+        link = await self.connector.get_connection(self.settings.connect_timeout)
+        with self.pending_acks.expect(control_id, target) as answers:
+            async with link.exclusive():
                 if link.closed.is_set():
-                    raise LisUnavailable(self.endpoint.reason)
-                await self._out(link, message)
+                    raise LisUnavailable(self.connector.disconnect_reason)
+                await self._write(link, message)
                 if self.settings.acknowledgement == "none":
                     return None
-                answer = await self._answer(answers, link)
-            while answer.commit and answer.positive and self.settings.acknowledgement == "enhanced":
-                answer = await self._answer(answers, None)
-        self.waiting.remember(answer)
-        return judged(answer, self.settings)
+                answer = await self._wait_for_ack(answers, link)
+            while answer.is_commit and answer.is_positive and self.settings.acknowledgement == "enhanced":
+                answer = await self._wait_for_ack(answers, None)
+        self.pending_acks.record_final(answer)
+        return check_ack(answer, self.settings)
 
-    async def _out(self, link: Link, message: bytes) -> None:
+    async def _write(self, connection: MllpConnection, message: bytes) -> None:
         try:
-            await link.send(message)
+            await connection.send(message)
         except (OSError, TimeoutError) as exc:
-            await link.close()
+            await connection.close()
             raise LisOutcomeUnknown("the connection to the LIS broke while a message was being sent") from exc
 
-    async def _answer(self, answers: asyncio.Queue[Answer], link: Link | None) -> Answer:
+    async def _wait_for_ack(self, acks: asyncio.Queue[Ack], connection: MllpConnection | None) -> Ack:
         """Wait for the next answer; on a link until it closes, else from wherever it comes."""
-        waiting = {asyncio.ensure_future(answers.get())}
-        closed = {asyncio.ensure_future(link.closed.wait())} if link else set()
+        waiting = {asyncio.ensure_future(acks.get())}
+        closed = {asyncio.ensure_future(connection.closed.wait())} if connection else set()
         try:
             await asyncio.wait(waiting | closed, timeout=self.settings.answer_timeout, return_when=asyncio.FIRST_COMPLETED)
             got = next(iter(waiting))
@@ -63,26 +63,26 @@ class Sender:
         finally:
             for task in waiting | closed:
                 task.cancel()
-        if not answers.empty():
-            return answers.get_nowait()
-        if link is None or not link.closed.is_set():
-            if link is not None:
-                await link.close()  # what comes on it now would be about something else
+        if not acks.empty():
+            return acks.get_nowait()
+        if connection is None or not connection.closed.is_set():
+            if connection is not None:
+                await connection.close()  # what comes on it now would be about something else
             raise LisOutcomeUnknown(f"the LIS did not answer within {self.settings.answer_timeout:g} seconds")
         raise LisOutcomeUnknown("the LIS closed the connection without an answer")
 
 
-def judged(answer: Answer, settings: Hl7v2Settings) -> Answer:
+def check_ack(ack: Ack, settings: Hl7v2Settings) -> Ack:
     """Give a positive answer, and turn all others into failures.
 
     The LIS's own words are not repeated here: they may quote the patient.
     """
-    if answer.positive or set(answer.errors) & set(settings.duplicate_codes):
-        return answer
-    codes = ", ".join(code for code in answer.errors if code.isalnum() and len(code) < 20)
-    said = f"the LIS answered {answer.code}" + (f" with error {codes}" if codes else "")
-    if set(answer.errors) & set(settings.retry_codes):
+    if ack.is_positive or set(ack.error_codes) & set(settings.duplicate_codes):
+        return ack
+    codes = ", ".join(code for code in ack.error_codes if code.isalnum() and len(code) < 20)
+    said = f"the LIS answered {ack.code}" + (f" with error {codes}" if codes else "")
+    if set(ack.error_codes) & set(settings.retry_codes):
         raise LisUnavailable(f"{said}: it may take it later")
-    if answer.code in {"AE", "AR", "CE", "CR"}:
+    if ack.code in {"AE", "AR", "CE", "CR"}:
         raise LisRefusal(said)
     raise LisOutcomeUnknown("the LIS answered with a code in MSA-1 that is none of HL7's")

@@ -9,21 +9,21 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
-from lab_agent.lis.hl7v2.charset import UnknownCharsetError, hl7_name, python_name
-from lab_agent.lis.hl7v2.fieldmap import FieldMap, default_map, load_map
+from lab_agent.lis.hl7v2.charset import UnknownCharsetError, codec_name, hl7_charset_name
+from lab_agent.lis.hl7v2.fieldmap import FieldMap, default_field_map, load_field_map
 
-_MODEL = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
+_MODEL_CONFIG = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
 
 
-def _zone(value: str) -> str:
+def _validate_time_zone(value: str) -> str:
     if value not in available_timezones():
         raise ValueError("is no time zone, such as Europe/Moscow")
     return value
 
 
-def _codec(value: str) -> str:
+def _validate_encoding(value: str) -> str:
     try:
-        return python_name(value)
+        return codec_name(value)
     except UnknownCharsetError:
         raise ValueError("is no code page that is known here, such as utf-8, cp1251 or iso-8859-5") from None
 
@@ -31,7 +31,7 @@ def _codec(value: str) -> str:
 class TlsSettings(BaseModel):
     """TLS of one link. As a client we always look at the LIS's certificate; as a server at the client's where `ca` is set."""
 
-    model_config = _MODEL
+    model_config = _MODEL_CONFIG
 
     ca: Path | None = None
     """Certificates that the other side's is checked against (PEM); as a client, the system's if not set."""
@@ -43,16 +43,16 @@ class TlsSettings(BaseModel):
     """Name that the LIS's certificate must carry, where it is not the host."""
 
 
-def _networks(value: tuple[str, ...]) -> tuple[str, ...]:
+def _validate_networks(value: tuple[str, ...]) -> tuple[str, ...]:
     for one in value:
         ip_network(one, strict=False)
     return value
 
 
-class LinkSettings(BaseModel):
+class ConnectionSettings(BaseModel):
     """One link to the LIS: who calls whom, and where."""
 
-    model_config = _MODEL
+    model_config = _MODEL_CONFIG
 
     role: Literal["client", "server"]
     """`client`: we connect to the LIS. `server`: the LIS connects to us."""
@@ -62,13 +62,13 @@ class LinkSettings(BaseModel):
     """Port of the LIS, or the port that we listen on."""
     tls: TlsSettings | None = None
     """Encrypt the link; without this table it is plain, and belongs into a network of its own."""
-    allow: Annotated[tuple[str, ...], AfterValidator(_networks)] = ()
+    allow: Annotated[tuple[str, ...], AfterValidator(_validate_networks)] = ()
     """As a server: addresses or networks (10.1.0.0/16) that may connect; all if empty. At most 64 connections are taken."""
     connections: Annotated[int, Field(ge=1, le=64)] = 1
     """As a client: connections that are kept open side by side."""
 
     @model_validator(mode="after")
-    def _complete(self) -> LinkSettings:
+    def _check_consistency(self) -> ConnectionSettings:
         if self.role == "client" and not self.port:
             raise ValueError("a client needs the port of the LIS")
         if self.role == "server" and self.tls is not None and (self.tls.certificate is None or self.tls.key is None):
@@ -81,11 +81,11 @@ class LinkSettings(BaseModel):
 class Hl7v2Settings(BaseModel):
     """How we and the LIS reach and answer each other, and what a message looks like."""
 
-    model_config = _MODEL
+    model_config = _MODEL_CONFIG
 
-    orders: LinkSettings
+    orders: ConnectionSettings
     """The link that orders go out on."""
-    results: LinkSettings | None = None
+    results: ConnectionSettings | None = None
     """The link that results come in on; if not set, they come on the connections of `orders`."""
     folder: Path
     """A folder of the adapter's own (made with mode 0700): messages that we could not take lie in `refused` in it."""
@@ -97,13 +97,13 @@ class Hl7v2Settings(BaseModel):
     """What answers an order: AA, AE or AR (`original`), CA (`commit`), CA and then AA (`enhanced`), or nothing (`none`)."""
     answer_results: Literal["as_asked", "original", "none"] = "as_asked"
     """How we answer results: as their MSH-15 and MSH-16 ask, always with one AA or AE, or never."""
-    encoding: Annotated[str, AfterValidator(_codec)] = "utf-8"
+    encoding: Annotated[str, AfterValidator(_validate_encoding)] = "utf-8"
     """Code page of what we send, and of what comes without one in MSH-18."""
     charset_name: str | None = None
     """What we write into MSH-18, where the LIS wants another spelling."""
     unencodable: Literal["refuse", "replace"] = "refuse"
     """What becomes of a character that the code page has not: the order waits for a person, or a question mark is sent."""
-    time_zone: Annotated[str, AfterValidator(_zone)] | None = None
+    time_zone: Annotated[str, AfterValidator(_validate_time_zone)] | None = None
     """Time zone that is meant where the LIS writes a time without one; if not set, such a result is refused."""
     version: str = "2.5.1"
     """Version of HL7 that we write into MSH-12."""
@@ -140,13 +140,13 @@ class Hl7v2Settings(BaseModel):
     keep_days: Annotated[int, Field(ge=1, le=3660)] = 30
     """Days for which they are kept."""
 
-    _field_map: FieldMap = PrivateAttr(default_factory=default_map)
+    _field_map: FieldMap = PrivateAttr(default_factory=default_field_map)
 
     @model_validator(mode="after")
-    def _with_map(self) -> Hl7v2Settings:
+    def _load_mapping(self) -> Hl7v2Settings:
         """Read the mapping file once, here, so that what is wrong in it is a fault of the settings."""
         if self.mapping is not None:
-            self._field_map = load_map(self.mapping)
+            self._field_map = load_field_map(self.mapping)
         return self
 
     @property
@@ -162,4 +162,4 @@ class Hl7v2Settings(BaseModel):
     @property
     def charset(self) -> str:
         """MSH-18."""
-        return self.charset_name or hl7_name(self.encoding)
+        return self.charset_name or hl7_charset_name(self.encoding)

@@ -15,15 +15,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lab_agent.codec import dump_message, load_kept
+from lab_agent.codec import dump_message, load_stored_message
 from lab_agent.domain.results import LabReport, ReportStatus
 from lab_agent.errors import DataInvalidError
 
-_DAY = 86400.0
+_DAY_SECONDS = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class MessageArchive:
     """The folders `refused` and `taken` (raw messages, each with its reason beside it) and `open` (values, no names)."""
 
     folder: Path
@@ -34,50 +34,50 @@ class Shelf:
         for name in ("refused", "taken", "open"):
             (self.folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder.chmod(0o700)
-        self.clear()
+        self.purge()
 
-    def clear(self) -> None:
+    def purge(self) -> None:
         """Remove raw messages that were kept long enough, and debris."""
         now = time.time()
-        for path in (*self._in("refused"), *self._in("taken")):
-            _remove_if_older(path, now - self.keep_days * _DAY)
-        for path in self._in("open"):
-            _remove_if_older(path, now - (400 * _DAY if path.suffix == ".json" else _DAY))
+        for path in (*self._files_in("refused"), *self._files_in("taken")):
+            _remove_if_older(path, now - self.keep_days * _DAY_SECONDS)
+        for path in self._files_in("open"):
+            _remove_if_older(path, now - (400 * _DAY_SECONDS if path.suffix == ".json" else _DAY_SECONDS))
 
-    def keep(self, kind: str, data: bytes, reason: str, now: datetime) -> Path:
+    def store(self, folder_name: str, data: bytes, reason: str, now: datetime) -> Path:
         """Keep a message as it came; `kind` is `refused` or `taken`. Gives its place."""
         name = f"{now.astimezone(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
-        path = self.folder / kind / f"{name}.hl7"
+        path = self.folder / folder_name / f"{name}.hl7"
         if reason:
-            self._write(path.with_suffix(".reason.txt"), f"{reason}\n".encode())
-        self._write(path, data)
+            self._write_atomically(path.with_suffix(".reason.txt"), f"{reason}\n".encode())
+        self._write_atomically(path, data)
         return path
 
-    def remember(self, report: LabReport) -> None:
+    def save_open_report(self, report: LabReport) -> None:
         """Keep the values of a report that is not final; forget those of one that is."""
-        path = self._open_report(report.report_id)
+        path = self._open_report_path(report.report_id)
         if report.status is ReportStatus.FINAL or not report.observations:
             if report.status is ReportStatus.FINAL:
                 path.unlink(missing_ok=True)
             return
-        self._write(path, dump_message(replace(report, documents=())))
+        self._write_atomically(path, dump_message(replace(report, documents=())))
 
-    def recall(self, report_id: str) -> LabReport | None:
+    def load_open_report(self, report_id: str) -> LabReport | None:
         """Give the values of a report that was not final when it was last heard of."""
         try:
-            report = load_kept(self._open_report(report_id).read_bytes())
+            report = load_stored_message(self._open_report_path(report_id).read_bytes())
         except (FileNotFoundError, DataInvalidError):
             return None
         return report if isinstance(report, LabReport) else None
 
-    def _open_report(self, report_id: str) -> Path:
+    def _open_report_path(self, report_id: str) -> Path:
         return self.folder / "open" / f"{hashlib.sha256(report_id.encode()).hexdigest()[:32]}.json"
 
-    def _in(self, kind: str) -> list[Path]:
-        folder = self.folder / kind
+    def _files_in(self, folder_name: str) -> list[Path]:
+        folder = self.folder / folder_name
         return list(folder.iterdir()) if folder.is_dir() else []
 
-    def _write(self, path: Path, data: bytes) -> None:
+    def _write_atomically(self, path: Path, data: bytes) -> None:
         temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
         try:
             with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:

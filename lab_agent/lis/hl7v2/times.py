@@ -5,84 +5,84 @@ from __future__ import annotations
 import re
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 
-_STAMP = re.compile(
+_TIMESTAMP = re.compile(
     r"(?P<year>\d{4})(?:(?P<month>\d\d)(?:(?P<day>\d\d)"
     r"(?:(?P<hour>\d\d)(?P<minute>\d\d)(?:(?P<second>\d\d)(?:\.(?P<fraction>\d{1,6})\d*)?)?)?)?)?"
     r"(?P<zone>[+-]\d{4})?\Z"
 )
-_CLOCK = re.compile(
+_TIME_OF_DAY = re.compile(
     r"(?P<hour>\d\d)(?P<minute>\d\d)(?:(?P<second>\d\d)(?:\.(?P<fraction>\d{1,6})\d*)?)?(?P<zone>[+-]\d{4})?\Z", re.ASCII
 )
 
 
-class TimeError(ValueError):
+class InvalidTimestampError(ValueError):
     """A time that cannot be used; the text says why."""
 
 
-def stamp(moment: datetime) -> str:
+def format_timestamp(moment: datetime) -> str:
     """Write a time with its offset, and with fractions of a second where it has any."""
     fraction = f".{moment.microsecond // 100:04d}".rstrip("0").rstrip(".")
-    return f"{day(moment)}{moment:%H%M%S}{fraction}" + f"{moment:%z}"[:5]
+    return f"{format_date(moment)}{moment:%H%M%S}{fraction}" + f"{moment:%z}"[:5]
 
 
-def day(value: date) -> str:
+def format_date(value: date) -> str:
     """Write a date."""
     return f"{value.year:04d}{value:%m%d}"
 
 
-def read_stamp(text: str, zone: tzinfo | None) -> datetime:
+def parse_timestamp(text: str, zone: tzinfo | None) -> datetime:
     """Read a time down to the day at least; `zone` is meant where it names none. Raises `TimeError`."""
-    found = _STAMP.match(text.strip())
+    found = _TIMESTAMP.match(text.strip())
     if found is None or found["day"] is None:
-        raise TimeError("is no time such as 20240517083000+0300")
-    own = _zone(found["zone"]) or zone
+        raise InvalidTimestampError("is no time such as 20240517083000+0300")
+    own = _parse_offset(found["zone"]) or zone
     if own is None:
-        raise TimeError("has no time zone, and the setting time_zone does not say which is meant")
+        raise InvalidTimestampError("has no time zone, and the setting time_zone does not say which is meant")
     try:
         parts = [int(found[name] or 0) for name in ("year", "month", "day", "hour", "minute", "second")]
         year, month, of_month, hour, minute, second = parts
-        return datetime(year, month, of_month, hour, minute, second, _micro(found["fraction"]), tzinfo=own)
+        return datetime(year, month, of_month, hour, minute, second, _microseconds(found["fraction"]), tzinfo=own)
     except ValueError as exc:
-        raise TimeError("is no time of any calendar") from exc
+        raise InvalidTimestampError("is no time of any calendar") from exc
 
 
 def has_minutes(text: str) -> bool:
     """Whether a time says more than its day."""
-    found = _STAMP.match(text.strip())
+    found = _TIMESTAMP.match(text.strip())
     return found is not None and found["minute"] is not None
 
 
-def read_day(text: str) -> str:
+def parse_partial_date(text: str) -> str:
     """Read a date of any precision, and write it as people's calendars do: 2024, 2024-05, 2024-05-17. Raises `TimeError`."""
-    found = _STAMP.match(text.strip())
+    found = _TIMESTAMP.match(text.strip())
     if found is None:
-        raise TimeError("is no date such as 20240517")
+        raise InvalidTimestampError("is no date such as 20240517")
     try:
         date(int(found["year"]), int(found["month"] or 1), int(found["day"] or 1))
     except ValueError as exc:
-        raise TimeError("is no day of any calendar") from exc
+        raise InvalidTimestampError("is no day of any calendar") from exc
     return "-".join(part for part in (found["year"], found["month"], found["day"]) if part)
 
 
-def read_clock(text: str) -> time:
+def parse_time_of_day(text: str) -> time:
     """Read a time of day; a zone in it is left aside. Raises `TimeError`."""
-    found = _CLOCK.match(text.strip())
+    found = _TIME_OF_DAY.match(text.strip())
     if found is None:
-        raise TimeError("is no time of day such as 0830")
+        raise InvalidTimestampError("is no time of day such as 0830")
     try:
-        return time(int(found["hour"]), int(found["minute"]), int(found["second"] or 0), _micro(found["fraction"]))
+        return time(int(found["hour"]), int(found["minute"]), int(found["second"] or 0), _microseconds(found["fraction"]))
     except ValueError as exc:
-        raise TimeError("is no time of day") from exc
+        raise InvalidTimestampError("is no time of day") from exc
 
 
-def _micro(fraction: str | None) -> int:
+def _microseconds(fraction: str | None) -> int:
     return int((fraction or "").ljust(6, "0"))
 
 
-def _zone(text: str | None) -> tzinfo | None:
+def _parse_offset(text: str | None) -> tzinfo | None:
     if text is None:
         return None
     offset = timedelta(hours=int(text[1:3]), minutes=int(text[3:5]))
     if int(text[3:5]) > 59 or offset >= timedelta(hours=24):
-        raise TimeError("has no offset of any clock")
+        raise InvalidTimestampError("has no offset of any clock")
     return UTC if not offset else timezone(-offset if text[0] == "-" else offset)

@@ -7,36 +7,38 @@ from decimal import Decimal
 
 from lab_agent.domain.order import LabOrder, OrderAnswer, OrderContainer, OrderLine, OrderPatient, OrderSpecimen
 from lab_agent.domain.values import Coding
-from lab_agent.lis.hl7v2.escapes import STANDARD, escape
-from lab_agent.lis.hl7v2.template import Encoded, Word
-from lab_agent.lis.hl7v2.times import day, stamp
+from lab_agent.lis.hl7v2.escapes import STANDARD_SEPARATORS, escape
+from lab_agent.lis.hl7v2.template import EncodedText, TemplateValue
+from lab_agent.lis.hl7v2.times import format_date, format_timestamp
 
-_ORDER = """order.key order.requisition order.requisition_system order.contract order.ordered_at order.sms order.email"""
-_PATIENT = """patient.id patient.id_system patient.family patient.given patient.middle patient.name_type patient.anonymous
+_ORDER_PLACEHOLDERS = (
+    """order.key order.requisition order.requisition_system order.contract order.ordered_at order.sms order.email"""
+)
+_PATIENT_PLACEHOLDERS = """patient.id patient.id_system patient.family patient.given patient.middle patient.name_type patient.anonymous
     patient.sex patient.birth_date patient.phones patient.emails patient.identifiers patient.identifier_systems"""
-_LINE = """line.n line.key line.item line.lab_code line.code line.text line.ordered_at line.collected_at line.old_order_number
+_LINE_PLACEHOLDERS = """line.n line.key line.item line.lab_code line.code line.text line.ordered_at line.collected_at line.old_order_number
     line.identifiers line.notes line.specimen_type line.method line.supporting_info line.barcode line.second_barcode
     line.barcodes line.second_barcodes"""
-_SPECIMEN = """specimen.n specimen.id specimen.type specimen.body_site specimen.collected_at specimen.method
+_SPECIMEN_PLACEHOLDERS = """specimen.n specimen.id specimen.type specimen.body_site specimen.collected_at specimen.method
     specimen.supporting_info specimen.barcode specimen.second_barcode specimen.container_type specimen.barcodes
     specimen.second_barcodes"""
-_CONTAINER = """container.n container.barcode container.second_barcode container.type container.quantity"""
-_ONCE = frozenset((*_ORDER.split(), *_PATIENT.split()))
-_EACH = _ONCE | set(_LINE.split()) | {"cancel.reason"}
+_CONTAINER_PLACEHOLDERS = """container.n container.barcode container.second_barcode container.type container.quantity"""
+_ORDER_LEVEL_PLACEHOLDERS = frozenset((*_ORDER_PLACEHOLDERS.split(), *_PATIENT_PLACEHOLDERS.split()))
+_LINE_LEVEL_PLACEHOLDERS = _ORDER_LEVEL_PLACEHOLDERS | set(_LINE_PLACEHOLDERS.split()) | {"cancel.reason"}
 
-WORDS: Mapping[str, frozenset[str]] = {
-    "once": _ONCE,
-    "line": _EACH,
-    "note": _EACH | {"note.n", "note.text"},
-    "answer": _EACH | {"answer.n", "answer.type", "answer.link_id", "answer.text", "answer.values"},
-    "specimen": _EACH | set(_SPECIMEN.split()),
-    "container": _EACH | set(_SPECIMEN.split()) | set(_CONTAINER.split()),
-    "end": _ONCE,
+PLACEHOLDERS_BY_GROUP: Mapping[str, frozenset[str]] = {
+    "once": _ORDER_LEVEL_PLACEHOLDERS,
+    "line": _LINE_LEVEL_PLACEHOLDERS,
+    "note": _LINE_LEVEL_PLACEHOLDERS | {"note.n", "note.text"},
+    "answer": _LINE_LEVEL_PLACEHOLDERS | {"answer.n", "answer.type", "answer.link_id", "answer.text", "answer.values"},
+    "specimen": _LINE_LEVEL_PLACEHOLDERS | set(_SPECIMEN_PLACEHOLDERS.split()),
+    "container": _LINE_LEVEL_PLACEHOLDERS | set(_SPECIMEN_PLACEHOLDERS.split()) | set(_CONTAINER_PLACEHOLDERS.split()),
+    "end": _ORDER_LEVEL_PLACEHOLDERS,
 }
 """The words that may be used in the segments of each group."""
 
 
-def order_words(order: LabOrder) -> dict[str, Word]:
+def order_values(order: LabOrder) -> dict[str, TemplateValue]:
     """Words of the order and its patient."""
     wanted = {option.channel: "Y" if option.wanted else "N" for option in order.notifications}
     return {
@@ -44,14 +46,14 @@ def order_words(order: LabOrder) -> dict[str, Word]:
         "order.requisition": order.requisition.value,
         "order.requisition_system": order.requisition.system,
         "order.contract": order.contract,
-        "order.ordered_at": stamp(order.ordered_at),
+        "order.ordered_at": format_timestamp(order.ordered_at),
         "order.sms": wanted.get("sms"),
         "order.email": wanted.get("email"),
-        **_patient_words(order.patient, order.key),
+        **_patient_values(order.patient, order.key),
     }
 
 
-def _patient_words(patient: OrderPatient, order: str) -> dict[str, Word]:
+def _patient_values(patient: OrderPatient, order: str) -> dict[str, TemplateValue]:
     named = [one for one in (patient.global_identifier, *patient.identifiers) if one is not None]
     reach = {kind: tuple(one.value for one in patient.telecom if one.system == kind) for kind in ("phone", "email")}
     return {
@@ -63,7 +65,7 @@ def _patient_words(patient: OrderPatient, order: str) -> dict[str, Word]:
         "patient.name_type": "S" if patient.anonymous else "L" if patient.family else None,
         "patient.anonymous": "Y" if patient.anonymous else None,
         "patient.sex": patient.gender,
-        "patient.birth_date": day(patient.birth_date) if patient.birth_date else None,
+        "patient.birth_date": format_date(patient.birth_date) if patient.birth_date else None,
         "patient.phones": reach["phone"] or None,
         "patient.emails": reach["email"] or None,
         "patient.identifiers": tuple(one.value for one in patient.identifiers) or None,
@@ -71,7 +73,7 @@ def _patient_words(patient: OrderPatient, order: str) -> dict[str, Word]:
     }
 
 
-def line_words(number: int, line: OrderLine, specimens: tuple[OrderSpecimen, ...]) -> dict[str, Word]:
+def line_values(number: int, line: OrderLine, specimens: tuple[OrderSpecimen, ...]) -> dict[str, TemplateValue]:
     """Words of a line; those of its specimens are put together, for messages that have no place for each."""
     tubes = [tube for one in specimens for tube in one.containers]
     collected = [one.collected_at for one in specimens if one.collected_at]
@@ -82,34 +84,34 @@ def line_words(number: int, line: OrderLine, specimens: tuple[OrderSpecimen, ...
         "line.lab_code": line.lab_code,
         "line.code": line.lab_code or line.item,
         "line.text": line.text,
-        "line.ordered_at": stamp(line.ordered_at),
-        "line.collected_at": stamp(min(collected)) if collected else None,
+        "line.ordered_at": format_timestamp(line.ordered_at),
+        "line.collected_at": format_timestamp(min(collected)) if collected else None,
         "line.old_order_number": line.old_order_number,
         "line.identifiers": tuple(one.value for one in line.identifiers) or None,
         "line.notes": line.notes or None,
-        "line.specimen_type": _first(one.type for one in specimens),
-        "line.method": _first(one.method for one in specimens),
-        "line.supporting_info": _first(one.supporting_info for one in specimens),
-        **_barcodes("line", tubes),
+        "line.specimen_type": _first_present(one.type for one in specimens),
+        "line.method": _first_present(one.method for one in specimens),
+        "line.supporting_info": _first_present(one.supporting_info for one in specimens),
+        **_barcode_values("line", tubes),
     }
 
 
-def specimen_words(number: int, specimen: OrderSpecimen) -> dict[str, Word]:
+def specimen_values(number: int, specimen: OrderSpecimen) -> dict[str, TemplateValue]:
     """Words of a specimen."""
     return {
         "specimen.n": str(number),
         "specimen.id": specimen.id,
         "specimen.type": specimen.type,
         "specimen.body_site": specimen.body_site,
-        "specimen.collected_at": stamp(specimen.collected_at) if specimen.collected_at else None,
+        "specimen.collected_at": format_timestamp(specimen.collected_at) if specimen.collected_at else None,
         "specimen.method": specimen.method,
         "specimen.supporting_info": specimen.supporting_info,
-        "specimen.container_type": _first(tube.type for tube in specimen.containers),
-        **_barcodes("specimen", specimen.containers),
+        "specimen.container_type": _first_present(tube.type for tube in specimen.containers),
+        **_barcode_values("specimen", specimen.containers),
     }
 
 
-def container_words(number: int, tube: OrderContainer) -> dict[str, Word]:
+def container_values(number: int, tube: OrderContainer) -> dict[str, TemplateValue]:
     """Words of a tube."""
     return {
         "container.n": str(number),
@@ -120,11 +122,11 @@ def container_words(number: int, tube: OrderContainer) -> dict[str, Word]:
     }
 
 
-def answer_words(number: int, answer: OrderAnswer) -> dict[str, Word]:
+def answer_values(number: int, answer: OrderAnswer) -> dict[str, TemplateValue]:
     """Words of an answer; `false` and 0 are answers."""
-    kinds = {_kind(value) for value in answer.values}
+    kinds = {_obx_value_type(value) for value in answer.values}
     kind = kinds.pop() if len(kinds) == 1 else "ST"
-    values = tuple(Encoded(_answer_value(value, kind)) for value in answer.values)
+    values = tuple(EncodedText(_encode_answer(value, kind)) for value in answer.values)
     return {
         "answer.n": str(number),
         "answer.type": kind if values else None,
@@ -134,7 +136,7 @@ def answer_words(number: int, answer: OrderAnswer) -> dict[str, Word]:
     }
 
 
-def _kind(value: bool | int | Decimal | str | Coding) -> str:
+def _obx_value_type(value: bool | int | Decimal | str | Coding) -> str:
     match value:
         case bool():
             return "ID"
@@ -146,13 +148,13 @@ def _kind(value: bool | int | Decimal | str | Coding) -> str:
             return "ST"
 
 
-def _answer_value(value: bool | int | Decimal | str | Coding, kind: str) -> str:
+def _encode_answer(value: bool | int | Decimal | str | Coding, value_type: str) -> str:
     match value:
         case bool():
             return "Y" if value else "N"
-        case Coding() if kind == "CWE":
+        case Coding() if value_type == "CWE":
             parts = (value.code, value.display or "", value.system or "")
-            return STANDARD.component.join(map(escape, parts)).rstrip(STANDARD.component)
+            return STANDARD_SEPARATORS.component.join(map(escape, parts)).rstrip(STANDARD_SEPARATORS.component)
         case Coding():
             return escape(value.code)
         case Decimal():
@@ -161,17 +163,17 @@ def _answer_value(value: bool | int | Decimal | str | Coding, kind: str) -> str:
             return escape(str(value))
 
 
-def _barcodes(group: str, tubes: Iterable[OrderContainer]) -> dict[str, Word]:
+def _barcode_values(group: str, tubes: Iterable[OrderContainer]) -> dict[str, TemplateValue]:
     listed = list(tubes)
     first = tuple(tube.barcode for tube in listed if tube.barcode)
     second = tuple(tube.second_barcode for tube in listed if tube.second_barcode)
     return {
-        f"{group}.barcode": _first(first),
-        f"{group}.second_barcode": _first(second),
+        f"{group}.barcode": _first_present(first),
+        f"{group}.second_barcode": _first_present(second),
         f"{group}.barcodes": first or None,
         f"{group}.second_barcodes": second or None,
     }
 
 
-def _first(values: Iterable[str | None]) -> str | None:
+def _first_present(values: Iterable[str | None]) -> str | None:
     return next((value for value in values if value), None)

@@ -15,14 +15,14 @@ from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.order import LabOrder
 from lab_agent.errors import LisUnavailable
 from lab_agent.http import HttpClient, HttpOptions
-from lab_agent.lis.http.caller import Caller, receipt_of
-from lab_agent.lis.http.endpoint import Endpoint, make_app
+from lab_agent.lis.http.caller import LisHttpClient, parse_submit_result
+from lab_agent.lis.http.endpoint import ResultWebhook, make_app
 from lab_agent.lis.http.settings import HttpSettings
-from lab_agent.ports.lis import Inbox, Receipt
-from lab_agent.serving import CannotListen, listen, serve
+from lab_agent.ports.lis import Inbox, SubmitResult
+from lab_agent.serving import ListenError, listen, serve
 
 log = structlog.get_logger(__name__)
-_DRAIN = 5.0
+_DRAIN_SECONDS = 5.0
 
 
 class HttpAdapter:
@@ -36,7 +36,7 @@ class HttpAdapter:
         self._settings = settings
         self._name = name
         self._client: HttpClient | None = None
-        self._serving: asyncio.Task[None] | None = None
+        self._server_task: asyncio.Task[None] | None = None
         self._port = settings.port
 
     @property
@@ -46,21 +46,21 @@ class HttpAdapter:
 
     async def start(self, inbox: Inbox) -> None:
         """Listen for results. The LIS need not be there."""
-        if self._serving is not None and not self._serving.done():
+        if self._server_task is not None and not self._server_task.done():
             return
         settings = self._settings
         try:
-            sock = listen(settings.host, settings.port, group=f"lis.{self._name}")
-        except CannotListen as exc:
+            sock = listen(settings.host, settings.port, settings_group=f"lis.{self._name}")
+        except ListenError as exc:
             raise LisUnavailable(str(exc)) from exc
         self._port = sock.getsockname()[1]
-        app = make_app(Endpoint(settings, self._name, inbox))
-        self._serving = asyncio.create_task(serve(app, sock, drain=_DRAIN), name=f"lis:{self._name}:endpoint")
-        self._serving.add_done_callback(lambda _: sock.close())  # also where it was ended before it began
+        app = make_app(ResultWebhook(settings, self._name, inbox))
+        self._server_task = asyncio.create_task(serve(app, sock, drain=_DRAIN_SECONDS), name=f"lis:{self._name}:endpoint")
+        self._server_task.add_done_callback(lambda _: sock.close())  # also where it was ended before it began
 
     async def stop(self) -> None:
         """End: requests that are under way are answered."""
-        serving, self._serving = self._serving, None
+        serving, self._server_task = self._server_task, None
         client, self._client = self._client, None
         if serving is not None:
             serving.cancel()
@@ -70,41 +70,41 @@ class HttpAdapter:
 
     async def check(self) -> None:
         """Look whether we still listen, and ask the LIS for a sign of life where it gives one."""
-        if self._serving is not None and self._serving.done():
+        if self._server_task is not None and self._server_task.done():
             raise LisUnavailable("the endpoint for results has ended; restart the agent")
         try:
-            if self._settings.check_path and not await self._caller().has(self._settings.check_path, "check"):
+            if self._settings.check_path and not await self._lis_client().has_resource(self._settings.check_path, "check"):
                 raise LisUnavailable("the LIS does not know the path check_path")
         finally:
-            if self._serving is None:  # asked without a start: nothing must stay open
+            if self._server_task is None:  # asked without a start: nothing must stay open
                 await self.stop()
 
     async def prepare(self, order: LabOrder) -> None:
         """Nothing: the LIS sees an order when it is posted."""
 
-    async def submit(self, order: LabOrder) -> Receipt:
+    async def submit(self, order: LabOrder) -> SubmitResult:
         """Post the order; the key of the order names it, so that the LIS knows a repeat."""
         body = await asyncio.to_thread(dump_order, order)
-        return receipt_of(await self._caller().post(self._settings.orders_path, order.key, body))
+        return parse_submit_result(await self._lis_client().post(self._settings.orders_path, order.key, body))
 
     async def was_received(self, key: OrderKey) -> bool | None:
         """Ask the LIS, where it can be asked; else nobody can tell, and the order may be posted again."""
         if not self._settings.status_path:
             return None
-        return await self._caller().has(self._settings.status_path.replace("{key}", key), key)
+        return await self._lis_client().has_resource(self._settings.status_path.replace("{key}", key), key)
 
     async def cancel(self, order: OrderKey, lines: tuple[LineKey, ...], reason: str) -> None:
         """Post the withdrawal."""
         entries = [{"line": line, "reason": reason} for line in lines]
         body = exact_json.dumps({"kind": "cancel", "order": order, "lines": entries})
         name = f"{order}-{hashlib.sha256(body).hexdigest()[:16]}"
-        await self._caller().post(self._settings.cancel_path, name, body)
+        await self._lis_client().post(self._settings.cancel_path, name, body)
 
     async def collect(self) -> int:
         """Nothing: the LIS posts its results."""
         return 0
 
-    def _caller(self) -> Caller:
+    def _lis_client(self) -> LisHttpClient:
         if self._client is None:
             settings = self._settings
             options = HttpOptions(
@@ -116,4 +116,4 @@ class HttpAdapter:
                 proxy=settings.proxy,
             )
             self._client = HttpClient(options)
-        return Caller(self._settings, self._client)
+        return LisHttpClient(self._settings, self._client)

@@ -23,45 +23,45 @@ from lab_agent.errors import (
     PermanentFailure,
     TemporaryFailure,
 )
-from lab_agent.http import Answer, HttpClient
+from lab_agent.http import HttpClient, HttpResponse
 from lab_agent.lis.http.settings import HttpSettings
-from lab_agent.lis.http.signing import signed
-from lab_agent.ports.lis import Receipt
+from lab_agent.lis.http.signing import signature_headers
+from lab_agent.ports.lis import SubmitResult
 
 log = structlog.get_logger(__name__)
-_OURS_TO_MEND = {
+_CONFIGURATION_ERRORS = {
     401: "our signature is not accepted",
     403: "we are not allowed to",
     404: "the path is not there",
     405: "wrong path",
 }
-_LATER = frozenset({408, 425, 429, 503})
-_WORD = re.compile(r"[A-Za-z0-9_.-]{1,60}", re.ASCII)
+_RETRY_STATUSES = frozenset({408, 425, 429, 503})
+_CODE_PATTERN = re.compile(r"[A-Za-z0-9_.-]{1,60}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class LisHttpClient:
     """The way out. `Lis…` failures are all that it raises."""
 
     settings: HttpSettings
     client: HttpClient
 
-    async def post(self, path: str, name: str, body: bytes) -> Answer:
+    async def post(self, path: str, idempotency_key: str, body: bytes) -> HttpResponse:
         """Post a message; 2xx, or 409 for one that the LIS has already, is success."""
-        answer = await self._send("POST", path, name, body)
+        answer = await self._send("POST", path, idempotency_key, body)
         if answer.status // 100 == 2 or answer.status == 409:
             return answer
-        raise _failure(answer)
+        raise _to_failure(answer)
 
-    async def has(self, path: str, name: str) -> bool:
+    async def has_resource(self, path: str, idempotency_key: str) -> bool:
         """Ask whether something is there: 2xx or 404."""
-        answer = await self._send("GET", path, name, b"")
+        answer = await self._send("GET", path, idempotency_key, b"")
         if answer.status // 100 == 2 or answer.status == 404:
             return answer.status != 404
-        raise LisUnavailable(f"the LIS answered {answer.status}", retry_after=_wait(answer.headers))
+        raise LisUnavailable(f"the LIS answered {answer.status}", retry_after=_retry_after(answer.headers))
 
-    async def _send(self, method: str, path: str, name: str, body: bytes) -> Answer:
-        headers = signed(self.settings.secret.get_secret_value().encode(), name, body, datetime.now(UTC))
+    async def _send(self, method: str, path: str, idempotency_key: str, body: bytes) -> HttpResponse:
+        headers = signature_headers(self.settings.secret.get_secret_value().encode(), idempotency_key, body, datetime.now(UTC))
         if body:
             headers["Content-Type"] = "application/json"
         try:
@@ -74,54 +74,54 @@ class Caller:
             raise LisRefusal(str(exc)) from exc
 
 
-def receipt_of(answer: Answer) -> Receipt:
+def parse_submit_result(response: HttpResponse) -> SubmitResult:
     """Read the LIS's numbers off its answer: `{"accession": …, "lines": {key: …}, "tubes": {barcode: …}}`; it may give none."""
     try:
-        tree = exact_json.loads_strictly(answer.body) if answer.body.strip() else {}
+        tree = exact_json.loads_strictly(response.body) if response.body.strip() else {}
     except DataInvalidError:
         tree = None
     if not isinstance(tree, dict):
-        log.warning("receipt not read", action="receipt_unreadable", status=answer.status)
-        return Receipt()
-    lines = {LineKey(key): number for key, number in _numbers(tree.get("lines")).items()}
+        log.warning("receipt not read", action="submit_result_unreadable", status=response.status)
+        return SubmitResult()
+    lines = {LineKey(key): number for key, number in _accessions(tree.get("lines")).items()}
     accession = tree.get("accession")
-    return Receipt(
-        accession=accession if _is_number(accession) else None,
+    return SubmitResult(
+        accession=accession if _is_accession(accession) else None,
         line_accessions=lines,
-        tube_accessions=_numbers(tree.get("tubes")),
+        tube_accessions=_accessions(tree.get("tubes")),
     )
 
 
-def _numbers(given: Any) -> dict[str, str]:
-    return {key: value for key, value in given.items() if _is_number(value)} if isinstance(given, dict) else {}
+def _accessions(given: Any) -> dict[str, str]:
+    return {key: value for key, value in given.items() if _is_accession(value)} if isinstance(given, dict) else {}
 
 
-def _is_number(value: Any) -> bool:
+def _is_accession(value: Any) -> bool:
     return isinstance(value, str) and 0 < len(value.strip()) <= 200 and value.isprintable()
 
 
-def _failure(answer: Answer) -> Failure:
+def _to_failure(response: HttpResponse) -> Failure:
     """Say what an answer that is no success means; its text may hold a name, so that no more than a code word of it is told."""
-    status, told = answer.status, _code(answer)
-    if status in _LATER:
-        return LisUnavailable(f"the LIS asks to come back later ({status})", retry_after=_wait(answer.headers))
-    if status in _OURS_TO_MEND:
-        return LisUnavailable(f"the LIS answered {status}: {_OURS_TO_MEND[status]}; see [lis] and the LIS's own settings")
+    status, told = response.status, _error_code(response)
+    if status in _RETRY_STATUSES:
+        return LisUnavailable(f"the LIS asks to come back later ({status})", retry_after=_retry_after(response.headers))
+    if status in _CONFIGURATION_ERRORS:
+        return LisUnavailable(f"the LIS answered {status}: {_CONFIGURATION_ERRORS[status]}; see [lis] and the LIS's own settings")
     if status >= 500:
         return LisOutcomeUnknown(f"the LIS answered {status}{told}")
     return LisRefusal(f"the LIS answered {status}{told}")
 
 
-def _code(answer: Answer) -> str:
+def _error_code(response: HttpResponse) -> str:
     try:
-        tree = exact_json.loads(answer.body)
+        tree = exact_json.loads(response.body)
     except DataInvalidError:
         return ""
     code = tree.get("code") if isinstance(tree, dict) else None
-    return f" ({code})" if isinstance(code, str) and _WORD.fullmatch(code) else ""
+    return f" ({code})" if isinstance(code, str) and _CODE_PATTERN.fullmatch(code) else ""
 
 
-def _wait(headers: Mapping[str, str]) -> float | None:
+def _retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds that Retry-After asks for, in either of its forms."""
     value = headers.get("retry-after", "").strip()
     if value.isascii() and value.isdecimal() and len(value) < 8:

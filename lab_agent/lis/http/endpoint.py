@@ -16,93 +16,95 @@ from starlette.requests import ClientDisconnect
 from lab_agent import exact_json
 from lab_agent.codec import load_message
 from lab_agent.errors import DataInvalidError, LabAgentError
-from lab_agent.lis.http.openapi import describe
+from lab_agent.lis.http.openapi import openapi_document
 from lab_agent.lis.http.settings import HttpSettings
-from lab_agent.lis.http.signing import NotGenuine, check
+from lab_agent.lis.http.signing import InvalidSignature, verify_signature
 from lab_agent.ports.lis import Inbox
 
 log = structlog.get_logger(__name__)
-_RETRY_AFTER = "10"
+_RETRY_AFTER_SECONDS = "10"
 
 
 @dataclass(slots=True)
-class Endpoint:
+class ResultWebhook:
     """What becomes of a message that was posted to us."""
 
     settings: HttpSettings
     name: str
     inbox: Inbox
-    _forged: bool = False
+    _forgery_logged: bool = False
 
-    async def take(self, request: Request) -> Response:
+    async def receive(self, request: Request) -> Response:
         """Answer 200 (kept, now or before), 400, 401, 413, 422 with every bad field, or 503 (again later)."""
         try:
-            body = await _read(request, self.settings.max_message_bytes)
+            body = await _read_body(request, self.settings.max_message_bytes)
         except ClientDisconnect:
-            return _problem(400, "broken_off", "the message ended before its end")
+            return _error_response(400, "broken_off", "the message ended before its end")
         if body is None:
-            return _problem(413, "too_large", f"a message has up to {self.settings.max_message_bytes} bytes")
+            return _error_response(413, "too_large", f"a message has up to {self.settings.max_message_bytes} bytes")
         try:
-            name = self._genuine(request.headers, body)
-        except NotGenuine as exc:
-            return _problem(401, "not_genuine", str(exc))
+            name = self._verify(request.headers, body)
+        except InvalidSignature as exc:
+            return _error_response(401, "not_genuine", str(exc))
         try:
             message = await asyncio.to_thread(load_message, body, time_zone=self.settings.zone)
             new = await self.inbox.accept(f"{name}:{hashlib.sha256(body).hexdigest()[:16]}", message)
         except DataInvalidError as exc:
-            return await self._refused(name, body, exc)
+            return await self._reject(name, body, exc)
         except LabAgentError as exc:
-            return self._again_later(exc)
-        return _json(200, {"kept": "now" if new else "before"})
+            return self._retry_later_response(exc)
+        return _json_response(200, {"kept": "now" if new else "before"})
 
-    def _again_later(self, error: LabAgentError) -> Response:
-        log.warning("message not kept", action="webhook_not_kept", adapter=self.name, error=type(error).__name__)
-        return _problem(503, "again_later", "it could not be kept; send it again", {"Retry-After": _RETRY_AFTER})
+    def _retry_later_response(self, error: LabAgentError) -> Response:
+        log.warning("message not kept", action="webhook_not_stored", adapter=self.name, error=type(error).__name__)
+        return _error_response(503, "again_later", "it could not be kept; send it again", {"Retry-After": _RETRY_AFTER_SECONDS})
 
-    def _genuine(self, headers: Mapping[str, str], body: bytes) -> str:
+    def _verify(self, headers: Mapping[str, str], body: bytes) -> str:
         """Give the message's name; a row of forgeries is logged once."""
         settings = self.settings
         try:
-            name = check(headers, body, secrets=settings.incoming, now=datetime.now(UTC), window=settings.replay_window)
-        except NotGenuine as exc:
-            if not self._forged:
-                log.warning("message not genuine", action="webhook_not_genuine", adapter=self.name, reason=str(exc))
-            self._forged = True
+            name = verify_signature(
+                headers, body, secrets=settings.incoming_secrets, now=datetime.now(UTC), tolerance=settings.replay_window
+            )
+        except InvalidSignature as exc:
+            if not self._forgery_logged:
+                log.warning("message not genuine", action="webhook_signature_invalid", adapter=self.name, reason=str(exc))
+            self._forgery_logged = True
             raise
-        self._forged = False
+        self._forgery_logged = False
         return name
 
-    async def _refused(self, name: str, body: bytes, error: DataInvalidError) -> Response:
+    async def _reject(self, name: str, body: bytes, error: DataInvalidError) -> Response:
         """Refuse a message; told first, so that nobody waits in the dark. Where that cannot be kept, it is to come again."""
         try:
             await self.inbox.refused(name, str(error.problems[0]))
         except LabAgentError as exc:
-            return self._again_later(exc)
-        log.warning("message refused", action="webhook_refused", adapter=self.name)
+            return self._retry_later_response(exc)
+        log.warning("message refused", action="webhook_rejected", adapter=self.name)
         if self.settings.refused_folder is not None:
-            await asyncio.to_thread(_keep, self.settings.refused_folder, body, error)
-        problems = [{"where": one.where, "what": one.what, "mend": one.mend} for one in error.problems]
-        return _json(422, {"code": "not_understood", "problems": problems})
+            await asyncio.to_thread(_save_rejected, self.settings.refused_folder, body, error)
+        problems = [{"where": one.where, "what": one.what, "mend": one.hint} for one in error.problems]
+        return _json_response(422, {"code": "not_understood", "problems": problems})
 
 
-def make_app(endpoint: Endpoint) -> FastAPI:
+def make_app(webhook: ResultWebhook) -> FastAPI:
     """Make the application: messages, a sign of life, and the description of both directions."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    prefix = endpoint.settings.prefix
+    prefix = webhook.settings.prefix
 
     async def openapi() -> Response:
-        return _json(200, describe(endpoint.settings))
+        return _json_response(200, openapi_document(webhook.settings))
 
     async def alive() -> Response:
-        return _json(200, {"status": "listening"})
+        return _json_response(200, {"status": "listening"})
 
-    app.add_api_route(f"{prefix}/messages", endpoint.take, methods=["POST"], response_model=None)
+    app.add_api_route(f"{prefix}/messages", webhook.receive, methods=["POST"], response_model=None)
     app.add_api_route(f"{prefix}/health", alive, methods=["GET"], response_model=None)
     app.add_api_route(f"{prefix}/openapi.json", openapi, methods=["GET"], response_model=None)
     return app
 
 
-async def _read(request: Request, limit: int) -> bytes | None:
+async def _read_body(request: Request, limit: int) -> bytes | None:
     """Read the body; None as soon as it is larger than the limit, whatever the sender says of its length."""
     told = request.headers.get("content-length", "0")
     if told.isdecimal() and int(told[:15]) > limit:
@@ -115,7 +117,7 @@ async def _read(request: Request, limit: int) -> bytes | None:
     return bytes(body)
 
 
-def _keep(folder: Path, body: bytes, error: DataInvalidError) -> None:
+def _save_rejected(folder: Path, body: bytes, error: DataInvalidError) -> None:
     """Keep the bytes as they came, once however often they come; a full disk must not turn a refusal into something else."""
     stem = hashlib.sha256(body).hexdigest()[:32]
     try:
@@ -126,12 +128,12 @@ def _keep(folder: Path, body: bytes, error: DataInvalidError) -> None:
     except FileExistsError:
         return
     except OSError as exc:
-        log.error("refused message not kept", action="webhook_refused_not_kept", error=type(exc).__name__)  # noqa: TRY400
+        log.error("refused message not kept", action="webhook_rejected_not_stored", error=type(exc).__name__)  # noqa: TRY400
 
 
-def _problem(status: int, code: str, text: str, headers: dict[str, str] | None = None) -> Response:
-    return _json(status, {"code": code, "text": text}, headers)
+def _error_response(status: int, code: str, text: str, headers: dict[str, str] | None = None) -> Response:
+    return _json_response(status, {"code": code, "text": text}, headers)
 
 
-def _json(status: int, tree: object, headers: dict[str, str] | None = None) -> Response:
+def _json_response(status: int, tree: object, headers: dict[str, str] | None = None) -> Response:
     return Response(exact_json.dumps(tree), status_code=status, headers=headers, media_type="application/json")

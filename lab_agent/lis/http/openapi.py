@@ -6,68 +6,74 @@ from typing import Any
 
 from lab_agent.codec import message_schema, order_schema
 from lab_agent.lis.http.settings import HttpSettings
-from lab_agent.lis.http.signing import NAME, SIGNATURE, TIMESTAMP
+from lab_agent.lis.http.signing import IDEMPOTENCY_KEY_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER
 
 _TEXT = {"type": "string"}
-_NUMBERS = {"type": "object", "additionalProperties": _TEXT}
+_ACCESSIONS = {"type": "object", "additionalProperties": _TEXT}
 
 
-def describe(settings: HttpSettings) -> dict[str, Any]:
+def openapi_document(settings: HttpSettings) -> dict[str, Any]:
     """Give the document."""
     message, order = message_schema(), order_schema()
     definitions = {**message.pop("$defs"), **order.pop("$defs")}
-    schemas = {**definitions, "LabMessage": _bare(message), "Order": _bare(order), "Receipt": _RECEIPT, "Withdrawal": _WITHDRAWAL}
+    schemas = {
+        **definitions,
+        "LabMessage": _without_schema_uri(message),
+        "Order": _without_schema_uri(order),
+        "Receipt": _SUBMIT_RESULT,
+        "Withdrawal": _CANCELLATION,
+    }
     document = {
         "openapi": "3.1.0",
         "info": {"title": "Laboratory system by HTTP", "version": "1"},
         "paths": {
-            f"{settings.prefix}/messages": {"post": _messages()},
-            f"{settings.prefix}/health": {"get": {"summary": "Sign of life", "responses": {"200": _answer("Listening")}}},
+            f"{settings.prefix}/messages": {"post": _messages_operation()},
+            f"{settings.prefix}/health": {"get": {"summary": "Sign of life", "responses": {"200": _response("Listening")}}},
         },
         "webhooks": {
-            settings.orders_path: {"post": _outgoing("An order", "Order", _answer("Taken", "Receipt"))},
-            settings.cancel_path: {"post": _outgoing("Lines that were withdrawn", "Withdrawal", _answer("Taken"))},
+            settings.orders_path: {"post": _webhook_operation("An order", "Order", _response("Taken", "Receipt"))},
+            settings.cancel_path: {"post": _webhook_operation("Lines that were withdrawn", "Withdrawal", _response("Taken"))},
         },
         "components": {"schemas": schemas},
     }
-    moved: dict[str, Any] = _moved(document)
+    moved: dict[str, Any] = _rewrite_refs(document)
     return moved
 
 
-def _messages() -> dict[str, Any]:
+def _messages_operation() -> dict[str, Any]:
     return {
         "summary": "A report, a refusal or a receipt",
         "parameters": _headers(),
         "requestBody": {"required": True, "content": _content("LabMessage")},
         "responses": {
-            "200": _answer("Kept, now or before"),
-            "401": _answer("Not signed as it must be, or too long ago"),
-            "413": _answer("Too large"),
-            "422": _answer("Not understood; every bad field is named"),
-            "503": _answer("Could not be kept; send it again"),
+            "200": _response("Kept, now or before"),
+            "401": _response("Not signed as it must be, or too long ago"),
+            "413": _response("Too large"),
+            "422": _response("Not understood; every bad field is named"),
+            "503": _response("Could not be kept; send it again"),
         },
     }
 
 
-def _outgoing(summary: str, schema: str, taken: dict[str, Any]) -> dict[str, Any]:
+def _webhook_operation(summary: str, schema: str, success: dict[str, Any]) -> dict[str, Any]:
     return {
         "summary": summary,
         "parameters": _headers(),
         "requestBody": {"required": True, "content": _content(schema)},
         "responses": {
-            "200": taken,
-            "409": _answer("There already, under this Idempotency-Key: a success"),
-            "422": _answer("Refused for good; `code` in the answer is shown to a person"),
-            "503": _answer("Not taken; we come again, after Retry-After"),
+            "200": success,
+            "409": _response("There already, under this Idempotency-Key: a success"),
+            "422": _response("Refused for good; `code` in the answer is shown to a person"),
+            "503": _response("Not taken; we come again, after Retry-After"),
         },
     }
 
 
 def _headers() -> list[dict[str, Any]]:
     texts = {
-        TIMESTAMP: "Seconds since 1970",
-        NAME: "Name of the message, the same for every repeat",
-        SIGNATURE: "v1= and HMAC-SHA256 in hexadecimal over timestamp, name and body, with full stops between",
+        TIMESTAMP_HEADER: "Seconds since 1970",
+        IDEMPOTENCY_KEY_HEADER: "Name of the message, the same for every repeat",
+        SIGNATURE_HEADER: "v1= and HMAC-SHA256 in hexadecimal over timestamp, name and body, with full stops between",
     }
     return [
         {"name": name, "in": "header", "required": True, "description": text, "schema": _TEXT} for name, text in texts.items()
@@ -78,31 +84,32 @@ def _content(schema: str) -> dict[str, Any]:
     return {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
 
 
-def _answer(text: str, schema: str | None = None) -> dict[str, Any]:
+def _response(text: str, schema: str | None = None) -> dict[str, Any]:
     return {"description": text, **({"content": _content(schema)} if schema else {})}
 
 
-def _bare(schema: dict[str, Any]) -> dict[str, Any]:
+def _without_schema_uri(schema: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in schema.items() if key != "$schema"}
 
 
-def _moved(tree: Any) -> Any:
+def _rewrite_refs(tree: Any) -> Any:
     """Let references lead to where OpenAPI keeps its schemas."""
     if isinstance(tree, list):
-        return [_moved(item) for item in tree]
+        return [_rewrite_refs(item) for item in tree]
     if not isinstance(tree, dict):
         return tree
     return {
-        key: item.replace("#/$defs/", "#/components/schemas/") if key == "$ref" else _moved(item) for key, item in tree.items()
+        key: item.replace("#/$defs/", "#/components/schemas/") if key == "$ref" else _rewrite_refs(item)
+        for key, item in tree.items()
     }
 
 
-_RECEIPT = {
+_SUBMIT_RESULT = {
     "type": "object",
     "description": "The laboratory's own numbers, where it has them at once; else it posts a receipt later.",
-    "properties": {"accession": _TEXT, "lines": _NUMBERS, "tubes": _NUMBERS},
+    "properties": {"accession": _TEXT, "lines": _ACCESSIONS, "tubes": _ACCESSIONS},
 }
-_WITHDRAWAL = {
+_CANCELLATION = {
     "type": "object",
     "required": ["kind", "order", "lines"],
     "properties": {

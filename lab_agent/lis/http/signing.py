@@ -14,38 +14,49 @@ import hmac
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-TIMESTAMP = "Lab-Timestamp"
-NAME = "Idempotency-Key"
-SIGNATURE = "Lab-Signature"
-LONGEST_NAME = 200
-_VERSION = "v1="
+TIMESTAMP_HEADER = "Lab-Timestamp"
+IDEMPOTENCY_KEY_HEADER = "Idempotency-Key"
+SIGNATURE_HEADER = "Lab-Signature"
+MAX_IDEMPOTENCY_KEY_LENGTH = 200
+_VERSION_PREFIX = "v1="
 
 
-class NotGenuine(Exception):
+class InvalidSignature(Exception):
     """A message is not signed as it must be; the text says what is wrong and may be shown to the sender."""
 
 
-def signed(secret: bytes, name: str, body: bytes, now: datetime) -> dict[str, str]:
+def signature_headers(secret: bytes, idempotency_key: str, body: bytes, now: datetime) -> dict[str, str]:
     """Give the headers of a message."""
     stamp = str(int(now.timestamp()))
-    return {TIMESTAMP: stamp, NAME: name, SIGNATURE: _VERSION + _digest(secret, stamp, name, body)}
+    return {
+        TIMESTAMP_HEADER: stamp,
+        IDEMPOTENCY_KEY_HEADER: idempotency_key,
+        SIGNATURE_HEADER: _VERSION_PREFIX + _hmac_hex(secret, stamp, idempotency_key, body),
+    }
 
 
-def check(headers: Mapping[str, str], body: bytes, *, secrets: Sequence[bytes], now: datetime, window: float) -> str:
+def verify_signature(
+    headers: Mapping[str, str], body: bytes, *, secrets: Sequence[bytes], now: datetime, tolerance: float
+) -> str:
     """Give the name of a genuine message. Raises `NotGenuine`."""
-    stamp, name = headers.get(TIMESTAMP.lower(), ""), headers.get(NAME.lower(), "")
-    given = headers.get(SIGNATURE.lower(), "")
-    if not name.strip() or len(name) > LONGEST_NAME or not (name.isascii() and name.isprintable()):
-        raise NotGenuine(f"{NAME} is missing, or is not up to {LONGEST_NAME} plain characters")
+    stamp, name = headers.get(TIMESTAMP_HEADER.lower(), ""), headers.get(IDEMPOTENCY_KEY_HEADER.lower(), "")
+    given = headers.get(SIGNATURE_HEADER.lower(), "")
+    if not name.strip() or len(name) > MAX_IDEMPOTENCY_KEY_LENGTH or not (name.isascii() and name.isprintable()):
+        raise InvalidSignature(
+            f"{IDEMPOTENCY_KEY_HEADER} is missing, or is not up to {MAX_IDEMPOTENCY_KEY_LENGTH} plain characters"
+        )
     if not (stamp.isascii() and stamp.isdecimal() and len(stamp) <= 12):
-        raise NotGenuine(f"{TIMESTAMP} is missing, or is not a number of seconds since 1970")
-    good = [hmac.compare_digest((_VERSION + _digest(secret, stamp, name, body)).encode(), given.encode()) for secret in secrets]
+        raise InvalidSignature(f"{TIMESTAMP_HEADER} is missing, or is not a number of seconds since 1970")
+    good = [
+        hmac.compare_digest((_VERSION_PREFIX + _hmac_hex(secret, stamp, name, body)).encode(), given.encode())
+        for secret in secrets
+    ]
     if not any(good):
-        raise NotGenuine(f"{SIGNATURE} is missing or wrong")
-    if abs(now.timestamp() - int(stamp)) > window:
-        raise NotGenuine(f"{TIMESTAMP} is too far from our clock; send it again with a new one")
+        raise InvalidSignature(f"{SIGNATURE_HEADER} is missing or wrong")
+    if abs(now.timestamp() - int(stamp)) > tolerance:
+        raise InvalidSignature(f"{TIMESTAMP_HEADER} is too far from our clock; send it again with a new one")
     return name
 
 
-def _digest(secret: bytes, stamp: str, name: str, body: bytes) -> str:
-    return hmac.new(secret, f"{stamp}.{name}.".encode() + body, hashlib.sha256).hexdigest()
+def _hmac_hex(secret: bytes, timestamp: str, idempotency_key: str, body: bytes) -> str:
+    return hmac.new(secret, f"{timestamp}.{idempotency_key}.".encode() + body, hashlib.sha256).hexdigest()

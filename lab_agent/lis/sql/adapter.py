@@ -18,14 +18,14 @@ from lab_agent.domain.order import LabOrder
 from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRefusal, LisUnavailable
 from lab_agent.lis.one_by_one import take_each
 from lab_agent.lis.sql.orders import OrderTables
-from lab_agent.lis.sql.results import Found, ResultTables
+from lab_agent.lis.sql.results import ResultRow, ResultTables
 from lab_agent.lis.sql.settings import SqlSettings
 from lab_agent.lis.sql.tables import make_tables
-from lab_agent.ports.lis import Inbox, Receipt
+from lab_agent.ports.lis import Inbox, SubmitResult
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
-_AWAY = ("OperationalError", "InterfaceError", "InternalError")
+_CONNECTION_ERRORS = ("OperationalError", "InterfaceError", "InternalError")
 
 
 class SqlAdapter:
@@ -42,9 +42,9 @@ class SqlAdapter:
         self._orders = OrderTables(self._tables)
         self._results = ResultTables(self._tables, settings)
         self._engine: Engine | None = None
-        self._threads: ThreadPoolExecutor | None = None
+        self._executor: ThreadPoolExecutor | None = None
         self._inbox: Inbox | None = None
-        self._collecting = asyncio.Lock()
+        self._collect_lock = asyncio.Lock()
 
     async def start(self, inbox: Inbox) -> None:
         """Look whether the tables are there."""
@@ -53,7 +53,7 @@ class SqlAdapter:
 
     async def stop(self) -> None:
         """End; a thread that hangs on a dead database is not waited for."""
-        threads, self._threads, self._inbox = self._threads, None, None
+        threads, self._executor, self._inbox = self._executor, None, None
         engine, self._engine = self._engine, None
         if engine is not None:
             await asyncio.to_thread(engine.dispose)
@@ -73,10 +73,10 @@ class SqlAdapter:
     async def prepare(self, order: LabOrder) -> None:
         """Nothing: an order is written in one transaction."""
 
-    async def submit(self, order: LabOrder) -> Receipt:
+    async def submit(self, order: LabOrder) -> SubmitResult:
         """Write the order, unless it is there."""
-        await self._hop(lambda: self._submit(order))
-        return Receipt()
+        await self._run_in_thread(lambda: self._insert_order(order))
+        return SubmitResult()
 
     async def was_received(self, key: OrderKey) -> bool | None:
         """Say whether the order is there."""
@@ -84,58 +84,60 @@ class SqlAdapter:
 
     async def cancel(self, order: OrderKey, lines: tuple[LineKey, ...], reason: str) -> None:
         """Write the withdrawals."""
-        await self._hop(lambda: self._write(lambda connection: self._orders.cancel(connection, order, lines, reason)))
+        await self._run_in_thread(lambda: self._write(lambda connection: self._orders.cancel(connection, order, lines, reason)))
 
     async def collect(self) -> int:
         """Take the results that are ready, oldest first."""
         if (inbox := self._inbox) is None:
             raise LisUnavailable("the adapter was not started")
-        async with self._collecting:
-            waiting = await self._read(self._results.waiting)
-            return await take_each(waiting, lambda number: self._take(number, inbox), "results", at_once=(LisUnavailable,))
+        async with self._collect_lock:
+            waiting = await self._read(self._results.list_claimable)
+            return await take_each(waiting, lambda number: self._take_result(number, inbox), "results", stop_on=(LisUnavailable,))
 
-    async def _take(self, number: int, inbox: Inbox) -> bool:
+    async def _take_result(self, row_id: int, inbox: Inbox) -> bool:
         """Take one result: committed first, marked then (law 1)."""
-        if not await self._hop(lambda: self._write(lambda connection: self._results.claim(connection, number))):
+        if not await self._run_in_thread(lambda: self._write(lambda connection: self._results.claim(connection, row_id))):
             return False
         try:
-            found = await self._read(lambda connection: self._results.read(connection, number))
+            found = await self._read(lambda connection: self._results.read(connection, row_id))
             new = await self._accept(found, inbox)
         except DataInvalidError as exc:
             error = exc
-            await inbox.refused(f"row-{number}", str(error.problems[0]))  # told first: nobody waits in the dark if we die here
-            await self._hop(lambda: self._write(lambda connection: self._results.faulty(connection, number, error)))
+            await inbox.refused(f"row-{row_id}", str(error.problems[0]))  # told first: nobody waits in the dark if we die here
+            await self._run_in_thread(
+                lambda: self._write(lambda connection: self._results.mark_faulty(connection, row_id, error))
+            )
             log.warning("result row marked as faulty", action="result_row_failed", adapter=self._name)
             return False
-        await self._hop(lambda: self._write(lambda connection: self._results.processed(connection, number)))
+        await self._run_in_thread(lambda: self._write(lambda connection: self._results.mark_processed(connection, row_id)))
         return new
 
-    async def _accept(self, found: Found, inbox: Inbox) -> bool:
-        message = await asyncio.to_thread(self._results.understand, found)
-        return await inbox.accept(found.message, message)
+    async def _accept(self, result_row: ResultRow, inbox: Inbox) -> bool:
+        message = await asyncio.to_thread(self._results.parse, result_row)
+        return await inbox.accept(result_row.message_name, message)
 
-    def _submit(self, order: LabOrder) -> None:
+    def _insert_order(self, order: LabOrder) -> None:
         try:
             self._write(lambda connection: self._orders.insert(connection, order))
         except LisRefusal:
-            with self._opened().connect() as connection:
+            with self._get_engine().connect() as connection:
                 if not self._orders.has(connection, order.key):  # else another was faster with the same order
                     raise
 
     async def _read(self, work: Callable[[Connection], T]) -> T:
         def read() -> T:
-            with self._opened().connect() as connection:
+            with self._get_engine().connect() as connection:
                 return work(connection)
 
-        return await self._hop(read)
+        return await self._run_in_thread(read)
 
     def _write(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in a transaction. What fails before the commit is told apart from what fails in it."""
-        with self._opened().connect() as connection:
+        with self._get_engine().connect() as connection:
             try:
                 given = work(connection)
             except DBAPIError as exc:
-                if type(exc).__name__ in _AWAY:
+                if type(exc).__name__ in _CONNECTION_ERRORS:
                     raise
                 problem = "is there already" if isinstance(exc, IntegrityError) else "does not fit the staging tables"
                 raise LisRefusal(f"what was to be written {problem}: {type(exc).__name__}") from exc
@@ -145,27 +147,27 @@ class SqlAdapter:
                 raise LisOutcomeUnknown(f"the database did not confirm the commit: {type(exc).__name__}") from exc
             return given
 
-    def _opened(self) -> Engine:
+    def _get_engine(self) -> Engine:
         if self._engine is None:
-            self._engine = _open(self._settings)
+            self._engine = _make_engine(self._settings)
         return self._engine
 
-    async def _hop(self, work: Callable[[], T]) -> T:
+    async def _run_in_thread(self, work: Callable[[], T]) -> T:
         """Run `work` in a thread of our own: a dead database blocks these, and nobody else's."""
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(self._settings.connections, thread_name_prefix=f"lis-{self._name}")
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(self._settings.connections, thread_name_prefix=f"lis-{self._name}")
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+            return await asyncio.get_running_loop().run_in_executor(self._executor, work)
         except (ArgumentError, NoSuchModuleError, ImportError) as exc:
             raise LisUnavailable(f"the address in url names no database that can be opened here: {type(exc).__name__}") from exc
         except PoolTimeoutError as exc:
             raise LisUnavailable("every connection to the database is busy") from exc
         except SQLAlchemyError as exc:
-            hint = "; are the tables there? See lab-agent adapter sql ddl" if type(exc).__name__ not in _AWAY else ""
+            hint = "; are the tables there? See lab-agent adapter sql ddl" if type(exc).__name__ not in _CONNECTION_ERRORS else ""
             raise LisUnavailable(f"the database of the LIS does not answer as it should: {type(exc).__name__}{hint}") from exc
 
 
-def _open(settings: SqlSettings) -> Engine:
+def _make_engine(settings: SqlSettings) -> Engine:
     engine = create_engine(
         settings.url.get_secret_value(),
         pool_size=settings.connections,

@@ -14,9 +14,9 @@ DIALECTS = ("postgresql", "mysql", "mssql", "oracle", "sqlite")
 """Dialects that come with SQLAlchemy; others by their own packages."""
 
 
-def ddl(dialect: str, prefix: str, schema: str | None = None) -> str:
+def create_statements(dialect: str, prefix: str, schema: str | None = None) -> str:
     """Give the statements, each ending in a semicolon. Raises `SettingsError` for a dialect that is not installed."""
-    spoken = _dialect(dialect)
+    spoken = _load_dialect(dialect)
     tables = make_tables(prefix, schema).metadata.sorted_tables
     statements = [str(CreateTable(table).compile(dialect=spoken)).strip() for table in tables]
     indexes = sorted((index for table in tables for index in table.indexes), key=lambda index: str(index.name))
@@ -24,7 +24,7 @@ def ddl(dialect: str, prefix: str, schema: str | None = None) -> str:
     return "".join(f"{statement};\n\n" for statement in statements).rstrip() + "\n"
 
 
-def dialect_of(url: str) -> str:
+def dialect_name(url: str) -> str:
     """Give the dialect that an address names. Raises `SettingsError`."""
     try:
         return make_url(url).get_backend_name()
@@ -32,7 +32,7 @@ def dialect_of(url: str) -> str:
         raise SettingsError((Problem("url", "is no database address", "write dialect+driver://user@host/database"),)) from exc
 
 
-def _dialect(name: str) -> Dialect:
+def _load_dialect(name: str) -> Dialect:
     try:
         made: Dialect = registry.load({"mariadb": "mysql"}.get(name, name))()
     except NoSuchModuleError as exc:

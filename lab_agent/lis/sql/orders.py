@@ -12,22 +12,22 @@ from sqlalchemy import Connection, Table, insert, select
 from lab_agent.codec import dump_order
 from lab_agent.domain.order import LabOrder, OrderPatient
 from lab_agent.domain.values import Coding
-from lab_agent.lis.sql.tables import Tables
+from lab_agent.lis.sql.tables import StagingTables
 
 Rows = Sequence[dict[str, Any]]
 
 
-def rows_of(order: LabOrder, tables: Tables) -> tuple[tuple[Table, Rows], ...]:
+def build_rows(order: LabOrder, tables: StagingTables) -> tuple[tuple[Table, Rows], ...]:
     """Give the rows of an order by table, in the order in which they must be written."""
     key = {"order_key": order.key}
     return (
-        (tables.orders, [_head(order)]),
-        (tables.patients, [{**key, **_patient(order.patient)}]),
-        (tables.lines, [{**key, **row} for row in _lines(order)]),
-        (tables.specimens, [{**key, **row} for row in _specimens(order)]),
-        (tables.containers, [{**key, **row} for row in _containers(order)]),
-        (tables.line_specimens, [{**key, **row} for row in _links(order)]),
-        (tables.answers, [{**key, "position": place, **row} for place, row in enumerate(_answers(order))]),
+        (tables.orders, [_order_row(order)]),
+        (tables.patients, [{**key, **_patient_row(order.patient)}]),
+        (tables.lines, [{**key, **row} for row in _line_rows(order)]),
+        (tables.specimens, [{**key, **row} for row in _specimen_rows(order)]),
+        (tables.containers, [{**key, **row} for row in _container_rows(order)]),
+        (tables.line_specimens, [{**key, **row} for row in _line_specimen_rows(order)]),
+        (tables.answers, [{**key, "position": place, **row} for place, row in enumerate(_answer_rows(order))]),
     )
 
 
@@ -35,13 +35,13 @@ def rows_of(order: LabOrder, tables: Tables) -> tuple[tuple[Table, Rows], ...]:
 class OrderTables:
     """The tables that orders are written into."""
 
-    tables: Tables
+    tables: StagingTables
 
     def insert(self, connection: Connection, order: LabOrder) -> bool:
         """Write an order, unless it is there. False if it was; raises what the database raises."""
         if self.has(connection, order.key):
             return False
-        for table, rows in rows_of(order, self.tables):
+        for table, rows in build_rows(order, self.tables):
             if rows:
                 connection.execute(insert(table), list(rows))
         return True
@@ -60,7 +60,7 @@ class OrderTables:
             connection.execute(insert(table), new)
 
 
-def _head(order: LabOrder) -> dict[str, Any]:
+def _order_row(order: LabOrder) -> dict[str, Any]:
     wanted = (f"{option.channel}={str(option.wanted).lower()}" for option in order.notifications)
     return {
         "order_key": order.key,
@@ -73,7 +73,7 @@ def _head(order: LabOrder) -> dict[str, Any]:
     }
 
 
-def _patient(patient: OrderPatient) -> dict[str, Any]:
+def _patient_row(patient: OrderPatient) -> dict[str, Any]:
     ways = {way.system: way.value for way in reversed(patient.telecom)}
     named = patient.global_identifier
     return {
@@ -90,7 +90,7 @@ def _patient(patient: OrderPatient) -> dict[str, Any]:
     }
 
 
-def _lines(order: LabOrder) -> Rows:
+def _line_rows(order: LabOrder) -> Rows:
     return [
         {
             "line_key": line.key,
@@ -108,7 +108,7 @@ def _lines(order: LabOrder) -> Rows:
     ]
 
 
-def _specimens(order: LabOrder) -> Rows:
+def _specimen_rows(order: LabOrder) -> Rows:
     return [
         {
             "specimen_id": specimen.id,
@@ -122,7 +122,7 @@ def _specimens(order: LabOrder) -> Rows:
     ]
 
 
-def _containers(order: LabOrder) -> Rows:
+def _container_rows(order: LabOrder) -> Rows:
     return [
         {
             "specimen_id": specimen.id,
@@ -137,19 +137,19 @@ def _containers(order: LabOrder) -> Rows:
     ]
 
 
-def _links(order: LabOrder) -> Rows:
+def _line_specimen_rows(order: LabOrder) -> Rows:
     return [{"line_key": line.key, "specimen_id": one} for line in order.lines for one in dict.fromkeys(line.specimens)]
 
 
-def _answers(order: LabOrder) -> Rows:
+def _answer_rows(order: LabOrder) -> Rows:
     return [
-        {"link_id": answer.link_id, "question": answer.text, **_answer(value)}
+        {"link_id": answer.link_id, "question": answer.text, **_answer_columns(value)}
         for answer in order.answers
         for value in answer.values
     ]
 
 
-def _answer(value: bool | int | Decimal | str | Coding) -> dict[str, Any]:
+def _answer_columns(value: bool | int | Decimal | str | Coding) -> dict[str, Any]:
     if isinstance(value, Coding):
         return {"answer": value.code, "answer_system": value.system}
     return {"answer": str(value).lower() if isinstance(value, bool) else str(value), "answer_system": None}

@@ -9,13 +9,13 @@ from zoneinfo import ZoneInfo, available_timezones
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
 
-def _zone(value: str) -> str:
+def _validate_time_zone(value: str) -> str:
     if value not in available_timezones():
         raise ValueError("is no time zone, such as Europe/Moscow")
     return value
 
 
-def _name(value: str) -> str:
+def _validate_identifier(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,29}", value):
         raise ValueError("is no name that every database takes: letters, digits and _, at most 30")
     return value
@@ -28,15 +28,15 @@ class SqlSettings(BaseModel):
 
     url: SecretStr
     """Address of the LIS's database, as SQLAlchemy writes it; the driver that it names must be installed."""
-    table_prefix: Annotated[str, AfterValidator(_name)] = "lab_"
+    table_prefix: Annotated[str, AfterValidator(_validate_identifier)] = "lab_"
     """What the name of each staging table begins with."""
-    table_schema: Annotated[str, AfterValidator(_name)] | None = None
+    table_schema: Annotated[str, AfterValidator(_validate_identifier)] | None = None
     """Schema of the database that the tables are in; its default one if not set."""
     claimed_by: Annotated[str, Field(min_length=1, max_length=60)] = "lab-agent"
     """Name by which this agent claims result rows; agents on several machines need a name each."""
     claim_lasts: Annotated[float, Field(gt=0, le=86400)] = 120.0
     """Seconds after which a row that another agent claimed and did not finish may be taken over."""
-    time_zone: Annotated[str, AfterValidator(_zone)] | None = None
+    time_zone: Annotated[str, AfterValidator(_validate_time_zone)] | None = None
     """Time zone that is meant where the LIS writes a time without one; if not set, such a time is refused."""
     batch: Annotated[int, Field(gt=0, le=10_000)] = 200
     """Number of results that are read at one look, at most."""

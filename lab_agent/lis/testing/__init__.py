@@ -6,19 +6,19 @@ adapter on it); every test of the suite then runs. It needs pytest and nothing e
 
 from __future__ import annotations
 
-from lab_agent.lis.testing.bench import Bench, hand_over, hand_over_again
+from lab_agent.lis.testing.bench import Bench, resume_submit, submit_order
 from lab_agent.lis.testing.memory_inbox import MemoryInbox
-from lab_agent.lis.testing.samples import correction, make_order, make_refusal, make_report
+from lab_agent.lis.testing.samples import make_correction, make_order, make_rejection, make_report
 from lab_agent.lis.testing.suite import AdapterContract
 
 __all__ = [
     "AdapterContract",
     "Bench",
     "MemoryInbox",
-    "correction",
-    "hand_over",
-    "hand_over_again",
+    "make_correction",
+    "submit_order",
+    "resume_submit",
     "make_order",
-    "make_refusal",
+    "make_rejection",
     "make_report",
 ]

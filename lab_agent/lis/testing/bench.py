@@ -21,15 +21,15 @@ class Bench(Protocol):
         """Give the keys of the orders that the LIS got, one for each time that it got one."""
         ...
 
-    async def withdrawn(self) -> Sequence[str]:
+    async def cancelled_lines(self) -> Sequence[str]:
         """Give the keys of the lines that the LIS was told are withdrawn (repeats do not matter)."""
         ...
 
-    async def put_out(self, message: LabMessage) -> None:
+    async def publish(self, message: LabMessage) -> None:
         """Let the LIS report something."""
         ...
 
-    async def unacknowledged(self) -> int:
+    async def unacknowledged_count(self) -> int:
         """Give the number of reports that the LIS would give again, since nobody has acknowledged them."""
         ...
 
@@ -38,16 +38,16 @@ class Bench(Protocol):
         ...
 
 
-async def hand_over(adapter: Lis, order: LabOrder) -> None:
+async def submit_order(adapter: Lis, order: LabOrder) -> None:
     """Do what the agent does: prepare, (commit,) submit."""
     await adapter.prepare(order)
     await adapter.submit(order)
 
 
-async def hand_over_again(adapter: Lis, order: LabOrder, *, committed: bool) -> bool:
+async def resume_submit(adapter: Lis, order: LabOrder, *, prepared_committed: bool) -> bool:
     """Do what the agent does after it died in a handover; `committed` says whether *prepared* was. False: a person decides."""
-    if not committed:
-        await hand_over(adapter, order)
+    if not prepared_committed:
+        await submit_order(adapter, order)
         return True
     known = await adapter.was_received(order.key)
     if known is False or (known is None and adapter.idempotent):

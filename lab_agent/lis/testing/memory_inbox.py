@@ -16,7 +16,7 @@ class MemoryInbox:
     """
 
     messages: dict[str, LabMessage] = field(default_factory=dict)
-    refusals: dict[str, str] = field(default_factory=dict)
+    rejections: dict[str, str] = field(default_factory=dict)
     attempts: int = 0
     fail_before: int = 0
     fail_after: int = 0
@@ -40,7 +40,7 @@ class MemoryInbox:
 
     async def refused(self, message: str, reason: str) -> None:
         """Remember a refusal."""
-        self.refusals[message] = reason
+        self.rejections[message] = reason
 
     @property
     def contents(self) -> list[LabMessage]:

@@ -18,7 +18,7 @@ from lab_agent.domain.order import (
 )
 from lab_agent.domain.results import (
     Document,
-    LabRefusal,
+    LabRejection,
     LabReport,
     NotPerformed,
     ReferenceRange,
@@ -34,14 +34,14 @@ _TESTS = (
     ("020.014", "3016-3", "mIU/L"),
     ("030.007", "1988-5", "mg/L"),
 )
-_FIRST = datetime(2024, 3, 1, 7, 0, tzinfo=UTC)
-_NAMES = ("Sample", "Probe", "Тестова", "O'Sample-Probe", "Ünal")
+_EARLIEST = datetime(2024, 3, 1, 7, 0, tzinfo=UTC)
+_FAMILY_NAMES = ("Sample", "Probe", "Тестова", "O'Sample-Probe", "Ünal")
 
 
 def make_order(seed: int) -> LabOrder:
     """Make an order of one to four tests on one or two tubes."""
     luck = Random(seed)  # noqa: S311 — samples, no secrets
-    moment = _moment(luck)
+    moment = _random_time(luck)
     tests = luck.sample(_TESTS, luck.randint(1, len(_TESTS)))
     specimens = tuple(_specimen(seed, index, moment) for index in range(luck.randint(1, 2)))
     return LabOrder(
@@ -83,41 +83,41 @@ def make_report(seed: int, order: LabOrder) -> LabReport:
     )
 
 
-def make_refusal(seed: int, order: LabOrder) -> LabRefusal:
+def make_rejection(seed: int, order: LabOrder) -> LabRejection:
     """Make a refusal of one line of an order."""
     line = Random(seed).choice(order.lines)  # noqa: S311 — samples, no secrets
     entry = NotPerformed(line=line.key, reason="the specimen is haemolysed")
-    return LabRefusal(order=order.key, not_performed=(entry,), collect_again=True)
+    return LabRejection(order=order.key, not_performed=(entry,), collect_again=True)
 
 
-def correction(report: LabReport, digits: str) -> LabReport:
+def make_correction(report: LabReport, digits: str) -> LabReport:
     """Make a version of a report in which the first value has these digits, and nothing else is changed, not even its time."""
     first, *others = report.observations
     return replace(report, observations=(replace(first, value_quantity=Quantity(value=Decimal(digits), unit="g/L")), *others))
 
 
-def _specimen(seed: int, index: int, moment: datetime) -> OrderSpecimen:
+def _specimen(seed: int, index: int, collected_at: datetime) -> OrderSpecimen:
     tube = OrderContainer(barcode=f"{seed:07d}{index}", type="EDTA", quantity=Decimal("1.50"))
-    return OrderSpecimen(id=f"specimen-{seed}-{index}", type="100", collected_at=moment, containers=(tube,))
+    return OrderSpecimen(id=f"specimen-{seed}-{index}", type="100", collected_at=collected_at, containers=(tube,))
 
 
-def _patient(luck: Random) -> OrderPatient:
-    if luck.random() < 0.2:
-        return OrderPatient(anonymous=True, family=f"{luck.randrange(10**10):010d}", given=("-", "-"), gender="female")
-    born = date(1930, 1, 1) + timedelta(days=luck.randrange(30_000))
+def _patient(random: Random) -> OrderPatient:
+    if random.random() < 0.2:
+        return OrderPatient(anonymous=True, family=f"{random.randrange(10**10):010d}", given=("-", "-"), gender="female")
+    born = date(1930, 1, 1) + timedelta(days=random.randrange(30_000))
     return OrderPatient(
-        family=luck.choice(_NAMES), given=("Test", "Person"), gender=luck.choice(("male", "female")), birth_date=born
+        family=random.choice(_FAMILY_NAMES), given=("Test", "Person"), gender=random.choice(("male", "female")), birth_date=born
     )
 
 
-def _observation(item: str, luck: Random) -> ReportedObservation:
+def _observation(item: str, random: Random) -> ReportedObservation:
     _, loinc, unit = next(test for test in _TESTS if test[0] == item)
-    value = Decimal(luck.randrange(10_000)).scaleb(-luck.randint(0, 3))
+    value = Decimal(random.randrange(10_000)).scaleb(-random.randint(0, 3))
     bounds = ReferenceRange(low=Quantity(value=Decimal("1.20"), unit=unit), high=Quantity(value=Decimal("9.0"), unit=unit))
     coding = Coding(system="http://loinc.org", code=loinc)
     return ReportedObservation(code=coding, value_quantity=Quantity(value=value, unit=unit), reference_ranges=(bounds,))
 
 
-def _moment(luck: Random) -> datetime:
-    zone = timezone(timedelta(hours=luck.choice((0, 2, 3, 5))))
-    return (_FIRST + timedelta(minutes=luck.randrange(400_000))).astimezone(zone)
+def _random_time(random: Random) -> datetime:
+    zone = timezone(timedelta(hours=random.choice((0, 2, 3, 5))))
+    return (_EARLIEST + timedelta(minutes=random.randrange(400_000))).astimezone(zone)

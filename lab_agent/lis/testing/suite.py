@@ -19,18 +19,18 @@ from typing import TypeVar
 
 from lab_agent.domain.results import LabMessage, LabReport
 from lab_agent.errors import LabAgentError
-from lab_agent.lis.shape import shape_problems
-from lab_agent.lis.testing.bench import Bench, hand_over, hand_over_again
+from lab_agent.lis.shape import interface_problems
+from lab_agent.lis.testing.bench import Bench, resume_submit, submit_order
 from lab_agent.lis.testing.memory_inbox import MemoryInbox
-from lab_agent.lis.testing.samples import correction, make_order, make_refusal, make_report
-from lab_agent.ports.lis import Inbox, Lis, Receipt
+from lab_agent.lis.testing.samples import make_correction, make_order, make_rejection, make_report
+from lab_agent.ports.lis import Inbox, Lis, SubmitResult
 
 C = TypeVar("C", bound="AdapterContract")
-DEADLINE = 10.0
+TIMEOUT_SECONDS = 10.0
 """Seconds that the suite waits for what must happen."""
 
 
-def on_a_bench(test: Callable[[C, Bench], Awaitable[None]]) -> Callable[[C, Path], None]:
+def with_bench(test: Callable[[C, Bench], Awaitable[None]]) -> Callable[[C, Path], None]:
     """Run an asynchronous test on a bench of its own, without any plug-in of pytest."""
 
     async def run(suite: C, folder: Path) -> None:
@@ -59,18 +59,18 @@ class AdapterContract(ABC):
         """Say what arrives of a message that the LIS put out: all of it, unless the LIS cannot say some of it."""
         return message
 
-    @on_a_bench
+    @with_bench
     async def test_the_class_is_an_adapter(self, bench: Bench) -> None:
         """All that the agent calls is there."""
-        assert shape_problems(type(bench.adapter()), "adapter") == ()
+        assert interface_problems(type(bench.adapter()), "adapter") == ()
 
-    @on_a_bench
+    @with_bench
     async def test_a_healthy_lis_passes_the_check(self, bench: Bench) -> None:
         """`check` says nothing where nothing is wrong."""
-        async with running(bench, MemoryInbox()) as adapter:
+        async with running_adapter(bench, MemoryInbox()) as adapter:
             await adapter.check()
 
-    @on_a_bench
+    @with_bench
     async def test_stopping_twice_is_harmless(self, bench: Bench) -> None:
         """An end is an end, even of what never began."""
         adapter = bench.adapter()
@@ -79,22 +79,22 @@ class AdapterContract(ABC):
         await adapter.stop()
         await adapter.stop()
 
-    @on_a_bench
+    @with_bench
     async def test_orders_arrive_once_each(self, bench: Bench) -> None:
         """What was submitted is in the LIS, and the LIS is known to have it."""
         orders = [make_order(seed) for seed in range(4)]
-        async with running(bench, MemoryInbox()) as adapter:
+        async with running_adapter(bench, MemoryInbox()) as adapter:
             for order in orders:
                 await adapter.prepare(order)
-                assert isinstance(await adapter.submit(order), Receipt)
+                assert isinstance(await adapter.submit(order), SubmitResult)
                 assert await adapter.was_received(order.key) is not False
         assert sorted(await bench.orders()) == sorted(order.key for order in orders)
 
-    @on_a_bench
+    @with_bench
     async def test_a_prepared_order_is_not_seen_by_the_lis(self, bench: Bench) -> None:
         """`prepare` may be repeated, and is felt by nobody."""
         order = make_order(1)
-        async with running(bench, MemoryInbox()) as adapter:
+        async with running_adapter(bench, MemoryInbox()) as adapter:
             await adapter.prepare(order)
             await adapter.prepare(order)
             assert list(await bench.orders()) == []
@@ -102,155 +102,155 @@ class AdapterContract(ABC):
             await adapter.submit(order)
         assert list(await bench.orders()) == [order.key]
 
-    @on_a_bench
+    @with_bench
     async def test_a_crash_after_prepare_gives_one_order(self, bench: Bench) -> None:
         """The agent died before it committed *prepared*, and begins anew."""
         order = make_order(2)
-        async with running(bench, MemoryInbox()) as adapter:
+        async with running_adapter(bench, MemoryInbox()) as adapter:
             await adapter.prepare(order)
-        async with running(bench, MemoryInbox()) as adapter:
-            assert await hand_over_again(adapter, order, committed=False)
+        async with running_adapter(bench, MemoryInbox()) as adapter:
+            assert await resume_submit(adapter, order, prepared_committed=False)
         assert list(await bench.orders()) == [order.key]
 
-    @on_a_bench
+    @with_bench
     async def test_a_crash_before_submit_gives_at_most_one_order(self, bench: Bench) -> None:
         """The agent died between the commit of *prepared* and `submit`, and asks first."""
         order = make_order(3)
-        async with running(bench, MemoryInbox()) as adapter:
+        async with running_adapter(bench, MemoryInbox()) as adapter:
             await adapter.prepare(order)
-        async with running(bench, MemoryInbox()) as adapter:
-            settled = await hand_over_again(adapter, order, committed=True)
+        async with running_adapter(bench, MemoryInbox()) as adapter:
+            settled = await resume_submit(adapter, order, prepared_committed=True)
         assert list(await bench.orders()) == ([order.key] if settled else [])
 
-    @on_a_bench
+    @with_bench
     async def test_a_crash_after_submit_gives_one_order(self, bench: Bench) -> None:
         """The agent died after `submit`, again and again; the LIS may have taken the order in between."""
         order = make_order(4)
-        async with running(bench, MemoryInbox()) as adapter:
-            await hand_over(adapter, order)
+        async with running_adapter(bench, MemoryInbox()) as adapter:
+            await submit_order(adapter, order)
         for _ in range(3):
             assert list(await bench.orders()) == [order.key]
-            async with running(bench, MemoryInbox()) as adapter:
+            async with running_adapter(bench, MemoryInbox()) as adapter:
                 assert await adapter.was_received(order.key) is not False
-                await hand_over_again(adapter, order, committed=True)
+                await resume_submit(adapter, order, prepared_committed=True)
         assert list(await bench.orders()) == [order.key]
 
-    @on_a_bench
+    @with_bench
     async def test_submit_may_be_repeated_where_the_adapter_says_so(self, bench: Bench) -> None:
         """`idempotent` is a promise."""
         order = make_order(5)
-        async with running(bench, MemoryInbox()) as adapter:
-            await hand_over(adapter, order)
+        async with running_adapter(bench, MemoryInbox()) as adapter:
+            await submit_order(adapter, order)
             if adapter.idempotent:
                 await adapter.submit(order)
-                await hand_over(adapter, order)
+                await submit_order(adapter, order)
         assert list(await bench.orders()) == [order.key]
 
-    @on_a_bench
+    @with_bench
     async def test_withdrawals_may_be_repeated_and_none_is_lost(self, bench: Bench) -> None:
         """Two withdrawals, one of them told twice."""
         order = next(order for order in map(make_order, range(100)) if len(order.lines) > 1)
         first, second = order.lines[0].key, order.lines[1].key
-        async with running(bench, MemoryInbox()) as adapter:
-            await hand_over(adapter, order)
+        async with running_adapter(bench, MemoryInbox()) as adapter:
+            await submit_order(adapter, order)
             await adapter.cancel(order.key, (first,), "withdrawn by the clinic")
             await adapter.cancel(order.key, (first,), "withdrawn by the clinic")
             await adapter.cancel(order.key, (second,), "withdrawn by the clinic")
-        assert set(await bench.withdrawn()) == {first, second}
+        assert set(await bench.cancelled_lines()) == {first, second}
         assert list(await bench.orders()) == [order.key]
 
-    @on_a_bench
+    @with_bench
     async def test_a_report_arrives_digit_for_digit_and_is_acknowledged(self, bench: Bench) -> None:
         """What the LIS put out is in the inbox, and the LIS will not give it again."""
         report, inbox = make_report(6, make_order(6)), MemoryInbox()
-        await bench.put_out(report)
-        async with running(bench, inbox) as adapter:
-            await gathered(adapter, inbox, 1)
-            await until(bench, 0)
+        await bench.publish(report)
+        async with running_adapter(bench, inbox) as adapter:
+            await collect_exactly(adapter, inbox, 1)
+            await wait_for_unacknowledged(bench, 0)
         assert inbox.contents == [self.expected(report)]
-        assert digits(inbox.contents[0]) == digits(self.expected(report))
+        assert quantity_texts(inbox.contents[0]) == quantity_texts(self.expected(report))
 
-    @on_a_bench
+    @with_bench
     async def test_a_refusal_arrives(self, bench: Bench) -> None:
         """A laboratory may refuse a line that it took."""
-        refusal, inbox = make_refusal(7, make_order(7)), MemoryInbox()
-        await bench.put_out(refusal)
-        async with running(bench, inbox) as adapter:
-            await gathered(adapter, inbox, 1)
+        refusal, inbox = make_rejection(7, make_order(7)), MemoryInbox()
+        await bench.publish(refusal)
+        async with running_adapter(bench, inbox) as adapter:
+            await collect_exactly(adapter, inbox, 1)
         assert inbox.contents == [self.expected(refusal)]
 
-    @on_a_bench
+    @with_bench
     async def test_nothing_is_acknowledged_before_it_is_kept(self, bench: Bench) -> None:
         """The store is away: the LIS keeps the report, and gives it again when the store is back (law 1)."""
         report, inbox = make_report(8, make_order(8)), MemoryInbox(fail_before=1)
-        await bench.put_out(report)
-        async with running(bench, inbox) as adapter:
-            await tried(adapter, inbox)
+        await bench.publish(report)
+        async with running_adapter(bench, inbox) as adapter:
+            await collect_until_attempted(adapter, inbox)
         if not inbox.messages:
-            assert await bench.unacknowledged() == 1
-        async with running(bench, inbox) as adapter:
-            await gathered(adapter, inbox, 1)
-            await until(bench, 0)
+            assert await bench.unacknowledged_count() == 1
+        async with running_adapter(bench, inbox) as adapter:
+            await collect_exactly(adapter, inbox, 1)
+            await wait_for_unacknowledged(bench, 0)
         assert inbox.contents == [self.expected(report)]
 
-    @on_a_bench
+    @with_bench
     async def test_a_crash_before_the_acknowledgement_makes_no_second_message(self, bench: Bench) -> None:
         """Kept, not acknowledged, given again: the same name, so the same message (law 5)."""
         report, inbox = make_report(9, make_order(9)), MemoryInbox(fail_after=1)
-        await bench.put_out(report)
-        async with running(bench, inbox) as adapter:
-            await tried(adapter, inbox)
-        async with running(bench, inbox) as adapter:
-            await gathered(adapter, inbox, 1)
-            await until(bench, 0)
+        await bench.publish(report)
+        async with running_adapter(bench, inbox) as adapter:
+            await collect_until_attempted(adapter, inbox)
+        async with running_adapter(bench, inbox) as adapter:
+            await collect_exactly(adapter, inbox, 1)
+            await wait_for_unacknowledged(bench, 0)
         assert inbox.contents == [self.expected(report)]
 
-    @on_a_bench
+    @with_bench
     async def test_a_value_that_was_corrected_there_and_back_is_three_messages(self, bench: Bench) -> None:
         """A → B → A: the third is not a repeat of the first, although it is equal to it."""
-        first, inbox = correction(make_report(10, make_order(10)), "1.20"), MemoryInbox()
-        versions = [first, correction(first, "1.30"), first]
-        async with running(bench, inbox) as adapter:
+        first, inbox = make_correction(make_report(10, make_order(10)), "1.20"), MemoryInbox()
+        versions = [first, make_correction(first, "1.30"), first]
+        async with running_adapter(bench, inbox) as adapter:
             for count, version in enumerate(versions, start=1):
-                await bench.put_out(version)
-                await gathered(adapter, inbox, count)
-                await until(bench, 0)
+                await bench.publish(version)
+                await collect_exactly(adapter, inbox, count)
+                await wait_for_unacknowledged(bench, 0)
         assert inbox.contents == [self.expected(version) for version in versions]
 
-    @on_a_bench
+    @with_bench
     async def test_versions_out_of_order_all_arrive(self, bench: Bench) -> None:
         """The second version before the first: both arrive, and telling which is newer is not the adapter's business."""
-        second, inbox = correction(make_report(11, make_order(11)), "2.50"), MemoryInbox()
-        versions = [replace(second, version=2), replace(correction(second, "2.40"), version=1)]
-        async with running(bench, inbox) as adapter:
+        second, inbox = make_correction(make_report(11, make_order(11)), "2.50"), MemoryInbox()
+        versions = [replace(second, version=2), replace(make_correction(second, "2.40"), version=1)]
+        async with running_adapter(bench, inbox) as adapter:
             for version in versions:
-                await bench.put_out(version)
-            await gathered(adapter, inbox, 2)
-            await until(bench, 0)
+                await bench.publish(version)
+            await collect_exactly(adapter, inbox, 2)
+            await wait_for_unacknowledged(bench, 0)
         assert sorted(map(repr, inbox.contents)) == sorted(repr(self.expected(version)) for version in versions)
 
-    @on_a_bench
+    @with_bench
     async def test_a_restart_in_the_middle_loses_and_doubles_nothing(self, bench: Bench) -> None:
         """The store fails in the middle of several reports, and the agent is started anew."""
         reports = [make_report(seed, make_order(seed)) for seed in range(20, 25)]
         inbox = MemoryInbox()
-        await bench.put_out(reports[0])
-        async with running(bench, inbox) as adapter:
-            await gathered(adapter, inbox, 1)
+        await bench.publish(reports[0])
+        async with running_adapter(bench, inbox) as adapter:
+            await collect_exactly(adapter, inbox, 1)
             inbox.fail_after = 1
             for report in reports[1:3]:
-                await bench.put_out(report)
-            await tried(adapter, inbox)
+                await bench.publish(report)
+            await collect_until_attempted(adapter, inbox)
         for report in reports[3:]:
-            await bench.put_out(report)
-        async with running(bench, inbox) as adapter:
-            await gathered(adapter, inbox, len(reports))
-            await until(bench, 0)
+            await bench.publish(report)
+        async with running_adapter(bench, inbox) as adapter:
+            await collect_exactly(adapter, inbox, len(reports))
+            await wait_for_unacknowledged(bench, 0)
         assert all(self.expected(report) in inbox.contents for report in reports)
 
 
 @asynccontextmanager
-async def running(bench: Bench, inbox: Inbox) -> AsyncIterator[Lis]:
+async def running_adapter(bench: Bench, inbox: Inbox) -> AsyncIterator[Lis]:
     """Start a new adapter; stop it at the end."""
     adapter = bench.adapter()
     await adapter.start(inbox)
@@ -260,7 +260,7 @@ async def running(bench: Bench, inbox: Inbox) -> AsyncIterator[Lis]:
         await adapter.stop()
 
 
-async def gathered(adapter: Lis, inbox: MemoryInbox, count: int) -> None:
+async def collect_exactly(adapter: Lis, inbox: MemoryInbox, count: int) -> None:
     """Collect until the inbox holds so many messages; then once more, since what is too many would come now."""
     await _collect_until(adapter, lambda: len(inbox.messages) >= count, f"{count} messages in the inbox")
     with suppress(LabAgentError):
@@ -268,33 +268,33 @@ async def gathered(adapter: Lis, inbox: MemoryInbox, count: int) -> None:
     assert len(inbox.messages) == count, f"{len(inbox.messages)} messages in the inbox, and not {count}"
 
 
-async def tried(adapter: Lis, inbox: MemoryInbox) -> None:
+async def collect_until_attempted(adapter: Lis, inbox: MemoryInbox) -> None:
     """Collect until the adapter has tried to put something into the inbox that was to fail."""
     with suppress(TimeoutError):
-        await _collect_until(adapter, lambda: not (inbox.fail_before or inbox.fail_after), "an attempt", deadline=2.0)
+        await _collect_until(adapter, lambda: not (inbox.fail_before or inbox.fail_after), "an attempt", timeout=2.0)
 
 
-async def until(bench: Bench, unacknowledged: int) -> None:
+async def wait_for_unacknowledged(bench: Bench, unacknowledged: int) -> None:
     """Wait until so many reports are left unacknowledged."""
-    end = time.monotonic() + DEADLINE
-    while (left := await bench.unacknowledged()) != unacknowledged:
+    end = time.monotonic() + TIMEOUT_SECONDS
+    while (left := await bench.unacknowledged_count()) != unacknowledged:
         if time.monotonic() > end:
             raise TimeoutError(f"{left} reports are not acknowledged, and not {unacknowledged}")
         await asyncio.sleep(0.01)
 
 
-async def _collect_until(adapter: Lis, reached: Callable[[], bool], what: str, *, deadline: float = DEADLINE) -> None:
-    end = time.monotonic() + deadline
-    while not reached():
+async def _collect_until(adapter: Lis, is_reached: Callable[[], bool], what: str, *, timeout: float = TIMEOUT_SECONDS) -> None:
+    end = time.monotonic() + timeout
+    while not is_reached():
         if time.monotonic() > end:
             raise TimeoutError(f"waited in vain for {what}")
         with suppress(LabAgentError):
             await adapter.collect()
-        if not reached():
+        if not is_reached():
             await asyncio.sleep(0.01)
 
 
-def digits(message: LabMessage) -> list[str]:
+def quantity_texts(message: LabMessage) -> list[str]:
     """Give the measured values of a message as they are written: 1.20 is not 1.2."""
     observations = message.observations if isinstance(message, LabReport) else ()
     return [str(one.value_quantity.value) for one in observations if one.value_quantity]

@@ -11,62 +11,64 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lab_sandbox.demo.lis.drop import drop
-from lab_sandbox.demo.lis.link import cancel, carried, outgoing
-from lab_sandbox.demo.lis.stand_in import Folders
+from lab_sandbox.demo.lis.drop import write_atomically
+from lab_sandbox.demo.lis.link import outgoing_messages, remove_sent_message, write_cancellation
+from lab_sandbox.demo.lis.stand_in import SimulatorFolders
 from lab_sandbox.partner.plain_json import Json, encode
 
 
-class SqlLink:
+class SqlTransport:
     """Works on the database `file`; makes the tables by the statements in `ddl` where they are not there."""
 
-    def __init__(self, folders: Folders, file: Path, ddl: Path) -> None:
+    def __init__(self, folders: SimulatorFolders, database_file: Path, ddl: Path) -> None:
         self._folders = folders
-        self._file = file
+        self._database_file = database_file
         with closing(self._open()) as database:
             if not database.execute("select 1 from sqlite_master where name = 'lab_orders'").fetchone():
                 database.executescript(ddl.read_text(encoding="utf-8"))
 
-    def turn(self) -> Iterator[str]:
+    def run_once(self) -> Iterator[str]:
         """Takes orders and withdrawals that nobody has taken, and writes results."""
         with closing(self._open()) as database:
-            yield from self._take_orders(database)
-            yield from self._take_cancellations(database)
+            yield from self._read_orders(database)
+            yield from self._read_cancellations(database)
             yield from self._write_results(database)
 
     def close(self) -> None:
         """Nothing stays open."""
 
     def _open(self) -> sqlite3.Connection:
-        database = sqlite3.connect(self._file, timeout=10.0)
+        database = sqlite3.connect(self._database_file, timeout=10.0)
         database.row_factory = sqlite3.Row
         return database
 
-    def _take_orders(self, database: sqlite3.Connection) -> Iterator[str]:
+    def _read_orders(self, database: sqlite3.Connection) -> Iterator[str]:
         for row in database.execute("select * from lab_orders where taken_at is null order by created_at").fetchall():
             key = row["order_key"]
-            drop(self._folders.orders, f"{key}.json", encode(_order(database, row)))
+            write_atomically(self._folders.orders, f"{key}.json", encode(_build_order(database, row)))
             with database:
-                database.execute("update lab_orders set taken_at = ?, taken_by = 'stand-in' where order_key = ?", (_now(), key))
+                database.execute(
+                    "update lab_orders set taken_at = ?, taken_by = 'stand-in' where order_key = ?", (_timestamp(), key)
+                )
             yield f"read order {key}"
 
-    def _take_cancellations(self, database: sqlite3.Connection) -> Iterator[str]:
+    def _read_cancellations(self, database: sqlite3.Connection) -> Iterator[str]:
         for row in database.execute("select * from lab_cancellations where taken_at is null").fetchall():
             line = {"line": row["line_key"], "reason": row["reason"]}
-            cancel(self._folders.orders, {"kind": "cancel", "order": row["order_key"], "lines": [line]})
+            write_cancellation(self._folders.orders, {"kind": "cancel", "order": row["order_key"], "lines": [line]})
             with database:
-                database.execute("update lab_cancellations set taken_at = ? where line_key = ?", (_now(), row["line_key"]))
+                database.execute("update lab_cancellations set taken_at = ? where line_key = ?", (_timestamp(), row["line_key"]))
             yield f"read the withdrawal of line {row['line_key']}"
 
     def _write_results(self, database: sqlite3.Connection) -> Iterator[str]:
-        for file, message in outgoing(self._folders.results):
+        for file, message in outgoing_messages(self._folders.results):
             with database:
-                _write(database, message)
-            carried(file)
+                _insert_result(database, message)
+            remove_sent_message(file)
             yield f"wrote rows of {file.name}"
 
 
-def _order(database: sqlite3.Connection, row: sqlite3.Row) -> Json:
+def _build_order(database: sqlite3.Connection, row: sqlite3.Row) -> Json:
     key = (row["order_key"],)
     links = database.execute("select * from lab_line_specimens where order_key = ?", key).fetchall()
     lines = database.execute("select * from lab_order_lines where order_key = ? order by position", key)
@@ -89,12 +91,12 @@ def _order(database: sqlite3.Connection, row: sqlite3.Row) -> Json:
     }
 
 
-def _write(database: sqlite3.Connection, message: Json) -> None:
-    if message.get("kind") != "refusal":
+def _insert_result(database: sqlite3.Connection, message: Json) -> None:
+    if message.get("kind") != "rejection":
         database.execute("insert into lab_results (document, ready) values (?, 1)", (encode(message).decode("utf-8"),))
         return
     again = int(message.get("collect_again", False))
-    values = ("refusal", message["order"], again)
+    values = ("rejection", message["order"], again)
     number = database.execute("insert into lab_results (kind, order_key, collect_again) values (?, ?, ?)", values).lastrowid
     for place, entry in enumerate(message["not_performed"]):
         row = (number, place, entry["line"], entry["reason"])
@@ -103,5 +105,5 @@ def _write(database: sqlite3.Connection, message: Json) -> None:
     database.execute("update lab_results set ready = 1 where id = ?", (number,))
 
 
-def _now() -> str:
+def _timestamp() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")

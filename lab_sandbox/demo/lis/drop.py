@@ -5,22 +5,22 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-TEMPORARY = ".part"
+TEMPORARY_SUFFIX = ".part"
 
 
-def drop(folder: Path, name: str, content: bytes) -> Path:
+def write_atomically(folder: Path, name: str, content: bytes) -> Path:
     """Puts a file into the folder, whole or not at all."""
-    temporary, final = folder / f".{name}{TEMPORARY}", folder / name
+    temporary, final = folder / f".{name}{TEMPORARY_SUFFIX}", folder / name
     with temporary.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(final)
-    _sync(folder)
+    _fsync_folder(folder)
     return final
 
 
-def _sync(folder: Path) -> None:
+def _fsync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -11,31 +11,37 @@ import hl7  # type: ignore[import-untyped]
 
 from lab_sandbox.partner.plain_json import Json
 
-_STATUS = {"registered": "I", "preliminary": "P", "partial": "A", "final": "F", "amended": "C"}
-_SYSTEMS = {"http://loinc.org": "LN", "http://snomed.info/sct": "SCT", "http://unitsofmeasure.org": "UCUM"}
+_RESULT_STATUSES = {"registered": "I", "preliminary": "P", "partial": "A", "final": "F", "amended": "C"}
+_CODING_SYSTEMS = {"http://loinc.org": "LN", "http://snomed.info/sct": "SCT", "http://unitsofmeasure.org": "UCUM"}
 _ESCAPES = {"\\": "\\E\\", "|": "\\F\\", "^": "\\S\\", "&": "\\T\\", "~": "\\R\\", "\r": "\\X0D\\", "\n": "\\X0A\\"}
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """A text as one value."""
     return "".join(_ESCAPES.get(char, char) for char in text)
 
 
-def order_of(message: hl7.Message) -> Json:
+def parse_order(message: hl7.Message) -> Json:
     """An order in the words that the stand-in works with."""
     lines: list[Json] = []
     specimens: dict[str, Json] = {}
     for segment in message:
         match str(segment[0]):
             case "ORC":
-                lines.append({"key": _at(segment, 2), "ordered_at": _time(_at(segment, 9)), "specimens": []})
-                requisition = _at(segment, 4)
+                lines.append(
+                    {"key": _component(segment, 2), "ordered_at": _parse_hl7_time(_component(segment, 9)), "specimens": []}
+                )
+                requisition = _component(segment, 4)
             case "OBR":
-                number = {"value": _at(segment, 18)}
-                lines[-1] |= {"item": _at(segment, 4, 4), "text": message.unescape(_at(segment, 4, 2)), "identifiers": [number]}
+                number = {"value": _component(segment, 18)}
+                lines[-1] |= {
+                    "item": _component(segment, 4, 4),
+                    "text": message.unescape(_component(segment, 4, 2)),
+                    "identifiers": [number],
+                }
             case "SPM":
-                name = _at(segment, 2)
-                specimens[name] = {"id": name, "collected_at": _time(_at(segment, 17))}
+                name = _component(segment, 2)
+                specimens[name] = {"id": name, "collected_at": _parse_hl7_time(_component(segment, 17))}
                 lines[-1]["specimens"].append(name)
     return {
         "key": str(message.segment("MSH")[10]),
@@ -46,97 +52,97 @@ def order_of(message: hl7.Message) -> Json:
     }
 
 
-def result_of(message: Json, control_id: str, now: datetime) -> str:
+def build_result(message: Json, control_id: str, now: datetime) -> str:
     """A report or a refusal as ORU^R01."""
-    head = f"MSH|^~\\&|STAND-IN|LAB|LAB-AGENT||{_stamp(now)}||ORU^R01^ORU_R01|{control_id}|P|2.5.1||||||UNICODE UTF-8"
-    body = _refusal(message) if message["kind"] == "refusal" else _report(message)
+    head = f"MSH|^~\\&|STAND-IN|LAB|LAB-AGENT||{_format_timestamp(now)}||ORU^R01^ORU_R01|{control_id}|P|2.5.1||||||UNICODE UTF-8"
+    body = _rejection_segments(message) if message["kind"] == "rejection" else _report_segments(message)
     return "\r".join((head, "PID|1||STAND-IN", *body)) + "\r"
 
 
-def acknowledgement(message: hl7.Message, now: datetime) -> str:
+def build_acknowledgement(message: hl7.Message, now: datetime) -> str:
     """AA, with a number of ours for each line."""
     header = message.segment("MSH")
     lines = [str(one[2]) for one in message.segments("ORC")]
-    head = f"MSH|^~\\&|STAND-IN|LAB|LAB-AGENT||{_stamp(now)}||ORL^O22|{header[10]}|P|2.5.1"
+    head = f"MSH|^~\\&|STAND-IN|LAB|LAB-AGENT||{_format_timestamp(now)}||ORL^O22|{header[10]}|P|2.5.1"
     numbers = (f"ORC|OK|{line}|S{line[1:]}" for line in lines)
     return "\r".join((head, f"MSA|AA|{header[10]}", *numbers)) + "\r"
 
 
-def _refusal(message: Json) -> Iterator[str]:
+def _rejection_segments(message: Json) -> Iterator[str]:
     for number, entry in enumerate(message["not_performed"], 1):
         yield f"OBR|{number}|{entry['line']}||TEST"
-        yield f"SPM|1|||{'|' * 17}RH^{escaped(entry['reason'])}^HL70490"
+        yield f"SPM|1|||{'|' * 17}RH^{escape(entry['reason'])}^HL70490"
 
 
-def _report(message: Json) -> Iterator[str]:
+def _report_segments(message: Json) -> Iterator[str]:
     placer = "~".join(message.get("lines", ())) or message["order"]
-    times = _digits(message["effective"]), _digits(message["issued"])
-    name = escaped(message["report_id"])
-    yield f"OBR|1|{placer}|{name}|TEST^{name}|||{times[0]}|{'|' * 14}{times[1]}|||{_STATUS[message['status']]}"
+    times = _to_hl7_time(message["effective"]), _to_hl7_time(message["issued"])
+    name = escape(message["report_id"])
+    yield f"OBR|1|{placer}|{name}|TEST^{name}|||{times[0]}|{'|' * 14}{times[1]}|||{_RESULT_STATUSES[message['status']]}"
     number = count(1)
     for one in message.get("observations", ()):
-        yield _observation(next(number), one)
+        yield _observation_segment(next(number), one)
     for document in message.get("documents", ()):
-        title = escaped(document.get("title", ""))
+        title = escape(document.get("title", ""))
         yield f"OBX|{next(number)}|ED|PDF^{title}^L||^application^PDF^Base64^{document['content']}||||||F"
 
 
-def _observation(number: int, one: Json) -> str:
-    kind, value, unit = _value(one)
-    bounds = "~".join(map(_bounds, one.get("reference_ranges", ())))
-    flags = "~".join(one.get("flags", ()))
-    return f"OBX|{number}|{kind}|{_coded(one['code'])}||{value}|{unit}|{escaped(bounds)}|{flags}|||{_STATUS[one['status']]}"
+def _observation_segment(number: int, observation: Json) -> str:
+    kind, value, unit = _value_fields(observation)
+    bounds = "~".join(map(_reference_range, observation.get("reference_ranges", ())))
+    flags = "~".join(observation.get("flags", ()))
+    return f"OBX|{number}|{kind}|{_coded_field(observation['code'])}||{value}|{unit}|{escape(bounds)}|{flags}|||{_RESULT_STATUSES[observation['status']]}"
 
 
-def _value(one: Json) -> tuple[str, str, str]:
+def _value_fields(observation: Json) -> tuple[str, str, str]:
     """Type, value and unit."""
-    match next((name, value) for name, value in one.items() if name.startswith("value_")):
+    match next((name, value) for name, value in observation.items() if name.startswith("value_")):
         case "value_quantity", quantity:
-            return ("SN" if "comparator" in quantity else "NM"), _number(quantity), _unit(quantity)
+            return ("SN" if "comparator" in quantity else "NM"), _numeric_value(quantity), _unit_field(quantity)
         case "value_codeable_concept", concept:
-            return "CWE", _coded(concept["coding"][0]), ""
+            return "CWE", _coded_field(concept["coding"][0]), ""
         case "value_range", span:
-            return "SN", f"^{span['low']['value']}^-^{span['high']['value']}", _unit(span["low"])
+            return "SN", f"^{span['low']['value']}^-^{span['high']['value']}", _unit_field(span["low"])
         case "value_ratio", ratio:
             return "SN", f"^{ratio['numerator']['value']}^:^{ratio['denominator']['value']}", ""
         case form, text:
-            return (*_written(form, str(text)), "")
+            return (*_scalar_value(form, str(text)), "")
 
 
-def _written(form: str, text: str) -> tuple[str, str]:
+def _scalar_value(form: str, text: str) -> tuple[str, str]:
     if form == "value_time":
         return "TM", text.replace(":", "")
-    return ("DTM", _digits(text)) if form == "value_date_time" else ("ST", escaped(text))
+    return ("DTM", _to_hl7_time(text)) if form == "value_date_time" else ("ST", escape(text))
 
 
-def _number(quantity: Json) -> str:
+def _numeric_value(quantity: Json) -> str:
     return f"{quantity['comparator']}^{quantity['value']}" if "comparator" in quantity else str(quantity["value"])
 
 
-def _unit(quantity: Json) -> str:
-    return _coded({"code": quantity["code"], "system": quantity["system"]}) if "code" in quantity else ""
+def _unit_field(quantity: Json) -> str:
+    return _coded_field({"code": quantity["code"], "system": quantity["system"]}) if "code" in quantity else ""
 
 
-def _coded(coding: Json) -> str:
-    return "^".join((escaped(coding["code"]), escaped(coding.get("display", "")), _SYSTEMS[coding["system"]]))
+def _coded_field(coding: Json) -> str:
+    return "^".join((escape(coding["code"]), escape(coding.get("display", "")), _CODING_SYSTEMS[coding["system"]]))
 
 
-def _bounds(bounds: Json) -> str:
+def _reference_range(bounds: Json) -> str:
     return f"{bounds['low']['value']}-{bounds['high']['value']}" if "low" in bounds else f"<{bounds['high']['value']}"
 
 
-def _stamp(moment: datetime) -> str:
+def _format_timestamp(moment: datetime) -> str:
     return f"{moment:%Y%m%d%H%M%S%z}"
 
 
-def _digits(text: str) -> str:
+def _to_hl7_time(text: str) -> str:
     """A time of ISO 8601 as HL7 writes it, fractions of a second kept."""
     moment = datetime.fromisoformat(text)
     fraction = f".{moment.microsecond // 100:04d}" if moment.microsecond else ""
     return f"{moment:%Y%m%d%H%M%S}{fraction}{moment:%z}"
 
 
-def _time(text: str) -> str | None:
+def _parse_hl7_time(text: str) -> str | None:
     if not text:
         return None
     zone = f"{text[-5:-2]}:{text[-2:]}"
@@ -144,7 +150,7 @@ def _time(text: str) -> str | None:
     return f"{plain[:4]}-{plain[4:6]}-{plain[6:8]}T{plain[8:10]}:{plain[10:12]}:{plain[12:14]}{zone}"
 
 
-def _at(segment: Any, field: int, component: int = 1) -> str:
+def _component(segment: Any, field: int, component: int = 1) -> str:
     """A component's text; empty if it is not there."""
     if len(segment) <= field:
         return ""

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from lab_sandbox.demo.lis.drop import TEMPORARY, drop
+from lab_sandbox.demo.lis.drop import TEMPORARY_SUFFIX, write_atomically
 from lab_sandbox.partner.plain_json import Json, decode, encode
 
 
-class Link(Protocol):
+class LisTransport(Protocol):
     """A way to the agent."""
 
-    def turn(self) -> Iterator[str]:
+    def run_once(self) -> Iterator[str]:
         """One round: takes what has come, brings what is to go; gives a line about each thing."""
         ...
 
@@ -26,10 +26,10 @@ class Link(Protocol):
         ...
 
 
-class NoLink:
+class FolderTransport:
     """The agent uses the folders itself."""
 
-    def turn(self) -> Iterator[str]:
+    def run_once(self) -> Iterator[str]:
         """Nothing to carry."""
         return iter(())
 
@@ -37,14 +37,14 @@ class NoLink:
         """Nothing to end."""
 
 
-def outgoing(results: Path) -> Iterator[tuple[Path, Json]]:
+def outgoing_messages(results: Path) -> Iterator[tuple[Path, Json]]:
     """The messages in the folder for results, oldest first, their documents within them."""
-    files = [file for file in results.glob("*.json") if not file.name.endswith(TEMPORARY)]
+    files = [file for file in results.glob("*.json") if not file.name.endswith(TEMPORARY_SUFFIX)]
     for file in sorted(files, key=lambda one: (one.stat().st_mtime_ns, one.name)):
-        yield file, _whole(decode(file.read_bytes()), results)
+        yield file, _embed_documents(decode(file.read_bytes()), results)
 
 
-def carried(file: Path) -> None:
+def remove_sent_message(file: Path) -> None:
     """Removes a message that has arrived, and the documents that lay beside it."""
     for document in decode(file.read_bytes()).get("documents", ()):
         if "file" in document:
@@ -52,19 +52,19 @@ def carried(file: Path) -> None:
     file.unlink()
 
 
-def cancel(orders: Path, told: Json) -> None:
+def write_cancellation(orders: Path, cancellation: Json) -> None:
     """Puts a withdrawal into the folder for orders; one that was not taken yet is joined."""
-    name = f"{told['order']}.cancel.json"
+    name = f"{cancellation['order']}.cancel.json"
     earlier = decode((orders / name).read_bytes())["lines"] if (orders / name).exists() else []
-    drop(orders, name, encode({**told, "lines": [*earlier, *told["lines"]]}))
+    write_atomically(orders, name, encode({**cancellation, "lines": [*earlier, *cancellation["lines"]]}))
 
 
-def _whole(message: Json, results: Path) -> Json:
-    documents = [_filled(one, results) for one in message.get("documents", ())]
+def _embed_documents(message: Json, results: Path) -> Json:
+    documents = [_embed_content(one, results) for one in message.get("documents", ())]
     return {**message, "documents": documents} if documents else message
 
 
-def _filled(document: Json, results: Path) -> Json:
+def _embed_content(document: Json, results: Path) -> Json:
     if "file" not in document:
         return document
     rest = {key: value for key, value in document.items() if key != "file"}

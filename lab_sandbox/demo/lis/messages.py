@@ -7,29 +7,29 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from lab_sandbox.demo.lis.culture import STAGES, culture
+from lab_sandbox.demo.lis.culture import STAGES, culture_report
 from lab_sandbox.demo.lis.panels import observations
-from lab_sandbox.demo.lis.pdf import printed
+from lab_sandbox.demo.lis.pdf import build_report_pdf
 from lab_sandbox.partner.plain_json import Json
-from lab_sandbox.partner.seeded import chance
+from lab_sandbox.partner.seeded import seeded_random
 
-HAEMOLYSED = "The sample is haemolysed and cannot be measured"
+HAEMOLYSED_REASON = "The sample is haemolysed and cannot be measured"
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
+class SimulatorBehaviour:
     """Which tests are reported in stages (`staged`), and of which the stand-in refuses the sample (`refused`): item codes.
 
     `plain`: values are said in the forms that HL7 v2 has.
     """
 
-    staged: frozenset[str] = frozenset()
-    refused: frozenset[str] = frozenset()
-    plain: bool = False
+    staged_items: frozenset[str] = frozenset()
+    rejected_items: frozenset[str] = frozenset()
+    use_value_fallbacks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class ResultMessage:
     """One file for the results folder, with the documents that lie beside it; `stage` is what it waits for, if anything."""
 
     name: str
@@ -38,65 +38,65 @@ class Message:
     stage: str | None = None
 
 
-def messages(order: Json, habits: Habits, now: datetime) -> Iterator[Message]:
+def build_messages(order: Json, behaviour: SimulatorBehaviour, now: datetime) -> Iterator[ResultMessage]:
     """The messages about an order; the same order gives the same ones, but for the time at which each was issued.
 
     The order-wide document comes before the results of the lines, so that it meets an order that is still open.
     """
-    performed = [line for line in order["lines"] if line["item"] not in habits.refused]
+    performed = [line for line in order["lines"] if line["item"] not in behaviour.rejected_items]
     if performed:
         yield _order_document(order, performed, now)
     for line in order["lines"]:
-        if line["item"] in habits.refused:
-            yield _refusal(order, line)
-        elif line["item"] in habits.staged:
-            yield from _in_stages(order, line, now)
+        if line["item"] in behaviour.rejected_items:
+            yield _rejection(order, line)
+        elif line["item"] in behaviour.staged_items:
+            yield from _staged_reports(order, line, now)
         else:
-            yield _final(order, line, now)
+            yield _final_report(order, line, now)
 
 
-def _final(order: Json, line: Json, now: datetime) -> Message:
+def _final_report(order: Json, line: Json, now: datetime) -> ResultMessage:
     """A final report of one line, its printed form within the message."""
     collected = collected_at(order, line)
-    found = observations(line["item"], chance(line["key"]), collected)
-    pdf = printed(line.get("text") or line["item"], order["requisition"]["value"], found)
+    found = observations(line["item"], seeded_random(line["key"]), collected)
+    pdf = build_report_pdf(line.get("text") or line["item"], order["requisition"]["value"], found)
     document = {"content": base64.b64encode(pdf).decode("ascii"), "title": line.get("text") or line["item"]}
-    body = _report(
+    body = _report_body(
         order, line["key"], "final", now, effective=collected, lines=[line["key"]], observations=found, documents=[document]
     )
-    return Message(f"{order['key']}-{line['key']}.json", body)
+    return ResultMessage(f"{order['key']}-{line['key']}.json", body)
 
 
-def _in_stages(order: Json, line: Json, now: datetime) -> Iterator[Message]:
+def _staged_reports(order: Json, line: Json, now: datetime) -> Iterator[ResultMessage]:
     for version, stage in enumerate(STAGES, 1):
-        status, found = culture(stage)
-        body = _report(
+        status, found = culture_report(stage)
+        body = _report_body(
             order, line["key"], status, now, version=version, effective=collected_at(order, line), lines=[line["key"]],
             observations=found,
         )  # fmt: skip
-        yield Message(f"{order['key']}-{line['key']}-{version}.json", body, stage=stage if version > 1 else None)
+        yield ResultMessage(f"{order['key']}-{line['key']}-{version}.json", body, stage=stage if version > 1 else None)
 
 
-def _order_document(order: Json, lines: list[Json], now: datetime) -> Message:
+def _order_document(order: Json, lines: list[Json], now: datetime) -> ResultMessage:
     """One document about the whole order, as a file beside the message; it completes no line."""
     name = f"{order['key']}-all.pdf"
-    found = [one for line in lines for one in observations(line["item"], chance(line["key"]), collected_at(order, line))]
-    pdf = printed("Summary of the order", order["requisition"]["value"], found)
+    found = [one for line in lines for one in observations(line["item"], seeded_random(line["key"]), collected_at(order, line))]
+    pdf = build_report_pdf("Summary of the order", order["requisition"]["value"], found)
     document = {"file": name, "title": "Summary of the order"}
     effective = datetime.fromisoformat(order["ordered_at"])
-    body = _report(order, f"{order['key']}-all", "final", now, effective=effective, completes=[], documents=[document])
-    return Message(f"{order['key']}-all.json", body, {name: pdf})
+    body = _report_body(order, f"{order['key']}-all", "final", now, effective=effective, completes=[], documents=[document])
+    return ResultMessage(f"{order['key']}-all.json", body, {name: pdf})
 
 
-def _refusal(order: Json, line: Json) -> Message:
-    reason = {"line": line["key"], "reason": HAEMOLYSED}
-    body = {"kind": "refusal", "order": order["key"], "not_performed": [reason], "collect_again": True}
-    return Message(f"{order['key']}-{line['key']}-refused.json", body)
+def _rejection(order: Json, line: Json) -> ResultMessage:
+    reason = {"line": line["key"], "reason": HAEMOLYSED_REASON}
+    body = {"kind": "rejection", "order": order["key"], "not_performed": [reason], "collect_again": True}
+    return ResultMessage(f"{order['key']}-{line['key']}-refused.json", body)
 
 
-def _report(order: Json, report: str, status: str, now: datetime, *, effective: datetime, **more: object) -> Json:
+def _report_body(order: Json, report_id: str, status: str, now: datetime, *, effective: datetime, **more: object) -> Json:
     times = {"effective": effective.isoformat(timespec="seconds"), "issued": now.isoformat(timespec="milliseconds")}
-    return {"kind": "report", "report_id": report, "order": order["key"], "status": status, **times, **more}
+    return {"kind": "report", "report_id": report_id, "order": order["key"], "status": status, **times, **more}
 
 
 def collected_at(order: Json, line: Json) -> datetime:

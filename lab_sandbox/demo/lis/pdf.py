@@ -17,11 +17,11 @@ from lab_sandbox.partner.plain_json import Json
 _GRID = TableStyle([("GRID", (0, 0), (-1, -1), 0.4, colors.grey), ("BACKGROUND", (0, 0), (-1, 0), colors.whitesmoke)])
 
 
-def printed(title: str, requisition: str, observations: Iterable[Json]) -> bytes:
+def build_report_pdf(title: str, requisition: str, observations: Iterable[Json]) -> bytes:
     """A PDF with one row for each observation."""
     styles = getSampleStyleSheet()
     rows: list[tuple[str, str, str]] = [("Observation", "Result", "Reference")]
-    rows += [(one["code"]["display"][:52], shown(one), _range(one)) for one in observations]
+    rows += [(one["code"]["display"][:52], format_value(one), _format_range(one)) for one in observations]
     story: list[Flowable] = [
         Paragraph(title, styles["Title"]),
         Paragraph(f"Requisition {requisition}", styles["Normal"]),
@@ -33,7 +33,7 @@ def printed(title: str, requisition: str, observations: Iterable[Json]) -> bytes
     return page.getvalue()
 
 
-def picture(title: str, heights: Sequence[float]) -> bytes:
+def build_curve_pdf(title: str, heights: Sequence[float]) -> bytes:
     """A PDF with one curve, as a device draws it: the heights are from 0 to 1."""
     page = BytesIO()
     drawing = Canvas(page, pagesize=(300, 120), invariant=1)
@@ -45,26 +45,26 @@ def picture(title: str, heights: Sequence[float]) -> bytes:
     return page.getvalue()
 
 
-def shown(observation: Json) -> str:
+def format_value(observation: Json) -> str:
     """The value as a person reads it; forms that do not fit a cell are left to the other systems."""
     if "value_quantity" in observation:
-        return _amount(observation["value_quantity"])
+        return _format_quantity(observation["value_quantity"])
     if "value_codeable_concept" in observation:
         return str(observation["value_codeable_concept"]["text"])
     if "value_range" in observation:
-        return f"{observation['value_range']['low']['value']}-{_amount(observation['value_range']['high'])}"
+        return f"{observation['value_range']['low']['value']}-{_format_quantity(observation['value_range']['high'])}"
     if "value_ratio" in observation:
         ratio = observation["value_ratio"]
-        return f"{_amount(ratio['numerator'])} / {_amount(ratio['denominator'])}"
+        return f"{_format_quantity(ratio['numerator'])} / {_format_quantity(ratio['denominator'])}"
     plain = (observation.get(f"value_{form}") for form in ("string", "time", "date_time"))
     return next((str(value) for value in plain if value is not None), "see the electronic report")
 
 
-def _amount(quantity: Json) -> str:
+def _format_quantity(quantity: Json) -> str:
     return f"{quantity.get('comparator', '')}{quantity['value']} {quantity.get('unit', '')}".strip()
 
 
-def _range(observation: Json) -> str:
+def _format_range(observation: Json) -> str:
     ranges = observation.get("reference_ranges", ())
     if not ranges:
         return ""

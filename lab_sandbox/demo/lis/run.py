@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable
 from datetime import datetime
 
-from lab_sandbox.demo.lis.link import Link, NoLink
-from lab_sandbox.demo.lis.messages import Habits
-from lab_sandbox.demo.lis.stand_in import Folders, StandIn
+from lab_sandbox.demo.lis.link import FolderTransport, LisTransport
+from lab_sandbox.demo.lis.messages import SimulatorBehaviour
+from lab_sandbox.demo.lis.stand_in import LisSimulator, SimulatorFolders
 
 
 def local_now() -> datetime:
@@ -17,24 +17,24 @@ def local_now() -> datetime:
     return datetime.now().astimezone()
 
 
-def work(
-    folders: Folders,
-    habits: Habits,
-    link: Callable[[], Link] = NoLink,
+def run_simulator(
+    folders: SimulatorFolders,
+    behaviour: SimulatorBehaviour,
+    open_transport: Callable[[], LisTransport] = FolderTransport,
     *,
     interval: float,
-    patience: float,
-    tell: Callable[[str], None],
+    stage_timeout: float,
+    print_line: Callable[[str], None],
 ) -> None:
     """Works until SIGTERM or SIGINT, a round every `interval` seconds."""
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
-    folders.make()
-    stand_in, way = StandIn(folders, habits, patience, local_now), link()
-    tell(f"working on {folders.orders} and {folders.results}")
+    folders.create()
+    stand_in, way = LisSimulator(folders, behaviour, stage_timeout, local_now), open_transport()
+    print_line(f"working on {folders.orders} and {folders.results}")
     while not ended.is_set():
-        for done in (*stand_in.turn(), *way.turn()):
-            tell(done)
+        for done in (*stand_in.run_once(), *way.run_once()):
+            print_line(done)
         ended.wait(interval)
     way.close()

@@ -12,105 +12,107 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from lab_sandbox.demo.lis.drop import drop
-from lab_sandbox.demo.lis.messages import Habits, Message, messages
-from lab_sandbox.demo.lis.plain import plain
+from lab_sandbox.demo.lis.drop import write_atomically
+from lab_sandbox.demo.lis.messages import ResultMessage, SimulatorBehaviour, build_messages
+from lab_sandbox.demo.lis.plain import apply_value_fallbacks
 from lab_sandbox.partner.plain_json import Json, decode, encode
 
-ORDER_FILES = "*.json"
-CANCEL = ".cancel.json"
+ORDER_FILE_PATTERN = "*.json"
+CANCELLATION_SUFFIX = ".cancel.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Folders:
+class SimulatorFolders:
     """Where orders come from, where results go, and the stand-in's own folder."""
 
     orders: Path
     results: Path
-    own: Path
+    state: Path
 
     @property
-    def taken(self) -> Path:
+    def received_orders(self) -> Path:
         """Orders that were taken."""
-        return self.own / "taken"
+        return self.state / "taken"
 
     @property
-    def written(self) -> Path:
+    def sent_messages(self) -> Path:
         """Copies of what was dropped."""
-        return self.own / "written"
+        return self.state / "written"
 
     @property
-    def bench(self) -> Path:
+    def released_stages(self) -> Path:
         """Where stages are let go."""
-        return self.own / "bench"
+        return self.state / "bench"
 
-    def make(self) -> None:
+    def create(self) -> None:
         """Makes those that are not there."""
-        for folder in (self.orders, self.results, self.taken, self.written, self.bench):
+        for folder in (self.orders, self.results, self.received_orders, self.sent_messages, self.released_stages):
             folder.mkdir(parents=True, exist_ok=True)
 
 
-class StandIn:
+class LisSimulator:
     """A laboratory system on two folders. A stage waits for the bench, at most `patience` seconds."""
 
-    def __init__(self, folders: Folders, habits: Habits, patience: float, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self, folders: SimulatorFolders, behaviour: SimulatorBehaviour, stage_timeout: float, clock: Callable[[], datetime]
+    ) -> None:
         self._folders = folders
-        self._habits = habits
-        self._patience = patience
+        self._behaviour = behaviour
+        self._stage_timeout = stage_timeout
         self._clock = clock
 
-    def turn(self) -> list[str]:
+    def run_once(self) -> list[str]:
         """One round; gives a line about each thing that was done."""
-        return [*self._take_all(), *self._say_all()]
+        return [*self._receive_orders(), *self._send_due_messages()]
 
-    def _take_all(self) -> Iterator[str]:
-        for file in sorted(self._folders.orders.glob(ORDER_FILES)):
-            if file.name.endswith(CANCEL):
-                self._join_earlier(file)
-            file.replace(self._folders.taken / file.name)
+    def _receive_orders(self) -> Iterator[str]:
+        for file in sorted(self._folders.orders.glob(ORDER_FILE_PATTERN)):
+            if file.name.endswith(CANCELLATION_SUFFIX):
+                self._merge_cancellation(file)
+            file.replace(self._folders.received_orders / file.name)
             yield f"took order {file.stem}"
 
-    def _join_earlier(self, cancel: Path) -> None:
+    def _merge_cancellation(self, cancel: Path) -> None:
         """A cancel file says what is new; what an earlier one said that was taken already stays true."""
-        earlier = self._folders.taken / cancel.name
+        earlier = self._folders.received_orders / cancel.name
         if earlier.exists():
             told, new = decode(earlier.read_bytes()), decode(cancel.read_bytes())
-            drop(cancel.parent, cancel.name, encode({**new, "lines": [*told["lines"], *new["lines"]]}))
+            write_atomically(cancel.parent, cancel.name, encode({**new, "lines": [*told["lines"], *new["lines"]]}))
 
-    def _say_all(self) -> Iterator[str]:
-        for file in sorted(self._folders.taken.glob(ORDER_FILES)):
-            if not file.name.endswith(CANCEL):
-                yield from self._say(self._without_cancelled(decode(file.read_bytes())))
+    def _send_due_messages(self) -> Iterator[str]:
+        for file in sorted(self._folders.received_orders.glob(ORDER_FILE_PATTERN)):
+            if not file.name.endswith(CANCELLATION_SUFFIX):
+                yield from self._send_order_messages(self._remove_cancelled_lines(decode(file.read_bytes())))
 
-    def _without_cancelled(self, order: Json) -> Json:
+    def _remove_cancelled_lines(self, order: Json) -> Json:
         """The order without the lines that a later cancel file took back."""
-        cancel = self._folders.taken / f"{order['key']}{CANCEL}"
+        cancel = self._folders.received_orders / f"{order['key']}{CANCELLATION_SUFFIX}"
         gone = {entry["line"] for entry in decode(cancel.read_bytes())["lines"]} if cancel.exists() else set()
         return {**order, "lines": [line for line in order["lines"] if line["key"] not in gone]}
 
-    def _say(self, order: Json) -> Iterator[str]:
+    def _send_order_messages(self, order: Json) -> Iterator[str]:
         """What is due about one order; what is not due yet stops what comes after it about the same line, not the others."""
         waiting: set[str] = set()
-        for said in messages(order, self._habits, self._clock()):
-            message = plain(said) if self._habits.plain else said
+        for said in build_messages(order, self._behaviour, self._clock()):
+            message = apply_value_fallbacks(said) if self._behaviour.use_value_fallbacks else said
             report = message.body.get("report_id", message.name)
-            if report in waiting or (self._folders.written / message.name).exists():
+            if report in waiting or (self._folders.sent_messages / message.name).exists():
                 continue
-            if message.stage and not self._may_go_on(order, message):
+            if message.stage and not self._is_stage_due(order, message):
                 waiting.add(report)
                 continue
-            self._drop(message)
+            self._write_message(message)
             yield f"wrote {message.name}"
 
-    def _may_go_on(self, order: Json, message: Message) -> bool:
-        if (self._folders.bench / f"{order['requisition']['value']}.{message.stage}").exists():
+    def _is_stage_due(self, order: Json, message: ResultMessage) -> bool:
+        if (self._folders.released_stages / f"{order['requisition']['value']}.{message.stage}").exists():
             return True
-        earlier = self._folders.written.glob(f"{order['key']}-{message.body['report_id']}-*.json")
+        earlier = self._folders.sent_messages.glob(f"{order['key']}-{message.body['report_id']}-*.json")
         last = max((file.stat().st_mtime for file in earlier), default=0.0)
-        return time.time() - last >= self._patience
+        return time.time() - last >= self._stage_timeout
 
-    def _drop(self, message: Message) -> None:
+    def _write_message(self, message: ResultMessage) -> None:
         files = {**message.documents, message.name: encode(message.body)}
-        for folder in (self._folders.results, self._folders.written):
+        for folder in (self._folders.results, self._folders.sent_messages):
             for name, content in files.items():
-                drop(folder, name, content)
+                write_atomically(folder, name, content)
