@@ -172,7 +172,7 @@ class ApiClients:
 
 def _update_change_stamp(uow: UnitOfWork) -> None:
     """Let every process of the API read the tokens anew."""
-    uow.book.note(CATALOGUE_CHANGE_STAMP, uuid.uuid4().hex)
+    uow.key_values.set(CATALOGUE_CHANGE_STAMP, uuid.uuid4().hex)
 
 
 def _to_account(user: UserRecord) -> Account:

@@ -295,8 +295,8 @@ def build_worker(
             settings.worker.reconcile_interval,
             Reconciler(components.exchange, store, clock, build_late_lines(components)).run,
         ),
-        "waiting": (ATTENTION_INTERVAL, AttentionAlerts(store, clock).run),
-        "housekeeping": (
+        "attention": (ATTENTION_INTERVAL, AttentionAlerts(store, clock).run),
+        "retention": (
             RETENTION_INTERVAL,
             RetentionPurger(store, clock, settings.retention, build_version_horizon(settings).since).run,
         ),

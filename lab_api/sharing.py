@@ -41,10 +41,10 @@ class SharedTokenBuckets:
             self._buckets.apply_shared(told, await self._store.run(lambda uow: self._debit_stored(uow, told, now)))
 
     def _debit_stored(self, uow: UnitOfWork, unsynced: Mapping[str, Unsynced], now: float) -> dict[str, float]:
-        uow.book.note(_LOCK_KEY, str(now))  # whoever writes this first goes first; the others wait until it has committed
-        buckets: StoredBuckets = json.loads(uow.book.noted(_BUCKETS_KEY) or "{}")
+        uow.key_values.set(_LOCK_KEY, str(now))  # whoever writes this first goes first; the others wait until it has committed
+        buckets: StoredBuckets = json.loads(uow.key_values.get(_BUCKETS_KEY) or "{}")
         spent = {contract: self._debit(buckets.get(contract), each, now) for contract, each in unsynced.items()}
-        uow.book.note(_BUCKETS_KEY, json.dumps({**buckets, **spent}))
+        uow.key_values.set(_BUCKETS_KEY, json.dumps({**buckets, **spent}))
         uow.commit()
         return {contract: left for contract, (left, _) in spent.items()}
 

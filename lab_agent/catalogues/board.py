@@ -117,7 +117,7 @@ class NoticeBoard:
         return NoticeOverview(now, (*_from_announcements(announced), *_from_sheet(sheet, now)), self._catalogue, doubt)
 
     async def _refresh_catalogue(self) -> str | None:
-        stamp = await self._store.run(lambda uow: uow.book.noted(CATALOGUE_CHANGE_STAMP))
+        stamp = await self._store.run(lambda uow: uow.key_values.get(CATALOGUE_CHANGE_STAMP))
         if stamp == self._stamp:
             return None
         self._stamp, self._catalogue = UNREAD_STAMP, None

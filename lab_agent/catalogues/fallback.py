@@ -53,8 +53,8 @@ async def activate_fallback(store: Store, now: datetime) -> ReadableVersion | No
     found = await load_newest_readable(store)
 
     def work(uow: UnitOfWork) -> None:
-        if found and not (uow.book.noted(FALLBACK_KEY) or "").endswith(f" {found.stored.version}"):
-            uow.book.note(FALLBACK_KEY, f"{now.isoformat()} {found.stored.version}")
+        if found and not (uow.key_values.get(FALLBACK_KEY) or "").endswith(f" {found.stored.version}"):
+            uow.key_values.set(FALLBACK_KEY, f"{now.isoformat()} {found.stored.version}")
             uow.commit()
 
     if found and found.read_error:
@@ -91,7 +91,9 @@ class UnreadableCatalogueAlert:
             await self._store.run(lambda uow: _write_alert(uow, version, self._now(), is_unreadable=read_error is not None))
         except StoreError as exc:
             if not self._store_unavailable:
-                log.warning("an alert cannot be written", action="catalogue_store_unavailable", alert=UNREADABLE_ALERT, reason=str(exc))
+                log.warning(
+                    "an alert cannot be written", action="catalogue_store_unavailable", alert=UNREADABLE_ALERT, reason=str(exc)
+                )
             self._store_unavailable = True
         else:
             self._store_unavailable, self._alert_open = False, bool(read_error)
@@ -111,11 +113,11 @@ def _write_alert(uow: UnitOfWork, version: str, now: datetime, *, is_unreadable:
             f"the catalogue in force, version {version}, cannot be read in the store; import it again: lab-agent catalogue "
             "import SOURCE. Until then orders are held, and the API serves the newest version that can be read"
         )
-        uow.book.open_alert(Alert(key=UNREADABLE_ALERT, text=text, opened_at=now))
+        uow.alerts.open(Alert(key=UNREADABLE_ALERT, text=text, opened_at=now))
     else:
-        uow.book.close_alert(UNREADABLE_ALERT, now=now)
-        if uow.book.noted(FALLBACK_KEY):
-            uow.book.note(FALLBACK_KEY, "")
+        uow.alerts.close(UNREADABLE_ALERT, now=now)
+        if uow.key_values.get(FALLBACK_KEY):
+            uow.key_values.set(FALLBACK_KEY, "")
     uow.commit()
 
 

@@ -36,7 +36,7 @@ _SOURCE_HINT = "mend its rights or its cells, or write it anew from the template
 
 def mark_changed(uow: UnitOfWork) -> None:
     """Tell every process that something has changed; call it in the unit of work that changes it."""
-    uow.book.note(CATALOGUE_CHANGE_STAMP, uuid.uuid4().hex)
+    uow.key_values.set(CATALOGUE_CHANGE_STAMP, uuid.uuid4().hex)
 
 
 async def activate(
@@ -57,7 +57,7 @@ async def activate(
 
     def work(uow: UnitOfWork) -> bool:
         if configured_source is not None and passed is not None:
-            uow.book.note(_source_key(configured_source), passed)
+            uow.key_values.set(_source_key(configured_source), passed)
         return _activate(uow, made, catalogue)
 
     return await store.run(work)
@@ -72,16 +72,16 @@ async def import_if_changed(store: Store, source: Path, *, now: datetime) -> boo
     """
     tables = await asyncio.to_thread(_read_source, source)
     key, digest = _source_key(source), content_version(tables)
-    taken, newest = await store.run(lambda uow: (uow.book.noted(key) == digest, uow.catalogues.newest()))
+    taken, newest = await store.run(lambda uow: (uow.key_values.get(key) == digest, uow.catalogues.newest()))
     heals = newest is not None and newest.version == digest and not await asyncio.to_thread(_is_readable, newest)
     if taken and not heals:
         return False
     made, catalogue = await asyncio.to_thread(_build_version_from_source, source, tables, now)
 
     def work(uow: UnitOfWork) -> bool:
-        if uow.book.noted(key) == digest and not heals:  # another process was quicker
+        if uow.key_values.get(key) == digest and not heals:  # another process was quicker
             return False
-        uow.book.note(key, digest)
+        uow.key_values.set(key, digest)
         return _activate(uow, made, catalogue)
 
     return await store.run(work)
@@ -160,7 +160,7 @@ def _source_key(source: Path) -> str:
 def _activate(uow: UnitOfWork, new_version: CatalogueVersion, catalogue: Catalogue) -> bool:
     told = _record_fallback_period(uow)
     added = uow.catalogues.add(new_version) or told
-    uow.book.close_alert(UNREADABLE_ALERT, now=new_version.since)
+    uow.alerts.close(UNREADABLE_ALERT, now=new_version.since)
     if added:
         store_longest_lifetime(uow, catalogue)
         mark_changed(uow)
@@ -170,9 +170,9 @@ def _activate(uow: UnitOfWork, new_version: CatalogueVersion, catalogue: Catalog
 
 def _record_fallback_period(uow: UnitOfWork) -> bool:
     """Where an older version was served in the meantime, it was in force: no order shall be refused for what it offered."""
-    since, _, version = (uow.book.noted(FALLBACK_KEY) or "").partition(" ")
+    since, _, version = (uow.key_values.get(FALLBACK_KEY) or "").partition(" ")
     if not version:
         return False
-    uow.book.note(FALLBACK_KEY, "")
+    uow.key_values.set(FALLBACK_KEY, "")
     older = next((each for each in uow.catalogues.active_since(EARLIEST) if each.version == version), None)
     return older is not None and uow.catalogues.add(replace(older, since=datetime.fromisoformat(since)))

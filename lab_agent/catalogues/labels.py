@@ -148,16 +148,16 @@ def _tube_labels(tube: int, wanted: tuple[LabelRequest, ...], given: Mapping[str
 
 
 def _update_pool_alerts(uow: UnitOfWork, pool: LabelPool, left: int, now: datetime) -> None:
-    uow.book.close_alert(empty_alert_key(pool.name), now=now)
+    uow.alerts.close(empty_alert_key(pool.name), now=now)
     if left < pool.warn_below:
         text = f"the pool of labels {pool.name} has {left} left; give it a new range in the settings ([[api.pools]])"
-        uow.book.open_alert(Alert(key=low_alert_key(pool.name), text=text, opened_at=now))
+        uow.alerts.open(Alert(key=low_alert_key(pool.name), text=text, opened_at=now))
     else:
-        uow.book.close_alert(low_alert_key(pool.name), now=now)
+        uow.alerts.close(low_alert_key(pool.name), now=now)
 
 
 def _open_empty_alert(uow: UnitOfWork, empty: PoolEmptyError, now: datetime) -> None:
-    uow.book.open_alert(Alert(key=empty_alert_key(empty.pool), text=str(empty), opened_at=now))
+    uow.alerts.open(Alert(key=empty_alert_key(empty.pool), text=str(empty), opened_at=now))
     uow.commit()
 
 

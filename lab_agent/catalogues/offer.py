@@ -30,7 +30,7 @@ async def load_snapshot(
     """Read what was in force at `since` or later; None if nothing has changed since the stamp that is known."""
 
     def work(uow: UnitOfWork) -> CatalogueSnapshot | None:
-        stamp = uow.book.noted(CATALOGUE_CHANGE_STAMP)
+        stamp = uow.key_values.get(CATALOGUE_CHANGE_STAMP)
         if stamp == known_stamp:
             return None
         moment = since(uow)

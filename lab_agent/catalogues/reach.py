@@ -31,8 +31,8 @@ def store_longest_lifetime(uow: UnitOfWork, catalogue: Catalogue) -> None:
     """Note the longest time for which a contract ever let the nomenclature be kept; call it where a version is put in force."""
     own = max((each.cache_lifetime_seconds or 0 for each in catalogue.contracts.values()), default=0)
     if timedelta(seconds=own) > _longest_lifetime(uow):
-        uow.book.note(_LONGEST_LIFETIME_KEY, str(own))
+        uow.key_values.set(_LONGEST_LIFETIME_KEY, str(own))
 
 
 def _longest_lifetime(uow: UnitOfWork) -> timedelta:
-    return timedelta(seconds=int(uow.book.noted(_LONGEST_LIFETIME_KEY) or 0))
+    return timedelta(seconds=int(uow.key_values.get(_LONGEST_LIFETIME_KEY) or 0))

@@ -78,11 +78,11 @@ def retry(order: OrderArgument, config: ConfigOption = None, by: ByOption = None
     async def work(context: CommandContext) -> tuple[Job, ...]:
         return await desk.retry_order(context.store, OrderKey(order), by=operator_name(by), now=context.now)
 
-    effects = run_with_store(config, work)
+    jobs = run_with_store(config, work)
     if as_json:
-        print_json(effects)
-    for effect in () if as_json else effects:
-        print_line(f"effect {effect.id}: {desk.describe_retry(effect.kind, effect.state)}")
+        print_json(jobs)
+    for job in () if as_json else jobs:
+        print_line(f"effect {job.id}: {desk.describe_retry(job.kind, job.state)}")
 
 
 @app.command()

@@ -39,9 +39,7 @@ def list_jobs(
         return await context.queries.jobs(states=states, kinds=kind or (), limit=limit, offset=offset)
 
     page = run_with_store(config, work)
-    print_list(
-        [_job_row(effect) for effect in page.items], as_json=as_json, empty_text="Nothing is waiting.", json_rows=page.items
-    )
+    print_list([_job_row(job) for job in page.items], as_json=as_json, empty_text="Nothing is waiting.", json_rows=page.items)
     print_remaining(len(page.items), page.total, offset)
 
 

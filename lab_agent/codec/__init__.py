@@ -112,7 +112,13 @@ def _message_type(tree: dict[str, Any]) -> tuple[type[LabReport] | type[LabRejec
     target = _MESSAGE_TYPES.get(kind) if isinstance(kind, str) else None
     if target is None:
         raise_issues(
-            [ValidationIssue(("kind",), "is neither report, rejection nor accession_update", 'write "report", "rejection" or "accession_update"')]
+            [
+                ValidationIssue(
+                    ("kind",),
+                    "is neither report, rejection nor accession_update",
+                    'write "report", "rejection" or "accession_update"',
+                )
+            ]
         )
     return target, tree
 

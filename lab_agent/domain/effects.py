@@ -23,7 +23,12 @@ TERMINAL_TASK_STATUSES = frozenset({TASK_COMPLETED, TASK_CANCELLED, "failed", "r
 def fetch_order(order: OrderKey, now: datetime) -> NewJob:
     """Fetch an order and judge it."""
     return NewJob(
-        kind=JobKind.FETCH_ORDER, dedup_key=f"fetch_order:{order}", ordering_key=f"fetch_order:{order}", target=order, order=order, due_at=now
+        kind=JobKind.FETCH_ORDER,
+        dedup_key=f"fetch_order:{order}",
+        ordering_key=f"fetch_order:{order}",
+        target=order,
+        order=order,
+        due_at=now,
     )
 
 

@@ -222,35 +222,47 @@ class HostedDocumentRepository(Protocol):
         ...
 
 
-class Book(Protocol):
-    """Alerts, timelines, what refused what, and small facts."""
+class EventRepository(Protocol):
+    """Lines of timelines."""
 
-    def open_alert(self, alert: Alert) -> bool:
-        """Open an alert. False if one of that key is open already: that one says from now on what this one says."""
-        ...
-
-    def close_alert(self, key: str, *, now: datetime) -> bool:
-        """Close an alert. False if none of that key is open."""
-        ...
-
-    def tell(self, event: Event) -> None:
+    def add(self, event: Event) -> None:
         """Add a line to an order's timeline, to a report's history, or to both."""
         ...
 
-    def add_refusal(self, rule: str, order: OrderKey, *, at: datetime) -> None:
-        """Remember that a rule refused a line of an order."""
+
+class AlertRepository(Protocol):
+    """Alerts; at most one of a key is open."""
+
+    def open(self, alert: Alert) -> bool:
+        """Open an alert. False if one of that key is open already; its text becomes this one's."""
         ...
 
-    def refusals_since(self, rule: str, since: datetime) -> int:
-        """Number of orders that a rule refused since then."""
+    def close(self, key: str, *, now: datetime) -> bool:
+        """Close an alert. False if none of that key is open."""
         ...
 
-    def note(self, key: str, value: str) -> None:
-        """Keep a small fact under a key (a contract's ids, when the last poll succeeded)."""
+
+class RejectionRepository(Protocol):
+    """Which rule rejected which order (law 10 counts them)."""
+
+    def add(self, rule: str, order: OrderKey, *, at: datetime) -> None:
+        """Record that a rule rejected a line of an order."""
         ...
 
-    def noted(self, key: str) -> str | None:
-        """A small fact."""
+    def count_since(self, rule: str, since: datetime) -> int:
+        """Number of orders that a rule has rejected since then."""
+        ...
+
+
+class KeyValueRepository(Protocol):
+    """Single values (a contract's ids, when the last poll succeeded)."""
+
+    def get(self, key: str) -> str | None:
+        """Give the value of a key; None if it was never set."""
+        ...
+
+    def set(self, key: str, value: str) -> None:
+        """Set the value of a key."""
         ...
 
 
@@ -359,8 +371,23 @@ class UnitOfWork(Protocol):
         ...
 
     @property
-    def book(self) -> Book:
-        """Alerts, timelines and notes."""
+    def events(self) -> EventRepository:
+        """Timelines."""
+        ...
+
+    @property
+    def alerts(self) -> AlertRepository:
+        """Alerts."""
+        ...
+
+    @property
+    def rejections(self) -> RejectionRepository:
+        """Rejections by rule."""
+        ...
+
+    @property
+    def key_values(self) -> KeyValueRepository:
+        """Single values."""
         ...
 
     @property

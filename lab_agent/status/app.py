@@ -57,7 +57,7 @@ def create_app(context: StatusContext) -> FastAPI:
     app.add_exception_handler(HTTPException, errors.http_exception)
     app.add_exception_handler(RequestValidationError, errors.bad_request)
     app.add_exception_handler(LabAgentError, errors.agent_error)
-    app.add_middleware(SecurityHeadersMiddleware, error_response=errors.internal_error)
+    app.add_middleware(SecurityHeadersMiddleware, error_page=errors.internal_error)
     return app
 
 

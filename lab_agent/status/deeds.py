@@ -71,7 +71,7 @@ class JobActions:
         if detail is None:
             raise HttpError("There is no order of this key.", 404)
         if doubtful := find_unconfirmed_submit(detail):
-            raise HttpError(f"Whether the order was handed over is in doubt. Decide about effect {doubtful.id} first.", 409)
+            raise HttpError(f"Whether the order was handed over is in doubt. Decide about job {doubtful.id} first.", 409)
         await desk.retry_order(self._context.store, OrderKey(key), by=visitor.account.name, now=self._context.clock.now())
         return RedirectResponse(f"/orders/{key}?did=order", 303)
 
@@ -87,7 +87,7 @@ class JobActions:
         known = number.isascii() and number.isdigit() and len(number) < 20 and int(number) <= _MAX_JOB_ID
         found = await self._context.queries.job(JobId(int(number))) if known else None
         if found is None:
-            raise HttpError("There is no effect of this number.", 404)
+            raise HttpError("There is no job of this number.", 404)
         return found
 
 
@@ -97,4 +97,4 @@ def _redirect_back(form: Mapping[str, str], job: Job, flash: str) -> Response:
     there = f"/orders/{job.order}" if on == "order" and job.order else "/waiting"
     if on == "result" and job.kind in {JobKind.DELIVER_REPORT, JobKind.MATCH_REPORT}:
         there = f"/results/{quote(job.target, safe='')}"
-    return RedirectResponse(f"{there}?did={flash}&effect={job.id}", 303)
+    return RedirectResponse(f"{there}?did={flash}&job={job.id}", 303)

@@ -49,7 +49,7 @@ class Pages(PageGroup):
             away={alert.key for alert in seen.alerts},
             refused={rejected_messages_alert_key(adapter.name) for adapter in self._context.adapters},
             stopped=[(rule, alert) for alert in seen.alerts if (rule := rule_from_alert_key(alert.key))],
-            states={"orders": OrderState, "lines": LineState, "effects": JobState, "reports": ReportState},
+            states={"orders": OrderState, "lines": LineState, "jobs": JobState, "reports": ReportState},
             told=told.flash_message(request.query_params),
         )
 

@@ -85,16 +85,16 @@ class ResultPages(PageGroup):
         report = await get_report(self._context, key)
         whole, order = load_result(report), await self._get_order(report)
         kept = {document.file for document in whole.documents if document.file}
-        effects = [each for each in order.jobs if each.target == report.key] if order else []
+        jobs = [each for each in order.jobs if each.target == report.key] if order else []
         return await self._renderer.render_page(
             "result.html",
             visitor,
             result=whole,
             report=report,
             undecided=report.state in REPORTS_NEEDING_OPERATOR,
-            effects=effects,
+            jobs=jobs,
             asking=JOBS_NEEDING_OPERATOR,
-            dismissible=_can_dismiss(report, [each.state for each in effects]),
+            dismissible=_can_dismiss(report, [each.state for each in jobs]),
             versions=await self._context.queries.versions(report),
             sizes=await self._context.queries.document_sizes(kept) if kept else {},
             history=_history_entries(report, await self._context.queries.report_events(report.key)),

@@ -28,9 +28,9 @@ _FLASH_MESSAGES = {
 
 
 def flash_message(query: Mapping[str, str]) -> str | None:
-    """The sentence for `?did=…&effect=…`; None if nothing was done."""
-    effect = query.get("job", "")
+    """The sentence for `?did=…&job=…`; None if nothing was done."""
+    job = query.get("job", "")
     text = _FLASH_MESSAGES.get(query.get("did", ""))
-    if text is None or (effect and not (effect.isascii() and effect.isdigit() and len(effect) < 19)):
+    if text is None or (job and not (job.isascii() and job.isdigit() and len(job) < 19)):
         return None
-    return text.format(effect=effect)
+    return text.format(job=job)

@@ -92,7 +92,7 @@ def is_unconfirmed_submit(job: Job) -> bool:
 
 def find_unconfirmed_submit(detail: OrderDetail) -> Job | None:
     """The effect of an order that a person has to decide about before all of it may be retried."""
-    return next((effect for effect in detail.jobs if is_unconfirmed_submit(effect)), None)
+    return next((job for job in detail.jobs if is_unconfirmed_submit(job)), None)
 
 
 def format_age(since: datetime | None, now: datetime) -> str:

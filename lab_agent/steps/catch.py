@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.journal import Alert
-from lab_agent.ports.store import Book
+from lab_agent.ports.store import UnitOfWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,35 +18,35 @@ class RejectionBreaker:
     limit: int
     window: timedelta
 
-    def tripped(self, book: Book, rules: Iterable[str], now: datetime) -> str | None:
+    def tripped(self, uow: UnitOfWork, rules: Iterable[str], now: datetime) -> str | None:
         """The first of the rules that must not refuse now; its alert is opened when it just came to that."""
-        return next((rule for rule in sorted(set(rules)) if self._is_tripped(book, rule, now)), None)
+        return next((rule for rule in sorted(set(rules)) if self._is_tripped(uow, rule, now)), None)
 
-    def record_rejections(self, book: Book, rules: Iterable[str], order: OrderKey, now: datetime) -> None:
+    def record_rejections(self, uow: UnitOfWork, rules: Iterable[str], order: OrderKey, now: datetime) -> None:
         """Count a refusal."""
         for rule in set(rules):
-            book.add_refusal(rule, order, at=now)
+            uow.rejections.add(rule, order, at=now)
 
-    def _is_tripped(self, book: Book, rule: str, now: datetime) -> bool:
-        if book.noted(_tripped_key(rule)):
+    def _is_tripped(self, uow: UnitOfWork, rule: str, now: datetime) -> bool:
+        if uow.key_values.get(_tripped_key(rule)):
             return True
-        released = book.noted(_reset_key(rule))
+        released = uow.key_values.get(_reset_key(rule))
         since = max(now - self.window, datetime.fromisoformat(released)) if released else now - self.window
-        if book.refusals_since(rule, since) < self.limit:
+        if uow.rejections.count_since(rule, since) < self.limit:
             return False
-        book.note(_tripped_key(rule), now.isoformat())
+        uow.key_values.set(_tripped_key(rule), now.isoformat())
         text = f"rule {rule} refused {self.limit} orders in a short time; what it would refuse is held until somebody releases it"
-        book.open_alert(Alert(key=tripped_rule_alert_key(rule), text=text, opened_at=now))
+        uow.alerts.open(Alert(key=tripped_rule_alert_key(rule), text=text, opened_at=now))
         return True
 
 
-def reset_rule(book: Book, rule: str, now: datetime) -> bool:
+def reset_rule(uow: UnitOfWork, rule: str, now: datetime) -> bool:
     """Let a stopped rule refuse again, counting from now. False if it was not stopped."""
-    if not book.noted(_tripped_key(rule)):
+    if not uow.key_values.get(_tripped_key(rule)):
         return False
-    book.note(_tripped_key(rule), "")
-    book.note(_reset_key(rule), now.isoformat())
-    book.close_alert(tripped_rule_alert_key(rule), now=now)
+    uow.key_values.set(_tripped_key(rule), "")
+    uow.key_values.set(_reset_key(rule), now.isoformat())
+    uow.alerts.close(tripped_rule_alert_key(rule), now=now)
     return True
 
 

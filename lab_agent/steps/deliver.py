@@ -196,7 +196,7 @@ class DeliverReportHandler:
             text = f"{delivery.message.status.value} report {shorten(delivery.message.report_id)} is on the service"
             unprinted = f"; without a printed form: {delivery.print_error}" if delivery.print_error else ""
             told = text + _dropped_observations_text(delivery) + _unmoved_lines_text(delivery, moved) + unprinted
-            uow.book.tell(Event(order=order, report=delivery.record.key, at=now, action="delivered", text=told))
+            uow.events.add(Event(order=order, report=delivery.record.key, at=now, action="delivered", text=told))
             advance_order(uow, order, now, completing=job)
             return job.complete(now)
 
@@ -253,7 +253,7 @@ class DeliverReportHandler:
         def write(uow: UnitOfWork, job: Job) -> Job:
             uow.reports.save(uow.reports.get_for_update(delivery.record.key).transition_to(state, now, reason))
             order = delivery.order.key
-            uow.book.tell(Event(order=order, report=delivery.record.key, at=now, action="result_held", text=reason))
+            uow.events.add(Event(order=order, report=delivery.record.key, at=now, action="result_held", text=reason))
             reopen_lines(uow, order, now)
             return job.mark_obsolete(now, reason)
 
@@ -371,4 +371,4 @@ def _supersede_undelivered(uow: UnitOfWork, delivery: Delivery, older: ReportRec
     uow.reports.save(older.transition_to(ReportState.SUPERSEDED, now, _SUPERSEDED_REASON))
     requeue_newer_versions(uow, older, now)
     text = f"result {older.key}, which waited for a person, is superseded: {_SUPERSEDED_REASON}"
-    uow.book.tell(Event(order=delivery.order.key, report=older.key, at=now, action="superseded", text=text))
+    uow.events.add(Event(order=delivery.order.key, report=older.key, at=now, action="superseded", text=text))

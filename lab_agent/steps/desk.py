@@ -124,14 +124,14 @@ async def retry_order(store: Store, order: OrderKey, *, by: str, now: datetime) 
         )
     if not found:
         raise StoreError(f"nothing of order {order} waits; there is nothing to retry")
-    return tuple([await retry_job(store, effect.id, by=by, now=now) for effect in found])
+    return tuple([await retry_job(store, job.id, by=by, now=now) for job in found])
 
 
 async def reset_tripped_rule(store: Store, rule: str, *, now: datetime) -> bool:
     """Let a rule refuse again that the safety catch had stopped. False if it was not stopped."""
 
     def write(uow: UnitOfWork) -> bool:
-        released = reset_rule(uow.book, rule, now)
+        released = reset_rule(uow, rule, now)
         if released:
             uow.jobs.make_due(JobKind.FETCH_ORDER, now=now)
         uow.commit()
@@ -165,7 +165,7 @@ async def _change_job(
         if changed.order is not None:
             text = f"{current.kind.value} (effect {job_id}) {description}"
             report = ReportKey(changed.target) if changed.kind in _REPORT_JOBS else None
-            uow.book.tell(Event(order=changed.order, report=report, at=now, action="operator", text=text, by=by))
+            uow.events.add(Event(order=changed.order, report=report, at=now, action="operator", text=text, by=by))
             _advance_order_after(uow, changed, changed.order, now)
         uow.commit()
         return changed

@@ -29,8 +29,8 @@ def advance_order(uow: UnitOfWork, key: OrderKey, now: datetime, *, completing: 
     lines = uow.orders.lines(key)
     if any(line.state not in ENDED_LINES for line in lines) or (not lines and order.state in _UNDECIDED_STATES):
         return
-    waiting = (effect for effect in uow.jobs.list_for_order(key) if completing is None or effect.id != completing.id)
-    if any(effect.kind in _BLOCKING_JOBS for effect in waiting):
+    waiting = (job for job in uow.jobs.list_for_order(key) if completing is None or job.id != completing.id)
+    if any(job.kind in _BLOCKING_JOBS for job in waiting):
         return
     if order.state is OrderState.WITHDRAWN:
         _save_closed(uow, order, now, "withdrawn by the partner or the service")
@@ -47,4 +47,4 @@ def close_order(uow: UnitOfWork, key: OrderKey, now: datetime, text: str) -> Non
 
 def _save_closed(uow: UnitOfWork, order: OrderRecord, now: datetime, text: str) -> None:
     uow.orders.save(order.transition_to(OrderState.CLOSED, now, text))
-    uow.book.tell(Event(order=order.key, at=now, action="closed", text=text))
+    uow.events.add(Event(order=order.key, at=now, action="closed", text=text))

@@ -55,4 +55,4 @@ class JobHandler(Protocol):
 
 def completion(reason: str | None = None) -> Completion:
     """Conclude that nothing is left to do."""
-    return lambda _, effect: effect.complete(effect.changed_at, reason)
+    return lambda _, job: job.complete(job.changed_at, reason)

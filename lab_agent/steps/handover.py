@@ -66,9 +66,7 @@ class SubmitOrderHandler:
             case True:
                 return self._complete_submitted(SubmitResult())
             case False:
-                return lambda _, effect: effect.reschedule(
-                    self.clock.now(), self.clock.now(), "the laboratory system does not have it"
-                )
+                return lambda _, job: job.reschedule(self.clock.now(), self.clock.now(), "the laboratory system does not have it")
             case None if record.state is OrderState.FETCHED:
                 return self._complete_unverifiable(adapter)
             case None:
@@ -96,8 +94,8 @@ class SubmitOrderHandler:
     def _complete_unverifiable(self, adapter: Lis) -> Completion:
         now = self.clock.now()
         if adapter.idempotent:
-            return lambda _, effect: effect.reschedule(now, now, "the laboratory system tells repeats by the order's key")
-        return lambda _, effect: effect.needs_review(
+            return lambda _, job: job.reschedule(now, now, "the laboratory system tells repeats by the order's key")
+        return lambda _, job: job.needs_review(
             now, "nobody can tell whether the laboratory system has this order: ask there, then retry it or mark it done"
         )
 
@@ -111,7 +109,7 @@ class SubmitOrderHandler:
             save_submit_accessions(uow, key, submit_result)
             rematch_waiting_reports(uow, key, submit_result, now)
             self._add_acknowledgements(uow, key, now)
-            uow.book.tell(Event(order=key, at=now, action="handed_over", text=f"handed to {order.adapter}"))
+            uow.events.add(Event(order=key, at=now, action="handed_over", text=f"handed to {order.adapter}"))
             advance_order(uow, key, now, completing=job)
             return job.complete(now)
 
@@ -138,15 +136,15 @@ class CancelOrderHandler:
 
     async def perform(self, lease: Lease) -> Completion:
         """Tell it."""
-        effect = lease.job
-        key = OrderKey(effect.target)
+        job = lease.job
+        key = OrderKey(job.target)
         record, went_there = await self.store.run(lambda uow: (uow.orders.get_for_update(key), _is_possibly_submitted(uow, key)))
         if not went_there:
             return self._complete("the laboratory system never got the order, and need not be told")
-        lines = tuple(LineKey(line) for line in effect.payload["lines"])
+        lines = tuple(LineKey(line) for line in job.payload["lines"])
         await lease.mark_started()
         try:
-            await self.adapters.get(record.adapter).cancel(key, lines, effect.payload["reason"])
+            await self.adapters.get(record.adapter).cancel(key, lines, job.payload["reason"])
         except LisRefusal as refusal:
             return self._complete(f"the laboratory system did not cancel: {refusal}")
         return self._complete("the laboratory system was told of the withdrawal")
@@ -158,7 +156,7 @@ class CancelOrderHandler:
 
         def write(uow: UnitOfWork, job: Job) -> Job:
             key = OrderKey(job.target)
-            uow.book.tell(Event(order=key, at=at, action="cancel_at_lis", text=text))
+            uow.events.add(Event(order=key, at=at, action="cancel_at_lis", text=text))
             advance_order(uow, key, at, completing=job)
             return job.complete(at, text)
 

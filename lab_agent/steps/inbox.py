@@ -46,8 +46,8 @@ class StoreInbox:
         def write(uow: UnitOfWork) -> None:
             key = rejected_messages_alert_key(self.source)
             text = f"laboratory system {self.source}: a result was refused: {reason.partition(chr(10))[0]}"
-            first = uow.book.open_alert(Alert(key=key, text=text, opened_at=self.clock.now()))
-            uow.book.note(key, "1" if first else str(int(uow.book.noted(key) or "0") + 1))
+            first = uow.alerts.open(Alert(key=key, text=text, opened_at=self.clock.now()))
+            uow.key_values.set(key, "1" if first else str(int(uow.key_values.get(key) or "0") + 1))
             uow.commit()
 
         await self.store.run(write)

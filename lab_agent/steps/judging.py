@@ -122,4 +122,4 @@ def labels_in_use(uow: UnitOfWork, key: OrderKey, received: ReceivedOrder) -> Ma
 
 def lock_labels(uow: UnitOfWork, key: OrderKey) -> None:
     """Wait until no other order is being written down: two that were judged side by side must not both find a label free."""
-    uow.book.note(_LABEL_LOCK, key)
+    uow.key_values.set(_LABEL_LOCK, key)

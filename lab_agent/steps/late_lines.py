@@ -59,6 +59,6 @@ def hold_late_line(uow: UnitOfWork, line: LineRecord, now: datetime) -> None:
         return
     uow.orders.add_line(line)
     text = f"line {line.key} (Task {line.task_id}) came after the order had been judged; it is held"
-    uow.book.tell(Event(order=line.order, at=now, action="late_line", text=text))
+    uow.events.add(Event(order=line.order, at=now, action="late_line", text=text))
     mend = f"enter it in the laboratory system and run `lab-agent orders accept-line {line.key}`, or refuse-line"
-    uow.book.open_alert(Alert(key=late_line_alert_key(line.key), text=f"order {line.order}: {text}; {mend}", opened_at=now))
+    uow.alerts.open(Alert(key=late_line_alert_key(line.key), text=f"order {line.order}: {text}; {mend}", opened_at=now))

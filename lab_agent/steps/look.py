@@ -107,7 +107,7 @@ class FetchOrderHandler:
             lock_labels(uow, key)
             if labels_in_use(uow, key, assessed.received) != assessed.facts.labels_in_use:
                 return job.reschedule(now, now, "another order took or gave up one of its labels meanwhile; judging it again")
-            if rule := self.policy.breaker.tripped(uow.book, verdict.rules, now):
+            if rule := self.policy.breaker.tripped(uow, verdict.rules, now):
                 return self._hold_and_reschedule(
                     uow, job, key, assessed, f"rule {rule} refuses too many orders; a person must look first"
                 )
@@ -118,7 +118,7 @@ class FetchOrderHandler:
         return write
 
     def _hold(self, key: OrderKey, assessed: AssessedOrder, reason: str) -> Completion:
-        return lambda uow, effect: self._hold_and_reschedule(uow, effect, key, assessed, reason)
+        return lambda uow, job: self._hold_and_reschedule(uow, job, key, assessed, reason)
 
     def _hold_and_reschedule(self, uow: UnitOfWork, job: Job, key: OrderKey, assessed: AssessedOrder, reason: str) -> Job:
         now = self.clock.now()
@@ -143,7 +143,7 @@ class FetchOrderHandler:
             order = uow.orders.get_for_update(key)
             if order.reason != reason:
                 uow.orders.save(replace(order, reason=reason, changed_at=now))
-                uow.book.tell(Event(order=key, at=now, action="waiting", text=reason))
+                uow.events.add(Event(order=key, at=now, action="waiting", text=reason))
             return job.reschedule(now, now + timedelta(seconds=seconds), reason)
 
         return write
@@ -164,7 +164,7 @@ class FetchOrderHandler:
         now = self.clock.now()
 
         def work(uow: UnitOfWork) -> None:
-            uow.book.close_alert(held_order_alert_key(key), now=now)
+            uow.alerts.close(held_order_alert_key(key), now=now)
             close_order(uow, key, now, f"its Task was {status} before the order was judged")
 
         return _complete_with(work, now)
@@ -183,9 +183,9 @@ def _complete_with(work: Callable[[UnitOfWork], None], now: datetime) -> Complet
 def record_questionnaire_search(uow: UnitOfWork, graph: OrderGraph, now: datetime) -> None:
     """Keep in sight whether the service offers the search of answers (`exchange.questionnaire_search`)."""
     said = now.isoformat() if graph.questionnaire_responses is None else ""
-    known = uow.book.noted(QUESTIONNAIRE_SEARCH_MISSING_SINCE) or ""
+    known = uow.key_values.get(QUESTIONNAIRE_SEARCH_MISSING_SINCE) or ""
     if bool(said) != bool(known):
-        uow.book.note(QUESTIONNAIRE_SEARCH_MISSING_SINCE, said)
+        uow.key_values.set(QUESTIONNAIRE_SEARCH_MISSING_SINCE, said)
         uow.commit()
 
 

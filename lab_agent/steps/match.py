@@ -200,13 +200,13 @@ def requeue_newer_versions(uow: UnitOfWork, decided: ReportRecord, now: datetime
 
 def add_delivery_job(uow: UnitOfWork, report: ReportKey, order: OrderKey, now: datetime) -> None:
     """Write the duty to deliver a report; once more, under a name of its own, where an earlier one has ended without effect."""
-    duty = effects.deliver_report(report, order, now)
-    if not uow.jobs.add(duty):
+    job = effects.deliver_report(report, order, now)
+    if not uow.jobs.add(job):
         waiting = [
             each for each in uow.jobs.list_for_order(order) if each.kind is JobKind.DELIVER_REPORT and each.target == report
         ]
         if not waiting:
-            uow.jobs.add(replace(duty, dedup_key=f"{duty.dedup_key}:{now.isoformat()}"))
+            uow.jobs.add(replace(job, dedup_key=f"{job.dedup_key}:{now.isoformat()}"))
 
 
 def _mark_resulted(uow: UnitOfWork, matched_report: MatchedReport, now: datetime) -> None:
@@ -223,7 +223,7 @@ def _warn_unknown_references(
     strange = [name for name in found.unknown if name.kind != "accession" or numbered]
     if strange:
         text = f"result {report.key} also names {join_limited(map(str, strange))}, which is not known here"
-        uow.book.tell(Event(order=order.key, report=report.key, at=now, action="warning", text=text))
+        uow.events.add(Event(order=order.key, report=report.key, at=now, action="warning", text=text))
         kinds = [name.kind for name in strange]
         key = report.key
         log.warning("result names what is not known here", action="result_name_unknown", order=order.key, report=key, kind=kinds)
@@ -283,11 +283,11 @@ def _hold(uow: UnitOfWork, report: ReportRecord, state: ReportState, now: dateti
     held = report.transition_to(state, now, reason)
     uow.reports.save(held)
     text = f"result {held.key} is {state.value}: {reason}"
-    uow.book.tell(Event(order=held.order, report=held.key, at=now, action="result_held", text=text))
+    uow.events.add(Event(order=held.order, report=held.key, at=now, action="result_held", text=text))
     return held
 
 
 def _save(uow: UnitOfWork, report: ReportRecord, now: datetime, text: str) -> ReportRecord:
     uow.reports.save(report)
-    uow.book.tell(Event(order=report.order, report=report.key, at=now, action="result", text=text))
+    uow.events.add(Event(order=report.order, report=report.key, at=now, action="result", text=text))
     return report

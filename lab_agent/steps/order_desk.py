@@ -44,8 +44,8 @@ async def reject_order(store: Store, base_url: str, key: OrderKey, reason: str, 
             uow.orders.add_line(record)
             uow.jobs.add(effects.update_line_task(record, effects.TASK_CANCELLED, now))
         uow.orders.save(order.transition_to(OrderState.REJECTED, now, reason))
-        uow.book.close_alert(held_order_alert_key(key), now=now)
-        uow.book.tell(Event(order=key, at=now, action="operator", text=f"refused: {reason}", by=by))
+        uow.alerts.close(held_order_alert_key(key), now=now)
+        uow.events.add(Event(order=key, at=now, action="operator", text=f"refused: {reason}", by=by))
         advance_order(uow, key, now)
         uow.commit()
 
@@ -99,7 +99,7 @@ def _get_held_line(uow: UnitOfWork, key: LineKey) -> LineRecord:
 
 
 def _save_decision(uow: UnitOfWork, line: LineRecord, now: datetime, text: str, by: str) -> None:
-    uow.book.close_alert(late_line_alert_key(line.key), now=now)
-    uow.book.tell(Event(order=line.order, at=now, action="operator", text=text, by=by))
+    uow.alerts.close(late_line_alert_key(line.key), now=now)
+    uow.events.add(Event(order=line.order, at=now, action="operator", text=text, by=by))
     advance_order(uow, line.order, now)
     uow.commit()

@@ -47,7 +47,7 @@ class OrderPoller:
         def write(uow: UnitOfWork) -> None:
             uow.orders.add(OrderRecord(key=key, task_id=task_id, seen_at=now, changed_at=now))
             uow.jobs.add(effects.fetch_order(key, now))
-            uow.book.tell(Event(order=key, at=now, action="seen", text=f"Task {task_id} found in status requested"))
+            uow.events.add(Event(order=key, at=now, action="seen", text=f"Task {task_id} found in status requested"))
             uow.commit()
 
         try:
@@ -58,5 +58,5 @@ class OrderPoller:
         return True
 
     def _record_success(self, uow: UnitOfWork) -> None:
-        uow.book.note(LAST_POLL_KEY, self.clock.now().isoformat())
+        uow.key_values.set(LAST_POLL_KEY, self.clock.now().isoformat())
         uow.commit()

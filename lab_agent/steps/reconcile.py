@@ -82,7 +82,7 @@ class Reconciler:
         order = uow.orders.get_for_update(key)
         for line in late if order.state in _CAN_GET_LINES else ():
             hold_late_line(uow, line, now)
-        busy = {effect.target for effect in uow.jobs.list_for_order(key) if effect.kind in _TASK_JOBS}
+        busy = {job.target for job in uow.jobs.list_for_order(key) if job.kind in _TASK_JOBS}
         if _is_ended_by_others(order_status, order.sent_statuses) and key not in busy and order.state is not OrderState.WITHDRAWN:
             withdraw_order(uow, key, now, f"the order-level Task was set to {order_status} by somebody else")
         lines = {line.task_id: line for line in uow.orders.lines(key)}

@@ -22,7 +22,7 @@ def reopen_lines(uow: UnitOfWork, order: OrderKey, now: datetime) -> None:
         if line.key not in coming:
             uow.orders.save_line(line.transition_to(LineState.ACCEPTED, now))
             text = f"line {line.key} waits for a result again: the report that was to complete it does not go"
-            uow.book.tell(Event(order=order, at=now, action="line_reopened", text=text))
+            uow.events.add(Event(order=order, at=now, action="line_reopened", text=text))
 
 
 def _lines_being_completed(uow: UnitOfWork, order: OrderKey) -> frozenset[LineKey]:

@@ -120,8 +120,8 @@ async def dismiss_result(
     """
 
     def change(uow: UnitOfWork, report: ReportRecord) -> ReportRecord:
-        for effect in _deliveries_needing_operator(uow, report):
-            uow.jobs.save(effect.dismiss(now, note))
+        for job in _deliveries_needing_operator(uow, report):
+            uow.jobs.save(job.dismiss(now, note))
         gone = report.transition_to(ReportState.DISMISSED, now, f"dismissed by {by}: {validate_note(note)}")
         uow.reports.save(gone)
         if gone.order is not None:
@@ -163,7 +163,7 @@ async def rejected_message_counts(store: Store, sources: Iterable[str]) -> dict[
     """How many messages of each laboratory system were refused since somebody looked last; those without any are left out."""
 
     def look(uow: UnitOfWork) -> dict[str, int]:
-        counted = {source: int(uow.book.noted(rejected_messages_alert_key(source)) or "0") for source in sources}
+        counted = {source: int(uow.key_values.get(rejected_messages_alert_key(source)) or "0") for source in sources}
         return {source: number for source, number in counted.items() if number}
 
     return await store.run(look)
@@ -176,11 +176,11 @@ async def acknowledge_rejected_messages(store: Store, source: str, *, now: datet
     """
 
     def write(uow: UnitOfWork) -> bool:
-        counted = int(uow.book.noted(rejected_messages_alert_key(source)) or "0")
+        counted = int(uow.key_values.get(rejected_messages_alert_key(source)) or "0")
         if expected_count not in (None, counted):
             raise InvalidTransitionError(f"meanwhile {counted} messages of {source} are refused; nothing was done, look again")
-        uow.book.note(rejected_messages_alert_key(source), "0")
-        closed = uow.book.close_alert(rejected_messages_alert_key(source), now=now)
+        uow.key_values.set(rejected_messages_alert_key(source), "0")
+        closed = uow.alerts.close(rejected_messages_alert_key(source), now=now)
         uow.commit()
         return closed
 
@@ -233,7 +233,7 @@ async def _change_result(
             requeue_newer_versions(uow, before, now)
         changed = f": {after.reason}" if after.state is ReportState.MATCHED and after.reason else ""
         text = f"result {key} {description} ({why}): it is {after.state.value} now{changed}"
-        uow.book.tell(Event(order=after.order, report=key, at=now, action="operator", text=text, by=by))
+        uow.events.add(Event(order=after.order, report=key, at=now, action="operator", text=text, by=by))
         uow.commit()
         return ResultDecision(report=after, moved=after.state not in REPORTS_NEEDING_OPERATOR)
 

@@ -83,16 +83,16 @@ class TaskUpdateHandler:
 
     async def _wait_if_unfinished(self, lease: Lease) -> Completion | None:
         """Let the order-level Task wait while a line of its order is open: one that came late would be lost with its end."""
-        effect = lease.job
-        if effect.kind is not JobKind.UPDATE_ORDER_TASK or effect.payload["status"] not in TERMINAL_TASK_STATUSES:
+        job = lease.job
+        if job.kind is not JobKind.UPDATE_ORDER_TASK or job.payload["status"] not in TERMINAL_TASK_STATUSES:
             return None
-        key = OrderKey(effect.target)
+        key = OrderKey(job.target)
         order = await self.store.run(lambda uow: uow.orders.get_for_update(key))
         late = await self.late_lines.find(key, order.task_id)
         lines = (*late, *await self.store.run(lambda uow: uow.orders.lines(key)))
         if any(line.state not in ENDED_LINES for line in lines):
             return self._reschedule_for_late_lines(late)
-        if order_task_status(lines) != effect.payload["status"]:
+        if order_task_status(lines) != job.payload["status"]:
             now = self.clock.now()
             return lambda _, current: current.mark_obsolete(now, "a line that came late has given the order another end")
         return None
@@ -132,7 +132,7 @@ class TaskUpdateHandler:
 
         def write(uow: UnitOfWork, job: Job) -> Job:
             order = _get_order_key(job)
-            uow.book.tell(Event(order=order, at=now, action="task_set", text=f"{_task_name(job)} is {status}"))
+            uow.events.add(Event(order=order, at=now, action="task_set", text=f"{_task_name(job)} is {status}"))
             if status in TERMINAL_TASK_STATUSES:
                 if job.kind is JobKind.UPDATE_ORDER_TASK:
                     close_order(uow, order, now, f"order-level Task is {status}")
@@ -158,7 +158,9 @@ class TaskUpdateHandler:
 
         def write(uow: UnitOfWork, job: Job) -> Job:
             order = _get_order_key(job)
-            uow.book.tell(Event(order=order, at=now, action="task_unchanged", text=f"{_task_name(job)} is left as it is: {reason}"))
+            uow.events.add(
+                Event(order=order, at=now, action="task_unchanged", text=f"{_task_name(job)} is left as it is: {reason}")
+            )
             if job.kind is JobKind.UPDATE_ORDER_TASK:
                 withdraw_order(uow, order, now, reason)
             else:

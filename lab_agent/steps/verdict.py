@@ -80,9 +80,9 @@ def hold_unassessed_order(uow: UnitOfWork, key: OrderKey, now: datetime, reason:
     """Hold an order that cannot even be read."""
     order = uow.orders.get_for_update(key)
     if order.state is not OrderState.HELD or order.reason != reason:
-        uow.book.tell(Event(order=key, at=now, action="held", text=reason))
+        uow.events.add(Event(order=key, at=now, action="held", text=reason))
     uow.orders.save(order.transition_to(OrderState.HELD, now, reason))
-    uow.book.open_alert(Alert(key=held_order_alert_key(key), text=f"order {key} is held: {reason}", opened_at=now))
+    uow.alerts.open(Alert(key=held_order_alert_key(key), text=f"order {key} is held: {reason}", opened_at=now))
 
 
 def save_decision(
@@ -92,11 +92,11 @@ def save_decision(
     order = uow.orders.get_for_update(key)
     order = _save_fetched(uow, order, assessed, now)
     lines = [_save_line_decision(uow, order, line, decision, policy.systems.base_url, now) for line in assessed.received.lines]
-    policy.breaker.record_rejections(uow.book, decision.rules, key, now)
-    uow.book.close_alert(held_order_alert_key(key), now=now)
+    policy.breaker.record_rejections(uow, decision.rules, key, now)
+    uow.alerts.close(held_order_alert_key(key), now=now)
     for finding in assessed.assessment.findings():
         if finding.line not in decision.ended:
-            uow.book.tell(Event(order=key, at=now, action=finding.severity.value, text=f"{finding.rule}: {finding.message}"))
+            uow.events.add(Event(order=key, at=now, action=finding.severity.value, text=f"{finding.rule}: {finding.message}"))
     if decision.accepted:
         return _accept(uow, order, assessed, lines, decision, policy, now)
     why = "every line was refused" if decision.rejected else "every line had been ended by the partner or the service"

@@ -50,9 +50,9 @@ class AttentionAlerts:
 
 def _update_alert(uow: UnitOfWork, key: str, text: str | None, now: datetime) -> None:
     if text is None:
-        if uow.book.close_alert(key, now=now):
+        if uow.alerts.close(key, now=now):
             log.info("nothing waits for a person", action="waiting_ends", alert=key)
-    elif uow.book.open_alert(Alert(key=key, text=text, opened_at=now)):
+    elif uow.alerts.open(Alert(key=key, text=text, opened_at=now)):
         log.warning("something waits for a person", action="waiting_begins", alert=key)
 
 
@@ -66,7 +66,7 @@ def _results_text(reports: Sequence[ReportRecord]) -> str | None:
 def _jobs_text(jobs: Sequence[Job]) -> str | None:
     if not jobs:
         return None
-    how_many = _count_text([effect.kind for effect in jobs])
+    how_many = _count_text([job.kind for job in jobs])
     return f"work waits for a person ({how_many}); the first is {jobs[0].state.value}. `lab-agent outbox list`"
 
 

@@ -33,9 +33,9 @@ def withdraw_lines(uow: UnitOfWork, key: OrderKey, lines: Sequence[LineRecord], 
     for line in open_lines:
         uow.orders.save_line(line.transition_to(LineState.WITHDRAWN, now, (reason,)))
     names = ", ".join(line.key for line in open_lines)
-    uow.book.tell(Event(order=key, at=now, action="withdrawn", text=f"lines {names}: {reason}"))
+    uow.events.add(Event(order=key, at=now, action="withdrawn", text=f"lines {names}: {reason}"))
     for line in open_lines:
-        uow.book.close_alert(late_line_alert_key(line.key), now=now)
+        uow.alerts.close(late_line_alert_key(line.key), now=now)
     told = [line.key for line in open_lines if line.state is not LineState.HELD]  # a held one never went to the LIS
     if not told:
         return
@@ -55,8 +55,8 @@ def withdraw_order(uow: UnitOfWork, key: OrderKey, now: datetime, reason: str) -
 
 def _is_submit_started(uow: UnitOfWork, key: OrderKey) -> bool:
     return any(
-        effect.kind is JobKind.SUBMIT_ORDER and (effect.started or effect.state is not JobState.DUE)
-        for effect in uow.jobs.list_for_order(key)
+        job.kind is JobKind.SUBMIT_ORDER and (job.started or job.state is not JobState.DUE)
+        for job in uow.jobs.list_for_order(key)
     )
 
 

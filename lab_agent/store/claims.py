@@ -35,7 +35,7 @@ def claim_jobs(
     found = _fetch_jobs(connection, _select_claimable(kinds, now).limit(limit).with_for_update(skip_locked=True, of=jobs))
     if connection.dialect.name == "postgresql":
         found = _recheck_locked(connection, found, kinds, now)
-    claimed = tuple(effect.claim(owner, now, lease) for effect in found)
+    claimed = tuple(job.claim(owner, now, lease) for job in found)
     for before, after in zip(found, claimed, strict=True):
         save_fenced(connection, after, fencing_token=before.fencing_token)
     return claimed
@@ -45,8 +45,8 @@ def expire_leases(connection: Connection, now: datetime) -> int:
     """Take effects away from owners that were silent for too long; their number."""
     silent = select(jobs).where(in_states(jobs.c.state, IN_FLIGHT_STATES), jobs.c.lease_until <= now).order_by(jobs.c.id)
     found = _fetch_jobs(connection, silent.with_for_update(skip_locked=True))
-    for effect in found:
-        save_fenced(connection, effect.lease_expired(now), fencing_token=effect.fencing_token)
+    for job in found:
+        save_fenced(connection, job.lease_expired(now), fencing_token=job.fencing_token)
     return len(found)
 
 
@@ -87,8 +87,8 @@ def _select_claimable(kinds: Collection[JobKind], now: datetime) -> Select[Any]:
 
 
 def _recheck_locked(connection: Connection, found: tuple[Job, ...], kinds: Collection[JobKind], now: datetime) -> tuple[Job, ...]:
-    ours = {lane for lane in sorted({effect.ordering_key for effect in found}) if _try_lock(connection, lane)}
-    numbers = [effect.id for effect in found if effect.ordering_key in ours]
+    ours = {lane for lane in sorted({job.ordering_key for job in found}) if _try_lock(connection, lane)}
+    numbers = [job.id for job in found if job.ordering_key in ours]
     return _fetch_jobs(connection, _select_claimable(kinds, now).where(jobs.c.id.in_(numbers))) if numbers else ()
 
 

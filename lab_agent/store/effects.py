@@ -27,7 +27,14 @@ class SqlJobRepository:
         """Write an effect. False if one of the same `once` is there already (nothing is written)."""
         claims.lock_ordering_key(self._connection, job.ordering_key)
         born = min(job.due_at, datetime.now(UTC))
-        start = {"state": JobState.DUE, "started": False, "attempts": 0, "fencing_token": 0, "created_at": born, "changed_at": born}
+        start = {
+            "state": JobState.DUE,
+            "started": False,
+            "attempts": 0,
+            "fencing_token": 0,
+            "created_at": born,
+            "changed_at": born,
+        }
         return insert_new(self._connection, jobs, {**to_values(job), **start})
 
     def claim(self, kinds: Collection[JobKind], *, owner: str, now: datetime, lease: timedelta, limit: int) -> tuple[Job, ...]:

@@ -13,9 +13,12 @@ from typing import TypeVar
 
 from lab_agent.ports.store import UnitOfWork
 from lab_agent.store.memory_books import (
-    MemoryBook,
+    MemoryAlertRepository,
+    MemoryEventRepository,
     MemoryHostedDocumentRepository,
+    MemoryKeyValueRepository,
     MemoryOAuthTokenRepository,
+    MemoryRejectionRepository,
     MemoryUploadRepository,
     MemoryUserRepository,
     MemoryVault,
@@ -47,7 +50,10 @@ class MemoryUnitOfWork:
         self.uploads = MemoryUploadRepository(data)
         self.vault = MemoryVault(data)
         self.hosted_documents = MemoryHostedDocumentRepository(data)
-        self.book = MemoryBook(data)
+        self.events = MemoryEventRepository(data)
+        self.alerts = MemoryAlertRepository(data)
+        self.rejections = MemoryRejectionRepository(data)
+        self.key_values = MemoryKeyValueRepository(data)
         self.oauth_tokens = MemoryOAuthTokenRepository(data)
         self.users = MemoryUserRepository(data)
         self.catalogues = MemoryCatalogueRepository(data)

@@ -70,53 +70,74 @@ class MemoryHostedDocumentRepository:
         return self._data.hosted_documents.get(address)
 
 
-class MemoryBook:
-    """Alerts, timelines, refusals and notes."""
+class MemoryEventRepository:
+    """Lines of timelines."""
 
     def __init__(self, data: MemoryData) -> None:
         self._data = data
 
-    def open_alert(self, alert: Alert) -> bool:
-        """Open an alert. False if one of that key is open already: that one says from now on what this one says."""
-        place = self._open_alert_index(alert.key)
-        if place is None:
-            self._data.alerts.append(alert)
-            return True
-        self._data.alerts[place] = replace(self._data.alerts[place], text=alert.text)
-        return False
-
-    def close_alert(self, key: str, *, now: datetime) -> bool:
-        """Close an alert. False if none of that key is open."""
-        place = self._open_alert_index(key)
-        if place is None:
-            return False
-        self._data.alerts[place] = replace(self._data.alerts[place], closed_at=now)
-        return True
-
-    def _open_alert_index(self, alert_key: str) -> int | None:
-        return next(
-            (place for place, each in enumerate(self._data.alerts) if each.key == alert_key and each.closed_at is None), None
-        )
-
-    def tell(self, event: Event) -> None:
+    def add(self, event: Event) -> None:
         """Add a line to an order's timeline, to a report's history, or to both."""
         self._data.events.append(event)
 
-    def add_refusal(self, rule: str, order: OrderKey, *, at: datetime) -> None:
-        """Remember that a rule refused a line of an order."""
+
+class MemoryAlertRepository:
+    """Alerts."""
+
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
+
+    def open(self, alert: Alert) -> bool:
+        """Open an alert. False if one of that key is open already; its text becomes this one's."""
+        index = self._open_alert_index(alert.key)
+        if index is None:
+            self._data.alerts.append(alert)
+            return True
+        self._data.alerts[index] = replace(self._data.alerts[index], text=alert.text)
+        return False
+
+    def close(self, key: str, *, now: datetime) -> bool:
+        """Close an alert. False if none of that key is open."""
+        index = self._open_alert_index(key)
+        if index is None:
+            return False
+        self._data.alerts[index] = replace(self._data.alerts[index], closed_at=now)
+        return True
+
+    def _open_alert_index(self, key: str) -> int | None:
+        return next(
+            (index for index, alert in enumerate(self._data.alerts) if alert.key == key and alert.closed_at is None), None
+        )
+
+
+class MemoryRejectionRepository:
+    """Which rule rejected which order."""
+
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
+
+    def add(self, rule: str, order: OrderKey, *, at: datetime) -> None:
+        """Record that a rule rejected a line of an order."""
         self._data.rejections.append((rule, order, at))
 
-    def refusals_since(self, rule: str, since: datetime) -> int:
-        """Number of orders that a rule refused since then."""
+    def count_since(self, rule: str, since: datetime) -> int:
+        """Number of orders that a rule has rejected since then."""
         return len({order for name, order, at in self._data.rejections if name == rule and at >= since})
 
-    def note(self, key: str, value: str) -> None:
-        """Keep a small fact under a key."""
-        self._data.key_values[key] = value
 
-    def noted(self, key: str) -> str | None:
-        """A small fact."""
+class MemoryKeyValueRepository:
+    """Single values."""
+
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
+
+    def get(self, key: str) -> str | None:
+        """Give the value of a key; None if it was never set."""
         return self._data.key_values.get(key)
+
+    def set(self, key: str, value: str) -> None:
+        """Set the value of a key."""
+        self._data.key_values[key] = value
 
 
 class MemoryOAuthTokenRepository:

@@ -48,10 +48,10 @@ class MemoryJobRepository:
     def claim(self, kinds: Collection[JobKind], *, owner: str, now: datetime, lease: timedelta, limit: int) -> tuple[Job, ...]:
         """Take up to `limit` effects that are due, the first open one of each lane, longest due first."""
         self._expire_leases(now)
-        found = [effect for effect in self._data.jobs.values() if effect.kind in kinds and self._is_claimable(effect, now)]
-        found.sort(key=lambda effect: (effect.due_at, effect.id))
-        claimed = tuple(effect.claim(owner, now, lease) for effect in found[: max(limit, 0)])
-        self._data.jobs.update({effect.id: effect for effect in claimed})
+        found = [job for job in self._data.jobs.values() if job.kind in kinds and self._is_claimable(job, now)]
+        found.sort(key=lambda job: (job.due_at, job.id))
+        claimed = tuple(job.claim(owner, now, lease) for job in found[: max(limit, 0)])
+        self._data.jobs.update({job.id: job for job in claimed})
         return claimed
 
     def renew_lease(self, job: Job, *, now: datetime, lease: timedelta) -> None:
@@ -74,24 +74,24 @@ class MemoryJobRepository:
 
     def list_for_order(self, order: OrderKey, *, open_only: bool = True) -> tuple[Job, ...]:
         """The effects of an order, oldest first."""
-        ours = (effect for effect in self._data.jobs.values() if effect.order == order)
-        return tuple(effect for effect in ours if not open_only or effect.state in OPEN_JOBS)
+        ours = (job for job in self._data.jobs.values() if job.order == order)
+        return tuple(job for job in ours if not open_only or job.state in OPEN_JOBS)
 
     def needing_operator(self) -> tuple[Job, ...]:
         """Effects that wait for a person (parked, or to be reviewed), oldest first."""
-        return tuple(effect for effect in self._data.jobs.values() if effect.state in JOBS_NEEDING_OPERATOR)
+        return tuple(job for job in self._data.jobs.values() if job.state in JOBS_NEEDING_OPERATOR)
 
     def make_due(self, kind: JobKind, *, now: datetime) -> int:
         """Make waiting effects of a kind (due, or to be looked at, in the future) due now; their number."""
-        effects = self._data.jobs.values()
-        waiting = [each for each in effects if each.kind is kind and each.state in CLAIMABLE_STATES and each.due_at > now]
-        self._data.jobs.update({effect.id: replace(effect, due_at=now) for effect in waiting})
+        jobs = self._data.jobs.values()
+        waiting = [each for each in jobs if each.kind is kind and each.state in CLAIMABLE_STATES and each.due_at > now]
+        self._data.jobs.update({job.id: replace(job, due_at=now) for job in waiting})
         return len(waiting)
 
     def _expire_leases(self, now: datetime) -> None:
-        for effect in tuple(self._data.jobs.values()):
-            if effect.state is JobState.IN_FLIGHT and not _is_leased(effect, now):
-                self._data.jobs[effect.id] = effect.lease_expired(now)
+        for job in tuple(self._data.jobs.values()):
+            if job.state is JobState.IN_FLIGHT and not _is_leased(job, now):
+                self._data.jobs[job.id] = job.lease_expired(now)
 
     def _is_claimable(self, job: Job, now: datetime) -> bool:
         if job.state not in CLAIMABLE_STATES or job.due_at > now or _is_leased(job, now):

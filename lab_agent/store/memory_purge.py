@@ -62,7 +62,7 @@ class MemoryPurge:
         return gone
 
     def _finished_order_keys(self, before: datetime) -> list[str]:
-        busy = {effect.order for effect in self._data.jobs.values() if effect.state in OPEN_JOBS}
+        busy = {job.order for job in self._data.jobs.values() if job.state in OPEN_JOBS}
         old = (each for each in self._data.orders.values() if each.state is OrderState.CLOSED and each.changed_at < before)
         return [order.key for order in sorted(old, key=lambda order: order.changed_at) if order.key not in busy]
 

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from lab_agent.crypto import Cipher
 from lab_agent.ports.store import UnitOfWork
-from lab_agent.store.book import SqlBook
+from lab_agent.store.book import SqlAlertRepository, SqlEventRepository, SqlKeyValueRepository, SqlRejectionRepository
 from lab_agent.store.effects import SqlJobRepository
 from lab_agent.store.engine import READ_ONLY, open_engine, parse_url
 from lab_agent.store.hosted import SqlHostedDocumentRepository
@@ -52,7 +52,10 @@ class SqlUnitOfWork:
         self.uploads = SqlUploadRepository(connection)
         self.vault = SqlVault(connection, cipher)
         self.hosted_documents = SqlHostedDocumentRepository(connection)
-        self.book = SqlBook(connection)
+        self.events = SqlEventRepository(connection)
+        self.alerts = SqlAlertRepository(connection)
+        self.rejections = SqlRejectionRepository(connection)
+        self.key_values = SqlKeyValueRepository(connection)
         self.oauth_tokens = SqlOAuthTokenRepository(connection, cipher)
         self.users = SqlUserRepository(connection)
         self.catalogues = SqlCatalogueRepository(connection)

@@ -48,10 +48,10 @@ class JobRunner:
 
     async def run(self, job: Job) -> None:
         """Do one claimed effect to its end, whatever happens: nothing is raised but cancellation."""
-        claim = JobLease(job, self.store, self.clock, self.lease)
+        lease = JobLease(job, self.store, self.clock, self.lease)
         try:
-            async with claim.keep_alive():
-                ended = await self._run_to_end(claim)
+            async with lease.keep_alive():
+                ended = await self._run_to_end(lease)
             self.on_attempt(ended.kind.value, ended.state.value)
             if ended.state is JobState.DONE:
                 await self.outages.end(exchange_part_outage(ended.kind.value))

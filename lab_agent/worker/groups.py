@@ -65,17 +65,17 @@ class WorkerLoop:
         if free <= 0:
             return False
         try:
-            effects = await self._runner.claim(self._kinds, free)
+            jobs = await self._runner.claim(self._kinds, free)
         except StoreUnreachableError as exc:  # any other fault of the store ends the group, and with it the worker
             await self._outages.record_failure(exc)
             return False
-        if effects:  # a claim that finds nothing writes nothing, and says nothing of a full disk
+        if jobs:  # a claim that finds nothing writes nothing, and says nothing of a full disk
             self._outages.store_recovered()
-        for effect in effects:
-            task = asyncio.create_task(self._runner.run(effect), name=f"effect {effect.id}")
+        for job in jobs:
+            task = asyncio.create_task(self._runner.run(job), name=f"effect {job.id}")
             self._running.add(task)
             task.add_done_callback(self._on_job_done)
-        return bool(effects)
+        return bool(jobs)
 
     def _on_job_done(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)

@@ -80,7 +80,7 @@ class OutageTracker:
         if self._mark_begun(key, text):
             self._unsaved_alerts[key] = Alert(key=key, text=text, opened_at=self._clock.now())
         if alert := self._unsaved_alerts.get(key):
-            await self._write(lambda uow: uow.book.open_alert(alert))
+            await self._write(lambda uow: uow.alerts.open(alert))
             self._unsaved_alerts.pop(key, None)
 
     async def end(self, *keys: str) -> bool:
@@ -88,7 +88,7 @@ class OutageTracker:
         ended = [key for key in keys if self._mark_ended(key)]
         stale = [key for key in keys if key in ended or key not in self._known_ended]
         if stale:  # an alert that an earlier process left open is closed once
-            await self._write(lambda uow: [uow.book.close_alert(key, now=self._clock.now()) for key in stale])
+            await self._write(lambda uow: [uow.alerts.close(key, now=self._clock.now()) for key in stale])
             self._known_ended.update(stale)
         return bool(ended)
 

@@ -75,7 +75,7 @@ class Worker:
     def _start_scheduler(self) -> None:
         for name, (seconds, run) in self.scheduled_tasks.items():
             self.scheduler.every(seconds, name, run)
-        self.scheduler.every(WAKE_INTERVAL, "nudge", self._wake_loops, jitter=0)
+        self.scheduler.every(WAKE_INTERVAL, "wake", self._wake_loops, jitter=0)
         if (interval := sd_notify.watchdog_interval()) is not None:
             self.scheduler.every(interval, "watchdog", self._notify_watchdog, jitter=0)
         self.scheduler.start()

@@ -83,10 +83,10 @@ class CrashingUnitOfWork:
         if method == "put" and not self.last_write.endswith(":begun"):  # a change that begins says what is in doubt from then on
             self.last_write = f"upload {upload.resource_type}"
 
-    def _job(self, method: str, effect: Any) -> None:
-        if method == "save" and isinstance(effect, Job):
-            begun = effect.started and effect.state.value == "in_flight"
-            self.last_write = f"{effect.kind.value}:{'begun' if begun else effect.state.value}"
+    def _job(self, method: str, job: Any) -> None:
+        if method == "save" and isinstance(job, Job):
+            begun = job.started and job.state.value == "in_flight"
+            self.last_write = f"{job.kind.value}:{'begun' if begun else job.state.value}"
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._uow, name)

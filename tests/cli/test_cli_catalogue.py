@@ -241,7 +241,7 @@ def test_an_import_heals(run, lab, two, same):
     assert "in force already" in run("catalogue", "import", source).out
     assert run("catalogue", "export", "healed").code == 0
     assert load_catalogue(lab.folder / "healed").version == load_catalogue(lab.folder / source).version
-    assert len(lab.write(lambda uow: uow.catalogues.in_force_since(datetime(2000, 1, 1, tzinfo=UTC)))) == (2 if same else 3)
+    assert len(lab.write(lambda uow: uow.catalogues.active_since(datetime(2000, 1, 1, tzinfo=UTC)))) == (2 if same else 3)
 
 
 def test_diff_and_export_say_that_it_cannot_be_read(run, lab, two, tmp_path):

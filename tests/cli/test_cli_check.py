@@ -151,7 +151,7 @@ def test_what_is_wrong_is_said_and_ends_with_exit_code_1(cli, lab, before, after
 
 def test_a_key_that_does_not_fit_the_store_is_found(cli, lab):
     lab.write(
-        lambda uow: uow.tokens.put(StoredToken(generation=1, access_token="a", refresh_token=None, expires_at=datetime.now(UTC)))
+        lambda uow: uow.oauth_tokens.add(StoredToken(generation=1, access_token="a", refresh_token=None, expires_at=datetime.now(UTC)))
     )
     assert cli("check", "--offline").code == 0
     edit(lab, "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", "YWJjZGVmMDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODk=")
@@ -314,14 +314,14 @@ def test_pools_of_labels_that_run_low_or_are_used_up(cli, lab):
         for name, contract in (("one", "C-100"), ("two", "C-200"))
     )
     edit(lab, "[api]", f"{pools}[api]\nlabel_mark = '{lab.folder}/mark.json'")
-    lab.write(lambda uow: (uow.labels.hold("one##", 1), uow.labels.move("one##", 1, 95)))
+    lab.write(lambda uow: (uow.issued_labels.lock_ranges("one##", 1), uow.issued_labels.set_next_number("one##", 1, 95)))
     found = said(cli("check", "--offline", "--json"))
     assert (found["labels one"][:2], found["labels two"][:2]) == (("to do", "5 left"), ("ok", "99 left"))
     (lab.folder / "mark.json").write_text('{"two##": {"1": 99}}')
     done = cli("check", "--offline", "--json")
     assert done.code == 1
     assert said(done)["labels two"][0] == "WRONG"
-    assert lab.write(lambda uow: uow.labels.hold("two##", 1)) == {1: 1}  # the check took nothing
+    assert lab.write(lambda uow: uow.issued_labels.lock_ranges("two##", 1)) == {1: 1}  # the check took nothing
     (lab.folder / "mark.json").write_text("{")
     assert said(cli("check", "--offline", "--json"))["labels"][0] == "WRONG"
 

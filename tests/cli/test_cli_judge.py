@@ -59,7 +59,7 @@ def put_order(lab: LaboratoryFolder, state: OrderState, change: Any = None, **fi
 
     def write(uow: Any) -> None:
         uow.orders.add(record)
-        uow.vault.put_identity(KEY, pack_identity(parts.identification), at=NOW)
+        uow.vault.save_identity(KEY, pack_identity(parts.identification), at=NOW)
 
     lab.write(write)
 
@@ -119,7 +119,7 @@ def test_a_held_order_is_refused_by_hand(cli: Cli, lab: LaboratoryFolder) -> Non
     shown = cli("orders", "show", KEY, "--json").json()
     assert shown["order"]["state"] == "refused"
     assert {tuple(line["outputs"]) for line in shown["lines"]} == {("we never do this",)}
-    assert [effect["kind"] for effect in shown["effects"]] == ["line_task", "line_task"]
+    assert [job["kind"] for job in shown["effects"]] == ["line_task", "line_task"]
     again = cli("orders", "refuse", KEY, "--reason", "again")
     assert again.code == 1
     assert "only a held order" in again.err

@@ -83,8 +83,8 @@ def test_an_unmapped_code_is_found_mended_and_released(cli: Any, mapped: Any) ->
     assert [row["state"] for row in cli("mappings", "release", "--preview", "--json").json()] == ["matched"]
     assert [row["state"] for row in cli("results", "list", "--waiting", "--json").json()] == ["unmapped"]
     assert [row["state"] for row in cli("mappings", "release", "--by", "ann", "--json").json()] == ["matched"]
-    duties = mapped.write(lambda uow: uow.effects.of_order(ORDER))
-    assert [duty.kind for duty in duties] == [JobKind.DELIVER_REPORT]
+    duties = mapped.write(lambda uow: uow.jobs.list_for_order(ORDER))
+    assert [job.kind for job in duties] == [JobKind.DELIVER_REPORT]
     assert cli("mappings", "check").code == 0
 
 

@@ -42,9 +42,9 @@ def seed(uow) -> None:
             outputs=("no label on the tube",),
         )
     )
-    uow.book.tell(Event(order=ORDER, at=NOW, action="seen", text="order seen", by=None))
-    uow.effects.add(effect(JobKind.FETCH_ORDER, "look"))
-    uow.effects.add(effect(JobKind.SUBMIT_ORDER, "handover"))
+    uow.events.add(Event(order=ORDER, at=NOW, action="seen", text="order seen", by=None))
+    uow.jobs.add(effect(JobKind.FETCH_ORDER, "look"))
+    uow.jobs.add(effect(JobKind.SUBMIT_ORDER, "handover"))
     uow.reports.add(
         ReportRecord(
             key=REPORT,
@@ -62,10 +62,10 @@ def seed(uow) -> None:
 
 def doubtful(uow) -> None:
     """The handover becomes doubtful: nobody can tell whether the LIS has it."""
-    (found,) = [each for each in uow.effects.of_order(ORDER) if each.kind is JobKind.SUBMIT_ORDER]
-    (claimed,) = uow.effects.claim([JobKind.SUBMIT_ORDER], owner="w", now=NOW, lease=timedelta(minutes=1), limit=1)
+    (found,) = [each for each in uow.jobs.list_for_order(ORDER) if each.kind is JobKind.SUBMIT_ORDER]
+    (claimed,) = uow.jobs.claim([JobKind.SUBMIT_ORDER], owner="w", now=NOW, lease=timedelta(minutes=1), limit=1)
     assert claimed.id == found.id
-    uow.effects.save(claimed.for_review(NOW, "nobody can tell"))
+    uow.jobs.save(claimed.needs_review(NOW, "nobody can tell"))
 
 
 @pytest.fixture
@@ -146,8 +146,8 @@ def test_a_doubtful_effect_can_be_dismissed_with_a_reason(cli, seeded):
 
 
 def test_an_order_is_retried_as_a_whole(cli, seeded):
-    effects = cli("orders", "retry", ORDER, "--json").json()
-    assert {each["kind"] for each in effects} == {"look", "handover"}
+    jobs = cli("orders", "retry", ORDER, "--json").json()
+    assert {each["kind"] for each in jobs} == {"look", "handover"}
 
 
 def test_results_are_listed_and_shown_with_their_digits(cli, seeded):

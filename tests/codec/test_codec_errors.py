@@ -194,7 +194,11 @@ def test_a_name_is_short_and_plain(field: str, name: str) -> None:
 
 
 def test_the_names_of_refusals_and_receipts_are_short_and_plain_too() -> None:
-    refusal = {"kind": "rejection", "order": "R", "not_performed": [{"line": " L1", "reason": "x"}, {"item": "1\t", "reason": "x"}]}
+    refusal = {
+        "kind": "rejection",
+        "order": "R",
+        "not_performed": [{"line": " L1", "reason": "x"}, {"item": "1\t", "reason": "x"}],
+    }
     assert set(problems(refusal)) == {"not_performed[0].line", "not_performed[1].item"}
     receipt = {
         "kind": "accession_update",
@@ -278,7 +282,12 @@ def test_a_nul_character_is_named() -> None:
 
 
 def test_a_refusal_is_told_by_its_kind() -> None:
-    body = {"kind": "rejection", "order": "RABC", "not_performed": [{"line": "L1", "reason": "haemolysed"}], "collect_again": True}
+    body = {
+        "kind": "rejection",
+        "order": "RABC",
+        "not_performed": [{"line": "L1", "reason": "haemolysed"}],
+        "collect_again": True,
+    }
     assert isinstance(codec.load_message(json.dumps(body).encode()), LabRejection)
     assert set(problems({**body, "kind": "denial"})) == {"kind"}
     assert set(problems({**body, "not_performed": []})) == {"not_performed"}

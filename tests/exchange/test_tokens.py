@@ -172,7 +172,7 @@ async def test_the_lease_of_a_dead_process_is_waited_for_and_then_taken(
     make_tokens: Make, route: respx.Route, store: Any, clock: Any
 ) -> None:
     store.tokens.token = stored()
-    store.tokens.take_refresh_lease("dead", now=clock.now(), lease=timedelta(seconds=30))
+    store.tokens.acquire_refresh_lease("dead", now=clock.now(), lease=timedelta(seconds=30))
     route.side_effect = [answer(2)]
     tokens = make_tokens(**CODE)
     waiting = asyncio.create_task(tokens.renew_credential(await tokens.credential()))

@@ -84,7 +84,7 @@ def test_what_is_of_the_wrong_type_is_left_out_and_remembered(wire: dict[str, An
 
 def test_unknown_responses_stay_unknown_and_found_ones_count_once(wire: dict[str, Any], graph_from_wire: Any) -> None:
     body = wire["questionnaire_responses"][0]
-    found = graph_from_wire(wire).with_read(ResourceRef("QuestionnaireResponse", "q1"), body)
+    found = graph_from_wire(wire).with_resource(ResourceRef("QuestionnaireResponse", "q1"), body)
     assert len(parse_order(found).responses or ()) == 1
     wire["questionnaire_responses"] = None
     assert parse_order(graph_from_wire(wire)).responses is None

@@ -110,7 +110,7 @@ async def test_a_used_label_is_never_given_again(store: MemoryStore, current_cat
         (first,) = labels(await ask(client, body))
 
         def use(uow: Any) -> None:
-            assert uow.labels.use([first], "R1", at=NOW) == 1
+            assert uow.issued_labels.mark_used([first], "R1", at=NOW) == 1
             uow.commit()
 
         await store.run(use)
@@ -231,7 +231,7 @@ async def test_a_new_range_works_wherever_it_lies(store: MemoryStore, current_ca
 
 
 async def _is_open(store: Store, key: str) -> bool:
-    return not await store.run(lambda uow: uow.book.open_alert(Alert(key=key, text="", opened_at=NOW)))
+    return not await store.run(lambda uow: uow.alerts.open(Alert(key=key, text="", opened_at=NOW)))
 
 
 async def test_pools_that_meet_never_give_the_same_barcode(store: MemoryStore, current_catalogue: CurrentCatalogue) -> None:
@@ -348,7 +348,7 @@ def test_processes_that_have_the_old_and_the_new_range_give_no_label_twice(url: 
 
 
 def _use(uow: Any, label: str) -> None:
-    uow.labels.use([label], "R1", at=NOW)
+    uow.issued_labels.mark_used([label], "R1", at=NOW)
     uow.commit()
 
 

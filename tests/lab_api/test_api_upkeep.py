@@ -97,7 +97,7 @@ async def test_a_version_that_cannot_be_read_leaves_the_old_one(folder: Path, cl
 
     def damage(uow: Any) -> None:
         uow.catalogues.add(CatalogueVersion(version="damaged", since=clock.now, content=content, origin="x"))
-        uow.book.note("catalogue.change_stamp", "another")
+        uow.key_values.set("catalogue.change_stamp", "another")
         uow.commit()
 
     await store.run(damage)
@@ -170,12 +170,12 @@ async def test_what_was_served_meanwhile_was_in_force(folder: Path, clock: Any, 
         await CatalogueSync(store, None, clock).open()
         clock.now += timedelta(hours=1)
     assert await activate(store, read_tables(folder) if same else tables, origin="x", by=None, now=clock.now) is True
-    kept = await store.run(lambda uow: uow.catalogues.in_force_since(began - timedelta(days=9)))
+    kept = await store.run(lambda uow: uow.catalogues.active_since(began - timedelta(days=9)))
     versions = [each.version for each in reversed(kept)]
     first, second = content_version(tables), content_version(read_tables(folder))
     assert versions == ([first, second, first, second] if same else [first, second, first])
     assert kept[1 if same else 0].since == began
-    assert not await store.run(lambda uow: uow.book.noted("catalogue.fallback"))
+    assert not await store.run(lambda uow: uow.key_values.get("catalogue.fallback"))
     assert await activate(store, read_tables(folder), origin="x", by=None, now=clock.now) is not same
 
 
@@ -249,4 +249,7 @@ async def test_a_store_that_goes_and_comes_is_said_once_each() -> None:
 
     with capture_logs() as lines, pytest.raises(KeyError):
         await repeat(look, 0, "the offer")
-    assert [(each["action"], each["log_level"]) for each in lines] == [("store.unavailable", "warning"), ("store.restored", "info")]
+    assert [(each["action"], each["log_level"]) for each in lines] == [
+        ("store.unavailable", "warning"),
+        ("store.restored", "info"),
+    ]

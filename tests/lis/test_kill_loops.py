@@ -169,7 +169,7 @@ class Webhooks:
 
     def close(self) -> None:
         self.lis.close()
-        assert self.lis.forged == 0
+        assert self.lis.bad_signatures == 0
 
 
 class Tables:

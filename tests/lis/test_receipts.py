@@ -121,11 +121,11 @@ async def test_what_came_before_a_number_of_the_handover_is_matched_by_it(store:
         uow.commit()
         return duties
 
-    (duty,) = await store.run(handed_over)
-    concluded = await MatchReportHandler(Fixed(), MATCHER).perform(Claimed(duty))  # type: ignore[arg-type]
+    (job,) = await store.run(handed_over)
+    concluded = await MatchReportHandler(Fixed(), MATCHER).perform(Claimed(job))  # type: ignore[arg-type]
 
     def conclude(uow: UnitOfWork) -> ReportRecord:
-        concluded(uow, duty)
+        concluded(uow, job)
         return uow.reports.get_for_update(report_key("lis", "m1"))
 
     early = await store.run(conclude)

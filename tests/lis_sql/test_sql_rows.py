@@ -214,8 +214,8 @@ async def test_another_agents_claim_holds_until_it_lapses(harness: House) -> Non
     results = harness.tables.results
     for claimed_at, taken in (("2999-01-01 00:00:00", 0), ("2020-01-01 00:00:00", 1)):
         with harness.engine.begin() as connection:
-            claim = "update lab_results set claimed_by = 'another', claimed_at = :at where id = :id"
-            connection.execute(text(claim), {"at": f"{claimed_at}.000000", "id": number})
+            lease = "update lab_results set claimed_by = 'another', claimed_at = :at where id = :id"
+            connection.execute(text(lease), {"at": f"{claimed_at}.000000", "id": number})
         assert await harness.adapter.collect() == taken
     (row,) = harness.rows(results)
     assert row["processed_at"]

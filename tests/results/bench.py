@@ -132,10 +132,10 @@ class ResultsBench:
 
     async def run_due_jobs(self) -> bool:
         """Do what is due now; whether anything was."""
-        effects = await self.runner.claim(tuple(JobKind), 10)
-        for effect in effects:
-            await self.runner.run(effect)
-        return bool(effects)
+        jobs = await self.runner.claim(tuple(JobKind), 10)
+        for job in jobs:
+            await self.runner.run(job)
+        return bool(jobs)
 
     async def run_until_idle(self, rounds: int = 30) -> None:
         for _ in range(rounds):
@@ -170,7 +170,7 @@ class ResultsBench:
 
     async def change_order(self, **changes: Any) -> None:
         def write(uow: Any) -> None:
-            uow.orders.save(replace(uow.orders.take(ORDER), **changes))
+            uow.orders.save(replace(uow.orders.get_for_update(ORDER), **changes))
             uow.commit()
 
         await self.store.run(write)
@@ -201,7 +201,7 @@ class ResultsBench:
         ]
         assert len(found) == 1, f"{len(found)} resources {identifier}"
         service = self.app.state.service
-        kept = service.resources.peek(Ref(kind, found[0]["id"]))
+        kept = service.resources.find(Ref(kind, found[0]["id"]))
         return [loads(body) for body in reversed(service.shelf.versions(kept))]
 
 

@@ -101,8 +101,8 @@ async def test_whatever_type_is_stored_the_answer_has_a_header(kind: str) -> Non
     async with open_bench(HOST, api=API) as bench, served(bench) as client:
 
         def put(uow: Any) -> None:
-            kept = uow.vault.put_document(PDF, kind, at=bench.clock.now())
-            uow.hosted.put(
+            kept = uow.vault.save_document(PDF, kind, at=bench.clock.now())
+            uow.hosted_documents.save(
                 HostedDocument(address="a" * 43, document=kept, content_type=kind, order=ORDER, kept_at=bench.clock.now())
             )
             uow.commit()

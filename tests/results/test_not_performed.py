@@ -99,7 +99,7 @@ async def test_a_line_that_was_cancelled_while_its_report_waited_is_asked_about(
     await bench.receive(make_report(haemoglobin("1"), lines=("L0", "L1")))
 
     def cancel(uow: Any) -> None:
-        line = uow.orders.line_key(LineKey("L0")).become(LineState.CANCELLED, bench.clock.now(), ("lost",))
+        line = uow.orders.line_key(LineKey("L0")).transition_to(LineState.CANCELLED, bench.clock.now(), ("lost",))
         uow.orders.save_line(line)
         uow.jobs.add(effects.update_line_task(line, effects.TASK_CANCELLED, bench.clock.now()))
         uow.commit()

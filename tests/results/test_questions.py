@@ -59,7 +59,7 @@ async def test_a_released_document_goes_under_the_type_that_its_bytes_show(how: 
         assert decided.report.reason == said
         (found,) = await bench.clinic_reports()
         assert [form["contentType"] for form in found.resource["presentedForm"]] == ["text/html"]
-        assert bench.event_texts("desk") == [f"result {held.key} released (I asked): it is matched now: {said}"]
+        assert bench.event_texts("operator") == [f"result {held.key} released (I asked): it is matched now: {said}"]
         if how == "upload":
             assert (await bench.partner.download_document(found.documents[0], accept="text/html")).content == HTML
 
@@ -200,7 +200,7 @@ async def test_a_tube_used_anew_with_an_accession_that_nobody_knows_means_the_ne
     old = OrderKey("ROLD")
 
     def years_ago(uow: Any) -> None:
-        order, line = uow.orders.take(ORDER), uow.orders.line_key(bench.line_key(0))
+        order, line = uow.orders.get_for_update(ORDER), uow.orders.line_key(bench.line_key(0))
         uow.orders.add(replace(order, key=old, task_id="T-old", accession="A-0", seen_at=NOW - timedelta(days=900)))
         uow.orders.add_line(replace(line, key="L-old", order=old, task_id="T-old-1", state=LineState.COMPLETED))
         label = bench.store._data.label_uses[0]

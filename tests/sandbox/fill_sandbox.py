@@ -70,7 +70,7 @@ def main(count):
     answer = {
         "orders": count, "seconds": round(seconds, 1), "resources": sum(service.shelf.counts().values()),
         "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        "poll_ms": mean_milliseconds(poll), "part_of_ms": mean_milliseconds(lines), "read_ms": mean_milliseconds(lambda: service.resources.peek(order)),
+        "poll_ms": mean_milliseconds(poll), "part_of_ms": mean_milliseconds(lines), "read_ms": mean_milliseconds(lambda: service.resources.find(order)),
     }  # fmt: skip
     print(json.dumps(answer))  # noqa: T201 - its whole purpose
 

@@ -166,14 +166,14 @@ class SimulationRun:
     async def _decide_as_operator(self) -> None:
         """Where nobody can tell whether the laboratory has an order, a person asks there."""
         for order in self.orders:
-            for effect in await self.world.jobs(order.task):
-                if effect.state is JobState.NEEDS_REVIEW:
+            for job in await self.world.jobs(order.task):
+                if job.state is JobState.NEEDS_REVIEW:
                     assert not self.world.lis.can_confirm, "the laboratory system knows what it received; nobody need be asked"
                     now = self.world.clock.now()
-                    if self.world.lis.has_received(OrderKey(effect.target)):
-                        await desk.mark_job_done(self.world.store, effect.id, by="person", note="it is there", now=now)
+                    if self.world.lis.has_received(OrderKey(job.target)):
+                        await desk.mark_job_done(self.world.store, job.id, by="person", note="it is there", now=now)
                     else:
-                        await desk.retry_job(self.world.store, effect.id, by="person", now=now)
+                        await desk.retry_job(self.world.store, job.id, by="person", now=now)
 
     async def _report_open_lines(self, agent: SimulatedAgent) -> None:
         for order in await self.known_orders():

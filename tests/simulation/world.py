@@ -171,9 +171,9 @@ class SimulatedAgent:
 
     async def run_jobs(self, *kinds: JobKind, limit: int = 4) -> int:
         """Claim what is due and do it, side by side; how many effects there were."""
-        effects = await self.runner.claim(kinds or tuple(self.runner.handlers), limit)
-        await asyncio.gather(*(self.runner.run(effect) for effect in effects))
-        return len(effects)
+        jobs = await self.runner.claim(kinds or tuple(self.runner.handlers), limit)
+        await asyncio.gather(*(self.runner.run(job) for job in jobs))
+        return len(jobs)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         """Let something run beside everything else. Trouble with neighbours is what ticks live with."""

@@ -101,8 +101,8 @@ class StatusPages:
         (one,) = [each for each in found if order in (None, each.order)]
         return one
 
-    async def job_state(self, effect: JobId) -> JobState:
-        found = await self.context.queries.job(effect)
+    async def job_state(self, job: JobId) -> JobState:
+        found = await self.context.queries.job(job)
         assert found is not None
         return found.state
 
@@ -220,8 +220,8 @@ def _add_orders(uow: UnitOfWork) -> None:
                 for place, line in enumerate(lines)
             ],
         )
-        uow.book.tell(Event(order=key, at=seen, action="order_seen", text="seen on the service"))
-        uow.book.tell(Event(order=key, at=seen + timedelta(minutes=2), action="judged", text=f"judged: {state.value}"))
+        uow.events.add(Event(order=key, at=seen, action="order_seen", text="seen on the service"))
+        uow.events.add(Event(order=key, at=seen + timedelta(minutes=2), action="judged", text=f"judged: {state.value}"))
 
 
 def _add_jobs(uow: UnitOfWork) -> None:
@@ -237,16 +237,16 @@ def _add_jobs(uow: UnitOfWork) -> None:
         subject = str(order) if kind in {JobKind.SUBMIT_ORDER, JobKind.FETCH_ORDER, JobKind.UPDATE_ORDER_TASK} else "L00"
         uow.jobs.add(NewJob(kind=kind, dedup_key=f"{kind}", ordering_key=f"{kind}", target=subject, order=order, due_at=due))
     claimed = uow.jobs.claim(list(JobKind), owner="w", now=NOW - timedelta(hours=1), lease=timedelta(minutes=9), limit=99)
-    for effect in claimed:
-        _, state, reason = wanted[effect.kind]
+    for job in claimed:
+        _, state, reason = wanted[job.kind]
         at = NOW - timedelta(minutes=50)
         match state:
             case JobState.DEAD_LETTER:
-                ended = replace(effect, started=True).dead_letter(at, str(reason))
+                ended = replace(job, started=True).dead_letter(at, str(reason))
             case JobState.NEEDS_REVIEW:
-                ended = replace(effect, started=True).needs_review(at, str(reason))
+                ended = replace(job, started=True).needs_review(at, str(reason))
             case _:
-                ended = effect.complete(at)
+                ended = job.complete(at)
         uow.jobs.save(ended)
 
 
@@ -272,10 +272,10 @@ def _add_reports_and_alerts(uow: UnitOfWork) -> None:
             )
         )
     catch = RejectionBreaker(limit=2, window=timedelta(hours=1))
-    catch.record_rejections(uow.book, ["line.specimen"], GOOD, NOW - timedelta(minutes=9))
-    catch.record_rejections(uow.book, ["line.specimen"], HELD, NOW - timedelta(minutes=8))
-    assert catch.tripped(uow.book, ["line.specimen"], NOW - timedelta(minutes=7)) == "line.specimen"
-    uow.book.open_alert(Alert(key="lis.folder.unavailable", text=f"laboratory system folder: gone {HOSTILE}", opened_at=NOW))
-    uow.book.open_alert(Alert(key="exchange.unavailable", text="the service does not answer", opened_at=NOW - timedelta(hours=9)))
-    uow.book.close_alert("exchange.unavailable", now=NOW - timedelta(hours=8))
-    uow.book.note(LAST_POLL_KEY, (NOW - timedelta(seconds=12)).isoformat())
+    catch.record_rejections(uow, ["line.specimen"], GOOD, NOW - timedelta(minutes=9))
+    catch.record_rejections(uow, ["line.specimen"], HELD, NOW - timedelta(minutes=8))
+    assert catch.tripped(uow, ["line.specimen"], NOW - timedelta(minutes=7)) == "line.specimen"
+    uow.alerts.open(Alert(key="lis.folder.unavailable", text=f"laboratory system folder: gone {HOSTILE}", opened_at=NOW))
+    uow.alerts.open(Alert(key="exchange.unavailable", text="the service does not answer", opened_at=NOW - timedelta(hours=9)))
+    uow.alerts.close("exchange.unavailable", now=NOW - timedelta(hours=8))
+    uow.key_values.set(LAST_POLL_KEY, (NOW - timedelta(seconds=12)).isoformat())

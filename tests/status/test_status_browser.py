@@ -99,7 +99,7 @@ async def test_the_page_keeps_itself_fresh_but_never_under_somebodys_hands(seede
         review = tab.get_by_role("listitem").filter(has_text="Hand the order to the laboratory system")
         await review.get_by_text("Settle it by hand").click()
         await review.get_by_label("It has happened").fill("half a sen")
-        await seeded.write(lambda uow: uow.orders.save(uow.orders.take(HELD).become(OrderState.FETCHED, seeded.clock.now())))
+        await seeded.write(lambda uow: uow.orders.save(uow.orders.get_for_update(HELD).transition_to(OrderState.FETCHED, seeded.clock.now())))
         await tab.clock.run_for(30_000)
         assert await held.is_visible()
         assert await review.get_by_label("It has happened").input_value() == "half a sen"

@@ -24,58 +24,58 @@ async def operator(page: Any, role: Role = Role.OPERATOR) -> tuple[Any, str]:
 
 async def test_retry_makes_a_parked_effect_due_and_tells_who_did_it(seeded: Any):
     client, token = await operator(seeded)
-    effect = await seeded.get_job(JobKind.DELIVER_REPORT)
-    answer = await client.post(f"/jobs/{effect.id}/retry", data={"token": token, "on": "order"})
+    job = await seeded.get_job(JobKind.DELIVER_REPORT)
+    answer = await client.post(f"/jobs/{job.id}/retry", data={"token": token, "on": "order"})
     assert answer.status_code == 303
-    assert answer.headers["location"] == f"/orders/{GOOD}?did=retried&effect={effect.id}"
-    changed = await seeded.context.views.get_job(effect.id)
+    assert answer.headers["location"] == f"/orders/{GOOD}?did=retried&effect={job.id}"
+    changed = await seeded.context.views.get_job(job.id)
     assert (changed.job_state, changed.attempts) == (JobState.DUE, 0)
     shown = (await client.get(answer.headers["location"])).text
-    assert f"Effect {effect.id} is due now" in shown
-    assert f"deliver (effect {effect.id}) retried" in shown
+    assert f"Effect {job.id} is due now" in shown
+    assert f"deliver (effect {job.id}) retried" in shown
     assert "by operator" in shown
 
 
 async def test_a_handover_in_doubt_is_repeated_only_by_somebody_who_is_certain(seeded: Any):
     client, token = await operator(seeded)
-    effect = await seeded.get_job(JobKind.SUBMIT_ORDER)
+    job = await seeded.get_job(JobKind.SUBMIT_ORDER)
     assert "AGAIN: only if it is certain" in (await client.get("/waiting")).text
-    answer = await client.post(f"/jobs/{effect.id}/retry", data={"token": token})
+    answer = await client.post(f"/jobs/{job.id}/retry", data={"token": token})
     assert answer.status_code == 409
-    assert await seeded.job_state(effect.id) is JobState.NEEDS_REVIEW
+    assert await seeded.job_state(job.id) is JobState.NEEDS_REVIEW
     answer = await client.post(f"/orders/{DOUBT}/retry", data={"token": token})
     assert answer.status_code == 409
-    assert await seeded.job_state(effect.id) is JobState.NEEDS_REVIEW
+    assert await seeded.job_state(job.id) is JobState.NEEDS_REVIEW
     assert f'action="/orders/{DOUBT}/retry"' not in (await client.get(f"/orders/{DOUBT}")).text
-    answer = await client.post(f"/jobs/{effect.id}/retry", data={"token": token, "sure": "yes"})
+    answer = await client.post(f"/jobs/{job.id}/retry", data={"token": token, "sure": "yes"})
     assert answer.status_code == 303
-    assert await seeded.job_state(effect.id) is JobState.DUE
+    assert await seeded.job_state(job.id) is JobState.DUE
 
 
 @pytest.mark.parametrize(("deed", "state"), [("dismiss", JobState.DISMISSED), ("done", JobState.DONE)])
 async def test_settling_by_hand_needs_a_note(seeded: Any, deed: str, state: JobState):
     client, token = await operator(seeded)
-    effect = await seeded.get_job(JobKind.UPDATE_LINE_TASK)
+    job = await seeded.get_job(JobKind.UPDATE_LINE_TASK)
     for note in ("", "  \n ", "x" * 501):
-        answer = await client.post(f"/jobs/{effect.id}/{deed}", data={"token": token, "note": note})
+        answer = await client.post(f"/jobs/{job.id}/{deed}", data={"token": token, "note": note})
         assert answer.status_code == 422
-    assert await seeded.job_state(effect.id) is JobState.DEAD_LETTER
-    answer = await client.post(f"/jobs/{effect.id}/{deed}", data={"token": token, "note": "asked <b>the clinic</b>"})
+    assert await seeded.job_state(job.id) is JobState.DEAD_LETTER
+    answer = await client.post(f"/jobs/{job.id}/{deed}", data={"token": token, "note": "asked <b>the clinic</b>"})
     assert answer.status_code == 303
     assert answer.headers["location"].startswith("/waiting?did=")
-    assert await seeded.job_state(effect.id) is state
+    assert await seeded.job_state(job.id) is state
     timeline = (await client.get(f"/orders/{GOOD}")).text
     assert "asked &lt;b&gt;the clinic&lt;/b&gt;" in timeline
 
 
 async def test_what_finds_out_for_itself_cannot_be_marked_done(seeded: Any):
     client, token = await operator(seeded)
-    effect = await seeded.get_job(JobKind.DELIVER_REPORT)
-    assert f"/jobs/{effect.id}/done" not in (await client.get("/waiting")).text
-    answer = await client.post(f"/jobs/{effect.id}/done", data={"token": token, "note": "it is there"})
+    job = await seeded.get_job(JobKind.DELIVER_REPORT)
+    assert f"/jobs/{job.id}/done" not in (await client.get("/waiting")).text
+    answer = await client.post(f"/jobs/{job.id}/done", data={"token": token, "note": "it is there"})
     assert answer.status_code == 409
     assert "deliver cannot be marked done" in answer.text
-    assert await seeded.job_state(effect.id) is JobState.DEAD_LETTER
+    assert await seeded.job_state(job.id) is JobState.DEAD_LETTER
 
 
 async def test_a_held_order_is_judged_again_now(seeded: Any):
@@ -101,10 +101,10 @@ async def test_a_stopped_rule_is_released_once(seeded: Any):
 
 async def test_what_somebody_else_has_settled_meanwhile_is_said(seeded: Any):
     client, token = await operator(seeded)
-    effect = await seeded.get_job(JobKind.UPDATE_ORDER_TASK)
-    answer = await client.post(f"/jobs/{effect.id}/retry", data={"token": token})
+    job = await seeded.get_job(JobKind.UPDATE_ORDER_TASK)
+    answer = await client.post(f"/jobs/{job.id}/retry", data={"token": token})
     assert answer.status_code == 409
-    assert f"effect {effect.id} is done" in answer.text
+    assert f"effect {job.id} is done" in answer.text
 
 
 DEEDS = ("/jobs/{effect}/retry", "/jobs/{effect}/dismiss", "/jobs/{effect}/done", f"/orders/{GOOD}/retry")
@@ -112,8 +112,8 @@ DEEDS = ("/jobs/{effect}/retry", "/jobs/{effect}/dismiss", "/jobs/{effect}/done"
 
 @pytest.mark.parametrize("path", [*DEEDS, "/rules/line.specimen/release"])
 async def test_no_deed_without_sign_in_role_token_and_origin(seeded: Any, path: str):
-    effect = await seeded.get_job(JobKind.UPDATE_LINE_TASK)
-    address = path.format(effect=effect.id)
+    job = await seeded.get_job(JobKind.UPDATE_LINE_TASK)
+    address = path.format(effect=job.id)
     fields = {"note": "because", "sure": "yes"}
     before = [await seeded.context.views.jobs(), (await seeded.context.views.alerts()).items]
 

@@ -271,4 +271,4 @@ async def test_no_page_of_the_desk_names_a_patient(seeded: Any, path: str):
 
 
 def _numbered(uow: Any, key: Any) -> Any:
-    return replace(uow.orders.take(key), accession="SAME")
+    return replace(uow.orders.get_for_update(key), accession="SAME")

@@ -76,8 +76,8 @@ async def test_metrics_are_counted_when_they_are_asked_for(seeded: Any):
         'lab_agent_job_attempts_total{kind="deliver",outcome="done"} 1.0',
     ):
         assert line in answer.text
-    effect = await seeded.get_job(JobKind.SUBMIT_ORDER)
-    await seeded.write(lambda uow: uow.jobs.save(uow.jobs.get(effect.id).done(seeded.clock.now())))
+    job = await seeded.get_job(JobKind.SUBMIT_ORDER)
+    await seeded.write(lambda uow: uow.jobs.save(uow.jobs.get(job.id).done(seeded.clock.now())))
     again = await client.get("/metrics")
     assert 'kind="handover",state="review"' not in again.text
     assert 'lab_agent_jobs{kind="handover",state="done"} 1.0' in again.text

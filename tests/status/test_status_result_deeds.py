@@ -163,7 +163,7 @@ def park_deliveries(uow: Any, now: Any) -> None:
     """They stand in one lane: each is parked before the next can be claimed."""
     while claimed := uow.jobs.claim([JobKind.DELIVER_REPORT], owner="w", now=now, lease=timedelta(minutes=1), limit=9):
         for each in claimed:
-            uow.jobs.save(each.parked(now, "refused (422)"))
+            uow.jobs.save(each.dead_letter(now, "refused (422)"))
 
 
 async def test_a_parked_delivery_is_retried_or_dismissed_with_its_result(pages: Any):
@@ -182,13 +182,11 @@ async def test_a_parked_delivery_is_retried_or_dismissed_with_its_result(pages: 
     assert f'action="/results/{keys[0]}/release"' not in shown
     assert (await client.post(f"/results/{keys[0]}/dismiss", data={**form, "note": "wrong"})).status_code == 303
     assert (await desk.get_report(pages, keys[0])).state is ReportState.DISMISSED
-    (effect,) = [
-        each for each in (await pages.context.views.jobs(kinds=[JobKind.DELIVER_REPORT])).items if each.subject == keys[1]
-    ]
-    answer = await client.post(f"/jobs/{effect.id}/retry", data={"token": form["token"], "on": "result"})
-    assert answer.headers["location"] == f"/results/{keys[1]}?did=retried&effect={effect.id}"
-    assert await pages.job_state(effect.id) is JobState.DUE
-    assert f"Effect {effect.id} is due now" in (await client.get(answer.headers["location"])).text
+    (job,) = [each for each in (await pages.context.views.jobs(kinds=[JobKind.DELIVER_REPORT])).items if each.subject == keys[1]]
+    answer = await client.post(f"/jobs/{job.id}/retry", data={"token": form["token"], "on": "result"})
+    assert answer.headers["location"] == f"/results/{keys[1]}?did=retried&effect={job.id}"
+    assert await pages.job_state(job.id) is JobState.DUE
+    assert f"Effect {job.id} is due now" in (await client.get(answer.headers["location"])).text
 
 
 @pytest.fixture

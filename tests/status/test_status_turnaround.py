@@ -43,10 +43,10 @@ async def notices(offered: Any) -> list[Any]:
 
 async def test_a_test_is_stopped_at_once_and_everybody_is_told(offered: Any):
     client, token = await visitor(offered)
-    before = await offered.context.store.run(lambda uow: uow.book.noted(CATALOGUE_CHANGE_STAMP))
+    before = await offered.context.store.run(lambda uow: uow.key_values.get(CATALOGUE_CHANGE_STAMP))
     answer = await client.post("/turnaround", data={**STOP, "token": token, "caption": HOSTILE})
     assert (answer.status_code, answer.headers["location"]) == (303, "/turnaround?did=stopped")
-    assert await offered.context.store.run(lambda uow: uow.book.noted(CATALOGUE_CHANGE_STAMP)) != before
+    assert await offered.context.store.run(lambda uow: uow.key_values.get(CATALOGUE_CHANGE_STAMP)) != before
     (notice,) = await notices(offered)
     now = offered.clock.now()
     assert (notice.item, notice.contract, notice.delay_hours, notice.by, notice.made_at) == (

@@ -59,7 +59,7 @@ class Scenario:
 
     async def is_alert_open(self, key: str) -> bool:
         """Whether an alert of that name is open."""
-        return await self.world.store.run(lambda uow: uow.book.close_alert(key, now=self.world.clock.now()))
+        return await self.world.store.run(lambda uow: uow.alerts.close(key, now=self.world.clock.now()))
 
     async def events(self) -> list[Event]:
         key = self.world.order_key_of(self.task)
@@ -81,7 +81,7 @@ class Scenario:
 
 
 def _events(uow: UnitOfWork) -> list[Event]:
-    return list(uow.book._shelf.events)  # type: ignore[attr-defined]
+    return list(uow.events._data.events)  # type: ignore[attr-defined]
 
 
 def pick_template(world: World, lines: int) -> OrderTemplate:

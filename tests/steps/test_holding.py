@@ -179,7 +179,7 @@ async def test_observing_writes_nothing_anywhere(make_scenario: MakeScene) -> No
     assert set(sent) == {"GET"}
     record = await here.order_record()
     assert "observe: would be refused in part or whole by line.item" in str(record.reason)
-    assert {effect.kind for effect in await here.jobs(open_only=False)} == {JobKind.FETCH_ORDER}
+    assert {job.kind for job in await here.jobs(open_only=False)} == {JobKind.FETCH_ORDER}
     assert here.world.lis.submitted == []
 
 
@@ -198,7 +198,7 @@ async def test_answers_that_cannot_be_searched_for_are_noted_and_never_refuse(ma
     here = make_scenario(2, rules={"questionnaire_search": False})
     await here.process_all()
     assert (await here.order_record()).state is OrderState.HANDED_OVER
-    assert await here.world.store.run(lambda uow: uow.book.noted(QUESTIONNAIRE_SEARCH_MISSING_SINCE))
+    assert await here.world.store.run(lambda uow: uow.key_values.get(QUESTIONNAIRE_SEARCH_MISSING_SINCE))
 
 
 async def test_a_hold_that_settings_asked_for_holds_and_a_warning_lets_pass(make_scenario: MakeScene) -> None:

@@ -129,11 +129,11 @@ async def test_a_late_owner_cannot_write(make_scenario: MakeScene) -> None:
 async def test_before_sending_the_lease_is_made_to_outlast_the_call(make_scenario: MakeScene) -> None:
     here = make_scenario(1)
     await here.assess()
-    (effect,) = await here.agent.runner.claim([JobKind.SUBMIT_ORDER], 1)
+    (job,) = await here.agent.runner.claim([JobKind.SUBMIT_ORDER], 1)
     lease = timedelta(seconds=here.world.settings.worker.lease)
     here.world.clock.advance(lease.total_seconds() * 0.9)
-    await JobLease(effect, here.world.store, here.world.clock, lease).mark_started()
-    kept = await here.world.store.run(lambda uow: uow.jobs.get(effect.id))
+    await JobLease(job, here.world.store, here.world.clock, lease).mark_started()
+    kept = await here.world.store.run(lambda uow: uow.jobs.get(job.id))
     assert kept is not None
     assert kept.lease_until == here.world.clock.now() + lease
     assert kept.started

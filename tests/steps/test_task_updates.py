@@ -77,7 +77,7 @@ async def test_an_acknowledgement_that_comes_late_moves_no_ended_task(make_scena
     (line,) = await here.lines()
 
     def add(uow: object) -> None:
-        uow.effects.add(effects.update_line_task(line, "accepted", here.world.clock.now()))  # type: ignore[attr-defined]
+        uow.jobs.add(effects.update_line_task(line, "accepted", here.world.clock.now()))  # type: ignore[attr-defined]
         uow.commit()  # type: ignore[attr-defined]
 
     await here.world.store.run(add)
@@ -110,8 +110,8 @@ async def test_three_conflicts_in_a_row_wait_their_turn(make_scenario: MakeScene
 
     here.agent.exchange.update = partner_is_faster  # type: ignore[method-assign, assignment]
     await here.agent.run_jobs(JobKind.UPDATE_LINE_TASK)
-    (effect,) = await here.jobs()
-    assert (times, effect.state) == (3, JobState.DUE)
+    (job,) = await here.jobs()
+    assert (times, job.state) == (3, JobState.DUE)
     await here.world.drain(here.agent)
     assert here.statuses() == ["completed"]
     notes = [note["text"] for note in here.world.get_task(here.line_tasks[0])["note"]]

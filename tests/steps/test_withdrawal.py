@@ -97,7 +97,7 @@ async def test_while_the_handover_is_under_way(make_scenario: MakeScene, whole: 
     """The claim is held and the order was read for the handover: the laboratory gets it, and is told right after."""
     here = make_scenario(2)
     await here.assess()
-    (effect,) = await here.agent.runner.claim([JobKind.SUBMIT_ORDER], 1)
+    (job,) = await here.agent.runner.claim([JobKind.SUBMIT_ORDER], 1)
     lis = here.agent.adapters._lis
     submit = lis.submit
 
@@ -110,7 +110,7 @@ async def test_while_the_handover_is_under_way(make_scenario: MakeScene, whole: 
         return await submit(order)  # type: ignore[arg-type]
 
     lis.submit = partner_is_faster  # type: ignore[method-assign, assignment]
-    await here.agent.runner.run(effect)
+    await here.agent.runner.run(job)
     await settle(here)
     assert len(here.world.lis.submitted) == 1
     withdrawn = [line.key for line in await here.lines() if line.state is LineState.WITHDRAWN]

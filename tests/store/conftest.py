@@ -118,7 +118,7 @@ def postgres_empty_url(postgres_shared: str) -> str:
     tables = ", ".join(f'"{name}"' for name in METADATA.tables)
     with psycopg.connect(postgres_shared, autocommit=True) as connection:
         connection.execute(f"TRUNCATE {tables} RESTART IDENTITY")
-        connection.execute("INSERT INTO notes (key, value) VALUES ('instance', md5(random()::text))")
+        connection.execute("INSERT INTO key_values (key, value) VALUES ('instance', md5(random()::text))")
     return postgres_shared
 
 

@@ -18,7 +18,7 @@ LEASE = timedelta(seconds=30)
 async def test_a_report_comes_back_as_it_went_in(transact, factory):
     report = factory.report(report_id="7", version=2, issued=factory.now, order="R1", lines=("L1", "L2"), body=b'{"v":1.20}')
     assert await transact(lambda uow: uow.reports.add(report)) is True
-    kept = await transact(lambda uow: uow.reports.take(report.key))
+    kept = await transact(lambda uow: uow.reports.get_for_update(report.key))
     assert kept == replace(report, sequence=kept.sequence)
     assert kept.sequence > 0
 
@@ -27,9 +27,9 @@ async def test_a_message_is_kept_once(transact, factory):
     report = factory.report(message="file-1")
     await transact(lambda uow: uow.reports.add(report))
     assert await transact(lambda uow: uow.reports.add(replace(report, body=b"other"))) is False
-    assert (await transact(lambda uow: uow.reports.take(report.key))).body == b"{}"
-    assert await transact(lambda uow: uow.reports.known("folder", "file-1"))
-    assert not await transact(lambda uow: uow.reports.known("other", "file-1"))
+    assert (await transact(lambda uow: uow.reports.get_for_update(report.key))).body == b"{}"
+    assert await transact(lambda uow: uow.reports.exists("folder", "file-1"))
+    assert not await transact(lambda uow: uow.reports.exists("other", "file-1"))
 
 
 async def test_versions_by_their_arrival_not_by_their_content(transact, factory):
@@ -48,19 +48,19 @@ async def test_waiting_reports(transact, factory):
     reports = [factory.report(state=state) for state in states]
     for report in reports:
         await transact(lambda uow, report=report: uow.reports.add(report))
-    waiting = await transact(lambda uow: uow.reports.waiting())
+    waiting = await transact(lambda uow: uow.reports.needing_operator())
     assert [report.state for report in waiting] == [ReportState.HELD, ReportState.UNMATCHED, ReportState.UNMAPPED]
 
 
 async def test_a_saved_report_keeps_its_sequence(transact, factory):
     report = factory.report()
     await transact(lambda uow: uow.reports.add(report))
-    kept = await transact(lambda uow: uow.reports.take(report.key))
-    matched = replace(report.become(ReportState.MATCHED, factory.now), order="R1", lines=("L1",))
+    kept = await transact(lambda uow: uow.reports.get_for_update(report.key))
+    matched = replace(report.transition_to(ReportState.MATCHED, factory.now), order="R1", lines=("L1",))
     await transact(lambda uow: uow.reports.save(matched))
-    assert await transact(lambda uow: uow.reports.take(report.key)) == replace(matched, sequence=kept.sequence)
+    assert await transact(lambda uow: uow.reports.get_for_update(report.key)) == replace(matched, sequence=kept.sequence)
     with pytest.raises(StoreError):
-        await transact(lambda uow: uow.reports.take("P-none"))
+        await transact(lambda uow: uow.reports.get_for_update("P-none"))
     with pytest.raises(StoreError):
         await transact(lambda uow: uow.reports.save(factory.report()))
 
@@ -69,46 +69,46 @@ async def test_uploads_are_replaced(transact):
     first = UploadRecord(
         identifier="i", resource_type="Observation", resource_id="1", version="1", digest="d", order="R1", report="P1"
     )
-    await transact(lambda uow: uow.uploads.put(first))
+    await transact(lambda uow: uow.uploads.save(first))
     second = replace(first, version="2", digest="e")
-    await transact(lambda uow: uow.uploads.put(second))
+    await transact(lambda uow: uow.uploads.save(second))
     assert await transact(lambda uow: (uow.uploads.get("i"), uow.uploads.get("j"))) == (second, None)
 
 
 async def test_the_vault(transact, factory):
-    await transact(lambda uow: uow.vault.put_identity("R1", "Иванова".encode(), at=factory.now))
-    await transact(lambda uow: uow.vault.put_identity("R1", b"second", at=factory.now))
+    await transact(lambda uow: uow.vault.save_identity("R1", "Иванова".encode(), at=factory.now))
+    await transact(lambda uow: uow.vault.save_identity("R1", b"second", at=factory.now))
     assert await transact(lambda uow: (uow.vault.identity("R1"), uow.vault.identity("R2"))) == (b"second", None)
     content = bytes(range(256)) * 50
-    first = await transact(lambda uow: uow.vault.put_document(content, "application/pdf", at=factory.now))
-    assert await transact(lambda uow: uow.vault.put_document(content, "application/pdf", at=factory.now)) == first
+    first = await transact(lambda uow: uow.vault.save_document(content, "application/pdf", at=factory.now))
+    assert await transact(lambda uow: uow.vault.save_document(content, "application/pdf", at=factory.now)) == first
     assert await transact(lambda uow: uow.vault.document(first)) == (content, "application/pdf")
     assert await transact(lambda uow: uow.vault.document("none")) is None
 
 
 async def test_an_alert_is_open_once(transact, factory):
     alert = Alert(key="poll.silent", text="No poll", opened_at=factory.now)
-    opened = [await transact(lambda uow: uow.book.open_alert(alert)) for _ in range(2)]
-    closed = [await transact(lambda uow: uow.book.close_alert("poll.silent", now=factory.now)) for _ in range(2)]
+    opened = [await transact(lambda uow: uow.alerts.open(alert)) for _ in range(2)]
+    closed = [await transact(lambda uow: uow.alerts.close("poll.silent", now=factory.now)) for _ in range(2)]
     assert (opened, closed) == ([True, False], [True, False])
-    assert await transact(lambda uow: uow.book.open_alert(alert)) is True
+    assert await transact(lambda uow: uow.alerts.open(alert)) is True
 
 
 async def test_refused_orders_are_counted_once_each(transact, factory):
     def work(uow):
         for rule, order, minutes in (("r", "R1", 0), ("r", "R1", 1), ("r", "R2", 1), ("r", "R3", 9), ("s", "R4", 0)):
-            uow.book.add_refusal(rule, order, at=factory.now - timedelta(minutes=minutes))
+            uow.rejections.add(rule, order, at=factory.now - timedelta(minutes=minutes))
 
     await transact(work)
-    assert await transact(lambda uow: uow.book.refusals_since("r", factory.now - timedelta(minutes=5))) == 2
-    assert await transact(lambda uow: uow.book.refusals_since("none", factory.now - timedelta(minutes=5))) == 0
+    assert await transact(lambda uow: uow.rejections.count_since("r", factory.now - timedelta(minutes=5))) == 2
+    assert await transact(lambda uow: uow.rejections.count_since("none", factory.now - timedelta(minutes=5))) == 0
 
 
 async def test_notes_and_events(transact, factory):
-    await transact(lambda uow: uow.book.tell(Event(order="R1", at=factory.now, action="seen", text="came", by="worker")))
-    await transact(lambda uow: uow.book.note("k", "1"))
-    await transact(lambda uow: uow.book.note("k", "2"))
-    assert await transact(lambda uow: (uow.book.noted("k"), uow.book.noted("none"))) == ("2", None)
+    await transact(lambda uow: uow.events.add(Event(order="R1", at=factory.now, action="seen", text="came", by="worker")))
+    await transact(lambda uow: uow.key_values.set("k", "1"))
+    await transact(lambda uow: uow.key_values.set("k", "2"))
+    assert await transact(lambda uow: (uow.key_values.get("k"), uow.key_values.get("none"))) == ("2", None)
 
 
 def _token(generation, now):
@@ -116,29 +116,29 @@ def _token(generation, now):
 
 
 async def test_generations_of_the_sign_in(transact, factory):
-    assert await transact(lambda uow: uow.tokens.current()) is None
+    assert await transact(lambda uow: uow.oauth_tokens.current()) is None
     for generation in (1, 2, 3):
-        await transact(lambda uow, generation=generation: uow.tokens.put(_token(generation, factory.now)))
-    assert await transact(lambda uow: uow.tokens.current()) == _token(3, factory.now)
+        await transact(lambda uow, generation=generation: uow.oauth_tokens.add(_token(generation, factory.now)))
+    assert await transact(lambda uow: uow.oauth_tokens.current()) == _token(3, factory.now)
     for generation in (2, 3):
         with pytest.raises(LeaseLostError):
-            await transact(lambda uow, generation=generation: uow.tokens.put(_token(generation, factory.now)))
+            await transact(lambda uow, generation=generation: uow.oauth_tokens.add(_token(generation, factory.now)))
     bare = StoredToken(generation=9, access_token="a", refresh_token=None, expires_at=None)
-    await transact(lambda uow: uow.tokens.put(bare))
-    assert await transact(lambda uow: uow.tokens.current()) == bare
+    await transact(lambda uow: uow.oauth_tokens.add(bare))
+    assert await transact(lambda uow: uow.oauth_tokens.current()) == bare
 
 
 async def test_one_refresh_at_a_time(transact, factory):
     async def take(owner, now):
-        return await transact(lambda uow: uow.tokens.take_refresh_lease(owner, now=now, lease=LEASE))
+        return await transact(lambda uow: uow.oauth_tokens.acquire_refresh_lease(owner, now=now, lease=LEASE))
 
     assert await take("one", factory.now) is True
     assert await take("two", factory.now) is False
     assert await take("one", factory.now) is True
     assert await take("two", factory.now + LEASE) is True
-    await transact(lambda uow: uow.tokens.drop_refresh_lease("one"))
+    await transact(lambda uow: uow.oauth_tokens.release_refresh_lease("one"))
     assert await take("one", factory.now + LEASE) is False
-    await transact(lambda uow: uow.tokens.drop_refresh_lease("two"))
+    await transact(lambda uow: uow.oauth_tokens.release_refresh_lease("two"))
     assert await take("one", factory.now + LEASE) is True
 
 

@@ -13,7 +13,7 @@ from lab_agent.store.views import SqlQueries
 
 FINISHED = 100_000
 FILL = """
-    INSERT INTO effects
+    INSERT INTO jobs
         (kind, once, lane, subject, order_key, payload, state, begun, attempts, due_at, created_at, changed_at, fence)
     WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :finished)
     SELECT 'line_task', 'done-' || n, 'lane-' || n % 1000, 's', 'R' || n % 5000, '{}', 'done', true, 1,
@@ -27,7 +27,7 @@ async def bulk(transact_sql, factory):
     def fill(uow):
         uow._connection.execute(text(FILL), {"finished": FINISHED})
         for number in range(100):
-            uow.effects.add(factory.job(f"due-{number}", lane=f"lane-{number % 50}"))
+            uow.jobs.add(factory.job(f"due-{number}", lane=f"lane-{number % 50}"))
 
     await transact_sql(fill)
 
@@ -40,8 +40,8 @@ async def test_beside_much_finished_work(bulk, transact_sql, sql_store, factory)
     start = time.perf_counter()
     done = 0
     while found := await transact_sql.claim(limit=10):
-        for effect in found:
-            await transact_sql(lambda uow, effect=effect: uow.effects.save(effect.done(factory.now)))
+        for job in found:
+            await transact_sql(lambda uow, job=job: uow.jobs.save(job.done(factory.now)))
             done += 1
     assert done == 100
     assert time.perf_counter() - start < 20  # a scan of the table for each claim and save would take minutes

@@ -19,42 +19,42 @@ LEASE = timedelta(minutes=1)
 async def test_an_effect_comes_back_as_it_went_in(transact, factory):
     payload = {"value": Decimal("1.20"), "long": Decimal("0.123456789012345678901234567890"), "list": [1, "ё", None, True]}
     new = factory.job("a", payload=payload, order="R1", kind=JobKind.DELIVER_REPORT)
-    assert await transact(lambda uow: uow.effects.add(new)) is True
-    (effect,) = await transact(lambda uow: uow.effects.of_order("R1"))
-    assert effect.payload == payload
-    assert [str(effect.payload[name]) for name in ("value", "long")] == ["1.20", "0.123456789012345678901234567890"]
-    assert (effect.once, effect.kind, effect.state, effect.begun) == ("a", JobKind.DELIVER_REPORT, JobState.DUE, False)
-    assert (effect.due_at, effect.attempts, effect.fence, effect.owner) == (factory.now, 0, 0, None)
+    assert await transact(lambda uow: uow.jobs.add(new)) is True
+    (job,) = await transact(lambda uow: uow.jobs.list_for_order("R1"))
+    assert job.payload == payload
+    assert [str(job.payload[name]) for name in ("value", "long")] == ["1.20", "0.123456789012345678901234567890"]
+    assert (job.once, job.kind, job.state, job.started) == ("a", JobKind.DELIVER_REPORT, JobState.DUE, False)
+    assert (job.due_at, job.attempts, job.fencing_token, job.owner) == (factory.now, 0, 0, None)
 
 
 async def test_once_is_once(transact, factory):
-    assert await transact(lambda uow: (uow.effects.add(factory.job("a")), uow.effects.add(factory.job("a")))) == (True, False)
-    assert await transact(lambda uow: uow.effects.add(factory.job("a"))) is False
+    assert await transact(lambda uow: (uow.jobs.add(factory.job("a")), uow.jobs.add(factory.job("a")))) == (True, False)
+    assert await transact(lambda uow: uow.jobs.add(factory.job("a"))) is False
     assert len(await transact.claim()) == 1
 
 
 async def test_a_claim_is_a_lease(transact, factory):
-    await transact(lambda uow: uow.effects.add(factory.job("a")))
+    await transact(lambda uow: uow.jobs.add(factory.job("a")))
     (mine,) = await transact.claim(owner="me")
-    assert (mine.state, mine.owner, mine.fence, mine.attempts) == (JobState.IN_FLIGHT, "me", 1, 1)
+    assert (mine.state, mine.owner, mine.fencing_token, mine.attempts) == (JobState.IN_FLIGHT, "me", 1, 1)
     assert mine.lease_until == factory.now + LEASE
-    assert await transact(lambda uow: uow.effects.get(mine.id)) == mine
+    assert await transact(lambda uow: uow.jobs.get(mine.id)) == mine
     assert await transact.claim(owner="other") == ()
 
 
 async def test_what_was_done_is_not_claimed_again(transact, factory):
-    await transact(lambda uow: uow.effects.add(factory.job("a", order="R1")))
+    await transact(lambda uow: uow.jobs.add(factory.job("a", order="R1")))
     (mine,) = await transact.claim()
-    await transact(lambda uow: uow.effects.save(mine.done(factory.now)))
+    await transact(lambda uow: uow.jobs.save(mine.done(factory.now)))
     assert await transact.claim(now=factory.now + timedelta(days=1)) == ()
-    assert await transact(lambda uow: uow.effects.of_order("R1")) == ()
-    (done,) = await transact(lambda uow: uow.effects.of_order("R1", open_only=False))
+    assert await transact(lambda uow: uow.jobs.list_for_order("R1")) == ()
+    (done,) = await transact(lambda uow: uow.jobs.list_for_order("R1", open_only=False))
     assert done.state is JobState.DONE
 
 
 async def test_only_due_ones_of_the_kinds_asked_for(transact, factory):
-    await transact(lambda uow: uow.effects.add(factory.job("later", due_at=factory.now + SECOND)))
-    await transact(lambda uow: uow.effects.add(factory.job("look", kind=JobKind.FETCH_ORDER)))
+    await transact(lambda uow: uow.jobs.add(factory.job("later", due_at=factory.now + SECOND)))
+    await transact(lambda uow: uow.jobs.add(factory.job("look", kind=JobKind.FETCH_ORDER)))
     assert await transact.claim(kinds=[JobKind.UPDATE_LINE_TASK]) == ()
     assert await transact.claim(kinds=[]) == ()
     assert await transact.claim(limit=0) == ()
@@ -64,129 +64,129 @@ async def test_only_due_ones_of_the_kinds_asked_for(transact, factory):
 async def test_longest_due_first_and_no_more_than_asked_for(transact, factory):
     for minutes in (1, 5, 3, 4, 2):
         due_at = factory.now - timedelta(minutes=minutes)
-        await transact(lambda uow, due_at=due_at, name=str(minutes): uow.effects.add(factory.job(name, due_at=due_at)))
+        await transact(lambda uow, due_at=due_at, name=str(minutes): uow.jobs.add(factory.job(name, due_at=due_at)))
     assert [each.once for each in await transact.claim(limit=2)] == ["5", "4"]
     assert [each.once for each in await transact.claim(limit=9)] == ["3", "2", "1"]
 
 
 async def test_a_lane_is_done_in_order(transact, factory):
     for once in ("a", "b", "c"):
-        await transact(lambda uow, once=once: uow.effects.add(factory.job(once, lane="same")))
-    await transact(lambda uow: uow.effects.add(factory.job("other", lane="other")))
+        await transact(lambda uow, once=once: uow.jobs.add(factory.job(once, lane="same")))
+    await transact(lambda uow: uow.jobs.add(factory.job("other", lane="other")))
     first, other = await transact.claim()
     assert (first.once, other.once) == ("a", "other")
     assert await transact.claim() == ()
-    await transact(lambda uow: uow.effects.save(first.done(factory.now)))
+    await transact(lambda uow: uow.jobs.save(first.done(factory.now)))
     (second,) = await transact.claim()
     assert second.once == "b"
 
 
-@pytest.mark.parametrize(("ending", "goes_on"), [("parked", True), ("obsolete", True), ("for_review", False), ("again", False)])
+@pytest.mark.parametrize(("ending", "goes_on"), [("parked", True), ("obsolete", True), ("for_review", False), ("reschedule", False)])
 async def test_what_holds_up_a_lane(transact, factory, ending, goes_on):
     for once in ("a", "b"):
-        await transact(lambda uow, once=once: uow.effects.add(factory.job(once, lane="same")))
+        await transact(lambda uow, once=once: uow.jobs.add(factory.job(once, lane="same")))
     (first,) = await transact.claim()
     later = factory.now + timedelta(hours=1)
-    ended = first.again(factory.now, later, "r") if ending == "again" else getattr(first, ending)(factory.now, "reason")
-    await transact(lambda uow: uow.effects.save(ended))
+    ended = first.reschedule(factory.now, later, "r") if ending == "reschedule" else getattr(first, ending)(factory.now, "reason")
+    await transact(lambda uow: uow.jobs.save(ended))
     assert [each.once for each in await transact.claim()] == (["b"] if goes_on else [])
 
 
 async def test_one_that_comes_back_waits_for_the_one_in_flight(transact, factory):
     for once in ("a", "b"):
-        await transact(lambda uow, once=once: uow.effects.add(factory.job(once, lane="same")))
+        await transact(lambda uow, once=once: uow.jobs.add(factory.job(once, lane="same")))
     (first,) = await transact.claim()
-    parked = first.parked(factory.now, "no right")
-    await transact(lambda uow: uow.effects.save(parked))
+    parked = first.dead_letter(factory.now, "no right")
+    await transact(lambda uow: uow.jobs.save(parked))
     (second,) = await transact.claim()
-    await transact(lambda uow: uow.effects.save(replace(parked, state=JobState.DUE)))
+    await transact(lambda uow: uow.jobs.save(replace(parked, state=JobState.DUE)))
     assert await transact.claim() == ()
-    await transact(lambda uow: uow.effects.save(second.done(factory.now)))
+    await transact(lambda uow: uow.jobs.save(second.done(factory.now)))
     assert [each.once for each in await transact.claim()] == ["a"]
 
 
 async def test_a_lapsed_lease_makes_it_unknown_never_due(transact, factory):
-    await transact(lambda uow: uow.effects.add(factory.job("a")))
+    await transact(lambda uow: uow.jobs.add(factory.job("a")))
     (lost,) = await transact.claim(owner="dead")
     assert await transact.claim(owner="new", now=factory.now + LEASE - SECOND) == ()
     (found,) = await transact.claim(owner="new", now=factory.now + LEASE)
-    assert (found.state, found.owner, found.fence, found.attempts) == (JobState.OUTCOME_UNKNOWN, "new", 3, 2)
-    for late in (lost.done(factory.now), lost.beginning(factory.now)):
+    assert (found.state, found.owner, found.fencing_token, found.attempts) == (JobState.OUTCOME_UNKNOWN, "new", 3, 2)
+    for late in (lost.done(factory.now), lost.mark_started(factory.now)):
         with pytest.raises(LeaseLostError):
-            await transact(lambda uow, late=late: uow.effects.save(late))
+            await transact(lambda uow, late=late: uow.jobs.save(late))
     with pytest.raises(LeaseLostError):
-        await transact(lambda uow: uow.effects.prolong(lost, now=factory.now, lease=LEASE))
-    assert await transact(lambda uow: uow.effects.get(found.id)) == found
+        await transact(lambda uow: uow.jobs.renew_lease(lost, now=factory.now, lease=LEASE))
+    assert await transact(lambda uow: uow.jobs.get(found.id)) == found
 
 
 async def test_lapsing_does_not_need_the_kind_to_be_asked_for(transact, factory):
-    await transact(lambda uow: uow.effects.add(factory.job("a")))
+    await transact(lambda uow: uow.jobs.add(factory.job("a")))
     (lost,) = await transact.claim()
     assert await transact.claim(kinds=[JobKind.FETCH_ORDER], now=factory.now + LEASE) == ()
-    assert (await transact(lambda uow: uow.effects.get(lost.id))).state is JobState.OUTCOME_UNKNOWN
+    assert (await transact(lambda uow: uow.jobs.get(lost.id))).state is JobState.OUTCOME_UNKNOWN
 
 
 async def test_an_unknown_one_is_claimed_when_its_time_has_come(transact, factory):
-    await transact(lambda uow: uow.effects.add(factory.job("a")))
+    await transact(lambda uow: uow.jobs.add(factory.job("a")))
     (mine,) = await transact.claim()
-    await transact(lambda uow: uow.effects.save(mine.unknown(factory.now, factory.now + SECOND, "no answer")))
+    await transact(lambda uow: uow.jobs.save(mine.unknown(factory.now, factory.now + SECOND, "no answer")))
     assert await transact.claim() == ()
     (again,) = await transact.claim(now=factory.now + SECOND)
-    assert (again.state, again.fence) == (JobState.OUTCOME_UNKNOWN, 2)
+    assert (again.state, again.fencing_token) == (JobState.OUTCOME_UNKNOWN, 2)
     assert await transact.claim(now=factory.now + SECOND) == ()
 
 
 async def test_an_unknown_one_whose_looker_died_is_claimed_again(transact, factory):
-    await transact(lambda uow: uow.effects.add(factory.job("a")))
+    await transact(lambda uow: uow.jobs.add(factory.job("a")))
     (mine,) = await transact.claim()
-    await transact(lambda uow: uow.effects.save(mine.unknown(factory.now, factory.now, "no answer")))
+    await transact(lambda uow: uow.jobs.save(mine.unknown(factory.now, factory.now, "no answer")))
     (looker,) = await transact.claim(owner="looker")
     (next_one,) = await transact.claim(owner="next", now=factory.now + LEASE)
-    assert (next_one.owner, next_one.fence) == ("next", looker.fence + 1)
+    assert (next_one.owner, next_one.fencing_token) == ("next", looker.fencing_token + 1)
 
 
 async def test_the_heartbeat_keeps_the_lease(transact, factory):
-    await transact(lambda uow: uow.effects.add(factory.job("a")))
+    await transact(lambda uow: uow.jobs.add(factory.job("a")))
     (mine,) = await transact.claim()
     later = factory.now + LEASE - SECOND
-    await transact(lambda uow: uow.effects.prolong(mine, now=later, lease=LEASE))
+    await transact(lambda uow: uow.jobs.renew_lease(mine, now=later, lease=LEASE))
     assert await transact.claim(now=factory.now + LEASE) == ()
-    await transact(lambda uow: uow.effects.save(mine.done(later)))
+    await transact(lambda uow: uow.jobs.save(mine.done(later)))
     with pytest.raises(LeaseLostError):
-        await transact(lambda uow: uow.effects.prolong(mine, now=later, lease=LEASE))
+        await transact(lambda uow: uow.jobs.renew_lease(mine, now=later, lease=LEASE))
 
 
 async def test_beginning_is_kept(transact, factory):
-    await transact(lambda uow: uow.effects.add(factory.job("a")))
+    await transact(lambda uow: uow.jobs.add(factory.job("a")))
     (mine,) = await transact.claim()
-    begun = mine.beginning(factory.now)
-    await transact(lambda uow: uow.effects.save(begun))
-    assert await transact(lambda uow: uow.effects.get(mine.id)) == begun
+    begun = mine.mark_started(factory.now)
+    await transact(lambda uow: uow.jobs.save(begun))
+    assert await transact(lambda uow: uow.jobs.get(mine.id)) == begun
 
 
 async def test_waking_ends_the_waiting_of_one_kind(transact, factory):
     far = factory.now + timedelta(days=1)
-    await transact(lambda uow: uow.effects.add(factory.job("a", due_at=far)))
-    await transact(lambda uow: uow.effects.add(factory.job("b", due_at=far, kind=JobKind.SUBMIT_ORDER)))
-    await transact(lambda uow: uow.effects.add(factory.job("now")))
-    assert await transact(lambda uow: uow.effects.wake(JobKind.UPDATE_LINE_TASK, now=factory.now)) == 1
+    await transact(lambda uow: uow.jobs.add(factory.job("a", due_at=far)))
+    await transact(lambda uow: uow.jobs.add(factory.job("b", due_at=far, kind=JobKind.SUBMIT_ORDER)))
+    await transact(lambda uow: uow.jobs.add(factory.job("now")))
+    assert await transact(lambda uow: uow.jobs.make_due(JobKind.UPDATE_LINE_TASK, now=factory.now)) == 1
     assert sorted(each.once for each in await transact.claim()) == ["a", "now"]
 
 
 async def test_what_asks_for_a_person(transact, factory):
     for name in ("a", "b", "c", "d"):
-        await transact(lambda uow, name=name: uow.effects.add(factory.job(name)))
-    assert await transact(lambda uow: uow.effects.asking()) == ()
+        await transact(lambda uow, name=name: uow.jobs.add(factory.job(name)))
+    assert await transact(lambda uow: uow.jobs.needing_operator()) == ()
     first, second, third, _ = await transact.claim(limit=4)
-    for left in (second.for_review(factory.now, "who knows"), first.parked(factory.now, "no right"), third.done(factory.now)):
-        await transact(lambda uow, left=left: uow.effects.save(left))
-    found = await transact(lambda uow: uow.effects.asking())
-    assert [(effect.once, effect.state.value) for effect in found] == [("a", "parked"), ("b", "review")]
+    for left in (second.needs_review(factory.now, "who knows"), first.dead_letter(factory.now, "no right"), third.done(factory.now)):
+        await transact(lambda uow, left=left: uow.jobs.save(left))
+    found = await transact(lambda uow: uow.jobs.needing_operator())
+    assert [(job.once, job.state.value) for job in found] == [("a", "parked"), ("b", "review")]
 
 
 async def test_an_effect_that_is_not_there(transact, factory):
-    await transact(lambda uow: uow.effects.add(factory.job("a")))
+    await transact(lambda uow: uow.jobs.add(factory.job("a")))
     (mine,) = await transact.claim()
-    assert await transact(lambda uow: uow.effects.get(4711)) is None
+    assert await transact(lambda uow: uow.jobs.get(4711)) is None
     with pytest.raises(LeaseLostError):
-        await transact(lambda uow: uow.effects.save(replace(mine, id=4711)))
+        await transact(lambda uow: uow.jobs.save(replace(mine, id=4711)))

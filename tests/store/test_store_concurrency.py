@@ -29,7 +29,7 @@ LEASE = timedelta(minutes=5)
 async def _fill(do, make, lanes):
     def work(uow):
         for number in range(EFFECTS):
-            uow.effects.add(make.job(f"e{number}", lane=f"lane-{number % lanes}"))
+            uow.jobs.add(make.job(f"e{number}", lane=f"lane-{number % lanes}"))
 
     await do(work)
 
@@ -39,19 +39,19 @@ async def _work_off(store, owner, now):
     took = []
 
     def claim(uow):
-        found = uow.effects.claim(list(JobKind), owner=owner, now=now, lease=LEASE, limit=3)
+        found = uow.jobs.claim(list(JobKind), owner=owner, now=now, lease=LEASE, limit=3)
         uow.commit()
         return found
 
     def left(connection):
-        return connection.exec_driver_sql("SELECT count(*) FROM effects WHERE state <> 'done'").scalar()
+        return connection.exec_driver_sql("SELECT count(*) FROM jobs WHERE state <> 'done'").scalar()
 
     while True:
-        for effect in (found := await store.run(claim)):
-            took.append((effect.id, effect.lane))
+        for job in (found := await store.run(lease)):
+            took.append((job.id, job.ordering_key))
 
-            def finish(uow, effect=effect):
-                uow.effects.save(effect.done(now))
+            def finish(uow, job=job):
+                uow.jobs.save(job.done(now))
                 uow.commit()
 
             await store.run(finish)
@@ -104,7 +104,7 @@ def _each_once(took):
 
 async def test_no_two_of_a_lane_in_flight_however_they_come_back(transact_sql, sql_store, factory):
     """Effects are parked and sent back by a person while workers claim: a lane never has two owners."""
-    await transact_sql(lambda uow: [uow.effects.add(factory.job(f"e{number}", lane="same")) for number in range(8)])
+    await transact_sql(lambda uow: [uow.jobs.add(factory.job(f"e{number}", lane="same")) for number in range(8)])
     working: set[int] = set()
     clashes: list[set[int]] = []
     ended = 0
@@ -112,20 +112,20 @@ async def test_no_two_of_a_lane_in_flight_however_they_come_back(transact_sql, s
     async def worker(owner):
         nonlocal ended
         while ended < 60:
-            for effect in await transact_sql.claim(owner=owner, lease=LEASE, limit=5):
-                working.add(effect.id)
+            for job in await transact_sql.claim(owner=owner, lease=LEASE, limit=5):
+                working.add(job.id)
                 if len(working) > 1:
                     clashes.append(set(working))
                 await asyncio.sleep(0)
-                working.discard(effect.id)
-                await transact_sql(lambda uow, effect=effect: uow.effects.save(effect.parked(factory.now, "again")))
+                working.discard(job.id)
+                await transact_sql(lambda uow, job=job: uow.jobs.save(job.dead_letter(factory.now, "again")))
                 ended += 1
 
     async def person():
         def send_back(uow, number):
-            effect = uow.effects.get(number)
-            if effect.state == "parked":
-                uow.effects.save(effect.again(factory.now, factory.now, "sent back"))
+            job = uow.jobs.get(number)
+            if job.state == "parked":
+                uow.jobs.save(job.reschedule(factory.now, factory.now, "sent back"))
 
         while ended < 60:
             for number in range(1, 9):
@@ -143,12 +143,12 @@ async def test_orders_are_taken_one_after_the_other(transact_sql, sql_store, fac
     await transact_sql(lambda uow: uow.orders.add(factory.order("R1", seen_lines=())))
 
     def append(uow, name):
-        order = uow.orders.take("R1")
+        order = uow.orders.get_for_update("R1")
         time.sleep(0.002)
         uow.orders.save(type(order)(**{**_fields(order), "seen_lines": (*order.seen_lines, name)}))
 
     await asyncio.gather(*(transact_sql(lambda uow, n=n: append(uow, f"{n}")) for n in range(20)))
-    order = await transact_sql(lambda uow: uow.orders.take("R1"))
+    order = await transact_sql(lambda uow: uow.orders.get_for_update("R1"))
     assert sorted(order.seen_lines, key=int) == [f"{n}" for n in range(20)]
 
 
@@ -158,13 +158,13 @@ def _fields(record):
 
 async def test_the_same_effect_decided_by_many_at_once(transact_sql, factory):
     new = factory.job("once")
-    added = await asyncio.gather(*(transact_sql(lambda uow: uow.effects.add(new)) for _ in range(12)))
+    added = await asyncio.gather(*(transact_sql(lambda uow: uow.jobs.add(new)) for _ in range(12)))
     assert sorted(added) == [False] * 11 + [True]
 
 
 async def test_one_of_many_gets_the_right_to_refresh(transact_sql, factory):
     def take(uow, owner):
-        return uow.tokens.take_refresh_lease(owner, now=factory.now, lease=LEASE)
+        return uow.oauth_tokens.acquire_refresh_lease(owner, now=factory.now, lease=LEASE)
 
     took = await asyncio.gather(*(transact_sql(lambda uow, n=n: take(uow, f"w{n}")) for n in range(12)))
     assert sorted(took) == [False] * 11 + [True]
@@ -181,7 +181,7 @@ KILLED = textwrap.dedent("""
         now = datetime.now(UTC)
         for number in range(50):
             uow.orders.add(OrderRecord(key=f"R{number}", task_id=f"t{number}", seen_at=now, changed_at=now))
-            uow.effects.add(NewEffect(kind=EffectKind.LOOK, once=f"e{number}", lane="l", subject="s", due_at=now))
+            uow.jobs.add(NewEffect(kind=EffectKind.LOOK, once=f"e{number}", lane="l", subject="s", due_at=now))
         print("in the middle", flush=True)
         time.sleep(60)
         uow.commit()
@@ -192,14 +192,14 @@ KILLED = textwrap.dedent("""
 
 
 async def test_a_kill_in_the_middle_leaves_nothing_half(transact_sql, sql_url, key, factory):
-    await transact_sql(lambda uow: uow.book.note("before", "kept"))
+    await transact_sql(lambda uow: uow.key_values.set("before", "kept"))
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, sql_url, key, stdout=subprocess.PIPE)
     assert await asyncio.wait_for(process.stdout.readline(), 60) == b"in the middle\n"
     process.kill()
     await process.wait()
     order = factory.order("R1", task_id="t1")
     await transact_sql(lambda uow: uow.orders.add(order))
-    found = await transact_sql(lambda uow: (uow.orders.known([f"t{n}" for n in range(50)]), uow.book.noted("before")))
+    found = await transact_sql(lambda uow: (uow.orders.existing([f"t{n}" for n in range(50)]), uow.key_values.get("before")))
     assert found == ({"t1"}, "kept")
     assert await transact_sql.claim(now=datetime.now(UTC)) == ()
 
@@ -209,7 +209,7 @@ async def test_reading_goes_on_while_a_unit_of_work_is_open(sql_store):
     started, go_on = threading.Event(), threading.Event()
 
     def slow(uow):
-        uow.book.note("a", "b")
+        uow.key_values.set("a", "b")
         started.set()
         assert go_on.wait(30)
 
@@ -226,10 +226,10 @@ async def test_another_process_that_writes_is_waited_for(sqlite_url, cipher):
     store = SqlStore(sqlite_url, cipher)
     with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
         other.execute("BEGIN IMMEDIATE")
-        waiting = asyncio.create_task(store.run(lambda uow: (uow.book.note("a", "b"), uow.commit())))
+        waiting = asyncio.create_task(store.run(lambda uow: (uow.key_values.set("a", "b"), uow.commit())))
         threading.Timer(0.3, lambda: other.execute("COMMIT")).start()
         await asyncio.wait_for(waiting, 20)
-    assert await store.run(lambda uow: uow.book.noted("a")) == "b"
+    assert await store.run(lambda uow: uow.key_values.get("a")) == "b"
     await store.close()
 
 
@@ -244,7 +244,7 @@ TRIPLES = textwrap.dedent("""
         now = datetime.now(UTC)
         uow.orders.add(OrderRecord(key=f"R{name}", task_id=f"t{name}", seen_at=now, changed_at=now))
         uow.orders.add_line(LineRecord(key=f"L{name}", order=f"R{name}", task_id=f"lt{name}", changed_at=now))
-        uow.effects.add(NewEffect(kind=EffectKind.LOOK, once=name, lane=name, subject="s", order=f"R{name}", due_at=now))
+        uow.jobs.add(NewEffect(kind=EffectKind.LOOK, once=name, lane=name, subject="s", order=f"R{name}", due_at=now))
         uow.commit()
 
     async def main():
@@ -280,7 +280,7 @@ async def test_kills_at_random_moments_leave_nothing_half_and_lose_nothing_said(
         columns = (("key", "orders"), ("key", "lines"), ("order_key", "effects"))
         return [{name[1:] for (name,) in connection.exec_driver_sql(f"SELECT {c} FROM {t}")} for c, t in columns]
 
-    kept, lines, effects = await store.read(names)
+    kept, lines, jobs = await store.read(names)
     await store.close()
-    assert kept == lines == effects
+    assert kept == lines == jobs
     assert said <= kept

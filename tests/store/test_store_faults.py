@@ -19,7 +19,7 @@ from lab_agent.store.unit_of_work import SqlStore
 
 
 def _note(uow):
-    uow.book.note("a", "b")
+    uow.key_values.set("a", "b")
     uow.commit()
 
 
@@ -40,21 +40,21 @@ async def test_connections_cut_between_units_of_work_are_not_felt(postgres_store
     store, url = postgres_store
     await store.run(_note)
     await asyncio.to_thread(_cut_connections, url)
-    assert await store.run(lambda uow: uow.book.noted("a")) == "b"
+    assert await store.run(lambda uow: uow.key_values.get("a")) == "b"
 
 
 async def test_a_connection_cut_in_the_middle(postgres_store):
     store, url = postgres_store
 
     def work(uow):
-        uow.book.note("a", "c")
+        uow.key_values.set("a", "c")
         _cut_connections(url)
         uow.commit()
 
     await store.run(_note)
     with pytest.raises(StoreUnreachableError, match="nothing was written"):
         await store.run(work)
-    assert await store.run(lambda uow: uow.book.noted("a")) == "b"
+    assert await store.run(lambda uow: uow.key_values.get("a")) == "b"
 
 
 async def test_a_deadlock_is_something_that_passes(postgres_store, factory):
@@ -64,9 +64,9 @@ async def test_a_deadlock_is_something_that_passes(postgres_store, factory):
     loop = asyncio.get_running_loop()
 
     def work(uow, keys):
-        uow.orders.take(keys[0])
+        uow.orders.get_for_update(keys[0])
         asyncio.run_coroutine_threadsafe(meet.wait(), loop).result(30)
-        uow.orders.take(keys[1])
+        uow.orders.get_for_update(keys[1])
         uow.commit()
 
     orders = [("R1", "R2"), ("R2", "R1")]
@@ -112,7 +112,7 @@ async def test_a_wrong_key_is_noticed_at_once(sql_store, sql_url):
 
 
 async def test_a_new_key_before_the_old_one_is_right(sql_store, sql_url, key, factory):
-    await sql_store.run(lambda uow: (uow.vault.put_identity("R1", b"x", at=factory.now), uow.commit()))
+    await sql_store.run(lambda uow: (uow.vault.save_identity("R1", b"x", at=factory.now), uow.commit()))
     other = SqlStore(sql_url, Cipher(new_key(), key))
     assert await other.run(lambda uow: uow.vault.identity("R1")) == b"x"
     await other.close()
@@ -121,10 +121,10 @@ async def test_a_new_key_before_the_old_one_is_right(sql_store, sql_url, key, fa
 async def test_an_old_key_can_be_retired(sql_store, sql_url, key, factory):
     def fill(uow):
         for number in range(120):
-            uow.vault.put_identity(f"R{number:03}", b"x", at=factory.now)
-        uow.vault.put_document(b"pdf", "application/pdf", at=factory.now)
-        uow.tokens.put(StoredToken(generation=1, access_token="a", refresh_token="r", expires_at=None))
-        uow.tokens.put(StoredToken(generation=2, access_token="b", refresh_token=None, expires_at=None))
+            uow.vault.save_identity(f"R{number:03}", b"x", at=factory.now)
+        uow.vault.save_document(b"pdf", "application/pdf", at=factory.now)
+        uow.oauth_tokens.add(StoredToken(generation=1, access_token="a", refresh_token="r", expires_at=None))
+        uow.oauth_tokens.add(StoredToken(generation=2, access_token="b", refresh_token=None, expires_at=None))
         uow.commit()
 
     await sql_store.run(fill)
@@ -148,8 +148,8 @@ async def test_what_is_sealed_is_not_in_the_file(sqlite_url, cipher, factory):
     store = SqlStore(sqlite_url, cipher)
 
     def work(uow):
-        uow.vault.put_identity("R1", b"Ivanova-Petrova", at=factory.now)
-        uow.vault.put_document(b"%PDF-secret-words", "application/pdf", at=factory.now)
+        uow.vault.save_identity("R1", b"Ivanova-Petrova", at=factory.now)
+        uow.vault.save_document(b"%PDF-secret-words", "application/pdf", at=factory.now)
         uow.commit()
 
     await store.run(work)
@@ -171,14 +171,14 @@ async def test_a_name_of_absurd_length_stops_nothing(transact_sql, factory):
         line = factory.line(order.key, accession=long)
         uow.orders.add_line(line)
         uow.orders.set_labels(order.key, [factory.label(long, line)])
-        uow.effects.add(factory.job(long, lane=long, subject=long))
+        uow.jobs.add(factory.job(long, lane=long, subject=long))
         uow.reports.add(factory.report(message=long, report_id=long, order=order.key))
 
     await transact_sql(work)
-    assert await transact_sql(lambda uow: uow.orders.known([long, long + "x"])) == {long}
+    assert await transact_sql(lambda uow: uow.orders.existing([long, long + "x"])) == {long}
     assert await transact_sql(lambda uow: uow.orders.by_accession(long)) == (order.key,)
     assert await transact_sql(lambda uow: uow.orders.by_accession(long + "x")) == ()
-    assert await transact_sql(lambda uow: (uow.reports.known("folder", long), uow.effects.add(factory.job(long)))) == (
+    assert await transact_sql(lambda uow: (uow.reports.exists("folder", long), uow.jobs.add(factory.job(long)))) == (
         True,
         False,
     )

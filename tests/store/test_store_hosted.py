@@ -24,23 +24,23 @@ def hosted(make, document, address="a", **fields):
 
 
 async def test_what_is_served_is_found_by_its_address_alone(transact, factory):
-    document = await transact(lambda uow: uow.vault.put_document(b"x", "application/pdf", at=factory.now))
+    document = await transact(lambda uow: uow.vault.save_document(b"x", "application/pdf", at=factory.now))
     put = hosted(factory, document, expires_at=factory.now + DAY)
-    await transact(lambda uow: uow.hosted.put(put))
-    assert await transact(lambda uow: uow.hosted.get("a")) == put
-    assert await transact(lambda uow: uow.hosted.get("A")) is None
+    await transact(lambda uow: uow.hosted_documents.save(put))
+    assert await transact(lambda uow: uow.hosted_documents.get("a")) == put
+    assert await transact(lambda uow: uow.hosted_documents.get("A")) is None
     later = replace(put, expires_at=None)
-    await transact(lambda uow: uow.hosted.put(later))
-    assert await transact(lambda uow: uow.hosted.get("a")) == later
+    await transact(lambda uow: uow.hosted_documents.save(later))
+    assert await transact(lambda uow: uow.hosted_documents.get("a")) == later
 
 
 async def test_a_served_document_stays_until_its_end(transact, factory):
     long_ago = factory.now - 100 * DAY
 
     def keep(uow):
-        names = [uow.vault.put_document(bytes([n]), "application/pdf", at=long_ago) for n in range(3)]
-        uow.hosted.put(hosted(factory, names[0], "lasting"))
-        uow.hosted.put(hosted(factory, names[1], "ended", expires_at=factory.now - 60 * DAY))
+        names = [uow.vault.save_document(bytes([n]), "application/pdf", at=long_ago) for n in range(3)]
+        uow.hosted_documents.save(hosted(factory, names[0], "lasting"))
+        uow.hosted_documents.save(hosted(factory, names[1], "ended", expires_at=factory.now - 60 * DAY))
         return names
 
     names = await transact(keep)
@@ -50,6 +50,6 @@ async def test_a_served_document_stays_until_its_end(transact, factory):
 
 async def test_an_address_ends_with_its_orders_journal(transact, factory):
     await transact(lambda uow: uow.orders.add(factory.order("R1", state=OrderState.CLOSED, changed_at=factory.now - 100 * DAY)))
-    await transact(lambda uow: uow.hosted.put(hosted(factory, "0" * 64)))
-    assert await transact(lambda uow: uow.purge.journal(before=factory.now - 90 * DAY)) == 1
-    assert await transact(lambda uow: uow.hosted.get("a")) is None
+    await transact(lambda uow: uow.hosted_documents.save(hosted(factory, "0" * 64)))
+    assert await transact(lambda uow: uow.purge.closed_orders(before=factory.now - 90 * DAY)) == 1
+    assert await transact(lambda uow: uow.hosted_documents.get("a")) is None

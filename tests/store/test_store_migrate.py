@@ -10,7 +10,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
@@ -59,10 +58,10 @@ def test_upgrade_makes_the_schema_and_may_be_repeated(empty_url):
     with pytest.raises(SchemaMismatchError, match="run `lab-agent db upgrade`"):
         check_schema(empty_url)
     upgrade(empty_url)
-    instance = _run(empty_url, "SELECT value FROM notes WHERE key = 'instance'")
+    instance = _run(empty_url, "SELECT value FROM key_values WHERE key = 'instance'")
     upgrade(empty_url)
     check_schema(empty_url)
-    assert _run(empty_url, "SELECT value FROM notes WHERE key = 'instance'") == instance
+    assert _run(empty_url, "SELECT value FROM key_values WHERE key = 'instance'") == instance
 
 
 def test_migrations_and_tables_say_the_same(empty_url):
@@ -80,21 +79,6 @@ def test_partial_indexes_are_the_same_in_both(empty_url):
     if empty_url.startswith("postgresql"):
         listed = "SELECT indexname FROM pg_indexes WHERE schemaname = 'public' AND indexdef LIKE '% WHERE %'"
     assert {name for (name,) in _run(empty_url, listed)} == wanted
-
-
-def test_a_timeline_of_the_schema_before_stays(empty_url):
-    if file := sqlite_file(empty_url):
-        create_file(file)
-    with closing_engine(empty_url) as engine, engine.begin() as connection:
-        config = _alembic_config()
-        config.attributes["connection"] = connection
-        command.upgrade(config, "0003")
-    told = "INSERT INTO events (order_key, at, action, text) VALUES ('R1', '2026-03-01 12:00:00+00', 'seen', 'came')"
-    _run(empty_url, told)
-    upgrade(empty_url)
-    assert _run(empty_url, "SELECT number, order_key, text, report FROM events") == [(1, "R1", "came", None)]
-    _run(empty_url, "INSERT INTO events (report, at, action, text) VALUES ('P1', '2026-03-01 12:00:00+00', 'desk', 'gone')")
-    assert _run(empty_url, "SELECT number FROM events WHERE report = 'P1'") == [(2,)]
 
 
 def test_a_newer_database(empty_url):
@@ -127,7 +111,7 @@ async def test_a_store_on_an_empty_database_says_so(empty_url, cipher):
         create_file(file)
     store = SqlStore(empty_url, cipher)
     with pytest.raises(SchemaMismatchError):
-        await store.run(lambda uow: uow.book.noted("a"))
+        await store.run(lambda uow: uow.key_values.get("a"))
     await store.close()
 
 

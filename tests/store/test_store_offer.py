@@ -21,14 +21,14 @@ def version(make, name, hours):
 
 
 async def test_versions_by_the_time_that_they_were_in_force(transact, factory):
-    assert await transact(lambda uow: (uow.catalogues.newest(), uow.catalogues.in_force_since(factory.now))) == (None, ())
+    assert await transact(lambda uow: (uow.catalogues.newest(), uow.catalogues.active_since(factory.now))) == (None, ())
     a, b, c = (version(factory, name, hours) for name, hours in (("a", 0), ("b", 2), ("a", 4)))
     for each in (a, b, c):
         assert await transact(lambda uow, each=each: uow.catalogues.add(each)) is True
     assert await transact(lambda uow: uow.catalogues.add(replace(c, since=factory.now + 9 * HOUR))) is False
     assert await transact(lambda uow: uow.catalogues.newest()) == c
     for hours, wanted in ((-1, (c, b, a)), (1, (c, b, a)), (2, (c, b)), (3, (c, b)), (4, (c,)), (50, (c,))):
-        assert await transact(lambda uow, hours=hours: uow.catalogues.in_force_since(factory.now + hours * HOUR)) == wanted
+        assert await transact(lambda uow, hours=hours: uow.catalogues.active_since(factory.now + hours * HOUR)) == wanted
 
 
 async def test_damaged_bytes_are_replaced_and_nothing_else_of_their_row(transact, factory):
@@ -38,7 +38,7 @@ async def test_damaged_bytes_are_replaced_and_nothing_else_of_their_row(transact
     again = replace(a, since=factory.now + 9 * HOUR, origin="y", by=None)
     assert await transact(lambda uow: uow.catalogues.add(again)) is True
     assert await transact(lambda uow: uow.catalogues.add(again)) is False
-    kept = await transact(lambda uow: uow.catalogues.in_force_since(factory.now))
+    kept = await transact(lambda uow: uow.catalogues.active_since(factory.now))
     assert kept == (replace(a, since=factory.now + 4 * HOUR), b, a)
 
 
@@ -56,33 +56,33 @@ async def test_notices_end_by_time_or_by_hand(transact, factory):
         notice("n4", end=factory.now + HOUR),
     ]
     for each in notices:
-        await transact(lambda uow, each=each: uow.eta_notices.add(each))
-    assert await transact(lambda uow: uow.eta_notices.since(factory.now)) == tuple(notices)
-    assert str((await transact(lambda uow: uow.eta_notices.since(factory.now)))[0].delay_hours) == "12.50"
-    assert [each.key for each in await transact(lambda uow: uow.eta_notices.since(factory.now + HOUR))] == ["n1", "n2", "n3"]
+        await transact(lambda uow, each=each: uow.turnaround_notices.add(each))
+    assert await transact(lambda uow: uow.turnaround_notices.active_since(factory.now)) == tuple(notices)
+    assert str((await transact(lambda uow: uow.turnaround_notices.active_since(factory.now)))[0].delay_hours) == "12.50"
+    assert [each.key for each in await transact(lambda uow: uow.turnaround_notices.active_since(factory.now + HOUR))] == ["n1", "n2", "n3"]
     later = factory.now + 2 * HOUR
-    assert await transact(lambda uow: uow.eta_notices.clear("1", "C-1", now=later)) == 1
-    assert await transact(lambda uow: uow.eta_notices.clear("1", None, now=later)) == 1
-    assert await transact(lambda uow: uow.eta_notices.clear("1", None, now=later)) == 0
-    assert [each.key for each in await transact(lambda uow: uow.eta_notices.since(later))] == ["n3"]
-    assert [each.key for each in await transact(lambda uow: uow.eta_notices.since(factory.now + HOUR))] == ["n1", "n2", "n3"]
+    assert await transact(lambda uow: uow.turnaround_notices.lift("1", "C-1", now=later)) == 1
+    assert await transact(lambda uow: uow.turnaround_notices.lift("1", None, now=later)) == 1
+    assert await transact(lambda uow: uow.turnaround_notices.lift("1", None, now=later)) == 0
+    assert [each.key for each in await transact(lambda uow: uow.turnaround_notices.active_since(later))] == ["n3"]
+    assert [each.key for each in await transact(lambda uow: uow.turnaround_notices.active_since(factory.now + HOUR))] == ["n1", "n2", "n3"]
 
 
 async def test_a_pool_goes_on_and_a_barcode_is_given_once(transact, factory):
-    assert await transact(lambda uow: uow.labels.hold("77-#", 5)) == {5: 5}
-    await transact(lambda uow: uow.labels.move("77-#", 5, 7))
-    assert await transact(lambda uow: (uow.labels.hold("77-#", 5), uow.labels.hold("88-#", 1))) == ({5: 7}, {1: 1})
-    assert await transact(lambda uow: uow.labels.hold("77-#", 1)) == {1: 1, 5: 7}
-    await transact(lambda uow: uow.labels.move("77-#", 1, 3))
-    assert await transact(lambda uow: (uow.labels.hold("77-#", 5), uow.labels.hold("88-#", 1))) == ({1: 3, 5: 7}, {1: 1})
+    assert await transact(lambda uow: uow.issued_labels.lock_ranges("77-#", 5)) == {5: 5}
+    await transact(lambda uow: uow.issued_labels.set_next_number("77-#", 5, 7))
+    assert await transact(lambda uow: (uow.issued_labels.lock_ranges("77-#", 5), uow.issued_labels.lock_ranges("88-#", 1))) == ({5: 7}, {1: 1})
+    assert await transact(lambda uow: uow.issued_labels.lock_ranges("77-#", 1)) == {1: 1, 5: 7}
+    await transact(lambda uow: uow.issued_labels.set_next_number("77-#", 1, 3))
+    assert await transact(lambda uow: (uow.issued_labels.lock_ranges("77-#", 5), uow.issued_labels.lock_ranges("88-#", 1))) == ({1: 3, 5: 7}, {1: 1})
     first = IssuedLabel(label="77-5", pool="main", serial=5, basket="b", tube_slot="0", issued_at=factory.now)
     second = replace(first, label="77-6", serial=6, place="1")
-    assert [await transact(lambda uow, each=each: uow.labels.add(each)) for each in (first, second)] == [True, True]
-    assert await transact(lambda uow: uow.labels.add(replace(first, pool="other", basket="c"))) is False
-    assert await transact(lambda uow: (uow.labels.of_basket("b"), uow.labels.of_basket("c"))) == ((first, second), ())
-    assert await transact(lambda uow: uow.labels.use(["77-6", "foreign"], "R1", at=factory.now)) == 1
-    assert await transact(lambda uow: uow.labels.use(["77-6"], "R2", at=factory.now)) == 0
-    assert await transact(lambda uow: uow.labels.of_basket("b")) == (first, replace(second, used_at=factory.now, order="R1"))
+    assert [await transact(lambda uow, each=each: uow.issued_labels.add(each)) for each in (first, second)] == [True, True]
+    assert await transact(lambda uow: uow.issued_labels.add(replace(first, pool="other", basket="c"))) is False
+    assert await transact(lambda uow: (uow.issued_labels.list_for_basket("b"), uow.issued_labels.list_for_basket("c"))) == ((first, second), ())
+    assert await transact(lambda uow: uow.issued_labels.mark_used(["77-6", "foreign"], "R1", at=factory.now)) == 1
+    assert await transact(lambda uow: uow.issued_labels.mark_used(["77-6"], "R2", at=factory.now)) == 0
+    assert await transact(lambda uow: uow.issued_labels.list_for_basket("b")) == (first, replace(second, used_at=factory.now, order="R1"))
 
 
 async def test_api_tokens(transact, factory):
@@ -98,7 +98,7 @@ async def test_api_tokens(transact, factory):
     assert await transact(lambda uow: uow.api_tokens.revoke("t1", now=factory.now)) == 1
     assert await transact(lambda uow: uow.api_tokens.revoke("b", now=factory.now)) == 1
     assert await transact(lambda uow: uow.api_tokens.revoke("b", now=factory.now)) == 0
-    assert [each.valid(factory.now) for each in await transact(lambda uow: uow.api_tokens.all())] == [True, False, False]
+    assert [each.is_valid(factory.now) for each in await transact(lambda uow: uow.api_tokens.all())] == [True, False, False]
 
 
 def test_each_record_has_a_column_for_each_of_its_fields():

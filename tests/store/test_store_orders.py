@@ -29,14 +29,14 @@ async def test_an_order_comes_back_as_it_went_in(transact, factory):
         sent_statuses=("accepted", "completed"),
     )
     await transact(lambda uow: uow.orders.add(order))
-    assert await transact(lambda uow: uow.orders.take(order.key)) == order
+    assert await transact(lambda uow: uow.orders.get_for_update(order.key)) == order
 
 
 async def test_times_come_back_aware_and_in_utc(transact, factory):
     there = datetime(2026, 3, 1, 15, 0, 0, 123456, tzinfo=timezone(timedelta(hours=3)))
     order = factory.order(seen_at=there)
     await transact(lambda uow: uow.orders.add(order))
-    seen = (await transact(lambda uow: uow.orders.take(order.key))).seen_at
+    seen = (await transact(lambda uow: uow.orders.get_for_update(order.key))).seen_at
     assert seen == there
     assert seen.utcoffset() is not None
 
@@ -57,32 +57,32 @@ async def test_after_already_known_the_unit_of_work_goes_on(transact, factory):
     def work(uow):
         with pytest.raises(AlreadyExistsError):
             uow.orders.add(order)
-        uow.book.note("went", "on")
+        uow.key_values.set("went", "on")
 
     await transact(work)
-    assert await transact(lambda uow: uow.book.noted("went")) == "on"
+    assert await transact(lambda uow: uow.key_values.get("went")) == "on"
 
 
 async def test_known_tasks_among_very_many(transact, factory):
     orders = [factory.order() for _ in range(3)]
     await transact(lambda uow: [uow.orders.add(order) for order in orders])
     asked = [f"other-{number}" for number in range(3000)] + [order.task_id for order in orders[:2]]
-    assert await transact(lambda uow: uow.orders.known(asked)) == {order.task_id for order in orders[:2]}
-    assert await transact(lambda uow: uow.orders.known([])) == frozenset()
+    assert await transact(lambda uow: uow.orders.existing(asked)) == {order.task_id for order in orders[:2]}
+    assert await transact(lambda uow: uow.orders.existing([])) == frozenset()
 
 
 async def test_save_writes_every_field(transact, factory):
     order = factory.order()
     await transact(lambda uow: uow.orders.add(order))
     later = factory.now + timedelta(minutes=5)
-    changed = replace(order.become(OrderState.HELD, later, "no contract"), requisition=Identifier(value="9"), seen_lines=())
+    changed = replace(order.transition_to(OrderState.HELD, later, "no contract"), requisition=Identifier(value="9"), seen_lines=())
     await transact(lambda uow: uow.orders.save(changed))
-    assert await transact(lambda uow: uow.orders.take(order.key)) == changed
+    assert await transact(lambda uow: uow.orders.get_for_update(order.key)) == changed
 
 
 async def test_unknown_orders_and_lines(transact, factory):
     with pytest.raises(StoreError):
-        await transact(lambda uow: uow.orders.take("R-none"))
+        await transact(lambda uow: uow.orders.get_for_update("R-none"))
     with pytest.raises(StoreError):
         await transact(lambda uow: uow.orders.save(factory.order()))
     with pytest.raises(StoreError):
@@ -103,7 +103,7 @@ async def test_lines_in_the_order_in_which_they_were_added(transact, factory):
             uow.orders.add_line(line)
 
     await transact(work)
-    changed = replace(lines[0].become(LineState.REJECTED, factory.now, ("too old",)), sent_statuses=("cancelled",), item="042.1")
+    changed = replace(lines[0].transition_to(LineState.REJECTED, factory.now, ("too old",)), sent_statuses=("cancelled",), item="042.1")
     await transact(lambda uow: uow.orders.save_line(changed))
     assert await transact(lambda uow: uow.orders.lines(order.key)) == (changed, *lines[1:])
     assert await transact(lambda uow: uow.orders.line("L3")) == changed
@@ -180,7 +180,7 @@ async def test_open_orders_in_portions(transact, factory):
 async def test_text_that_no_database_takes_stops_nothing(transact_sql, factory):
     order = factory.order(reason="a\x00b\ud800c")
     await transact_sql(lambda uow: uow.orders.add(order))
-    assert (await transact_sql(lambda uow: uow.orders.take(order.key))).reason == "a\ufffdb\ufffdc"
+    assert (await transact_sql(lambda uow: uow.orders.get_for_update(order.key))).reason == "a\ufffdb\ufffdc"
 
 
 async def test_a_time_without_zone_is_refused(transact_sql, factory):

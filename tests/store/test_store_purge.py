@@ -29,16 +29,16 @@ async def _closed(do, make, key, *, days=100, state=OrderState.CLOSED):
         uow.orders.add(order)
         uow.orders.add_line(line)
         uow.orders.set_labels(key, [make.label(f"b-{key}", line)])
-        uow.vault.put_identity(key, b"name", at=order.changed_at)
-        uow.uploads.put(upload)
-        uow.book.tell(Event(order=key, at=make.now, action="a", text="t"))
-        uow.book.add_refusal("rule", key, at=make.now)
-        uow.effects.add(make.job(f"e-{key}", order=key))
+        uow.vault.save_identity(key, b"name", at=order.changed_at)
+        uow.uploads.save(upload)
+        uow.events.add(Event(order=key, at=make.now, action="a", text="t"))
+        uow.rejections.add("rule", key, at=make.now)
+        uow.jobs.add(make.job(f"e-{key}", order=key))
         uow.reports.add(make.report(f"P-{key}", order=key, state=ReportState.DELIVERED))
 
     await do(work)
     (mine,) = [each for each in await do.claim() if each.order == key]
-    await do(lambda uow: uow.effects.save(mine.done(order.changed_at)))
+    await do(lambda uow: uow.jobs.save(mine.done(order.changed_at)))
     return order, line
 
 
@@ -47,7 +47,7 @@ async def test_identities_of_finished_orders_alone(transact, factory):
     await _closed(transact, factory, "R-new", days=1)
     await _closed(transact, factory, "R-open", state=OrderState.REPORTED)
     await _closed(transact, factory, "R-busy")
-    await transact(lambda uow: uow.effects.add(factory.job("more", order="R-busy")))
+    await transact(lambda uow: uow.jobs.add(factory.job("more", order="R-busy")))
     assert await transact(lambda uow: uow.purge.identities(before=factory.now - 90 * DAY)) == 1
     assert await transact(lambda uow: uow.purge.identities(before=factory.now - 90 * DAY)) == 0
     keys = ("R-old", "R-new", "R-open", "R-busy")
@@ -58,37 +58,37 @@ async def test_identities_of_finished_orders_alone(transact, factory):
 async def test_the_journal_of_an_order_goes_as_a_whole(transact, factory):
     order, line = await _closed(transact, factory, "R-old")
     await _closed(transact, factory, "R-new", days=1)
-    assert await transact(lambda uow: uow.purge.journal(before=factory.now - 90 * DAY)) == 1
+    assert await transact(lambda uow: uow.purge.closed_orders(before=factory.now - 90 * DAY)) == 1
 
     def left(uow):
-        known = uow.orders.known([order.task_id])
+        known = uow.orders.existing([order.task_id])
         what = (uow.orders.line(line.key), uow.uploads.get("i-R-old"), uow.vault.identity("R-old"))
-        return known, what, uow.orders.by_barcode("b-R-old"), uow.effects.of_order("R-old", open_only=False)
+        return known, what, uow.orders.by_barcode("b-R-old"), uow.jobs.list_for_order("R-old", open_only=False)
 
     assert await transact(left) == (frozenset(), (None, None, None), (), ())
     assert await transact(lambda uow: uow.reports.versions("R-old", None)) == ()
-    assert await transact(lambda uow: uow.book.refusals_since("rule", factory.now - DAY)) == 1
-    assert await transact(lambda uow: uow.orders.take("R-new").key) == "R-new"
-    assert await transact(lambda uow: uow.effects.add(factory.job("e-R-old"))) is True
+    assert await transact(lambda uow: uow.rejections.count_since("rule", factory.now - DAY)) == 1
+    assert await transact(lambda uow: uow.orders.get_for_update("R-new").key) == "R-new"
+    assert await transact(lambda uow: uow.jobs.add(factory.job("e-R-old"))) is True
 
 
 @pytest.mark.parametrize("waiting", [ReportState.HELD, ReportState.MATCHED, ReportState.RECEIVED])
 async def test_an_order_with_an_unfinished_report_stays(transact, factory, waiting):
     await _closed(transact, factory, "R-old")
     await transact(lambda uow: uow.reports.add(factory.report(order="R-old", state=waiting)))
-    assert await transact(lambda uow: uow.purge.journal(before=factory.now)) == 0
+    assert await transact(lambda uow: uow.purge.closed_orders(before=factory.now)) == 0
 
 
 async def test_no_more_than_the_limit_at_once(transact, factory):
     for number in range(5):
         await _closed(transact, factory, f"R{number}", days=100 + number)
-    took = [await transact(lambda uow: uow.purge.journal(before=factory.now, limit=2)) for _ in range(4)]
+    took = [await transact(lambda uow: uow.purge.closed_orders(before=factory.now, limit=2)) for _ in range(4)]
     assert took == [2, 2, 1, 0]
 
 
 async def test_documents_that_an_unfinished_report_names_stay(transact, factory):
     def keep(content, days):
-        return lambda uow: uow.vault.put_document(content, "application/pdf", at=factory.now - days * DAY)
+        return lambda uow: uow.vault.save_document(content, "application/pdf", at=factory.now - days * DAY)
 
     old, named, done, new = [await transact(keep(bytes([n]), days)) for n, days in enumerate((100, 100, 100, 1))]
     assert named == hashlib.sha256(b"\x01").hexdigest()
@@ -105,22 +105,22 @@ async def test_what_belongs_to_no_order_goes_when_it_is_finished(transact, facto
     long_ago = factory.now - 100 * DAY
 
     def work(uow):
-        uow.effects.add(factory.job("done", due_at=long_ago, kind=JobKind.MATCH_REPORT))
-        uow.effects.add(factory.job("waits", due_at=long_ago, kind=JobKind.FETCH_ORDER))
+        uow.jobs.add(factory.job("done", due_at=long_ago, kind=JobKind.MATCH_REPORT))
+        uow.jobs.add(factory.job("waits", due_at=long_ago, kind=JobKind.FETCH_ORDER))
         uow.reports.add(factory.report("P-gone", state=ReportState.DISMISSED, changed_at=long_ago))
         uow.reports.add(factory.report("P-held", state=ReportState.HELD, changed_at=long_ago))
-        uow.book.add_refusal("rule", "R", at=long_ago)
-        uow.book.open_alert(Alert(key="open", text="t", opened_at=long_ago))
+        uow.rejections.add("rule", "R", at=long_ago)
+        uow.alerts.open(Alert(key="open", text="t", opened_at=long_ago))
 
     await transact(work)
     (mine,) = await transact.claim(kinds=[JobKind.MATCH_REPORT], now=long_ago)
-    await transact(lambda uow: uow.effects.save(mine.done(long_ago)))
-    assert await transact(lambda uow: uow.purge.journal(before=factory.now - 90 * DAY)) == 0
-    assert await transact(lambda uow: uow.effects.get(mine.id)) is None
+    await transact(lambda uow: uow.jobs.save(mine.done(long_ago)))
+    assert await transact(lambda uow: uow.purge.closed_orders(before=factory.now - 90 * DAY)) == 0
+    assert await transact(lambda uow: uow.jobs.get(mine.id)) is None
     assert [each.once for each in await transact.claim()] == ["waits"]
-    assert [each.key for each in await transact(lambda uow: uow.reports.waiting())] == ["P-held"]
-    assert await transact(lambda uow: uow.book.refusals_since("rule", long_ago)) == 0
-    assert await transact(lambda uow: uow.book.close_alert("open", now=factory.now)) is True
+    assert [each.key for each in await transact(lambda uow: uow.reports.needing_operator())] == ["P-held"]
+    assert await transact(lambda uow: uow.rejections.count_since("rule", long_ago)) == 0
+    assert await transact(lambda uow: uow.alerts.close("open", now=factory.now)) is True
 
 
 async def test_the_history_of_a_result_goes_with_it(sql_store, transact_sql, factory):
@@ -141,10 +141,10 @@ async def _history_goes_with_its_result(do, make):
     def work(uow):
         for key, state in (("P-gone", ReportState.DISMISSED), ("P-held", ReportState.HELD)):
             uow.reports.add(make.report(key, state=state, changed_at=long_ago))
-            uow.book.tell(Event(order=None, report=key, at=long_ago, action="operator", text="t", by="ann"))
+            uow.events.add(Event(order=None, report=key, at=long_ago, action="operator", text="t", by="ann"))
 
     await do(work)
-    await do(lambda uow: uow.purge.journal(before=make.now - 90 * DAY))
+    await do(lambda uow: uow.purge.closed_orders(before=make.now - 90 * DAY))
 
 
 async def test_baskets_are_forgotten_and_their_barcodes_are_not(transact, factory):
@@ -153,15 +153,15 @@ async def test_baskets_are_forgotten_and_their_barcodes_are_not(transact, factor
         IssuedLabel(label=f"77-{number}", pool="main", serial=number, basket=basket, tube_slot="0", issued_at=at)
         for number, (basket, at) in enumerate((("b1", old), ("b2", old), (None, old), ("b3", factory.now - DAY)))
     ]
-    await transact(lambda uow: [uow.labels.add(each) for each in given])
-    await transact(lambda uow: uow.labels.use(["77-1"], "R1", at=old))
+    await transact(lambda uow: [uow.issued_labels.add(each) for each in given])
+    await transact(lambda uow: uow.issued_labels.mark_used(["77-1"], "R1", at=old))
     before = factory.now - 90 * DAY
     assert [await transact(lambda uow: uow.purge.baskets(before=before, limit=1)) for _ in range(3)] == [1, 1, 0]
-    found = await transact(lambda uow: [uow.labels.of_basket(name) for name in ("b1", "b2", "b3")])
+    found = await transact(lambda uow: [uow.issued_labels.list_for_basket(name) for name in ("b1", "b2", "b3")])
     assert found == [(), (), (given[3],)]
     again = [replace(each, pool="other", basket="new", given_at=factory.now) for each in given]
-    assert await transact(lambda uow: [uow.labels.add(each) for each in again]) == [False] * 4
-    assert await transact(lambda uow: uow.labels.use(["77-0", "77-1"], "R2", at=factory.now)) == 1  # an order that came late
+    assert await transact(lambda uow: [uow.issued_labels.add(each) for each in again]) == [False] * 4
+    assert await transact(lambda uow: uow.issued_labels.mark_used(["77-0", "77-1"], "R2", at=factory.now)) == 1  # an order that came late
 
 
 async def test_catalogues_that_were_replaced_long_ago(transact, factory):
@@ -171,7 +171,7 @@ async def test_catalogues_that_were_replaced_long_ago(transact, factory):
 
     async def purge(days, keep, limit=50):
         took = await transact(lambda uow: uow.purge.catalogues(before=factory.now + days * DAY, keep=keep, limit=limit))
-        left = await transact(lambda uow: uow.catalogues.in_force_since(factory.now - DAY))
+        left = await transact(lambda uow: uow.catalogues.active_since(factory.now - DAY))
         return took, [each.version for each in reversed(left)]
 
     assert await purge(-1, 1) == (0, ["v0", "v1", "v2", "v3", "v4", "v5"])  # nothing was in force
@@ -185,9 +185,9 @@ async def test_catalogues_that_were_replaced_long_ago(transact, factory):
 
 
 async def test_since_when_orders_wait_to_be_judged(transact, factory):
-    assert await transact(lambda uow: uow.orders.unjudged_since()) is None
+    assert await transact(lambda uow: uow.orders.unassessed_since()) is None
     states = (OrderState.CLOSED, OrderState.REJECTED, OrderState.HELD, OrderState.SEEN, OrderState.HANDED_OVER)
     for days, state in enumerate(states):
         order = factory.order(state=state, seen_at=factory.now + days * DAY)
         await transact(lambda uow, order=order: uow.orders.add(order))
-    assert await transact(lambda uow: uow.orders.unjudged_since()) == factory.now + 2 * DAY
+    assert await transact(lambda uow: uow.orders.unassessed_since()) == factory.now + 2 * DAY

@@ -50,39 +50,35 @@ async def day(transact_sql, factory):
         for line in lines:
             uow.orders.add_line(line)
         uow.orders.set_labels("RGIVEN", [factory.label("0001", lines[0])])
-        uow.effects.add(factory.job("parked", order="RGIVEN", subject="L1", due_at=now - 2 * HOUR))
-        uow.effects.add(factory.job("waits", order="RGIVEN", due_at=now - HOUR, kind=JobKind.SUBMIT_ORDER))
-        uow.effects.add(factory.job("later", due_at=now + HOUR))
+        uow.jobs.add(factory.job("parked", order="RGIVEN", subject="L1", due_at=now - 2 * HOUR))
+        uow.jobs.add(factory.job("waits", order="RGIVEN", due_at=now - HOUR, kind=JobKind.SUBMIT_ORDER))
+        uow.jobs.add(factory.job("later", due_at=now + HOUR))
         uow.reports.add(factory.report("P1", order="RGIVEN", state=ReportState.UNMAPPED, report_id="7", reason="GLU?"))
         uow.reports.add(factory.report("P2", state=ReportState.DELIVERED, order="RCLOSED"))
-        uow.book.open_alert(Alert(key="gone", text="t", opened_at=now))
-        uow.book.close_alert("gone", now=now)
-        uow.book.open_alert(Alert(key="here", text="t", opened_at=now))
-        uow.book.tell(Event(order="RGIVEN", at=now + HOUR, action="second", text="2"))
-        uow.book.tell(Event(order="RGIVEN", at=now, action="first", text="1", by="anna"))
-        uow.book.note(LAST_POLL_KEY, now.isoformat())
+        uow.alerts.open(Alert(key="gone", text="t", opened_at=now))
+        uow.alerts.close("gone", now=now)
+        uow.alerts.open(Alert(key="here", text="t", opened_at=now))
+        uow.events.add(Event(order="RGIVEN", at=now + HOUR, action="second", text="2"))
+        uow.events.add(Event(order="RGIVEN", at=now, action="first", text="1", by="anna"))
+        uow.key_values.set(LAST_POLL_KEY, now.isoformat())
 
     await transact_sql(work)
     (parked,) = await transact_sql.claim(limit=1)
-    await transact_sql(lambda uow: uow.effects.save(parked.parked(now - 2 * HOUR, "no right")))
+    await transact_sql(lambda uow: uow.jobs.save(parked.dead_letter(now - 2 * HOUR, "no right")))
     return now
 
 
 async def test_an_open_alert_says_what_was_said_last_and_since_when_it_is_open(views, transact_sql, factory):
     first = Alert(key="here", text="1 result waits", opened_at=factory.now - HOUR)
-    await transact_sql(
-        lambda uow: uow.book.open_alert(replace(first, key="gone")) and uow.book.close_alert("gone", now=factory.now)
-    )
-    assert await transact_sql(lambda uow: uow.book.open_alert(first)) is True
-    assert (
-        await transact_sql(lambda uow: uow.book.open_alert(replace(first, text="3 results wait", opened_at=factory.now))) is False
-    )
+    await transact_sql(lambda uow: uow.alerts.open(replace(first, key="gone")) and uow.alerts.close("gone", now=factory.now))
+    assert await transact_sql(lambda uow: uow.alerts.open(first)) is True
+    assert await transact_sql(lambda uow: uow.alerts.open(replace(first, text="3 results wait", opened_at=factory.now))) is False
     assert (await views.overview(now=factory.now)).alerts == (replace(first, text="3 results wait"),)
 
 
 async def test_overview_of_nothing(views, factory):
     overview = await views.overview(now=factory.now)
-    assert (overview.orders, overview.effects, overview.alerts, overview.last_poll, overview.due_since) == (
+    assert (overview.orders, overview.jobs, overview.alerts, overview.last_poll, overview.due_since) == (
         {},
         {},
         (),
@@ -96,10 +92,10 @@ async def test_overview(views, day):
     overview = await views.overview(now=day)
     assert overview.orders == {OrderState.HELD: 1, OrderState.HANDED_OVER: 1, OrderState.CLOSED: 1}
     assert overview.lines == {LineState.ACCEPTED: 1, LineState.REJECTED: 1, LineState.COMPLETED: 1}
-    assert overview.effects == {JobState.DEAD_LETTER: 1, JobState.DUE: 2}
+    assert overview.jobs == {JobState.DEAD_LETTER: 1, JobState.DUE: 2}
     assert overview.reports == {ReportState.UNMAPPED: 1, ReportState.DELIVERED: 1}
     assert overview.oldest_orders == {OrderState.HELD: day - 5 * HOUR, OrderState.HANDED_OVER: day}
-    assert overview.oldest_effects[JobState.DEAD_LETTER] == day - 2 * HOUR
+    assert overview.oldest_jobs[JobState.DEAD_LETTER] == day - 2 * HOUR
     assert overview.oldest_reports == {ReportState.UNMAPPED: day}
     assert (overview.due_since, overview.overdue_orders, overview.last_poll) == (day - HOUR, 1, day)
     assert [alert.key for alert in overview.alerts] == ["here"]
@@ -116,18 +112,18 @@ async def test_failures_longest_first(views, day):
     assert [each.since for each in page.items] == [day - 5 * HOUR, day - 2 * HOUR, day]
     assert [each.attempts for each in page.items] == [0, 1, 0]
     second = await views.failures(offset=1, limit=1)
-    assert ([each.ref for each in second.items], second.total, second.more) == (["1"], 3, True)
+    assert ([each.ref for each in second.items], second.total, second.has_more) == (["1"], 3, True)
 
 
 async def test_orders_newest_first(views, day):
     page = await views.orders()
     assert [each.key for each in page.items] == ["RGIVEN", "RHELD", "RCLOSED"]
     given = page.items[0]
-    assert (given.lines, given.ended_lines, given.open_effects, given.troubles) == (2, 1, 2, 2)
+    assert (given.lines, given.ended_lines, given.open_jobs, given.attention_count) == (2, 1, 2, 2)
     assert given.requisition == Identifier(system="s", value="0042")
     assert [each.key for each in (await views.orders(states=[OrderState.HELD, OrderState.CLOSED])).items] == ["RHELD", "RCLOSED"]
     last = await views.orders(offset=2, limit=2)
-    assert ([each.key for each in last.items], last.total, last.more) == (["RCLOSED"], 3, False)
+    assert ([each.key for each in last.items], last.total, last.has_more) == (["RCLOSED"], 3, False)
 
 
 @pytest.mark.parametrize("search", ["RGIVEN", "rgiven", " task-2 ", "0042", "A7", "A7-1", "0001", "L2", "line-task-4"])
@@ -150,16 +146,16 @@ async def test_one_order(views, day):
     assert detail.order.key == "RGIVEN"
     assert [line.key for line in detail.lines] == ["L1", "L2"]
     assert [label.barcode for label in detail.labels] == ["0001"]
-    assert [effect.once for effect in detail.effects] == ["parked", "waits"]
+    assert [job.once for job in detail.jobs] == ["parked", "waits"]
     assert [report.key for report in detail.reports] == ["P1"]
     assert [(event.action, event.by) for event in detail.events] == [("first", "anna"), ("second", None)]
     assert await views.order("RNONE") is None
 
 
 async def test_effects_reports_and_alerts(views, day):
-    assert [each.once for each in (await views.effects()).items] == ["parked", "waits", "later"]
-    assert [each.once for each in (await views.effects(states=[JobState.DEAD_LETTER])).items] == ["parked"]
-    assert [each.once for each in (await views.effects(kinds=[JobKind.SUBMIT_ORDER], states=[JobState.DUE])).items] == ["waits"]
+    assert [each.once for each in (await views.jobs()).items] == ["parked", "waits", "later"]
+    assert [each.once for each in (await views.jobs(states=[JobState.DEAD_LETTER])).items] == ["parked"]
+    assert [each.once for each in (await views.jobs(kinds=[JobKind.SUBMIT_ORDER], states=[JobState.DUE])).items] == ["waits"]
     assert (await views.job(1)).once == "parked"
     assert await views.job(99) is None
     assert [each.key for each in (await views.reports()).items] == ["P2", "P1"]
@@ -173,7 +169,7 @@ async def test_the_history_of_a_result_whose_order_may_not_be_known(views, day, 
     first = Event(order=None, report="P7", at=day, action="result_held", text="held")
     second = Event(order="RGIVEN", report="P7", at=day + HOUR, action="operator", text="matched", by="ann")
     other = Event(order=None, report="P8", at=day, action="operator", text="gone", by="ann")
-    await transact_sql(lambda uow: [uow.book.tell(event) for event in (second, first, other)])
+    await transact_sql(lambda uow: [uow.events.add(event) for event in (second, first, other)])
     assert await views.history("P7") == (first, second)
     assert second in (await views.order("RGIVEN")).events
     assert await views.history("P9") == ()
@@ -186,7 +182,7 @@ async def test_how_many_wait_for_a_person(views, day):
 
 async def test_nobody_waits(views):
     assert await views.asking() == {}
-    assert (await views.desk()).items == ()
+    assert (await views.unmatched_reports()).items == ()
 
 
 async def test_the_match_desk_longest_waiting_first_with_content(views, transact_sql, factory):
@@ -198,10 +194,10 @@ async def test_the_match_desk_longest_waiting_first_with_content(views, transact
             uow.reports.add(factory.report(f"P{number}", state=state, body=b"%d" % number, changed_at=changed))
 
     await transact_sql(work)
-    page = await views.desk()
+    page = await views.unmatched_reports()
     assert [(each.key, each.body) for each in page.items] == [("P0", b"0"), ("P2", b"2"), ("P4", b"4")]
-    second = await views.desk(offset=1, limit=1)
-    assert ([each.key for each in second.items], second.total, second.more) == (["P2"], 3, True)
+    second = await views.unmatched_reports(offset=1, limit=1)
+    assert ([each.key for each in second.items], second.total, second.has_more) == (["P2"], 3, True)
 
 
 async def test_versions_of_a_report(views, transact_sql, factory):
@@ -235,7 +231,7 @@ async def test_versions_of_a_report(views, transact_sql, factory):
 
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 4_000, 1_000_001])
 async def test_the_size_of_a_document_is_known_without_opening_it(views, transact_sql, factory, size):
-    name = await transact_sql(lambda uow: uow.vault.put_document(b"x" * size, "application/pdf", at=factory.now))
+    name = await transact_sql(lambda uow: uow.vault.save_document(b"x" * size, "application/pdf", at=factory.now))
     sizes = await views.document_sizes([name, "0" * 64])
     assert list(sizes) == [name]
     assert abs(sizes[name] - size) <= 16
@@ -244,7 +240,7 @@ async def test_the_size_of_a_document_is_known_without_opening_it(views, transac
 
 async def test_counts(views, day):
     counts = await views.counts(now=day)
-    assert counts.effects == {
+    assert counts.jobs == {
         (JobKind.UPDATE_LINE_TASK, JobState.DEAD_LETTER): 1,
         (JobKind.UPDATE_LINE_TASK, JobState.DUE): 1,
         (JobKind.SUBMIT_ORDER, JobState.DUE): 1,
@@ -258,5 +254,5 @@ async def test_looking_cannot_write(sql_store, transact_sql, factory):
     with pytest.raises(StoreError):
         await sql_store.read(lambda connection: connection.execute(orders.delete()))
     for number in range(8):
-        await transact_sql(lambda uow, number=number: uow.book.note("k", f"{number}"))
+        await transact_sql(lambda uow, number=number: uow.key_values.set("k", f"{number}"))
         assert await sql_store.read(lambda connection: connection.scalar(select(orders.c.key))) == "R1"

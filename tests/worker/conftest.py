@@ -43,11 +43,11 @@ class RecordingHandler:
     async def verify(self, lease: Lease) -> Completion:
         return await self._record("look", lease)
 
-    async def _record(self, how: str, claim: Lease) -> Completion:
-        self.calls.append(f"{how} {claim.job.dedup_key}")
+    async def _record(self, how: str, lease: Lease) -> Completion:
+        self.calls.append(f"{how} {lease.job.dedup_key}")
         if self.behaviour is not None:
-            return await self.behaviour(claim)
-        return lambda _, effect: effect.complete(effect.changed_at)
+            return await self.behaviour(lease)
+        return lambda _, job: job.complete(job.changed_at)
 
 
 @dataclass
@@ -79,10 +79,8 @@ class WorkerBench:
     async def add_job(
         self, dedup_key: str = "e", *, kind: JobKind = JobKind.UPDATE_LINE_TASK, ordering_key: str | None = None
     ) -> None:
-        effect = NewJob(
-            kind=kind, dedup_key=dedup_key, ordering_key=ordering_key or dedup_key, target="x", due_at=self.clock.now()
-        )
-        await self.write(lambda uow: uow.jobs.add_job(effect))
+        job = NewJob(kind=kind, dedup_key=dedup_key, ordering_key=ordering_key or dedup_key, target="x", due_at=self.clock.now())
+        await self.write(lambda uow: uow.jobs.add_job(job))
 
     async def write(self, work: Callable[[UnitOfWork], Any]) -> Any:
         def committed(uow: UnitOfWork) -> Any:
@@ -95,9 +93,9 @@ class WorkerBench:
     async def run_due_jobs(self, engine: JobRunner | None = None) -> int:
         """Claim what is due and work on it side by side."""
         engine = engine or self.runner
-        effects = await engine.claim(list(JobKind), 50)
-        await asyncio.gather(*(engine.run(effect) for effect in effects))
-        return len(effects)
+        jobs = await engine.claim(list(JobKind), 50)
+        await asyncio.gather(*(engine.run(job) for job in jobs))
+        return len(jobs)
 
     async def get_job(self, number: int = 1) -> Job:
         found = await self.store.run(lambda uow: uow.jobs.get(JobId(number)))

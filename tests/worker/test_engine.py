@@ -25,9 +25,9 @@ from tests.worker.conftest import LEASE, WorkerBench
 
 
 def raising(failure: BaseException, *, begun: bool = False) -> object:
-    async def deed(claim: Lease) -> Completion:
+    async def deed(lease: Lease) -> Completion:
         if begun:
-            await claim.mark_started()
+            await lease.mark_started()
         raise failure
 
     return deed
@@ -55,10 +55,10 @@ async def test_what_follows_upon_a_failure(bench: WorkerBench, failure: Failure,
     await bench.add_job()
     bench.handler.behaviour = raising(failure, begun=begun)  # type: ignore[assignment]
     await bench.run_due_jobs()
-    effect = await bench.get_job()
-    assert (effect.state, effect.reason) == (state, str(failure))
-    assert effect.due_at == bench.clock.now() + timedelta(seconds=wait)
-    assert effect.started is (begun and state is not JobState.DUE), "nothing was felt outside: the next try starts afresh"
+    job = await bench.get_job()
+    assert (job.state, job.reason) == (state, str(failure))
+    assert job.due_at == bench.clock.now() + timedelta(seconds=wait)
+    assert job.started is (begun and state is not JobState.DUE), "nothing was felt outside: the next try starts afresh"
 
 
 async def test_an_unknown_outcome_is_looked_at_before_it_is_done_again(bench: WorkerBench) -> None:
@@ -81,12 +81,12 @@ async def test_a_bug_parks_its_effect_and_the_good_ones_go_on(bench: WorkerBench
     await bench.add_job("bad")
     await bench.add_job("good")
 
-    async def deed(claim: Lease) -> Completion:
-        if claim.job.dedup_key == "bad":
+    async def deed(lease: Lease) -> Completion:
+        if lease.job.dedup_key == "bad":
             if begun:
-                await claim.mark_started()
+                await lease.mark_started()
             raise ZeroDivisionError
-        return lambda _, effect: effect.complete(effect.changed_at)
+        return lambda _, job: job.complete(job.changed_at)
 
     bench.handler.behaviour = deed
     await bench.run_due_jobs()
@@ -98,8 +98,8 @@ async def test_a_bug_parks_its_effect_and_the_good_ones_go_on(bench: WorkerBench
 async def test_a_conclusion_that_makes_an_illegal_move_writes_nothing_of_itself(bench: WorkerBench) -> None:
     await bench.add_job()
 
-    def conclusion(uow: UnitOfWork, effect: Job) -> Job:
-        uow.book.note("half", "written")
+    def conclusion(uow: UnitOfWork, job: Job) -> Job:
+        uow.key_values.set("half", "written")
         raise InvalidTransitionError("no such move")
 
     async def deed(_: Lease) -> Completion:
@@ -107,30 +107,30 @@ async def test_a_conclusion_that_makes_an_illegal_move_writes_nothing_of_itself(
 
     bench.handler.behaviour = deed
     await bench.run_due_jobs()
-    effect = await bench.get_job()
-    assert effect.state is JobState.DEAD_LETTER
-    assert "no such move" in str(effect.reason)
-    assert await bench.store.run(lambda uow: uow.book.noted("half")) is None
+    job = await bench.get_job()
+    assert job.state is JobState.DEAD_LETTER
+    assert "no such move" in str(job.reason)
+    assert await bench.store.run(lambda uow: uow.key_values.get("half")) is None
 
 
 async def test_what_an_owner_concludes_too_late_is_dropped(bench: WorkerBench) -> None:
     await bench.add_job()
-    (effect,) = await bench.runner.claim([JobKind.UPDATE_LINE_TASK], 1)
+    (job,) = await bench.runner.claim([JobKind.UPDATE_LINE_TASK], 1)
     bench.clock.advance(LEASE.total_seconds() + 1)
     other = bench.make_runner("two")
     assert await bench.run_due_jobs(other) == 1
 
     async def deed(_: Lease) -> Completion:
         def conclusion(uow: UnitOfWork, late: Job) -> Job:
-            uow.book.note("late", "written")
+            uow.key_values.set("late", "written")
             return late.dead_letter(bench.clock.now(), "late")
 
         return conclusion
 
     bench.handler.behaviour = deed
-    await bench.runner.run(effect)
+    await bench.runner.run(job)
     assert (await bench.get_job()).state is JobState.DONE
-    assert await bench.store.run(lambda uow: uow.book.noted("late")) is None
+    assert await bench.store.run(lambda uow: uow.key_values.get("late")) is None
 
 
 async def test_an_effect_that_was_never_begun_needs_no_look_after_its_worker_died(bench: WorkerBench) -> None:
@@ -145,15 +145,15 @@ async def test_an_effect_that_was_begun_is_looked_at_after_its_worker_died(bench
     await bench.add_job()
     died = asyncio.Event()
 
-    async def deed(claim: Lease) -> Completion:
-        await claim.mark_started()
+    async def deed(lease: Lease) -> Completion:
+        await lease.mark_started()
         died.set()
         await asyncio.Event().wait()
         raise AssertionError
 
     bench.handler.behaviour = deed
-    (effect,) = await bench.runner.claim([JobKind.UPDATE_LINE_TASK], 1)
-    work = asyncio.create_task(bench.runner.run(effect))
+    (job,) = await bench.runner.claim([JobKind.UPDATE_LINE_TASK], 1)
+    work = asyncio.create_task(bench.runner.run(job))
     await asyncio.wait_for(died.wait(), 5)
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)
@@ -186,15 +186,15 @@ async def test_a_service_that_is_away_is_told_of_once_however_much_waits(bench: 
         await bench.add_job(f"e{number}")
     bench.handler.behaviour = raising(ServiceUnavailable("nobody there"))  # type: ignore[assignment]
     await bench.run_due_jobs()
-    closed = await bench.write(lambda uow: [uow.book.close_alert("exchange.unavailable", now=bench.clock.now()) for _ in range(2)])
+    closed = await bench.write(lambda uow: [uow.alerts.close("exchange.unavailable", now=bench.clock.now()) for _ in range(2)])
     assert closed == [True, False]
 
 
 async def test_a_store_that_is_away_leaves_the_effect_to_its_lease(bench: WorkerBench) -> None:
     await bench.add_job()
-    (effect,) = await bench.runner.claim([JobKind.UPDATE_LINE_TASK], 1)
+    (job,) = await bench.runner.claim([JobKind.UPDATE_LINE_TASK], 1)
     run, bench.store.run = bench.store.run, _away  # type: ignore[method-assign]
-    await bench.runner.run(effect)
+    await bench.runner.run(job)
     bench.store.run = run  # type: ignore[method-assign]
     assert (await bench.get_job()).state is JobState.IN_FLIGHT
     bench.clock.advance(LEASE.total_seconds() + 1)
@@ -212,8 +212,8 @@ async def test_two_workers_share_what_is_due_and_none_is_done_twice(bench: Worke
     other = bench.make_runner("two")
 
     async def all_of(engine: object) -> None:
-        while effects := await engine.claim([JobKind.UPDATE_LINE_TASK], 3):  # type: ignore[attr-defined]
-            await asyncio.gather(*(engine.work(effect) for effect in effects))  # type: ignore[attr-defined]
+        while jobs := await engine.claim([JobKind.UPDATE_LINE_TASK], 3):  # type: ignore[attr-defined]
+            await asyncio.gather(*(engine.work(job) for job in jobs))  # type: ignore[attr-defined]
 
     await asyncio.gather(all_of(bench.runner), all_of(other))
     assert sorted(bench.handler.calls) == sorted(f"do e{number}" for number in range(40))

@@ -52,7 +52,7 @@ async def test_looks_go_on_side_by_side_up_to_the_width(bench: WorkerBench) -> N
         most = max(most, inside)
         await gate.wait()
         inside -= 1
-        return lambda _, effect: effect.complete(effect.changed_at)
+        return lambda _, job: job.complete(job.changed_at)
 
     bench.handler.behaviour = deed
     group = WorkerLoop(JOB_QUEUES["orders"], bench.runner, bench.outages, concurrency=3)
@@ -70,10 +70,10 @@ async def test_a_slow_neighbour_stalls_only_its_own_group(bench: WorkerBench) ->
     await bench.add_job("quick", kind=JobKind.UPDATE_LINE_TASK)
     gate = asyncio.Event()
 
-    async def deed(claim: Lease) -> Completion:
-        if claim.job.dedup_key == "slow":
+    async def deed(lease: Lease) -> Completion:
+        if lease.job.dedup_key == "slow":
             await gate.wait()
-        return lambda _, effect: effect.complete(effect.changed_at)
+        return lambda _, job: job.complete(job.changed_at)
 
     bench.handler.behaviour = deed
     groups = build_worker_loops(bench.runner, bench.outages, concurrency=1, observe=False)
@@ -94,7 +94,7 @@ async def test_stopping_finishes_what_is_under_way_and_begins_nothing_new(bench:
     async def deed(_: Lease) -> Completion:
         started.set()
         await gate.wait()
-        return lambda _, effect: effect.complete(effect.changed_at)
+        return lambda _, job: job.complete(job.changed_at)
 
     bench.handler.behaviour = deed
     group = WorkerLoop(JOB_QUEUES["tasks"], bench.runner, bench.outages, concurrency=1)
@@ -120,7 +120,7 @@ async def test_an_alert_that_an_earlier_process_left_open_is_closed(bench: Worke
     await OutageTracker(bench.store, bench.clock, service_reachable).record_failure(AuthenticationRequired("sign in"))
     fresh = OutageTracker(bench.store, bench.clock, service_reachable)
     assert not await fresh.end(SIGN_IN_OUTAGE), "this process knew of none"
-    assert not await bench.write(lambda uow: uow.book.close_alert(SIGN_IN_OUTAGE, now=bench.clock.now()))
+    assert not await bench.write(lambda uow: uow.alerts.close(SIGN_IN_OUTAGE, now=bench.clock.now()))
 
 
 async def test_one_kind_of_work_that_fails_has_an_outage_of_its_own(bench: WorkerBench) -> None:
@@ -169,7 +169,7 @@ async def test_an_alert_that_could_not_be_written_is_written_later(bench: Worker
     store.broken = False
     await outages.begin("some.thing", "broken")
     assert not outages.is_store_down, "something was written"
-    assert await bench.write(lambda uow: uow.book.close_alert("some.thing", now=bench.clock.now()))
+    assert await bench.write(lambda uow: uow.alerts.close("some.thing", now=bench.clock.now()))
 
 
 async def test_what_is_no_outage_opens_none(bench: WorkerBench) -> None:

@@ -17,54 +17,57 @@ SHORT = timedelta(seconds=0.03)
 
 async def claimed(bench: WorkerBench, lease: timedelta = LEASE) -> JobLease:
     await bench.add_job()
-    (effect,) = await bench.runner.claim([JobKind.UPDATE_LINE_TASK], 1)
-    return JobLease(effect, bench.store, bench.clock, lease)
+    (job,) = await bench.runner.claim([JobKind.UPDATE_LINE_TASK], 1)
+    return JobLease(job, bench.store, bench.clock, lease)
 
 
 async def test_beginning_commits_a_full_lease_ahead(bench: WorkerBench) -> None:
-    claim = await claimed(bench)
+    lease = await claimed(bench)
     bench.clock.advance(50)
-    await claim.mark_started()
+    await lease.mark_started()
     kept = await bench.get_job()
     assert kept.started
     assert kept.lease_until == bench.clock.now() + LEASE
 
 
 async def test_what_must_be_known_by_then_is_in_the_same_commit(bench: WorkerBench) -> None:
-    claim = await claimed(bench)
-    await claim.mark_started(lambda uow: uow.book.note("sent", "it"))
-    assert await bench.store.run(lambda uow: uow.book.noted("sent")) == "it"
+    lease = await claimed(bench)
+    await lease.mark_started(lambda uow: uow.key_values.set("sent", "it"))
+    assert await bench.store.run(lambda uow: uow.key_values.get("sent")) == "it"
 
 
 async def test_a_lost_claim_neither_begins_nor_writes(bench: WorkerBench) -> None:
-    claim = await claimed(bench)
+    lease = await claimed(bench)
     bench.clock.advance(LEASE.total_seconds() + 1)
     await bench.make_runner("two").claim([JobKind.UPDATE_LINE_TASK], 1)
-    for attempt in (claim.mark_started(lambda uow: uow.book.note("x", "x")), claim.write(lambda uow: uow.book.note("x", "x"))):
+    for attempt in (
+        lease.mark_started(lambda uow: uow.key_values.set("x", "x")),
+        lease.write(lambda uow: uow.key_values.set("x", "x")),
+    ):
         with pytest.raises(LeaseLostError):
             await attempt
-    assert await bench.store.run(lambda uow: uow.book.noted("x")) is None
+    assert await bench.store.run(lambda uow: uow.key_values.get("x")) is None
 
 
 async def test_the_heartbeat_prolongs_while_the_work_goes_on(bench: WorkerBench) -> None:
-    claim = await claimed(bench, SHORT)
+    lease = await claimed(bench, SHORT)
     bench.clock.advance(LEASE.total_seconds() - 1)
 
     async def prolonged() -> None:
-        while (await bench.get_job()).lease_until == claim.job.lease_until:  # noqa: ASYNC110 - the store announces nothing
+        while (await bench.get_job()).lease_until == lease.job.lease_until:  # noqa: ASYNC110 - the store announces nothing
             await asyncio.sleep(0.002)
 
-    async with claim.keep_alive():
+    async with lease.keep_alive():
         await asyncio.wait_for(prolonged(), 5)
 
 
 async def test_work_whose_claim_was_taken_away_is_cancelled(bench: WorkerBench) -> None:
-    claim = await claimed(bench, SHORT)
+    lease = await claimed(bench, SHORT)
     bench.clock.advance(LEASE.total_seconds() + 1)
     await bench.make_runner("two").claim([JobKind.UPDATE_LINE_TASK], 1)
 
     async def work() -> None:
-        async with claim.keep_alive():
+        async with lease.keep_alive():
             await asyncio.sleep(5)
 
     task = asyncio.create_task(work())
@@ -73,7 +76,7 @@ async def test_work_whose_claim_was_taken_away_is_cancelled(bench: WorkerBench) 
 
 
 async def test_the_heartbeat_ends_with_the_work(bench: WorkerBench) -> None:
-    claim = await claimed(bench)
-    async with claim.keep_alive():
+    lease = await claimed(bench)
+    async with lease.keep_alive():
         pass
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("heartbeat")]

@@ -1,4 +1,4 @@
-"""The first schema: journal, outbox, identification data, documents, sign-in, accounts."""
+"""The first schema: journal, job queue, identification data, documents, sign-in, accounts, catalogue."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -32,9 +32,35 @@ def upgrade() -> None:
     op.create_index("uq_alerts_open", "alerts", ["key"], unique=True, **_where("closed_at IS NULL"))
 
     op.create_table(
+        "api_tokens",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("sha256", sa.Text(), nullable=False),
+        sa.Column("contracts", sa.Text(), nullable=True),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("expires_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("revoked_at", sa.DateTime(timezone=True), nullable=True),
+        sa.PrimaryKeyConstraint("id", name="pk_api_tokens"),
+    )
+    op.create_index("ix_api_tokens_name", "api_tokens", ["name"])
+
+    op.create_table(
+        "catalogues",
+        sa.Column("number", _NUMBER, nullable=False),
+        sa.Column("version", sa.Text(), nullable=False),
+        sa.Column("since", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("content", sa.LargeBinary(), nullable=False),
+        sa.Column("origin", sa.Text(), nullable=False),
+        sa.Column("actor", sa.Text(), nullable=True),
+        sa.PrimaryKeyConstraint("number", name="pk_catalogues"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_catalogues_since", "catalogues", ["since"])
+
+    op.create_table(
         "documents",
         sa.Column("id", sa.Text(), nullable=False),
-        sa.Column("sealed", sa.LargeBinary(), nullable=False),
+        sa.Column("ciphertext", sa.LargeBinary(), nullable=False),
         sa.Column("content_type", sa.Text(), nullable=False),
         sa.Column("kept_at", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_documents"),
@@ -42,40 +68,10 @@ def upgrade() -> None:
     op.create_index("ix_documents_kept_at", "documents", ["kept_at"])
 
     op.create_table(
-        "effects",
-        sa.Column("id", _NUMBER, nullable=False),
-        sa.Column("kind", sa.Text(), nullable=False),
-        sa.Column("once", sa.Text(), nullable=False),
-        sa.Column("lane", sa.Text(), nullable=False),
-        sa.Column("subject", sa.Text(), nullable=False),
-        sa.Column("order_key", sa.Text(), nullable=True),
-        sa.Column("payload", sa.Text(), nullable=False),
-        sa.Column("state", sa.Text(), nullable=False),
-        sa.Column("begun", sa.Boolean(), nullable=False),
-        sa.Column("attempts", sa.Integer(), nullable=False),
-        sa.Column("due_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("changed_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("reason", sa.Text(), nullable=True),
-        sa.Column("owner", sa.Text(), nullable=True),
-        sa.Column("fence", sa.BigInteger(), nullable=False),
-        sa.Column("lease_until", sa.DateTime(timezone=True), nullable=True),
-        sa.PrimaryKeyConstraint("id", name="pk_effects"),
-        sa.UniqueConstraint("once", name="uq_effects_once"),
-        sqlite_autoincrement=True,
-    )
-    op.create_index("ix_effects_asking", "effects", ["changed_at"], **_where("state IN ('parked', 'review')"))
-    op.create_index("ix_effects_claimable", "effects", ["due_at", "id"], **_where("state IN ('due', 'unknown')"))
-    op.create_index("ix_effects_lane", "effects", ["lane", "id"], **_where("state IN ('due', 'in_flight', 'review', 'unknown')"))
-    op.create_index("ix_effects_leased", "effects", ["lease_until"], **_where("state IN ('in_flight')"))
-    op.create_index("ix_effects_order_key_id", "effects", ["order_key", "id"])
-    op.create_index("ix_effects_kind_state_id", "effects", ["kind", "state", "id"])
-    op.create_index("ix_effects_subject", "effects", ["subject"])
-
-    op.create_table(
         "events",
         sa.Column("number", _NUMBER, nullable=False),
-        sa.Column("order_key", sa.Text(), nullable=False),
+        sa.Column("order_key", sa.Text(), nullable=True),
+        sa.Column("report", sa.Text(), nullable=True),
         sa.Column("at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("action", sa.Text(), nullable=False),
         sa.Column("text", sa.Text(), nullable=False),
@@ -83,14 +79,97 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("number", name="pk_events"),
     )
     op.create_index("ix_events_order_key", "events", ["order_key"])
+    op.create_index("ix_events_report", "events", ["report"])
+
+    op.create_table(
+        "hosted_documents",
+        sa.Column("address", sa.Text(), nullable=False),
+        sa.Column("document", sa.Text(), nullable=False),
+        sa.Column("content_type", sa.Text(), nullable=False),
+        sa.Column("order_key", sa.Text(), nullable=False),
+        sa.Column("kept_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("expires_at", sa.DateTime(timezone=True), nullable=True),
+        sa.PrimaryKeyConstraint("address", name="pk_hosted_documents"),
+    )
+    op.create_index("ix_hosted_documents_document", "hosted_documents", ["document"])
+    op.create_index("ix_hosted_documents_order_key", "hosted_documents", ["order_key"])
 
     op.create_table(
         "identities",
         sa.Column("order_key", sa.Text(), nullable=False),
-        sa.Column("sealed", sa.LargeBinary(), nullable=False),
+        sa.Column("ciphertext", sa.LargeBinary(), nullable=False),
         sa.Column("kept_at", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("order_key", name="pk_identities"),
     )
+
+    op.create_table(
+        "issued_labels",
+        sa.Column("number", _NUMBER, nullable=False),
+        sa.Column("label", sa.Text(), nullable=False),
+        sa.Column("pool", sa.Text(), nullable=False),
+        sa.Column("serial", sa.BigInteger(), nullable=False),
+        sa.Column("basket", sa.Text(), nullable=True),
+        sa.Column("purpose", sa.Text(), nullable=False),
+        sa.Column("issued_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("used_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("order_key", sa.Text(), nullable=True),
+        sa.PrimaryKeyConstraint("number", name="pk_issued_labels"),
+        sa.UniqueConstraint("label", name="uq_issued_labels_label"),
+    )
+    op.create_index("ix_issued_labels_basket", "issued_labels", ["basket"])
+    op.create_index("ix_issued_labels_order_key", "issued_labels", ["order_key"])
+
+    op.create_table(
+        "jobs",
+        sa.Column("id", _NUMBER, nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("dedup_key", sa.Text(), nullable=False),
+        sa.Column("ordering_key", sa.Text(), nullable=False),
+        sa.Column("target", sa.Text(), nullable=False),
+        sa.Column("order_key", sa.Text(), nullable=True),
+        sa.Column("payload", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("started", sa.Boolean(), nullable=False),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("due_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("changed_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=True),
+        sa.Column("owner", sa.Text(), nullable=True),
+        sa.Column("fencing_token", sa.BigInteger(), nullable=False),
+        sa.Column("lease_until", sa.DateTime(timezone=True), nullable=True),
+        sa.PrimaryKeyConstraint("id", name="pk_jobs"),
+        sa.UniqueConstraint("dedup_key", name="uq_jobs_dedup_key"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_jobs_claimable", "jobs", ["due_at", "id"], **_where("state IN ('due', 'outcome_unknown')"))
+    op.create_index("ix_jobs_kind_state_id", "jobs", ["kind", "state", "id"])
+    op.create_index("ix_jobs_leased", "jobs", ["lease_until"], **_where("state IN ('in_flight')"))
+    op.create_index("ix_jobs_needing_operator", "jobs", ["changed_at"], **_where("state IN ('dead_letter', 'needs_review')"))
+    op.create_index("ix_jobs_order_key_id", "jobs", ["order_key", "id"])
+    op.create_index(
+        "ix_jobs_ordering_key",
+        "jobs",
+        ["ordering_key", "id"],
+        **_where("state IN ('due', 'in_flight', 'needs_review', 'outcome_unknown')"),
+    )
+    op.create_index("ix_jobs_target", "jobs", ["target"])
+
+    op.create_table(
+        "key_values",
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("value", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("key", name="pk_key_values"),
+    )
+
+    op.create_table(
+        "label_ranges",
+        sa.Column("pattern", sa.Text(), nullable=False),
+        sa.Column("first", sa.BigInteger(), nullable=False, autoincrement=False),
+        sa.Column("next_number", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("pattern", "first", name="pk_label_ranges"),
+    )
+
     op.create_table(
         "leases",
         sa.Column("name", sa.Text(), nullable=False),
@@ -98,12 +177,16 @@ def upgrade() -> None:
         sa.Column("until", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("name", name="pk_leases"),
     )
+
     op.create_table(
-        "notes",
-        sa.Column("key", sa.Text(), nullable=False),
-        sa.Column("value", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("key", name="pk_notes"),
+        "oauth_tokens",
+        sa.Column("generation", sa.BigInteger(), nullable=False, autoincrement=False),
+        sa.Column("access_token", sa.LargeBinary(), nullable=False),
+        sa.Column("refresh_token", sa.LargeBinary(), nullable=True),
+        sa.Column("expires_at", sa.DateTime(timezone=True), nullable=True),
+        sa.PrimaryKeyConstraint("generation", name="pk_oauth_tokens"),
     )
+
     op.create_table(
         "orders",
         sa.Column("key", sa.Text(), nullable=False),
@@ -134,15 +217,15 @@ def upgrade() -> None:
     op.create_index("ix_orders_state_changed_at", "orders", ["state", "changed_at"])
 
     op.create_table(
-        "refusals",
+        "rejections",
         sa.Column("number", _NUMBER, nullable=False),
         sa.Column("rule", sa.Text(), nullable=False),
         sa.Column("order_key", sa.Text(), nullable=False),
         sa.Column("at", sa.DateTime(timezone=True), nullable=False),
-        sa.PrimaryKeyConstraint("number", name="pk_refusals"),
+        sa.PrimaryKeyConstraint("number", name="pk_rejections"),
     )
-    op.create_index("ix_refusals_order_key", "refusals", ["order_key"])
-    op.create_index("ix_refusals_rule_at", "refusals", ["rule", "at"])
+    op.create_index("ix_rejections_order_key", "rejections", ["order_key"])
+    op.create_index("ix_rejections_rule_at", "rejections", ["rule", "at"])
 
     op.create_table(
         "reports",
@@ -164,19 +247,32 @@ def upgrade() -> None:
         sa.UniqueConstraint("key", name="uq_reports_key"),
         sqlite_autoincrement=True,
     )
+    op.create_index(
+        "ix_reports_needing_operator", "reports", ["sequence"], **_where("state IN ('held', 'unmapped', 'unmatched')")
+    )
     op.create_index("ix_reports_order_key_report_id", "reports", ["order_key", "report_id"])
     op.create_index("ix_reports_source_message", "reports", ["source", "message"])
     op.create_index("ix_reports_state", "reports", ["state", "sequence"])
-    op.create_index("ix_reports_waiting", "reports", ["sequence"], **_where("state IN ('held', 'unmapped', 'unmatched')"))
 
     op.create_table(
-        "tokens",
-        sa.Column("generation", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("access", sa.LargeBinary(), nullable=False),
-        sa.Column("refresh", sa.LargeBinary(), nullable=True),
-        sa.Column("expires_at", sa.DateTime(timezone=True), nullable=True),
-        sa.PrimaryKeyConstraint("generation", name="pk_tokens"),
+        "turnaround_notices",
+        sa.Column("number", _NUMBER, nullable=False),
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("item", sa.Text(), nullable=False),
+        sa.Column("contract", sa.Text(), nullable=True),
+        sa.Column("start_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("end_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("delay_hours", sa.Text(), nullable=True),
+        sa.Column("caption", sa.Text(), nullable=False),
+        sa.Column("made_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("actor", sa.Text(), nullable=True),
+        sa.Column("lifted_at", sa.DateTime(timezone=True), nullable=True),
+        sa.PrimaryKeyConstraint("number", name="pk_turnaround_notices"),
+        sa.UniqueConstraint("key", name="uq_turnaround_notices_key"),
     )
+    op.create_index("ix_turnaround_notices_end_at", "turnaround_notices", ["end_at"])
+    op.create_index("ix_turnaround_notices_item", "turnaround_notices", ["item"])
+
     op.create_table(
         "uploads",
         sa.Column("identifier", sa.Text(), nullable=False),
@@ -199,20 +295,21 @@ def upgrade() -> None:
         sa.Column("changed_at", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("name", name="pk_users"),
     )
+
     op.create_table(
-        "labels",
+        "label_uses",
         sa.Column("number", _NUMBER, nullable=False),
         sa.Column("barcode", sa.Text(), nullable=False),
         sa.Column("order_key", sa.Text(), nullable=False),
         sa.Column("line", sa.Text(), nullable=False),
         sa.Column("specimen_id", sa.Text(), nullable=False),
         sa.Column("patient_reference", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(["order_key"], ["orders.key"], name="fk_labels_order_key", ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("number", name="pk_labels"),
+        sa.PrimaryKeyConstraint("number", name="pk_label_uses"),
+        sa.ForeignKeyConstraint(["order_key"], ["orders.key"], name="fk_label_uses_order_key", ondelete="CASCADE"),
     )
-    op.create_index("ix_labels_barcode", "labels", ["barcode"])
-    op.create_index("ix_labels_line", "labels", ["line"])
-    op.create_index("ix_labels_order_key", "labels", ["order_key"])
+    op.create_index("ix_label_uses_barcode", "label_uses", ["barcode"])
+    op.create_index("ix_label_uses_line", "label_uses", ["line"])
+    op.create_index("ix_label_uses_order_key", "label_uses", ["order_key"])
 
     op.create_table(
         "lines",
@@ -227,8 +324,8 @@ def upgrade() -> None:
         sa.Column("accession", sa.Text(), nullable=True),
         sa.Column("outputs", sa.Text(), nullable=False),
         sa.Column("sent_statuses", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(["order_key"], ["orders.key"], name="fk_lines_order_key", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("number", name="pk_lines"),
+        sa.ForeignKeyConstraint(["order_key"], ["orders.key"], name="fk_lines_order_key", ondelete="CASCADE"),
         sa.UniqueConstraint("key", name="uq_lines_key"),
         sqlite_autoincrement=True,
     )
