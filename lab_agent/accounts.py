@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from lab_agent.crypto import Passwords, hash_token, new_token
-from lab_agent.domain.offer import CATALOGUE_CHANGE_STAMP, ApiToken
+from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP, ApiToken
 from lab_agent.errors import DataInvalidError, Problem, StoreError
-from lab_agent.ports.store import Role, Store, UnitOfWork, UserRecord
+from lab_agent.ports.repositories import Role, Store, UnitOfWork, UserRecord
 
 __all__ = ["Account", "Accounts", "ApiClients", "Role"]
 

@@ -9,57 +9,54 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from lab_agent.catalogues.reach import VersionHorizon
-from lab_agent.catalogues.shelf import CatalogueCache
+from lab_agent.catalogue_service.cache import CatalogueCache
+from lab_agent.catalogue_service.versions import VersionHorizon
 from lab_agent.crypto import Cipher
-from lab_agent.documents.room import DocumentService
+from lab_agent.documents.service import DocumentService
+from lab_agent.domain.code_systems import CodeSystems
 from lab_agent.domain.ids import worker_name
-from lab_agent.domain.journal import JobKind
+from lab_agent.domain.records import JobKind
 from lab_agent.domain.retry import Backoff
-from lab_agent.domain.systems import CodeSystems
 from lab_agent.errors import Failure, SettingsError
+from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
-from lab_agent.exchange.tokens import Authenticator
-from lab_agent.http import HttpClient
+from lab_agent.http_client import HttpClient
 from lab_agent.lis.registry import AdapterRegistry, load_adapters
-from lab_agent.mapping_tables import MappingCache
+from lab_agent.mappings.loader import MappingCache
 from lab_agent.metrics import Metrics
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
-from lab_agent.ports.store import Store
-from lab_agent.ports.views import Queries
-from lab_agent.rules.judge import check_severities
-from lab_agent.rules.messages import load_messages
+from lab_agent.ports.jobs import JobHandler
+from lab_agent.ports.lis import AdapterSource, NoAdapters
+from lab_agent.ports.queries import Queries
+from lab_agent.ports.repositories import Store
+from lab_agent.rules.engine import check_severities
+from lab_agent.rules.translations import load_messages
 from lab_agent.settings.root import Settings
-from lab_agent.steps.adapters import AdapterSource, NoAdapters
-from lab_agent.steps.catch import RejectionBreaker
-from lab_agent.steps.clearing import ReleaseChecks
-from lab_agent.steps.collect import ResultCollector
-from lab_agent.steps.deliver import DeliverReportHandler
-from lab_agent.steps.handler import JobHandler
-from lab_agent.steps.handover import CancelOrderHandler, SubmitOrderHandler
-from lab_agent.steps.housekeeping import RetentionPurger
-from lab_agent.steps.inbox import StoreInbox
-from lab_agent.steps.judging import CatalogueSource, OrderAssessor
-from lab_agent.steps.late_lines import LateLineFinder
-from lab_agent.steps.look import FetchOrderHandler
-from lab_agent.steps.match import MatchReportHandler, ReportMatcher
-from lab_agent.steps.planning import UploadPlanner
-from lab_agent.steps.poll import OrderPoller
-from lab_agent.steps.reconcile import Reconciler
-from lab_agent.steps.tasks import TaskUpdateHandler
-from lab_agent.steps.verdict import DecisionPolicy
-from lab_agent.steps.waiting import AttentionAlerts
-from lab_agent.store.migrate import check_schema
+from lab_agent.store.queries import SqlQueries
+from lab_agent.store.schema import check_schema
 from lab_agent.store.unit_of_work import SqlStore
-from lab_agent.store.views import SqlQueries
-from lab_agent.worker.engine import JobRunner
-from lab_agent.worker.groups import build_worker_loops
+from lab_agent.worker.job_queues import build_worker_loops
+from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
-from lab_agent.worker.polling import PollInterval
-from lab_agent.worker.rounds import LisHealth, PollTask
-from lab_agent.worker.ticks import Scheduler
+from lab_agent.worker.schedule import LisHealth, PollInterval, PollTask, Scheduler
 from lab_agent.worker.worker import Worker
+from lab_agent.workflow.assessment import CatalogueSource, OrderAssessor
+from lab_agent.workflow.attention_alerts import AttentionAlerts
+from lab_agent.workflow.decision import DecisionPolicy
+from lab_agent.workflow.delivery import DeliverReportHandler
+from lab_agent.workflow.handover import CancelOrderHandler, SubmitOrderHandler
+from lab_agent.workflow.intake import FetchOrderHandler
+from lab_agent.workflow.line_lifecycle import LateLineFinder
+from lab_agent.workflow.polling import OrderPoller
+from lab_agent.workflow.reconciliation import Reconciler
+from lab_agent.workflow.rejection_breaker import RejectionBreaker
+from lab_agent.workflow.result_checks import ReleaseChecks
+from lab_agent.workflow.result_inbox import ResultCollector, StoreInbox
+from lab_agent.workflow.result_matching import MatchReportHandler, ReportMatcher
+from lab_agent.workflow.retention import RetentionPurger
+from lab_agent.workflow.task_updates import TaskUpdateHandler
+from lab_agent.workflow.upload_planning import UploadPlanner
 
 RETENTION_INTERVAL = 3600.0
 ATTENTION_INTERVAL = 30.0

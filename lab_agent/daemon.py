@@ -14,14 +14,14 @@ from pathlib import Path
 
 import structlog
 
-from lab_agent import bootstrap, logs, sd_notify, serving
+from lab_agent import bootstrap, logs, web_server
 from lab_agent.accounts import Accounts
 from lab_agent.bootstrap import Components
 from lab_agent.crypto import Passwords
 from lab_agent.errors import SettingsError, StoreError
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.status.app import create_app
-from lab_agent.status.house import AdapterStatus, StatusContext
+from lab_agent.status.context import AdapterStatus, StatusContext
 from lab_agent.worker.worker import Worker
 
 log = structlog.get_logger(__name__)
@@ -44,7 +44,7 @@ async def run(
     """
     logs.configure(settings.logging)
     # The address is taken before anything else is: where it cannot be had, nothing was begun.
-    with closing(serving.listen(settings.status.host, settings.status.port, settings_group="status")) as sock:
+    with closing(web_server.listen(settings.status.host, settings.status.port, settings_group="status")) as sock:
         await _run(settings, config, replace_components, sock)
 
 
@@ -56,7 +56,7 @@ async def _run(
         await parts.catalogue_cache.reload()
         parts.mapping_cache.reload()
         page = create_app(_build_status_context(parts, lambda: _stopped_loops(worker), lambda: worker.outages.is_store_down))
-        serve = partial(serving.serve, page, sock, drain=_STATUS_DRAIN_SECONDS)
+        serve = partial(web_server.serve, page, sock, drain=_STATUS_DRAIN_SECONDS)
         worker = bootstrap.build_worker(parts, background_tasks={"status page": serve, "catalogue": parts.catalogue_cache.watch})
         _log_address(sock)
         reload = ReloadHandler(settings, config, parts)
@@ -114,7 +114,7 @@ class ReloadHandler:
 
     def run(self) -> None:
         """Reload. What cannot be read leaves everything as it is, with one line about it."""
-        sd_notify.notify_reloading(time.monotonic_ns() // 1000)
+        web_server.notify_reloading(time.monotonic_ns() // 1000)
         try:
             new = load_settings(self.config)
         except SettingsError as exc:
@@ -123,7 +123,7 @@ class ReloadHandler:
             self._apply(new)
         self.components.catalogue_cache.request_reload()
         self.components.mapping_cache.reload()
-        sd_notify.notify_ready("working")
+        web_server.notify_ready("working")
 
     def _apply(self, new: Settings) -> None:
         logs.configure(new.logging)

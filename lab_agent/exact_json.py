@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from lab_agent.domain.quoting import shorten
+from lab_agent.domain.text import shorten
 from lab_agent.errors import DataInvalidError, Problem
 
 _decoder = msgspec.json.Decoder(float_hook=Decimal)

@@ -21,8 +21,8 @@ from typing import Any, TextIO
 import structlog
 
 from lab_agent.errors import LabAgentError
-from lab_agent.settings.logging import LoggingSettings
-from lab_agent.settings.masked import mask_url_password
+from lab_agent.settings.groups import LoggingSettings
+from lab_agent.settings.introspection import mask_url_password
 
 FIELDS = frozenset(
     """

@@ -1,4 +1,7 @@
-"""The application: routes, errors, health, one log line for each request."""
+"""The application: routes, errors, health, one log line for each request.
+
+HEAD for whatever can be got: answered as GET is, headers and all, without the body (RFC 9110, section 9.3.2).
+"""
 
 from __future__ import annotations
 
@@ -13,17 +16,40 @@ from lab_agent import exact_json
 from lab_agent.catalogue.labels import LabelSource, NoLabels
 from lab_agent.logs import get_logger
 from lab_agent.settings.api import ApiSettings
-from lab_api import openapi
+from lab_api import schemas
 from lab_api.auth import Clients
-from lab_api.basket import Endpoints
-from lab_api.documents import HostedDocuments
-from lab_api.heads import HeadMiddleware
-from lab_api.oauth import TokenEndpoint
-from lab_api.pace import TokenBuckets
-from lab_api.problems import add_error_handlers
-from lab_api.served import CurrentCatalogue
+from lab_api.endpoints import Endpoints
+from lab_api.errors import add_error_handlers
+from lab_api.hosted_documents import HostedDocuments
+from lab_api.rate_limit import TokenBuckets
+from lab_api.response_cache import CurrentCatalogue
+from lab_api.token_endpoint import TokenEndpoint
 
 _log = get_logger(__name__)
+
+
+class HeadMiddleware:
+    """Lets the routes see GET where HEAD was asked, and keeps the body back."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on; the server and the log see its own method again afterwards."""
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+
+        async def bodiless(message: Message) -> None:
+            await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+        scope["method"] = "GET"
+        try:
+            await self._app(scope, receive, bodiless)
+        finally:
+            scope["method"] = "HEAD"
+
+
 _HEALTH_PATHS = ("/healthz", "/readyz")
 
 
@@ -75,7 +101,7 @@ def _add_health(app: FastAPI, current_catalogue: CurrentCatalogue) -> None:
 
 def _openapi_document(app: FastAPI, token_path: str | None) -> dict[str, Any]:
     document = get_openapi(title=app.title, version="1", routes=app.routes)
-    return openapi.add_security(document, token_path)
+    return schemas.add_security(document, token_path)
 
 
 class RequestLogMiddleware:

@@ -17,12 +17,12 @@ from datetime import UTC, datetime
 import anyio
 from anyio import to_thread
 
-from lab_agent.catalogue.items import Contract
+from lab_agent.catalogue.model import Contract
 from lab_agent.crypto import Passwords, token_matches
-from lab_agent.domain.offer import ApiToken
+from lab_agent.domain.catalogue_records import ApiToken
 from lab_agent.settings.api import ApiBasicSettings, ApiTokenSettings
-from lab_api.oauth import SignedTokens
-from lab_api.problems import ApiError
+from lab_api.errors import ApiError
+from lab_api.token_endpoint import SignedTokens
 
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="laboratory", Basic realm="laboratory", charset="UTF-8"'}
 _CONCURRENT_HASHES = 2

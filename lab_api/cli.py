@@ -13,21 +13,19 @@ import typer
 from rich.console import Console
 
 from lab_agent import bootstrap, logs
-from lab_agent.catalogues.agreed import check_contracts, to_label_pools
-from lab_agent.catalogues.labels import LabelAllocator
-from lab_agent.catalogues.mark import HighWaterMark
+from lab_agent.catalogue_service.high_water_mark import HighWaterMark
+from lab_agent.catalogue_service.label_allocation import LabelAllocator, check_contracts, to_label_pools
 from lab_agent.crypto import Passwords, hash_token, new_token
 from lab_agent.errors import LabAgentError
-from lab_agent.ports.store import Store
+from lab_agent.ports.repositories import Store
 from lab_agent.settings.root import Settings, load_settings
 from lab_api.app import create_app
 from lab_api.auth import Clients
-from lab_api.documents import HostedDocuments
-from lab_api.oauth import SignedTokens, TokenEndpoint
-from lab_api.pace import TokenBuckets
+from lab_api.catalogue_sync import CatalogueSync
+from lab_api.hosted_documents import HostedDocuments
+from lab_api.rate_limit import SharedTokenBuckets, TokenBuckets
 from lab_api.server import ApiServer, listen
-from lab_api.sharing import SharedTokenBuckets
-from lab_api.upkeep import CatalogueSync
+from lab_api.token_endpoint import SignedTokens, TokenEndpoint
 
 app = typer.Typer(
     name="lab-api",

@@ -10,12 +10,12 @@ from collections.abc import Callable, Coroutine, Mapping
 
 from fastapi import FastAPI
 
-from lab_agent import sd_notify, serving
+from lab_agent import web_server
 from lab_agent.logs import get_logger
 from lab_agent.settings.api import ApiSettings
 from lab_agent.worker.worker import BackgroundTaskFailed
-from lab_api.served import CurrentCatalogue
-from lab_api.upkeep import CatalogueSync
+from lab_api.catalogue_sync import CatalogueSync
+from lab_api.response_cache import CurrentCatalogue
 
 _log = get_logger(__name__)
 
@@ -25,10 +25,10 @@ BackgroundTask = Callable[[], Coroutine[None, None, None]]
 
 def listen(settings: ApiSettings) -> socket.socket:
     """Take the address. Raises `CannotListen` if it cannot be had."""
-    return serving.listen(settings.host, settings.port, settings_group="api")
+    return web_server.listen(settings.host, settings.port, settings_group="api")
 
 
-class ApiServer(serving.UvicornServer):
+class ApiServer(web_server.UvicornServer):
     """uvicorn with our signals: SIGTERM and SIGINT drain and end with exit code 0, SIGHUP looks at the catalogue at once."""
 
     def __init__(
@@ -62,17 +62,17 @@ class ApiServer(serving.UvicornServer):
         loop.add_signal_handler(signal.SIGHUP, self._start_task, self._reload, "reload")
         for name, work in self._background.items():
             self._start_task(work, name)
-        interval = sd_notify.watchdog_interval()
+        interval = web_server.watchdog_interval()
         if interval is not None:
             self._start_task(lambda: _ping_watchdog(interval), "watchdog")
         host, port = sockets[0].getsockname()[:2] if sockets else ("", 0)
         version = self._current_catalogue.responses.catalogue.version
         _log.info("the laboratory's API listens", action="api.started", host=host, port=port, version=version)
-        sd_notify.notify_ready(f"catalogue {version}")
+        web_server.notify_ready(f"catalogue {version}")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let open requests end, then stop."""
-        sd_notify.notify_stopping()
+        web_server.notify_stopping()
         for task in self._background_tasks:
             task.cancel()
         await super().shutdown(sockets)
@@ -93,12 +93,12 @@ class ApiServer(serving.UvicornServer):
         self.should_exit = True
 
     async def _reload(self) -> None:
-        sd_notify.notify_reloading(time.monotonic_ns() // 1000)
+        web_server.notify_reloading(time.monotonic_ns() // 1000)
         await self._sync.reload()
-        sd_notify.notify_ready(f"catalogue {self._current_catalogue.responses.catalogue.version}")
+        web_server.notify_ready(f"catalogue {self._current_catalogue.responses.catalogue.version}")
 
 
 async def _ping_watchdog(interval: float) -> None:
     while True:
-        sd_notify.notify_watchdog()
+        web_server.notify_watchdog()
         await asyncio.sleep(interval)

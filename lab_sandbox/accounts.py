@@ -5,8 +5,8 @@ import secrets
 from urllib.parse import unquote_plus
 
 from lab_sandbox.config import Counterparty, SandboxConfig
-from lab_sandbox.outcome import HttpError
-from lab_sandbox.tokens import TokenStore
+from lab_sandbox.errors import HttpError
+from lab_sandbox.token_store import TokenStore
 
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="exchange"'}
 

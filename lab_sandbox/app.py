@@ -9,14 +9,13 @@ from fastapi import FastAPI
 from lab_sandbox.auth_routes import auth_routes
 from lab_sandbox.basket_routes import basket_routes
 from lab_sandbox.config import SandboxConfig
-from lab_sandbox.failures import ERROR_RESPONSES, add_error_handlers
-from lab_sandbox.fault_routes import fault_routes
-from lab_sandbox.faults.play import FaultMiddleware
+from lab_sandbox.error_handlers import ERROR_RESPONSES, add_error_handlers
+from lab_sandbox.faults.middleware import FaultMiddleware, fault_routes
 from lab_sandbox.fhir_routes import fhir_routes
-from lab_sandbox.request_log import RequestLogMiddleware
+from lab_sandbox.middleware import RequestLogMiddleware
+from lab_sandbox.path_aliases import PathAliasMiddleware
 from lab_sandbox.resources import Clock
 from lab_sandbox.service import Service, build_service, utc_now
-from lab_sandbox.spelling import PathAliasMiddleware
 
 
 def create_app(config: SandboxConfig, *, clock: Clock = utc_now, transport: httpx.AsyncBaseTransport | None = None) -> FastAPI:

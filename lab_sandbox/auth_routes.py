@@ -7,11 +7,11 @@ from urllib.parse import parse_qsl
 from fastapi import APIRouter, Request, Response
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from lab_sandbox.exchange import content_type, json_response, read_body
-from lab_sandbox.grants import OAuthError
-from lab_sandbox.openapi_words import form_body, query_parameters, token_body
+from lab_sandbox.http_helpers import content_type, json_response, read_body
+from lab_sandbox.login_page import AUTHORIZE_PARAMETERS, AuthorizeErrorRedirect, parse_authorize_request
+from lab_sandbox.oauth import OAuthError
+from lab_sandbox.openapi_schemas import form_body, query_parameters, token_body
 from lab_sandbox.service import Service
-from lab_sandbox.signin import AUTHORIZE_PARAMETERS, AuthorizeErrorRedirect, parse_authorize_request
 
 _NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 _CALLBACK_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {

@@ -2,12 +2,12 @@
 
 from fastapi import APIRouter, Request, Response
 
-from lab_sandbox.exchange import authenticate_caller, json_response, read_json_body
-from lab_sandbox.forward import ProxiedResponse
-from lab_sandbox.openapi_words import object_body
-from lab_sandbox.outcome import HttpError
+from lab_sandbox.basket_proxy import ProxiedResponse
+from lab_sandbox.errors import HttpError
+from lab_sandbox.exact_json import decode_object, decode_stored
+from lab_sandbox.http_helpers import authenticate_caller, json_response, read_json_body
+from lab_sandbox.openapi_schemas import object_body
 from lab_sandbox.service import Service
-from lab_sandbox.wire import decode_object, decode_stored
 
 MAX_NOTIFICATIONS = 1000
 

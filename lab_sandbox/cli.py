@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from lab_sandbox.config import ConfigError, SandboxConfig, load_config, read_config
-from lab_sandbox.demo.commands import add_commands
-from lab_sandbox.faults.rule import FaultPlanError
+from lab_sandbox.demo.cli import add_commands
+from lab_sandbox.faults.plan import FaultPlanError
+from lab_sandbox.resource_store import ResourceStoreError
 from lab_sandbox.server import AddressInUseError, serve
-from lab_sandbox.shelf import ResourceStoreError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
 

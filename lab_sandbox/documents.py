@@ -4,8 +4,8 @@ import base64
 import re
 from collections.abc import Iterable
 
-from lab_sandbox.outcome import HttpError, Problems
-from lab_sandbox.wire import Json
+from lab_sandbox.errors import HttpError, Problems
+from lab_sandbox.exact_json import Json
 
 _MEDIA_TYPE = re.compile(r"[A-Za-z0-9.+-]+/[A-Za-z0-9.+-]+( *; *[A-Za-z0-9-]+=[A-Za-z0-9.\"-]+)*")
 DEFAULT_TYPE = "application/pdf"

@@ -6,8 +6,11 @@ from urllib.parse import parse_qsl
 from fastapi import APIRouter, Request, Response
 
 from lab_sandbox import updates
+from lab_sandbox.access_rights import parse_meta_add
 from lab_sandbox.documents import build_binary, decode_content, negotiate_media_type
-from lab_sandbox.exchange import (
+from lab_sandbox.errors import HttpError
+from lab_sandbox.exact_json import Json, decode_object, decode_stored
+from lab_sandbox.http_helpers import (
     JSON_TYPES,
     authenticate_caller,
     base_address,
@@ -17,9 +20,7 @@ from lab_sandbox.exchange import (
     read_json_body,
     resource_response,
 )
-from lab_sandbox.meta_add import parse_meta_add
-from lab_sandbox.names import CREATE_ORDER, META_ADD, canonical_type
-from lab_sandbox.openapi_words import (
+from lab_sandbox.openapi_schemas import (
     IF_MATCH,
     IF_NONE_EXIST,
     IF_NONE_MATCH,
@@ -28,12 +29,11 @@ from lab_sandbox.openapi_words import (
     any_resource_body,
     object_body,
 )
-from lab_sandbox.outcome import HttpError
+from lab_sandbox.path_aliases import CREATE_ORDER, META_ADD, canonical_type
 from lab_sandbox.references import Ref
+from lab_sandbox.resource_store import StoredResource
 from lab_sandbox.search import build_search_bundle, bundle_entries, parse_search
 from lab_sandbox.service import Service
-from lab_sandbox.shelf import StoredResource
-from lab_sandbox.wire import Json, decode_object, decode_stored
 
 _READ_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     200: {

@@ -8,13 +8,12 @@ from collections import Counter
 from collections.abc import Iterable
 
 from lab_sandbox.config import Contract, Counterparty, SandboxConfig
-from lab_sandbox.contract_link import ContractLink, find_contract_links
-from lab_sandbox.draft import BundleEntry, OrderBundle
-from lab_sandbox.index import as_list, identifier_value
-from lab_sandbox.outcome import Problems
+from lab_sandbox.errors import Problems
+from lab_sandbox.exact_json import Json
+from lab_sandbox.order_bundle import BundleEntry, OrderBundle
 from lab_sandbox.references import parse_reference
-from lab_sandbox.shapes import find_code, reference_text
-from lab_sandbox.wire import Json
+from lab_sandbox.rule_helpers import ContractLink, find_code, find_contract_links, reference_text
+from lab_sandbox.search_index import as_list, identifier_value
 
 FOLLOW_UP_STUDY = "190.1558"
 FOLLOW_UP_NUMBER_PATTERN = re.compile(r"[0-9]{5}-[A-Za-z0-9]{5}-[0-9]{8}")

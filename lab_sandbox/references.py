@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lab_sandbox.names import canonical_type
+from lab_sandbox.path_aliases import canonical_type
 
 LOCAL_REFERENCE_PATTERN = re.compile(r"urn:uuid:[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 

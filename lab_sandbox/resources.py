@@ -5,14 +5,14 @@ from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
+from lab_sandbox.access_rights import AccessRights
 from lab_sandbox.config import Counterparty, SandboxConfig
-from lab_sandbox.index import index_terms
-from lab_sandbox.notices import build_task_notification
-from lab_sandbox.outcome import HttpError
+from lab_sandbox.errors import HttpError
+from lab_sandbox.exact_json import Json, decode_stored, encode
+from lab_sandbox.notifications import build_task_notification
 from lab_sandbox.references import Ref
-from lab_sandbox.rights import AccessRights
-from lab_sandbox.shelf import ResourceStore, StoredResource
-from lab_sandbox.wire import Json, decode_stored, encode
+from lab_sandbox.resource_store import ResourceStore, StoredResource
+from lab_sandbox.search_index import index_terms
 
 Clock = Callable[[], datetime]
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlencode
 
 from lab_sandbox.config import SandboxConfig
-from lab_sandbox.index import PARAMETER_ALIASES, SEARCH_PARAMETERS, STATUS_AND_CODE
-from lab_sandbox.names import canonical_type
-from lab_sandbox.outcome import HttpError
+from lab_sandbox.errors import HttpError
+from lab_sandbox.exact_json import Json, decode_stored
+from lab_sandbox.path_aliases import canonical_type
 from lab_sandbox.references import parse_reference
-from lab_sandbox.shelf import Criterion, StoredResource
-from lab_sandbox.wire import Json, decode_stored
+from lab_sandbox.resource_store import Criterion, StoredResource
+from lab_sandbox.search_index import PARAMETER_ALIASES, SEARCH_PARAMETERS, STATUS_AND_CODE
 
 _REFERENCE_PARAMETERS = frozenset({"subject", "source", "specimen", "part-of", "based-on", "result"})
 _TARGET_TYPES = {

@@ -10,8 +10,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lab_sandbox.app import create_app
 from lab_sandbox.config import SandboxConfig
-from lab_sandbox.faults.line import TRANSPORT_KEY
-from lab_sandbox.request_log import log_to_stderr
+from lab_sandbox.faults.middleware import TRANSPORT_KEY
+from lab_sandbox.middleware import log_to_stderr
 
 SHUTDOWN_GRACE_SECONDS = 3
 """Seconds that a stopping server waits for answers under way; a hanging one is a fault, and waits for nobody."""

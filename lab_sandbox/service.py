@@ -7,17 +7,16 @@ from pathlib import Path
 import httpx
 
 from lab_sandbox.accounts import Accounts
+from lab_sandbox.basket_proxy import BasketProxy
 from lab_sandbox.config import SandboxConfig
-from lab_sandbox.faults.desk import FaultScheduler
-from lab_sandbox.faults.rule import FaultPlan, load_plan
-from lab_sandbox.forward import BasketProxy
-from lab_sandbox.grants import TokenEndpoint
-from lab_sandbox.offers import NomenclatureCache
-from lab_sandbox.order import OrderService
+from lab_sandbox.faults.plan import FaultPlan, FaultScheduler, load_plan
+from lab_sandbox.nomenclature_cache import NomenclatureCache
+from lab_sandbox.oauth import TokenEndpoint
+from lab_sandbox.order_creation import OrderService
 from lab_sandbox.references import Ref
+from lab_sandbox.resource_store import ResourceStore
 from lab_sandbox.resources import Clock, ResourceService
-from lab_sandbox.shelf import ResourceStore
-from lab_sandbox.tokens import TokenStore
+from lab_sandbox.token_store import TokenStore
 
 
 @dataclass(frozen=True)

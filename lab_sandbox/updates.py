@@ -3,21 +3,18 @@
 import re
 from collections.abc import Iterable
 
-from lab_sandbox.arrays import check_arrays
+from lab_sandbox.access_rights import parse_grants
 from lab_sandbox.config import Counterparty, SandboxConfig
 from lab_sandbox.documents import check_binary
-from lab_sandbox.names import CREATED_BY_POST
-from lab_sandbox.outcome import HttpError, Problems
-from lab_sandbox.patient_rules import check_patient
+from lab_sandbox.errors import HttpError, Problems
+from lab_sandbox.exact_json import Json, decode_stored
+from lab_sandbox.path_aliases import CREATED_BY_POST
 from lab_sandbox.references import Ref, is_local_reference, iter_references, parse_reference
-from lab_sandbox.rights import parse_grants
+from lab_sandbox.resource_rules import check_observation, check_patient, check_report, check_task
+from lab_sandbox.resource_store import StoredResource
+from lab_sandbox.rule_helpers import check_arrays, check_reference_targets, check_report_patient
 from lab_sandbox.search import parse_if_none_exist
 from lab_sandbox.service import Service
-from lab_sandbox.shelf import StoredResource
-from lab_sandbox.targets import check_reference_targets, check_report_patient
-from lab_sandbox.task_rules import check_task
-from lab_sandbox.upload_rules import check_observation, check_report
-from lab_sandbox.wire import Json, decode_stored
 
 _IF_MATCH_PATTERN = re.compile(r'\s*(?:W/)?"([0-9]{1,15})"\s*')
 

@@ -2,18 +2,26 @@
 
 Every problem of the basket is found at once; each names its position in the request and the mend. Codes may be numbers or
 strings, null means missing, `bodycite_code` is taken for `bodysite_code`, and a guid may be missing.
+
+The bytes of a basket into its JSON: one reading for the laboratory's API and for the command that explains a basket.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from lab_agent.catalogue.basket_problems import BasketProblem, BasketProblems
-from lab_agent.catalogue.choice import SpecimenRequest, choose_requirements
-from lab_agent.catalogue.items import Contract, Item, Requirement, unknown_contract_error
+from lab_agent import exact_json
+from lab_agent.catalogue.basket_errors import BasketProblem, BasketProblems
+from lab_agent.catalogue.model import Contract, Item, Requirement, unknown_contract_error
+from lab_agent.catalogue.specimen_choice import SpecimenRequest, choose_requirements
+from lab_agent.errors import DataInvalidError, Problem
+
+__all__ = ["Basket", "BasketLine", "BasketProblem", "SpecimenRequest", "choose_requirements", "read_basket"]
 
 _ITEMS_FIELD = "analyticsrequests"
 
@@ -165,4 +173,29 @@ def _reject_repeated_items(lines: list[BasketLine], problems: BasketProblems) ->
                 break
 
 
-__all__ = ["Basket", "BasketProblem", "BasketLine", "SpecimenRequest", "choose_requirements", "read_basket"]
+_BOM = b"\xef\xbb\xbf"
+_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def decode_basket(body: bytes) -> Any:
+    """Read JSON in UTF-8, with a mark or without. Raises `DataInvalidError` (also for a key that an object has twice)."""
+    plain = body.removeprefix(_BOM)
+    try:
+        return exact_json.loads_strictly(plain)
+    except DataInvalidError:
+        if _has_lone_surrogate(plain):
+            what = "not JSON in UTF-8: a \\uD800…\\uDFFF stands alone, which is half of a character"
+            raise DataInvalidError((Problem("document", what, "send both halves, or the character itself"),)) from None
+        raise
+
+
+def _has_lone_surrogate(body: bytes) -> bool:
+    if not _SURROGATE_ESCAPE.search(body):
+        return False
+    try:
+        json.dumps(json.loads(body, parse_int=str, parse_float=str), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    except (ValueError, RecursionError):
+        pass
+    return False

@@ -6,7 +6,7 @@ from collections import defaultdict
 from datetime import datetime
 from typing import Any
 
-from lab_agent.catalogue.items import Contract, Item, SpecimenOption
+from lab_agent.catalogue.model import Contract, Item, SpecimenOption
 from lab_agent.catalogue.turnaround import Notice, compute_eta
 
 

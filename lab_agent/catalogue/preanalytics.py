@@ -5,6 +5,8 @@ Volumes add up, and each tube's dead volume comes on top; an item that needs mor
 and shares only what is left over. Items that need their own tube, or do not go together, are kept apart. Required
 biomaterial types are added here. The number of tubes is the fewest (see `packing`), and the answer is the same in whatever
 order the items come.
+
+Why pre-analytics answers as it does, in lines for people (`lab-agent preanalytics explain`).
 """
 
 from __future__ import annotations
@@ -17,9 +19,45 @@ from itertools import zip_longest
 from math import lcm
 
 from lab_agent.catalogue.basket import BasketLine
-from lab_agent.catalogue.items import Catalogue, Requirement
-from lab_agent.catalogue.packing import Packing, pack
+from lab_agent.catalogue.bin_packing import Packing, pack
+from lab_agent.catalogue.model import Catalogue, Requirement
 from lab_agent.catalogue.tubes import Preanalytics, SpecimenNeed, Tube, TubeGroup, TubeKind, VolumePart
+
+
+def explain_preanalytics(preanalytics: Preanalytics) -> Iterator[str]:
+    """Give the lines: each kind of tube, how many and why not fewer, and what is in each tube."""
+    for group in preanalytics.groups:
+        yield f"{_describe_kind(group.kind)}: {_describe_count(group)}"
+        for number, tube in enumerate(group.tubes, start=1):
+            yield from _describe_tube(number, tube)
+
+
+def _describe_kind(kind: TubeKind) -> str:
+    container = f"{kind.container.type} ({kind.container.name})" if kind.container else "any container"
+    place = f", body site {kind.bodysite_code}" if kind.bodysite_code else ""
+    time = f", {kind.minutes} minutes" if kind.minutes is not None else ""
+    return f"type {kind.specimen_code}, {container}{place}{time}, {kind.method}"
+
+
+def _describe_count(group: TubeGroup) -> str:
+    count = len(group.tubes)
+    if count == group.lower_bound:
+        return f"{count} tube{'s' if count > 1 else ''}, and fewer are not possible"
+    return f"{count} tubes; fewer than {group.lower_bound} are not possible"
+
+
+def _describe_tube(number: int, tube: Tube) -> Iterator[str]:
+    vessel = tube.kind.container
+    dead = vessel.dead_volume if vessel else 0
+    unit = f" {vessel.unit}" if vessel and vessel.unit else ""
+    room = f" of {vessel.capacity}" if vessel and vessel.capacity is not None else ""
+    yield f"  tube {number}: {tube.quantity}{room}{unit}, {dead} of it dead volume"
+    for piece in tube.parts:
+        need = piece.need.requirement
+        why = [f"of {need.volume} that it needs"] if piece.volume != need.volume else []
+        why += ["wants its own tube"] if need.own_tube else []
+        why += [f"not with {', '.join(sorted(need.incompatible))}"] if need.incompatible else []
+        yield f"    {need.item_id}: {piece.volume}" + (f" ({'; '.join(why)})" if why else "")
 
 
 def calculate(catalogue: Catalogue, lines: Iterable[BasketLine]) -> Preanalytics:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lab_agent.catalogue.items import Catalogue, Item, Question, QuestionType
+from lab_agent.catalogue.model import Catalogue, Item, Question, QuestionType
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-from lab_agent.catalogue.items import Container, Requirement
+from lab_agent.catalogue.model import Container, Requirement
 from lab_agent.catalogue.supporting_info import SupportingInfo
 
 

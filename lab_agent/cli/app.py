@@ -8,30 +8,12 @@ import traceback
 import typer
 
 from lab_agent import logs
-from lab_agent.cli import (
-    adapter,
-    adapters,
-    api_tokens,
-    catalogue,
-    check,
-    daemon,
-    db,
-    eta,
-    init,
-    login,
-    mappings,
-    orders,
-    outbox,
-    preanalytics,
-    results,
-    rules,
-    schema,
-    users,
-)
-from lab_agent.cli.options import VersionOption
-from lab_agent.cli.shown import print_error
+from lab_agent.cli import accounts, adapters, catalogue, check, init, maintenance, mappings, notices, orders, outbox, results
+from lab_agent.cli import run as run_command
+from lab_agent.cli.context import VersionOption
+from lab_agent.cli.output import print_error
 from lab_agent.errors import InputError, LabAgentError
-from lab_agent.settings.logging import LoggingSettings
+from lab_agent.settings.groups import LoggingSettings
 
 app = typer.Typer(
     name="lab-agent",
@@ -47,24 +29,24 @@ def _root_callback(_version: VersionOption = False) -> None:
     """The laboratory's end of an order exchange: orders in, results out, none lost and none done twice."""
 
 
-app.command("run")(daemon.run)
+app.command("run")(run_command.run)
 app.command("init")(init.init)
-app.command("login")(login.login)
+app.command("login")(maintenance.login)
 app.command("check")(check.check)
 app.command("adapters")(adapters.list_adapters)
-app.add_typer(adapter.adapter_app, name="adapter")
-app.command("rules")(rules.list_rules)
-app.add_typer(schema.schema_app, name="schema")
+app.add_typer(adapters.adapter_app, name="adapter")
+app.command("rules")(maintenance.list_rules)
+app.add_typer(adapters.schema_app, name="schema")
 app.add_typer(orders.app, name="orders")
 app.add_typer(results.app, name="results")
 app.add_typer(mappings.app, name="mappings")
 app.add_typer(outbox.app, name="outbox")
-app.add_typer(db.db_app, name="db")
-app.add_typer(users.user_app, name="user")
+app.add_typer(maintenance.db_app, name="db")
+app.add_typer(accounts.user_app, name="user")
 app.add_typer(catalogue.catalogue_app, name="catalogue")
-app.add_typer(eta.app, name="eta")
-app.add_typer(preanalytics.preanalytics_app, name="preanalytics")
-app.add_typer(api_tokens.api_token_app, name="api-token")
+app.add_typer(notices.app, name="eta")
+app.add_typer(catalogue.preanalytics_app, name="preanalytics")
+app.add_typer(accounts.api_token_app, name="api-token")
 
 
 def run() -> int:

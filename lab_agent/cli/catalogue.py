@@ -1,4 +1,7 @@
-"""`lab-agent catalogue …`: the laboratory's tables, from a spreadsheet into the store and back."""
+"""`lab-agent catalogue …`: the laboratory's tables, from a spreadsheet into the store and back.
+
+`lab-agent preanalytics explain`: why a basket needs these tubes.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,24 @@ import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from lab_agent.catalogue import load
-from lab_agent.catalogue.assemble import build_catalogue
-from lab_agent.catalogue.diff import Change, diff_tables
-from lab_agent.catalogue.items import Catalogue
-from lab_agent.catalogue.sheets import SHEETS, SheetTable
-from lab_agent.catalogues.agreed import check_contracts
-from lab_agent.catalogues.fallback import load_newest_readable
-from lab_agent.catalogues.keeping import activate, load_active_tables
-from lab_agent.catalogues.packed import unpack_tables
-from lab_agent.cli.opened import CommandContext, run_with_store
-from lab_agent.cli.options import ByOption, ConfigOption, JsonOption, operator_name
-from lab_agent.cli.shown import print_error, print_json, print_line
+from lab_agent.catalogue import basket as baskets
+from lab_agent.catalogue import preanalytics
+from lab_agent.catalogue.basket import decode_basket
+from lab_agent.catalogue.model import Catalogue
+from lab_agent.catalogue.preanalytics import explain_preanalytics as explain_plan
+from lab_agent.catalogue.spreadsheet import csv_files
+from lab_agent.catalogue.spreadsheet.diff import Change, diff_tables
+from lab_agent.catalogue.spreadsheet.parser import build_catalogue
+from lab_agent.catalogue.spreadsheet.schema import SHEETS, SheetTable
+from lab_agent.catalogue_service.fallback import load_newest_readable
+from lab_agent.catalogue_service.label_allocation import check_contracts
+from lab_agent.catalogue_service.versions import activate, load_active_catalogue, load_active_tables, unpack_tables
+from lab_agent.cli.context import ByOption, CommandContext, ConfigOption, JsonOption, operator_name, run_with_store
+from lab_agent.cli.output import print_error, print_json, print_line, print_raw
 from lab_agent.errors import CatalogueError, DataInvalidError, Problem
 from lab_agent.settings.root import load_settings
 
@@ -61,7 +66,7 @@ def template(
     """Write an empty workbook with headings, explanations and lists to choose from (or a folder of CSV files with headings)."""
     _write_tables(
         target,
-        load.read_tables(_sample_folder()) if sample else {sheet.name: SheetTable(sheet.name) for sheet in SHEETS},
+        csv_files.read_tables(_sample_folder()) if sample else {sheet.name: SheetTable(sheet.name) for sheet in SHEETS},
         force=force,
     )
     print_line(f"{target} is written; fill it, then try it: lab-agent catalogue check {target}")
@@ -70,7 +75,7 @@ def template(
 @catalogue_app.command()
 def check(source: SourceArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Find every mistake of a catalogue, and whether its contracts are those of the settings. Exit code 1 for a mistake."""
-    catalogue = load.load_catalogue(source)
+    catalogue = csv_files.load_catalogue(source)
     notes = _notes(catalogue, config)
     if as_json:
         offers = {code: len(contract.items) for code, contract in catalogue.contracts.items()}
@@ -130,7 +135,7 @@ def export(target: TargetArgument, config: ConfigOption = None, force: ForceOpti
     if tables is None:
         raise CatalogueError((Problem("store", "holds no catalogue yet", "import one: lab-agent catalogue import SOURCE"),))
     _write_tables(target, tables, force=force)
-    print_line(f"{target} is written, version {load.content_version(tables)}")
+    print_line(f"{target} is written, version {csv_files.content_version(tables)}")
 
 
 def _sample_folder() -> Path:
@@ -140,8 +145,8 @@ def _sample_folder() -> Path:
 
 def _compare(source: Path, config: Path | None) -> CatalogueComparison:
     """Read a source, and compare it with what is in force. Raises `CatalogueError` for the source alone."""
-    tables = load.read_tables(source)
-    catalogue = build_catalogue(tables, load.content_version(tables))
+    tables = csv_files.read_tables(source)
+    catalogue = build_catalogue(tables, csv_files.content_version(tables))
 
     async def work(context: CommandContext) -> dict[str, SheetTable] | None:
         return await load_active_tables(context.store)
@@ -153,7 +158,7 @@ def _compare(source: Path, config: Path | None) -> CatalogueComparison:
     if old is None:
         return CatalogueComparison(tables, catalogue, None, "There is no catalogue in force yet: everything is new.")
     return CatalogueComparison(
-        tables, catalogue, diff_tables(old, tables), is_active=load.content_version(old) == catalogue.version
+        tables, catalogue, diff_tables(old, tables), is_active=csv_files.content_version(old) == catalogue.version
     )
 
 
@@ -206,8 +211,51 @@ def _write_tables(target: Path, tables: Mapping[str, SheetTable], *, force: bool
         raise DataInvalidError((Problem(str(target), "is there already", "name another, or add --force"),))
     if workbook:
         target.parent.mkdir(parents=True, exist_ok=True)
-        from lab_agent.catalogue.workbook_write import write_workbook as write_workbook  # noqa: PLC0415 - its library takes a while
+        from lab_agent.catalogue.spreadsheet.xlsx_writer import write_workbook  # noqa: PLC0415 - its library takes a while
 
         write_workbook(target, tables)
     else:
-        load.write_csv_folder(target, tables)
+        csv_files.write_csv_folder(target, tables)
+
+
+preanalytics_app = typer.Typer(help="The tubes of a basket.", no_args_is_help=True)
+
+
+@preanalytics_app.callback()
+def preanalytics_callback() -> None:
+    """The tubes of a basket."""
+
+
+@preanalytics_app.command()
+def explain(
+    basket: Annotated[Path, typer.Argument(metavar="BASKET", help="A pre-analytics request, as JSON.")],
+    config: ConfigOption = None,
+    source: Annotated[
+        Path | None, typer.Option("--catalogue", help="A workbook or folder in the place of the catalogue in force.")
+    ] = None,
+) -> None:
+    """Say which tests went into which tube, and why there are not fewer. No label is given out."""
+    settings = load_settings(config).api
+    body = _read_basket_file(basket, settings.max_body)
+    catalogue = run_with_store(config, _require_active_catalogue) if source is None else csv_files.load_catalogue(source)
+    asked = baskets.read_basket(body, catalogue.contracts, settings.max_basket)
+    for line in explain_plan(preanalytics.calculate(catalogue, asked.lines)):
+        print_raw(line)
+
+
+def _read_basket_file(basket: Path, limit: int) -> Any:
+    try:
+        content = basket.read_bytes()
+    except OSError as exc:
+        raise DataInvalidError((Problem(str(basket), f"cannot be read: {exc.strerror}", "name a file with a request"),)) from exc
+    if len(content) > limit:
+        raise DataInvalidError((Problem(str(basket), f"is larger than {limit} bytes", "take a smaller one"),))
+    return decode_basket(content)
+
+
+async def _require_active_catalogue(context: CommandContext) -> Catalogue:
+    catalogue = await load_active_catalogue(context.store)
+    if catalogue is None:
+        mend = "import one: lab-agent catalogue import SOURCE; or name one with --catalogue"
+        raise CatalogueError((Problem("store", "holds no catalogue yet", mend),))
+    return catalogue

@@ -1,20 +1,236 @@
-"""`lab-agent init`: from a few answers to a settings file that holds, and the sheet for the registration."""
+"""`lab-agent init`: from a few answers to a settings file that holds, and the sheet for the registration.
+
+Writing TOML: tables of text, numbers, truth values and lists of text, which is all that a settings file of ours needs.
+
+The settings file that `lab-agent init` writes: short, private to its owner, checked before it gets its name.
+
+What `lab-agent init` must know, and how it asks for what was not given.
+
+The sheet that a laboratory sends for its registration at the exchange service.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import re
+import secrets
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
-from lab_agent.cli.new_file import contract_codes, refuse_overwriting, settings_file_text, write_settings_file
-from lab_agent.cli.options import JsonOption
-from lab_agent.cli.questions import collect_answers
-from lab_agent.cli.sheet import registration_sheet
-from lab_agent.cli.shown import print_error, print_fields, print_heading
+from lab_agent.cli.context import JsonOption
+from lab_agent.cli.output import Row, print_error, print_fields, print_heading
 from lab_agent.crypto import hash_token, new_key, new_token
+from lab_agent.errors import Problem, SettingsError
+from lab_agent.settings.exchange import Grant
 from lab_agent.settings.root import Settings, load_settings
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def toml_table(path: Sequence[str], values: Mapping[str, Any], *, repeated: bool = False) -> str:
+    """One table with its keys; those without a value are left out."""
+    name = ".".join(_toml_key(part) for part in path)
+    lines = [f"[[{name}]]" if repeated else f"[{name}]"]
+    lines += [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in values.items() if value is not None]
+    return "\n".join(lines) + "\n"
+
+
+def _toml_key(name: str) -> str:
+    return name if _BARE_KEY.fullmatch(name) else _toml_value(name)
+
+
+def _toml_value(value: Any) -> str:
+    """A basic string of TOML is written as JSON writes it, except for DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+_FILE_HEADER = """# Settings of lab-agent, written by `lab-agent init`. Every key is explained in config/lab-agent.example.toml.
+# This file holds secrets: keep it readable for the agent's user alone. Relative paths are relative to the working directory.
+"""
+
+
+def settings_file_text(answers: Mapping[str, str], *, encryption_key: str, token_hash: str) -> str:
+    """The whole file. Answers that are empty are left out."""
+    given = {name: value or None for name, value in answers.items()}
+    oauth = ("grant", "auth_url", "client_id", "client_secret", "username", "password", "redirect_uri")
+    exchange = ("base_url", "lab_codes_url", "second_labels_system", "laboratory")
+    contracts = [toml_table(("exchange", "contracts", code), {}) for code in contract_codes(answers)]
+    parts = [
+        _FILE_HEADER,
+        toml_table(("exchange",), {name: given.get(name) for name in exchange}),
+        toml_table(("exchange", "oauth"), {name: given.get(name) for name in oauth}),
+        *contracts,
+        toml_table(("store",), {"url": given["store"], "encryption_keys": [encryption_key]}),
+        toml_table(("lis",), {"default": "folder"}),
+        toml_table(("lis", "folder"), {"orders": given["orders"], "results": given["results"]}),
+        toml_table(("api",), {"public_url": given.get("public_url"), "catalogue": given["catalogue"]}),
+        toml_table(("api", "tokens"), {"name": "exchange", "sha256": token_hash}, repeated=True),
+    ]
+    return "\n".join(parts)
+
+
+def contract_codes(answers: Mapping[str, str]) -> tuple[str, ...]:
+    """The contract codes, each once."""
+    return tuple(dict.fromkeys(answers["contract"].replace(",", " ").split()))
+
+
+def refuse_overwriting(path: Path, *, force: bool) -> None:
+    """Raise `SettingsError` if the file is there and shall stay."""
+    if path.exists() and not force:
+        raise SettingsError((Problem(str(path), "is there already", "name another with --output, or overwrite it with --force"),))
+
+
+def write_settings_file(path: Path, text: str, *, force: bool) -> None:
+    """Write the file if its settings are valid: to a private neighbour first, then under its own name.
+
+    Raises `SettingsError` where they are not, where the file is there already (and not `force`), or cannot be written.
+    """
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with os.fdopen(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        load_settings(part, {})
+        if force:
+            part.replace(path)
+        else:
+            path.hardlink_to(part)
+    except FileExistsError:
+        refuse_overwriting(path, force=False)
+        raise
+    except OSError as exc:
+        raise SettingsError(
+            (Problem(str(path), f"cannot be written: {exc.strerror}", "name another place with --output"),)
+        ) from exc
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()
+
+
+GRANTS: tuple[str, ...] = get_args(Grant)
+_ALL_GRANTS = frozenset(GRANTS)
+_PASSWORD_GRANTS = frozenset({"password", "basic"})
+_OAUTH_GRANTS = _ALL_GRANTS - {"basic"}
+_SERVICE_URLS = frozenset({"base_url", "auth_url"})
+_URL_PATTERN = re.compile(r"https?://[^/@\s]+(/\S*)?$")
+
+
+@dataclass(frozen=True, slots=True)
+class SetupQuestion:
+    """One question. `needed` are the grants that cannot do without an answer, `asked` those for which it is asked at all."""
+
+    name: str
+    text: str
+    default: str | None = None
+    hidden: bool = False
+    required_for: frozenset[str] = _ALL_GRANTS
+    asked_for: frozenset[str] = _ALL_GRANTS
+
+    @property
+    def option(self) -> str:
+        """The option that answers it."""
+        return f"--{self.name.replace('_', '-')}"
+
+
+SETUP_QUESTIONS = (
+    SetupQuestion("base_url", "API address of the exchange service"),
+    SetupQuestion("lab_codes_url", "Address that the laboratory-side code systems begin with"),
+    SetupQuestion("second_labels_system", "System of second barcodes (empty: none)", required_for=frozenset()),
+    SetupQuestion("laboratory", "The laboratory's own guid"),
+    SetupQuestion("grant", f"How the laboratory signs in ({', '.join(GRANTS)})"),
+    SetupQuestion("auth_url", "Authorization address of the service", required_for=_OAUTH_GRANTS, asked_for=_OAUTH_GRANTS),
+    SetupQuestion("client_id", "Client id", required_for=_OAUTH_GRANTS, asked_for=_OAUTH_GRANTS),
+    SetupQuestion(
+        "client_secret",
+        "Client secret (empty: none)",
+        hidden=True,
+        required_for=frozenset({"client_credentials"}),
+        asked_for=_OAUTH_GRANTS,
+    ),
+    SetupQuestion("username", "Login", required_for=_PASSWORD_GRANTS, asked_for=_PASSWORD_GRANTS),
+    SetupQuestion("password", "Password", hidden=True, required_for=_PASSWORD_GRANTS, asked_for=_PASSWORD_GRANTS),
+    SetupQuestion(
+        "redirect_uri", "Callback address", "http://127.0.0.1:8485/callback", asked_for=frozenset({"authorization_code"})
+    ),
+    SetupQuestion("contract", "Contract codes, with blanks between them"),
+    SetupQuestion("public_url", "Public address of the laboratory's API (empty: not known yet)", required_for=frozenset()),
+    SetupQuestion("catalogue", "Folder of the catalogue", "config/catalogue"),
+    SetupQuestion("store", "Database", "sqlite:///lab-agent.db"),
+    SetupQuestion("orders", "Folder that orders are put into", "lis/orders"),
+    SetupQuestion("results", "Folder that results are taken from", "lis/results"),
+)
+
+
+def collect_answers(given: Mapping[str, str | None], *, ask: bool) -> dict[str, str]:
+    """Give every answer: as given, else asked for, else the default. Raises a usage error that names all missing options."""
+    answers: dict[str, str] = {}
+    missing = []
+    for question in SETUP_QUESTIONS:
+        grant = answers.get("grant", "")
+        if grant and grant not in question.asked_for:
+            continue
+        answer = given.get(question.name)
+        if answer is None:
+            answer = _prompt_for_answer(question, grant) if ask else question.default or ""
+        if not answer and ({grant} if grant else _ALL_GRANTS) <= question.required_for:
+            missing.append(question.option)
+        answers[question.name] = answer.strip()
+    if missing:
+        raise typer.BadParameter("needed, and there is no terminal to ask at", param_hint=", ".join(missing))
+    if answers["grant"] not in GRANTS:
+        raise typer.BadParameter(f"is none of {', '.join(GRANTS)}", param_hint="--grant")
+    return answers
+
+
+def _prompt_for_answer(question: SetupQuestion, grant: str) -> str:
+    """Ask until there is an answer, or none is needed."""
+    optional = not question.required_for or bool(grant and grant not in question.required_for)
+    default = question.default or ("" if optional else None)
+    while True:
+        answer = str(
+            typer.prompt(question.text, default=default, hide_input=question.hidden, show_default=bool(default), err=True)
+        )
+        if not (wish := _validation_message(question, answer.strip())):
+            return answer
+        typer.echo(wish, err=True)
+
+
+def _validation_message(question: SetupQuestion, answer: str) -> str:
+    """What to say to an answer that cannot hold, so that one slip does not cost all the others; empty where it can."""
+    if question.name == "grant" and answer not in GRANTS:
+        return f"Please choose one of {', '.join(GRANTS)}."
+    if question.name in _SERVICE_URLS and not _URL_PATTERN.match(answer):
+        return "Please write it as https://host/path."
+    return ""
+
+
+_API_ENDPOINTS = ("GET nomenclature", "GET eta", "POST questionnaire", "POST preanalytics")
+_NO_PUBLIC_URL = "(not known yet: set api.public_url)"
+
+
+def registration_sheet(settings: Settings, token: str) -> Row:
+    """Public address, callback address and credentials for calls to the laboratory's API; the token is shown this once."""
+    address = (settings.api.public_url or "").rstrip("/")
+    oauth = settings.exchange.oauth
+    calls = [call.split() for call in _API_ENDPOINTS if address]
+    return {
+        "laboratory": settings.exchange.laboratory,
+        "contracts": sorted(settings.exchange.contracts),
+        "public_address": address or _NO_PUBLIC_URL,
+        **{name: f"{method} {address}/{name}" for method, name in calls},
+        "authorization": f"Authorization: Bearer {token}",
+        "callback_address": oauth.redirect_uri or f"(none: the laboratory signs in by {oauth.grant})",
+        "client_id": oauth.client_id,
+    }
+
 
 _OAUTH_VARIABLE_PREFIX = "LAB_AGENT_EXCHANGE__OAUTH__"
 

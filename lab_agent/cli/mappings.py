@@ -6,20 +6,19 @@ from typing import Annotated
 
 import typer
 
-from lab_agent.catalogues.keeping import load_active_catalogue
-from lab_agent.cli.opened import CommandContext, run_with_store
-from lab_agent.cli.options import ByOption, ConfigOption, JsonOption, operator_name
+from lab_agent.catalogue_service.versions import load_active_catalogue
+from lab_agent.cli.context import ByOption, CommandContext, ConfigOption, JsonOption, operator_name, run_with_store
+from lab_agent.cli.output import Row, print_json, print_line, print_list
 from lab_agent.cli.results import build_matcher, result_row
-from lab_agent.cli.shown import Row, print_json, print_line, print_list
-from lab_agent.codec import load_stored_message
 from lab_agent.domain.ids import ReportKey
-from lab_agent.domain.results import LabReport
+from lab_agent.domain.lab_messages import LabReport
 from lab_agent.errors import CatalogueError
-from lab_agent.mappings.coverage import MappingGap, find_gaps
-from lab_agent.mappings.load import load_mapping_tables
+from lab_agent.mappings.loader import load_mapping_tables
 from lab_agent.mappings.tables import MappingTables
-from lab_agent.steps import result_desk
-from lab_agent.steps.result_desk import ResultDecision
+from lab_agent.mappings.translator import MappingGap, find_gaps
+from lab_agent.serialization import load_stored_message
+from lab_agent.workflow import operator_results
+from lab_agent.workflow.operator_results import ResultDecision
 
 app = typer.Typer(help="Mapping tables: the laboratory's codes, units and answers in the exchange's words.", no_args_is_help=True)
 _PAGE_SIZE = 200
@@ -61,9 +60,9 @@ def release(
 
     async def work(context: CommandContext) -> list[Row]:
         if preview:
-            would = await result_desk.preview_mapping_release(context.store, await build_matcher(context), now=context.now)
+            would = await operator_results.preview_mapping_release(context.store, await build_matcher(context), now=context.now)
             return [result_row(report) for report in would]
-        decided: tuple[ResultDecision, ...] = await result_desk.release_mapped_results(
+        decided: tuple[ResultDecision, ...] = await operator_results.release_mapped_results(
             context.store, await build_matcher(context), by=operator_name(by), now=context.now
         )
         return [result_row(each.report) for each in decided]

@@ -1,21 +1,99 @@
-"""`lab-agent orders …`: what became of orders."""
+"""`lab-agent orders …`: what became of orders.
+
+`lab-agent orders judge`: what each rule says of one order, and why.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import asyncio
+from typing import Annotated, Any
 
 import typer
 
-from lab_agent.cli.judged import judge
-from lab_agent.cli.opened import CommandContext, run_with_store
-from lab_agent.cli.options import ByOption, ConfigOption, JsonOption, LimitOption, OffsetOption, operator_name
-from lab_agent.cli.shown import Row, print_fields, print_heading, print_json, print_line, print_list, print_remaining
+from lab_agent import bootstrap
+from lab_agent.cli.context import (
+    ByOption,
+    CommandContext,
+    ConfigOption,
+    JsonOption,
+    LimitOption,
+    OffsetOption,
+    operator_name,
+    run_with_store,
+)
+from lab_agent.cli.output import Row, print_fields, print_heading, print_json, print_line, print_list, print_remaining
 from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.journal import Job
-from lab_agent.domain.lifecycle import OrderState
+from lab_agent.domain.records import Job
+from lab_agent.domain.state_machines import OrderState
 from lab_agent.errors import StoreError
-from lab_agent.ports.views import DEFAULT_PAGE_SIZE, OrderDetail, OrderSummary, Page
-from lab_agent.steps import desk, order_desk
+from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, OrderDetail, OrderSummary, Page
+from lab_agent.rules.engine import RULES
+from lab_agent.settings.root import Settings, load_settings
+from lab_agent.workflow import operator_jobs, operator_orders
+from lab_agent.workflow.assessment import AssessedOrder, fetch_and_assess, reassess
+from lab_agent.workflow.decision import decide_lines, order_hold_reason
+
+FetchOption = Annotated[
+    bool, typer.Option("--fetch", help="Fetch the order from the service anew, instead of judging it as kept.")
+]
+_RULE_SECTIONS = {rule.id: rule.section for rule in RULES}
+
+
+def judge(
+    order: Annotated[str, typer.Argument(metavar="ORDER", help="Key of the order, as `orders list` shows it.")],
+    config: ConfigOption = None,
+    fetch: FetchOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Judge an order once more: what each rule says, where, and why. Nothing is written anywhere."""
+    settings = load_settings(config)
+    judged = asyncio.run(_assess_order(settings, OrderKey(order), fetch=fetch))
+    told = _assessment_fields(order, judged, settings, "service" if fetch else "journal")
+    if as_json:
+        print_json(told)
+        return
+    findings = told.pop("findings")
+    print_fields({**told, "silent": f"{len(told['silent'])} of {len(RULES)} rules found nothing"}, as_json=False)
+    print_heading("Findings")
+    print_list(findings, as_json=False, empty_text="No rule has anything to say.")
+    print_line("")
+
+
+async def _assess_order(settings: Settings, key: OrderKey, *, fetch: bool) -> AssessedOrder:
+    async with bootstrap.open_components(settings) as parts:
+        await parts.catalogue_cache.refresh()
+        judging = bootstrap.build_assessor(parts)
+        if fetch:
+            return await fetch_and_assess(parts.exchange, settings.exchange.base_url, parts.store, judging, key)
+        return await reassess(parts.store, judging, key)
+
+
+def _assessment_fields(order: str, assessed: AssessedOrder, settings: Settings, source: str) -> dict[str, Any]:
+    verdict = decide_lines(assessed, cancel_whole_order=settings.worker.on_line_error == "cancel_order")
+    found = assessed.assessment.findings()
+    spoken = {each.rule for each in found}
+    return {
+        "order": order,
+        "judged_from": source,
+        "contract": assessed.contract,
+        "held_because": order_hold_reason(assessed),
+        "accepted": list(verdict.accepted),
+        "rejected": sorted(verdict.rejected),
+        "ended_by_others": sorted(verdict.ended),
+        "findings": [
+            {
+                "rule": each.rule,
+                "severity": each.severity,
+                "line": each.line,
+                "where": each.where,
+                "message": each.message,
+                "source": _RULE_SECTIONS[each.rule],
+            }
+            for each in found
+        ],
+        "silent": [rule.id for rule in RULES if rule.id not in spoken],
+    }
+
 
 app = typer.Typer(help="Orders: where each of them stands.", no_args_is_help=True)
 _ORDER_FIELDS = (
@@ -76,13 +154,13 @@ def retry(order: OrderArgument, config: ConfigOption = None, by: ByOption = None
     """Do now whatever of an order waits; what may have happened already is looked at first."""
 
     async def work(context: CommandContext) -> tuple[Job, ...]:
-        return await desk.retry_order(context.store, OrderKey(order), by=operator_name(by), now=context.now)
+        return await operator_jobs.retry_order(context.store, OrderKey(order), by=operator_name(by), now=context.now)
 
     jobs = run_with_store(config, work)
     if as_json:
         print_json(jobs)
     for job in () if as_json else jobs:
-        print_line(f"effect {job.id}: {desk.describe_retry(job.kind, job.state)}")
+        print_line(f"effect {job.id}: {operator_jobs.describe_retry(job.kind, job.state)}")
 
 
 @app.command()
@@ -91,7 +169,7 @@ def refuse(order: OrderArgument, reason: ReasonOption, config: ConfigOption = No
 
     async def work(context: CommandContext) -> None:
         service = context.settings.exchange.base_url
-        await order_desk.reject_order(context.store, service, OrderKey(order), reason, by=operator_name(by), now=context.now)
+        await operator_orders.reject_order(context.store, service, OrderKey(order), reason, by=operator_name(by), now=context.now)
 
     run_with_store(config, work)
     print_line(f"order {order} is refused; its Tasks follow")
@@ -102,7 +180,7 @@ def refuse_line(line: LineArgument, reason: ReasonOption, config: ConfigOption =
     """Refuse a held line (one that came after its order was judged): its Task is cancelled with your reason."""
 
     async def work(context: CommandContext) -> None:
-        await order_desk.reject_line(context.store, LineKey(line), reason, by=operator_name(by), now=context.now)
+        await operator_orders.reject_line(context.store, LineKey(line), reason, by=operator_name(by), now=context.now)
 
     run_with_store(config, work)
     print_line(f"line {line} is refused; its Task follows")
@@ -113,7 +191,7 @@ def accept_line(line: LineArgument, config: ConfigOption = None, by: ByOption = 
     """Say that you entered a held line in the laboratory system by hand: its results are delivered like any other's."""
 
     async def work(context: CommandContext) -> None:
-        await order_desk.accept_line(context.store, LineKey(line), by=operator_name(by), now=context.now)
+        await operator_orders.accept_line(context.store, LineKey(line), by=operator_name(by), now=context.now)
 
     run_with_store(config, work)
     print_line(f"line {line} is accepted; its results will be delivered")

@@ -7,15 +7,23 @@ from typing import Annotated
 
 import typer
 
-from lab_agent.cli.opened import CommandContext, run_with_store
-from lab_agent.cli.options import ByOption, ConfigOption, JsonOption, LimitOption, OffsetOption, operator_name
-from lab_agent.cli.shown import Row, print_json, print_line, print_list, print_remaining
+from lab_agent.cli.context import (
+    ByOption,
+    CommandContext,
+    ConfigOption,
+    JsonOption,
+    LimitOption,
+    OffsetOption,
+    operator_name,
+    run_with_store,
+)
+from lab_agent.cli.output import Row, print_json, print_line, print_list, print_remaining
 from lab_agent.domain.ids import JobId
-from lab_agent.domain.journal import Job, JobKind
-from lab_agent.domain.lifecycle import OPEN_JOBS, JobState
+from lab_agent.domain.records import Job, JobKind
+from lab_agent.domain.state_machines import OPEN_JOBS, JobState
 from lab_agent.errors import StoreError
-from lab_agent.ports.views import DEFAULT_PAGE_SIZE, Page
-from lab_agent.steps import desk
+from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, Page
+from lab_agent.workflow import operator_jobs
 
 app = typer.Typer(help="The outbox: what is to be done outside.", no_args_is_help=True)
 JobArgument = Annotated[int, typer.Argument(metavar="EFFECT", help="Number of the effect, as `outbox list` shows it.")]
@@ -58,7 +66,7 @@ def retry(
         if current is None:
             raise StoreError(f"There is no effect {job}; `lab-agent outbox list` shows them.")
         _confirm_retry(current, yes=yes, quiet=as_json)
-        return await desk.retry_job(context.store, current.id, by=operator_name(by), now=context.now)
+        return await operator_jobs.retry_job(context.store, current.id, by=operator_name(by), now=context.now)
 
     _print_job(run_with_store(config, work), as_json=as_json)
 
@@ -70,7 +78,7 @@ def dismiss(
     """Leave an effect undone for good."""
 
     async def work(context: CommandContext) -> Job:
-        return await desk.dismiss_job(context.store, JobId(job), by=operator_name(by), note=note, now=context.now)
+        return await operator_jobs.dismiss_job(context.store, JobId(job), by=operator_name(by), note=note, now=context.now)
 
     _print_job(run_with_store(config, work), as_json=as_json)
 
@@ -82,7 +90,7 @@ def done(
     """Say that an effect has happened, as you found out elsewhere."""
 
     async def work(context: CommandContext) -> Job:
-        return await desk.mark_job_done(context.store, JobId(job), by=operator_name(by), note=note, now=context.now)
+        return await operator_jobs.mark_job_done(context.store, JobId(job), by=operator_name(by), note=note, now=context.now)
 
     _print_job(run_with_store(config, work), as_json=as_json)
 
@@ -90,7 +98,7 @@ def done(
 def _confirm_retry(job: Job, *, yes: bool, quiet: bool) -> None:
     """Say what a retry does; where it may hand an order over twice, go on only if somebody agrees."""
     if not quiet:
-        print_line(f"effect {job.id}: {desk.describe_retry(job.kind, job.state)}")
+        print_line(f"effect {job.id}: {operator_jobs.describe_retry(job.kind, job.state)}")
     if job.kind is not JobKind.SUBMIT_ORDER or job.state is not JobState.NEEDS_REVIEW or yes:
         return
     if not sys.stdin.isatty():

@@ -7,9 +7,17 @@ from typing import Annotated
 import typer
 
 from lab_agent import bootstrap, exact_json
-from lab_agent.cli.opened import CommandContext, run_with_store
-from lab_agent.cli.options import ByOption, ConfigOption, JsonOption, LimitOption, OffsetOption, operator_name
-from lab_agent.cli.shown import (
+from lab_agent.cli.context import (
+    ByOption,
+    CommandContext,
+    ConfigOption,
+    JsonOption,
+    LimitOption,
+    OffsetOption,
+    operator_name,
+    run_with_store,
+)
+from lab_agent.cli.output import (
     Row,
     print_exact_json,
     print_fields,
@@ -21,13 +29,13 @@ from lab_agent.cli.shown import (
     to_plain,
 )
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
-from lab_agent.domain.journal import Event, ReportRecord
-from lab_agent.domain.lifecycle import REPORTS_NEEDING_OPERATOR, ReportState
+from lab_agent.domain.records import Event, ReportRecord
+from lab_agent.domain.state_machines import REPORTS_NEEDING_OPERATOR, ReportState
 from lab_agent.errors import StoreError
-from lab_agent.ports.views import DEFAULT_PAGE_SIZE, Page, ReportSummary
-from lab_agent.steps import result_desk
-from lab_agent.steps.match import ReportMatcher
-from lab_agent.steps.result_desk import ResultDecision
+from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, Page, ReportSummary
+from lab_agent.workflow import operator_results
+from lab_agent.workflow.operator_results import ResultDecision
+from lab_agent.workflow.result_matching import ReportMatcher
 
 app = typer.Typer(help="Results: what laboratory systems have reported.", no_args_is_help=True)
 ResultArgument = Annotated[str, typer.Argument(metavar="RESULT", help="Key of the result, as `results list` shows it.")]
@@ -66,7 +74,7 @@ def show(result: ResultArgument, config: ConfigOption = None, as_json: JsonOptio
     report, history = run_with_store(config, work)
     if report is None:
         raise StoreError(f"There is no result {result}; `lab-agent results list` shows them.")
-    fields = {**to_plain(report), "next": result_desk.what_to_do(report.state, report.reason)}
+    fields = {**to_plain(report), "next": operator_results.what_to_do(report.state, report.reason)}
     content = exact_json.loads(report.body)
     if as_json:
         print_exact_json({**fields, "history": to_plain(history), "content": content})
@@ -95,7 +103,7 @@ def match(
     lines = tuple(LineKey(each) for each in line or ())
 
     async def work(context: CommandContext) -> ResultDecision:
-        return await result_desk.match_result(
+        return await operator_results.match_result(
             context.store,
             await build_matcher(context),
             ReportKey(result),
@@ -116,7 +124,7 @@ def release(
     """Send a waiting result all the same, as far as it has a legal form. Exit code 1 if it still waits."""
 
     async def work(context: CommandContext) -> ResultDecision:
-        return await result_desk.release_result(
+        return await operator_results.release_result(
             context.store, await build_matcher(context), ReportKey(result), by=operator_name(by), note=note, now=context.now
         )
 
@@ -130,7 +138,7 @@ def dismiss(
     """Leave a waiting result for good."""
 
     async def work(context: CommandContext) -> ResultDecision:
-        return await result_desk.dismiss_result(
+        return await operator_results.dismiss_result(
             context.store, ReportKey(result), by=operator_name(by), note=note, now=context.now
         )
 
@@ -148,9 +156,9 @@ def refused(
     """Say how many messages laboratory systems sent that could not be understood, since somebody looked last."""
 
     async def work(context: CommandContext) -> dict[str, int]:
-        if seen is not None and not await result_desk.acknowledge_rejected_messages(context.store, seen, now=context.now):
+        if seen is not None and not await operator_results.acknowledge_rejected_messages(context.store, seen, now=context.now):
             raise StoreError(f"There is no open alert about refused results of {seen}.")
-        return await result_desk.rejected_message_counts(context.store, context.settings.lis.tables)
+        return await operator_results.rejected_message_counts(context.store, context.settings.lis.tables)
 
     counted = run_with_store(config, work)
     rows = [{"adapter": name, "refused": number} for name, number in counted.items()]

@@ -9,12 +9,12 @@ import structlog
 from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.values import Identifier
 from lab_agent.errors import AuthenticationRequired, ResourceNotReadable, SearchNotSupported, ServiceUnavailable
-from lab_agent.exchange import wire
-from lab_agent.exchange.calls import AuthorizedRequests
-from lab_agent.exchange.outcomes import RequestContext, RequestKind, invalid_response, parse_object
-from lab_agent.exchange.paths import UrlTemplates, if_none_exist_query, resolve_next_page
-from lab_agent.exchange.tokens import Authenticator
-from lab_agent.http import HttpClient, HttpOptions, HttpResponse
+from lab_agent.exchange import fhir_http
+from lab_agent.exchange.authenticator import Authenticator
+from lab_agent.exchange.requests import AuthorizedRequests
+from lab_agent.exchange.responses import RequestContext, RequestKind, invalid_response, parse_object
+from lab_agent.exchange.urls import UrlTemplates, if_none_exist_query, resolve_next_page
+from lab_agent.http_client import HttpClient, HttpOptions, HttpResponse
 from lab_agent.metrics import CallObserver, ignore
 from lab_agent.ports.exchange import Json, SavedResource
 from lab_agent.settings.exchange import ExchangeSettings
@@ -71,14 +71,14 @@ class ExchangeClient:
             except SearchNotSupported as exc:
                 self._questionnaire_search_supported = False
                 _log.warning("the service offers no search of answers", action="exchange.search_not_supported", status=exc.status)
-        return wire.deduplicate(found) if self._questionnaire_search_supported else None
+        return fhir_http.deduplicate(found) if self._questionnaire_search_supported else None
 
     async def contract_ids(self, code: str) -> tuple[ResourceId, ...]:
         """See the port. That a contract is unknown is not kept: it may be made at any time."""
         if code not in self._contract_ids:
             identifier = Identifier(system=f"{self._settings.lab_codes_url}/contract", value=code)
             found = await self._search("Contract", self._urls.by_identifier("Contract", identifier))
-            ids = tuple(contract for body in found if (contract := wire.body_id(body)) is not None)
+            ids = tuple(contract for body in found if (contract := fhir_http.body_id(body)) is not None)
             if not ids:
                 return ()
             self._contract_ids[code] = ids
@@ -92,8 +92,12 @@ class ExchangeClient:
         except AuthenticationRequired as exc:
             await self.check()  # signed in after all: then the 401 is about this resource
             raise ResourceNotReadable(f"{asked.description} was answered with 401", status=401) from exc
-        version = wire.etag_version(answer.headers.get("etag")) or wire.body_version(body)
-        if not wire.is_resource_type(body, resource_type) or wire.body_id(body) not in {None, resource_id} or version is None:
+        version = fhir_http.etag_version(answer.headers.get("etag")) or fhir_http.body_version(body)
+        if (
+            not fhir_http.is_resource_type(body, resource_type)
+            or fhir_http.body_id(body) not in {None, resource_id}
+            or version is None
+        ):
             raise invalid_response(asked, f"something that is not that {resource_type} with a version")
         return SavedResource(resource_type=resource_type, id=resource_id, version=version, body=body)
 
@@ -110,9 +114,9 @@ class ExchangeClient:
     async def update(self, resource_type: str, resource_id: ResourceId, body: Json, *, version: str) -> SavedResource:
         """See the port."""
         asked = RequestContext(kind=RequestKind.WRITE, description=f"PUT {resource_type}", if_match=True)
-        sent = wire.with_security(body, self._settings.put_security)
+        sent = fhir_http.with_security(body, self._settings.put_security)
         address = self._urls.update(resource_type, resource_id)
-        answer = await self._requests.write(asked, "PUT", address, {"If-Match": wire.if_match(version)}, sent)
+        answer = await self._requests.write(asked, "PUT", address, {"If-Match": fhir_http.if_match(version)}, sent)
         saved = _parse_stored(asked, answer, resource_type, {**sent, "id": resource_id})
         if saved.id != resource_id:
             raise invalid_response(asked, f"another {resource_type}")
@@ -121,11 +125,11 @@ class ExchangeClient:
     async def find(self, resource_type: str, identifier: Identifier) -> tuple[SavedResource, ...]:
         """See the port. A match without a version is read once more, for its ETag."""
         found = await self._search(resource_type, self._urls.by_identifier(resource_type, identifier))
-        return tuple([await self._to_stored(resource_type, body) for body in found if wire.body_id(body)])
+        return tuple([await self._to_stored(resource_type, body) for body in found if fhir_http.body_id(body)])
 
     async def upload_document(self, content: bytes, content_type: str, *, readers: tuple[str, ...]) -> SavedResource:
         """See the port."""
-        return await self.create("Binary", wire.build_binary(content, content_type, readers))
+        return await self.create("Binary", fhir_http.build_binary(content, content_type, readers))
 
     async def check(self) -> None:
         """See the port: one page of new orders."""
@@ -141,20 +145,20 @@ class ExchangeClient:
                 raise ServiceUnavailable(f"a search of {resource_type} has more than {_MAX_PAGES} pages")
             seen.add(onward)
             bundle, url = await self._fetch_page(resource_type, onward)
-            found += wire.matching_resources(bundle, resource_type)
-            link = wire.next_link(bundle)
+            found += fhir_http.matching_resources(bundle, resource_type)
+            link = fhir_http.next_link(bundle)
             onward = None if link is None else resolve_next_page(self._base, url, link)
-        return wire.deduplicate(found)
+        return fhir_http.deduplicate(found)
 
     async def _fetch_page(self, resource_type: str, address: str) -> tuple[Json, str]:
         asked = RequestContext(kind=RequestKind.SEARCH, description=f"searching {resource_type}")
         bundle, answer = await self._requests.get(asked, address)
-        if not wire.is_resource_type(bundle, "Bundle"):
+        if not fhir_http.is_resource_type(bundle, "Bundle"):
             raise invalid_response(asked, "something that is no Bundle")
         return bundle, answer.url
 
     async def _to_stored(self, resource_type: str, body: Json) -> SavedResource:
-        version = wire.body_version(body)
+        version = fhir_http.body_version(body)
         found = ResourceId(str(body["id"]))
         if version is None:
             return await self.read(resource_type, found)
@@ -165,12 +169,16 @@ def _parse_stored(
     context: RequestContext, answer: HttpResponse, resource_type: str, sent: Json, *, created: bool = False
 ) -> SavedResource:
     """Read the answer to a write: its body, or what was sent where there is none, with the id and the version of the headers."""
-    place = wire.parse_location(answer.headers.get("location"))
+    place = fhir_http.parse_location(answer.headers.get("location"))
     body = parse_object(context, answer.body) if answer.body.strip() else sent
-    if not wire.is_resource_type(body, resource_type):
+    if not fhir_http.is_resource_type(body, resource_type):
         raise invalid_response(context, f"something that is no {resource_type}")
-    resource_id = wire.body_id(body) or (place[0] if place else None)
-    version = wire.etag_version(answer.headers.get("etag")) or (answer.body and wire.body_version(body)) or (place and place[1])
+    resource_id = fhir_http.body_id(body) or (place[0] if place else None)
+    version = (
+        fhir_http.etag_version(answer.headers.get("etag"))
+        or (answer.body and fhir_http.body_version(body))
+        or (place and place[1])
+    )
     if resource_id is None or not version:
         raise invalid_response(context, f"a {resource_type} without id or version")
     return SavedResource(resource_type=resource_type, id=resource_id, version=str(version), body=body, created=created)

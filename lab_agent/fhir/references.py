@@ -11,7 +11,7 @@ import re
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from lab_agent.domain.received import ResourceRef
+from lab_agent.domain.received_order import ResourceRef
 from lab_agent.errors import ForeignOrigin
 
 _RESOURCE_TYPES = (

@@ -5,25 +5,8 @@ The page for authors is docs/adapters.md; the suite that an adapter has to pass 
 
 from __future__ import annotations
 
-from lab_agent.codec import (
-    dump_message,
-    dump_order,
-    load_message,
-    load_order,
-    validate_message,
-)
 from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.order import (
-    LabOrder,
-    NotificationOption,
-    OrderAnswer,
-    OrderContainer,
-    OrderLine,
-    OrderPatient,
-    OrderSpecimen,
-    Telecom,
-)
-from lab_agent.domain.results import (
+from lab_agent.domain.lab_messages import (
     Accession,
     AccessionUpdate,
     Document,
@@ -36,22 +19,25 @@ from lab_agent.domain.results import (
     ReportedObservation,
     ReportStatus,
 )
-from lab_agent.domain.values import (
-    CodeableConcept,
-    Coding,
-    Identifier,
-    Period,
-    Quantity,
-    Range,
-    Ratio,
-    SampledData,
+from lab_agent.domain.lab_order import (
+    LabOrder,
+    NotificationOption,
+    OrderAnswer,
+    OrderContainer,
+    OrderLine,
+    OrderPatient,
+    OrderSpecimen,
+    Telecom,
 )
+from lab_agent.domain.values import CodeableConcept, Coding, Identifier, Period, Quantity, Range, Ratio, SampledData
 from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRefusal, LisUnavailable, Problem
 from lab_agent.ports.lis import CONTRACT_VERSION, Inbox, LisAdapter, SubmitResult
+from lab_agent.serialization import dump_message, dump_order, load_message, load_order, validate_message
 
 __all__ = [
     "CONTRACT_VERSION",
     "Accession",
+    "AccessionUpdate",
     "CodeableConcept",
     "Coding",
     "DataInvalidError",
@@ -60,7 +46,6 @@ __all__ = [
     "Inbox",
     "LabMessage",
     "LabOrder",
-    "AccessionUpdate",
     "LabRejection",
     "LabReport",
     "LineKey",
@@ -82,15 +67,15 @@ __all__ = [
     "Quantity",
     "Range",
     "Ratio",
-    "SubmitResult",
     "ReferenceRange",
     "ReportStatus",
     "ReportedObservation",
     "SampledData",
+    "SubmitResult",
     "Telecom",
-    "validate_message",
     "dump_message",
     "dump_order",
     "load_message",
     "load_order",
+    "validate_message",
 ]

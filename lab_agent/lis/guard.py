@@ -3,26 +3,127 @@
 Every call has an end in time; what comes back is looked at; of all that may be raised only the three failures of the contract
 leave this module. A call that does not end when it is told to is left behind, watched, and as long as it lives no other
 call about the same order is made: nobody could say what it might still do.
+
+What an adapter may answer. A wrong answer to `submit` leaves the outcome unknown; elsewhere it is as good as no answer.
+
+The inbox as an adapter gets it: what the adapter made is held against the rules before it comes near the store.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import structlog
 
 from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.order import LabOrder
-from lab_agent.errors import Failure, LisOutcomeUnknown, LisRefusal, LisUnavailable, StoreError
-from lab_agent.lis.answers import check_message_count, check_submit_result, check_was_received, discard_result
-from lab_agent.lis.guarded_inbox import GuardedInbox
+from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabRejection, LabReport
+from lab_agent.domain.lab_order import LabOrder
+from lab_agent.errors import DataInvalidError, Failure, LisOutcomeUnknown, LisRefusal, LisUnavailable, Problem, StoreError
 from lab_agent.metrics import CallObserver, ignore, measure_call
 from lab_agent.ports.lis import Inbox, LisAdapter, SubmitResult
+from lab_agent.serialization import validate_message
+
+log = structlog.get_logger(__name__)
+
+_MAX_ACCESSION_LENGTH = 200
+
+
+def discard_result(value: object) -> None:
+    """Take an answer that nobody needs."""
+
+
+def check_submit_result(value: Any, adapter: str) -> SubmitResult:
+    """Look at a receipt. Raises `LisOutcomeUnknown`: the order may well be in the LIS."""
+    if not isinstance(value, SubmitResult):
+        raise LisOutcomeUnknown(f"the adapter {adapter} answered submit with {type(value).__name__}, and not with a Receipt")
+    whole = value.accession is None or _is_accession(value.accession)
+    if not (whole and _are_accessions(value.line_accessions) and _are_accessions(value.tube_accessions)):
+        raise LisOutcomeUnknown(f"the adapter {adapter} answered submit with a Receipt whose accessions are not short text")
+    return value
+
+
+def check_was_received(value: Any, adapter: str) -> bool | None:
+    """Look at the answer of `was_received`. Raises `LisUnavailable`."""
+    if value is None or isinstance(value, bool):
+        return value
+    raise LisUnavailable(f"the adapter {adapter} answered was_received with {type(value).__name__}, and not True, False or None")
+
+
+def check_message_count(value: Any, adapter: str) -> int:
+    """Look at the answer of `collect`. Raises `LisUnavailable`."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    raise LisUnavailable(f"the adapter {adapter} answered collect with {type(value).__name__}, and not with a number of messages")
+
+
+def _are_accessions(given: Any) -> bool:
+    return isinstance(given, Mapping) and all(isinstance(key, str) and _is_accession(value) for key, value in given.items())
+
+
+def _is_accession(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value.strip()) <= _MAX_ACCESSION_LENGTH and value.isprintable()
+
+
+_MAX_MESSAGE_NAME_LENGTH = 1000
+_MAX_REASON_LENGTH = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedInbox:
+    """An `Inbox` around the inbox. `accept` raises `DataInvalidError`, naming every bad field."""
+
+    inbox: Inbox
+    adapter: str
+
+    async def accept(self, message: str, content: LabMessage) -> bool:
+        """Keep a report or a refusal; False if it was kept before."""
+        checked = await asyncio.to_thread(_validate_message, message, content)
+        return await self.inbox.accept(message, checked)
+
+    async def was_accepted(self, message: str) -> bool:
+        """Whether a message of that name was kept before."""
+        return await self.inbox.was_accepted(message)
+
+    async def refused(self, message: str, reason: str) -> None:
+        """Hear that a message was refused."""
+        await self.inbox.refused(str(message)[:_MAX_MESSAGE_NAME_LENGTH], str(reason)[:_MAX_REASON_LENGTH])
+
+
+def _validate_message(message: object, content: object) -> LabMessage:
+    if not isinstance(content, LabReport | LabRejection | AccessionUpdate):
+        mend = "give a LabReport, a LabRefusal or a LabReceipt"
+        raise DataInvalidError((Problem("document", f"is a {type(content).__name__}", mend),))
+    problems = [*_name_problems(message), *_unread_document_problems(content)]
+    if problems:
+        raise DataInvalidError(tuple(problems))
+    return validate_message(content)
+
+
+def _name_problems(message: object) -> Iterator[Problem]:
+    if not isinstance(message, str) or not message.strip() or len(message) > _MAX_MESSAGE_NAME_LENGTH or "\0" in message:
+        mend = f"give the message a stable name of its own, up to {_MAX_MESSAGE_NAME_LENGTH} characters"
+        yield Problem("message", "is no name", mend)
+
+
+def _unread_document_problems(content: LabMessage) -> Iterator[Problem]:
+    """Documents must be there in full: beyond this point a file name means a place in our own store, and nothing else."""
+    for where, document in _documents(content):
+        if document.file is not None:
+            yield Problem(f"{where}.file", "was not read", "read the file, and give its bytes as content")
+
+
+def _documents(content: LabMessage) -> Iterator[tuple[str, Document]]:
+    if isinstance(content, LabReport):
+        yield from ((f"documents[{index}]", document) for index, document in enumerate(content.documents))
+        for index, observation in enumerate(content.observations):
+            if observation.value_attachment is not None:
+                yield f"observations[{index}].value_attachment", observation.value_attachment
+
 
 T = TypeVar("T")
-log = structlog.get_logger(__name__)
 _STOP_GRACE_SECONDS = 5.0
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from lab_agent.domain.results import LabReport
+from lab_agent.domain.lab_messages import LabReport
 from lab_agent.errors import LabAgentError
 
 

@@ -1,19 +1,22 @@
 """The laboratory system: what an adapter is, and the inbox that it hands results to.
 
 Adapter authors import these names from `lab_agent.lis.contract`.
+
+Where steps find the laboratory systems: a name gives an adapter, or says why there is none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from pydantic import BaseModel
 
 from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.order import LabOrder
-from lab_agent.domain.results import LabMessage
+from lab_agent.domain.lab_messages import LabMessage
+from lab_agent.domain.lab_order import LabOrder
+from lab_agent.errors import LisUnavailable
 
 CONTRACT_VERSION = 1
 """Version of what the agent and an adapter expect of each other; raised when an adapter that was right would be wrong."""
@@ -112,3 +115,27 @@ class LisAdapter(LisCalls, Protocol):
 
     idempotent: ClassVar[bool]
     """Whether `submit` may be repeated for the same key without a second order in the LIS."""
+
+
+class AdapterSource(Protocol):
+    """The adapters that are set up."""
+
+    def get(self, name: str | None = None) -> Lis:
+        """The adapter of that name, the default one for None. Raises `LisUnavailable` with the reason where it is not running."""
+        ...
+
+    def running(self) -> Iterator[tuple[str, Lis]]:
+        """Those that could be loaded, with their names."""
+        ...
+
+
+class NoAdapters:
+    """No laboratory system at all: what a worker has that only observes."""
+
+    def get(self, name: str | None = None) -> Lis:
+        """Raise `LisUnavailable`: there is none."""
+        raise LisUnavailable(f"this worker only observes; the laboratory system {name or 'of its orders'} is not spoken to")
+
+    def running(self) -> Iterator[tuple[str, Lis]]:
+        """Give none."""
+        return iter(())

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from lab_agent.domain.received import ReferenceText, patient_key
-from lab_agent.domain.systems import SystemMatch
-from lab_agent.rules.case import RuleContext, best_coding
-from lab_agent.rules.catalogue_view import CatalogueHistory
+from lab_agent.domain.code_systems import SystemMatch
+from lab_agent.domain.received_order import ReferenceText, patient_key
+from lab_agent.rules.catalogue_history import CatalogueHistory
+from lab_agent.rules.context import RuleContext, best_coding
 from lab_agent.rules.rule import Rule, Severity, Violation
 
 _REFERENCE_TYPES = {"subject": "Patient", "specimen": "Specimen", "basedOn": "ProcedureRequest"}

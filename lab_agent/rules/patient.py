@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from lab_agent.domain.received import patient_key
-from lab_agent.rules.case import RuleContext
+from lab_agent.domain.received_order import patient_key
+from lab_agent.rules.context import RuleContext
 from lab_agent.rules.rule import Rule, Severity, Violation
 
 _GENDERS = frozenset({"male", "female", "other", "unknown"})

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from lab_agent.catalogue.items import Question, QuestionType
+from lab_agent.catalogue.model import Question, QuestionType
 from lab_agent.catalogue.questionnaire import QuestionNode
-from lab_agent.domain.received import AnswerValue, patient_key
+from lab_agent.domain.received_order import AnswerValue, patient_key
 from lab_agent.domain.values import Coding
-from lab_agent.rules.case import RuleContext
+from lab_agent.rules.context import RuleContext
 from lab_agent.rules.rule import Rule, Severity, Violation
 
 

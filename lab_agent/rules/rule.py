@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from lab_agent.domain.quoting import shorten
-from lab_agent.rules.case import RuleContext
+from lab_agent.domain.text import shorten
+from lab_agent.rules.context import RuleContext
 
 
 class Severity(StrEnum):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from lab_agent.settings.base import Port, Seconds, SettingsGroup
+from lab_agent.settings.groups import Port, Seconds, SettingsGroup
 
 PositiveCount = Annotated[int, Field(ge=1)]
 

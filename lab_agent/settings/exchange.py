@@ -8,8 +8,8 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, FilePath, SecretStr, model_validator
 
 from lab_agent.errors import ForeignOrigin
-from lab_agent.origin import is_loopback, origin_of
-from lab_agent.settings.base import Seconds, SettingsGroup
+from lab_agent.settings.groups import Seconds, SettingsGroup
+from lab_agent.url_origin import is_loopback, origin_of
 
 Grant = Literal["password", "authorization_code", "client_credentials", "basic"]
 

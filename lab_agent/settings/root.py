@@ -16,15 +16,20 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 
 from lab_agent.errors import Problem, SettingsError
 from lab_agent.settings.api import ApiSettings
-from lab_agent.settings.checks import find_contradictions, find_missing_login_secret
+from lab_agent.settings.cross_checks import find_contradictions, find_missing_login_secret
+from lab_agent.settings.errors import to_problems
 from lab_agent.settings.exchange import ExchangeSettings
-from lab_agent.settings.keys import is_list
-from lab_agent.settings.lis import LisSettings
-from lab_agent.settings.logging import LoggingSettings
-from lab_agent.settings.problems import to_problems
-from lab_agent.settings.results import ResultsSettings
-from lab_agent.settings.retention import RetentionSettings
-from lab_agent.settings.rules import RulesSettings
+from lab_agent.settings.groups import (
+    LisSettings,
+    LoggingSettings,
+    ResultsSettings,
+    RetentionSettings,
+    RulesSettings,
+    StatusSettings,
+    StoreSettings,
+    WorkerSettings,
+)
+from lab_agent.settings.introspection import is_list
 from lab_agent.settings.sources import (
     Source,
     credentials_folder,
@@ -33,9 +38,6 @@ from lab_agent.settings.sources import (
     read_environment,
     read_toml_file,
 )
-from lab_agent.settings.status import StatusSettings
-from lab_agent.settings.store import StoreSettings
-from lab_agent.settings.worker import WorkerSettings
 
 _NO_FILE = (
     Problem("--config", "no settings file was named", "name one with --config or LAB_AGENT_CONFIG; `lab-agent init` makes one"),

@@ -9,13 +9,12 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, insert, literal_column, select, update
 
 from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.journal import LabelUse, LineRecord, OrderRecord
-from lab_agent.domain.lifecycle import LineState
+from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
+from lab_agent.domain.state_machines import AT_LABORATORY, LABEL_RELEASING, UNASSESSED_ORDERS, WITHDRAWN_LINES, LineState
 from lab_agent.errors import AlreadyExistsError, StoreError
-from lab_agent.store.rows import chunked, in_states, insert_new, to_record, to_values
-from lab_agent.store.states import AT_LABORATORY, LABEL_RELEASING, UNASSESSED_ORDERS, WITHDRAWN_LINES
+from lab_agent.store.column_types import indexable_text
+from lab_agent.store.row_mapping import chunked, in_states, insert_new, to_record, to_values
 from lab_agent.store.tables import label_uses, lines, orders
-from lab_agent.store.types import indexable_text
 
 
 class SqlOrderRepository:

@@ -1,4 +1,9 @@
-"""What laboratory systems have reported (`ports.store.Reports`)."""
+"""What laboratory systems have reported (`ports.store.Reports`).
+
+Documents that our own API serves (`ports.store.Hosted`).
+
+Which resources of ours are on the service (`ports.store.Uploads`).
+"""
 
 from __future__ import annotations
 
@@ -7,11 +12,31 @@ from typing import Any
 from sqlalchemy import Connection, Select, select, update
 
 from lab_agent.domain.ids import OrderKey, ReportKey
-from lab_agent.domain.journal import ReportRecord
-from lab_agent.domain.lifecycle import REPORTS_NEEDING_OPERATOR
+from lab_agent.domain.records import HostedDocument, ReportRecord, UploadRecord
+from lab_agent.domain.state_machines import REPORTS_NEEDING_OPERATOR
 from lab_agent.errors import StoreError
-from lab_agent.store.rows import in_states, insert_new, to_record, to_values
-from lab_agent.store.tables import reports
+from lab_agent.store.row_mapping import in_states, insert_new, to_record, to_values, upsert
+from lab_agent.store.tables import hosted_documents, reports, uploads
+
+
+class SqlHostedDocumentRepository:
+    """Served documents, in the table `hosted`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def save(self, document: HostedDocument) -> None:
+        """Serve a document under its address from now on."""
+        upsert(self._connection, hosted_documents, to_values(document), "address")
+
+    def get(self, address: str) -> HostedDocument | None:
+        """What is served under an address."""
+        row = (
+            self._connection.execute(select(hosted_documents).where(hosted_documents.c.address == address))
+            .mappings()
+            .one_or_none()
+        )
+        return None if row is None else to_record(HostedDocument, row)
 
 
 class SqlReportRepository:
@@ -64,3 +89,19 @@ def _to_columns(report: ReportRecord) -> dict[str, Any]:
 
 def _unknown_report(key: ReportKey) -> StoreError:
     return StoreError(f"No report {key} is in the journal.")
+
+
+class SqlUploadRepository:
+    """Uploads, in the table of that name."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def get(self, identifier: str) -> UploadRecord | None:
+        """What is known of the resource with this identifier value."""
+        row = self._connection.execute(select(uploads).where(uploads.c.identifier == identifier)).mappings().one_or_none()
+        return None if row is None else to_record(UploadRecord, row)
+
+    def save(self, upload: UploadRecord) -> None:
+        """Write or replace what is known."""
+        upsert(self._connection, uploads, to_values(upload), "identifier")

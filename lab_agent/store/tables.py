@@ -16,9 +16,11 @@ from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, MetaData,
 from sqlalchemy.types import Boolean, TypeEngine
 from sqlmodel import Field, SQLModel
 
-from lab_agent.domain.journal import JobKind
-from lab_agent.domain.lifecycle import (
+from lab_agent.domain.records import JobKind
+from lab_agent.domain.state_machines import (
     BLOCKING_STATES,
+    CLAIMABLE_STATES,
+    IN_FLIGHT_STATES,
     JOBS_NEEDING_OPERATOR,
     REPORTS_NEEDING_OPERATOR,
     JobState,
@@ -27,9 +29,8 @@ from lab_agent.domain.lifecycle import (
     ReportState,
 )
 from lab_agent.domain.values import Identifier
-from lab_agent.ports.store import Role
-from lab_agent.store.states import CLAIMABLE_STATES, IN_FLIGHT_STATES
-from lab_agent.store.types import (
+from lab_agent.ports.repositories import Role
+from lab_agent.store.column_types import (
     Binary,
     DecimalText,
     EnumText,

@@ -15,24 +15,21 @@ from typing import TypeVar
 from sqlalchemy import Connection
 
 from lab_agent.crypto import Cipher
-from lab_agent.ports.store import UnitOfWork
-from lab_agent.store.book import SqlAlertRepository, SqlEventRepository, SqlKeyValueRepository, SqlRejectionRepository
-from lab_agent.store.effects import SqlJobRepository
-from lab_agent.store.engine import READ_ONLY, open_engine, parse_url
-from lab_agent.store.hosted import SqlHostedDocumentRepository
-from lab_agent.store.offer import (
+from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.catalogue import (
     SqlApiTokenRepository,
     SqlCatalogueRepository,
     SqlIssuedLabelRepository,
     SqlTurnaroundNoticeRepository,
 )
+from lab_agent.store.credentials import SqlOAuthTokenRepository, SqlUserRepository
+from lab_agent.store.engine import READ_ONLY, open_engine, parse_url
+from lab_agent.store.error_translation import translate_errors
+from lab_agent.store.events import SqlAlertRepository, SqlEventRepository, SqlKeyValueRepository, SqlRejectionRepository
+from lab_agent.store.jobs import SqlJobRepository
 from lab_agent.store.orders import SqlOrderRepository
-from lab_agent.store.purge import SqlPurge
-from lab_agent.store.reports import SqlReportRepository
-from lab_agent.store.rim import translate_errors
-from lab_agent.store.tokens import SqlOAuthTokenRepository
-from lab_agent.store.uploads import SqlUploadRepository
-from lab_agent.store.users import SqlUserRepository
+from lab_agent.store.reports import SqlHostedDocumentRepository, SqlReportRepository, SqlUploadRepository
+from lab_agent.store.retention import SqlPurge
 from lab_agent.store.vault import SqlVault, verify_key
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, select, update
 
 from lab_agent.crypto import Cipher
 from lab_agent.domain.ids import OrderKey
-from lab_agent.store.rows import insert_new, upsert
+from lab_agent.store.row_mapping import insert_new, upsert
 from lab_agent.store.tables import documents, identities, key_values
 
 _KEY_CHECK = "encryption.key_check"

@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from lab_agent.domain.journal import Alert
+from lab_agent.domain.records import Alert
 from lab_agent.errors import AuthenticationRequired, LabAgentError, LisUnavailable, ServiceUnavailable, StoreUnreachableError
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.store import Store, UnitOfWork
+from lab_agent.ports.repositories import Store, UnitOfWork
 
 log = structlog.get_logger(__name__)
 

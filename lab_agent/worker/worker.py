@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from lab_agent import sd_notify
+from lab_agent import web_server
 from lab_agent.errors import Failure, LabAgentError
-from lab_agent.ports.lis import Inbox
-from lab_agent.steps.adapters import AdapterSource
-from lab_agent.worker.groups import WorkerLoops
+from lab_agent.ports.lis import AdapterSource, Inbox
+from lab_agent.worker.job_queues import WorkerLoops
 from lab_agent.worker.outages import OutageTracker
-from lab_agent.worker.ticks import Scheduler
+from lab_agent.worker.schedule import Scheduler
 
 log = structlog.get_logger(__name__)
 
@@ -50,12 +49,12 @@ class Worker:
         loops = {asyncio.create_task(group.run(), name=f"group {name}") for name, group in self.loops.loops.items()}
         beside = {asyncio.create_task(task(), name=name) for name, task in self.background_tasks.items()}
         self._start_scheduler()
-        sd_notify.notify_ready("working")
+        web_server.notify_ready("working")
         log.info("worker started", action="worker_started", groups=sorted(self.loops.loops))
         stopping = asyncio.create_task(self._stop_requested.wait(), name="stop")
         ended, _ = await asyncio.wait({stopping, *loops, *beside}, return_when=asyncio.FIRST_COMPLETED)
         died = [task for task in ended if task is not stopping]
-        sd_notify.notify_stopping("finishing what is under way")
+        web_server.notify_stopping("finishing what is under way")
         await self._shut_down(loops, beside | {stopping})
         log.info("worker stopped", action="worker_stopped")
         if died:
@@ -76,7 +75,7 @@ class Worker:
         for name, (seconds, run) in self.scheduled_tasks.items():
             self.scheduler.every(seconds, name, run)
         self.scheduler.every(WAKE_INTERVAL, "wake", self._wake_loops, jitter=0)
-        if (interval := sd_notify.watchdog_interval()) is not None:
+        if (interval := web_server.watchdog_interval()) is not None:
             self.scheduler.every(interval, "watchdog", self._notify_watchdog, jitter=0)
         self.scheduler.start()
 
@@ -84,7 +83,7 @@ class Worker:
         self.loops.wake()
 
     async def _notify_watchdog(self) -> None:
-        sd_notify.notify_watchdog()
+        web_server.notify_watchdog()
 
     async def _shut_down(self, loops: set[asyncio.Task[None]], background: set[asyncio.Task[object]]) -> None:
         self.scheduler.stop()

@@ -6,13 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lab_sandbox.demo.ledger import CheckList
-from lab_sandbox.demo.scenes import Scenario, build_scenarios
-from lab_sandbox.demo.screen import DemoConsole, pluralize
+from lab_sandbox.demo.checks import CheckList
+from lab_sandbox.demo.console import DemoConsole, pluralize
+from lab_sandbox.demo.scenarios import Scenario, build_scenarios
 from lab_sandbox.partner.basket import orderable_items
-from lab_sandbox.partner.clinic import Clinic, PreparedBasket
-from lab_sandbox.partner.placed import PlacedOrder
-from lab_sandbox.partner.plain_json import Json
+from lab_sandbox.partner.clinic import Clinic, PlacedOrder, PreparedBasket
+from lab_sandbox.partner.errors import Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from lab_sandbox.partner.plain_json import Json
+from lab_sandbox.partner.errors import Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,8 @@
 
 The token goes to the service's own origin only: a result document may lie on the laboratory's own address, and is fetched
 from there without it.
+
+When a clinic's system asks again: busy services and lost answers, and never where something might be done twice.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -18,10 +21,42 @@ import httpx
 from httpx_aiohttp import HttpxAiohttpClient
 
 from lab_sandbox.partner.account import PartnerAccount
-from lab_sandbox.partner.again import MAX_RETRY_DELAY, RETRY_DELAYS, can_retry, retry_delay
-from lab_sandbox.partner.failures import PartnerError, ServiceUnreachableError, require_success
-from lab_sandbox.partner.plain_json import InvalidJsonError, Json, decode, encode
-from lab_sandbox.partner.sign_in import LoginClient, TokenPair
+from lab_sandbox.partner.errors import (
+    InvalidJsonError,
+    Json,
+    PartnerError,
+    ServiceUnreachableError,
+    decode,
+    encode,
+    require_success,
+)
+from lab_sandbox.partner.login import LoginClient, TokenPair
+
+RETRY_DELAYS = (0.1, 0.4, 1.6)
+"""Seconds before the second, third and fourth try."""
+MAX_RETRY_DELAY = 10.0
+"""The longest wait, in seconds, that a service may ask for; more than that, and the refusal is told as it is."""
+_BUSY_STATUSES = frozenset({429, 503})
+_SERVER_ERROR_STATUSES = frozenset({500, 502, 504})
+
+
+def can_retry(method: str, outcome: httpx.Response | httpx.TransportError) -> bool:
+    """Whether another try is harmless and may help: a busy service did nothing, and a GET can be repeated after anything."""
+    if isinstance(outcome, httpx.TransportError):
+        return method == "GET"
+    return outcome.status_code in _BUSY_STATUSES or (method == "GET" and outcome.status_code in _SERVER_ERROR_STATUSES)
+
+
+def retry_delay(default: float, outcome: httpx.Response | httpx.TransportError, now: datetime) -> float:
+    """Seconds to wait: as the service asks (Retry-After, in either form), else `wait`."""
+    asked = outcome.headers.get("retry-after", "") if isinstance(outcome, httpx.Response) else ""
+    if asked.isascii() and asked.isdigit():
+        return float(asked)
+    try:
+        return max(0.0, (parsedate_to_datetime(asked) - now).total_seconds())
+    except (ValueError, TypeError):
+        return default
+
 
 TIMEOUT = httpx.Timeout(30.0)
 _MAX_PAGES = 1000

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from lab_sandbox.demo.performance import build_account
-from lab_sandbox.demo.programs import ProcessGroup, Program, program_path
-from lab_sandbox.demo.workplace import create_workspace
+from lab_sandbox.demo.processes import ProcessGroup, Program, program_path
+from lab_sandbox.demo.runner import build_account
+from lab_sandbox.demo.workspace import create_workspace
 from lab_sandbox.partner.client import open_partner_client
-from tests.acceptance.house import DEADLINE, ProcessHarness, shorten_timeouts
-
-ROOT = Path(__file__).parents[2]
+from tests.harness.installation import DEADLINE, ProcessHarness, shorten_timeouts
+from tests.harness.paths import ROOT
 
 
 @pytest.fixture

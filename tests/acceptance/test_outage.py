@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import httpx
 
-from lab_sandbox.demo.performance import build_account
+from lab_sandbox.demo.runner import build_account
 from lab_sandbox.partner.client import open_partner_client
-from tests.acceptance.house import ProcessHarness, wait_until
-from tests.acceptance.test_kill_moments import ended, everything_once, place
+from tests.acceptance.test_crash_recovery import ended, everything_once, place
+from tests.harness.installation import ProcessHarness, wait_until
 
 
-async def test_one_line_when_the_service_goes_and_one_when_it_comes_back(harness: ProcessHarness) -> None:
+async def test_outage_logs_one_line_and_recovery_another(harness: ProcessHarness) -> None:
     await harness.stop_service()
     agent = await harness.start_agent()
 

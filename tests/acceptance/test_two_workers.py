@@ -6,18 +6,18 @@ from collections import Counter
 
 import pytest
 
-from lab_agent.store.migrate import upgrade
+from lab_agent.store.schema import upgrade
 from lab_sandbox.partner.basket import Basket, choose_item
-from lab_sandbox.partner.generator import OrderPlan
-from lab_sandbox.partner.seeded import seeded_random
-from tests.acceptance.house import ProcessHarness, wait_until
+from lab_sandbox.partner.order_generator import OrderPlan
+from lab_sandbox.partner.random_source import seeded_random
+from tests.harness.installation import ProcessHarness, wait_until
 
 MANY, FEW = 200, 20
 
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("orders", [FEW, pytest.param(MANY, marks=pytest.mark.proof)])
-async def test_two_workers_share_the_orders(harness: ProcessHarness, postgres_url: str, orders: int) -> None:
+async def test_two_workers_share_orders_without_duplicates(harness: ProcessHarness, postgres_url: str, orders: int) -> None:
     upgrade(postgres_url)
     offer = {item["id"]: item for item in await harness.client.nomenclature()}
     blood = choose_item(offer["001.001"], seeded_random("two"), option=offer["001.001"]["specimen"][0])

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from lab_agent.domain.ids import LineKey, OrderKey, line_key
-from lab_agent.domain.journal import JobKind
-from lab_agent.domain.lifecycle import ENDED_LINES, JobState, LineState, OrderState
-from lab_agent.steps import desk
-from tests.simulation.orders import procedure_requests, templates
-from tests.simulation.seams import SimulatedCrash
-from tests.simulation.world import TERMINAL_STATUSES, SimulatedAgent, World
+from lab_agent.domain.records import JobKind
+from lab_agent.domain.state_machines import ENDED_LINES, JobState, LineState, OrderState
+from lab_agent.workflow import operator_jobs
+from tests.harness.fault_injection import SimulatedCrash
+from tests.harness.orders import procedure_requests, templates
+from tests.harness.world import TERMINAL_STATUSES, SimulatedAgent, World
 
 _TASK_JOBS = (JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK)
 _LIS_JOBS = (JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS)
@@ -171,9 +171,9 @@ class SimulationRun:
                     assert not self.world.lis.can_confirm, "the laboratory system knows what it received; nobody need be asked"
                     now = self.world.clock.now()
                     if self.world.lis.has_received(OrderKey(job.target)):
-                        await desk.mark_job_done(self.world.store, job.id, by="person", note="it is there", now=now)
+                        await operator_jobs.mark_job_done(self.world.store, job.id, by="person", note="it is there", now=now)
                     else:
-                        await desk.retry_job(self.world.store, job.id, by="person", now=now)
+                        await operator_jobs.retry_job(self.world.store, job.id, by="person", now=now)
 
     async def _report_open_lines(self, agent: SimulatedAgent) -> None:
         for order in await self.known_orders():

@@ -12,16 +12,16 @@ from typing import ClassVar, TypeVar
 import structlog
 from pydantic import BaseModel
 
-from lab_agent.codec import dump_order
 from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.order import LabOrder
+from lab_agent.domain.lab_order import LabOrder
 from lab_agent.errors import DataInvalidError, LisUnavailable
-from lab_agent.lis.folder.drop import ResultFile, ResultFolder
-from lab_agent.lis.folder.names import format_file_name
-from lab_agent.lis.folder.orders import OrderFolder
+from lab_agent.lis.batch import take_each
+from lab_agent.lis.folder.files import format_file_name
+from lab_agent.lis.folder.order_files import OrderFolder
+from lab_agent.lis.folder.result_folder import ResultFile, ResultFolder
 from lab_agent.lis.folder.settings import FolderSettings
-from lab_agent.lis.one_by_one import take_each
 from lab_agent.ports.lis import Inbox, SubmitResult
+from lab_agent.serialization import dump_order
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)

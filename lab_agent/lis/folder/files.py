@@ -1,13 +1,21 @@
-"""Writing, reading and moving files with the care that a power cut asks for. All of it blocks; call it in a thread."""
+"""Writing, reading and moving files with the care that a power cut asks for. All of it blocks; call it in a thread.
+
+File names: which are temporary, which are safe, and how a hostile one is written down.
+
+Whether a file has stopped changing: seen alike at two looks that are far enough apart.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import stat
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
 
 _CLAIM_PREFIX = ".taken-"
 _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -138,3 +146,76 @@ def _reserve_name(folder: Path, name: str) -> Path:
 def shorten_name(name: str, length: int) -> str:
     """Keep the end of a name: its suffix says what it is."""
     return os.fsdecode(os.fsencode(name)[-length:])
+
+
+_TEMPORARY_SUFFIXES = (".part", ".tmp", ".temp", ".filepart", ".crdownload", "~")
+_MAX_SHOWN_LENGTH = 200
+_UNSAFE_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file of this name is still being written, or is nobody's business."""
+    return name.startswith(".") or name.lower().endswith(_TEMPORARY_SUFFIXES)
+
+
+def matches_pattern(name: str, pattern: str) -> bool:
+    """Whether a file of this name is meant by a pattern such as `RES_*.json`, in any case."""
+    return fnmatchcase(name.lower(), pattern.lower()) and not is_temporary(name)
+
+
+def format_file_name(pattern: str, values: Mapping[str, str]) -> str:
+    """Give the name that a pattern means; what others wrote is made harmless, and the key (which is ours) makes it single."""
+    name = pattern
+    for word, value in values.items():
+        name = name.replace(f"{{{word}}}", _UNSAFE_CHARACTER.sub("_", value)[:60] or "_")
+    return name
+
+
+def is_safe_relative_path(name: str) -> bool:
+    """Whether a name that a report gives leads to a file within the folder, by its spelling alone."""
+    parts = name.split("/")
+    plain = name.isprintable() and not {"\\", ":"} & set(name)
+    return plain and not PurePosixPath(name).is_absolute() and not any(part.startswith(".") or not part for part in parts)
+
+
+def printable_name(name: str) -> str:
+    """Write a file name so that any log, page or database takes it."""
+    text = os.fsencode(name).decode("utf-8", "backslashreplace")
+    shown = "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
+    return shown if len(shown) <= _MAX_SHOWN_LENGTH else shown[:_MAX_SHOWN_LENGTH] + "…"
+
+
+def is_safe_key(key: str) -> bool:
+    """Whether a key can be part of a file name."""
+    return 0 < len(key) <= 64 and key.isascii() and key.replace("-", "").replace("_", "").isalnum()
+
+
+@dataclass(slots=True)
+class SettleTracker:
+    """Remembers since when each file looks as it does. Times are seconds of a clock that never goes back."""
+
+    settle: float
+    _unchanged_since: dict[str, tuple[FileIdentity, float]] = field(default_factory=dict)
+    _waiting_since: dict[str, float] = field(default_factory=dict)
+
+    def is_settled(self, name: str, identity: FileIdentity, now: float) -> bool:
+        """Whether the file has looked the same for long enough, by what was seen so far and now."""
+        known, since = self._unchanged_since.get(name, (None, now))
+        if known != identity:
+            since = now
+            self._unchanged_since[name] = (identity, now)
+        return now - since >= self.settle
+
+    def seconds_waiting(self, message: str, now: float) -> float:
+        """Seconds since this message was first asked about."""
+        return now - self._waiting_since.setdefault(message, now)
+
+    def forget(self, *names: str) -> None:
+        """Forget files or messages that were put away."""
+        for name in names:
+            self._unchanged_since.pop(name, None)
+            self._waiting_since.pop(name, None)
+
+    def keep_only(self, names: frozenset[str]) -> None:
+        """Forget all files but these."""
+        self._unchanged_since = {name: seen for name, seen in self._unchanged_since.items() if name in names}

@@ -12,19 +12,19 @@ from typing import ClassVar
 from pydantic import BaseModel
 
 from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.order import LabOrder
-from lab_agent.domain.results import LabRejection, NotPerformed
+from lab_agent.domain.lab_messages import LabRejection, NotPerformed
+from lab_agent.domain.lab_order import LabOrder
 from lab_agent.errors import LisUnavailable
-from lab_agent.lis.hl7v2.acknowledgements import Ack
-from lab_agent.lis.hl7v2.endpoint import MllpConnector, Timeouts
-from lab_agent.lis.hl7v2.link import MllpConnection
+from lab_agent.lis.hl7v2.acks import Ack
+from lab_agent.lis.hl7v2.connection import MllpConnection
+from lab_agent.lis.hl7v2.connector import MllpConnector, Timeouts
+from lab_agent.lis.hl7v2.message_archive import MessageArchive
 from lab_agent.lis.hl7v2.mllp import ReceivedFrame
-from lab_agent.lis.hl7v2.outgoing import OrderBuilder
+from lab_agent.lis.hl7v2.order_builder import OrderBuilder
+from lab_agent.lis.hl7v2.pending_acks import PendingAcks
 from lab_agent.lis.hl7v2.receiver import Receiver
 from lab_agent.lis.hl7v2.sender import Sender
 from lab_agent.lis.hl7v2.settings import ConnectionSettings, Hl7v2Settings
-from lab_agent.lis.hl7v2.shelf import MessageArchive
-from lab_agent.lis.hl7v2.waiting import PendingAcks
 from lab_agent.ports.lis import Inbox, SubmitResult
 
 

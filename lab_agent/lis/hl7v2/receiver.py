@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 
 import structlog
 
-from lab_agent.domain.results import Accession, AccessionUpdate, LabReport
+from lab_agent.domain.lab_messages import Accession, AccessionUpdate, LabReport
 from lab_agent.errors import DataInvalidError
-from lab_agent.lis.hl7v2.acknowledgements import (
+from lab_agent.lis.hl7v2.acks import (
     ACK_MESSAGE_TYPES,
     Ack,
     AckDecision,
@@ -29,15 +29,14 @@ from lab_agent.lis.hl7v2.acknowledgements import (
     parse_ack,
     requested_acks,
 )
-from lab_agent.lis.hl7v2.charset import hl7_charset_name
-from lab_agent.lis.hl7v2.link import MllpConnection
-from lab_agent.lis.hl7v2.message import InvalidMessageError, Message, Segment, decode_message, parse_message
+from lab_agent.lis.hl7v2.connection import MllpConnection
+from lab_agent.lis.hl7v2.message_archive import MessageArchive
 from lab_agent.lis.hl7v2.mllp import InvalidFrame, ReceivedFrame
-from lab_agent.lis.hl7v2.results import OruReader, ParsedReport
+from lab_agent.lis.hl7v2.obx_values import ObxValueReader
+from lab_agent.lis.hl7v2.oru_reader import OruReader, ParsedReport
+from lab_agent.lis.hl7v2.parser import InvalidMessageError, Message, Segment, decode_message, hl7_charset_name, parse_message
+from lab_agent.lis.hl7v2.pending_acks import PendingAcks
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
-from lab_agent.lis.hl7v2.shelf import MessageArchive
-from lab_agent.lis.hl7v2.values import ObxValueReader
-from lab_agent.lis.hl7v2.waiting import PendingAcks
 from lab_agent.ports.lis import Inbox
 
 log = structlog.get_logger(__name__)

@@ -10,11 +10,11 @@ import asyncio
 from dataclasses import dataclass
 
 from lab_agent.errors import LisOutcomeUnknown, LisRefusal, LisUnavailable
-from lab_agent.lis.hl7v2.acknowledgements import Ack
-from lab_agent.lis.hl7v2.endpoint import MllpConnector
-from lab_agent.lis.hl7v2.link import MllpConnection
+from lab_agent.lis.hl7v2.acks import Ack
+from lab_agent.lis.hl7v2.connection import MllpConnection
+from lab_agent.lis.hl7v2.connector import MllpConnector
+from lab_agent.lis.hl7v2.pending_acks import PendingAcks
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
-from lab_agent.lis.hl7v2.waiting import PendingAcks
 
 
 @dataclass(frozen=True, slots=True)

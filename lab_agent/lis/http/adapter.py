@@ -10,16 +10,16 @@ import structlog
 from pydantic import BaseModel
 
 from lab_agent import exact_json
-from lab_agent.codec import dump_order
 from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.order import LabOrder
+from lab_agent.domain.lab_order import LabOrder
 from lab_agent.errors import LisUnavailable
-from lab_agent.http import HttpClient, HttpOptions
-from lab_agent.lis.http.caller import LisHttpClient, parse_submit_result
-from lab_agent.lis.http.endpoint import ResultWebhook, make_app
+from lab_agent.http_client import HttpClient, HttpOptions
+from lab_agent.lis.http.client import LisHttpClient, parse_submit_result
 from lab_agent.lis.http.settings import HttpSettings
+from lab_agent.lis.http.webhook import ResultWebhook, make_app
 from lab_agent.ports.lis import Inbox, SubmitResult
-from lab_agent.serving import ListenError, listen, serve
+from lab_agent.serialization import dump_order
+from lab_agent.web_server import ListenError, listen, serve
 
 log = structlog.get_logger(__name__)
 _DRAIN_SECONDS = 5.0

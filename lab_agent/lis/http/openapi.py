@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from lab_agent.codec import message_schema, order_schema
 from lab_agent.lis.http.settings import HttpSettings
-from lab_agent.lis.http.signing import IDEMPOTENCY_KEY_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER
+from lab_agent.lis.http.signatures import IDEMPOTENCY_KEY_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER
+from lab_agent.serialization import message_schema, order_schema
 
 _TEXT = {"type": "string"}
 _ACCESSIONS = {"type": "object", "additionalProperties": _TEXT}

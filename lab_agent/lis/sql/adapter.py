@@ -14,13 +14,13 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModu
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.order import LabOrder
+from lab_agent.domain.lab_order import LabOrder
 from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRefusal, LisUnavailable
-from lab_agent.lis.one_by_one import take_each
-from lab_agent.lis.sql.orders import OrderTables
-from lab_agent.lis.sql.results import ResultRow, ResultTables
+from lab_agent.lis.batch import take_each
+from lab_agent.lis.sql.order_rows import OrderTables
+from lab_agent.lis.sql.result_rows import ResultRow, ResultTables
 from lab_agent.lis.sql.settings import SqlSettings
-from lab_agent.lis.sql.tables import make_tables
+from lab_agent.lis.sql.staging_tables import make_tables
 from lab_agent.ports.lis import Inbox, SubmitResult
 
 T = TypeVar("T")

@@ -6,19 +6,18 @@ adapter on it); every test of the suite then runs. It needs pytest and nothing e
 
 from __future__ import annotations
 
-from lab_agent.lis.testing.bench import Bench, resume_submit, submit_order
-from lab_agent.lis.testing.memory_inbox import MemoryInbox
+from lab_agent.lis.testing.contract_suite import AdapterContract
+from lab_agent.lis.testing.harness import Bench, MemoryInbox, resume_submit, submit_order
 from lab_agent.lis.testing.samples import make_correction, make_order, make_rejection, make_report
-from lab_agent.lis.testing.suite import AdapterContract
 
 __all__ = [
     "AdapterContract",
     "Bench",
     "MemoryInbox",
     "make_correction",
-    "submit_order",
-    "resume_submit",
     "make_order",
     "make_rejection",
     "make_report",
+    "resume_submit",
+    "submit_order",
 ]

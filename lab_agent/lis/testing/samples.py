@@ -8,15 +8,7 @@ from decimal import Decimal
 from random import Random
 
 from lab_agent.domain.ids import line_key, order_key
-from lab_agent.domain.order import (
-    LabOrder,
-    OrderAnswer,
-    OrderContainer,
-    OrderLine,
-    OrderPatient,
-    OrderSpecimen,
-)
-from lab_agent.domain.results import (
+from lab_agent.domain.lab_messages import (
     Document,
     LabRejection,
     LabReport,
@@ -25,6 +17,7 @@ from lab_agent.domain.results import (
     ReportedObservation,
     ReportStatus,
 )
+from lab_agent.domain.lab_order import LabOrder, OrderAnswer, OrderContainer, OrderLine, OrderPatient, OrderSpecimen
 from lab_agent.domain.values import Coding, Identifier, Quantity
 
 _SERVICE = "https://exchange.example/"

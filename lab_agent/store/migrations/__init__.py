@@ -1,1 +1,1 @@
-"""The schema's history, one file for each step; run by `lab_agent.store.migrate`."""
+"""The schema's history, one file for each step; run by `lab_agent.store.schema`."""

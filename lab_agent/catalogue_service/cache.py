@@ -1,0 +1,182 @@
+"""The catalogue that is in force, and those that clinics may still have seen, for the judge of orders.
+
+What the store says of the offer now, read in one unit of work, and only if its stamp has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+import structlog
+
+from lab_agent.catalogue.model import Catalogue
+from lab_agent.catalogue.turnaround import Delayed, Notice, NoticePeriod, Stopped
+from lab_agent.catalogue_service.fallback import UnreadableCatalogueAlert, verify_content
+from lab_agent.catalogue_service.versions import VersionHorizon, import_if_changed, unpack_catalogue
+from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP, ApiToken, CatalogueVersion, TurnaroundNotice
+from lab_agent.errors import CatalogueError, StoreError
+from lab_agent.ports.clock import Clock
+from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.rules.catalogue_history import CatalogueHistory, VersionPeriod
+
+log = structlog.get_logger(__name__)
+
+UNREAD_STAMP = "unread"
+"""The stamp of somebody who has read nothing yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueSnapshot:
+    """Catalogue versions (newest first), notices and API tokens, as of a stamp."""
+
+    stamp: str | None
+    versions: tuple[CatalogueVersion, ...]
+    notices: tuple[Notice, ...]
+    tokens: tuple[ApiToken, ...]
+
+
+async def load_snapshot(
+    store: Store, known_stamp: str | None, since: Callable[[UnitOfWork], datetime]
+) -> CatalogueSnapshot | None:
+    """Read what was in force at `since` or later; None if nothing has changed since the stamp that is known."""
+
+    def work(uow: UnitOfWork) -> CatalogueSnapshot | None:
+        stamp = uow.key_values.get(CATALOGUE_CHANGE_STAMP)
+        if stamp == known_stamp:
+            return None
+        moment = since(uow)
+        notices = tuple(to_notices(uow.turnaround_notices.active_since(moment)))
+        return CatalogueSnapshot(stamp, uow.catalogues.active_since(moment), notices, uow.api_tokens.all())
+
+    return await store.run(work)
+
+
+def to_notices(records: Iterable[TurnaroundNotice]) -> Iterator[Notice]:
+    """Give the notices as the turnaround reads them; one that was cleared ends there."""
+    for each in records:
+        period = NoticePeriod(each.start, min(each.end, each.lifted_at or each.end))
+        if period.start < period.end:
+            status = Stopped(period) if each.delay_hours is None else Delayed(period, each.delay_hours)
+            yield Notice(each.item, status, each.contract, each.caption)
+
+
+REFRESH_INTERVAL = 2.0
+"""Seconds between two looks at the store's stamp."""
+
+
+class CatalogueCache:
+    """Catalogue versions by time, from the store. Where the one in force cannot be read, there is no view: orders are held.
+
+    An older one would refuse what the one in force allows (law 10). A version that was read once is known by its name, and is
+    used for as long as the program runs, whatever becomes of its bytes.
+    """
+
+    def __init__(self, store: Store, source: Path | None, horizon: VersionHorizon, clock: Clock) -> None:
+        self._store = store
+        self._source = source
+        self._horizon = horizon
+        self._clock = clock
+        self._stamp: str | None = UNREAD_STAMP
+        self._catalogues: dict[str, Catalogue] = {}
+        self._versions: tuple[VersionPeriod, ...] = ()
+        self._gaps: tuple[datetime, ...] = ()
+        self._reload_requested = asyncio.Event()
+        self._active: tuple[str, CatalogueError | None] | None = None
+        self._unreadable: frozenset[str] = frozenset()
+        self._alert = UnreadableCatalogueAlert(store, clock.now)
+
+    def view(self) -> CatalogueHistory | None:
+        """The versions as they stand, newest first; None where there is none, or the one in force cannot be read."""
+        return CatalogueHistory(self._versions, self._horizon.cache_lifetime, self._gaps) if self._versions else None
+
+    async def reload(self) -> None:
+        """Take over what has changed in the folder of the settings, then look at the store."""
+        if self._source is not None:
+            try:
+                await import_if_changed(self._store, self._source, now=self._clock.now())
+            except CatalogueError as exc:
+                log.error("catalogue not read", action="catalogue_invalid", reason=str(exc))  # noqa: TRY400 - an error of the data
+        await self._refresh_and_alert()
+
+    async def refresh(self) -> bool:
+        """Read the store, if anything has changed there; whether it had. Nothing is written."""
+        now = self._clock.now()
+        offer = await load_snapshot(self._store, self._stamp, lambda uow: self._horizon.since(uow, now))
+        if offer is None:
+            return False
+        self._versions = await asyncio.to_thread(self._build_versions, offer)
+        self._gaps = tuple(newer.since for newer, each in pairwise(offer.versions) if each.version in self._unreadable)
+        self._stamp = offer.stamp
+        if self._versions:
+            newest = self._versions[0].catalogue.version
+            log.info("catalogue read", action="catalogue_read", version=newest, versions=len(self._versions))
+        return True
+
+    async def watch(self) -> None:
+        """Keep looking, for as long as the program runs; a store that is away leaves what is known as it is."""
+        away = False
+        while True:
+            try:
+                async with asyncio.timeout(REFRESH_INTERVAL):
+                    await self._reload_requested.wait()
+            except TimeoutError:
+                pass
+            asked = self._reload_requested.is_set()
+            self._reload_requested.clear()
+            try:
+                await (self.reload() if asked else self._refresh_and_alert())
+                away = False
+            except StoreError as exc:
+                if not away:
+                    log.warning("the catalogue cannot be looked at", action="catalogue_store_unavailable", reason=str(exc))
+                away = True
+
+    def request_reload(self) -> None:
+        """Let `watch` reload at once."""
+        self._reload_requested.set()
+
+    async def _refresh_and_alert(self) -> None:
+        await self.refresh()
+        if self._active:
+            await self._alert.update(*self._active)
+
+    def _build_versions(self, offer: CatalogueSnapshot) -> tuple[VersionPeriod, ...]:
+        kept = {each.version for each in offer.versions}
+        self._catalogues = {version: catalogue for version, catalogue in self._catalogues.items() if version in kept}
+        broken = self._parse_new(offer.versions)
+        newest = offer.versions[0] if offer.versions else None
+        self._active = (newest.version, broken.get(newest.version) or verify_content(newest)) if newest else None
+        for version in broken.keys() - self._unreadable - {newest.version if newest else None}:
+            log.error("catalogue not read", action="catalogue_invalid", version=version, reason=str(broken[version]))
+        self._unreadable = frozenset(broken)
+        if newest is None or newest.version in broken:
+            return ()
+        return self._to_validity_periods(offer)
+
+    def _parse_new(self, versions: tuple[CatalogueVersion, ...]) -> dict[str, CatalogueError]:
+        """Read those that are not known yet; what cannot be read, and why."""
+        broken = {}
+        for each in versions:
+            if each.version not in self._catalogues:
+                try:
+                    self._catalogues[each.version] = unpack_catalogue(each)
+                except CatalogueError as exc:
+                    broken[each.version] = exc
+        return {version: exc for version, exc in broken.items() if version not in self._catalogues}
+
+    def _to_validity_periods(self, offer: CatalogueSnapshot) -> tuple[VersionPeriod, ...]:
+        found: list[VersionPeriod] = []
+        until = None
+        for each in offer.versions:
+            if catalogue := self._catalogues.get(each.version):
+                found.append(VersionPeriod(catalogue, until))
+                until = each.since
+        if found:  # what staff announced holds whichever version it was said under
+            newest = found[0].catalogue
+            found[0] = replace(found[0], catalogue=replace(newest, notices=(*newest.notices, *offer.notices)))
+        return tuple(found)

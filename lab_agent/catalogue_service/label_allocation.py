@@ -1,0 +1,202 @@
+"""Labels out of pools, reserved in the store: never given twice, also by several processes, and never given again.
+
+A pool is held for the length of one transaction, so its numbers go out one after the other. How far they went is kept by pattern
+and beginning of the range, so that a range may be changed at will: what was given of another one is left out. A basket that is
+asked again gets its labels again, until an order has used one of them: then it is another collection, with labels of its own.
+
+The settings as the catalogue's room needs them: which contracts they name, and their pools of labels.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from lab_agent.catalogue.basket import Basket
+from lab_agent.catalogue.labels import TubeLabels, basket_fingerprint, second_label_patterns
+from lab_agent.catalogue.model import Catalogue
+from lab_agent.catalogue.settings_check import find_contract_mismatches
+from lab_agent.catalogue.tubes import Tube
+from lab_agent.catalogue_service.high_water_mark import HighWaterMark, LastNumbers
+from lab_agent.domain.catalogue_records import IssuedLabel
+from lab_agent.domain.label_pools import LabelPool, NumberRange, find_pool, find_second_label_pool
+from lab_agent.domain.records import Alert
+from lab_agent.errors import LabAgentError, Problem
+from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.settings.api import ApiPoolSettings, ApiSettings
+
+
+def check_contracts(catalogue: Catalogue, exchange: Mapping[str, object], api: ApiSettings) -> list[Problem]:
+    """What catalogue and settings do not agree on."""
+    named = {f"[[api.tokens]] {each.name}": each.contracts for each in api.tokens}
+    named |= {f"[[api.basic]] {each.name}": each.contracts for each in api.basic}
+    named |= {f"[[api.pools]] {each.name}": each.contracts for each in api.pools}
+    return find_contract_mismatches(catalogue, exchange, named)
+
+
+def to_label_pools(api: ApiSettings) -> tuple[LabelPool, ...]:
+    """The pools of the settings."""
+    return tuple(map(_to_label_pool, api.pools))
+
+
+def _to_label_pool(pool: ApiPoolSettings) -> LabelPool:
+    return LabelPool(
+        name=pool.name,
+        pattern=pool.pattern,
+        first=pool.first,
+        last=pool.last,
+        check_digit=pool.check_digit,
+        contracts=None if pool.contracts is None else frozenset(pool.contracts),
+        second=pool.second,
+        warn_below=pool.warn_below,
+    )
+
+
+class PoolEmptyError(LabAgentError):
+    """A pool of labels has no number left."""
+
+    def __init__(self, pool: str) -> None:
+        super().__init__(f"The pool of labels {pool!r} is used up; give it a new range in the settings.")
+        self.pool = pool
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRequest:
+    """A label that is wanted: for which tube, first or of which second shape (`place`), and from which pool."""
+
+    tube: int
+    purpose: str
+    pool: LabelPool
+
+
+class LabelAllocator:
+    """Labels from the pools of the settings. A contract that no pool serves gets none."""
+
+    def __init__(
+        self, store: Store, pools: tuple[LabelPool, ...], high_water_mark: HighWaterMark | None, now: Callable[[], datetime]
+    ) -> None:
+        self._store = store
+        self._pools = pools
+        self._high_water_mark = high_water_mark
+        self._now = now
+
+    async def labels(self, basket: Basket, tubes: tuple[Tube, ...], version: str) -> tuple[TubeLabels, ...]:
+        """Give the labels of these tubes. Raises `PoolEmptyError`, and what the store raises."""
+        wanted = self._required_labels(basket, tubes)
+        if not wanted:
+            return (TubeLabels(),) * len(tubes)
+        key, now = basket_fingerprint(basket, version), self._now()
+        try:
+            given = await self._store.run(lambda uow: self._allocate(uow, key, wanted, now))
+        except PoolEmptyError as exc:
+            await self._store.run(partial(_open_empty_alert, empty=exc, now=now))
+            raise
+        return tuple(_tube_labels(place, wanted, given) for place in range(len(tubes)))
+
+    def _required_labels(self, basket: Basket, tubes: tuple[Tube, ...]) -> tuple[LabelRequest, ...]:
+        contract = basket.contract.code
+        first = find_pool(self._pools, contract)
+        wanted = [LabelRequest(number, f"{number}", first) for number in range(len(tubes))] if first else []
+        for number, tube in enumerate(tubes):
+            found = (
+                (shape, find_second_label_pool(self._pools, contract, shape)) for shape in second_label_patterns(basket, tube)
+            )
+            wanted += [LabelRequest(number, f"{number} {shape}", pool) for shape, pool in found if pool]
+        return tuple(wanted)
+
+    def _allocate(self, uow: UnitOfWork, key: str | None, wanted: tuple[LabelRequest, ...], now: datetime) -> dict[str, str]:
+        """The labels by place: those that the basket has already, else new ones."""
+        pools = sorted({each.pool for each in wanted}, key=lambda pool: (pool.pattern, pool.first))  # in one order: no deadlock
+        held = {pool: uow.issued_labels.lock_ranges(pool.pattern, pool.first) for pool in pools}
+        had = _newest_unused(uow.issued_labels.list_for_basket(key)) if key else {}
+        if all(each.purpose in had for each in wanted):
+            return had
+        return self._issue(uow, key, wanted, held, now)
+
+    def _issue(
+        self,
+        uow: UnitOfWork,
+        key: str | None,
+        wanted: tuple[LabelRequest, ...],
+        held: Mapping[LabelPool, Mapping[int, int]],
+        now: datetime,
+    ) -> dict[str, str]:
+        marks = self._high_water_mark.read() if self._high_water_mark else {}
+        given = {pool.pattern: issued_ranges(pool, following, marks) for pool, following in held.items()}
+        labels = {}
+        for each in wanted:
+            labels[each.purpose] = _issue_next(uow, each, given[each.pool.pattern], key, now)
+        if self._high_water_mark:  # before the commit: a label that was marked and never given is lost, one given twice is worse
+            self._high_water_mark.raise_to(_to_last_numbers({pool: pool.next_number(given[pool.pattern]) - 1 for pool in held}))
+        for pool in held:
+            uow.issued_labels.set_next_number(pool.pattern, pool.first, pool.next_number(given[pool.pattern]))
+            _update_pool_alerts(uow, pool, pool.remaining(given[pool.pattern]), now)
+        uow.commit()
+        return labels
+
+
+def issued_ranges(pool: LabelPool, following: Mapping[int, int], marks: LastNumbers) -> list[NumberRange]:
+    """What was given of the pool's pattern, as the store and the mark know it."""
+    marked = marks.get(pool.pattern, {})
+    return [*following.items(), *((first, last + 1) for first, last in marked.items())]
+
+
+def _to_last_numbers(last: Mapping[LabelPool, int]) -> LastNumbers:
+    found: dict[str, dict[int, int]] = defaultdict(dict)
+    for pool, number in last.items():
+        found[pool.pattern][pool.first] = number
+    return found
+
+
+def _newest_unused(given: tuple[IssuedLabel, ...]) -> dict[str, str]:
+    """The labels by place that a basket was given last; none if any of these is used: older ones may stand on drawn tubes."""
+    newest = {each.tube_slot: each for each in given if each.issued_at == given[-1].issued_at}
+    if any(each.used_at for each in newest.values()):
+        return {}
+    return {place: each.label for place, each in newest.items()}
+
+
+def _issue_next(uow: UnitOfWork, wanted: LabelRequest, given: list[NumberRange], key: str | None, now: datetime) -> str:
+    """The next label of a pool; `given` learns of it."""
+    pool = wanted.pool
+    while (number := pool.next_number(given)) <= pool.last:
+        if given and given[-1][0] == pool.first:
+            given.pop()  # the new stretch holds it: many numbers that another pool has given are passed one by one
+        given.append((pool.first, number + 1))
+        label = pool.label(number)
+        made = IssuedLabel(label=label, pool=pool.name, serial=number, basket=key, tube_slot=wanted.purpose, issued_at=now)
+        if uow.issued_labels.add(made):  # False: another pool has given the same barcode
+            return label
+    raise PoolEmptyError(pool.name)
+
+
+def _tube_labels(tube: int, wanted: tuple[LabelRequest, ...], given: Mapping[str, str]) -> TubeLabels:
+    second = tuple(given[each.purpose] for each in wanted if each.tube == tube and each.pool.second)
+    return TubeLabels(given.get(f"{tube}"), second)
+
+
+def _update_pool_alerts(uow: UnitOfWork, pool: LabelPool, left: int, now: datetime) -> None:
+    uow.alerts.close(empty_alert_key(pool.name), now=now)
+    if left < pool.warn_below:
+        text = f"the pool of labels {pool.name} has {left} left; give it a new range in the settings ([[api.pools]])"
+        uow.alerts.open(Alert(key=low_alert_key(pool.name), text=text, opened_at=now))
+    else:
+        uow.alerts.close(low_alert_key(pool.name), now=now)
+
+
+def _open_empty_alert(uow: UnitOfWork, empty: PoolEmptyError, now: datetime) -> None:
+    uow.alerts.open(Alert(key=empty_alert_key(empty.pool), text=str(empty), opened_at=now))
+    uow.commit()
+
+
+def low_alert_key(pool: str) -> str:
+    """Name of the alert of a pool that runs low."""
+    return f"labels.{pool}.low"
+
+
+def empty_alert_key(pool: str) -> str:
+    """Name of the alert of a pool that is used up."""
+    return f"labels.{pool}.empty"

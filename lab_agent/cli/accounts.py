@@ -1,0 +1,151 @@
+"""`lab-agent api-token …`: who may call the laboratory's API.
+
+`lab-agent user …`: who may sign in to the status page.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from lab_agent.accounts import Account, Accounts, ApiClients, Role
+from lab_agent.cli.context import CommandContext, ConfigOption, JsonOption, run_with_store
+from lab_agent.cli.output import Row, print_json, print_line, print_list
+from lab_agent.crypto import Passwords
+from lab_agent.domain.catalogue_records import ApiToken
+from lab_agent.errors import StoreError
+
+api_token_app = typer.Typer(help="Callers of the laboratory's API.", no_args_is_help=True)
+
+
+@api_token_app.command()
+def create(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the caller; several tokens may have the same.")],
+    config: ConfigOption = None,
+    contract: Annotated[
+        list[str] | None, typer.Option("--contract", help="A contract that it may see; by default every one.")
+    ] = None,
+    days: Annotated[
+        int | None, typer.Option("--days", min=1, max=36500, help="Days after which it ends; by default never.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a token. It is shown this once; only its hash is kept.
+
+    The caller sends it as a bearer token, or as the password of NAME with HTTP Basic, or (with `api.oauth`) fetches short-lived
+    tokens with NAME as client id and the token as client secret. It is valid within seconds, without a restart.
+    """
+
+    async def work(context: CommandContext) -> tuple[ApiToken, str]:
+        end = None if days is None else context.now + timedelta(days=days)
+        return await ApiClients(context.store).create(
+            name, tuple(contract) if contract else None, now=context.now, expires_at=end
+        )
+
+    made, token = run_with_store(config, work)
+    if as_json:
+        print_json({"id": made.id, "name": made.name, "token": token, "contracts": made.contracts, "expires_at": made.expires_at})
+        return
+    print_line(f"{made.name} ({made.id}) may see {', '.join(made.contracts) if made.contracts else 'every contract'}.")
+    print_line(f"token: {token}")
+
+
+@api_token_app.command("list")
+def list_tokens(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """List the tokens, without what they are."""
+
+    async def work(context: CommandContext) -> list[Row]:
+        return [_token_row(each, valid=each.is_valid(context.now)) for each in await ApiClients(context.store).list()]
+
+    rows = run_with_store(config, work)
+    print_list(rows, as_json=as_json, empty_text="No tokens yet; `lab-agent api-token create NAME` makes the first.")
+
+
+@api_token_app.command()
+def revoke(
+    which: Annotated[str, typer.Argument(metavar="TOKEN", help="Id of a token, or a name for all of that name.")],
+    config: ConfigOption = None,
+) -> None:
+    """End a token. It opens nothing more within seconds; short-lived tokens that were fetched with it end too."""
+
+    async def work(context: CommandContext) -> int:
+        return await ApiClients(context.store).revoke(which, now=context.now)
+
+    ended = run_with_store(config, work)
+    if not ended:
+        raise StoreError(f"There is no valid token {which}; `lab-agent api-token list` shows them.")
+    print_line(f"{ended} token{'s' if ended > 1 else ''} of {which} ended.")
+
+
+def _token_row(token: ApiToken, *, valid: bool) -> Row:
+    return {
+        "id": token.id,
+        "name": token.name,
+        "valid": valid,
+        "contracts": "(all)" if token.contracts is None else ", ".join(token.contracts),
+        "since": token.created_at,
+        "until": token.revoked_at or token.expires_at,
+    }
+
+
+user_app = typer.Typer(help="Users of the status page.", no_args_is_help=True)
+UserNameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user.")]
+
+
+@user_app.command()
+def add(
+    name: UserNameArgument,
+    config: ConfigOption = None,
+    role: Annotated[
+        Role, typer.Option("--role", help="viewer looks; operator also retries and releases; admin does all.")
+    ] = Role.VIEWER,
+    as_json: JsonOption = False,
+) -> None:
+    """Add a user. The password is asked for, or read from standard input where that is not a terminal."""
+    password = _read_password()
+
+    async def work(context: CommandContext) -> Account:
+        return await Accounts(context.store, Passwords()).add(name, password, role, now=context.now)
+
+    account = run_with_store(config, work)
+    if as_json:
+        print_json(account)
+    else:
+        print_line(f"{account.name} may sign in as {account.role.value}.")
+
+
+@user_app.command("list")
+def list_users(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """List the users."""
+
+    async def work(context: CommandContext) -> tuple[Account, ...]:
+        return await Accounts(context.store, Passwords()).list()
+
+    accounts = run_with_store(config, work)
+    nothing = "No users yet; `lab-agent user add NAME --role admin` makes the first."
+    print_list([_user_row(account) for account in accounts], as_json=as_json, empty_text=nothing, json_rows=accounts)
+
+
+@user_app.command()
+def remove(name: UserNameArgument, config: ConfigOption = None) -> None:
+    """Remove a user; open sessions of that user end."""
+
+    async def work(context: CommandContext) -> bool:
+        return await Accounts(context.store, Passwords()).remove(name)
+
+    if not run_with_store(config, work):
+        raise StoreError(f"There is no user {name}; `lab-agent user list` shows them.")
+    print_line(f"{name} is removed.")
+
+
+def _read_password() -> str:
+    if sys.stdin.isatty():
+        return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True))
+    return sys.stdin.readline().rstrip("\r\n")
+
+
+def _user_row(account: Account) -> Row:
+    return {"name": account.name, "role": account.role, "since": account.created_at}

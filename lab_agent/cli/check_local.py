@@ -1,0 +1,298 @@
+"""Checks of what the laboratory's API offers: the catalogue in force, who may call, and the labels that are left.
+
+Checks of what is on this machine: keys, store, rules, what the API offers, mappings, the letterhead, adapters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+
+from lab_agent import bootstrap
+from lab_agent.catalogue.labels import second_label_pattern
+from lab_agent.catalogue.model import Catalogue
+from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
+from lab_agent.catalogue_service.high_water_mark import HighWaterMark
+from lab_agent.catalogue_service.label_allocation import issued_ranges, to_label_pools
+from lab_agent.catalogue_service.versions import unpack_catalogue
+from lab_agent.cli.check_result import CheckResult, CheckStatus, failed_checks, join_sorted
+from lab_agent.documents.service import DocumentService
+from lab_agent.domain.catalogue_records import ApiToken, CatalogueVersion
+from lab_agent.domain.label_pools import LabelPool, find_second_label_pool
+from lab_agent.errors import CatalogueError, CryptoError, Failure, LabAgentError, Problem, SettingsError, StoreError
+from lab_agent.mappings.loader import MappingsError
+from lab_agent.mappings.loader import load_mapping_tables as load_mappings
+from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.rules.engine import RULES, check_severities
+from lab_agent.rules.translations import load_messages
+from lab_agent.settings.introspection import mask_url_password
+from lab_agent.settings.root import Settings
+from lab_agent.store.engine import sqlite_file
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSnapshot:
+    """What the store says: the catalogue in force, the tokens that are valid, and what each pool has given."""
+
+    active_version: CatalogueVersion | None
+    valid_tokens: tuple[ApiToken, ...]
+    labels_issued: Mapping[LabelPool, Mapping[int, int]]
+
+
+class ContractScoped(Protocol):
+    """Whoever, or whatever, is tied to contracts; None is every one."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def contracts(self) -> tuple[str, ...] | None:
+        """The codes."""
+        ...
+
+
+def read_store(uow: UnitOfWork, settings: Settings) -> StoreSnapshot:
+    """Read it. Nothing is written: the unit of work is not committed."""
+    now = datetime.now(UTC)
+    tokens = tuple(each for each in uow.api_tokens.all() if each.is_valid(now))
+    given = {pool: uow.issued_labels.lock_ranges(pool.pattern, pool.first) for pool in to_label_pools(settings.api)}
+    return StoreSnapshot(uow.catalogues.newest(), tokens, given)
+
+
+def check_api(settings: Settings, snapshot: StoreSnapshot | None) -> list[CheckResult]:
+    """Check it all; without a store that can be asked, what the settings alone say."""
+    in_force, found = _check_active_catalogue(settings, snapshot.active_version) if snapshot else (None, [])
+    of_folder, lines = _check_catalogue_folder(settings, in_force)
+    found += lines
+    catalogue = in_force or of_folder
+    tokens = snapshot.valid_tokens if snapshot else ()
+    if catalogue:
+        found += _check_contracts(settings, catalogue, tokens)
+        found += _check_second_pools(to_label_pools(settings.api), catalogue)
+    found += _check_api_clients(settings, tokens)
+    return found + (list(_check_label_pools(settings, snapshot.labels_issued)) if snapshot else [])
+
+
+def _check_active_catalogue(
+    settings: Settings, active_version: CatalogueVersion | None
+) -> tuple[Catalogue | None, list[CheckResult]]:
+    what = "catalogue in force"
+    if active_version is None:
+        folder = settings.api.catalogue
+        mend = (
+            f"`lab-api run` and `lab-agent run` take {folder} over" if folder else "`lab-agent catalogue import` puts one there"
+        )
+        return None, [CheckResult(what, CheckStatus.TODO, "the store holds none yet", mend)]
+    try:
+        catalogue = unpack_catalogue(active_version)
+    except CatalogueError as exc:
+        return None, failed_checks(what, exc)
+    since = active_version.since.astimezone().isoformat(" ", "minutes")
+    return catalogue, [
+        CheckResult(
+            what,
+            CheckStatus.OK,
+            f"version {active_version.version} from {active_version.origin} since {since}, {_describe_contracts(catalogue)}",
+        )
+    ]
+
+
+def _check_catalogue_folder(settings: Settings, active: Catalogue | None) -> tuple[Catalogue | None, list[CheckResult]]:
+    folder = settings.api.catalogue
+    if folder is None:
+        return None, []
+    if not folder.exists():
+        mend = "put the laboratory's CSV files there, or set api.catalogue"
+        return None, [CheckResult("catalogue", CheckStatus.TODO, f"there is no folder {folder} yet", mend)]
+    try:
+        catalogue = load_catalogue(folder)
+    except CatalogueError as exc:
+        return None, failed_checks("catalogue", exc)
+    except OSError as exc:
+        return None, [CheckResult("catalogue", CheckStatus.WRONG, f"{exc.filename or folder}: {exc.strerror}")]
+    if active and active.version != catalogue.version:
+        mend = f"`lab-agent catalogue diff {folder}` shows how; a start takes it over if it was changed since it was last taken"
+        return catalogue, [CheckResult("catalogue", CheckStatus.OK, f"{folder} is not what is in force", mend)]
+    return catalogue, [CheckResult("catalogue", CheckStatus.OK, f"{folder}, {_describe_contracts(catalogue)}")]
+
+
+def _describe_contracts(catalogue: Catalogue) -> str:
+    return join_sorted(f"{code} ({len(contract.items)} items)" for code, contract in catalogue.contracts.items())
+
+
+def _check_contracts(settings: Settings, catalogue: Catalogue, tokens: tuple[ApiToken, ...]) -> list[CheckResult]:
+    set_, offered = set(settings.exchange.contracts), set(catalogue.contracts)
+    tied: list[ContractScoped] = [*settings.api.pools, *_api_clients(settings, tokens)]
+    allowed = {code for each in tied for code in each.contracts or ()}
+    found = []
+    if missing := set_ - offered:
+        mend = "add them to the sheet contracts, or remove them from the settings"
+        found.append(CheckResult("contracts", CheckStatus.WRONG, f"not in the catalogue: {join_sorted(missing)}", mend))
+    if extra := offered - set_:
+        mend = "add [exchange.contracts.<code>]: orders under other contracts are held"
+        found.append(CheckResult("contracts", CheckStatus.WRONG, f"only in the catalogue: {join_sorted(extra)}", mend))
+    if unknown := allowed - offered:
+        mend = "mend api.tokens, api.basic or api.pools, or revoke the token: lab-agent api-token list"
+        found.append(
+            CheckResult(
+                "contracts", CheckStatus.WRONG, f"callers or pools of the API name unknown ones: {join_sorted(unknown)}", mend
+            )
+        )
+    return found or [
+        CheckResult("contracts", CheckStatus.OK, join_sorted(set_) or "none", "" if set_ else "set [exchange.contracts.<code>]")
+    ]
+
+
+def _api_clients(settings: Settings, tokens: tuple[ApiToken, ...]) -> list[ContractScoped]:
+    return [*settings.api.tokens, *settings.api.basic, *tokens]
+
+
+def _check_api_clients(settings: Settings, tokens: tuple[ApiToken, ...]) -> list[CheckResult]:
+    clients = _api_clients(settings, tokens)
+    if not clients:
+        mend = "make one: lab-agent api-token create NAME; or add [[api.tokens]] or [[api.basic]]"
+        return [CheckResult("API clients", CheckStatus.TODO, "there are none yet: nobody may call", mend)]
+    seen = {code for each in clients for code in (settings.exchange.contracts if each.contracts is None else each.contracts)}
+    if blind := set(settings.exchange.contracts) - seen:
+        mend = f"make one: lab-agent api-token create NAME --contract {min(blind)}"
+        return [CheckResult("API clients", CheckStatus.WRONG, f"none may see {join_sorted(blind)}", mend)]
+    return [CheckResult("API clients", CheckStatus.OK, join_sorted({each.name for each in clients}))]
+
+
+def _check_second_pools(pools: tuple[LabelPool, ...], catalogue: Catalogue) -> Iterator[CheckResult]:
+    """Pools of second barcodes that no test takes from: nobody would notice before orders are refused."""
+    needed = {
+        (code, shape)
+        for code, each in catalogue.contracts.items()
+        for item in each.items.values()
+        if (shape := second_label_pattern(item))
+    }
+    serving = {pool for code, shape in needed if (pool := find_second_label_pool(pools, code, shape))}
+    for pool in pools:
+        if pool.second and pool not in serving:
+            shapes = join_sorted({str(shape) for _, shape in needed}) or "none"
+            mend = f"give it a pattern of a shape that tests need ({shapes}), or remove it"
+            yield CheckResult(f"labels {pool.name}", CheckStatus.WRONG, "second barcodes that no test takes", mend)
+
+
+def _check_label_pools(settings: Settings, issued: Mapping[LabelPool, Mapping[int, int]]) -> Iterator[CheckResult]:
+    try:
+        marks = HighWaterMark(settings.api.label_mark).read() if settings.api.label_mark else {}
+    except StoreError as exc:
+        yield from failed_checks("labels", exc)
+        return
+    for pool, following in issued.items():
+        yield _label_pool_result(pool, pool.remaining(issued_ranges(pool, following, marks)))
+
+
+def _label_pool_result(pool: LabelPool, remaining: int) -> CheckResult:
+    what, mend = f"labels {pool.name}", "give it a new range in the settings ([[api.pools]])"
+    if not remaining:
+        return CheckResult(what, CheckStatus.WRONG, "used up: pre-analytics is answered with 503", mend)
+    if remaining < pool.warn_below:
+        return CheckResult(what, CheckStatus.TODO, f"{remaining} left", mend)
+    return CheckResult(what, CheckStatus.OK, f"{remaining} left")
+
+
+async def check_local(settings: Settings, *, offline: bool) -> list[CheckResult]:
+    """Check it all; `offline` leaves a database server and the laboratory systems alone."""
+    found, kept = _check_encryption_key(settings), None
+    if found[0].status is CheckStatus.OK:
+        lines, kept = await _check_store(settings, offline=offline)
+        found += lines
+    found += _check_rules(settings)
+    found += await asyncio.to_thread(check_api, settings, kept)
+    found += await asyncio.to_thread(_check_mappings, settings)
+    found += await asyncio.to_thread(_check_printed_reports, settings)
+    return found + await _check_adapters(settings, offline=offline)
+
+
+def _check_encryption_key(settings: Settings) -> list[CheckResult]:
+    try:
+        bootstrap.build_cipher(settings)
+    except CryptoError as exc:
+        return failed_checks("encryption key", exc)
+    number = len(settings.store.encryption_keys)
+    return [CheckResult("encryption key", CheckStatus.OK, f"{number} key{'s' if number > 1 else ''}")]
+
+
+async def _check_store(settings: Settings, *, offline: bool) -> tuple[list[CheckResult], StoreSnapshot | None]:
+    address = mask_url_password(settings.store.url)
+    file = sqlite_file(settings.store.url)
+    if file is None and offline:
+        return [CheckResult("store", CheckStatus.SKIPPED, address)], None
+    if file is not None and not file.exists():
+        return [CheckResult("store", CheckStatus.TODO, f"there is no database at {file} yet", "run `lab-agent db upgrade`")], None
+    try:
+        store = bootstrap.open_store(settings)
+        try:
+            await store.run(lambda uow: uow.oauth_tokens.current())
+            kept = await store.run(lambda uow: read_store(uow, settings))
+        finally:
+            await store.close()
+    except CryptoError as exc:
+        return [CheckResult("store", CheckStatus.OK, address), *failed_checks("encryption key", exc)], None
+    except LabAgentError as exc:
+        return failed_checks("store", exc), None
+    return [CheckResult("store", CheckStatus.OK, f"{address}, schema as it should be")], kept
+
+
+def _check_mappings(settings: Settings) -> list[CheckResult]:
+    folder = settings.results.mappings
+    if folder is None:
+        return []
+    try:
+        tables = load_mappings(folder)
+    except MappingsError as exc:
+        return failed_checks("mappings", exc)
+    rows = sum(len(table or ()) for table in (tables.codes, tables.units, tables.answers))
+    return [CheckResult("mappings", CheckStatus.OK, f"{folder}, {rows} rows")]
+
+
+def _check_printed_reports(settings: Settings) -> list[CheckResult]:
+    if not settings.results.print_reports:
+        return []
+    problems = DocumentService(settings.results).problems()
+    fine = CheckResult("printed reports", CheckStatus.OK, "the letterhead can be printed")
+    return [CheckResult("printed reports", CheckStatus.WRONG, f"{each.where}: {each.what}", each.hint) for each in problems] or [
+        fine
+    ]
+
+
+def _check_rules(settings: Settings) -> list[CheckResult]:
+    problems = (*check_severities(settings.rules.severities), *_rule_message_problems(settings))
+    changed = len(settings.rules.severities)
+    fine = CheckResult("rules", CheckStatus.OK, f"{len(RULES)} rules, {changed} with a severity of your own")
+    return [CheckResult("rules", CheckStatus.WRONG, f"{each.where}: {each.what}", each.hint) for each in problems] or [fine]
+
+
+def _rule_message_problems(settings: Settings) -> tuple[Problem, ...]:
+    try:
+        load_messages(settings.rules.messages, settings.rules.messages_folder)
+    except SettingsError as exc:
+        return exc.problems
+    return ()
+
+
+async def _check_adapters(settings: Settings, *, offline: bool) -> list[CheckResult]:
+    adapters = bootstrap.build_adapters(settings)
+    loaded = dict(adapters.running())
+    found = []
+    for status in adapters.statuses:
+        what = f"adapter {status.name}"
+        if status.problems:
+            found += [CheckResult(what, CheckStatus.WRONG, f"{each.where}: {each.what}", each.hint) for each in status.problems]
+        elif offline:
+            found.append(CheckResult(what, CheckStatus.OK, "loaded; the laboratory system was not asked"))
+        else:
+            try:
+                await loaded[status.name].check()
+                found.append(CheckResult(what, CheckStatus.OK, "answers"))
+            except Failure as exc:
+                found += failed_checks(what, exc)
+    return found

@@ -1,0 +1,88 @@
+"""The settings and the store, opened for one command.
+
+Options that many commands share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from lab_agent import bootstrap
+from lab_agent.ports.queries import Queries
+from lab_agent.ports.repositories import Store
+from lab_agent.settings.root import Settings, load_settings
+from lab_agent.settings.sources import CONFIG_VARIABLE
+from lab_agent.store.queries import SqlQueries
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class CommandContext:
+    """What a command works on."""
+
+    settings: Settings
+    store: Store
+    queries: Queries
+
+    @property
+    def now(self) -> datetime:
+        """The time, in UTC."""
+        return datetime.now(UTC)
+
+
+def run_with_store(config: Path | None, work: Callable[[CommandContext], Awaitable[T]]) -> T:
+    """Read the settings, open the store, work, close it."""
+    settings = load_settings(config)
+
+    async def whole() -> T:
+        async with _open_context(settings) as opened:
+            return await work(opened)
+
+    return asyncio.run(whole())
+
+
+@asynccontextmanager
+async def _open_context(settings: Settings) -> AsyncIterator[CommandContext]:
+    store = bootstrap.open_store(settings)
+    try:
+        yield CommandContext(settings, store, SqlQueries(store))
+    finally:
+        await store.close()
+
+
+def _print_version(requested: bool) -> None:
+    if requested:
+        typer.echo(version("lab-agent"))
+        raise typer.Exit
+
+
+VersionOption = Annotated[
+    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version of this program, and stop.")
+]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", envvar=CONFIG_VARIABLE, show_envvar=True, metavar="PATH", help="The settings file (TOML)."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many to show at most.")]
+OffsetOption = Annotated[int, typer.Option("--offset", min=0, help="How many to leave out before them.")]
+ByOption = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who decides; by default the user of this machine.")]
+
+
+def operator_name(by: str | None) -> str:
+    """Who decides: as given, else the user of this machine."""
+    try:
+        return by or getpass.getuser()
+    except (KeyError, OSError):
+        return "command line"

@@ -1,0 +1,197 @@
+"""`lab-agent eta …`: stop and delay tests at once; the partners see it with their next request."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated
+
+import typer
+
+from lab_agent.catalogue_service import notices
+from lab_agent.catalogue_service.notices import (
+    ActiveNotice,
+    Announcement,
+    NoticeBoard,
+    NoticeOverview,
+    TestStatus,
+    announce,
+    load_staleness_warning,
+)
+from lab_agent.catalogue_service.notices import lift_notices as clear_notices
+from lab_agent.cli.context import CommandContext, ConfigOption, JsonOption, operator_name, run_with_store
+from lab_agent.cli.output import Row, print_error, print_json, print_line, print_list
+from lab_agent.domain.catalogue_records import TurnaroundNotice
+from lab_agent.errors import DataInvalidError, Problem
+
+app = typer.Typer(help="Tests that are stopped or delayed for a time.", no_args_is_help=True)
+ItemArgument = Annotated[str, typer.Argument(metavar="ITEM", help="Code of the test.")]
+UntilOption = Annotated[str, typer.Option("--until", help="Its end: 2026-11-20T08:00+03:00, 2026-11-20 (midnight), 12h or 3d.")]
+FromOption = Annotated[str | None, typer.Option("--from", help="Its beginning, in the same forms; by default now.")]
+ContractOption = Annotated[str | None, typer.Option("--contract", help="For this contract alone; by default for every one.")]
+CaptionOption = Annotated[str, typer.Option("--caption", help="Sentence that the partners see; by default the usual one.")]
+
+
+@app.command()
+def stop(
+    item: ItemArgument,
+    until: UntilOption,
+    config: ConfigOption = None,
+    since: FromOption = None,
+    contract: ContractOption = None,
+    caption: CaptionOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Say that a test is not performed for a time."""
+
+    async def work(context: CommandContext) -> tuple[TurnaroundNotice, NoticeOverview]:
+        return await _announce(context, _build_announcement(item, contract, caption, since, until, context.now))
+
+    _print_notice(*run_with_store(config, work), "stopped", as_json=as_json)
+
+
+@app.command()
+def delay(
+    item: ItemArgument,
+    hours: Annotated[str, typer.Option("--hours", help="How many hours longer it takes.")],
+    until: UntilOption,
+    config: ConfigOption = None,
+    since: FromOption = None,
+    contract: ContractOption = None,
+    caption: CaptionOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Say that a test takes longer for a time."""
+
+    async def work(context: CommandContext) -> tuple[TurnaroundNotice, NoticeOverview]:
+        return await _announce(
+            context,
+            _build_announcement(item, contract, caption, since, until, context.now, notices.parse_hours("--hours", hours)),
+        )
+
+    _print_notice(*run_with_store(config, work), f"delayed by {hours} hours", as_json=as_json)
+
+
+@app.command()
+def clear(item: ItemArgument, config: ConfigOption = None, contract: ContractOption = None) -> None:
+    """Lift what was said about a test with `stop` and `delay`, and say what still holds, as the sheet notices does."""
+
+    async def work(context: CommandContext) -> tuple[int, NoticeOverview]:
+        lifted = await clear_notices(context.store, item, contract, now=context.now)
+        return lifted, await NoticeBoard(context.store).load_overview(context.now)
+
+    lifted, seen = run_with_store(config, work)
+    outlook = seen.test_status(item, contract)
+    if not lifted:
+        mend = "; ".join(_remaining_sentences(outlook)) or "see them: lab-agent eta list"
+        raise DataInvalidError((Problem(item, "has no notice that could be lifted", mend),))
+    if seen.staleness_warning:
+        print_error(seen.staleness_warning)
+    print_line(_lifted_sentence(item, contract, outlook))
+    for sentence in _remaining_sentences(outlook):
+        print_line(sentence)
+
+
+@app.command("list")
+def list_notices(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """List the notices in force and to come, those of the sheet notices of the catalogue too."""
+
+    async def work(context: CommandContext) -> NoticeOverview:
+        return await NoticeBoard(context.store).load_overview(context.now)
+
+    seen = run_with_store(config, work)
+    if seen.staleness_warning:
+        print_error(seen.staleness_warning)
+    nothing = (
+        "Nothing is stopped or delayed."
+        if seen.staleness_warning is None
+        else "Nothing is stopped or delayed as far as is known."
+    )
+    rows, full = [_notice_row(each) for each in seen.notices], [_notice_fields(each) for each in seen.notices]
+    print_list(rows, as_json=as_json, empty_text=nothing, json_rows=full)
+
+
+async def _announce(context: CommandContext, announcement: Announcement) -> tuple[TurnaroundNotice, NoticeOverview]:
+    if doubtful := await load_staleness_warning(context.store):
+        print_error(doubtful)
+    notice = await announce(context.store, announcement, by=operator_name(None), now=context.now)
+    return notice, await NoticeBoard(context.store).load_overview(context.now)
+
+
+def _build_announcement(
+    item: str,
+    contract: str | None,
+    caption: str,
+    since: str | None,
+    until: str,
+    now: datetime,
+    hours: Decimal | None = None,
+) -> Announcement:
+    start, end = now if since is None else notices.parse_time("--from", since, now), notices.parse_time("--until", until, now)
+    return Announcement(item=item, start=start, end=end, contract=contract, delay_hours=hours, caption=caption)
+
+
+def _print_notice(notice: TurnaroundNotice, overview: NoticeOverview, status_text: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(notice)
+        return
+    where = f" for {notice.contract}" if notice.contract else ""
+    print_line(f"{notice.item} is {status_text}{where} from {_format_time(notice.start)} until {_format_time(notice.end)}.")
+    for sentence in _remaining_sentences(overview.overriding(notice)):
+        print_line(sentence)
+
+
+def _lifted_sentence(item: str, contract: str | None, status: TestStatus) -> str:
+    """The first sentence after a lift: where the test is as usual now."""
+    usual = [code for code, each in status.current.items() if each is None]
+    if usual and status.is_normal:
+        return f"{item} is as usual again{f' in {contract}' if contract else ''}."
+    lifted = f"What was announced for {item}{f' in {contract}' if contract else ''} is lifted"
+    return f"{lifted}; it is as usual in {', '.join(usual)}." if usual else f"{lifted}."
+
+
+def _remaining_sentences(status: TestStatus) -> list[str]:
+    """A sentence for each notice that decides now, with its contracts, and for each other one."""
+    deciding = {each: [code for code, one in status.current.items() if one is each] for each in status.current.values() if each}
+    still = [
+        f"{each.item} is still {_format_status(each)} in {', '.join(where)} until {_format_time(each.end)}: {_reason_sentence(each)}"
+        for each, where in deciding.items()
+    ]
+    besides = [
+        f"Besides: {_format_status(each)}{f' in {each.contract}' if each.contract else ''} "
+        f"from {_format_time(each.start)} until {_format_time(each.end)}: {_reason_sentence(each)}"
+        for each in status.other_notices
+    ]
+    return still + besides
+
+
+def _reason_sentence(notice: ActiveNotice) -> str:
+    if notice.sheet:
+        return "so says the sheet notices of the catalogue; change it there, and import it."
+    by, where = f" by {notice.by}" if notice.by else "", notice.contract or "every contract"
+    option = f" --contract {notice.contract}" if notice.contract else ""
+    return f"so it was announced{by} for {where}; lift it: lab-agent eta clear {notice.item}{option}"
+
+
+def _format_time(time: datetime) -> str:
+    return time.astimezone().isoformat(" ", "minutes")
+
+
+def _format_status(notice: ActiveNotice) -> str:
+    return "stopped" if notice.delay_hours is None else f"delayed by {notice.delay_hours} h"
+
+
+def _notice_row(notice: ActiveNotice) -> Row:
+    return {
+        "item": notice.item,
+        "contract": notice.contract or "(all)",
+        "status": _format_status(notice),
+        "from": notice.start,
+        "until": notice.end,
+        "by": "(sheet notices)" if notice.sheet else notice.by,
+    }
+
+
+def _notice_fields(notice: ActiveNotice) -> Row:
+    names = ("item", "contract", "start", "end", "delay_hours", "caption", "sheet", "made_at", "by")
+    return {name: getattr(notice, name) for name in names}

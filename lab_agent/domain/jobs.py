@@ -1,0 +1,121 @@
+"""The effects that exist: what each is called (`once`), what it waits for (`lane`), and what it carries.
+
+All names are made here, so that the same decision taken twice writes one row (law 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
+from lab_agent.domain.records import JobKind, LineRecord, NewJob, ReportRecord
+
+TASK_COMPLETED = "completed"
+TASK_CANCELLED = "cancelled"
+TASK_REQUESTED = "requested"
+
+TERMINAL_TASK_STATUSES = frozenset({TASK_COMPLETED, TASK_CANCELLED, "failed", "rejected", "entered-in-error"})
+"""Task statuses after which nothing follows (FHIR STU3 Task.status)."""
+
+
+def fetch_order(order: OrderKey, now: datetime) -> NewJob:
+    """Fetch an order and judge it."""
+    return NewJob(
+        kind=JobKind.FETCH_ORDER,
+        dedup_key=f"fetch_order:{order}",
+        ordering_key=f"fetch_order:{order}",
+        target=order,
+        order=order,
+        due_at=now,
+    )
+
+
+def submit_order(order: OrderKey, now: datetime) -> NewJob:
+    """Hand an order to the laboratory system."""
+    return NewJob(
+        kind=JobKind.SUBMIT_ORDER,
+        dedup_key=f"submit_order:{order}",
+        ordering_key=f"lis:{order}",
+        target=order,
+        order=order,
+        due_at=now,
+    )
+
+
+def cancel_at_lis(order: OrderKey, lines: Sequence[LineKey], reason: str, now: datetime) -> NewJob:
+    """Tell the laboratory system that lines were withdrawn; after the handover, if that is still under way."""
+    names = sorted(lines)
+    return NewJob(
+        kind=JobKind.CANCEL_AT_LIS,
+        dedup_key=f"cancel_at_lis:{order}:{'+'.join(names)}",
+        ordering_key=f"lis:{order}",
+        target=order,
+        order=order,
+        payload={"lines": names, "reason": reason},
+        due_at=now,
+    )
+
+
+def match_report(report: ReportRecord, order_reference: str, now: datetime) -> NewJob:
+    """Find the order of a report. Reports that name the same `target` keep their order of arrival."""
+    return NewJob(
+        kind=JobKind.MATCH_REPORT,
+        dedup_key=f"match_report:{report.key}",
+        ordering_key=f"match_report:{report.source}:{order_reference}",
+        target=report.key,
+        due_at=now,
+    )
+
+
+def match_report_after_accession(report: ReportRecord, order_reference: str, order: OrderKey, now: datetime) -> NewJob:
+    """Find the order of a report that came before the laboratory's numbers of that `order`."""
+    return replace(match_report(report, order_reference, now), dedup_key=f"match_report:{report.key}:{order}")
+
+
+def match_report_after_decision(report: ReportRecord, decided_report: ReportKey, now: datetime) -> NewJob:
+    """Find the order of a version again that has waited for an older one, about which is `decided` now."""
+    return replace(
+        match_report(report, report.key, now),
+        dedup_key=f"match_report:{report.key}:{decided_report}:{now.isoformat()}",
+        order=report.order,
+    )
+
+
+def deliver_report(report: ReportKey, order: OrderKey, now: datetime) -> NewJob:
+    """Upload a report; the reports of one order keep their order."""
+    return NewJob(
+        kind=JobKind.DELIVER_REPORT,
+        dedup_key=f"deliver_report:{report}",
+        ordering_key=f"deliver_report:{order}",
+        target=report,
+        order=order,
+        due_at=now,
+    )
+
+
+def update_line_task(line: LineRecord, status: str, now: datetime) -> NewJob:
+    """Bring the Task of a line to `status`, with the line's outputs."""
+    return NewJob(
+        kind=JobKind.UPDATE_LINE_TASK,
+        dedup_key=f"update_line_task:{line.key}:{status}",
+        ordering_key=f"task:{line.key}",
+        target=line.key,
+        order=line.order,
+        payload={"status": status},
+        due_at=now,
+    )
+
+
+def update_order_task(order: OrderKey, status: str, now: datetime) -> NewJob:
+    """Bring the order-level Task to `status`."""
+    return NewJob(
+        kind=JobKind.UPDATE_ORDER_TASK,
+        dedup_key=f"update_order_task:{order}:{status}",
+        ordering_key=f"task:{order}",
+        target=order,
+        order=order,
+        payload={"status": status},
+        due_at=now,
+    )

@@ -1,0 +1,105 @@
+"""Pools of barcodes: a pattern, a range of numbers, and a check digit where the laboratory's scanners expect one.
+
+Shapes of numbers as the interface document writes them: `0000-0000`, `00000-XXXXX-00000000`.
+
+`0` stands for a digit, `X` for a letter or a digit, and anything else for itself (interface: Create order, rules 3 and 4).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+_PATTERN_CLASSES = {"0": "[0-9]", "X": "[0-9A-Za-z]"}
+
+
+@dataclass(frozen=True, slots=True)
+class IdentifierPattern:
+    """One such shape."""
+
+    text: str
+
+    def matches(self, value: str) -> bool:
+        """Whether the value has this shape."""
+        pattern = "".join(_PATTERN_CLASSES.get(char) or re.escape(char) for char in self.text)
+        return re.fullmatch(pattern, value) is not None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+DIGIT_PLACEHOLDER, CHECK_DIGIT_PLACEHOLDER = "#", "%"
+"""In a pattern: a digit of the number (there may be several), and the place of the check digit."""
+NumberRange = tuple[int, int]
+"""Numbers of a pattern that were given, by whichever pool: the first, and the one behind the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelPool:
+    """One pool. `contracts` None serves every contract that no other pool names; `second` makes second barcodes."""
+
+    name: str
+    pattern: str
+    first: int
+    last: int
+    check_digit: str = "none"
+    contracts: frozenset[str] | None = None
+    second: bool = False
+    warn_below: int = 0
+
+    def label(self, number: int) -> str:
+        """Give the barcode with this number."""
+        digits = iter(str(number).zfill(self.pattern.count(DIGIT_PLACEHOLDER)))
+        text = "".join(next(digits) if char == DIGIT_PLACEHOLDER else char for char in self.pattern)
+        if self.check_digit == "none":
+            return text
+        counted = [int(char) for char in text if char.isascii() and char.isdecimal()]
+        return text.replace(CHECK_DIGIT_PLACEHOLDER, str(CHECK_DIGIT_FUNCTIONS[self.check_digit](counted)), 1)
+
+    def matches(self, pattern: IdentifierPattern) -> bool:
+        """Whether its barcodes have that shape."""
+        return all(pattern.matches(self.label(number)) for number in (self.first, self.last))
+
+    def next_number(self, allocated: Iterable[NumberRange]) -> int:
+        """The first number of the range that is in none of the stretches; behind `last` where all are given."""
+        number = self.first
+        for start, end in sorted(allocated):
+            if start <= number < end:
+                number = end
+        return number
+
+    def remaining(self, allocated: Iterable[NumberRange]) -> int:
+        """How many numbers of the range are in none of the stretches."""
+        count, number = 0, self.first
+        for start, end in sorted(allocated):
+            count += max(0, min(start, self.last + 1) - number)
+            number = max(number, end)
+        return count + max(0, self.last + 1 - number)
+
+
+def find_pool(pools: tuple[LabelPool, ...], contract: str) -> LabelPool | None:
+    """The pool of a contract's labels: the one that names it, else the one for every contract; None for no labels."""
+    fitting = [each for each in pools if not each.second and (each.contracts is None or contract in each.contracts)]
+    return min(fitting, key=lambda each: each.contracts is None, default=None)
+
+
+def find_second_label_pool(pools: tuple[LabelPool, ...], contract: str, pattern: IdentifierPattern) -> LabelPool | None:
+    """The pool of a contract's second barcodes of that shape; None where the partner has its own."""
+    ours = (each for each in pools if each.second and each.matches(pattern))
+    fitting = [each for each in ours if each.contracts is None or contract in each.contracts]
+    return min(fitting, key=lambda each: each.contracts is None, default=None)
+
+
+def luhn_check_digit(digits: list[int]) -> int:
+    """The check digit of ISO/IEC 7812: every second digit from the right doubled, cross sums, up to the next ten."""
+    doubled = [each if place % 2 else each * 2 for place, each in enumerate(reversed(digits))]
+    return -sum(each // 10 + each % 10 for each in doubled) % 10
+
+
+def gs1_check_digit(digits: list[int]) -> int:
+    """The check digit of EAN, UPC and SSCC: weights 3 and 1 from the right, up to the next ten."""
+    return -sum(each * (1 if place % 2 else 3) for place, each in enumerate(reversed(digits))) % 10
+
+
+CHECK_DIGIT_FUNCTIONS: Mapping[str, Callable[[list[int]], int]] = {"luhn": luhn_check_digit, "gs1": gs1_check_digit}

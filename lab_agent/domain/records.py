@@ -1,0 +1,311 @@
+"""What is remembered about an order, a line, a report and an effect. Frozen; a change makes a new value.
+
+These are the words in which steps and store speak to each other; the store's rows are its own affair. Nothing here
+identifies a patient: identification data is kept apart, encrypted (law 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey, ResourceId
+from lab_agent.domain.state_machines import (
+    JOB_TRANSITIONS,
+    LINE_TRANSITIONS,
+    ORDER_TRANSITIONS,
+    REPORT_TRANSITIONS,
+    JobState,
+    LineState,
+    OrderState,
+    ReportState,
+    transition,
+)
+from lab_agent.domain.values import Identifier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderRecord:
+    """An order in the journal.
+
+    `seen_lines` are the line Task ids of the last part-of answer (an order is judged after two equal ones). `received` is the
+    order as fetched, without identification data; `lab_order` the part of `LabOrder` that identifies nobody; both are JSON.
+    `adapter` names the LIS adapter that the order goes to. `reason` says why it is where it is. `sent_statuses` are the
+    statuses that we ever *sent* for the order-level Task, as with lines.
+    """
+
+    key: OrderKey
+    task_id: ResourceId
+    state: OrderState = OrderState.SEEN
+    seen_at: datetime
+    changed_at: datetime
+    contract: str | None = None
+    requisition: Identifier | None = None
+    counterparty: str | None = None
+    patient_reference: str | None = None
+    adapter: str | None = None
+    accession: str | None = None
+    expected_at: datetime | None = None
+    reason: str | None = None
+    seen_lines: tuple[str, ...] | None = None
+    received: bytes | None = None
+    lab_order: bytes | None = None
+    sent_statuses: tuple[str, ...] = ()
+
+    def transition_to(self, state: OrderState, now: datetime, reason: str | None = None) -> OrderRecord:
+        """Move to `state`. Raises `IllegalMoveError`."""
+        return replace(self, state=transition(ORDER_TRANSITIONS, self.state, state), changed_at=now, reason=reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineRecord:
+    """A line in the journal: one ProcedureRequest and its Task.
+
+    `outputs` are the sentences that its Task carries (or will carry) in `output[].valueString`; `sent_statuses` every status that
+    we ever *sent* for its Task, answered or not: those are ours, any other is somebody else's.
+    """
+
+    key: LineKey
+    order: OrderKey
+    task_id: ResourceId
+    procedure_request_id: ResourceId | None = None
+    item: str | None = None
+    state: LineState = LineState.REQUESTED
+    changed_at: datetime
+    accession: str | None = None
+    outputs: tuple[str, ...] = ()
+    sent_statuses: tuple[str, ...] = ()
+
+    def transition_to(self, state: LineState, now: datetime, outputs: tuple[str, ...] | None = None) -> LineRecord:
+        """Move to `state`. Raises `IllegalMoveError`."""
+        return replace(
+            self,
+            state=transition(LINE_TRANSITIONS, self.state, state),
+            changed_at=now,
+            outputs=self.outputs if outputs is None else outputs,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelUse:
+    """A barcode as an order uses it: whose it is, in which line; found again when a result names only the barcode."""
+
+    barcode: str
+    order: OrderKey
+    line: LineKey
+    specimen_id: str
+    patient_reference: str
+
+
+class JobKind(StrEnum):
+    """What an effect does. `look` and `match` change nothing outside; the others do."""
+
+    FETCH_ORDER = "fetch_order"
+    SUBMIT_ORDER = "submit_order"
+    CANCEL_AT_LIS = "cancel_at_lis"
+    MATCH_REPORT = "match_report"
+    DELIVER_REPORT = "deliver_report"
+    UPDATE_LINE_TASK = "update_line_task"
+    UPDATE_ORDER_TASK = "update_order_task"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """An effect to be written in the transaction that decides it.
+
+    `once` names it uniquely: a second one with the same name is not written (law 5). Effects of one `lane` are done one after
+    the other, in the order in which they were decided. `subject` is what it is about (a line key, a report key, an order key).
+    """
+
+    kind: JobKind
+    dedup_key: str
+    ordering_key: str
+    target: str
+    order: OrderKey | None = None
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    due_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A row of the outbox.
+
+    `begun` is true from the commit just before the effect may first be felt outside; until then a lost claim needs no look.
+    `fence` grows with every claim; a write with an older one is refused (`LeaseLostError`).
+    """
+
+    id: JobId
+    kind: JobKind
+    dedup_key: str
+    ordering_key: str
+    target: str
+    order: OrderKey | None
+    payload: Mapping[str, Any]
+    state: JobState
+    started: bool = False
+    attempts: int = 0
+    due_at: datetime
+    created_at: datetime
+    changed_at: datetime
+    reason: str | None = None
+    owner: str | None = None
+    fencing_token: int = 0
+    lease_until: datetime | None = None
+
+    def _transition_to(self, state: JobState, now: datetime, reason: str | None, due_at: datetime | None = None) -> Job:
+        return replace(
+            self,
+            state=transition(JOB_TRANSITIONS, self.state, state),
+            changed_at=now,
+            reason=reason,
+            due_at=due_at or self.due_at,
+            owner=None,
+            lease_until=None,
+        )
+
+    def claim(self, owner: str, now: datetime, lease: timedelta) -> Job:
+        """Take it for `owner`: a due one becomes in flight, an unknown one stays so, for its owner looks first."""
+        state = (
+            self.state if self.state is JobState.OUTCOME_UNKNOWN else transition(JOB_TRANSITIONS, self.state, JobState.IN_FLIGHT)
+        )
+        return replace(
+            self,
+            state=state,
+            owner=owner,
+            fencing_token=self.fencing_token + 1,
+            attempts=self.attempts + 1,
+            lease_until=now + lease,
+            changed_at=now,
+        )
+
+    def lease_expired(self, now: datetime) -> Job:
+        """Take it away from an owner that was silent for too long: what it did is unknown."""
+        return replace(
+            self._transition_to(JobState.OUTCOME_UNKNOWN, now, "its worker stopped in the middle; looking first", now),
+            fencing_token=self.fencing_token + 1,
+        )
+
+    def mark_started(self, now: datetime) -> Job:
+        """Say, before it is done, that it may be felt outside from now on."""
+        return replace(self, started=True, changed_at=now)
+
+    def complete(self, now: datetime, reason: str | None = None) -> Job:
+        """It has happened."""
+        return self._transition_to(JobState.DONE, now, reason)
+
+    def reschedule(self, now: datetime, at: datetime, reason: str) -> Job:
+        """It has not happened; again at `at`."""
+        return self._transition_to(JobState.DUE, now, reason, at)
+
+    def outcome_unknown(self, now: datetime, at: datetime, reason: str) -> Job:
+        """It may have happened; look at `at`."""
+        return self._transition_to(JobState.OUTCOME_UNKNOWN, now, reason, at)
+
+    def dead_letter(self, now: datetime, reason: str) -> Job:
+        """It will not work by itself."""
+        return self._transition_to(JobState.DEAD_LETTER, now, reason)
+
+    def needs_review(self, now: datetime, reason: str) -> Job:
+        """Nobody here can tell whether it has happened: a person decides."""
+        return self._transition_to(JobState.NEEDS_REVIEW, now, reason)
+
+    def mark_obsolete(self, now: datetime, reason: str) -> Job:
+        """It is not needed any more."""
+        return self._transition_to(JobState.OBSOLETE, now, reason)
+
+    def dismiss(self, now: datetime, reason: str) -> Job:
+        """A person decided that it shall not be done."""
+        return self._transition_to(JobState.DISMISSED, now, reason)
+
+    @property
+    def safe_to_retry(self) -> bool:
+        """Whether nothing needs a look: it was never begun, or changes nothing outside."""
+        return not self.started or self.kind in {JobKind.FETCH_ORDER, JobKind.MATCH_REPORT}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportRecord:
+    """One message of a LIS in the journal: one version of a report, or a refusal.
+
+    `source` is the adapter and `message` its own stable name for the message; `body` the `LabMessage` as JSON, its documents
+    taken out into the vault, where their `file` names them. `sequence` is the order of arrival.
+    """
+
+    key: ReportKey
+    source: str
+    message: str
+    sequence: int = 0
+    report_id: str | None = None
+    version: int | None = None
+    issued: datetime | None = None
+    state: ReportState = ReportState.RECEIVED
+    order: OrderKey | None = None
+    lines: tuple[LineKey, ...] = ()
+    reason: str | None = None
+    received_at: datetime
+    changed_at: datetime
+    body: bytes
+
+    def transition_to(self, state: ReportState, now: datetime, reason: str | None = None) -> ReportRecord:
+        """Move to `state`. Raises `IllegalMoveError`."""
+        return replace(self, state=transition(REPORT_TRANSITIONS, self.state, state), changed_at=now, reason=reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadRecord:
+    """A resource that we created on the service: found by our `identifier`, changed by its `resource_id` and `version`."""
+
+    identifier: str
+    resource_type: str
+    resource_id: ResourceId
+    version: str
+    digest: str
+    order: OrderKey
+    report: ReportKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostedDocument:
+    """A document that our own API serves under an unguessable `address`, until `expires_at` if there is an end."""
+
+    address: str
+    document: str
+    content_type: str
+    order: OrderKey
+    kept_at: datetime
+    expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """Something worth waking somebody for, from its start to its end. `key` names it; `text` identifies no patient."""
+
+    key: str
+    text: str
+    opened_at: datetime
+    closed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One line of an order's timeline, of a report's history, or of both: where the order is not known, the report's alone."""
+
+    order: OrderKey | None
+    report: ReportKey | None = None
+    at: datetime
+    action: str
+    text: str
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredToken:
+    """The tokens of our sign-in at the service, and which generation they are."""
+
+    generation: int
+    access_token: str
+    refresh_token: str | None
+    expires_at: datetime | None

@@ -1,0 +1,92 @@
+"""Values of observations as people read them, digit for digit. Pure.
+
+Foreign words within our own sentences: a reason quotes a little of them, whatever was sent. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from lab_agent.domain.lab_messages import ReferenceRange, ReportedObservation
+from lab_agent.domain.values import CodeableConcept, Coding, Period, Quantity, Range
+
+MAX_LENGTH = 80
+_MAX_ITEMS = 5
+
+
+def shorten(text: str) -> str:
+    """Give a foreign text as a reason, a timeline or a log may repeat it: on one line, and no longer than `LONGEST`."""
+    shown = "".join(char if char.isprintable() else "?" for char in text[:MAX_LENGTH])
+    return shown if len(text) <= MAX_LENGTH else f"{shown}…"
+
+
+def join_limited(texts: Iterable[str], separator: str = ", ") -> str:
+    """Join sentences or names; of many, the first few and the number of the others."""
+    listed = list(texts)
+    more = len(listed) - _MAX_ITEMS
+    return separator.join(listed[:_MAX_ITEMS]) + (f"{separator}and {more} more" if more > 0 else "")
+
+
+_DASH = "–"
+
+
+def display_name(code: Coding) -> str:
+    """What is observed."""
+    return code.display or code.code
+
+
+def format_value(observation: ReportedObservation) -> str:
+    """The value in words; what does not fit a cell is said to be in the electronic report."""
+    one = observation
+    forms: tuple[tuple[Any, Callable[[Any], str]], ...] = (
+        (one.value_quantity, format_quantity),
+        (one.value_codeable_concept, format_concept),
+        (one.value_range, format_range),
+        (one.value_ratio, lambda ratio: f"{format_quantity(ratio.numerator)} : {format_quantity(ratio.denominator)}"),
+        (one.value_period, format_period),
+        (one.value_date_time, lambda moment: moment.isoformat(" ", "minutes")),
+        (one.value_time, lambda moment: moment.isoformat()),
+        (one.value_string, str),
+    )
+    return next((say(value) for value, say in forms if value is not None), "see the electronic report")
+
+
+def format_quantity(quantity: Quantity) -> str:
+    """A quantity with its own digits."""
+    return " ".join(part for part in (f"{quantity.comparator or ''}{quantity.value:f}", quantity.unit or quantity.code) if part)
+
+
+def format_concept(value: CodeableConcept) -> str:
+    """A coded answer."""
+    return value.text or ", ".join(display_name(each) for each in value.coding)
+
+
+def format_range(value: Range) -> str:
+    """From low to high."""
+    if value.low and value.high and value.low.unit == value.high.unit:
+        return f"{value.low.value:f} {_DASH} {format_quantity(value.high)}"
+    return (
+        f"{format_quantity(value.low) if value.low else ''} {_DASH} {format_quantity(value.high) if value.high else ''}".strip()
+    )
+
+
+def format_period(value: Period) -> str:
+    """From start to end."""
+    ends = (end.isoformat(" ", "minutes") if end else "" for end in (value.start, value.end))
+    return f" {_DASH} ".join(ends).strip()
+
+
+def format_reference_ranges(ranges: tuple[ReferenceRange, ...]) -> str:
+    """Normal values, one line for each."""
+    return "\n".join(line for line in map(_format_reference_range, ranges) if line)
+
+
+def _format_reference_range(one: ReferenceRange) -> str:
+    parts = (
+        format_concept(one.meaning) if one.meaning else "",
+        f"age {format_range(one.age)}:" if one.age else "",
+        format_range(Range(low=one.low, high=one.high)) if one.low or one.high else "",
+        one.text or "",
+    )
+    return " ".join(part for part in parts if part)

@@ -1,0 +1,243 @@
+"""Our sign-in at the service: one refresh at a time over all processes, and nothing used before it is stored.
+
+Between processes the store's refresh lease decides who asks; it outlasts the call. Within a process one task asks for all
+and is shielded from its callers' cancellation, since a refresh that is dropped half-way may have used up the refresh token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import structlog
+
+from lab_agent.domain.records import StoredToken
+from lab_agent.errors import AuthenticationRequired, LeaseLostError, ServiceUnavailable
+from lab_agent.exchange.oauth import CodeGrant, TokenClient, basic_authorization
+from lab_agent.http_client import HttpClient
+from lab_agent.ports.clock import Clock
+from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.settings.exchange import OAuthSettings
+
+_MAX_TOKEN_REQUESTS = 3
+"""A renewal asks the token endpoint at most this often: a refresh, the same again where its reply was lost, and a sign-in."""
+_LEASE_MARGIN = 10.0
+_LEASE_POLL_SECONDS = 0.1
+_REFRESH_RETRY_DELAY = timedelta(seconds=5)
+_LOGIN_RETRY_DELAY = timedelta(seconds=60)
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """The Authorization header of one generation of tokens (0 where there are none)."""
+
+    header: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class _CachedToken:
+    token: StoredToken
+    cached_at: datetime
+
+    def is_expired(self, now: datetime) -> bool:
+        return self.token.expires_at is not None and now >= self.token.expires_at
+
+    def is_due_for_refresh(self, now: datetime, ahead: timedelta) -> bool:
+        """Whether it is time to refresh: `ahead` of the end, but never in the first half of the time that was left."""
+        end = self.token.expires_at
+        return end is not None and now >= end - min(ahead, (end - self.cached_at) / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class _LoginBackoff:
+    """A refusal that is remembered: the same credentials are not offered again and again, which would lock the account."""
+
+    generation: int
+    until: datetime | None
+    reason: str
+
+
+class Authenticator:
+    """Gives the Authorization header (interface: Authentication). Calls may raise `SignInNeeded` and `ServiceUnavailable`."""
+
+    def __init__(self, settings: OAuthSettings, http: HttpClient, store: Store, clock: Clock, owner: str) -> None:
+        self._oauth = settings
+        self._token_client = TokenClient(settings, http, clock)
+        self._store = store
+        self.clock = clock
+        self._owner = owner
+        self._cached: _CachedToken | None = None
+        self._unsaved: StoredToken | None = None
+        self._renewal: asyncio.Task[StoredToken] | None = None
+        self._backoff: _LoginBackoff | None = None
+        self._no_refresh_before: datetime | None = None
+
+    async def credential(self) -> Credential:
+        """Give the header to send, refreshed ahead of time where its end is known."""
+        if self._oauth.grant == "basic":
+            return Credential(basic_authorization(self._oauth), 0)
+        held = self._cached or await self._load()
+        if held is None:
+            return _bearer_credential(await self._get_newer_than(0))
+        now = self.clock.now()
+        if held.is_expired(now):
+            return _bearer_credential(await self._get_newer_than(held.token.generation))
+        if held.is_due_for_refresh(now, timedelta(seconds=self._oauth.refresh_ahead)) and not self._is_refresh_delayed(now):
+            return _bearer_credential(await self._refresh_early(held.token))
+        return _bearer_credential(held.token)
+
+    async def renew_credential(self, refused: Credential) -> Credential:
+        """Give a newer header than the one that was refused with 401. Raises `SignInNeeded` where there is none to be had."""
+        if self._oauth.grant == "basic":
+            raise AuthenticationRequired("the service refuses our login and password; mend [exchange.oauth]")
+        return _bearer_credential(await self._get_newer_than(refused.generation))
+
+    async def exchange_code(self, grant: CodeGrant) -> None:
+        """Finish a human's sign-in: exchange the code, and store the tokens as the newest generation."""
+        token = await self._token_client.exchange_code(grant, generation=await self._stored_generation() + 1)
+        await self._save(token)
+        self._backoff = None
+
+    async def aclose(self) -> None:
+        """Wait for a refresh that is under way; it must not be lost."""
+        if self._renewal is not None:
+            await asyncio.wait({self._renewal})
+
+    async def _refresh_early(self, token: StoredToken) -> StoredToken:
+        """Refresh ahead of time; as long as the token is good, a failure is no reason not to work."""
+        try:
+            return await self._get_newer_than(token.generation)
+        except (ServiceUnavailable, AuthenticationRequired):
+            self._no_refresh_before = self.clock.now() + _REFRESH_RETRY_DELAY
+            return token
+
+    def _is_refresh_delayed(self, now: datetime) -> bool:
+        return self._no_refresh_before is not None and now < self._no_refresh_before
+
+    async def _get_newer_than(self, generation: int) -> StoredToken:
+        while True:
+            if self._renewal is None:
+                self._renewal = asyncio.create_task(self._renew(generation), name="token renewal")
+                self._renewal.add_done_callback(self._on_renewal_done)
+            token = await asyncio.shield(self._renewal)
+            if token.generation > generation:
+                return token
+
+    def _on_renewal_done(self, task: asyncio.Task[StoredToken]) -> None:
+        self._renewal = None
+        if not task.cancelled():
+            task.exception()
+
+    async def _renew(self, generation: int) -> StoredToken:
+        if self._unsaved is not None:
+            await self._save(self._unsaved)
+        now = asyncio.get_running_loop().time
+        give_up = now() + self._token_client.max_call_seconds
+        while now() < give_up:
+            leased, held = await self._acquire_lease(generation)
+            if held is not None and held.token.generation > generation:
+                return held.token
+            if leased:
+                return await self._renew_under_lease(held.token if held else None)
+            await asyncio.sleep(_LEASE_POLL_SECONDS)
+        raise ServiceUnavailable("another process has been refreshing the sign-in for too long")
+
+    async def _renew_under_lease(self, old: StoredToken | None) -> StoredToken:
+        try:
+            return await self._save(await self._request_token(old))
+        finally:
+            await self._store.run(self._release_lease)
+
+    async def _request_token(self, old: StoredToken | None) -> StoredToken:
+        generation = old.generation if old else 0
+        self._check_backoff(generation)
+        try:
+            if old is not None and old.refresh_token:
+                return await self._refresh(old)
+            return await self._token_client.log_in(generation=generation + 1)
+        except AuthenticationRequired as exc:
+            human = self._oauth.grant == "authorization_code"
+            self._backoff = _LoginBackoff(generation, None if human else self.clock.now() + _LOGIN_RETRY_DELAY, str(exc))
+            raise
+
+    async def _refresh(self, old: StoredToken) -> StoredToken:
+        try:
+            return await self._token_client.refresh(old, generation=old.generation + 1)
+        except AuthenticationRequired:
+            if self._oauth.grant == "authorization_code":
+                raise
+            return await self._token_client.log_in(generation=old.generation + 1)
+
+    def _check_backoff(self, generation: int) -> None:
+        bar = self._backoff
+        if bar is None or bar.generation != generation or (bar.until is not None and self.clock.now() >= bar.until):
+            self._backoff = None
+            return
+        raise AuthenticationRequired(bar.reason)
+
+    async def _save(self, token: StoredToken) -> StoredToken:
+        """Store, then use. Where that generation is there already, the stored one counts."""
+        self._unsaved = token
+
+        def put(unit: UnitOfWork) -> None:
+            unit.oauth_tokens.add(token)
+            unit.commit()
+
+        try:
+            await self._store.run(put)
+        except LeaseLostError:
+            self._unsaved = None
+            held = await self._load()
+            if held is None:
+                raise
+            return held.token
+        self._unsaved = None
+        self._cached = _CachedToken(token, self.clock.now())
+        _log.info("signed in at the service", action="tokens.renewed", generation=token.generation)
+        return token
+
+    @property
+    def _lease_seconds(self) -> float:
+        return _MAX_TOKEN_REQUESTS * self._token_client.max_call_seconds + _LEASE_MARGIN
+
+    async def _acquire_lease(self, generation: int) -> tuple[bool, _CachedToken | None]:
+        """Take the right to refresh unless a newer generation is there, and read the stored generation after it."""
+        now, lease = self.clock.now(), timedelta(seconds=self._lease_seconds)
+
+        def take(unit: UnitOfWork) -> tuple[bool, StoredToken | None]:
+            token = unit.oauth_tokens.current()
+            if token is not None and token.generation > generation:
+                return False, token
+            leased = unit.oauth_tokens.acquire_refresh_lease(self._owner, now=now, lease=lease)
+            token = unit.oauth_tokens.current()
+            unit.commit()
+            return leased, token
+
+        leased, token = await self._store.run(take)
+        return leased, self._cache(token)
+
+    def _release_lease(self, unit: UnitOfWork) -> None:
+        unit.oauth_tokens.release_refresh_lease(self._owner)
+        unit.commit()
+
+    async def _load(self) -> _CachedToken | None:
+        return self._cache(await self._store.run(lambda unit: unit.oauth_tokens.current()))
+
+    async def _stored_generation(self) -> int:
+        held = await self._load()
+        return held.token.generation if held else 0
+
+    def _cache(self, token: StoredToken | None) -> _CachedToken | None:
+        if token is None:
+            return None
+        if self._cached is None or self._cached.token != token:
+            self._cached = _CachedToken(token, self.clock.now())
+        return self._cached
+
+
+def _bearer_credential(token: StoredToken) -> Credential:
+    return Credential(f"Bearer {token.access_token}", token.generation)

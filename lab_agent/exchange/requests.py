@@ -1,0 +1,94 @@
+"""One call to the service: signed, bounded in number, judged; a GET is tried a few times, a write once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+
+import tenacity
+
+from lab_agent import exact_json
+from lab_agent.domain.retry import Backoff, backoff_delay
+from lab_agent.errors import ServiceUnavailable
+from lab_agent.exchange.authenticator import Authenticator
+from lab_agent.exchange.responses import RequestContext, parse_object, response_error
+from lab_agent.http_client import HttpClient, HttpResponse
+from lab_agent.metrics import CallObserver, measure_call
+from lab_agent.ports.exchange import Json
+
+_MAX_ATTEMPTS = 3
+_BACKOFF = Backoff(first=0.3, longest=3.0)
+_MAX_RETRY_WAIT = 5.0
+_ACCEPT_JSON = {"Accept": "application/json"}
+
+
+class AuthorizedRequests:
+    """Signed calls to one base address."""
+
+    def __init__(
+        self, base: str, http: HttpClient, authenticator: Authenticator, *, max_concurrency: int, on_call: CallObserver
+    ) -> None:
+        self._base = base
+        self._http = http
+        self._authenticator = authenticator
+        self._on_call = on_call
+        self._semaphore = asyncio.Semaphore(max_concurrency)
+
+    async def get(self, context: RequestContext, address: str) -> tuple[Json, HttpResponse]:
+        """GET an object, again after a short wait where the service was away for a moment. Raises as the port says."""
+        retrying = tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception(_is_retryable),
+            stop=tenacity.stop_any(
+                tenacity.stop_after_attempt(_MAX_ATTEMPTS), tenacity.stop_after_delay(self._http.max_call_seconds / 2)
+            ),
+            wait=_retry_wait,
+            reraise=True,
+        )
+        return await retrying(self._get_object, context, address)
+
+    async def write(
+        self, context: RequestContext, method: str, address: str, headers: Mapping[str, str], body: Json
+    ) -> HttpResponse:
+        """POST or PUT, once. Raises as the port says."""
+        sent = exact_json.dumps(body)
+        return await self._send_checked(context, method, address, {"Content-Type": "application/json", **headers}, sent)
+
+    async def _get_object(self, context: RequestContext, address: str) -> tuple[Json, HttpResponse]:
+        answer = await self._send_checked(context, "GET", address, {}, b"")
+        return parse_object(context, answer.body), answer
+
+    async def _send_checked(
+        self, context: RequestContext, method: str, address: str, headers: Mapping[str, str], payload: bytes
+    ) -> HttpResponse:
+        with measure_call(context.description, self._on_call):
+            answer = await self._send_authorized(method, address, headers, payload)
+            if (
+                wrong := response_error(context, answer.status, answer.headers, answer.body, now=self._authenticator.clock.now())
+            ) is not None:
+                raise wrong
+            return answer
+
+    async def _send_authorized(self, method: str, address: str, headers: Mapping[str, str], payload: bytes) -> HttpResponse:
+        """A 401 says that nothing was done, so that one more try with a newer token is right for a write as well."""
+        credential = await self._authenticator.credential()
+        answer = await self._send(method, address, {**headers, "Authorization": credential.header}, payload)
+        if answer.status == 401 and credential.generation:
+            credential = await self._authenticator.renew_credential(credential)
+            answer = await self._send(method, address, {**headers, "Authorization": credential.header}, payload)
+        return answer
+
+    async def _send(self, method: str, address: str, headers: Mapping[str, str], payload: bytes) -> HttpResponse:
+        async with self._semaphore:
+            return await self._http.send(method, address, base=self._base, headers={**_ACCEPT_JSON, **headers}, content=payload)
+
+
+def _is_retryable(exc: BaseException) -> bool:
+    """A long wait that the service asks for is left to the outbox and to the next poll."""
+    return isinstance(exc, ServiceUnavailable) and (exc.retry_after or 0.0) <= _MAX_RETRY_WAIT
+
+
+def _retry_wait(state: tenacity.RetryCallState) -> float:
+    exc = state.outcome.exception() if state.outcome else None
+    asked = exc.retry_after if isinstance(exc, ServiceUnavailable) and exc.retry_after else 0.0
+    return max(asked, backoff_delay(state.attempt_number, _BACKOFF, random.random()))  # noqa: S311 - jitter, no secret

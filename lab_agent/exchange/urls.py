@@ -1,0 +1,89 @@
+"""Every address at the service, made in one place (interface: Endpoints), from the templates of `[exchange.paths]`."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, urlencode
+
+from lab_agent.domain.ids import ResourceId
+from lab_agent.domain.values import Identifier
+from lab_agent.errors import ForeignOrigin
+from lab_agent.settings.exchange import UrlTemplateSettings
+from lab_agent.url_origin import join_url
+
+_SEARCH_ESCAPES = str.maketrans({sign: "\\" + sign for sign in "\\$,|"})
+
+
+class UrlTemplates:
+    """Addresses relative to the service's base address, percent-encoded."""
+
+    def __init__(self, templates: UrlTemplateSettings, *, page_size: int | None = None) -> None:
+        self._templates = templates
+        self._page_query = "" if page_size is None else urlencode({"_count": page_size})
+
+    def order_tasks(self) -> str:
+        """New order-level Tasks."""
+        return self._with_page_size(self._templates.order_tasks)
+
+    def line_tasks(self, order_task: ResourceId) -> str:
+        """Line Tasks of an order."""
+        return self._with_page_size(self._templates.line_tasks.format(id=_encode_segment(order_task)))
+
+    def questionnaire_responses(self, procedure_request: ResourceId) -> str:
+        """QuestionnaireResponses about a ProcedureRequest."""
+        return self._with_page_size(self._templates.questionnaires.format(id=_encode_segment(procedure_request)))
+
+    def by_identifier(self, resource_type: str, identifier: Identifier) -> str:
+        """Search by identifier."""
+        return self._with_page_size(
+            self._templates.by_identifier.format(
+                identifier=quote(search_token(identifier), safe=""), Resource=resource_type, resource=resource_type.lower()
+            )
+        )
+
+    def read(self, resource_type: str, resource_id: ResourceId) -> str:
+        """Read one resource."""
+        return self._resource_url(self._templates.read, resource_type, resource_id)
+
+    def create(self, resource_type: str) -> str:
+        """Create a resource."""
+        return self._templates.create.format(Resource=resource_type, resource=resource_type.lower())
+
+    def update(self, resource_type: str, resource_id: ResourceId) -> str:
+        """Replace a resource."""
+        return self._resource_url(self._templates.update, resource_type, resource_id)
+
+    def _resource_url(self, template: str, resource_type: str, resource_id: ResourceId) -> str:
+        return template.format(id=_encode_segment(resource_id), Resource=resource_type, resource=resource_type.lower())
+
+    def _with_page_size(self, address: str) -> str:
+        return f"{address}{'&' if '?' in address else '?'}{self._page_query}" if self._page_query else address
+
+
+def if_none_exist_query(identifier: Identifier) -> str:
+    """Value of the header If-None-Exist: a query, percent-encoded as queries are."""
+    return f"identifier={quote(search_token(identifier), safe='')}"
+
+
+def search_token(identifier: Identifier) -> str:
+    r"""Give `system|value`; `, $ |` and the backslash within the parts are escaped as FHIR searches want it."""
+    value = identifier.value.translate(_SEARCH_ESCAPES)
+    return value if identifier.system is None else f"{identifier.system.translate(_SEARCH_ESCAPES)}|{value}"
+
+
+def resolve_next_page(base: str, current: str, link: str) -> str:
+    """Absolute address of a `next` link. Relative ones count from the service's base address, as FHIR has it.
+
+    Raises `ForeignOrigin` where it leads elsewhere.
+    """
+    root = "/" + base.split("/", 3)[3]
+    if link.startswith("?"):
+        return join_url(current, link)
+    if link.startswith("/") and not link.startswith(("//", root)):
+        return join_url(base, link.lstrip("/"))
+    return join_url(base, link)
+
+
+def _encode_segment(value: str) -> str:
+    if not value or value in {".", ".."}:
+        raise ForeignOrigin("an id of a resource cannot stand in an address")
+    return quote(value, safe="")

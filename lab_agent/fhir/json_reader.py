@@ -1,0 +1,170 @@
+"""A tolerant look at JSON: what is there is given, what is missing is None, what is of the wrong type is noted and left out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from lab_agent.domain.received_order import AccessRight, DateTimeText, MalformedField, ReferenceText
+from lab_agent.domain.values import CodeableConcept, Coding, Identifier
+from lab_agent.errors import ForeignOrigin
+from lab_agent.fhir.references import parse_reference
+
+_DATE_TIME_PATTERN = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?)(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
+_DATE_PATTERN = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonReader:
+    """A JSON object at its place. Flaws go into the shared list; nothing here raises."""
+
+    body: Mapping[str, Any]
+    where: str
+    base_url: str
+    malformed_fields: list[MalformedField]
+
+    def text(self, key: str) -> str | None:
+        """A string; empty counts as missing."""
+        value = self.body.get(key)
+        if value is None or isinstance(value, str):
+            return value.strip() or None if value else None
+        self._add_malformed(key, "a string")
+        return None
+
+    def code(self, key: str) -> str | None:
+        """A string, or a whole number taken as its digits (the interface shows codes in both types)."""
+        value = self.body.get(key)
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else self.text(key)
+
+    def boolean(self, key: str) -> bool | None:
+        """A boolean."""
+        value = self.body.get(key)
+        if value is None or isinstance(value, bool):
+            return value
+        self._add_malformed(key, "true or false")
+        return None
+
+    def decimal(self, key: str) -> Decimal | None:
+        """A number, with its digits."""
+        value = self.body.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | Decimal):
+            self._add_malformed(key, "a number")
+            return None
+        return Decimal(value)
+
+    def date_time(self, key: str) -> DateTimeText | None:
+        """A date-time; one without offset keeps its text alone."""
+        text = self.text(key)
+        return None if text is None else DateTimeText(text, parse_date_time(text))
+
+    def date(self, key: str) -> date | None:
+        """A whole date."""
+        text = self.text(key)
+        return None if text is None else parse_date(text)
+
+    def child(self, key: str) -> JsonReader:
+        """An object; an empty one if it is missing."""
+        value = self.body.get(key)
+        if value is not None and not isinstance(value, Mapping):
+            self._add_malformed(key, "an object")
+        return self._reader_at(key, value if isinstance(value, Mapping) else {})
+
+    def children(self, key: str) -> tuple[JsonReader, ...]:
+        """The objects of an array; a single object is taken for an array of one, and noted."""
+        views = []
+        for index, each in enumerate(self._array(key, Mapping)):
+            if isinstance(each, Mapping):
+                views.append(self._reader_at(f"{key}[{index}]", each))
+            else:
+                self._add_malformed(f"{key}[{index}]", "an object")
+        return tuple(views)
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """The strings of an array."""
+        return tuple(each for each in self._array(key, str) if isinstance(each, str))
+
+    def codeable_concept(self, key: str) -> CodeableConcept:
+        """A CodeableConcept; codings without a code are left out."""
+        concept = self.child(key)
+        found = (each.coding() for each in concept.children("coding"))
+        return CodeableConcept(coding=tuple(each for each in found if each), text=concept.text("text"))
+
+    def coding(self) -> Coding | None:
+        """This object as a Coding."""
+        code = self.code("code")
+        return None if code is None else Coding(system=self.text("system"), code=code, display=self.text("display"))
+
+    def identifier(self, key: str) -> Identifier | None:
+        """An Identifier; None without a value."""
+        return self.child(key).as_identifier()
+
+    def identifiers(self, key: str) -> tuple[Identifier, ...]:
+        """The Identifiers of an array that have a value."""
+        found = (each.as_identifier() for each in self.children(key))
+        return tuple(each for each in found if each)
+
+    def as_identifier(self) -> Identifier | None:
+        """This object as an Identifier."""
+        value = self.code("value")
+        return None if value is None else Identifier(system=self.text("system"), value=value)
+
+    def reference(self, key: str) -> ReferenceText | None:
+        """A reference; None if it is missing."""
+        return self.child(key).as_reference() if self.body.get(key) is not None else None
+
+    def references(self, key: str) -> tuple[ReferenceText, ...]:
+        """The references of an array."""
+        return tuple(each.as_reference() for each in self.children(key))
+
+    def as_reference(self) -> ReferenceText:
+        """This object as a reference, by address or by identifier."""
+        text, identifier = self.text("reference"), self.identifier("identifier")
+        try:
+            return ReferenceText(where=self.where, text=text, target=parse_reference(text, self.base_url), identifier=identifier)
+        except ForeignOrigin:
+            return ReferenceText(where=self.where, text=text, is_foreign=True, identifier=identifier)
+
+    def access_rights(self) -> tuple[AccessRight, ...]:
+        """The entries of meta.security."""
+        entries = self.child("meta").children("security")
+        pairs = ((each.text("system"), each.text("code")) for each in entries)
+        return tuple(AccessRight(system, code) for system, code in pairs if system and code)
+
+    def _array(self, key: str, element_type: type) -> Sequence[Any]:
+        """An array; one value that stands where an array should is taken for an array of one."""
+        value = self.body.get(key)
+        if value is None or isinstance(value, list | tuple):
+            return value or ()
+        self._add_malformed(key, "an array")
+        return (value,) if isinstance(value, element_type) else ()
+
+    def _reader_at(self, key: str, body: Mapping[str, Any]) -> JsonReader:
+        return JsonReader(body, f"{self.where}.{key}", self.base_url, self.malformed_fields)
+
+    def _add_malformed(self, key: str, expected: str) -> None:
+        self.malformed_fields.append(MalformedField(f"{self.where}.{key}", f"is not {expected}"))
+
+
+def parse_date_time(text: str) -> datetime | None:
+    """Read a FHIR dateTime with offset; None for anything else. Fractions beyond microseconds are cut."""
+    match = _DATE_TIME_PATTERN.fullmatch(text)
+    if not match:
+        return None
+    try:
+        return datetime.fromisoformat(match[1] + (match[2] or "")[:7].ljust(7, "0") * bool(match[2]) + match[3])
+    except ValueError:
+        return None
+
+
+def parse_date(text: str) -> date | None:
+    """Read a FHIR date with year, month and day; None for anything else."""
+    try:
+        return date.fromisoformat(text) if _DATE_PATTERN.fullmatch(text) else None
+    except ValueError:
+        return None

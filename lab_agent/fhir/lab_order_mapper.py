@@ -1,0 +1,194 @@
+"""The order as received into `LabOrder`, what the laboratory system sees. Called after judgement, with the lines it accepted.
+
+Nothing is judged here. What a warning let pass is filled in plainly: a line without a readable time is as old as the moment at
+which the order was first seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import Protocol
+
+from lab_agent.domain.code_systems import CodeSystem, CodeSystems, SystemMatch
+from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.lab_order import (
+    LabOrder,
+    NotificationOption,
+    OrderAnswer,
+    OrderContainer,
+    OrderLine,
+    OrderPatient,
+    OrderSpecimen,
+    Telecom,
+)
+from lab_agent.domain.received_order import (
+    ReceivedContainer,
+    ReceivedLine,
+    ReceivedOrder,
+    ReceivedPatient,
+    ReceivedRequest,
+    ReceivedSpecimen,
+)
+from lab_agent.domain.values import CodeableConcept, Identifier
+from lab_agent.errors import DataInvalidError, Problem
+
+
+class CatalogueLookup(Protocol):
+    """What the catalogue adds to an order."""
+
+    def lab_code(self, contract: str, item_id: str) -> str | None:
+        """The laboratory's own code of an item."""
+        ...
+
+    def body_site(self, supporting_info: str) -> str | None:
+        """The body site that a tube's supportingInfo names."""
+        ...
+
+
+def make_lab_order(
+    received: ReceivedOrder,
+    accepted_task_ids: Collection[str],
+    *,
+    order_key: OrderKey,
+    line_keys: Mapping[str, LineKey],
+    contract: str,
+    catalogue: CatalogueLookup | None,
+    systems: CodeSystems,
+    first_seen_at: datetime,
+) -> LabOrder:
+    """Make the order of the accepted lines; `line_keys` by line Task id. Raises `DataInvalidError` where none can be served."""
+    lines = [line for line in received.lines if line.id in accepted_task_ids]
+    served = [(line, line.request) for line in lines if line.request is not None]
+    requisition = next((request.requisition for _, request in served if request.requisition), None)
+    if requisition is None:
+        raise DataInvalidError((Problem("order", "no accepted line with a requisition", "judge the order again"),))
+    made = tuple(
+        _line(
+            line,
+            request,
+            line_keys[line.id],
+            contract=contract,
+            catalogue=catalogue,
+            systems=systems,
+            first_seen_at=first_seen_at,
+        )
+        for line, request in served
+    )
+    used = {specimen_id for line in made for specimen_id in line.specimens}
+    return LabOrder(
+        key=order_key,
+        requisition=requisition,
+        contract=contract,
+        ordered_at=min(line.ordered_at for line in made),
+        patient=_patient(received),
+        lines=made,
+        specimens=tuple(_specimen(each, catalogue, systems) for each in received.specimens if each.ref.id in used),
+        answers=_answers(received),
+        notifications=_notifications(received, systems),
+    )
+
+
+def code_in(concept: CodeableConcept, system: CodeSystem) -> str | None:
+    """The code of a concept in a system, one spelled differently included; None where there is none."""
+    ranked = sorted(concept.coding, key=lambda coding: list(SystemMatch).index(system.match(coding.system)))
+    return ranked[0].code if ranked and system.match(ranked[0].system) is not SystemMatch.FOREIGN else None
+
+
+def _line(
+    line: ReceivedLine,
+    request: ReceivedRequest,
+    key: LineKey,
+    *,
+    contract: str,
+    catalogue: CatalogueLookup | None,
+    systems: CodeSystems,
+    first_seen_at: datetime,
+) -> OrderLine:
+    item = code_in(request.code, systems.nomenclature)
+    if item is None:
+        raise DataInvalidError((Problem(f"{line.where}.code", "names no test", "judge the order again"),))
+    return OrderLine(
+        key=key,
+        item=item,
+        text=request.code.text,
+        lab_code=catalogue.lab_code(contract, item) if catalogue else None,
+        ordered_at=(request.occurrence.at if request.occurrence else None) or first_seen_at,
+        specimens=tuple(link.target.id for link in request.specimens if link.target),
+        identifiers=request.identifiers,
+        notes=request.notes,
+        old_order_number=_identifier_value(request.old_orders, systems.old_orders),
+    )
+
+
+def _identifier_value(identifiers: tuple[Identifier, ...], system: CodeSystem) -> str | None:
+    ours = (each.value for each in identifiers if system.match(each.system) is not SystemMatch.FOREIGN)
+    return next(ours, None)
+
+
+def _patient(received: ReceivedOrder) -> OrderPatient:
+    patient = received.patient
+    if patient is None:
+        subjects = (request.subject for request in received.requests if request.subject)
+        return OrderPatient(global_identifier=next((link.identifier for link in subjects if link.identifier), None))
+    return OrderPatient(
+        anonymous=patient.is_anonymous,
+        family=patient.family,
+        given=() if patient.is_anonymous else patient.given,
+        gender=patient.gender,
+        birth_date=patient.birth_date,
+        telecom=_telecom(patient),
+        identifiers=patient.identifiers,
+    )
+
+
+def _telecom(patient: ReceivedPatient) -> tuple[Telecom, ...]:
+    return tuple(
+        Telecom(system=each.system, value=each.value, use=each.use) for each in patient.telecom if each.system and each.value
+    )
+
+
+def _specimen(specimen: ReceivedSpecimen, catalogue: CatalogueLookup | None, systems: CodeSystems) -> OrderSpecimen:
+    info = next((each.value for each in specimen.extensions if each.value and _is_supporting_info(each.url, systems)), None)
+    sites = [coding.code for coding in specimen.body_site.coding]
+    return OrderSpecimen(
+        id=specimen.ref.id,
+        type=code_in(specimen.type, systems.specimen_type),
+        body_site=sites[0] if sites else (catalogue.body_site(info) if catalogue and info else None),
+        collected_at=specimen.collected.at if specimen.collected else None,
+        method=code_in(specimen.method, systems.method) or specimen.method.text,
+        containers=tuple(_container(each, systems) for each in specimen.containers),
+        supporting_info=info,
+    )
+
+
+def _is_supporting_info(url: str | None, systems: CodeSystems) -> bool:
+    return systems.supporting_info.match(url) is not SystemMatch.FOREIGN
+
+
+def _container(container: ReceivedContainer, systems: CodeSystems) -> OrderContainer:
+    seconds = [each for each in container.identifiers if is_second_label(each, systems)]
+    others = tuple(each for each in container.identifiers if each not in seconds)
+    strange = [each for each in others if systems.labels.match(each.system) is SystemMatch.FOREIGN]
+    return OrderContainer(
+        barcode=_identifier_value(others, systems.labels),
+        second_barcode=next((each.value for each in (*seconds, *strange)), None),
+        type=code_in(container.type, systems.container_type),
+        quantity=container.quantity,
+    )
+
+
+def is_second_label(identifier: Identifier, systems: CodeSystems) -> bool:
+    """Whether this is the second barcode of a two-barcode study."""
+    second = systems.second_labels
+    return second is not None and second.match(identifier.system) in {SystemMatch.EXACT, SystemMatch.SPELLED_DIFFERENTLY}
+
+
+def _answers(received: ReceivedOrder) -> tuple[OrderAnswer, ...]:
+    answers = (answer for response in received.responses or () for answer in response.answers)
+    return tuple(OrderAnswer(link_id=each.link_id or "", text=each.text, values=each.values) for each in answers if each.values)
+
+
+def _notifications(received: ReceivedOrder, systems: CodeSystems) -> tuple[NotificationOption, ...]:
+    options = ((code_in(each.type, systems.notification), each.value) for each in received.task.inputs)
+    return tuple(NotificationOption(channel=code, wanted=wanted) for code, wanted in options if code and wanted is not None)

@@ -1,0 +1,168 @@
+"""An order's graph while it is fetched: what was read, what cannot be read, and what is still wanted.
+
+A step loops: it reads what is `wanted`, tells the graph, and stops when nothing is wanted any more. Which resources belong to
+an order is decided here and nowhere else (interface: Laboratory-side endpoints; References).
+
+What identifies a person outside of Patient resources, taken out before a resource is kept with medical data (law 7).
+
+Names slip in by three doors: the `display` of a reference, the narrative `text.div`, and `contained` resources. None of the three
+is used by anything here; a Task is always read afresh before it is written, so nothing that others wrote is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lab_agent import exact_json
+from lab_agent.domain.received_order import ResourceRef, UnreadableResource
+from lab_agent.errors import DataInvalidError, ForeignOrigin, Problem
+from lab_agent.fhir.references import parse_reference
+
+
+def strip_identification(value: Any) -> Any:
+    """Give a copy of JSON without narratives, contained resources and displays of references; the input is not changed."""
+    if isinstance(value, Mapping):
+        return {key: strip_identification(item) for key, item in value.items() if not _is_identifying(value, key, item)}
+    if isinstance(value, list | tuple):
+        return [strip_identification(item) for item in value]
+    return value
+
+
+def _is_identifying(owner: Mapping[str, Any], key: str, item: Any) -> bool:
+    if key == "display":
+        return "code" not in owner
+    return key == "contained" or (key == "text" and isinstance(item, Mapping))
+
+
+Json = Mapping[str, Any]
+_FORMAT_VERSION = 1
+PURGED = UnreadableResource("its identification data was purged here", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphJson:
+    """A graph as bytes, in two parts that are kept apart (law 7)."""
+
+    medical: bytes
+    identification: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OrderGraph:
+    """The resources of one order. `questionnaire_responses` is None where it is not known whether there are any."""
+
+    base_url: str
+    order_task: Json
+    line_tasks: tuple[Json, ...] = ()
+    resources: Mapping[ResourceRef, Json] = field(default_factory=dict)
+    unreadable: Mapping[ResourceRef, UnreadableResource] = field(default_factory=dict)
+    questionnaire_responses: tuple[Json, ...] | None = None
+
+    def missing_references(self) -> frozenset[ResourceRef]:
+        """References of this order that are neither read nor known to be unreadable."""
+        return frozenset(self._order_refs()) - self.resources.keys() - self.unreadable.keys()
+
+    def with_resource(self, ref: ResourceRef, body: Json) -> OrderGraph:
+        """The graph with one more resource read; it is not unreadable any more."""
+        left = {each: why for each, why in self.unreadable.items() if each != ref}
+        return replace(self, resources={**self.resources, ref: body}, unreadable=left)
+
+    def with_unreadable(self, ref: ResourceRef, reason: str, status: int = 0) -> OrderGraph:
+        """The graph that knows of one more resource which cannot be read."""
+        return replace(self, unreadable={**self.unreadable, ref: UnreadableResource(reason, status)})
+
+    def with_questionnaire_responses(self, responses: Iterable[Json] | None) -> OrderGraph:
+        """The graph with the answer of the search; None where the service offers none."""
+        return replace(self, questionnaire_responses=None if responses is None else tuple(responses))
+
+    def forget_unreadable(self) -> OrderGraph:
+        """The graph that wants everything again that could not be read: a right may have been granted since."""
+        return replace(self, unreadable={})
+
+    def procedure_request_ids(self) -> tuple[str, ...]:
+        """Ids of the ProcedureRequests of the lines, each once, in the order of the lines."""
+        return tuple(dict.fromkeys(ref.id for ref in self._procedure_request_refs()))
+
+    def to_json(self) -> GraphJson:
+        """Give it as bytes. The medical part holds no name, birth date, narrative or display of a reference."""
+        patients = {ref: body for ref, body in self.resources.items() if ref.type == "Patient"}
+        others = {ref: strip_identification(body) for ref, body in self.resources.items() if ref.type != "Patient"}
+        responses = self.questionnaire_responses
+        medical = {
+            "format": _FORMAT_VERSION,
+            "base_url": self.base_url,
+            "order_task": strip_identification(self.order_task),
+            "line_tasks": [strip_identification(task) for task in self.line_tasks],
+            "resources": _resources_to_list(others),
+            "unreadable": [[ref.type, ref.id, why.reason, why.status] for ref, why in self.unreadable.items()],
+            "patients": [ref.id for ref in patients],
+            "questionnaire_responses": None if responses is None else [strip_identification(each) for each in responses],
+        }
+        return GraphJson(
+            exact_json.dumps(medical), exact_json.dumps({"format": _FORMAT_VERSION, "resources": _resources_to_list(patients)})
+        )
+
+    @classmethod
+    def from_json(cls, medical: bytes, identification: bytes | None) -> OrderGraph:
+        """Read it back; a Patient whose identification part is gone is unreadable. Raises `DataInvalidError`."""
+        kept = exact_json.loads(medical)
+        guests = exact_json.loads(identification) if identification else {"resources": []}
+        try:
+            return cls._from_parts(kept, _resources_from_list(guests["resources"]))
+        except (KeyError, TypeError, ValueError) as exc:
+            raise DataInvalidError((Problem("order", "is not a stored order graph", "fetch the order again"),)) from exc
+
+    @classmethod
+    def _from_parts(cls, stored: Json, patients: Mapping[ResourceRef, Json]) -> OrderGraph:
+        unreadable = {
+            ResourceRef(kind, each): UnreadableResource(reason, status) for kind, each, reason, status in stored["unreadable"]
+        }
+        purged = {ref: PURGED for each in stored["patients"] if (ref := ResourceRef("Patient", each)) not in patients}
+        responses = stored["questionnaire_responses"]
+        return cls(
+            base_url=stored["base_url"],
+            order_task=stored["order_task"],
+            line_tasks=tuple(stored["line_tasks"]),
+            resources={**_resources_from_list(stored["resources"]), **patients},
+            unreadable={**unreadable, **purged},
+            questionnaire_responses=None if responses is None else tuple(responses),
+        )
+
+    def _procedure_request_refs(self) -> Iterator[ResourceRef]:
+        for task in self.line_tasks:
+            yield from self._parse_references(_objects_of(task, "basedOn"), {"ProcedureRequest"})
+
+    def _order_refs(self) -> Iterator[ResourceRef]:
+        for task in (self.order_task, *self.line_tasks):
+            values = (each.get("valueReference") for each in _objects_of(task, "input"))
+            yield from self._parse_references(values, {"QuestionnaireResponse"})
+        for ref in self._procedure_request_refs():
+            yield ref
+            body = self.resources.get(ref, {})
+            yield from self._parse_references((body.get("subject"),), {"Patient"})
+            yield from self._parse_references(_objects_of(body, "specimen"), {"Specimen"})
+            yield from self._parse_references(_objects_of(body, "supportingInfo"), {"QuestionnaireResponse"})
+
+    def _parse_references(self, references: Iterable[Any], types: set[str]) -> Iterator[ResourceRef]:
+        for link in references:
+            try:
+                ref = parse_reference(link.get("reference"), self.base_url) if isinstance(link, Mapping) else None
+            except ForeignOrigin:
+                continue
+            if ref is not None and ref.type in types:
+                yield ref
+
+
+def _objects_of(body: Json, key: str) -> Iterator[Json]:
+    values = body.get(key)
+    yield from (each for each in (values if isinstance(values, list | tuple) else [values]) if isinstance(each, Mapping))
+
+
+def _resources_to_list(resources: Mapping[ResourceRef, Json]) -> list[Any]:
+    return [[ref.type, ref.id, body] for ref, body in resources.items()]
+
+
+def _resources_from_list(rows: list[Any]) -> dict[ResourceRef, Json]:
+    return {ResourceRef(kind, resource_id): body for kind, resource_id, body in rows}

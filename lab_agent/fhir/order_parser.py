@@ -1,0 +1,230 @@
+"""Resources into the order as received (interface: Resources and their fields).
+
+Tolerant by design: a real partner's resource carries fields that we do not know and lacks some that we expect. Unknown fields
+are ignored, whatever is of the wrong type is remembered, and judging is left to the rules.
+
+QuestionnaireResponse into answers: nested items in one row, every scalar kept; `false` and `0` are answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+from lab_agent.domain.received_order import (
+    AnswerValue,
+    Extension,
+    MalformedField,
+    ReceivedAnswer,
+    ReceivedContainer,
+    ReceivedLine,
+    ReceivedOrder,
+    ReceivedPatient,
+    ReceivedRequest,
+    ReceivedResponse,
+    ReceivedSpecimen,
+    ReceivedTask,
+    ReceivedTelecom,
+    ResourceRef,
+    TaskInput,
+)
+from lab_agent.domain.values import Coding
+from lab_agent.fhir.json_reader import JsonReader
+from lab_agent.fhir.order_graph import OrderGraph
+
+_MAX_DEPTH = 20
+
+
+def parse_questionnaire_response(reader: JsonReader) -> ReceivedResponse:
+    """Read one QuestionnaireResponse (interface: QuestionnaireResponse)."""
+    response_id = reader.text("id")
+    return ReceivedResponse(
+        ref=ResourceRef("QuestionnaireResponse", response_id) if response_id else None,
+        where=reader.where,
+        status=reader.text("status"),
+        source=reader.reference("source"),
+        subject=reader.reference("subject"),
+        answers=tuple(_parse_items(reader, 0)),
+        rights=reader.access_rights(),
+    )
+
+
+def _parse_items(reader: JsonReader, depth: int) -> Iterator[ReceivedAnswer]:
+    """Items lie in items, and also under the answers of a question (FHIR allows both)."""
+    if depth > _MAX_DEPTH:
+        return
+    for item in reader.children("item"):
+        answers = item.children("answer")
+        values = (_answer_value(answer) for answer in answers)
+        kept = tuple(value for value in values if value is not None)
+        yield ReceivedAnswer(where=item.where, link_id=item.code("linkId"), text=item.text("text"), values=kept)
+        for nested in (item, *answers):
+            yield from _parse_items(nested, depth + 1)
+
+
+def _answer_value(answer: JsonReader) -> AnswerValue | None:
+    for key, value in answer.body.items():
+        if key == "valueCoding":
+            return answer.child(key).coding()
+        if key == "valueQuantity":
+            return answer.child(key).decimal("value")
+        if key.startswith("value"):
+            return _scalar_value(value)
+    return None
+
+
+def _scalar_value(value: object) -> AnswerValue | None:
+    if isinstance(value, str):
+        return value.strip() or None
+    if isinstance(value, Mapping):
+        code = value.get("code")
+        return Coding(code=code) if isinstance(code, str) else None
+    return value if isinstance(value, bool | int | Decimal) else None
+
+
+Json = Mapping[str, Any]
+
+
+def parse_order(graph: OrderGraph) -> ReceivedOrder:
+    """Read a graph. Never raises, whatever the partner sent."""
+    flaws: list[MalformedField] = []
+    order = _task(_make_reader(graph, graph.order_task, "Task[0]", flaws))
+    tasks = [_task(_make_reader(graph, body, f"Task[{n}]", flaws)) for n, body in enumerate(graph.line_tasks, 1)]
+    requests = _requests(graph, tasks, flaws)
+    patients = dict.fromkeys(each.subject.target for each in requests.values() if each.subject)
+    specimens = dict.fromkeys(link.target for each in requests.values() for link in each.specimens)
+    return ReceivedOrder(
+        task=order,
+        lines=tuple(ReceivedLine(task=task, request=_request_of_task(task, requests)) for task in tasks),
+        patients=tuple(_patient(view, ref) for ref, view in _make_readers(graph, patients, "Patient", flaws)),
+        specimens=tuple(_specimen(view, ref) for ref, view in _make_readers(graph, specimens, "Specimen", flaws)),
+        responses=_responses(graph, flaws),
+        unreadable=tuple(graph.unreadable.items()),
+        not_fetched=tuple(sorted(graph.missing_references())),
+        malformed_fields=tuple(dict.fromkeys(flaws)),
+    )
+
+
+def _make_reader(graph: OrderGraph, body: Any, where: str, malformed_fields: list[MalformedField]) -> JsonReader:
+    return JsonReader(body if isinstance(body, Mapping) else {}, where, graph.base_url, malformed_fields)
+
+
+def _make_readers(
+    graph: OrderGraph, refs: Mapping[ResourceRef | None, None], resource_type: str, malformed_fields: list[MalformedField]
+) -> list[tuple[ResourceRef, JsonReader]]:
+    known = [ref for ref in refs if ref is not None and ref.type == resource_type]
+    numbered = [
+        (ref, resource_type if resource_type == "Patient" and len(known) == 1 else f"{resource_type}[{n}]")
+        for n, ref in enumerate(known)
+    ]
+    return [
+        (ref, _make_reader(graph, graph.resources[ref], where, malformed_fields))
+        for ref, where in numbered
+        if ref in graph.resources
+    ]
+
+
+def _task(reader: JsonReader) -> ReceivedTask:
+    task_id = reader.text("id")
+    return ReceivedTask(
+        ref=ResourceRef("Task", task_id) if task_id else None,
+        where=reader.where,
+        status=reader.text("status"),
+        code=reader.codeable_concept("code"),
+        based_on=reader.references("basedOn"),
+        part_of=reader.references("partOf"),
+        inputs=tuple(
+            TaskInput(where=each.where, type=each.codeable_concept("type"), value=each.boolean("valueBoolean"))
+            for each in reader.children("input")
+        ),
+        rights=reader.access_rights(),
+    )
+
+
+def _requests(
+    graph: OrderGraph, tasks: list[ReceivedTask], malformed_fields: list[MalformedField]
+) -> dict[ResourceRef, ReceivedRequest]:
+    refs = dict.fromkeys(link.target for task in tasks for link in task.based_on)
+    return {ref: _request(view, ref) for ref, view in _make_readers(graph, refs, "ProcedureRequest", malformed_fields)}
+
+
+def _request_of_task(task: ReceivedTask, requests: Mapping[ResourceRef, ReceivedRequest]) -> ReceivedRequest | None:
+    targets = {link.target for link in task.based_on if link.target and link.target.type == "ProcedureRequest"}
+    return requests.get(targets.pop()) if len(targets) == 1 else None
+
+
+def _request(reader: JsonReader, ref: ResourceRef) -> ReceivedRequest:
+    based_on = reader.references("basedOn")
+    notes = (each.text("text") for each in reader.children("note"))
+    return ReceivedRequest(
+        ref=ref,
+        where=reader.where,
+        status=reader.text("status"),
+        identifiers=reader.identifiers("identifier"),
+        requisition=reader.identifier("requisition"),
+        supporting_info=reader.references("supportingInfo"),
+        code=reader.codeable_concept("code"),
+        subject=reader.reference("subject"),
+        occurrence=reader.date_time("occurrenceDateTime"),
+        specimens=reader.references("specimen"),
+        notes=tuple(note for note in notes if note),
+        old_orders=tuple(link.identifier for link in based_on if link.identifier),
+        rights=reader.access_rights(),
+    )
+
+
+def _specimen(reader: JsonReader, ref: ResourceRef) -> ReceivedSpecimen:
+    collection = reader.child("collection")
+    return ReceivedSpecimen(
+        ref=ref,
+        where=reader.where,
+        type=reader.codeable_concept("type"),
+        subject=reader.reference("subject"),
+        collected=collection.date_time("collectedDateTime"),
+        method=collection.codeable_concept("method"),
+        body_site=collection.codeable_concept("bodySite"),
+        containers=tuple(_container(each) for each in reader.children("container")),
+        extensions=tuple(
+            Extension(url=each.text("url"), value=each.text("valueString")) for each in reader.children("extension")
+        ),
+        rights=reader.access_rights(),
+    )
+
+
+def _container(reader: JsonReader) -> ReceivedContainer:
+    return ReceivedContainer(
+        where=reader.where,
+        identifiers=reader.identifiers("identifier"),
+        type=reader.codeable_concept("type"),
+        quantity=reader.child("specimenQuantity").decimal("value"),
+    )
+
+
+def _patient(reader: JsonReader, ref: ResourceRef) -> ReceivedPatient:
+    names = reader.children("name")
+    return ReceivedPatient(
+        ref=ref,
+        where=reader.where,
+        family=names[0].text("family") if names else None,
+        given=names[0].texts("given") if names else (),
+        gender=reader.text("gender"),
+        birth_date=reader.date("birthDate"),
+        birth_date_text=reader.text("birthDate"),
+        telecom=tuple(
+            ReceivedTelecom(system=each.text("system"), value=each.text("value"), use=each.text("use"))
+            for each in reader.children("telecom")
+        ),
+        identifiers=reader.identifiers("identifier"),
+        rights=reader.access_rights(),
+    )
+
+
+def _responses(graph: OrderGraph, malformed_fields: list[MalformedField]) -> tuple[ReceivedResponse, ...] | None:
+    """The responses found by search and by reference, each once; None where no search told, and no reference led to one."""
+    referenced = [body for ref, body in graph.resources.items() if ref.type == "QuestionnaireResponse"]
+    if graph.questionnaire_responses is None and not referenced:
+        return None
+    bodies = {str(body.get("id") or id(body)): body for body in (*referenced, *(graph.questionnaire_responses or ()))}
+    views = (_make_reader(graph, body, f"QuestionnaireResponse[{n}]", malformed_fields) for n, body in enumerate(bodies.values()))
+    return tuple(parse_questionnaire_response(view) for view in views)

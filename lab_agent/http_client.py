@@ -1,0 +1,206 @@
+"""The only room that knows the HTTP library (httpx, on the pool of aiohttp), so that a successor is one file.
+
+Requests go to the transport directly, not through httpx's client: that one keeps cookies, reads proxies and passwords from
+the environment, and logs whole addresses with their query strings. Every call is pinned to the origin of its `base`.
+What is thrown says what may have happened: `ServiceUnavailable` only where nothing was sent, or nothing could be changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+import httpx
+from httpx_aiohttp import AiohttpTransport
+
+from lab_agent.errors import Failure, ForeignOrigin, InvalidResponse, OutcomeUnknown, ServiceUnavailable
+from lab_agent.url_origin import join_url, origin_of
+
+_SAFE_METHODS = frozenset({"GET", "HEAD"})
+_REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
+_MAX_REDIRECTS = 3
+_NOTHING_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
+_MAYBE_SENT = (httpx.HTTPError, aiohttp.ClientError, OSError)
+_DEFAULT_HEADERS = {"Accept-Encoding": "gzip, deflate", "User-Agent": "lab-agent"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpOptions:
+    """Limits of a client. Times in seconds (`timeout` is for the whole call, redirects included), `max_response` in bytes."""
+
+    timeout: float = 60.0
+    connect_timeout: float = 10.0
+    read_timeout: float = 30.0
+    max_response: int = 32 * 1024 * 1024
+    max_connections: int = 16
+    ca_file: Path | None = None
+    proxy: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpResponse:
+    """What came back: `headers` are found in either case, `body` is decompressed, `url` is where it came from."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    url: str
+
+
+class HttpClient:
+    """A pooled HTTP client. `transport` takes the place of the network, in tests: `httpx.MockTransport(router.async_handler)`."""
+
+    def __init__(self, options: HttpOptions, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        proxy = _make_proxy(options.proxy)
+        self._options = options
+        self._transport = transport or _make_transport(options, proxy)
+        self._proxy_headers = dict(proxy.headers) if proxy else {}
+
+    @property
+    def max_call_seconds(self) -> float:
+        """Seconds after which a call has ended in any case; a lease that covers a call must be longer."""
+        return self._options.timeout
+
+    async def send(
+        self,
+        method: str,
+        target: str,
+        *,
+        base: str,
+        headers: Mapping[str, str] | None = None,
+        content: bytes = b"",
+        timeout: float | None = None,  # noqa: ASYNC109 - the whole call's, and translated into our errors
+    ) -> HttpResponse:
+        """Send one request to `target`, joined onto `base` and of the same origin; a GET follows redirects within it.
+
+        `timeout` (seconds, for the whole call) may be shorter than that of the options.
+
+        Raises `ForeignOrigin` (nothing was sent there), `ServiceUnavailable` (nothing was sent, or it was a GET),
+        `OutcomeUnknown` (a write was sent, and no answer came) or `AnswerUnreadable` (a write, and the answer is too large).
+        """
+        url = join_url(base, target)
+        try:
+            async with asyncio.timeout(min(timeout or self._options.timeout, self._options.timeout)):
+                return await self._send_following_redirects(method, url, base, headers or {}, content)
+        except _NOTHING_SENT as exc:
+            raise ServiceUnavailable(f"{origin_of(url)} cannot be reached: {_failure_reason(exc)}") from exc
+        except _MAYBE_SENT as exc:
+            what = f"{origin_of(url)} did not answer {method}: {type(exc).__name__}"
+            raise (ServiceUnavailable(what) if method in _SAFE_METHODS else OutcomeUnknown(what)) from exc
+
+    async def aclose(self) -> None:
+        """Close the pool."""
+        await self._transport.aclose()
+
+    async def __aenter__(self) -> Self:
+        """Give the client."""
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        """Close the pool."""
+        await self.aclose()
+
+    async def _send_following_redirects(
+        self, method: str, url: str, base: str, headers: Mapping[str, str], content: bytes
+    ) -> HttpResponse:
+        for _ in range(_MAX_REDIRECTS + 1):
+            answer = await self._send_once(method, url, base, headers, content)
+            onward = answer.headers.get("location") if answer.status in _REDIRECT_STATUSES and method in _SAFE_METHODS else None
+            if onward is None:
+                return answer
+            url = join_url(url, onward)
+        raise ServiceUnavailable(f"{origin_of(url)} redirects without end")
+
+    async def _send_once(self, method: str, url: str, base: str, headers: Mapping[str, str], content: bytes) -> HttpResponse:
+        address = _checked_url(url, base)
+        sent = {**_DEFAULT_HEADERS, **headers, **(self._proxy_headers if address.scheme == "http" else {})}
+        request = httpx.Request(method, address, headers=sent, content=content or None, extensions=self._timeouts())
+        response = await self._transport.handle_async_request(request)
+        try:
+            body = await self._read_body(response, method)
+        finally:
+            await response.aclose()
+        return HttpResponse(status=response.status_code, headers=response.headers, body=body, url=url)
+
+    async def _read_body(self, response: httpx.Response, method: str) -> bytes:
+        body = bytearray()
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > self._options.max_response:
+                raise _too_large(method, self._options.max_response)
+        return bytes(body)
+
+    def _timeouts(self) -> dict[str, object]:
+        connect, read = self._options.connect_timeout, self._options.read_timeout
+        return {"timeout": {"connect": connect, "pool": connect, "read": read, "write": read}}
+
+
+def _checked_url(url: str, base: str) -> httpx.URL:
+    """Read the address once more with the parser that sends it: the pin holds for what goes out, not for what was meant."""
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as exc:
+        raise ForeignOrigin("an address cannot be read") from exc
+    pin = origin_of(base)
+    port = parsed.port or {"http": 80, "https": 443}.get(parsed.scheme)
+    if (parsed.scheme, parsed.host.strip("[]"), port) != pin or parsed.userinfo:
+        raise ForeignOrigin(f"an address leads elsewhere than {pin}; nothing was sent there")
+    return parsed
+
+
+def _too_large(method: str, limit: int) -> Failure:
+    what = f"the answer is larger than the {limit} bytes that `max_response` allows"
+    return ServiceUnavailable(what) if method in _SAFE_METHODS else InvalidResponse(what)
+
+
+def _failure_reason(exc: Exception) -> str:
+    if isinstance(exc.__cause__, aiohttp.ClientConnectorCertificateError):
+        return "its certificate is not trusted; name the authority that issued it in `ca_file`"
+    if isinstance(exc.__cause__, aiohttp.ClientConnectorDNSError):
+        return "its name cannot be resolved"
+    if isinstance(exc.__cause__, aiohttp.ClientConnectorError) and (number := exc.__cause__.os_error.errno):
+        return os.strerror(number)
+    return str(exc) or type(exc).__name__
+
+
+def _make_transport(options: HttpOptions, proxy: httpx.Proxy | None) -> AiohttpTransport:
+    tls = ssl.create_default_context(cafile=options.ca_file) if options.ca_file else httpx.create_ssl_context(trust_env=False)
+    return AiohttpTransport(verify=tls, trust_env=False, proxy=proxy, client=lambda: _make_session(options, tls))
+
+
+def _make_session(options: HttpOptions, tls: ssl.SSLContext) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=options.max_connections, ssl=tls),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        middlewares=(_prevent_resend,),
+        trust_env=False,
+    )
+
+
+async def _prevent_resend(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Keep aiohttp from repeating a PUT whose connection broke after sending, and its error from reading as "not connected"."""
+    try:
+        return await handler(request)
+    except (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError):
+        raise
+    except aiohttp.ClientConnectionError as exc:
+        raise aiohttp.ClientPayloadError("the connection broke after the request was sent") from exc
+
+
+def _make_proxy(address: str | None) -> httpx.Proxy | None:
+    """Make the proxy, its password as a header (aiohttp deprecates the other way): in CONNECT for https, else in the request."""
+    if address is None:
+        return None
+    url = httpx.URL(address)
+    if not url.userinfo:
+        return httpx.Proxy(url)
+    basic = base64.b64encode(f"{url.username}:{url.password}".encode()).decode("ascii")
+    return httpx.Proxy(url.copy_with(username=None, password=None), headers={"Proxy-Authorization": f"Basic {basic}"})

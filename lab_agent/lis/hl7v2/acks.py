@@ -1,0 +1,134 @@
+"""Answers: those that we write to what comes in, and those that we read to what we sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from lab_agent.lis.hl7v2.order_builder import build_segment
+from lab_agent.lis.hl7v2.parser import STANDARD_SEPARATORS, FieldPath, Message, Segment, Separators, escape
+from lab_agent.lis.hl7v2.timestamps import format_timestamp
+
+ACK_MESSAGE_TYPES = frozenset({"ACK", "ORL", "ORR", "ORG", "RRL"})
+"""Message types that answer something."""
+_MAX_TEXT_LENGTH = 200
+_PLACER_NUMBER = FieldPath.parse("ORC-2.1")
+_FILLER_NUMBER = FieldPath.parse("ORC-3.1")
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """What the LIS answered: `code` is MSA-1, `about` MSA-2; `errors` are the codes of ERR-3, `text` says why."""
+
+    code: str
+    control_id: str
+    text: str = ""
+    error_codes: tuple[str, ...] = ()
+    accessions: tuple[tuple[str, str], ...] = ()
+    rejected_lines: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_commit(self) -> bool:
+        """Whether it says only that the message was (not) kept, and not what became of it."""
+        return self.code.startswith("C")
+
+    @property
+    def is_positive(self) -> bool:
+        """Whether it says yes."""
+        return self.code in {"AA", "CA"}
+
+
+@dataclass(frozen=True, slots=True)
+class AckDecision:
+    """What we answer: the letter after A or C (A accept, E error, R reject), and why with an ERR-3 code (HL7 table 0357)."""
+
+    letter: str = "A"
+    reasons: tuple[str, ...] = ()
+    error_code: str = "0"
+
+
+def parse_ack(message: Message) -> Ack | None:
+    """Read an answer; None if there is no MSA in it."""
+    msa = message.first_segment("MSA")
+    if msa is None:
+        return None
+    errors = [one for one in message.segments if one.name == "ERR"]
+    codes = (one.text(3) or one.text(1, 4) for one in errors)
+    texts = (msa.text(3), *(one.text(8) or one.text(7) or one.text(3, 2) for one in errors), *_note_texts(message))
+    orcs = [one for one in message.segments if one.name == "ORC"]
+    return Ack(
+        code=msa.text(1).upper(),
+        control_id=msa.first_repetition(2).text.strip(),
+        text="; ".join(dict.fromkeys(text for text in texts if text))[:500],
+        error_codes=tuple(code for code in codes if code),
+        accessions=tuple(pair for pair in map(_order_numbers, orcs) if all(map(_is_valid_number, pair))),
+        rejected_lines=tuple(
+            (_order_numbers(one)[0], _line_rejection_reason(one))
+            for one in orcs
+            if one.text(1) in {"UA", "OC", "DR"} and _order_numbers(one)[0]
+        ),
+    )
+
+
+def requested_acks(header: Segment) -> tuple[str, str] | None:
+    """Give MSH-15 and MSH-16; None where both are empty, which means the original mode."""
+    asked = header.text(15).upper(), header.text(16).upper()
+    return asked if any(asked) else None
+
+
+def is_ack_requested(condition: str, letter: str) -> bool:
+    """Whether an acknowledgement is wanted (HL7 table 0155: AL always, ER on error, SU on success; NE never)."""
+    return condition == "AL" or (condition == "ER" and letter != "A") or (condition == "SU" and letter == "A")
+
+
+def build_ack(
+    header: Segment, kind: str, decision: AckDecision, *, control_id: str, msh_fields: Mapping[int, str], now: datetime
+) -> str:
+    """Write an ACK in the separators of what it answers; `kind` is A or C. `names` are our MSH-11, MSH-12 and MSH-18."""
+    separators = header.separators
+    msh = {
+        2: separators.encoding_characters,
+        **{mine: _printable(header.raw(theirs)) for mine, theirs in ((3, 5), (4, 6), (5, 3), (6, 4))},
+        7: format_timestamp(now.astimezone(UTC).replace(microsecond=0)),
+        9: separators.component.join(("ACK", header.text(9, 2))).rstrip(separators.component),
+        10: control_id,
+        **{number: escape(text, separators) for number, text in msh_fields.items()},
+    }
+    if kind == "A" and requested_acks(header):
+        msh[15] = msh[16] = "NE"
+    reason = "; ".join(decision.reasons)[:_MAX_TEXT_LENGTH]
+    msa = {1: kind + decision.letter, 2: _printable(header.raw(10)), 3: escape(reason[:80], separators)}
+    lines = [build_segment("MSH", msh, separators.field), build_segment("MSA", msa, separators.field)]
+    if decision.letter != "A":
+        err = {3: separators.component.join((decision.error_code, "", "HL70357")), 4: "E", 8: escape(reason, separators)}
+        lines.append(build_segment("ERR", err, separators.field))
+    return "\r".join(lines) + "\r"
+
+
+def build_reject_ack(reason: str, *, control_id: str, msh_fields: Mapping[int, str], now: datetime) -> str:
+    """Write an AR to something of which not even the header can be read."""
+    nobody = Segment("MSH", ("MSH", STANDARD_SEPARATORS.field, STANDARD_SEPARATORS.encoding_characters), Separators(), "utf-8")
+    return build_ack(nobody, "A", AckDecision("R", (reason,), "100"), control_id=control_id, msh_fields=msh_fields, now=now)
+
+
+def _printable(raw: str) -> str:
+    """Give what is echoed, without anything that could end a line or a frame."""
+    return "".join(char for char in raw if char.isprintable()).strip()[:_MAX_TEXT_LENGTH]
+
+
+def _order_numbers(orc: Segment) -> tuple[str, str]:
+    return next(orc.texts_at(_PLACER_NUMBER), ""), next(orc.texts_at(_FILLER_NUMBER), "")
+
+
+def _is_valid_number(text: str) -> bool:
+    """Whether it can be a number or a key: a strange one must not keep the others from being taken."""
+    return 0 < len(text) <= _MAX_TEXT_LENGTH and text.isprintable()
+
+
+def _line_rejection_reason(orc: Segment) -> str:
+    return orc.text(16, 2) or orc.text(16, 1) or "the laboratory system does not accept this line"
+
+
+def _note_texts(message: Message) -> tuple[str, ...]:
+    return tuple(one.text(3) for one in message.segments if one.name == "NTE")

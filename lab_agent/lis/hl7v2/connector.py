@@ -1,0 +1,238 @@
+"""One endpoint: we listen, or we keep connections open. Either way it has links, and whoever wants to send asks for one."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import ssl
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from lab_agent.errors import LabAgentError, LisUnavailable
+from lab_agent.lis.hl7v2.connection import FrameHandler, MllpConnection, enable_keep_alive
+from lab_agent.lis.hl7v2.settings import ConnectionSettings, TlsSettings
+
+log = structlog.get_logger(__name__)
+_MAX_CONNECTIONS = 64
+_CLOSING_LOOP_CYCLES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds and bytes that the links of an adapter share."""
+
+    connect: float
+    frame: float
+    reconnect: float
+    keep_alive: int
+    max_message_bytes: int
+
+
+class MllpConnector:
+    """The links of one `LinkSettings`. `open` starts it; `handler` gets what comes in."""
+
+    def __init__(self, settings: ConnectionSettings, timeouts: Timeouts, handler: FrameHandler, name: str) -> None:
+        self._settings = settings
+        self._timeouts = timeouts
+        self._handler = handler
+        self._name = name
+        self._connections: list[MllpConnection] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._connections_changed = asyncio.Condition()
+        self._is_down = False
+        self._failure_reason = "it has not connected yet"
+
+    @property
+    def port(self) -> int:
+        """The port that we listen on, or that of the LIS."""
+        if self._server is not None and self._server.sockets:
+            return int(self._server.sockets[0].getsockname()[1])
+        return self._settings.port
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection."""
+        return bool(self._connections)
+
+    @property
+    def is_client(self) -> bool:
+        """Whether it is us who connect."""
+        return self._settings.role == "client"
+
+    async def open(self) -> None:
+        """Listen, or begin to connect. Raises `LisUnavailable` where the port cannot be had, or the certificates not be read."""
+        context = _create_tls_context(self._settings)
+        if self.is_client:
+            for number in range(self._settings.connections):
+                self._start_task(self._keep_connected(context), f"connect-{number}")
+            return
+        try:
+            self._server = await asyncio.start_server(self._accept, self._settings.host, self._settings.port, ssl=context)
+        except OSError as exc:
+            raise LisUnavailable(f"cannot listen on {self._settings.host} port {self._settings.port}: {exc.strerror}") from exc
+
+    async def close(self) -> None:
+        """End all of it."""
+        server, self._server = self._server, None
+        if server is not None:
+            await _stop_listening(server)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for link in list(self._connections):
+            await self._drop_connection(link)
+        await _run_loop_cycles()  # transports end in the next rounds of the loop
+
+    async def get_connection(self, timeout: float) -> MllpConnection:
+        """Give a link that is free, or else any one; waits until there is one. Raises `LisUnavailable`."""
+        try:
+            async with asyncio.timeout(timeout), self._connections_changed:
+                await self._connections_changed.wait_for(lambda: bool(self._connections))
+        except TimeoutError:
+            raise LisUnavailable(self.disconnect_reason) from None
+        return next((link for link in reversed(self._connections) if link.is_free), self._connections[-1])
+
+    @property
+    def disconnect_reason(self) -> str:
+        """Say why there is no connection."""
+        where = f"{self._settings.host} port {self._settings.port}"
+        if self.is_client:
+            return f"the LIS at {where} is not connected: {self._failure_reason}"
+        return f"the LIS has not connected to us at {where}"
+
+    async def check_reachable(self) -> None:
+        """Look whether the LIS can be reached, without a start. Raises `LisUnavailable`."""
+        context = _create_tls_context(self._settings)
+        if self.is_client:
+            link = await self._connect(context)
+            await self._drop_connection(link)
+
+    async def _keep_connected(self, context: ssl.SSLContext | None) -> None:
+        while True:
+            try:
+                link = await self._connect(context)
+            except LisUnavailable as failure:
+                self._mark_down(failure)
+            else:
+                self._mark_up()
+                await self._serve(link)
+                self._failure_reason = "the LIS closed the connection"
+            await asyncio.sleep(self._timeouts.reconnect)
+
+    async def _connect(self, context: ssl.SSLContext | None) -> MllpConnection:
+        ours = self._settings
+        name = (ours.tls.server_name or ours.host) if ours.tls else None
+        try:
+            async with asyncio.timeout(self._timeouts.connect):
+                reader, writer = await asyncio.open_connection(ours.host, ours.port, ssl=context, server_hostname=name)
+        except (OSError, ssl.SSLError) as exc:
+            why = getattr(exc, "reason", None) or exc.strerror or type(exc).__name__
+            raise LisUnavailable(f"the LIS at {ours.host} port {ours.port} cannot be reached: {why}") from exc
+        return self._create_connection(reader, writer)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Take a connection of the LIS, if it is one that may connect. Called by the server, so a task of our own serves it."""
+        host = str((writer.get_extra_info("peername") or ("",))[0])
+        if self._server is None:
+            writer.close()
+            return
+        if len(self._connections) >= _MAX_CONNECTIONS or not _is_allowed(host, self._settings.allow):
+            log.warning("connection refused", action="hl7_connection_refused", adapter=self._name, host=host)
+            writer.close()
+            return
+        self._start_task(self._serve(self._create_connection(reader, writer)), "serve")
+
+    async def _serve(self, connection: MllpConnection) -> None:
+        try:
+            async with self._connections_changed:
+                self._connections_changed.notify_all()
+            await connection.serve(self._handler)
+        except LabAgentError as error:  # the inbox cannot take it now: no answer, and the LIS gives it again
+            log.warning("message not kept", action="hl7_message_not_taken", adapter=self._name, error=error)
+        except Exception:  # what one message sets off must end its connection only (law 9); it is told of here
+            log.exception("connection broken off", action="hl7_connection_broken", adapter=self._name)
+        finally:
+            await self._drop_connection(connection)
+
+    async def _drop_connection(self, connection: MllpConnection) -> None:
+        if connection in self._connections:
+            self._connections.remove(connection)
+        await connection.close()
+
+    def _create_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> MllpConnection:
+        enable_keep_alive(writer, self._timeouts.keep_alive)
+        link = MllpConnection(reader, writer, max_message_bytes=self._timeouts.max_message_bytes, timeout=self._timeouts.frame)
+        self._connections.append(link)
+        return link
+
+    def _start_task(self, coroutine: Coroutine[Any, Any, None], purpose: str) -> None:
+        task = asyncio.create_task(coroutine, name=f"hl7:{self._name}:{purpose}")
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            self._failure_reason = f"connecting broke off with {type(error).__name__}"
+            log.error("side task ended", action="hl7_task_ended", adapter=self._name, error=error)
+
+    def _mark_down(self, failure: LisUnavailable) -> None:
+        self._failure_reason = str(failure)
+        if not self._is_down:
+            self._is_down = True
+            log.warning("the LIS cannot be reached", action="hl7_disconnected", adapter=self._name, error=failure)
+
+    def _mark_up(self) -> None:
+        if self._is_down:
+            self._is_down = False
+            log.info("the LIS is reached again", action="hl7_connected", adapter=self._name)
+
+
+async def _stop_listening(server: asyncio.Server) -> None:
+    """Take no more connections, then close: Python 3.11 loses the transport of one that is taken while its server closes."""
+    for one in server.sockets:
+        asyncio.get_running_loop().remove_reader(one.fileno())
+    await _run_loop_cycles()
+    server.close()
+
+
+async def _run_loop_cycles() -> None:
+    for _ in range(_CLOSING_LOOP_CYCLES):
+        await asyncio.sleep(0)
+
+
+def _is_allowed(host: str, allow: tuple[str, ...]) -> bool:
+    if not allow:
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return any(address in ipaddress.ip_network(one, strict=False) for one in allow)
+
+
+def _create_tls_context(settings: ConnectionSettings) -> ssl.SSLContext | None:
+    """Make the TLS context of a link. Raises `LisUnavailable` where its files cannot be used."""
+    tls = settings.tls
+    if tls is None:
+        return None
+    try:
+        return _load_tls_context(tls, is_client=settings.role == "client")
+    except (OSError, ssl.SSLError) as exc:
+        raise LisUnavailable(f"the TLS files cannot be used: {exc.strerror or type(exc).__name__}") from exc
+
+
+def _load_tls_context(tls: TlsSettings, *, is_client: bool) -> ssl.SSLContext:
+    purpose = ssl.Purpose.SERVER_AUTH if is_client else ssl.Purpose.CLIENT_AUTH
+    context = ssl.create_default_context(purpose, cafile=tls.ca)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if not is_client and tls.ca is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+    if tls.certificate is not None:
+        context.load_cert_chain(tls.certificate, tls.key, password=lambda: "")
+    return context

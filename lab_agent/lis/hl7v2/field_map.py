@@ -1,0 +1,181 @@
+"""The field map: which word stands in which field, as TOML that a laboratory can lay over ours without code.
+
+It is read and held against the words that there are when the settings are loaded, so that a misspelt word is a status with its
+reason, and not an order without a barcode.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from lab_agent.lis.hl7v2.parser import FieldPath
+from lab_agent.lis.hl7v2.templates import PLACEHOLDERS_BY_GROUP, find_placeholders
+from lab_agent.serialization.errors import did_you_mean
+
+OrderMessageType = Literal["OML", "ORM"]
+_SEGMENT_GROUPS = ("once", "line", "note", "answer", "specimen", "container", "end")
+_REPORT_STATUSES = frozenset({"registered", "partial", "preliminary", "final", "refused", "held"})
+_OBSERVATION_STATUSES = frozenset({"registered", "preliminary", "final", "amended", "stored", "held"})
+
+
+class MessageLayout(BaseModel):
+    """Which segments a message has, group by group."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    type: str
+    once: tuple[str, ...] = ()
+    line: tuple[str, ...] = ()
+    note: tuple[str, ...] = ()
+    answer: tuple[str, ...] = ()
+    specimen: tuple[str, ...] = ()
+    container: tuple[str, ...] = ()
+    end: tuple[str, ...] = ()
+
+    def groups(self) -> Iterable[tuple[str, tuple[str, ...]]]:
+        """Give the groups with their segments."""
+        return ((group, getattr(self, group)) for group in _SEGMENT_GROUPS)
+
+
+class ResultFieldMap(BaseModel):
+    """Where the words of a result stand."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    line: tuple[str, ...]
+    order: tuple[str, ...]
+    accession: tuple[str, ...]
+    barcode: tuple[str, ...]
+    item: tuple[str, ...]
+    report_id: tuple[str, ...]
+    version: tuple[str, ...]
+    status: tuple[str, ...]
+    collected: tuple[str, ...]
+    issued: tuple[str, ...]
+    reject: tuple[str, ...]
+    reject_text: tuple[str, ...]
+    specimen: tuple[str, ...]
+    collect_again: bool
+    decimal_comma: bool
+    numeric_text: bool
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _validate_paths(cls, value: Any) -> Any:
+        for text in value if isinstance(value, tuple) else ():
+            FieldPath.parse(text)
+        return value
+
+    @cached_property
+    def paths(self) -> Mapping[str, tuple[FieldPath, ...]]:
+        """Give the places of each word."""
+        listed = self.model_dump()
+        return {name: tuple(map(FieldPath.parse, texts)) for name, texts in listed.items() if isinstance(texts, tuple)}
+
+
+class FieldMap(BaseModel):
+    """The whole map."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    orders: dict[OrderMessageType, MessageLayout]
+    cancels: dict[OrderMessageType, MessageLayout]
+    fields: dict[str, dict[int, str]]
+    results: ResultFieldMap
+    tables: dict[str, dict[str, str]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _validate_references(self) -> FieldMap:
+        faults = [*self._layout_problems(), *self._template_problems(), *self._status_problems()]
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self
+
+    def table(self, name: str) -> Mapping[str, str]:
+        """Give a table; an empty one if there is none of that name."""
+        return self.tables.get(name, {})
+
+    def _layout_problems(self) -> Iterable[str]:
+        for layout in (*self.orders.values(), *self.cancels.values()):
+            for group, segments in layout.groups():
+                yield from (f"{name} in {group} has no table [fields.{name}]" for name in segments if name not in self.fields)
+                yield from self._placeholder_problems(group, segments)
+
+    def _placeholder_problems(self, group: str, segments: tuple[str, ...]) -> Iterable[str]:
+        """Say which words are asked for in a group where nobody knows them."""
+        for name in segments:
+            for field, template in self.fields.get(name, {}).items():
+                for word, _ in find_placeholders(template):
+                    if word not in PLACEHOLDERS_BY_GROUP[group]:
+                        meant = did_you_mean(word, PLACEHOLDERS_BY_GROUP[group])
+                        yield f"{name}-{field}: there is no word {{{word}}} in {group} {meant}".rstrip()
+
+    def _template_problems(self) -> Iterable[str]:
+        for name, fields in self.fields.items():
+            if not _is_segment_key(name):
+                yield f"{name} is no name of a segment, such as ZLB or NTE.order"
+            for field, template in fields.items():
+                if field < 1 or field > 200:
+                    yield f"{name}-{field} is no field"
+                if any(not char.isprintable() for char in template):
+                    yield f"{name}-{field} holds a line end or another control character"
+                yield from (
+                    f"{name}-{field}: there is no [tables.{table}]"
+                    for _, table in find_placeholders(template)
+                    if self._is_unknown_table(table)
+                )
+
+    def _is_unknown_table(self, table: str | None) -> bool:
+        return table is not None and table not in self.tables
+
+    def _status_problems(self) -> Iterable[str]:
+        for name, known in (("report_status", _REPORT_STATUSES), ("observation_status", _OBSERVATION_STATUSES)):
+            for code, meaning in self.table(name).items():
+                if meaning not in known:
+                    yield f"tables.{name}.{code} is {meaning!r}, and not one of {', '.join(sorted(known))}"
+
+
+def default_field_map() -> FieldMap:
+    """Give the map that comes with the adapter."""
+    return FieldMap.model_validate(_load_default_tables())
+
+
+def load_field_map(path: Path) -> FieldMap:
+    """Read a mapping file, laid over our map. Raises `ValueError`, naming what is wrong."""
+    try:
+        own = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as exc:
+        raise ValueError(f"the mapping file {path} cannot be read: {exc.strerror}") from exc
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise ValueError(f"the mapping file {path} is not TOML: {exc}") from exc
+    try:
+        return FieldMap.model_validate(deep_merge(_load_default_tables(), own))
+    except ValidationError as exc:
+        faults = (f"{'.'.join(map(str, one['loc']))} {one['msg']}".strip() for one in exc.errors(include_url=False))
+        raise ValueError(f"the mapping file {path}: {'; '.join(faults)}") from exc
+
+
+def deep_merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay one tree of tables over another."""
+    merged = dict(base)
+    for key, value in override.items():
+        under = merged.get(key)
+        merged[key] = deep_merge(under, value) if isinstance(under, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _load_default_tables() -> dict[str, Any]:
+    return tomllib.loads(files("lab_agent.lis.hl7v2").joinpath("default.toml").read_text(encoding="utf-8"))
+
+
+def _is_segment_key(name: str) -> bool:
+    code, _, alias = name.partition(".")
+    plain = len(code) == 3 and code.isascii() and code.isalnum() and code.isupper()
+    return plain and code[0].isalpha() and (alias.replace("_", "").isalnum() or name == code)

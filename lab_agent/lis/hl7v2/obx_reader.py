@@ -1,0 +1,183 @@
+"""The OBX of one group as observations and documents.
+
+OBX-7: reference ranges as laboratories write them. What is no range of numbers is passed on in its own words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lab_agent.domain.lab_messages import Document, LabReport, ObservationStatus, ReferenceRange, ReportedObservation
+from lab_agent.domain.values import CodeableConcept, Coding, Quantity
+from lab_agent.lis.hl7v2.obx_values import InvalidValueError, ObxValueReader, read_documents
+from lab_agent.lis.hl7v2.parser import Segment
+from lab_agent.lis.hl7v2.segment_groups import ObrGroup, ObxEntry
+from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_timestamp
+
+_NUMBER = r"[+-]?(?:\d+(?:[.,]\d+)?|[.,]\d+)"
+_TWO_SIDED_RANGE = re.compile(rf"({_NUMBER})\s*(?:-|–|—|\.\.+)\s*({_NUMBER})\Z")
+_ONE_SIDED_RANGE = re.compile(rf"(<=|<|≤|>=|>|≥)\s*({_NUMBER})\Z")
+
+
+def read_reference_ranges(obx: Segment, reader: ObxValueReader) -> tuple[ReferenceRange, ...]:
+    """Read the reference ranges of an observation; their unit is that of the value."""
+    unit = reader.read_unit(obx)
+    texts = (value.text.strip() for value in obx.repetitions(7))
+    return tuple(_parse_range(text, unit, reader) for text in texts if text)
+
+
+def _parse_range(text: str, unit: dict[str, str | None], reader: ObxValueReader) -> ReferenceRange:
+    if found := _TWO_SIDED_RANGE.match(text):
+        low, high = _parse_quantity(found[1], unit, reader), _parse_quantity(found[2], unit, reader)
+        if low and high and low.value <= high.value:
+            return ReferenceRange(low=low, high=high)
+    elif (found := _ONE_SIDED_RANGE.match(text)) and (bound := _parse_quantity(found[2], unit, reader)):
+        ends: dict[str, Any] = {"high" if found[1][0] in "<≤" else "low": bound}
+        return ReferenceRange(**ends, text=text)
+    return ReferenceRange(text=text)
+
+
+def _parse_quantity(text: str, unit: dict[str, str | None], reader: ObxValueReader) -> Quantity | None:
+    number = reader.read_number(text)
+    return None if number is None else Quantity(value=number, **unit)
+
+
+OpenReportLookup = Callable[[str], LabReport | None]
+_DOCUMENT_TYPES = frozenset({"ED", "RP"})
+_MULTILINE_TYPES = frozenset({"TX", "FT"})
+_LOINC = "http://loinc.org"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupContent:
+    """What a group says: its observations and its documents."""
+
+    observations: tuple[ReportedObservation, ...]
+    documents: tuple[Document, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ObxReader:
+    """Reads the OBX of a group; `stored` gives the report's values that were sent before and were not final."""
+
+    value_reader: ObxValueReader
+    load_open_report: Callable[[], LabReport | None]
+
+    def read(self, group: ObrGroup, *, final: bool) -> GroupContent:
+        """Read them all. Raises `ValueProblemError` or `TimeError`, naming the OBX."""
+        observations: list[ReportedObservation] = []
+        found: list[Document] = []
+        last: tuple[str, str, str] | None = None
+        specimen = group.find_first(self.value_reader.field_map.results.paths["specimen"]) or None
+        for number, seen in enumerate(group.obx_entries, 1):
+            try:
+                status = self._read_status(seen.obx, final=final)
+                if seen.obx.text(2).upper() in _DOCUMENT_TYPES:
+                    found += read_documents(seen.obx, seen.obx.encoding)
+                    continue
+                one = self._read_observation(seen, status, specimen)
+            except (InvalidValueError, InvalidTimestampError) as problem:
+                raise InvalidValueError(f"OBX {number} {problem}") from problem
+            lined, last = last, _text_key(seen.obx)
+            if one is None:
+                continue
+            if last and last == lined and observations:
+                observations[-1] = _append_text(observations[-1], one)
+            else:
+                observations.append(_ensure_unique_id(one, observations))
+        if group.notes and observations:
+            observations[0] = replace(observations[0], note=_join_notes(*group.notes, observations[0].note))
+        return GroupContent(tuple(observations), tuple(found))
+
+    def _read_status(self, obx: Segment, *, final: bool) -> str:
+        code = obx.text(11)
+        if not code:
+            return "final" if final else "preliminary"
+        meaning = self.value_reader.field_map.table("observation_status").get(code)
+        if meaning is None:
+            raise InvalidValueError("has a status in OBX-11 that is not known")
+        if meaning in {"held", "refused"}:
+            raise InvalidValueError(f"has the status {code} in OBX-11; a person has to look at it")
+        return meaning
+
+    def _read_observation(self, entry: ObxEntry, status: str, specimen: str | None) -> ReportedObservation | None:
+        obx = entry.obx
+        coding = self._read_code(obx)
+        name = self._observation_id(obx, coding)
+        if not obx.repetitions(5):
+            if status == "registered":
+                return None  # nothing is known yet, and that is all it says
+            if status == "stored":
+                return self._finalize_stored(coding, name)
+        return ReportedObservation(
+            id=name,
+            code=coding,
+            status=ObservationStatus.FINAL if status == "stored" else ObservationStatus(status),
+            method=self._read_method(obx),
+            specimen=specimen,
+            reference_ranges=read_reference_ranges(obx, self.value_reader),
+            issued=parse_timestamp(obx.text(19), self.value_reader.zone) if obx.text(19) else None,
+            flags=tuple(flag for value in obx.repetitions(8) if (flag := value.component_text(1).strip())),
+            note=_join_notes(*entry.notes),
+            **self.value_reader.read_value(obx),
+        )
+
+    def _finalize_stored(self, coding: Coding, observation_id: str | None) -> ReportedObservation:
+        report = self.load_open_report()
+        for one in report.observations if report else ():
+            if (one.code.system, one.code.code, one.id) == (coding.system, coding.code, observation_id):
+                return replace(one, status=ObservationStatus.FINAL)
+        raise InvalidValueError("makes a value final (status U) that was not sent before; send it with its value")
+
+    def _read_code(self, obx: Segment) -> Coding:
+        codings = list(self.value_reader.read_codings(obx.first_repetition(3)))
+        if not codings:
+            raise InvalidValueError("has no code in OBX-3")
+        return next((coding for coding in codings if coding.system == _LOINC), codings[0])
+
+    def _observation_id(self, obx: Segment, coding: Coding) -> str | None:
+        own, sub = obx.text(21), obx.text(4)
+        return own or (f"{coding.code}/{sub}" if sub else None)
+
+    def _read_method(self, obx: Segment) -> CodeableConcept | None:
+        value = obx.first_repetition(17)
+        if not value:
+            return None
+        return CodeableConcept(coding=tuple(self.value_reader.read_codings(value)), text=value.component_text(2).strip() or None)
+
+
+def _text_key(obx: Segment) -> tuple[str, str, str] | None:
+    """Name the text that an OBX is a line of: such texts come as one OBX for each line."""
+    kind = obx.text(2).upper()
+    return (kind, obx.raw(3), obx.raw(4)) if kind in _MULTILINE_TYPES else None
+
+
+def _append_text(text: ReportedObservation, more: ReportedObservation) -> ReportedObservation:
+    return replace(
+        text,
+        value_string=f"{text.value_string}\n{more.value_string}",
+        note=_join_notes(text.note, more.note),
+        status=_least_final_status(text.status, more.status),
+    )
+
+
+def _least_final_status(*statuses: ObservationStatus) -> ObservationStatus:
+    """Give the status of a whole from those of its lines."""
+    order = (ObservationStatus.REGISTERED, ObservationStatus.PRELIMINARY, ObservationStatus.AMENDED, ObservationStatus.FINAL)
+    return min(statuses, key=order.index)
+
+
+def _ensure_unique_id(one: ReportedObservation, others: list[ReportedObservation]) -> ReportedObservation:
+    """Keep names unique within a report, where a LIS repeats a sub-id."""
+    taken = {other.id for other in others}
+    if one.id is None or one.id not in taken:
+        return one
+    number = next(number for number in range(2, len(others) + 3) if f"{one.id}#{number}" not in taken)
+    return replace(one, id=f"{one.id}#{number}")
+
+
+def _join_notes(*notes: str | None) -> str | None:
+    return "\n".join(note for note in notes if note) or None

@@ -1,0 +1,226 @@
+"""An ORU^R01 as reports and refusals: one report for each OBR, one message for the inbox for each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from lab_agent.domain.lab_messages import (
+    LabMessage,
+    LabRejection,
+    LabReport,
+    NotPerformed,
+    ObservationStatus,
+    ReportedObservation,
+    ReportStatus,
+)
+from lab_agent.lis.hl7v2.obx_reader import ObxReader, OpenReportLookup
+from lab_agent.lis.hl7v2.obx_values import InvalidValueError, ObxValueReader
+from lab_agent.lis.hl7v2.parser import Message
+from lab_agent.lis.hl7v2.segment_groups import ObrGroup, split_groups
+from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_timestamp
+
+_LINE_KEY, _ORDER_KEY = re.compile(r"L[A-Z2-7]{15}\Z"), re.compile(r"R[A-Z2-7]{15}\Z")
+_STATUS_ORDER = (ReportStatus.REGISTERED, ReportStatus.PRELIMINARY, ReportStatus.PARTIAL, ReportStatus.FINAL)
+_CANCELLED_REASON = "the laboratory cancelled this test"
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedReport:
+    """One thing that a message says, or why it cannot be taken. `number` is its place in the message."""
+
+    number: int
+    content: LabMessage | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OrderReferences:
+    """What a group calls its order and its lines."""
+
+    lines: tuple[str, ...]
+    order: str | None
+    accession: str | None
+    barcode: str | None
+    items: tuple[str, ...]
+
+    @property
+    def has_any(self) -> bool:
+        """Whether the order can be found by them."""
+        return bool(self.lines or self.order or self.accession or self.barcode)
+
+
+@dataclass(frozen=True, slots=True)
+class OruReader:
+    """Reads results. `recall` gives the last values of a report that were not final yet."""
+
+    value_reader: ObxValueReader
+    load_open_report: OpenReportLookup
+
+    def read(self, message: Message) -> list[ParsedReport]:
+        """Read all that a message says; what is wrong with one part does not touch the others."""
+        found = [self._read_group(group) for group in split_groups(message)]
+        if not found:
+            return [ParsedReport(0, problem="the message holds no OBR")]
+        if (more := message.first_segment("DSC")) and more.text(1):
+            return [ParsedReport(0, problem="the message goes on in another one (DSC), which is not read here")]
+        return list(_limit_completed_lines(_merge_same_reports(found)))
+
+    def _read_group(self, group: ObrGroup) -> ParsedReport:
+        try:
+            return ParsedReport(group.number, self._read_content(group))
+        except (InvalidValueError, InvalidTimestampError) as problem:
+            return ParsedReport(group.number, problem=f"OBR {group.number}: {problem}")
+
+    def _read_content(self, group: ObrGroup) -> LabMessage:
+        names = self._read_references(group)
+        if not names.has_any:
+            raise InvalidValueError("names no order: neither our placer number nor a filler number nor a barcode")
+        status = self._read_status(group)
+        if rejected := self._specimen_rejection(group):
+            if any(seen.obx.repetitions(5) for seen in group.obx_entries):
+                raise InvalidValueError("has both results and a refused specimen; a person has to look at it")
+            return self._build_rejection(names, rejected)
+        if status == "refused":
+            why = " ".join(group.notes) or (group.orc.text(16, 2) if group.orc else "")
+            return self._build_rejection(names, why or _CANCELLED_REASON, collect_again=False)
+        return self._build_report(group, names, status)
+
+    def _read_references(self, group: ObrGroup) -> OrderReferences:
+        places = self.value_reader.field_map.results.paths
+        lines = tuple(dict.fromkeys(text for text in group.find_all(places["line"]) if _LINE_KEY.match(text)))
+        orders = (text for place in places["order"] for text in group.find_all((place,)) if _ORDER_KEY.match(text))
+        items = group.find_all(places["item"]) if not lines else ()
+        return OrderReferences(
+            lines=lines,
+            order=next(orders, None),
+            accession=group.find_first(places["accession"]) or None,
+            barcode=group.find_first(places["barcode"]) or None,
+            items=items,
+        )
+
+    def _read_status(self, group: ObrGroup) -> str:
+        code = group.find_first(self.value_reader.field_map.results.paths["status"])
+        if not code:
+            return ""
+        meaning = self.value_reader.field_map.table("report_status").get(code)
+        if meaning is None:
+            raise InvalidValueError("has a status in OBR-25 that is not known")
+        if meaning == "held":
+            raise InvalidValueError(f"has the status {code} in OBR-25; a person has to look at it")
+        return meaning
+
+    def _specimen_rejection(self, group: ObrGroup) -> str:
+        """Give why a specimen of this group is refused; empty if none is."""
+        known = self.value_reader.field_map.results.paths
+        code = group.find_first(known["reject"])
+        words = group.find_first(known["reject_text"])
+        return code and (words or self.value_reader.field_map.table("reject_reasons").get(code, code))
+
+    def _build_rejection(self, references: OrderReferences, reason: str, *, collect_again: bool = True) -> LabRejection:
+        entries = [NotPerformed(line=line, reason=reason) for line in references.lines]
+        entries = (
+            entries or [NotPerformed(item=item, reason=reason) for item in references.items] or [NotPerformed(reason=reason)]
+        )
+        return LabRejection(
+            order=references.order,
+            accession=references.accession,
+            barcode=references.barcode,
+            not_performed=tuple(entries),
+            collect_again=collect_again and self.value_reader.field_map.results.collect_again,
+        )
+
+    def _build_report(self, group: ObrGroup, references: OrderReferences, status: str) -> LabReport:
+        report_id = self._report_id(group, references)
+        found = ObxReader(self.value_reader, lambda: self.load_open_report(report_id)).read(group, final=status == "final")
+        issued = self._read_issued(group)
+        wide = bool(references.order) and not references.lines and bool(found.documents) and not found.observations
+        return LabReport(
+            report_id=report_id,
+            version=self._read_version(group),
+            status=_report_status(status, found.observations),
+            order=references.order,
+            lines=references.lines,
+            accession=references.accession,
+            barcode=references.barcode,
+            items=() if wide else references.items,
+            completes=() if wide else None,
+            effective=self._read_collected(group) or issued,
+            issued=issued,
+            observations=found.observations,
+            documents=found.documents,
+        )
+
+    def _report_id(self, group: ObrGroup, references: OrderReferences) -> str:
+        own = group.find_first(self.value_reader.field_map.results.paths["report_id"])
+        name = references.accession or "+".join(references.lines) or references.order or references.barcode or ""
+        return own or f"{name}/{group.find_first(self.value_reader.field_map.results.paths['item'])}"
+
+    def _read_version(self, group: ObrGroup) -> int | None:
+        text = group.find_first(self.value_reader.field_map.results.paths["version"])
+        if text and not (text.isascii() and text.isdigit() and len(text) < 10):
+            raise InvalidValueError("has a version that is no number")
+        return int(text) if text else None
+
+    def _read_issued(self, group: ObrGroup) -> datetime:
+        text = group.find_first(self.value_reader.field_map.results.paths["issued"])
+        if not text:
+            raise InvalidValueError("has neither OBR-22 nor MSH-7: nobody can tell when it was issued")
+        return parse_timestamp(text, self.value_reader.zone)
+
+    def _read_collected(self, group: ObrGroup) -> datetime | None:
+        text = group.find_first(self.value_reader.field_map.results.paths["collected"])
+        text = text or next((seen.obx.text(14) for seen in group.obx_entries if seen.obx.text(14)), "")
+        return parse_timestamp(text, self.value_reader.zone) if text else None
+
+
+def _report_status(status: str, observations: Sequence[ReportedObservation]) -> ReportStatus:
+    """Settle the status: a report is not final while one of its values is not."""
+    done = {ObservationStatus.FINAL, ObservationStatus.AMENDED}
+    open_ones = [one for one in observations if one.status not in done]
+    if not status:
+        return ReportStatus.PRELIMINARY if open_ones or not observations else ReportStatus.FINAL
+    given = ReportStatus(status)
+    return ReportStatus.PARTIAL if given is ReportStatus.FINAL and open_ones else given
+
+
+def _merge_same_reports(parsed: Iterable[ParsedReport]) -> Iterator[ParsedReport]:
+    """Join reports of one name within a message, as a LIS sends them that repeats the OBR for each page or tube."""
+    reports: dict[str, ParsedReport] = {}
+    for part in parsed:
+        report = part.content
+        if not isinstance(report, LabReport):
+            yield part
+        elif (earlier := reports.get(report.report_id)) and isinstance(earlier.content, LabReport):
+            reports[report.report_id] = replace(earlier, content=_merge_reports(earlier.content, report))
+        else:
+            reports[report.report_id] = part
+    yield from reports.values()
+
+
+def _merge_reports(first: LabReport, second: LabReport) -> LabReport:
+    return replace(
+        first,
+        status=min(first.status, second.status, key=_STATUS_ORDER.index),
+        issued=max(first.issued, second.issued),
+        lines=tuple(dict.fromkeys((*first.lines, *second.lines))),
+        items=tuple(dict.fromkeys((*first.items, *second.items))),
+        observations=(*first.observations, *second.observations),
+        documents=(*first.documents, *second.documents),
+    )
+
+
+def _limit_completed_lines(parsed: Iterable[ParsedReport]) -> Iterator[ParsedReport]:
+    """A final report does not complete a line of which another report in the same message is not final."""
+    listed = list(parsed)
+    reports = [part.content for part in listed if isinstance(part.content, LabReport)]
+    pending = {line for report in reports if report.status is not ReportStatus.FINAL for line in report.lines}
+    for part in listed:
+        report = part.content
+        final = isinstance(report, LabReport) and report.status is ReportStatus.FINAL and report.completes is None
+        if isinstance(report, LabReport) and final and any(line in pending for line in report.lines):
+            yield replace(part, content=replace(report, completes=tuple(one for one in report.lines if one not in pending)))
+        else:
+            yield part

@@ -1,0 +1,346 @@
+r"""A message as segments, fields, repetitions, components and sub-components: read by its own separators, asked by `OBR-4.1`.
+
+A parser of our own, so that the library with which the tests and the stand-in laboratory system read and write HL7 is a second
+opinion and not the same one twice.
+
+Code pages: which one a message is in (MSH-18, or what was agreed), and how MSH-18 names ours.
+
+HL7 escaping, both ways: whatever a text holds, it is one value on the wire, and comes back as it was.
+
+Out, the five separators become `\F\ \S\ \T\ \R\ \E\`, and every control character, line ends among them, becomes `\Xhh\`, so
+that no text can begin a segment, a field or a frame. In, the formatting commands of FT (`\.br\`, `\.sp2\`, …) become what they
+mean, and what nobody knows is left as it came.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_CODECS_BY_HL7_NAME = {
+    "UNICODE UTF-8": "utf-8",
+    "UNICODE": "utf-8",
+    "UTF-8": "utf-8",
+    "UTF8": "utf-8",
+    "ASCII": "ascii",
+    "ISO IR6": "ascii",
+    "ISO IR14": "shift_jis",
+    "KS X 1001": "euc_kr",
+    "GB 18030-2000": "gb18030",
+    "BIG-5": "big5",
+}
+_ISO_8859 = re.compile(r"(?:ISO[ -]?)?8859[/-](\d{1,2})\Z")
+_WINDOWS_CODE_PAGE = re.compile(r"(?:CP|WINDOWS|WIN)[ -]?(\d{3,4})\Z")
+_SUPPORTED_CODECS = re.compile(r"(?:iso8859-|cp125|koi8-|cp866|utf-8\Z|ascii\Z|gb18030\Z)")
+
+
+class UnknownCharsetError(ValueError):
+    """A code page that is not known here, or that cannot be told from the framing bytes."""
+
+
+def codec_name(name: str) -> str:
+    """Find the codec for a name as it stands in MSH-18 or in the settings. Raises `UnknownCharsetError`."""
+    wanted = name.strip().upper()
+    if found := _ISO_8859.match(wanted):
+        guess = f"iso8859-{found[1]}"
+    elif found := _WINDOWS_CODE_PAGE.match(wanted):
+        guess = f"cp{found[1]}"
+    else:
+        guess = _CODECS_BY_HL7_NAME.get(wanted, wanted)
+    try:
+        found_name = codecs.lookup(guess).name
+    except (LookupError, ValueError) as exc:
+        raise UnknownCharsetError(name) from exc
+    if not _SUPPORTED_CODECS.match(found_name):
+        raise UnknownCharsetError(name)
+    return found_name
+
+
+def hl7_charset_name(encoding: str) -> str:
+    """Name a codec as MSH-18 does."""
+    if encoding == "utf-8":
+        return "UNICODE UTF-8"
+    if encoding.startswith("iso8859-"):
+        return "8859/" + encoding.removeprefix("iso8859-")
+    return encoding.upper()
+
+
+def declared_charset(data: bytes) -> str:
+    """Read MSH-18 of a message of which only the separators are known; empty if it says nothing."""
+    header = re.split(rb"[\r\n]", data, maxsplit=1)[0]
+    separator = header[3:4]
+    fields = header.split(separator) if separator else []
+    field = fields[17] if len(fields) > 17 else b""
+    repetition = header[5:6]
+    first = field.split(repetition)[0] if repetition else field
+    return first.decode("ascii", "replace").strip()
+
+
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
+_HEX_ESCAPE = re.compile(r"X((?:[0-9A-Fa-f]{2})+)\Z")
+_FORMATTING_COMMAND = re.compile(r"\.(br|sp|in|ti|sk|fi|nf|ce)\s*([+-]?\d{0,3})\Z")
+_MAX_SKIP = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Separators:
+    """The separators of one message (MSH-1 and MSH-2)."""
+
+    field: str = "|"
+    component: str = "^"
+    repetition: str = "~"
+    escape: str = "\\"
+    subcomponent: str = "&"
+
+    @property
+    def encoding_characters(self) -> str:
+        """MSH-2."""
+        return self.component + self.repetition + self.escape + self.subcomponent
+
+
+STANDARD_SEPARATORS = Separators()
+
+
+def escape(text: str, separators: Separators = STANDARD_SEPARATORS) -> str:
+    """Write a text as one value."""
+    mark = separators.escape
+    names = {
+        separators.field: "F",
+        separators.component: "S",
+        separators.subcomponent: "T",
+        separators.repetition: "R",
+        mark: "E",
+    }
+    escaped = "".join(f"{mark}{names[char]}{mark}" if char in names else char for char in text)
+    return _CONTROL_CHARACTER.sub(lambda found: f"{mark}X{ord(found[0]):02X}{mark}", escaped)
+
+
+def unescape(value: str, separators: Separators = STANDARD_SEPARATORS, encoding: str = "utf-8") -> str:
+    r"""Read one value. `encoding` is the code page of the message, which the bytes of `\Xhh..\` are in."""
+    mark = separators.escape
+    if not mark or mark not in value:
+        return value
+    pieces, rest = [], value
+    while mark in rest:
+        before, _, after = rest.partition(mark)
+        name, closed, behind = after.partition(mark)
+        meant = _unescape_sequence(name, separators, encoding) if closed else None
+        pieces.append(before)
+        if meant is None:
+            pieces.append(mark)  # an escape that nobody knows, or a lone mark: left as it came
+            rest = after
+        else:
+            pieces.append(meant)
+            rest = behind
+    return "".join((*pieces, rest))
+
+
+def _unescape_sequence(name: str, separators: Separators, encoding: str) -> str | None:
+    one = {
+        "F": separators.field,
+        "S": separators.component,
+        "T": separators.subcomponent,
+        "R": separators.repetition,
+        "E": separators.escape,
+        "P": "#",
+        "H": "",
+        "N": "",
+    }.get(name)
+    if one is not None:
+        return one
+    if found := _HEX_ESCAPE.match(name):
+        return _decode_hex(bytes.fromhex(found[1]), encoding)
+    return _unescape_formatting(name)
+
+
+def _decode_hex(data: bytes, encoding: str) -> str | None:
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError:
+        return None
+
+
+def _unescape_formatting(name: str) -> str | None:
+    found = _FORMATTING_COMMAND.match(name)
+    if found is None:
+        return None
+    number = int(found[2]) if found[2] not in {"", "+", "-"} else 1
+    match found[1]:
+        case "br" | "ce":
+            return "\n"
+        case "sp":
+            return "\n" * max(1, min(number, _MAX_SKIP))
+        case "sk":
+            return " " * max(1, min(number, _MAX_SKIP))
+        case _:
+            return ""
+
+
+_SEGMENT_NAME = re.compile(r"[A-Z][A-Z0-9]{2}\Z")
+_FIELD_PATH = re.compile(r"([A-Z][A-Z0-9]{2})-(\d{1,3})(?:\.(\d{1,3}))?(?:\.(\d{1,3}))?\Z")
+HL7_NULL = '""'
+
+
+class InvalidMessageError(ValueError):
+    """The bytes are no HL7 message; the text says why, and quotes nothing of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldPath:
+    """Where a value stands: segment, field, component and sub-component, counted from 1; `component` None is the whole field."""
+
+    segment: str
+    field: int
+    component: int | None = None
+    subcomponent: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> FieldPath:
+        """Read a place such as `OBR-4.1`. Raises `ValueError`."""
+        found = _FIELD_PATH.match(text.strip())
+        if found is None or not all(int(number) for number in found.groups()[1:] if number):
+            raise ValueError(f"{text!r} is no place such as OBR-4 or OBR-4.1")
+        name, *numbers = found.groups()
+        field, component, subcomponent = (int(number) if number else None for number in numbers)
+        return cls(name, field or 0, component, subcomponent)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldValue:
+    """One repetition of a field, not yet unescaped."""
+
+    raw: str
+    separators: Separators
+    encoding: str
+
+    def __bool__(self) -> bool:
+        """Whether it says anything; `""` says that there is nothing."""
+        return self.raw not in {"", HL7_NULL} and bool(
+            self.raw.strip(self.separators.component + self.separators.subcomponent + " ")
+        )
+
+    @property
+    def text(self) -> str:
+        """The whole as text, whatever separators stand in it."""
+        return unescape(self.raw, self.separators, self.encoding)
+
+    @property
+    def components(self) -> tuple[FieldValue, ...]:
+        """Its components."""
+        return tuple(FieldValue(raw, self.separators, self.encoding) for raw in self.raw.split(self.separators.component))
+
+    def component_text(self, component: int, subcomponent: int | None = None) -> str:
+        """Give a component's text, or its first sub-component's where it has several; empty if it is not there."""
+        parts = self.raw.split(self.separators.component)
+        part = parts[component - 1] if component <= len(parts) else ""
+        pieces = part.split(self.separators.subcomponent)
+        wanted = (subcomponent or 1) - 1
+        raw = pieces[wanted] if wanted < len(pieces) else ""
+        return "" if raw == HL7_NULL else unescape(raw, self.separators, self.encoding)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One segment; `fields[1]` is its first field, `MSH-1` among them."""
+
+    name: str
+    fields: tuple[str, ...]
+    separators: Separators
+    encoding: str
+
+    def raw(self, field: int) -> str:
+        """Give a field as it stands; empty if it is not there."""
+        return self.fields[field] if field < len(self.fields) else ""
+
+    def repetitions(self, field: int) -> tuple[FieldValue, ...]:
+        """Give the repetitions of a field that say anything."""
+        pieces = self.raw(field).split(self.separators.repetition)
+        return tuple(value for value in (FieldValue(piece, self.separators, self.encoding) for piece in pieces) if value)
+
+    def first_repetition(self, field: int) -> FieldValue:
+        """Give the first repetition of a field."""
+        return FieldValue(self.raw(field).split(self.separators.repetition)[0], self.separators, self.encoding)
+
+    def text(self, field: int, component: int = 1, subcomponent: int | None = None) -> str:
+        """Give a component's text, without blanks around it."""
+        return self.first_repetition(field).component_text(component, subcomponent).strip()
+
+    def texts_at(self, path: FieldPath) -> Iterator[str]:
+        """Give what stands at a place in each repetition, where it says anything."""
+        for value in self.repetitions(path.field):
+            found = (value.text if path.component is None else value.component_text(path.component, path.subcomponent)).strip()
+            if found and found != HL7_NULL:
+                yield found
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message; its first segment is MSH."""
+
+    segments: tuple[Segment, ...]
+
+    @property
+    def header(self) -> Segment:
+        """MSH."""
+        return self.segments[0]
+
+    @property
+    def message_type(self) -> tuple[str, str]:
+        """Type and trigger (MSH-9)."""
+        return self.header.text(9, 1), self.header.text(9, 2)
+
+    @property
+    def control_id(self) -> str:
+        """MSH-10 as it stands."""
+        return self.header.raw(10).strip()
+
+    def first_segment(self, name: str) -> Segment | None:
+        """Give the first segment of that name."""
+        return next((segment for segment in self.segments if segment.name == name), None)
+
+
+def decode_message(data: bytes, encoding: str) -> Message:
+    """Read a message; in `encoding`, unless MSH-18 names another. Raises `MessageError`."""
+    if not data.startswith(b"MSH"):
+        raise InvalidMessageError("the message does not begin with MSH")
+    named = declared_charset(data)
+    try:
+        encoding = codec_name(named) if named else encoding
+        text = data.decode(encoding)
+    except UnknownCharsetError as exc:
+        raise InvalidMessageError("the code page in MSH-18 is not known") from exc
+    except UnicodeDecodeError as exc:
+        raise InvalidMessageError(f"the message holds bytes that are no {encoding}") from exc
+    return parse_message(text, encoding)
+
+
+def parse_message(text: str, encoding: str = "utf-8") -> Message:
+    """Read a text as a message. Raises `MessageError`."""
+    separators = _parse_separators(text)
+    lines = re.split(r"\r\n?" if "\r" in text else r"\n", text)
+    segments = tuple(_parse_segment(line, number, separators, encoding) for number, line in enumerate(lines, 1) if line.strip())
+    if sum(segment.name == "MSH" for segment in segments) != 1:
+        raise InvalidMessageError("the message holds more than one MSH: each message needs a frame of its own")
+    return Message(segments)
+
+
+def _parse_separators(text: str) -> Separators:
+    header = re.split(r"[\r\n]", text, maxsplit=1)[0]
+    field = header[3:4]
+    encoding = header[4:].split(field)[0] if field else ""
+    marks = field + encoding[:4]
+    usable = marks.isprintable() and not any(char.isalnum() or char.isspace() for char in marks)
+    if len(encoding) not in {4, 5} or len(set(marks)) != len(marks) or not usable:
+        raise InvalidMessageError("MSH-1 and MSH-2 do not name five separators")
+    return Separators(field, *encoding[:4])
+
+
+def _parse_segment(line: str, number: int, separators: Separators, encoding: str) -> Segment:
+    name, *fields = line.lstrip("\n").split(separators.field)
+    if not _SEGMENT_NAME.match(name):
+        raise InvalidMessageError(f"line {number} does not begin with a segment's name")
+    if name == "MSH":
+        fields = [separators.field, *fields]
+    return Segment(name, (name, *fields), separators, encoding)

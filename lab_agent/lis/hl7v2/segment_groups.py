@@ -1,0 +1,84 @@
+"""An ORU as groups: each OBR with what belongs to it. One bad group does not spoil the others (law 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from lab_agent.lis.hl7v2.parser import FieldPath, Message, Segment
+
+_GROUP_SEGMENTS = frozenset({"ORC", "OBR", "OBX", "SPM", "SAC", "NTE", "TQ1", "TQ2", "TCD", "CTD"})
+
+
+@dataclass(slots=True)
+class ObxEntry:
+    """One OBX, with the notes behind it."""
+
+    obx: Segment
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ObrGroup:
+    """One OBR, with the ORC before and all that follows it. `number` counts from 1."""
+
+    number: int
+    obr: Segment
+    orc: Segment | None
+    message: Message
+    other_segments: list[Segment] = field(default_factory=list)
+    obx_entries: list[ObxEntry] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    results_ended: bool = False
+    """Whether the results have ended: an OBX behind a specimen that follows results describes the specimen."""
+
+    def find_first(self, paths: Sequence[FieldPath]) -> str:
+        """Give what stands at the first place that says anything; empty if none does."""
+        return next(iter(self.find_all(paths)), "")
+
+    def find_all(self, paths: Sequence[FieldPath]) -> tuple[str, ...]:
+        """Give all repetitions at the first place that says anything."""
+        for place in paths:
+            found = tuple(text for segment in self.segments_named(place.segment) for text in segment.texts_at(place))
+            if found:
+                return found
+        return ()
+
+    def segments_named(self, name: str) -> Iterator[Segment]:
+        """Give the segments of a name: of this group, or of the message where the name is no group's."""
+        own = [
+            one for one in (self.orc, self.obr, *(seen.obx for seen in self.obx_entries), *self.other_segments) if one is not None
+        ]
+        mine = [segment for segment in own if segment.name == name]
+        shared = () if name in _GROUP_SEGMENTS else (one for one in self.message.segments if one.name == name)
+        return iter(mine or shared)
+
+
+def split_groups(message: Message) -> list[ObrGroup]:
+    """Part a message into its groups; segments that are of no use here are passed over."""
+    found: list[ObrGroup] = []
+    orc: Segment | None = None
+    for segment in message.segments:
+        match segment.name:
+            case "ORC":
+                orc = segment
+            case "OBR":
+                found.append(ObrGroup(len(found) + 1, segment, orc, message))
+                orc = None
+            case _ if found and orc is None:
+                _add_segment(found[-1], segment)
+    return found
+
+
+def _add_segment(group: ObrGroup, segment: Segment) -> None:
+    match segment.name:
+        case "OBX" if group.results_ended:
+            group.other_segments.append(segment)
+        case "OBX":
+            group.obx_entries.append(ObxEntry(segment))
+        case "NTE":
+            notes = group.obx_entries[-1].notes if group.obx_entries else group.notes
+            notes.extend(value.text for value in segment.repetitions(3))
+        case _:
+            group.results_ended |= segment.name == "SPM" and bool(group.obx_entries)
+            group.other_segments.append(segment)

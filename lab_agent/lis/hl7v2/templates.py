@@ -1,0 +1,245 @@
+"""The words of an order that templates may use, group by group: what they are called, and what they say.
+
+Templates of fields: `{patient.family}^{patient.given}`. What stands in braces is escaped, everything else is HL7 as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+
+from lab_agent.domain.lab_order import LabOrder, OrderAnswer, OrderContainer, OrderLine, OrderPatient, OrderSpecimen
+from lab_agent.domain.values import Coding
+from lab_agent.lis.hl7v2.parser import STANDARD_SEPARATORS, escape
+from lab_agent.lis.hl7v2.timestamps import format_date, format_timestamp
+
+_PLACEHOLDER = re.compile(r"\{([a-z_]+\.[a-z_]+)(?:\|([a-z_]+))?\}")
+
+
+class EncodedText(str):
+    """A word that is HL7 already, separators included."""
+
+    __slots__ = ()
+
+
+TemplateValue = str | tuple[str, ...] | None
+TemplateValues = Mapping[str, TemplateValue]
+LookupTables = Mapping[str, Mapping[str, str]]
+
+
+def find_placeholders(template: str) -> Iterator[tuple[str, str | None]]:
+    """Give the words of a template, each with its table if it has one."""
+    return ((found[1], found[2]) for found in _PLACEHOLDER.finditer(template))
+
+
+def render_field(template: str, values: TemplateValues, tables: LookupTables) -> str:
+    """Write one field; a list among its words gives one repetition for each entry."""
+    used = [values.get(word) for word, _ in find_placeholders(template)]
+    lengths = [len(word) for word in used if isinstance(word, tuple)]
+    count = max(lengths) if lengths else 1
+    repetitions = (_render_repetition(template, values, tables, index) for index in range(count))
+    return STANDARD_SEPARATORS.repetition.join(repetitions).rstrip(STANDARD_SEPARATORS.repetition)
+
+
+def has_content(fields: Mapping[int, str], values: TemplateValues) -> bool:
+    """Whether a segment of these fields holds more than constants and numbers, or consists of constants alone."""
+    used = {word for template in fields.values() for word, _ in find_placeholders(template) if not word.endswith(".n")}
+    return not used or any(values.get(word) for word in used)
+
+
+def _render_repetition(template: str, values: TemplateValues, tables: LookupTables, index: int) -> str:
+    said = False
+
+    def put(found: re.Match[str]) -> str:
+        nonlocal said
+        text = _value_at(values.get(found[1]), index)
+        if not text:
+            return ""
+        said = True
+        if found[2]:
+            return escape(tables.get(found[2], {}).get(text, text))
+        return text if isinstance(text, EncodedText) else escape(text)
+
+    rendered = _PLACEHOLDER.sub(put, template)
+    if not said and any(True for _ in find_placeholders(template)):
+        return ""  # constants beside words that say nothing would be noise, such as ^^^L
+    return _strip_trailing_separators(rendered)
+
+
+def _value_at(value: TemplateValue, index: int) -> str | None:
+    if isinstance(value, tuple):
+        return value[index] if index < len(value) else None
+    return value
+
+
+def _strip_trailing_separators(field: str) -> str:
+    return field.rstrip(STANDARD_SEPARATORS.component + STANDARD_SEPARATORS.subcomponent)
+
+
+_ORDER_PLACEHOLDERS = (
+    """order.key order.requisition order.requisition_system order.contract order.ordered_at order.sms order.email"""
+)
+_PATIENT_PLACEHOLDERS = """patient.id patient.id_system patient.family patient.given patient.middle patient.name_type patient.anonymous
+    patient.sex patient.birth_date patient.phones patient.emails patient.identifiers patient.identifier_systems"""
+_LINE_PLACEHOLDERS = """line.n line.key line.item line.lab_code line.code line.text line.ordered_at line.collected_at line.old_order_number
+    line.identifiers line.notes line.specimen_type line.method line.supporting_info line.barcode line.second_barcode
+    line.barcodes line.second_barcodes"""
+_SPECIMEN_PLACEHOLDERS = """specimen.n specimen.id specimen.type specimen.body_site specimen.collected_at specimen.method
+    specimen.supporting_info specimen.barcode specimen.second_barcode specimen.container_type specimen.barcodes
+    specimen.second_barcodes"""
+_CONTAINER_PLACEHOLDERS = """container.n container.barcode container.second_barcode container.type container.quantity"""
+_ORDER_LEVEL_PLACEHOLDERS = frozenset((*_ORDER_PLACEHOLDERS.split(), *_PATIENT_PLACEHOLDERS.split()))
+_LINE_LEVEL_PLACEHOLDERS = _ORDER_LEVEL_PLACEHOLDERS | set(_LINE_PLACEHOLDERS.split()) | {"cancel.reason"}
+
+PLACEHOLDERS_BY_GROUP: Mapping[str, frozenset[str]] = {
+    "once": _ORDER_LEVEL_PLACEHOLDERS,
+    "line": _LINE_LEVEL_PLACEHOLDERS,
+    "note": _LINE_LEVEL_PLACEHOLDERS | {"note.n", "note.text"},
+    "answer": _LINE_LEVEL_PLACEHOLDERS | {"answer.n", "answer.type", "answer.link_id", "answer.text", "answer.values"},
+    "specimen": _LINE_LEVEL_PLACEHOLDERS | set(_SPECIMEN_PLACEHOLDERS.split()),
+    "container": _LINE_LEVEL_PLACEHOLDERS | set(_SPECIMEN_PLACEHOLDERS.split()) | set(_CONTAINER_PLACEHOLDERS.split()),
+    "end": _ORDER_LEVEL_PLACEHOLDERS,
+}
+"""The words that may be used in the segments of each group."""
+
+
+def order_values(order: LabOrder) -> dict[str, TemplateValue]:
+    """Words of the order and its patient."""
+    wanted = {option.channel: "Y" if option.wanted else "N" for option in order.notifications}
+    return {
+        "order.key": order.key,
+        "order.requisition": order.requisition.value,
+        "order.requisition_system": order.requisition.system,
+        "order.contract": order.contract,
+        "order.ordered_at": format_timestamp(order.ordered_at),
+        "order.sms": wanted.get("sms"),
+        "order.email": wanted.get("email"),
+        **_patient_values(order.patient, order.key),
+    }
+
+
+def _patient_values(patient: OrderPatient, order: str) -> dict[str, TemplateValue]:
+    named = [one for one in (patient.global_identifier, *patient.identifiers) if one is not None]
+    reach = {kind: tuple(one.value for one in patient.telecom if one.system == kind) for kind in ("phone", "email")}
+    return {
+        "patient.id": named[0].value if named else order,  # of its own for each order: strangers are never merged
+        "patient.id_system": named[0].system if named else None,
+        "patient.family": patient.family,
+        "patient.given": next(iter(patient.given), None),
+        "patient.middle": " ".join(patient.given[1:]) or None,
+        "patient.name_type": "S" if patient.anonymous else "L" if patient.family else None,
+        "patient.anonymous": "Y" if patient.anonymous else None,
+        "patient.sex": patient.gender,
+        "patient.birth_date": format_date(patient.birth_date) if patient.birth_date else None,
+        "patient.phones": reach["phone"] or None,
+        "patient.emails": reach["email"] or None,
+        "patient.identifiers": tuple(one.value for one in patient.identifiers) or None,
+        "patient.identifier_systems": tuple(one.system or "" for one in patient.identifiers) or None,
+    }
+
+
+def line_values(number: int, line: OrderLine, specimens: tuple[OrderSpecimen, ...]) -> dict[str, TemplateValue]:
+    """Words of a line; those of its specimens are put together, for messages that have no place for each."""
+    tubes = [tube for one in specimens for tube in one.containers]
+    collected = [one.collected_at for one in specimens if one.collected_at]
+    return {
+        "line.n": str(number),
+        "line.key": line.key,
+        "line.item": line.item,
+        "line.lab_code": line.lab_code,
+        "line.code": line.lab_code or line.item,
+        "line.text": line.text,
+        "line.ordered_at": format_timestamp(line.ordered_at),
+        "line.collected_at": format_timestamp(min(collected)) if collected else None,
+        "line.old_order_number": line.old_order_number,
+        "line.identifiers": tuple(one.value for one in line.identifiers) or None,
+        "line.notes": line.notes or None,
+        "line.specimen_type": _first_present(one.type for one in specimens),
+        "line.method": _first_present(one.method for one in specimens),
+        "line.supporting_info": _first_present(one.supporting_info for one in specimens),
+        **_barcode_values("line", tubes),
+    }
+
+
+def specimen_values(number: int, specimen: OrderSpecimen) -> dict[str, TemplateValue]:
+    """Words of a specimen."""
+    return {
+        "specimen.n": str(number),
+        "specimen.id": specimen.id,
+        "specimen.type": specimen.type,
+        "specimen.body_site": specimen.body_site,
+        "specimen.collected_at": format_timestamp(specimen.collected_at) if specimen.collected_at else None,
+        "specimen.method": specimen.method,
+        "specimen.supporting_info": specimen.supporting_info,
+        "specimen.container_type": _first_present(tube.type for tube in specimen.containers),
+        **_barcode_values("specimen", specimen.containers),
+    }
+
+
+def container_values(number: int, tube: OrderContainer) -> dict[str, TemplateValue]:
+    """Words of a tube."""
+    return {
+        "container.n": str(number),
+        "container.barcode": tube.barcode,
+        "container.second_barcode": tube.second_barcode,
+        "container.type": tube.type,
+        "container.quantity": format(tube.quantity, "f") if tube.quantity is not None else None,
+    }
+
+
+def answer_values(number: int, answer: OrderAnswer) -> dict[str, TemplateValue]:
+    """Words of an answer; `false` and 0 are answers."""
+    kinds = {_obx_value_type(value) for value in answer.values}
+    kind = kinds.pop() if len(kinds) == 1 else "ST"
+    values = tuple(EncodedText(_encode_answer(value, kind)) for value in answer.values)
+    return {
+        "answer.n": str(number),
+        "answer.type": kind if values else None,
+        "answer.link_id": answer.link_id,
+        "answer.text": answer.text,
+        "answer.values": values or None,
+    }
+
+
+def _obx_value_type(value: bool | int | Decimal | str | Coding) -> str:
+    match value:
+        case bool():
+            return "ID"
+        case int() | Decimal():
+            return "NM"
+        case Coding():
+            return "CWE"
+        case _:
+            return "ST"
+
+
+def _encode_answer(value: bool | int | Decimal | str | Coding, value_type: str) -> str:
+    match value:
+        case bool():
+            return "Y" if value else "N"
+        case Coding() if value_type == "CWE":
+            parts = (value.code, value.display or "", value.system or "")
+            return STANDARD_SEPARATORS.component.join(map(escape, parts)).rstrip(STANDARD_SEPARATORS.component)
+        case Coding():
+            return escape(value.code)
+        case Decimal():
+            return format(value, "f")
+        case _:
+            return escape(str(value))
+
+
+def _barcode_values(group: str, tubes: Iterable[OrderContainer]) -> dict[str, TemplateValue]:
+    listed = list(tubes)
+    first = tuple(tube.barcode for tube in listed if tube.barcode)
+    second = tuple(tube.second_barcode for tube in listed if tube.second_barcode)
+    return {
+        f"{group}.barcode": _first_present(first),
+        f"{group}.second_barcode": _first_present(second),
+        f"{group}.barcodes": first or None,
+        f"{group}.second_barcodes": second or None,
+    }
+
+
+def _first_present(values: Iterable[str | None]) -> str | None:
+    return next((value for value in values if value), None)

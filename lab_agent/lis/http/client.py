@@ -1,0 +1,133 @@
+"""Calls the LIS: signs, sends, and reads off the answer what happened. Retries are the outbox's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import structlog
+
+from lab_agent import exact_json
+from lab_agent.domain.ids import LineKey
+from lab_agent.errors import (
+    AmbiguousFailure,
+    DataInvalidError,
+    Failure,
+    LisOutcomeUnknown,
+    LisRefusal,
+    LisUnavailable,
+    PermanentFailure,
+    TemporaryFailure,
+)
+from lab_agent.http_client import HttpClient, HttpResponse
+from lab_agent.lis.http.settings import HttpSettings
+from lab_agent.lis.http.signatures import signature_headers
+from lab_agent.ports.lis import SubmitResult
+
+log = structlog.get_logger(__name__)
+_CONFIGURATION_ERRORS = {
+    401: "our signature is not accepted",
+    403: "we are not allowed to",
+    404: "the path is not there",
+    405: "wrong path",
+}
+_RETRY_STATUSES = frozenset({408, 425, 429, 503})
+_CODE_PATTERN = re.compile(r"[A-Za-z0-9_.-]{1,60}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class LisHttpClient:
+    """The way out. `Lis…` failures are all that it raises."""
+
+    settings: HttpSettings
+    client: HttpClient
+
+    async def post(self, path: str, idempotency_key: str, body: bytes) -> HttpResponse:
+        """Post a message; 2xx, or 409 for one that the LIS has already, is success."""
+        answer = await self._send("POST", path, idempotency_key, body)
+        if answer.status // 100 == 2 or answer.status == 409:
+            return answer
+        raise _to_failure(answer)
+
+    async def has_resource(self, path: str, idempotency_key: str) -> bool:
+        """Ask whether something is there: 2xx or 404."""
+        answer = await self._send("GET", path, idempotency_key, b"")
+        if answer.status // 100 == 2 or answer.status == 404:
+            return answer.status != 404
+        raise LisUnavailable(f"the LIS answered {answer.status}", retry_after=_retry_after(answer.headers))
+
+    async def _send(self, method: str, path: str, idempotency_key: str, body: bytes) -> HttpResponse:
+        headers = signature_headers(self.settings.secret.get_secret_value().encode(), idempotency_key, body, datetime.now(UTC))
+        if body:
+            headers["Content-Type"] = "application/json"
+        try:
+            return await self.client.send(method, path, base=self.settings.url, headers=headers, content=body)
+        except TemporaryFailure as exc:
+            raise LisUnavailable(f"the LIS cannot be reached: {exc}", retry_after=exc.retry_after) from exc
+        except AmbiguousFailure as exc:
+            raise LisOutcomeUnknown(f"the LIS did not answer: {exc}") from exc
+        except PermanentFailure as exc:
+            raise LisRefusal(str(exc)) from exc
+
+
+def parse_submit_result(response: HttpResponse) -> SubmitResult:
+    """Read the LIS's numbers off its answer: `{"accession": …, "lines": {key: …}, "tubes": {barcode: …}}`; it may give none."""
+    try:
+        tree = exact_json.loads_strictly(response.body) if response.body.strip() else {}
+    except DataInvalidError:
+        tree = None
+    if not isinstance(tree, dict):
+        log.warning("receipt not read", action="submit_result_unreadable", status=response.status)
+        return SubmitResult()
+    lines = {LineKey(key): number for key, number in _accessions(tree.get("lines")).items()}
+    accession = tree.get("accession")
+    return SubmitResult(
+        accession=accession if _is_accession(accession) else None,
+        line_accessions=lines,
+        tube_accessions=_accessions(tree.get("tubes")),
+    )
+
+
+def _accessions(given: Any) -> dict[str, str]:
+    return {key: value for key, value in given.items() if _is_accession(value)} if isinstance(given, dict) else {}
+
+
+def _is_accession(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value.strip()) <= 200 and value.isprintable()
+
+
+def _to_failure(response: HttpResponse) -> Failure:
+    """Say what an answer that is no success means; its text may hold a name, so that no more than a code word of it is told."""
+    status, told = response.status, _error_code(response)
+    if status in _RETRY_STATUSES:
+        return LisUnavailable(f"the LIS asks to come back later ({status})", retry_after=_retry_after(response.headers))
+    if status in _CONFIGURATION_ERRORS:
+        return LisUnavailable(f"the LIS answered {status}: {_CONFIGURATION_ERRORS[status]}; see [lis] and the LIS's own settings")
+    if status >= 500:
+        return LisOutcomeUnknown(f"the LIS answered {status}{told}")
+    return LisRefusal(f"the LIS answered {status}{told}")
+
+
+def _error_code(response: HttpResponse) -> str:
+    try:
+        tree = exact_json.loads(response.body)
+    except DataInvalidError:
+        return ""
+    code = tree.get("code") if isinstance(tree, dict) else None
+    return f" ({code})" if isinstance(code, str) and _CODE_PATTERN.fullmatch(code) else ""
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that Retry-After asks for, in either of its forms."""
+    value = headers.get("retry-after", "").strip()
+    if value.isascii() and value.isdecimal() and len(value) < 8:
+        return float(value)
+    try:
+        when = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds())

@@ -1,0 +1,155 @@
+"""Orders as rows: made of an order without I/O, and written in one transaction that either is there whole or is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import Connection, Table, insert, select
+
+from lab_agent.domain.lab_order import LabOrder, OrderPatient
+from lab_agent.domain.values import Coding
+from lab_agent.lis.sql.staging_tables import StagingTables
+from lab_agent.serialization import dump_order
+
+Rows = Sequence[dict[str, Any]]
+
+
+def build_rows(order: LabOrder, tables: StagingTables) -> tuple[tuple[Table, Rows], ...]:
+    """Give the rows of an order by table, in the order in which they must be written."""
+    key = {"order_key": order.key}
+    return (
+        (tables.orders, [_order_row(order)]),
+        (tables.patients, [{**key, **_patient_row(order.patient)}]),
+        (tables.lines, [{**key, **row} for row in _line_rows(order)]),
+        (tables.specimens, [{**key, **row} for row in _specimen_rows(order)]),
+        (tables.containers, [{**key, **row} for row in _container_rows(order)]),
+        (tables.line_specimens, [{**key, **row} for row in _line_specimen_rows(order)]),
+        (tables.answers, [{**key, "position": place, **row} for place, row in enumerate(_answer_rows(order))]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OrderTables:
+    """The tables that orders are written into."""
+
+    tables: StagingTables
+
+    def insert(self, connection: Connection, order: LabOrder) -> bool:
+        """Write an order, unless it is there. False if it was; raises what the database raises."""
+        if self.has(connection, order.key):
+            return False
+        for table, rows in build_rows(order, self.tables):
+            if rows:
+                connection.execute(insert(table), list(rows))
+        return True
+
+    def has(self, connection: Connection, key: str) -> bool:
+        """Whether the order of that key is there."""
+        orders = self.tables.orders
+        return connection.execute(select(orders.c.order_key).where(orders.c.order_key == key)).first() is not None
+
+    def cancel(self, connection: Connection, key: str, lines: Sequence[str], reason: str) -> None:
+        """Write the withdrawal of lines that are not withdrawn yet."""
+        table = self.tables.cancellations
+        told = set(connection.execute(select(table.c.line_key).where(table.c.order_key == key)).scalars())
+        new = [{"order_key": key, "line_key": line, "reason": reason} for line in dict.fromkeys(lines) if line not in told]
+        if new:
+            connection.execute(insert(table), new)
+
+
+def _order_row(order: LabOrder) -> dict[str, Any]:
+    wanted = (f"{option.channel}={str(option.wanted).lower()}" for option in order.notifications)
+    return {
+        "order_key": order.key,
+        "requisition": order.requisition.value,
+        "requisition_system": order.requisition.system,
+        "contract": order.contract,
+        "ordered_at": order.ordered_at.isoformat(),
+        "notifications": ", ".join(wanted) or None,
+        "document": dump_order(order).decode("utf-8"),
+    }
+
+
+def _patient_row(patient: OrderPatient) -> dict[str, Any]:
+    ways = {way.system: way.value for way in reversed(patient.telecom)}
+    named = patient.global_identifier
+    return {
+        "anonymous": int(patient.anonymous),
+        "family": patient.family,
+        "given": patient.given[0] if patient.given else None,
+        "second_given": " ".join(patient.given[1:]) or None,
+        "gender": patient.gender,
+        "birth_date": patient.birth_date,
+        "phone": ways.get("phone"),
+        "email": ways.get("email"),
+        "global_system": named.system if named else None,
+        "global_identifier": named.value if named else None,
+    }
+
+
+def _line_rows(order: LabOrder) -> Rows:
+    return [
+        {
+            "line_key": line.key,
+            "position": place,
+            "item": line.item,
+            "lab_code": line.lab_code,
+            "caption": line.text,
+            "identifier": line.identifiers[0].value if line.identifiers else None,
+            "identifier_system": line.identifiers[0].system if line.identifiers else None,
+            "ordered_at": line.ordered_at.isoformat(),
+            "notes": "\n".join(line.notes) or None,
+            "old_order_number": line.old_order_number,
+        }
+        for place, line in enumerate(order.lines)
+    ]
+
+
+def _specimen_rows(order: LabOrder) -> Rows:
+    return [
+        {
+            "specimen_id": specimen.id,
+            "type": specimen.type,
+            "body_site": specimen.body_site,
+            "collected_at": specimen.collected_at.isoformat() if specimen.collected_at else None,
+            "method": specimen.method,
+            "supporting_info": specimen.supporting_info,
+        }
+        for specimen in order.specimens
+    ]
+
+
+def _container_rows(order: LabOrder) -> Rows:
+    return [
+        {
+            "specimen_id": specimen.id,
+            "position": place,
+            "barcode": tube.barcode,
+            "second_barcode": tube.second_barcode,
+            "type": tube.type,
+            "quantity": format(tube.quantity, "f") if tube.quantity is not None else None,
+        }
+        for specimen in order.specimens
+        for place, tube in enumerate(specimen.containers)
+    ]
+
+
+def _line_specimen_rows(order: LabOrder) -> Rows:
+    return [{"line_key": line.key, "specimen_id": one} for line in order.lines for one in dict.fromkeys(line.specimens)]
+
+
+def _answer_rows(order: LabOrder) -> Rows:
+    return [
+        {"link_id": answer.link_id, "question": answer.text, **_answer_columns(value)}
+        for answer in order.answers
+        for value in answer.values
+    ]
+
+
+def _answer_columns(value: bool | int | Decimal | str | Coding) -> dict[str, Any]:
+    if isinstance(value, Coding):
+        return {"answer": value.code, "answer_system": value.system}
+    return {"answer": str(value).lower() if isinstance(value, bool) else str(value), "answer_system": None}

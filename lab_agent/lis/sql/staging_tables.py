@@ -1,0 +1,308 @@
+"""The staging tables. Values, quantities and times are text: no other type keeps `1.20`, and an offset, on every database.
+
+The LIS reads the order tables and may write `taken_at` and `taken_by` of an order (its claim); it fills the result tables, and
+sets `ready` of a result to 1 as the last thing. Everything else is the agent's to write.
+
+The statements that make the staging tables, in the dialect of a database, for whoever runs it to read first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Column, Date, DateTime, ForeignKey, Index, Integer, LargeBinary, MetaData, String, Table, Text, func
+from sqlalchemy.dialects import registry
+from sqlalchemy.engine import Dialect, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.schema import CreateIndex, CreateTable, SchemaItem
+
+from lab_agent.errors import Problem, SettingsError
+
+_KEY_LENGTH = 20
+_DATE_TIME_LENGTH = 40
+_NUMBER_LENGTH = 64
+_CODE_LENGTH = 100
+_NAME_LENGTH = 255
+
+
+@dataclass(frozen=True, slots=True)
+class StagingTables:
+    """The tables of one installation."""
+
+    metadata: MetaData
+    orders: Table
+    patients: Table
+    lines: Table
+    specimens: Table
+    containers: Table
+    line_specimens: Table
+    answers: Table
+    cancellations: Table
+    results: Table
+    values: Table
+    documents: Table
+    not_performed: Table
+    accessions: Table
+
+
+def make_tables(prefix: str, schema: str | None) -> StagingTables:
+    """Make the tables, all names beginning with `prefix`."""
+    metadata = MetaData(schema=schema)
+    orders = _orders_table(metadata, prefix)
+    results = _results_table(metadata, prefix)
+    return StagingTables(
+        metadata,
+        orders,
+        _patients_table(metadata, prefix, orders),
+        _lines_table(metadata, prefix, orders),
+        *_specimen_tables(metadata, prefix, orders),
+        _answers_table(metadata, prefix, orders),
+        _cancellations_table(metadata, prefix),
+        results,
+        *_result_child_tables(metadata, prefix, results),
+    )
+
+
+def _orders_table(metadata: MetaData, prefix: str) -> Table:
+    return Table(
+        f"{prefix}orders",
+        metadata,
+        Column(
+            "order_key",
+            String(_KEY_LENGTH),
+            primary_key=True,
+            comment="the agent's key of the order; the same order has it for ever",
+        ),
+        Column("requisition", String(_NAME_LENGTH), nullable=False),
+        Column("requisition_system", String(_NAME_LENGTH)),
+        Column("contract", String(_CODE_LENGTH), nullable=False),
+        Column("ordered_at", String(_DATE_TIME_LENGTH), nullable=False, comment="ISO 8601 with offset"),
+        Column("notifications", String(_NAME_LENGTH), comment="sms=true, email=false"),
+        Column("document", Text, nullable=False, comment="the whole order as JSON of the published schema"),
+        Column("created_at", DateTime, nullable=False, server_default=func.current_timestamp()),
+        Column("taken_at", DateTime, comment="the LIS's: when it took the order"),
+        Column("taken_by", String(_CODE_LENGTH), comment="the LIS's: who took it (its claim)"),
+    )
+
+
+def _patients_table(metadata: MetaData, prefix: str, orders: Table) -> Table:
+    return Table(
+        f"{prefix}patients",
+        metadata,
+        _order_key_column(orders, primary_key=True),
+        Column("anonymous", Integer, nullable=False, comment="1: family holds ten digits, the given names are -"),
+        Column("family", String(_NAME_LENGTH)),
+        Column("given", String(_NAME_LENGTH)),
+        Column("second_given", String(_NAME_LENGTH)),
+        Column("gender", String(_KEY_LENGTH)),
+        Column("birth_date", Date),
+        Column("phone", String(_NAME_LENGTH)),
+        Column("email", String(_NAME_LENGTH)),
+        Column("global_system", String(_NAME_LENGTH)),
+        Column("global_identifier", String(_NAME_LENGTH)),
+    )
+
+
+def _lines_table(metadata: MetaData, prefix: str, orders: Table) -> Table:
+    return Table(
+        f"{prefix}order_lines",
+        metadata,
+        Column("line_key", String(_KEY_LENGTH), primary_key=True),
+        _order_key_column(orders),
+        Column("position", Integer, nullable=False),
+        Column("item", String(_CODE_LENGTH), nullable=False, comment="code of the nomenclature"),
+        Column("lab_code", String(_CODE_LENGTH), comment="the laboratory's own code"),
+        Column("caption", Text),
+        Column("identifier", String(_NAME_LENGTH), comment="the partner's own number of the line"),
+        Column("identifier_system", String(_NAME_LENGTH)),
+        Column("ordered_at", String(_DATE_TIME_LENGTH), nullable=False),
+        Column("notes", Text),
+        Column("old_order_number", String(_NAME_LENGTH)),
+    )
+
+
+def _specimen_tables(metadata: MetaData, prefix: str, orders: Table) -> tuple[Table, Table, Table]:
+    specimens = Table(
+        f"{prefix}specimens",
+        metadata,
+        _order_key_column(orders, primary_key=True),
+        Column("specimen_id", String(_CODE_LENGTH), primary_key=True),
+        Column("type", String(_CODE_LENGTH)),
+        Column("body_site", String(_CODE_LENGTH)),
+        Column("collected_at", String(_DATE_TIME_LENGTH)),
+        Column("method", Text),
+        Column("supporting_info", Text),
+    )
+    containers = Table(
+        f"{prefix}containers",
+        metadata,
+        _order_key_column(orders, primary_key=True),
+        Column("specimen_id", String(_CODE_LENGTH), primary_key=True),
+        Column("position", Integer, primary_key=True, autoincrement=False),
+        Column("barcode", String(_CODE_LENGTH), index=True),
+        Column("second_barcode", String(_CODE_LENGTH)),
+        Column("type", String(_CODE_LENGTH)),
+        Column("quantity", String(_NUMBER_LENGTH), comment="exact decimal"),
+    )
+    links = Table(
+        f"{prefix}line_specimens",
+        metadata,
+        _order_key_column(orders, primary_key=True),
+        Column("line_key", String(_KEY_LENGTH), primary_key=True),
+        Column("specimen_id", String(_CODE_LENGTH), primary_key=True),
+    )
+    return specimens, containers, links
+
+
+def _answers_table(metadata: MetaData, prefix: str, orders: Table) -> Table:
+    return Table(
+        f"{prefix}answers",
+        metadata,
+        _order_key_column(orders, primary_key=True),
+        Column("position", Integer, primary_key=True, autoincrement=False),
+        Column("link_id", String(_NAME_LENGTH), nullable=False),
+        Column("question", Text),
+        Column("answer", Text, comment="one row for each answer; false and 0 are answers"),
+        Column("answer_system", String(_NAME_LENGTH), comment="of an answer that is a code"),
+    )
+
+
+def _cancellations_table(metadata: MetaData, prefix: str) -> Table:
+    return Table(
+        f"{prefix}cancellations",
+        metadata,
+        Column("line_key", String(_KEY_LENGTH), primary_key=True),
+        Column("order_key", String(_KEY_LENGTH), nullable=False, index=True),
+        Column("reason", Text, nullable=False),
+        Column("created_at", DateTime, nullable=False, server_default=func.current_timestamp()),
+        Column("taken_at", DateTime, comment="the LIS's"),
+    )
+
+
+def _results_table(metadata: MetaData, prefix: str) -> Table:
+    table = Table(
+        f"{prefix}results",
+        metadata,
+        Column("id", Integer, primary_key=True),
+        Column("kind", String(_KEY_LENGTH), nullable=False, server_default="report", comment="report, refusal or receipt"),
+        Column("document", Text, comment="the whole message as JSON of the published schema; then no other column is read"),
+        Column(
+            "report_id", String(_NAME_LENGTH), comment="the laboratory's own name of the report; the same for its corrections"
+        ),
+        Column("version", Integer),
+        Column("status", String(_KEY_LENGTH), comment="registered, partial, preliminary or final"),
+        Column("order_key", String(_KEY_LENGTH)),
+        Column("accession", String(_CODE_LENGTH)),
+        Column("barcode", String(_CODE_LENGTH)),
+        Column("line_keys", Text, comment="lines that it is about, with spaces between"),
+        Column("items", Text, comment="item codes that it is about, with spaces between"),
+        Column("completes", Text, comment="line keys or item codes that it completes, with spaces between"),
+        Column("effective_at", String(_DATE_TIME_LENGTH), comment="ISO 8601"),
+        Column("issued_at", String(_DATE_TIME_LENGTH), comment="ISO 8601"),
+        Column("collect_again", Integer, comment="1: a refusal that asks for new biomaterial"),
+        Column("ready", Integer, nullable=False, server_default="0", comment="the LIS sets it to 1 when all rows are there"),
+        Column("created_at", DateTime, nullable=False, server_default=func.current_timestamp()),
+        Column("claimed_by", String(_CODE_LENGTH), comment="the agent's"),
+        Column("claimed_at", DateTime, comment="the agent's"),
+        Column("processed_at", DateTime, comment="the agent's: it has committed the message"),
+        Column("fault", Text, comment="the agent's: why it was not taken; mend the row and set it to NULL"),
+    )
+    Index(f"{prefix}results_open", table.c.processed_at, table.c.ready)
+    return table
+
+
+def _result_child_tables(metadata: MetaData, prefix: str, results: Table) -> tuple[Table, Table, Table, Table]:
+    values = Table(
+        f"{prefix}result_values",
+        metadata,
+        *_child_key_columns(results),
+        Column("observation_id", String(_CODE_LENGTH)),
+        Column("code", String(_CODE_LENGTH)),
+        Column("code_system", String(_NAME_LENGTH), comment="LOINC if NULL"),
+        Column("code_text", Text),
+        Column("observation_status", String(_KEY_LENGTH), comment="final if NULL"),
+        Column(
+            "value_type", String(_KEY_LENGTH), comment="quantity, text, code, datetime or time; guessed from the value if NULL"
+        ),
+        Column("value", Text, comment="exact: 1.20 stays 1.20"),
+        Column("comparator", String(2)),
+        Column("unit", String(_CODE_LENGTH)),
+        Column("low", String(_NUMBER_LENGTH)),
+        Column("high", String(_NUMBER_LENGTH)),
+        Column("range_text", Text),
+        Column("flag", String(_KEY_LENGTH)),
+        Column("method", Text),
+        Column("specimen", String(_CODE_LENGTH), comment="barcode, or id of a specimen"),
+        Column("note", Text),
+        Column("observed_at", String(_DATE_TIME_LENGTH)),
+    )
+    documents = Table(
+        f"{prefix}result_documents",
+        metadata,
+        *_child_key_columns(results),
+        Column("content", LargeBinary, comment="the document, or url"),
+        Column("url", Text),
+        Column("content_type", String(_CODE_LENGTH), comment="application/pdf if NULL"),
+        Column("language", String(_KEY_LENGTH)),
+        Column("title", Text),
+    )
+    not_performed = Table(
+        f"{prefix}result_not_performed",
+        metadata,
+        *_child_key_columns(results),
+        Column("line_key", String(_KEY_LENGTH)),
+        Column("item", String(_CODE_LENGTH)),
+        Column("reason", Text, comment="the clinic reads it"),
+    )
+    accessions = Table(
+        f"{prefix}result_accessions",
+        metadata,
+        *_child_key_columns(results),
+        Column("number", String(_CODE_LENGTH)),
+        Column("line_key", String(_KEY_LENGTH)),
+        Column("item", String(_CODE_LENGTH)),
+        Column("barcode", String(_CODE_LENGTH)),
+    )
+    return values, documents, not_performed, accessions
+
+
+def _order_key_column(orders: Table, *, primary_key: bool = False) -> Column[str]:
+    return Column("order_key", String(_KEY_LENGTH), ForeignKey(orders.c.order_key), primary_key=primary_key, nullable=False)
+
+
+def _child_key_columns(results: Table) -> tuple[SchemaItem, ...]:
+    return (
+        Column("result_id", Integer, ForeignKey(results.c.id), primary_key=True),
+        Column("position", Integer, primary_key=True, autoincrement=False),
+    )
+
+
+DIALECTS = ("postgresql", "mysql", "mssql", "oracle", "sqlite")
+"""Dialects that come with SQLAlchemy; others by their own packages."""
+
+
+def create_statements(dialect: str, prefix: str, schema: str | None = None) -> str:
+    """Give the statements, each ending in a semicolon. Raises `SettingsError` for a dialect that is not installed."""
+    spoken = _load_dialect(dialect)
+    tables = make_tables(prefix, schema).metadata.sorted_tables
+    statements = [str(CreateTable(table).compile(dialect=spoken)).strip() for table in tables]
+    indexes = sorted((index for table in tables for index in table.indexes), key=lambda index: str(index.name))
+    statements += [str(CreateIndex(index).compile(dialect=spoken)).strip() for index in indexes]
+    return "".join(f"{statement};\n\n" for statement in statements).rstrip() + "\n"
+
+
+def dialect_name(url: str) -> str:
+    """Give the dialect that an address names. Raises `SettingsError`."""
+    try:
+        return make_url(url).get_backend_name()
+    except ArgumentError as exc:
+        raise SettingsError((Problem("url", "is no database address", "write dialect+driver://user@host/database"),)) from exc
+
+
+def _load_dialect(name: str) -> Dialect:
+    try:
+        made: Dialect = registry.load({"mariadb": "mysql"}.get(name, name))()
+    except NoSuchModuleError as exc:
+        problem = Problem("dialect", f"there is no dialect {name}", f"take one of {', '.join(DIALECTS)}")
+        raise SettingsError((problem,)) from exc
+    return made

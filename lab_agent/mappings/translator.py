@@ -1,0 +1,119 @@
+"""A report in the laboratory's words into one in the exchange's words; and what the tables lack for that. Pure.
+
+Nothing but codes and units changes: values keep their digits, and the names by which observations are told apart from version
+to version are made of the laboratory's own codes, so that a mended table renames nothing.
+
+What past results use and the tables lack: how often, and in which report it was seen last. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from lab_agent.domain.ids import ReportKey
+from lab_agent.domain.lab_messages import LabReport, ReportedObservation
+from lab_agent.domain.text import shorten
+from lab_agent.domain.values import CodeableConcept, Quantity
+from lab_agent.mappings.tables import MappingTables
+
+T = TypeVar("T")
+
+
+class MissingKind(StrEnum):
+    """What a table lacks."""
+
+    CODE = "code"
+    UNIT = "unit"
+    ANSWER = "answer"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MissingMapping:
+    """Something that a report uses and that no table translates; an answer also names its observation."""
+
+    kind: MissingKind
+    value: str
+    observation: str | None = None
+
+    def __str__(self) -> str:
+        """Say it as a reason."""
+        of = f" of {shorten(self.observation)}" if self.observation else ""
+        return f"{self.kind.value} '{shorten(self.value)}'{of} is not mapped"
+
+
+def missing_mappings(report: LabReport, tables: MappingTables) -> tuple[MissingMapping, ...]:
+    """What the tables lack for this report, each once, in the report's order."""
+    return tuple(dict.fromkeys(each for one in report.observations for each in _missing_for_observation(one, tables)))
+
+
+def translate(report: LabReport, tables: MappingTables) -> LabReport:
+    """The report with its units and coded answers in the exchange's words; what has no row stays as it is."""
+    return replace(report, observations=tuple(_translate_observation(one, tables) for one in report.observations))
+
+
+def _missing_for_observation(observation: ReportedObservation, tables: MappingTables) -> Iterator[MissingMapping]:
+    if tables.code(observation.code) is None:
+        yield MissingMapping(MissingKind.CODE, observation.code.code)
+    for amount in _quantities(observation):
+        if tables.unit(amount) is None:
+            yield MissingMapping(MissingKind.UNIT, amount.code or amount.unit or "")
+    concept = observation.value_codeable_concept
+    for coding in concept.coding if concept else ():
+        if tables.answer(observation.code.code, coding) is None:
+            yield MissingMapping(MissingKind.ANSWER, coding.code, observation.code.code)
+
+
+def _translate_observation(observation: ReportedObservation, tables: MappingTables) -> ReportedObservation:
+    changed = _map_quantities(observation, lambda amount: tables.unit(amount) or amount)
+    concept = changed.value_codeable_concept
+    if concept is None:
+        return changed
+    codings = (each for one in concept.coding for each in tables.answer(observation.code.code, one) or (one,))
+    return replace(changed, value_codeable_concept=CodeableConcept(coding=tuple(dict.fromkeys(codings)), text=concept.text))
+
+
+def _quantities(value: Any) -> list[Quantity]:
+    found: list[Quantity] = []
+
+    def keep(amount: Quantity) -> Quantity:
+        found.append(amount)
+        return amount
+
+    _map_quantities(value, keep)
+    return found
+
+
+def _map_quantities(value: T, change: Callable[[Quantity], Quantity]) -> T:
+    """The value with every quantity in it changed, however deep it lies."""
+    if isinstance(value, Quantity):
+        return change(value)  # type: ignore[return-value]
+    if isinstance(value, tuple):
+        return tuple(_map_quantities(item, change) for item in value)  # type: ignore[return-value]
+    if is_dataclass(value) and not isinstance(value, type):
+        members = {each.name: getattr(value, each.name) for each in fields(value)}
+        new = {name: _map_quantities(item, change) for name, item in members.items()}
+        return replace(value, **{name: item for name, item in new.items() if item is not members[name]})
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MappingGap:
+    """Something that no table translates: in how many `reports` it came, and one of them (the first that was given)."""
+
+    missing: MissingMapping
+    reports: int
+    example: ReportKey
+
+
+def find_gaps(reports: Iterable[tuple[ReportKey, LabReport]], tables: MappingTables) -> tuple[MappingGap, ...]:
+    """Everything that the reports use and the tables lack, the most frequent first."""
+    counted: dict[MissingMapping, tuple[int, ReportKey]] = {}
+    for key, report in reports:
+        for each in missing_mappings(report, tables):
+            number, example = counted.get(each, (0, key))
+            counted[each] = (number + 1, example)
+    found = [MappingGap(missing=each, reports=number, example=key) for each, (number, key) in counted.items()]
+    return tuple(sorted(found, key=lambda gap: (-gap.reports, gap.missing)))

@@ -1,0 +1,139 @@
+"""Orders and results to and from JSON, digit for digit.
+
+This is the form that LIS adapters exchange by file, that the journal keeps and that `lab-agent schema` prints. Reading is
+strict, so that a misspelt field is heard of and not lost: unknown keys are refused, times need a zone, a value is a `Decimal`
+from the first character to the last. All that is wrong is said at once, each with its path and its mend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import tzinfo
+from typing import Any
+
+from lab_agent import exact_json
+from lab_agent.domain.lab_messages import AccessionUpdate, LabMessage, LabRejection, LabReport
+from lab_agent.domain.lab_order import LabOrder
+from lab_agent.serialization.errors import ValidationIssue, raise_issues
+from lab_agent.serialization.json_schema import build_schema, limit_name_lengths
+from lab_agent.serialization.types import read_as, to_json_object
+from lab_agent.serialization.validation import message_issues, order_issues
+
+__all__ = [
+    "dump_message",
+    "dump_order",
+    "join_identity",
+    "load_message",
+    "load_order",
+    "load_stored_message",
+    "message_schema",
+    "order_schema",
+    "split_identity",
+    "validate_message",
+]
+
+_MESSAGE_TYPES: Mapping[str, type[LabReport] | type[LabRejection] | type[AccessionUpdate]] = {
+    "report": LabReport,
+    "rejection": LabRejection,
+    "accession_update": AccessionUpdate,
+}
+_BOM = b"\xef\xbb\xbf"
+
+
+def dump_order(order: LabOrder) -> bytes:
+    """Write an order. Raises `DataInvalidError` for what JSON cannot say exactly (a float, NaN, a time without a zone)."""
+    return _dump(to_json_object(order))
+
+
+def load_order(data: bytes) -> LabOrder:
+    """Read an order. Raises `DataInvalidError`, naming every bad field."""
+    return _read_order(_parse_object(data))
+
+
+def dump_message(message: LabMessage) -> bytes:
+    """Write a report, a refusal or a receipt. Raises `DataInvalidError` for what JSON cannot say exactly."""
+    kind = next(name for name, target in _MESSAGE_TYPES.items() if isinstance(message, target))
+    return _dump({"kind": kind, **to_json_object(message)})
+
+
+def load_message(data: bytes, *, time_zone: tzinfo | None = None) -> LabMessage:
+    """Read a report (`"kind": "report"`, or no kind), a refusal (`"kind": "rejection"`) or a receipt (`"kind": "accession_update"`).
+
+    A time without a zone is refused, unless `time_zone` says which zone the laboratory means by it. Raises
+    `DataInvalidError`, naming every bad field; also for a key that is there twice.
+    """
+    target, tree = _message_type(_parse_object(data, exact_json.loads_strictly))
+    return read_as(target, tree, issues=message_issues(target, tree, time_zone), time_zone=time_zone)
+
+
+def load_stored_message(data: bytes) -> LabMessage:
+    """Read a message that we kept: it was held against the rules of its day, and those of a later day must not lose it."""
+    target, tree = _message_type(_parse_object(data))
+    return read_as(target, tree, issues=[])
+
+
+def validate_message(message: LabMessage) -> LabMessage:
+    """Hold a message that was made in Python against the same rules, and give it as it reads back.
+
+    Raises `DataInvalidError`, naming every bad field.
+    """
+    return load_message(dump_message(message))
+
+
+def split_identity(order: LabOrder) -> tuple[bytes, bytes]:
+    """Part an order into what is medical and who the patient is (law 7): `(medical, identity)`."""
+    tree = to_json_object(order)
+    identity = tree.pop("patient")
+    return _dump(tree), _dump(identity)
+
+
+def join_identity(medical: bytes, identity: bytes) -> LabOrder:
+    """Put the two parts of `split_identity` together again; a purged identity is `{}`. Raises `DataInvalidError`."""
+    return _read_order({**_parse_object(medical), "patient": _parse_object(identity)})
+
+
+def order_schema() -> dict[str, Any]:
+    """Give the JSON Schema of an order, as `dump_order` writes it."""
+    return build_schema({"": LabOrder}, "LabOrder")
+
+
+def message_schema() -> dict[str, Any]:
+    """Give the JSON Schema of a report, a refusal or a receipt, as `load_message` reads it."""
+    return limit_name_lengths(build_schema(_MESSAGE_TYPES, "LabMessage"))
+
+
+def _read_order(tree: dict[str, Any]) -> LabOrder:
+    return read_as(LabOrder, tree, issues=order_issues(tree))
+
+
+def _message_type(tree: dict[str, Any]) -> tuple[type[LabReport] | type[LabRejection] | type[AccessionUpdate], dict[str, Any]]:
+    kind = tree.pop("kind", "report")
+    target = _MESSAGE_TYPES.get(kind) if isinstance(kind, str) else None
+    if target is None:
+        raise_issues(
+            [
+                ValidationIssue(
+                    ("kind",),
+                    "is neither report, rejection nor accession_update",
+                    'write "report", "rejection" or "accession_update"',
+                )
+            ]
+        )
+    return target, tree
+
+
+def _parse_object(data: bytes, loads: Callable[[bytes], Any] = exact_json.loads) -> dict[str, Any]:
+    try:
+        tree = loads(data.removeprefix(_BOM))
+    except RecursionError:
+        raise_issues([ValidationIssue((), "is nested too deeply", "send one object of the published schema")])
+    if not isinstance(tree, dict):
+        raise_issues([ValidationIssue((), "is not a JSON object", "send one object of the published schema")])
+    return tree
+
+
+def _dump(tree: dict[str, Any]) -> bytes:
+    try:
+        return exact_json.dumps(tree)
+    except UnicodeEncodeError:
+        raise_issues([ValidationIssue((), "holds half of a character (a lone surrogate)", "give text that UTF-8 can write")])

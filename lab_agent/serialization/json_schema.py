@@ -1,0 +1,62 @@
+"""The JSON Schema of what adapters exchange, for the people who write the other side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from lab_agent.serialization.types import model_for
+from lab_agent.serialization.validation import ACCESSION_FIELDS, MAX_NAME_LENGTH, NAME_FIELDS, SOURCE_FIELDS, VALUE_FIELDS
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def build_schema(kinds: Mapping[str, Any], title: str) -> dict[str, Any]:
+    """Give the schema of a value that is one of `kinds`, told apart by `kind` (nothing tells them apart where there is one)."""
+    models: dict[str, type[BaseModel]] = {kind: model_for(target) for kind, target in kinds.items()}
+    references, schema = models_json_schema([(one, "validation") for one in models.values()], title=title)
+    definitions = schema["$defs"]
+    for kind, one in models.items():
+        if kind:
+            _add_kind(definitions[one.__name__], kind)
+    choices = [references[one, "validation"] for one in models.values()]
+    top = choices[0] if len(choices) == 1 else {"oneOf": choices}
+    return {"$schema": _DIALECT, "title": title, **top, "$defs": _require_exactly_one(_drop_null_branches(definitions))}
+
+
+def limit_name_lengths(schema: dict[str, Any]) -> dict[str, Any]:
+    """Say in the schema of a message how long a name may be: `text_rules` holds only what comes in against that."""
+    for definition in schema["$defs"].values():
+        for field in NAME_FIELDS & definition.get("properties", {}).keys():
+            declared = definition["properties"][field]
+            declared.get("items", declared)["maxLength"] = MAX_NAME_LENGTH
+    return schema
+
+
+def _add_kind(definition: dict[str, Any], kind: str) -> None:
+    definition["properties"] = {"kind": {"const": kind}, **definition["properties"]}
+    if kind != "report":
+        definition["required"] = ["kind", *definition.get("required", ())]
+
+
+def _require_exactly_one(definitions: dict[str, Any]) -> dict[str, Any]:
+    """Say in the schema, too, what must be there exactly once."""
+    for name, choices in (("ReportedObservation", VALUE_FIELDS), ("Document", SOURCE_FIELDS), ("Accession", ACCESSION_FIELDS)):
+        if name in definitions:
+            definitions[name]["oneOf"] = [{"required": [one]} for one in choices]
+    return definitions
+
+
+def _drop_null_branches(schema: Any) -> Any:
+    """Say of an optional field only what it is when it is there: nothing is ever written as null."""
+    if isinstance(schema, list):
+        return [_drop_null_branches(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    match schema:
+        case {"anyOf": [kind, {"type": "null"}], **rest}:
+            schema = {**kind, **rest}
+    return {key: _drop_null_branches(item) for key, item in schema.items() if (key, item) != ("default", None)}

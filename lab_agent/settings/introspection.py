@@ -1,0 +1,144 @@
+"""Which keys there are: the settings models walked as a tree, for errors, for the documentation and for masking.
+
+The settings for people's eyes: every secret is masked.
+
+Adapter tables are raw, so a secret in them is known by its name only; passwords inside addresses are masked wherever they stand.
+"""
+
+from __future__ import annotations
+
+import re
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+
+NAME_PLACEHOLDER = "<name>"
+"""Stands for the name of a table that the operator chooses, as in `exchange.contracts.<name>`."""
+ARRAY_SUFFIX = "[]"
+"""Ends the path of a table that may be there several times (`[[api.tokens]]`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettingKey:
+    """One key: its table (`exchange.oauth`), its name in it, and the field that describes it."""
+
+    table: str
+    name: str
+    field: FieldInfo
+
+    @property
+    def path(self) -> str:
+        """The dotted key."""
+        return f"{self.table}.{self.name}" if self.table else self.name
+
+
+def iter_keys(model: type[BaseModel], table: str = "") -> Iterator[SettingKey]:
+    """Give every key below `model`, a table's own keys before its sub-tables."""
+    keys = [SettingKey(table, name, field) for name, field in model.model_fields.items()]
+    yield from (key for key in keys if not _nested_tables(key))
+    for key in keys:
+        for path, inner in _nested_tables(key):
+            yield from iter_keys(inner, path)
+
+
+def iter_tables(model: type[BaseModel], table: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
+    """Give every table below `model` with its path, in the order of `walk`."""
+    for name, field in model.model_fields.items():
+        for path, inner in _nested_tables(SettingKey(table, name, field)):
+            yield path, inner
+            yield from iter_tables(inner, path)
+
+
+def resolve_location(model: type[BaseModel], location: Sequence[str | int]) -> type[BaseModel] | FieldInfo | None:
+    """Give what stands at a location of the tree: a table's model, a key's field, or None."""
+    found: type[BaseModel] | FieldInfo | None = model
+    rest = list(location)
+    while rest:
+        if not isinstance(found, type):
+            return found
+        field = found.model_fields.get(str(rest.pop(0)))
+        if field is None:
+            return None
+        inner = _models_in(field.annotation)
+        found = inner[0] if inner else field
+        if inner and rest and (is_mapping(field.annotation) or is_list(field.annotation)):
+            rest.pop(0)
+    return found
+
+
+def is_mapping(annotation: Any) -> bool:
+    """Whether a key holds tables with names of the operator's choice."""
+    return any(get_origin(part) in {dict, Mapping} or part is dict for part in _union_members(annotation))
+
+
+def is_list(annotation: Any) -> bool:
+    """Whether a key holds a list."""
+    return any(get_origin(part) in {list, tuple, set, frozenset} for part in _union_members(annotation))
+
+
+def _nested_tables(key: SettingKey) -> list[tuple[str, type[BaseModel]]]:
+    path = key.path
+    if is_mapping(key.field.annotation):
+        path += f".{NAME_PLACEHOLDER}"
+    elif is_list(key.field.annotation):
+        path += ARRAY_SUFFIX
+    return [(path, model) for model in _models_in(key.field.annotation)]
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models_in(part)]
+
+
+def _union_members(annotation: Any) -> list[Any]:
+    """The members of a union, `Annotated` taken off."""
+    if get_origin(annotation) is Annotated:
+        return _union_members(get_args(annotation)[0])
+    if get_origin(annotation) in {Union, types.UnionType}:
+        return [plain for part in get_args(annotation) for plain in _union_members(part)]
+    return [annotation]
+
+
+MASK = "***"
+_SECRET_NAME = re.compile(r"password|passwd|secret|token|(^|_)keys?$|hash|credential", re.IGNORECASE)
+_URL_PASSWORD = re.compile(r"(?<=://)([^/@\s:]*):[^/@\s]*@")
+
+
+def mask_secrets(settings: BaseModel) -> dict[str, Any]:
+    """Give all values as plain data, secrets masked."""
+    return {name: _mask_value(name, value) for name, value in settings.model_dump().items()}
+
+
+def iter_masked_values(settings: BaseModel) -> Iterator[tuple[str, str]]:
+    """Give every key with its masked value, one pair a key, as they are printed."""
+    yield from _flatten("", mask_secrets(settings))
+
+
+def mask_url_password(text: str) -> str:
+    """Take the password out of an address."""
+    return _URL_PASSWORD.sub(rf"\1:{MASK}@", text)
+
+
+def _mask_value(name: str, value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        return MASK
+    if isinstance(value, Mapping):
+        return {key: _mask_value(str(key), item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_mask_value(name, item) for item in value]
+    if _SECRET_NAME.search(name) and isinstance(value, str):
+        return MASK
+    return mask_url_password(value) if isinstance(value, str) else value
+
+
+def _flatten(path: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            yield from _flatten(f"{path}.{key}" if path else str(key), item)
+    else:
+        yield path, "" if value is None else str(value)

@@ -1,0 +1,113 @@
+"""The schema: bringing a database to it, and saying clearly when one has another.
+
+Migrations are Alembic's, inside the package, and run without ini file. A whole upgrade is one transaction on both databases.
+Only an upgrade needs Alembic, which takes a while to import: the names of the migrations say which schemas there are.
+"""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, inspect, text
+
+from lab_agent.errors import SchemaMismatchError
+from lab_agent.store.engine import create_file, open_engine, sqlite_file
+from lab_agent.store.error_translation import translate_errors
+from lab_agent.store.row_mapping import insert_new
+from lab_agent.store.tables import key_values
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+INSTANCE_ID_KEY = "instance"
+"""Note that names this database from its first day on; a copy of it carries the same name."""
+_MIGRATION_LOCK = 0x1AB_0001
+_UPGRADE_HINT = "run `lab-agent db upgrade`"
+_MIGRATIONS_FOLDER = Path(__file__).with_name("migrations")
+
+
+def upgrade(url: str) -> None:
+    """Bring the database to this program's schema; it is made if it is not there. Harmless when repeated.
+
+    Raises `SchemaMismatchError` for a database of a newer program, `StoreUnreachableError`, and `StoreError` for a wrong address.
+    """
+    from alembic import command  # noqa: PLC0415 - see above
+
+    file = sqlite_file(url)
+    if file is not None:
+        create_file(file)
+    engine = open_engine(url, connections=1)
+    try:
+        with translate_errors(), engine.begin() as connection:
+            _acquire_migration_lock(connection)
+            _reject_newer(connection)
+            config = _alembic_config()
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+            insert_new(connection, key_values, {"key": INSTANCE_ID_KEY, "value": uuid.uuid4().hex})
+    finally:
+        engine.dispose()
+
+
+def check_schema(url: str) -> None:
+    """Raise `SchemaMismatchError`, with one sentence that says what to do, where the database is not of this program's schema."""
+    file = sqlite_file(url)
+    if file is not None and not file.exists():
+        raise SchemaMismatchError(f"There is no database at {file} yet; {_UPGRADE_HINT}.")
+    engine = open_engine(url, connections=1)
+    try:
+        with translate_errors(), engine.connect() as connection:
+            _check_revision(connection)
+    finally:
+        engine.dispose()
+
+
+def head_revision() -> str:
+    """Give the newest schema that this program knows."""
+    return max(_known_revisions())
+
+
+def current_revision(connection: Connection) -> str | None:
+    """Give the schema of a database; None if it has none yet."""
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    found: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
+    return found
+
+
+def _check_revision(connection: Connection) -> None:
+    _reject_newer(connection)
+    have, want = current_revision(connection), head_revision()
+    if have is None:
+        raise SchemaMismatchError(f"The database is empty; {_UPGRADE_HINT}.")
+    if have != want:
+        raise SchemaMismatchError(f"The database has the older schema {have}, and this program needs {want}; {_UPGRADE_HINT}.")
+
+
+def _reject_newer(connection: Connection) -> None:
+    have = current_revision(connection)
+    if have is not None and have not in _known_revisions():
+        raise SchemaMismatchError(
+            f"The database has schema {have}, which this program (schema {head_revision()}) does not know: install the newer program."
+        )
+
+
+def _known_revisions() -> set[str]:
+    """The schemas that this program knows: each migration's file begins with the name of its own."""
+    return {file.name.partition("_")[0] for file in (_MIGRATIONS_FOLDER / "versions").glob("[0-9]*.py")}
+
+
+def _acquire_migration_lock(connection: Connection) -> None:
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _MIGRATION_LOCK})
+
+
+def _alembic_config() -> Config:
+    from alembic.config import Config  # noqa: PLC0415 - see above
+
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS_FOLDER).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config

@@ -1,0 +1,92 @@
+"""A worker's hold on one effect, kept alive while it works (law 8)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+
+import structlog
+
+from lab_agent.domain.records import Job
+from lab_agent.errors import LeaseLostError, StoreUnreachableError
+from lab_agent.ports.clock import Clock
+from lab_agent.ports.repositories import Store, UnitOfWork
+
+log = structlog.get_logger(__name__)
+
+
+class JobLease:
+    """The claim that handlers see: every write goes through the fence."""
+
+    def __init__(self, job: Job, store: Store, clock: Clock, duration: timedelta) -> None:
+        self._job = job
+        self._store = store
+        self._clock = clock
+        self._duration = duration
+
+    @property
+    def job(self) -> Job:
+        """The effect as it stands."""
+        return self._job
+
+    async def mark_started(self, also_write: Callable[[UnitOfWork], None] | None = None) -> None:
+        """Commit that the effect may be felt outside from now on, with a full lease ahead. Raises `LeaseLostError`."""
+        now = self._clock.now()
+        begun = replace(self._job.mark_started(now), lease_until=now + self._duration)
+
+        def write(uow: UnitOfWork) -> None:
+            uow.jobs.save(begun)
+            if also_write is not None:
+                also_write(uow)
+            uow.commit()
+
+        await self._store.run(write)
+        self._job = begun
+
+    async def write(self, work: Callable[[UnitOfWork], None]) -> None:
+        """Commit an intermediate fact, if the claim is still ours. Raises `LeaseLostError`."""
+
+        def fenced(uow: UnitOfWork) -> None:
+            uow.jobs.renew_lease(self._job, now=self._clock.now(), lease=self._duration)
+            work(uow)
+            uow.commit()
+
+        await self._store.run(fenced)
+
+    async def complete(self, completion: Callable[[UnitOfWork, Job], Job]) -> Job:
+        """Commit what follows and the effect's own end, in one unit of work. Raises `LeaseLostError`, and nothing is written."""
+
+        def write(uow: UnitOfWork) -> Job:
+            ended = completion(uow, self._job)
+            uow.jobs.save(ended)
+            uow.commit()
+            return ended
+
+        return await self._store.run(write)
+
+    @asynccontextmanager
+    async def keep_alive(self) -> AsyncIterator[None]:
+        """Prolong the lease every third of it; when it was lost all the same, the work in the block is cancelled."""
+        owner = asyncio.current_task()
+        beat = asyncio.create_task(self._send_heartbeats(owner), name=f"heartbeat of effect {self._job.id}")
+        try:
+            yield
+        finally:
+            beat.cancel()
+            await asyncio.gather(beat, return_exceptions=True)
+
+    async def _send_heartbeats(self, owner: asyncio.Task[object] | None) -> None:
+        while True:
+            await asyncio.sleep(self._duration.total_seconds() / 3)
+            try:
+                await self.write(lambda _: None)
+            except StoreUnreachableError:
+                continue  # the lease lapses by itself if the store stays away
+            except LeaseLostError:
+                log.warning("claim lost", action="lease_lost", effect=self._job.id, kind=self._job.kind.value)
+                if owner is not None:
+                    owner.cancel("claim lost")
+                return

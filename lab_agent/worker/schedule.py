@@ -1,0 +1,188 @@
+"""The rounds of a worker: poll, collect, reconcile, housekeeping, each with what its success or failure says of a neighbour.
+
+How often the service is asked for new orders: often while they come, seldom while they do not.
+
+The schedule: what is asked again and again, and how often (APScheduler).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import structlog
+from apscheduler.executors.asyncio import AsyncIOExecutor
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.triggers.interval import IntervalTrigger
+
+from lab_agent.domain.records import JobKind
+from lab_agent.errors import Failure, LabAgentError, TemporaryFailure
+from lab_agent.metrics import Metrics
+from lab_agent.ports.clock import Clock
+from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.worker.outages import (
+    EXCHANGE_OUTAGE,
+    LIS_OUTAGE_PREFIX,
+    POLL_OUTAGE,
+    SIGN_IN_OUTAGE,
+    OutageTracker,
+    exchange_part_outage,
+)
+from lab_agent.workflow.polling import OrderPoller
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PollInterval:
+    """Waits in seconds: `shortest` after a find or a failure, half as long again after each empty answer, up to `longest`."""
+
+    shortest: float
+    longest: float
+
+    def next_wait(self, wait: float, found: int) -> float:
+        """The wait that follows upon a poll that found `found` new orders after having waited `wait`."""
+        return self.shortest if found else min(max(wait, self.shortest) * 1.5, max(self.longest, self.shortest))
+
+
+_SERVICE_JOB_KINDS = (JobKind.FETCH_ORDER, JobKind.DELIVER_REPORT, JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK)
+_LIS_JOB_KINDS = (JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS)
+
+
+@dataclass(slots=True)
+class PollTask:
+    """Polls, keeps its pace, and ends the outage of a service that answers again. `again_in` sets the next run."""
+
+    poll: OrderPoller
+    outages: OutageTracker
+    store: Store
+    clock: Clock
+    metrics: Metrics
+    interval: PollInterval
+    reschedule: Callable[[float], None]
+    wake: Callable[[], None]
+    _wait: float = field(default=0.0, init=False)
+
+    async def run(self) -> None:
+        """Poll once, tell what went wrong, and set the next run."""
+        try:
+            found = await self.poll.run()
+        except Failure as failure:
+            self.metrics.record_poll(type(failure).__name__, new=0, at=self.clock.now().timestamp())
+            self._wait = await self._wait_after_failure(failure)
+        else:
+            self.metrics.record_poll("ok", new=found, at=self.clock.now().timestamp())
+            self.outages.store_recovered()
+            if await self.outages.end(EXCHANGE_OUTAGE, SIGN_IN_OUTAGE, POLL_OUTAGE):
+                await make_jobs_due(self.store, self.clock, _SERVICE_JOB_KINDS)
+            self._wait = self.interval.next_wait(self._wait, found)
+            self.wake()
+        self.reschedule(self._wait)
+
+    async def _wait_after_failure(self, failure: Failure) -> float:
+        """Tell the failure; the wait in seconds: short while the service is away, growing while it refuses the poll itself."""
+        if isinstance(failure, TemporaryFailure):
+            await self.outages.record_failure(failure)
+            return max(self.interval.shortest, failure.retry_after or 0.0)
+        await self.outages.begin(POLL_OUTAGE, f"new orders cannot be fetched: {failure}")
+        return self.interval.next_wait(self._wait, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class LisHealth:
+    """Begins and ends the outages of laboratory systems, as collection hears of them."""
+
+    outages: OutageTracker
+    store: Store
+    clock: Clock
+    wake: Callable[[], None]
+
+    async def on_result(self, name: str, failure: Failure | None) -> None:
+        """Hear that the laboratory system `name` failed, or worked (None)."""
+        key = f"{LIS_OUTAGE_PREFIX}{name}.unavailable"
+        if failure is not None:
+            await self.outages.begin(key, f"laboratory system {name}: {failure}")
+        elif await self.outages.end(key):
+            await make_jobs_due(self.store, self.clock, _LIS_JOB_KINDS)
+            self.wake()
+
+
+async def make_jobs_due(store: Store, clock: Clock, kinds: tuple[JobKind, ...]) -> None:
+    """Let effects that wait for a neighbour be due now, since it has shown a sign of life."""
+
+    def write(uow: UnitOfWork) -> None:
+        for kind in kinds:
+            uow.jobs.make_due(kind, now=clock.now())
+        uow.commit()
+
+    await store.run(write)
+
+
+ScheduledTask = Callable[[], Awaitable[Any]]
+
+
+class Scheduler:
+    """Jobs at intervals. A late tick is never dropped, several late ones become one, and no job overlaps with itself."""
+
+    def __init__(self, outages: OutageTracker) -> None:
+        self._outages = outages
+        self._stopping = False
+        self._scheduler = AsyncIOScheduler(
+            executors={"default": AsyncIOExecutor()},
+            job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1},
+            timezone=UTC,
+        )
+
+    def every(self, seconds: float, name: str, task: ScheduledTask, *, jitter: float = 0.1) -> None:
+        """Run `tick` now and then every `seconds`, give or take the share `jitter` of it."""
+        self._scheduler.add_job(
+            self._run_guarded,
+            IntervalTrigger(seconds=seconds, jitter=seconds * jitter, timezone=UTC),
+            args=(name, task),
+            id=name,
+            name=name,
+            next_run_time=datetime.now(UTC),
+        )
+
+    def postpone(self, name: str, seconds: float) -> None:
+        """Let the next run of a job be `seconds` from now, whatever its interval."""
+        self._scheduler.modify_job(name, next_run_time=datetime.now(UTC) + timedelta(seconds=seconds))
+
+    def run_soon(self, name: str) -> None:
+        """Run a job as soon as it can be."""
+        self.postpone(name, 0)
+
+    def start(self) -> None:
+        """Begin to tick."""
+        self._scheduler.start()
+
+    def stop(self) -> None:
+        """Tick no more."""
+        self._stopping = True
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=False)
+
+    async def _run_guarded(self, name: str, task: ScheduledTask) -> None:
+        """Run one tick; what goes wrong is told, and the next tick comes all the same."""
+        try:
+            await task()
+            await self._outages.end(exchange_part_outage(name))
+        except asyncio.CancelledError:
+            if not self._stopping:  # a tick that is cut off by the end is no news
+                raise
+        except LabAgentError as failure:
+            await self._log_failure(name, failure)
+        except Exception:  # boundary: a bug in one tick does not end the daemon; it is logged whole
+            log.exception("tick failed", action="scheduled_task_failed", tick=name)
+
+    async def _log_failure(self, name: str, failure: LabAgentError) -> None:
+        known = self._outages.is_known(failure, name)
+        try:
+            await self._outages.record_failure(failure, name)
+        except LabAgentError as second:  # the store is away, too
+            await self._outages.record_failure(second)
+        if not known and not self._outages.is_known(failure, name):
+            log.warning("tick failed", action="scheduled_task_failed", tick=name, reason=str(failure))

@@ -1,0 +1,77 @@
+"""The laboratory's own numbers: written on the order and its lines, whether they come at the handover or later.
+
+A report may then name its order by any of them. A line that has no number of its own carries that of its tube.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from lab_agent.domain import jobs
+from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.lab_messages import AccessionUpdate
+from lab_agent.domain.records import OrderRecord, ReportRecord
+from lab_agent.domain.state_machines import ReportState
+from lab_agent.domain.text import shorten
+from lab_agent.ports.lis import SubmitResult
+from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.serialization import load_stored_message
+from lab_agent.workflow.order_lookup import order_codes
+
+
+class UnknownNumberTarget(LookupError):
+    """A receipt gives a number to something that the order does not have."""
+
+
+def save_submit_accessions(uow: UnitOfWork, key: OrderKey, submit_result: SubmitResult) -> None:
+    """Write the numbers of a receipt; a name that is not in the order is passed over, since the order was taken all the same."""
+    order = uow.orders.get_for_update(key)
+    if submit_result.accession:
+        uow.orders.save(replace(order, accession=submit_result.accession))
+    tubes = order_codes(order).barcodes
+    by_tube = {line: number for code, number in submit_result.tube_accessions.items() for line in tubes.get(code, ())}
+    _number_lines(uow, key, by_tube, submit_result.line_accessions)
+
+
+def rematch_waiting_reports(uow: UnitOfWork, key: OrderKey, submit_result: SubmitResult, now: datetime) -> None:
+    """Let what came before the numbers of a receipt, and names its order by one of them, be matched again."""
+    numbers = {submit_result.accession, *submit_result.tube_accessions.values(), *submit_result.line_accessions.values()}
+    for report, number in reports_waiting_for(uow, numbers - {None}):
+        uow.jobs.add(jobs.match_report_after_accession(report, number, key, now))
+
+
+def reports_waiting_for(uow: UnitOfWork, numbers: Collection[str | None]) -> tuple[tuple[ReportRecord, str], ...]:
+    """What waits because its accession, one of these `numbers`, was not known, each with it; by arrival."""
+    waiting = [each for each in uow.reports.needing_operator() if each.state is ReportState.UNMATCHED] if numbers else []
+    named = (
+        (each, message.accession)
+        for each in waiting
+        if not isinstance(message := load_stored_message(each.body), AccessionUpdate)
+    )
+    return tuple((each, accession) for each, accession in named if accession and accession in numbers)
+
+
+def save_accession_update(uow: UnitOfWork, order: OrderRecord, update: AccessionUpdate) -> None:
+    """Write the numbers of a receipt that came by itself. Raises `UnknownNumber`, and nothing was written then."""
+    known = order_codes(order)
+    keys = {str(line.key): (line.key,) for line in uow.orders.lines(order.key)}
+    by_line: dict[LineKey, str] = {}
+    by_tube: dict[LineKey, str] = {}
+    for each in update.accessions:
+        numbers, places = (by_tube, known.barcodes) if each.barcode else (by_line, {**known.codes, **keys})
+        name = each.barcode or each.line or each.item or ""
+        if name not in places:
+            raise UnknownNumberTarget(f"{shorten(name)} is no line, item or tube of this order")
+        numbers.update(dict.fromkeys(places[name], each.number))
+    if update.accession:
+        uow.orders.save(replace(order, accession=update.accession))
+    _number_lines(uow, order.key, by_tube, by_line)
+
+
+def _number_lines(uow: UnitOfWork, key: OrderKey, by_tube: Mapping[LineKey, str], by_line: Mapping[LineKey, str]) -> None:
+    for line in uow.orders.lines(key):
+        number = by_line.get(line.key) or line.accession or by_tube.get(line.key)
+        if number != line.accession:
+            uow.orders.save_line(replace(line, accession=number))

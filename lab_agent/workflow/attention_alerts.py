@@ -1,0 +1,74 @@
+"""What waits for a person: one alert for the results, one for the effects, as long as anything waits (law 11).
+
+They are opened and closed by a look at the store, not by what puts something aside: so a worker that restarts, a second one and
+whatever is decided at the desk all come to the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+import structlog
+
+from lab_agent.domain.records import Alert, Job, ReportRecord
+from lab_agent.domain.state_machines import ReportState
+from lab_agent.ports.clock import Clock
+from lab_agent.ports.repositories import Store, UnitOfWork
+
+log = structlog.get_logger(__name__)
+
+RESULTS_ALERT = "waiting.results"
+JOBS_ALERT = "waiting.jobs"
+_STATE_REASONS = {
+    ReportState.UNMATCHED: "it fits no order, or no line of its order",
+    ReportState.UNMAPPED: "the mapping tables lack a code or a unit of it",
+    ReportState.HELD: "there is a question to a person, or it cannot be said as it is",
+}
+"""The reasons in our own words: what a message says may name the patient (law 7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionAlerts:
+    """Opens and closes the alerts of what waits for a person; each is told once at its start and once at its end."""
+
+    store: Store
+    clock: Clock
+
+    async def run(self) -> None:
+        """Look once."""
+        await self.store.run(lambda uow: self._refresh(uow, self.clock.now()))
+
+    def _refresh(self, uow: UnitOfWork, now: datetime) -> None:
+        _update_alert(uow, RESULTS_ALERT, _results_text(uow.reports.needing_operator()), now)
+        _update_alert(uow, JOBS_ALERT, _jobs_text(uow.jobs.needing_operator()), now)
+        uow.commit()
+
+
+def _update_alert(uow: UnitOfWork, key: str, text: str | None, now: datetime) -> None:
+    if text is None:
+        if uow.alerts.close(key, now=now):
+            log.info("nothing waits for a person", action="waiting_ends", alert=key)
+    elif uow.alerts.open(Alert(key=key, text=text, opened_at=now)):
+        log.warning("something waits for a person", action="waiting_begins", alert=key)
+
+
+def _results_text(reports: Sequence[ReportRecord]) -> str | None:
+    if not reports:
+        return None
+    how_many = _count_text([report.state for report in reports])
+    return f"results wait for a person ({how_many}); the first: {_STATE_REASONS[reports[0].state]}. `lab-agent results list --waiting`"
+
+
+def _jobs_text(jobs: Sequence[Job]) -> str | None:
+    if not jobs:
+        return None
+    how_many = _count_text([job.kind for job in jobs])
+    return f"work waits for a person ({how_many}); the first is {jobs[0].state.value}. `lab-agent outbox list`"
+
+
+def _count_text(words: Sequence[StrEnum]) -> str:
+    return ", ".join(f"{number} {word.value}" for word, number in Counter(words).items())

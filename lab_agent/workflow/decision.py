@@ -1,0 +1,230 @@
+"""Write down what was decided about an order, with all that follows, in one unit of work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from lab_agent.domain import jobs
+from lab_agent.domain.code_systems import CodeSystems
+from lab_agent.domain.ids import LineKey, OrderKey, ResourceId, line_key
+from lab_agent.domain.jobs import TASK_REQUESTED, TERMINAL_TASK_STATUSES
+from lab_agent.domain.received_order import ReceivedLine
+from lab_agent.domain.records import Alert, Event, LabelUse, LineRecord, OrderRecord
+from lab_agent.domain.state_machines import LineState, OrderState
+from lab_agent.fhir.lab_order_mapper import make_lab_order
+from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.serialization import split_identity
+from lab_agent.serialization.identity import pack_identity
+from lab_agent.settings.exchange import ContractSettings
+from lab_agent.workflow.assessment import AssessedOrder
+from lab_agent.workflow.line_lifecycle import advance_order, close_order
+from lab_agent.workflow.rejection_breaker import RejectionBreaker
+
+OTHER_LINE_REJECTED = "not performed: another line of this order was refused, and this laboratory takes orders only whole"
+"""Reason for the good lines of an order under `worker.on_line_error = cancel_order`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionPolicy:
+    """What this installation has set: the contracts, where orders go by default, and what a bad line does to the others."""
+
+    systems: CodeSystems
+    contracts: Mapping[str, ContractSettings]
+    default_adapter: str
+    cancel_whole_order: bool
+    breaker: RejectionBreaker
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The outcome of judging one order: lines that go to the laboratory, and refused ones with their reasons (by Task id)."""
+
+    accepted: tuple[str, ...]
+    rejected: Mapping[str, tuple[str, ...]]
+    ended: frozenset[str]
+    """Task ids of lines that somebody else had ended before we judged them."""
+    rules: frozenset[str] = frozenset()
+    """Ids of the rules that refuse: what the safety catch counts. What a rule says of an ended line refuses nothing."""
+
+
+def decide_lines(assessed: AssessedOrder, *, cancel_whole_order: bool) -> Decision:
+    """Read the verdict off the judgement. Pure."""
+    lines = assessed.received.lines
+    ended = frozenset(line.id for line in lines if line.task.status in TERMINAL_TASK_STATUSES)
+    refused = {line.id: assessed.assessment.refusal_reasons(line.id) for line in lines if line.id not in ended}
+    refused = {task_id: reasons for task_id, reasons in refused.items() if reasons}
+    if refused and cancel_whole_order:
+        refused = {line.id: refused.get(line.id, (OTHER_LINE_REJECTED,)) for line in lines if line.id not in ended}
+    accepted = tuple(each for each in assessed.assessment.accepted_lines if each not in refused and each not in ended)
+    return Decision(accepted, refused, ended, assessed.assessment.refusing_rules(refused))
+
+
+def order_hold_reason(assessed: AssessedOrder) -> str | None:
+    """Why the order must be held instead of decided; None if nothing speaks for it."""
+    if assessed.assessment.holds:
+        return "; ".join(dict.fromkeys(finding.message for finding in assessed.assessment.holds))
+    if assessed.contract is None and not assessed.assessment.order_refusals:
+        return "the order's contract is not known here: see [exchange.contracts]"
+    return None
+
+
+def hold_order(uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder, now: datetime, reason: str) -> None:
+    """Hold the order: it may be our own fault, so nothing is refused, and somebody is told (law 10)."""
+    hold_unassessed_order(uow, key, now, reason)
+    _save_fetched(uow, uow.orders.get_for_update(key), assessed, now)
+
+
+def hold_unassessed_order(uow: UnitOfWork, key: OrderKey, now: datetime, reason: str) -> None:
+    """Hold an order that cannot even be read."""
+    order = uow.orders.get_for_update(key)
+    if order.state is not OrderState.HELD or order.reason != reason:
+        uow.events.add(Event(order=key, at=now, action="held", text=reason))
+    uow.orders.save(order.transition_to(OrderState.HELD, now, reason))
+    uow.alerts.open(Alert(key=held_order_alert_key(key), text=f"order {key} is held: {reason}", opened_at=now))
+
+
+def save_decision(
+    uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder, decision: Decision, policy: DecisionPolicy, now: datetime
+) -> OrderRecord:
+    """Refuse what is refused, accept the rest, and write the effects of both. Gives the order as it stands then."""
+    order = uow.orders.get_for_update(key)
+    order = _save_fetched(uow, order, assessed, now)
+    lines = [_save_line_decision(uow, order, line, decision, policy.systems.base_url, now) for line in assessed.received.lines]
+    policy.breaker.record_rejections(uow, decision.rules, key, now)
+    uow.alerts.close(held_order_alert_key(key), now=now)
+    for finding in assessed.assessment.findings():
+        if finding.line not in decision.ended:
+            uow.events.add(Event(order=key, at=now, action=finding.severity.value, text=f"{finding.rule}: {finding.message}"))
+    if decision.accepted:
+        return _accept(uow, order, assessed, lines, decision, policy, now)
+    why = "every line was refused" if decision.rejected else "every line had been ended by the partner or the service"
+    order = order.transition_to(OrderState.REJECTED, now, why)
+    uow.orders.save(order)
+    advance_order(uow, key, now)
+    return order
+
+
+def ignore_order(uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder, now: datetime, before: datetime) -> None:
+    """Leave an order of the backlog alone (`worker.ignore_before`): nothing is written to the service."""
+    _save_fetched(uow, uow.orders.get_for_update(key), assessed, now)
+    close_order(uow, key, now, f"made before worker.ignore_before ({before.isoformat()}); left alone")
+
+
+def _accept(
+    uow: UnitOfWork,
+    order: OrderRecord,
+    assessed: AssessedOrder,
+    lines: list[LineRecord],
+    decision: Decision,
+    policy: DecisionPolicy,
+    now: datetime,
+) -> OrderRecord:
+    contract = assessed.contract or ""
+    lab_order = make_lab_order(
+        assessed.received,
+        decision.accepted,
+        order_key=order.key,
+        line_keys={line.task_id: line.key for line in lines},
+        contract=contract,
+        catalogue=assessed.catalogue,
+        systems=policy.systems,
+        first_seen_at=order.seen_at,
+    )
+    medical, patient = split_identity(lab_order)
+    uow.vault.save_identity(order.key, pack_identity(assessed.graph.to_json().identification, patient), at=now)
+    labels = _label_uses(assessed, order.key, {line.task_id: line.key for line in lines}, decision.accepted)
+    uow.orders.set_labels(order.key, labels)
+    uow.issued_labels.mark_used([label.barcode for label in labels], order.key, at=now)
+    settings = policy.contracts.get(contract, ContractSettings())
+    order = replace(
+        order.transition_to(OrderState.FETCHED, now),
+        lab_order=medical,
+        adapter=settings.adapter or policy.default_adapter,
+        expected_at=_expected_at(assessed, decision),
+    )
+    uow.orders.save(order)
+    uow.jobs.add(jobs.submit_order(order.key, now))
+    return order
+
+
+def _save_fetched(uow: UnitOfWork, order: OrderRecord, assessed: AssessedOrder, now: datetime) -> OrderRecord:
+    """Keep what was fetched, in its two parts (law 7), and what can be told from it already."""
+    parts = assessed.graph.to_json()
+    requests = assessed.received.requests
+    order = replace(
+        order,
+        received=parts.medical,
+        contract=assessed.contract,
+        requisition=requests[0].requisition if requests else None,
+        counterparty=assessed.received.counterparty,
+        patient_reference=assessed.received.patient_reference,
+    )
+    uow.orders.save(order)
+    uow.vault.save_identity(order.key, pack_identity(parts.identification), at=now)
+    return order
+
+
+def _save_line_decision(
+    uow: UnitOfWork, order: OrderRecord, line: ReceivedLine, decision: Decision, base_url: str, now: datetime
+) -> LineRecord:
+    key = line_key(base_url, line.id)
+    known = uow.orders.line(key)
+    record = known or LineRecord(
+        key=key,
+        order=order.key,
+        task_id=ResourceId(line.id),
+        procedure_request_id=ResourceId(line.request.ref.id) if line.request else None,
+        item=next((coding.code for coding in line.request.code.coding), None) if line.request else None,
+        changed_at=now,
+    )
+    if line.id in decision.rejected:
+        record = record.transition_to(LineState.REJECTED, now, decision.rejected[line.id])
+    elif line.id in decision.accepted:
+        record = record.transition_to(LineState.ACCEPTED, now)
+    else:
+        status = line.task.status or TASK_REQUESTED
+        record = record.transition_to(LineState.WITHDRAWN, now, (f"its Task was {status} before it was judged",))
+    (uow.orders.save_line if known else uow.orders.add_line)(record)
+    if record.state is LineState.REJECTED:
+        uow.jobs.add(jobs.update_line_task(record, jobs.TASK_CANCELLED, now))
+    return record
+
+
+def _label_uses(
+    assessed: AssessedOrder, order: OrderKey, keys: Mapping[str, LineKey], accepted: tuple[str, ...]
+) -> list[LabelUse]:
+    return [
+        LabelUse(
+            barcode=identifier.value,
+            order=order,
+            line=keys[line.id],
+            specimen_id=specimen.ref.id,
+            patient_reference=assessed.received.patient_reference or "",
+        )
+        for specimen in assessed.received.specimens
+        for line in assessed.received.lines_of(specimen)
+        if line.id in accepted
+        for container in specimen.containers
+        for identifier in container.identifiers
+    ]
+
+
+def _expected_at(assessed: AssessedOrder, decision: Decision) -> datetime | None:
+    """When the last result is expected, by the normal times of the catalogue; used to show overdue results, never to act."""
+    if assessed.catalogue is None or assessed.contract is None:
+        return None
+    expected = []
+    for line in assessed.received.lines:
+        if line.id not in decision.accepted or line.request is None or line.request.occurrence is None:
+            continue
+        ordered_at = line.request.occurrence.at
+        items = [assessed.catalogue.current_item(assessed.contract, coding.code) for coding in line.request.code.coding]
+        expected += [ordered_at + timedelta(hours=float(item.turnaround.hours)) for item in items if item and ordered_at]
+    return max(expected, default=None)
+
+
+def held_order_alert_key(key: OrderKey) -> str:
+    """Name of the alert of a held order."""
+    return f"order.{key}.held"

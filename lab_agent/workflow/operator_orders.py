@@ -1,0 +1,104 @@
+"""The desk for orders and lines: what a person decides where the machine holds its hand (law 10).
+
+A held order may be refused; a line that came after its order was judged is entered in the laboratory by hand, or refused.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from lab_agent.domain import jobs
+from lab_agent.domain.ids import LineKey, OrderKey, ResourceId, line_key
+from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES
+from lab_agent.domain.records import Event, LineRecord
+from lab_agent.domain.state_machines import LineState, OrderState
+from lab_agent.errors import InvalidTransitionError, StoreError
+from lab_agent.fhir.order_graph import OrderGraph
+from lab_agent.fhir.order_parser import parse_order
+from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.workflow.decision import held_order_alert_key
+from lab_agent.workflow.line_lifecycle import advance_order, late_line_alert_key
+from lab_agent.workflow.operator_jobs import validate_note
+
+
+async def reject_order(store: Store, base_url: str, key: OrderKey, reason: str, *, by: str, now: datetime) -> None:
+    """Refuse a held order; the clinic reads the reason at every line.
+
+    Raises `InputError` for a reason that says nothing, `StoreError`, and `IllegalMoveError` if it is not held.
+    """
+    reason = validate_note(reason)
+
+    def write(uow: UnitOfWork) -> None:
+        order = uow.orders.get_for_update(key)
+        if order.state is not OrderState.HELD:
+            raise InvalidTransitionError(f"order {key} is {order.state.value}; only a held order can be refused by hand")
+        if order.received is None:
+            raise StoreError(f"order {key} could not be read yet, so its lines are not known; mend the right to read it first")
+        for line in parse_order(OrderGraph.from_json(order.received, None)).lines:
+            if line.task.status in TERMINAL_TASK_STATUSES:
+                continue
+            record = LineRecord(
+                key=line_key(base_url, line.id), order=key, task_id=ResourceId(line.id), state=LineState.REQUESTED, changed_at=now
+            ).transition_to(LineState.REJECTED, now, (reason,))
+            uow.orders.add_line(record)
+            uow.jobs.add(jobs.update_line_task(record, jobs.TASK_CANCELLED, now))
+        uow.orders.save(order.transition_to(OrderState.REJECTED, now, reason))
+        uow.alerts.close(held_order_alert_key(key), now=now)
+        uow.events.add(Event(order=key, at=now, action="operator", text=f"refused: {reason}", by=by))
+        advance_order(uow, key, now)
+        uow.commit()
+
+    await store.run(write)
+
+
+async def reject_line(store: Store, key: LineKey, reason: str, *, by: str, now: datetime) -> None:
+    """Refuse a held line with the reason that the clinic reads. Raises as `refuse_order` does."""
+    reason = validate_note(reason)
+
+    def write(uow: UnitOfWork) -> None:
+        line = _get_held_line(uow, key).transition_to(LineState.REJECTED, now, (reason,))
+        uow.orders.save_line(line)
+        uow.jobs.add(jobs.update_line_task(line, jobs.TASK_CANCELLED, now))
+        _save_decision(uow, line, now, f"line {key} refused: {reason}", by)
+
+    await store.run(write)
+
+
+async def accept_line(store: Store, key: LineKey, *, by: str, now: datetime) -> None:
+    """Say that a held line was entered in the laboratory system by hand: its results are delivered like any other's.
+
+    Raises `StoreError`, and `IllegalMoveError` if it is not held, or the laboratory does not have its order.
+    """
+
+    def write(uow: UnitOfWork) -> None:
+        line = _get_held_line(uow, key)
+        order = uow.orders.get_for_update(line.order)
+        if order.state is not OrderState.HANDED_OVER:
+            raise InvalidTransitionError(
+                f"order {order.key} is {order.state.value}; the laboratory does not work on it. Refuse the line"
+            )
+        if line.procedure_request_id is None:
+            raise InvalidTransitionError(
+                f"the ProcedureRequest of line {key} could not be read, so no result could name it. Refuse the line"
+            )
+        line = line.transition_to(LineState.ACCEPTED, now)
+        uow.orders.save_line(line)
+        _save_decision(uow, line, now, f"line {key} was entered in the laboratory system by hand", by)
+
+    await store.run(write)
+
+
+def _get_held_line(uow: UnitOfWork, key: LineKey) -> LineRecord:
+    line = uow.orders.line(key)
+    if line is None:
+        raise StoreError(f"there is no line {key}; `lab-agent orders show` lists the lines of an order")
+    if line.state is not LineState.HELD:
+        raise InvalidTransitionError(f"line {key} is {line.state.value}; only a held line waits for a decision")
+    return line
+
+
+def _save_decision(uow: UnitOfWork, line: LineRecord, now: datetime, text: str, by: str) -> None:
+    uow.alerts.close(late_line_alert_key(line.key), now=now)
+    uow.events.add(Event(order=line.order, at=now, action="operator", text=text, by=by))
+    advance_order(uow, line.order, now)
+    uow.commit()

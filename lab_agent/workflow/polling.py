@@ -1,0 +1,62 @@
+"""Intake, first half: ask the service for requested orders and put the new ones into the journal (interface: Daily flow 7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import structlog
+
+from lab_agent.domain import jobs
+from lab_agent.domain.ids import ResourceId, order_key
+from lab_agent.domain.records import Event, OrderRecord
+from lab_agent.errors import AlreadyExistsError
+from lab_agent.ports.clock import Clock
+from lab_agent.ports.exchange import Exchange
+from lab_agent.ports.queries import LAST_POLL_KEY
+from lab_agent.ports.repositories import Store, UnitOfWork
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderPoller:
+    """Asks for order-level Tasks in status requested; known ones are dropped before anything else is read.
+
+    `service` is the base address, from which an order's key is derived.
+    """
+
+    exchange: Exchange
+    store: Store
+    clock: Clock
+    base_url: str
+
+    async def run(self) -> int:
+        """Poll once; the number of new orders. Raises what the exchange port raises."""
+        tasks = await self.exchange.requested_order_tasks()
+        found = list(dict.fromkeys(task["id"] for task in tasks if isinstance(task.get("id"), str)))
+        known = await self.store.run(lambda uow: uow.orders.existing(found))
+        new = [ResourceId(task_id) for task_id in found if task_id not in known]
+        written = sum([await self._add_order(task_id) for task_id in new])
+        await self.store.run(self._record_success)
+        return written
+
+    async def _add_order(self, task_id: ResourceId) -> bool:
+        now = self.clock.now()
+        key = order_key(self.base_url, task_id)
+
+        def write(uow: UnitOfWork) -> None:
+            uow.orders.add(OrderRecord(key=key, task_id=task_id, seen_at=now, changed_at=now))
+            uow.jobs.add(jobs.fetch_order(key, now))
+            uow.events.add(Event(order=key, at=now, action="seen", text=f"Task {task_id} found in status requested"))
+            uow.commit()
+
+        try:
+            await self.store.run(write)
+        except AlreadyExistsError:  # another worker was faster: a success
+            return False
+        log.info("order seen", action="order_seen", order=key)
+        return True
+
+    def _record_success(self, uow: UnitOfWork) -> None:
+        uow.key_values.set(LAST_POLL_KEY, self.clock.now().isoformat())
+        uow.commit()

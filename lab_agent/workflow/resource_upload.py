@@ -1,0 +1,198 @@
+"""Bring one resource of ours to the service, so that it is there once and as it should be (law 2)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+
+from lab_agent.domain.ids import OrderKey, ReportKey, ResourceId
+from lab_agent.domain.records import HostedDocument, UploadRecord
+from lab_agent.domain.values import Identifier
+from lab_agent.errors import MultipleMatches, PermanentFailure, ServiceRefusal, StaleVersion, TemporaryFailure
+from lab_agent.fhir.content_digest import content_digest, split_digest
+from lab_agent.ports.exchange import Exchange, Json, SavedResource
+from lab_agent.ports.jobs import MAX_CONFLICT_RETRIES, Lease
+from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.workflow.result_checks import document_name
+
+FINAL_STATUSES = frozenset({"final", "amended"})
+PAYLOAD_TOO_LARGE = 413
+_TOO_LARGE_HINT = "; set results.max_document to what the service takes, and have the laboratory system send a smaller document"
+_OWN_FIELDS = frozenset({"comment", "interpretation", "method", "specimen", "referenceRange", "result", "presentedForm"})
+"""Fields of Observation and DiagnosticReport that we write or leave out, beside value[x]; others are always written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uploader:
+    """Uploads for one report. What the service gave is committed at once, so that a crash loses no id."""
+
+    exchange: Exchange
+    store: Store
+    lease: Lease
+    order: OrderKey
+    report: ReportKey
+    verifying: bool
+    """Whether an earlier try may have written something: then the service is searched before anything is sent (law 3)."""
+
+    async def ensure(self, resource_type: str, identifier: Identifier, body: Json) -> str:
+        """Create the resource, or change the one that is there; give its id. Nothing is sent where it is so already."""
+        known = await self.get_upload(identifier.value)
+        if known is not None and known.digest == content_digest(body):
+            return known.resource_id
+        if known is not None:
+            return await self._update(resource_type, known.resource_id, identifier, body, known)
+        there = await self._find(resource_type, identifier) if self.verifying else None
+        if there is None:
+            await self.lease.mark_started()
+            there = await self.exchange.create(resource_type, body, if_none_exist=identifier)
+        if there.created or _matches(there.body, body) or _matches(there.body, keep_final(there.body, body)):
+            await self._save_upload(there, identifier, body)
+            return there.id
+        return await self._update(resource_type, there.id, identifier, body)
+
+    async def ensure_document(self, content_sha256: str, content: bytes | None, content_type: str, reader: str) -> str:
+        """Create a Binary, once as far as we know; give its id. It has no identifier: an orphan of a lost reply is harmless.
+
+        `name` is the SHA-256 of the content, `content` None where it is not kept any more. Raises `PermanentFailure` where that
+        one was never brought.
+        """
+        identifier = Identifier(value=document_name(self.order, content_sha256, content_type, hosted=False))
+        known = await self.get_upload(identifier.value)
+        if known is not None:
+            return known.resource_id
+        if content is None:
+            raise PermanentFailure("it is not kept any more; let the laboratory system send it again")
+        await self.lease.mark_started()
+        saved = await self.exchange.upload_document(content, content_type, readers=(reader,))
+        await self._save_upload(saved, identifier, {})
+        return saved.id
+
+    async def ensure_hosted_document(
+        self, content_sha256: str, content: bytes, content_type: str, expires_at: datetime | None, now: datetime
+    ) -> str:
+        """Let our own API serve a document until `expires_at`, or longer where it does so already.
+
+        Gives the unguessable part of its address: the same one for every try and for every version, also where it had ended.
+        """
+        identifier = document_name(self.order, content_sha256, content_type, hosted=True)
+        known = await self.get_upload(identifier)
+        address = known.resource_id if known is not None else secrets.token_urlsafe(32)
+
+        def write(uow: UnitOfWork) -> None:
+            before = uow.hosted_documents.get(address)
+            served = HostedDocument(
+                address=address,
+                document=uow.vault.save_document(content, content_type, at=now),
+                content_type=content_type,
+                order=self.order,
+                kept_at=now,
+                expires_at=expires_at if before is None else _later_end(before.expires_at, expires_at),
+            )
+            uow.hosted_documents.save(served)
+            uow.uploads.save(self._to_upload_record(identifier, "hosted", ResourceId(address), "", ""))
+
+        await self.lease.write(write)
+        return address
+
+    async def get_upload(self, identifier: str) -> UploadRecord | None:
+        """What is known here of the resource with this identifier."""
+        return await self.store.run(lambda uow: uow.uploads.get(identifier))
+
+    async def _find(self, resource_type: str, identifier: Identifier) -> SavedResource | None:
+        found = await self.exchange.find(resource_type, identifier)
+        if len(found) > 1:
+            text = f"{len(found)} {resource_type} resources carry our identifier {identifier.value}; remove all but one"
+            raise MultipleMatches(text, status=412)
+        return found[0] if found else None
+
+    async def _update(
+        self, resource_type: str, resource_id: str, identifier: Identifier, body: Json, known: UploadRecord | None = None
+    ) -> str:
+        doubtful = self.verifying or (known is not None and not split_digest(known.digest)[1])
+        for attempt in range(MAX_CONFLICT_RETRIES):
+            current = await self.exchange.read(resource_type, ResourceId(resource_id))
+            body = keep_final(current.body, body)
+            if (doubtful or attempt) and _matches(current.body, body):
+                await self._save_upload(current, identifier, body)  # an earlier try did it, and its reply was lost
+                return current.id
+            await self.lease.mark_started(partial(_mark_unverified, known))
+            foreign = {name: value for name, value in current.body.items() if not _is_own_field(name)}
+            changed = {**foreign, **body, "id": current.id, "meta": current.body.get("meta", body.get("meta"))}
+            try:
+                saved = await self.exchange.update(resource_type, current.id, changed, version=current.version)
+            except StaleVersion:
+                continue
+            await self._save_upload(saved, identifier, body)
+            return saved.id
+        raise TemporaryFailure(
+            f"{resource_type} {resource_id} was changed by somebody else {MAX_CONFLICT_RETRIES} times while we wrote it"
+        )
+
+    async def _save_upload(self, saved: SavedResource, identifier: Identifier, body: Json) -> None:
+        content = content_digest(body) if body else ""
+        upload = self._to_upload_record(identifier.value, saved.resource_type, saved.id, saved.version, content)
+        await self.lease.write(lambda uow: uow.uploads.save(upload))
+
+    def _to_upload_record(
+        self, identifier: str, resource_type: str, resource_id: ResourceId, version: str, content: str
+    ) -> UploadRecord:
+        return UploadRecord(
+            identifier=identifier,
+            resource_type=resource_type,
+            resource_id=resource_id,
+            version=version,
+            digest=content,
+            order=self.order,
+            report=self.report,
+        )
+
+
+def _mark_unverified(known: UploadRecord | None, uow: UnitOfWork) -> None:
+    """Let nobody trust what is known of a resource from before a change whose outcome is not known yet: not of its content."""
+    if known is not None:
+        status, _ = split_digest(known.digest)
+        uow.uploads.save(replace(known, digest=f"{status}:"))
+
+
+@contextmanager
+def error_context(where: str) -> Iterator[None]:
+    """Say in a refusal which part of the report it is about, so that somebody can mend that part."""
+    try:
+        yield
+    except PermanentFailure as exc:
+        large = isinstance(exc, ServiceRefusal) and exc.status == PAYLOAD_TOO_LARGE
+        exc.args = (f"{where}: {exc}{_TOO_LARGE_HINT if large else ''}",)
+        raise
+
+
+def _later_end(one: datetime | None, other: datetime | None) -> datetime | None:
+    """The later of two ends; None is no end at all."""
+    return None if one is None or other is None else max(one, other)
+
+
+def _is_own_field(name: str) -> bool:
+    """Whether a field says something that we reported: what a new version leaves out must not stay (a value in another form)."""
+    return name.startswith("value") or name in _OWN_FIELDS
+
+
+def _matches(existing: Json, desired: Json) -> bool:
+    """Whether the resource on the service has all that we would write into it, and nothing that we would leave out."""
+    ours = {key: value for key, value in existing.items() if key in desired or _is_own_field(key)}
+    return content_digest(ours) == content_digest(desired)
+
+
+def keep_final(existing: Json, desired: Json) -> Json:
+    """What we write over a resource that is there: what was final stays so, and a value that changes after that is amended.
+
+    The plan knows this from our own journal; where that has forgotten (a lost reply, a restored backup), the service knows it.
+    """
+    if existing.get("status") not in FINAL_STATUSES:
+        return desired
+    if desired.get("resourceType") != "Observation":
+        return {**desired, "status": "final"}
+    same = _matches({**existing, "status": None}, {**desired, "status": None})
+    return {**desired, "status": existing["status"] if same else "amended"}

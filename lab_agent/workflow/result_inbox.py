@@ -1,0 +1,132 @@
+"""The inbox: what a laboratory system reports is committed here before it is acknowledged (law 1).
+
+Collection, first half: every laboratory system puts its results into the inbox; one that is away stops no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+import structlog
+
+from lab_agent.domain import jobs
+from lab_agent.domain.ids import report_key
+from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabReport
+from lab_agent.domain.records import Alert, ReportRecord
+from lab_agent.domain.report_documents import map_documents
+from lab_agent.errors import Failure
+from lab_agent.ports.clock import Clock
+from lab_agent.ports.lis import AdapterSource
+from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.serialization import dump_message
+
+log = structlog.get_logger(__name__)
+
+OnResult = Callable[[str, Failure | None], Awaitable[None]]
+"""Hears, for each laboratory system, what went wrong; None for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultCollector:
+    """Asks each running adapter for what the LIS has put out."""
+
+    adapters: AdapterSource
+    on_result: OnResult
+
+    async def run(self) -> int:
+        """Ask once round, side by side; the number of new messages."""
+        return sum(await asyncio.gather(*(self._collect_from(name) for name, _ in self.adapters.running())))
+
+    async def _collect_from(self, name: str) -> int:
+        adapter = self.adapters.get(name)
+        try:
+            await adapter.check()
+            new = await adapter.collect()
+        except Failure as failure:
+            await self.on_result(name, failure)
+            return 0
+        await self.on_result(name, None)
+        return new
+
+
+@dataclass(frozen=True, slots=True)
+class StoreInbox:
+    """The inbox of one adapter (`source`); `nudge` is called when there is something new to match."""
+
+    store: Store
+    clock: Clock
+    source: str
+    wake: Callable[[], None]
+
+    async def accept(self, message: str, content: LabMessage) -> bool:
+        """Keep a message and the duty to match it, in one commit. False: it was kept before."""
+        new = await self.store.run(lambda uow: self._store_message(uow, message, content))
+        if new:
+            log.info("result received", action="result_received", adapter=self.source)
+            self.wake()
+        return new
+
+    async def was_accepted(self, message: str) -> bool:
+        """Whether a message of that name was kept before."""
+        return await self.store.run(lambda uow: uow.reports.exists(self.source, message))
+
+    async def refused(self, message: str, reason: str) -> None:  # noqa: ARG002 - a file name may name a patient
+        """Hold in sight that a message was refused: one alert for each laboratory system, with its last reason, and a number."""
+
+        def write(uow: UnitOfWork) -> None:
+            key = rejected_messages_alert_key(self.source)
+            text = f"laboratory system {self.source}: a result was refused: {reason.partition(chr(10))[0]}"
+            first = uow.alerts.open(Alert(key=key, text=text, opened_at=self.clock.now()))
+            uow.key_values.set(key, "1" if first else str(int(uow.key_values.get(key) or "0") + 1))
+            uow.commit()
+
+        await self.store.run(write)
+        log.warning("result refused", action="result_rejected", adapter=self.source)
+
+    def _store_message(self, uow: UnitOfWork, message: str, content: LabMessage) -> bool:
+        if uow.reports.exists(self.source, message):
+            return False
+        now = self.clock.now()
+        lean = self._move_documents_to_vault(uow, content)
+        record = ReportRecord(
+            key=report_key(self.source, message),
+            source=self.source,
+            message=message,
+            report_id=content.report_id if isinstance(content, LabReport) else None,
+            version=content.version if isinstance(content, LabReport) else None,
+            issued=content.issued if isinstance(content, LabReport) else None,
+            received_at=now,
+            changed_at=now,
+            body=dump_message(lean),
+        )
+        if not uow.reports.add(record):
+            return False
+        uow.jobs.add(jobs.match_report(record, _order_reference(content), now))
+        uow.commit()
+        return True
+
+    def _move_documents_to_vault(self, uow: UnitOfWork, content: LabMessage) -> LabMessage:
+        """Put the documents' bytes into the vault, where `file` then names them: they may name the patient (law 7)."""
+        if not isinstance(content, LabReport):
+            return content
+
+        def apart(document: Document) -> Document:
+            if document.content is None:
+                return document
+            kept = uow.vault.save_document(document.content, document.content_type, at=self.clock.now())
+            return replace(document, content=None, file=kept)
+
+        return map_documents(content, apart)
+
+
+def rejected_messages_alert_key(source: str) -> str:
+    """Name of the alert (and of the number beside it) that tells of refused messages of an adapter."""
+    return f"lis.{source}.refused"
+
+
+def _order_reference(content: LabMessage) -> str:
+    lines = content.lines if isinstance(content, LabReport) else ()
+    accession = None if isinstance(content, AccessionUpdate) else content.accession
+    return content.order or accession or content.barcode or next(iter(lines), "")

@@ -1,0 +1,65 @@
+"""Housekeeping: remove what has been kept long enough. Unfinished work is never removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import structlog
+
+from lab_agent.ports.clock import Clock
+from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.settings.groups import RetentionSettings
+
+log = structlog.get_logger(__name__)
+
+MIN_KEPT_CATALOGUES = 10
+"""So many of the newest catalogue versions stay, however old: to look at, and to go back to."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPurger:
+    """Purges identification data, documents, closed orders, baskets and catalogues, a few at a time: work goes on beside it."""
+
+    store: Store
+    clock: Clock
+    settings: RetentionSettings
+    catalogues_needed_since: Callable[[UnitOfWork, datetime], datetime]
+    """Since when every catalogue version is needed, whatever its age."""
+
+    async def run(self) -> int:
+        """Purge all that is old enough; the number of things removed."""
+        now = self.clock.now()
+        before = {
+            "identities": now - timedelta(days=self.settings.identity_days),
+            "documents": now - timedelta(days=self.settings.document_days),
+            "journal": now - timedelta(days=max(self.settings.journal_days, self.settings.failure_days)),
+            "baskets": now - timedelta(days=self.settings.label_days),
+        }
+        removed = {
+            "identities": await self._purge_in_batches(lambda uow: uow.purge.identities(before=before["identities"])),
+            "documents": await self._purge_in_batches(lambda uow: uow.purge.documents(before=before["documents"])),
+            "journal": await self._purge_in_batches(lambda uow: uow.purge.closed_orders(before=before["journal"])),
+            "baskets": await self._purge_in_batches(lambda uow: uow.purge.baskets(before=before["baskets"])),
+            "catalogues": await self._purge_in_batches(lambda uow: self._purge_catalogues(uow, now)),
+        }
+        total = sum(removed.values())
+        if total:
+            log.info("purged", action="purged", **removed)
+        return total
+
+    def _purge_catalogues(self, uow: UnitOfWork, now: datetime) -> int:
+        old = now - timedelta(days=self.settings.catalogue_days)
+        return uow.purge.catalogues(before=min(old, self.catalogues_needed_since(uow, now)), keep=MIN_KEPT_CATALOGUES)
+
+    async def _purge_in_batches(self, purge: Callable[[UnitOfWork], int]) -> int:
+        def some(uow: UnitOfWork) -> int:
+            removed = purge(uow)
+            uow.commit()
+            return removed
+
+        total = 0
+        while removed := await self.store.run(some):
+            total += removed
+        return total

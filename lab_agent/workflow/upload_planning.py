@@ -1,0 +1,174 @@
+"""From a report to its uploads: what matching tries out and delivery does, so that what was matched can be delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from lab_agent import exact_json
+from lab_agent.domain.code_systems import CodeSystems
+from lab_agent.domain.lab_messages import LabReport
+from lab_agent.domain.records import LineRecord, OrderRecord
+from lab_agent.domain.report_coverage import Coverage
+from lab_agent.domain.text import join_limited, shorten
+from lab_agent.domain.values import CodeableConcept, Coding
+from lab_agent.errors import DataInvalidError, PermanentFailure, Problem
+from lab_agent.fhir.report_builder import DocumentUrls, UploadContext, UploadLine, UploadPlan, UploadSpecimen, plan_uploads
+from lab_agent.mappings.tables import MappingTables
+from lab_agent.mappings.translator import missing_mappings, translate
+from lab_agent.settings.exchange import ContractSettings
+from lab_agent.settings.groups import ResultsSettings
+from lab_agent.workflow.assessment import CatalogueSource
+
+_TABLES_UNREADABLE = "the mapping tables cannot be read; `lab-agent mappings check` says what is wrong"
+_UNMAPPED_HINT = "add rows to the mapping tables, then `lab-agent mappings release`"
+
+
+class MappingSource(Protocol):
+    """The mapping tables of this installation."""
+
+    def current(self) -> MappingTables | None:
+        """Those in force; None where they could not be read."""
+        ...
+
+    def reload(self) -> bool:
+        """Read them again; whether they could be read."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NoMappings:
+    """An installation without tables."""
+
+    tables: MappingTables = field(default_factory=MappingTables)
+
+    def current(self) -> MappingTables:
+        """Give the tables that translate nothing."""
+        return self.tables
+
+    def reload(self) -> bool:
+        """Do nothing."""
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadPlanner:
+    """Plans uploads for this installation."""
+
+    systems: CodeSystems
+    contracts: Mapping[str, ContractSettings]
+    settings: ResultsSettings
+    report_system: str
+    observation_system: str
+    mappings: MappingSource
+    catalogues: CatalogueSource
+
+    def unmapped_reason(self, message: LabReport) -> str | None:
+        """Why the report cannot be said in the exchange's words yet; None where it can."""
+        tables = self.mappings.current()
+        if tables is None:
+            return _TABLES_UNREADABLE
+        lacking = [str(each) for each in missing_mappings(message, tables)]
+        return f"{join_limited(lacking, '; ')} — {_UNMAPPED_HINT}" if lacking else None
+
+    def exchange_codes(self, message: LabReport) -> tuple[str, ...]:
+        """The exchange's code of each observation, for people to read; empty where none is known."""
+        tables = self.mappings.current() or MappingTables()
+        concepts = (tables.code(each.code) for each in message.observations)
+        return tuple(concept.coding[0].code if concept else "" for concept in concepts)
+
+    def reader(self, order: OrderRecord) -> str:
+        """Guid of the partner: set for the contract, else the owner of the ProcedureRequests (interface: Authentication 8)."""
+        contract = self.contracts.get(order.contract or "", ContractSettings())
+        reader = contract.counterparty or order.counterparty
+        if not reader:
+            raise PermanentFailure(
+                "it is not known who may read this report: the order names no owner. "
+                f"Set counterparty in [exchange.contracts.{order.contract}], then retry"
+            )
+        return reader
+
+    def unknown_tests_reason(self, order: OrderRecord, extra: Iterable[str]) -> str | None:
+        """Why tests beside those of the order cannot be named in the exchange's words; None where they can."""
+        lacking = [shorten(item) for item in extra if self._nomenclature_code(order, item) is None]
+        if not lacking:
+            return None
+        where = "the catalogue" if self.catalogues() else "any catalogue that can be read now"
+        return f"name {join_limited(lacking)}, neither of the order nor in {where}"
+
+    def _nomenclature_code(self, order: OrderRecord, item: str) -> str | None:
+        catalogue = self.catalogues()
+        return catalogue.nomenclature_code(order.contract or "", item) if catalogue else None
+
+    def plan(
+        self,
+        message: LabReport,
+        order: OrderRecord,
+        lines: Iterable[LineRecord],
+        coverage: Coverage,
+        *,
+        reader: str,
+        urls: DocumentUrls,
+        previous: Mapping[str, str] | None = None,
+    ) -> UploadPlan:
+        """Plan the uploads. Raises `DataInvalidError` for what has no legal form on the wire."""
+        tables = self.mappings.current()
+        if tables is None:
+            raise DataInvalidError((Problem("mappings", _TABLES_UNREADABLE),))
+        context = UploadContext(
+            order_key=order.key,
+            systems=self.systems,
+            report_system=self.report_system,
+            observation_system=self.observation_system,
+            subject=order.patient_reference or "",
+            readers=(reader,),
+            lines=tuple(
+                UploadLine(key=line.key, procedure_request_id=line.procedure_request_id, item=line.item or "")
+                for line in lines
+                if line.procedure_request_id is not None
+            ),
+            covered_lines=coverage.lines,
+            specimens=_upload_specimens(order),
+            document_urls=urls,
+            item_codes=self._item_codes(order, coverage.extra_items),
+            order_document_code=self.settings.order_document_code,
+            send_interpretation=self.settings.send_interpretation,
+            send_notes=self.settings.send_notes,
+            send_documents=self.settings.documents != "none",
+        )
+        return plan_uploads(
+            translate(message, tables),
+            context,
+            previous=previous,
+            original_report=message,
+            translate=lambda code: _map_code(tables, code),
+        )
+
+    def _item_codes(self, order: OrderRecord, extra: Iterable[str]) -> dict[str, str]:
+        """What a report may call a test → its nomenclature code: as the order went to the laboratory, and of tests beside it."""
+        lines = exact_json.loads(order.lab_order)["lines"] if order.lab_order else ()
+        own = {code: line["item"] for line in lines for code in (line["item"], line.get("lab_code")) if code}
+        return own | {item: code for item in extra if (code := self._nomenclature_code(order, item))}
+
+
+def _map_code(tables: MappingTables, local: Coding) -> CodeableConcept:
+    concept = tables.code(local)
+    if concept is None:
+        raise DataInvalidError((Problem("observation code", f"'{shorten(local.code)}' is not mapped", _UNMAPPED_HINT),))
+    return concept
+
+
+def _upload_specimens(order: OrderRecord) -> tuple[UploadSpecimen, ...]:
+    """The order's specimens as it went to the laboratory, by id and barcode."""
+    if order.lab_order is None:
+        return ()
+    return tuple(
+        UploadSpecimen(
+            id=specimen["id"],
+            barcodes=frozenset(
+                box[kind] for box in specimen.get("containers", ()) for kind in ("barcode", "second_barcode") if box.get(kind)
+            ),
+        )
+        for specimen in exact_json.loads(order.lab_order).get("specimens", ())
+    )

@@ -1,0 +1,157 @@
+"""Keeping what is served in step with the store: a look at its stamp every few seconds, and at once upon SIGHUP.
+
+The old catalogue is served until the new one has been read and its bodies made; one that cannot be read leaves it in place, and
+at the start the newest that can be read. What staff announced is served with whichever it is.
+
+What the program looks at again and again in the store, for as long as it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+from lab_agent.catalogue.model import Catalogue
+from lab_agent.catalogue.turnaround import Notice
+from lab_agent.catalogue_service.cache import UNREAD_STAMP, CatalogueSnapshot, load_snapshot
+from lab_agent.catalogue_service.fallback import UnreadableCatalogueAlert, activate_fallback, verify_content
+from lab_agent.catalogue_service.versions import import_if_changed, unpack_catalogue
+from lab_agent.domain.catalogue_records import ApiToken
+from lab_agent.errors import CatalogueError, Problem, StoreError
+from lab_agent.logs import get_logger
+from lab_agent.ports.repositories import Store
+from lab_api.response_cache import CurrentCatalogue
+
+_log = get_logger(__name__)
+
+
+async def repeat(work: Callable[[], Awaitable[object]], interval: float, subject: str) -> None:
+    """Look every so many seconds. A store that is away is said once, and once that it is back; any other error ends it.
+
+    `what` names, in the log, what cannot be looked at.
+    """
+    away = False
+    while True:
+        await asyncio.sleep(interval)
+        try:
+            await work()
+        except StoreError as exc:
+            if not away:
+                _log.warning(f"the store is away; {subject} stays as it is", action="store.unavailable", reason=str(exc))
+            away = True
+        else:
+            if away:
+                _log.info(f"the store is back; {subject} is looked at again", action="store.restored")
+            away = False
+
+
+SYNC_INTERVAL = 2.0
+"""Seconds between two looks at the stamp."""
+_NO_CATALOGUE = (Problem("store", "holds no catalogue yet", "import one: lab-agent catalogue import FILE; or set api.catalogue"),)
+
+
+class CatalogueSync:
+    """Reads catalogue, notices and tokens from the store. `tokens` is what it found last."""
+
+    def __init__(self, store: Store, source: Path | None, now: Callable[[], datetime]) -> None:
+        self._store = store
+        self._source = source
+        self._now = now
+        self._stamp: str | None = UNREAD_STAMP
+        self._refresh_lock = asyncio.Lock()
+        self._current_catalogue: CurrentCatalogue | None = None
+        self._unreadable_alert = UnreadableCatalogueAlert(store, now)
+        self._active: tuple[str, CatalogueError | None] | None = None
+        self.tokens: tuple[ApiToken, ...] = ()
+
+    async def open(self) -> CurrentCatalogue:
+        """Take over what the settings name, and give the shelf. Raises `CatalogueError` where no catalogue can be read."""
+        try:
+            await self._import_source()
+        except CatalogueError:
+            if await self._store.run(lambda uow: uow.catalogues.newest()) is None:
+                raise
+        await self.refresh()
+        if self._current_catalogue is None:
+            raise CatalogueError(_NO_CATALOGUE)
+        return self._current_catalogue
+
+    async def refresh(self) -> bool:
+        """Serve what the store holds, if anything has changed there; whether it had."""
+        async with self._refresh_lock:
+            offer = await load_snapshot(self._store, self._stamp, lambda _: self._now())
+            if offer is None:
+                await self._update_alert()
+                return False
+            self.tokens = offer.tokens
+            if offer.versions:
+                self._active = offer.versions[0].version, await asyncio.to_thread(self._serve, offer)
+                await self._update_alert()
+                if self._current_catalogue is None:
+                    await self._fall_back(offer)
+            self._stamp = offer.stamp
+            return True
+
+    async def reload(self) -> None:
+        """Take over what has changed in the settings' folder, then serve what the store holds."""
+        try:
+            with suppress(CatalogueError):  # said in the log; what is in the store is served
+                await self._import_source()
+            await self.refresh()
+        except StoreError as exc:
+            _log.warning("the store cannot be looked at", action="catalogue.unavailable", reason=str(exc))
+
+    async def run(self) -> None:
+        """Keep looking, for as long as the program runs. A store that is away is told once, and looked at again."""
+        await repeat(self.refresh, SYNC_INTERVAL, "the offer")
+
+    async def _import_source(self) -> None:
+        if self._source is None:
+            return
+        try:
+            await import_if_changed(self._store, self._source, now=self._now())
+        except CatalogueError as exc:
+            _log_invalid(exc)
+            raise
+
+    async def _update_alert(self) -> None:
+        if self._active:
+            await self._unreadable_alert.update(*self._active)
+
+    def _serve(self, snapshot: CatalogueSnapshot) -> CatalogueError | None:
+        """Serve the version in force; what is wrong with it. Where it cannot be read, the old one with the new notices."""
+        newest = snapshot.versions[0]
+        if same := self._served_catalogue(newest.version):
+            self._replace(same, snapshot.notices)
+            return verify_content(newest)
+        try:
+            self._replace(unpack_catalogue(newest), snapshot.notices)
+        except CatalogueError as exc:
+            if self._current_catalogue:
+                self._replace(self._current_catalogue.responses.catalogue, snapshot.notices)
+            return exc
+        return None
+
+    async def _fall_back(self, snapshot: CatalogueSnapshot) -> None:
+        """Serve the newest version that can be read, for the start. Raises `CatalogueError` if there is none."""
+        found = await activate_fallback(self._store, self._now())
+        if found:
+            await asyncio.to_thread(self._replace, found.catalogue, snapshot.notices)
+
+    def _replace(self, catalogue: Catalogue, notices: tuple[Notice, ...]) -> None:
+        shelf = self._current_catalogue or CurrentCatalogue(catalogue, self._now)
+        shelf.replace(catalogue, notices)
+        self._current_catalogue = shelf
+        _log.info("catalogue read", action="catalogue.loaded", version=catalogue.version)
+
+    def _served_catalogue(self, version: str) -> Catalogue | None:
+        served = self._current_catalogue.responses.catalogue if self._current_catalogue else None
+        return served if served and served.version == version else None
+
+
+def _log_invalid(exc: CatalogueError) -> None:
+    count, first = len(exc.problems), str(exc.problems[0])
+    _log.warning("the new catalogue is not valid; the old one stays", action="catalogue.refused", problems=count, reason=first)

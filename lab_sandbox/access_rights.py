@@ -1,0 +1,83 @@
+"""Who may do what: rights kept in meta.security, codes are counterparty guids ("Authentication", point 8).
+
+`$meta-add`: rights that are granted afterwards, as FHIR's own operation writes them (Parameters, valueMeta.security).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from lab_sandbox.config import SandboxConfig
+from lab_sandbox.errors import Problems
+from lab_sandbox.exact_json import Json
+
+RIGHTS: Final = ("owner", "read", "readhistory", "updatebody")
+
+
+@dataclass(frozen=True)
+class AccessRights:
+    """Who holds which right on one resource."""
+
+    owner: str
+    grants: frozenset[tuple[str, str]] = field(default_factory=frozenset)
+    """Pairs of (right, guid) without the owner."""
+
+    def allows(self, right: str, guid: str) -> bool:
+        """The owner may everything; others what was granted. No right implies another."""
+        return guid == self.owner or (right, guid) in self.grants
+
+    def with_grants(self, more: Iterable[tuple[str, str]]) -> AccessRights:
+        """The same with more rights granted; nothing is taken away, and the owner stays."""
+        return AccessRights(self.owner, self.grants | {pair for pair in more if pair[0] != "owner"})
+
+    def security_labels(self, base_url: str) -> list[dict[str, str]]:
+        """meta.security as responses carry it: systems `{base_url}security/<right>`, the owner first."""
+        listed = [("owner", self.owner), *sorted(self.grants)]
+        return [{"system": f"{base_url}security/{right}", "code": guid} for right, guid in listed]
+
+
+def parse_grants(meta: Any, base_url: str, known: Mapping[str, Any], problems: Problems, element: str) -> set[tuple[str, str]]:
+    """meta.security of a request (short names or full addresses) -> pairs of (right, guid); problems name the element."""
+    security = meta.get("security", []) if isinstance(meta, dict) else []
+    if not isinstance(security, list):
+        problems.add(f"{element}.security", "rights-shape", "an array of system and code is expected")
+        return set()
+    grants = set()
+    for position, entry in enumerate(security):
+        pair = _parse_grant(entry, base_url)
+        where = f"{element}.security[{position}]"
+        if pair is None:
+            problems.add(where, "rights-shape", f"system one of {', '.join(RIGHTS)} and a code (guid) are expected")
+        elif pair[1] not in known:
+            problems.add(f"{where}.code", "rights-guid", f"no counterparty has the guid {pair[1]}")
+        else:
+            grants.add(pair)
+    return grants
+
+
+def _parse_grant(entry: Any, base_url: str) -> tuple[str, str] | None:
+    if not isinstance(entry, dict):
+        return None
+    system, code = entry.get("system"), entry.get("code")
+    if not isinstance(system, str) or not isinstance(code, str):
+        return None
+    prefix = f"{base_url.rstrip('/')}/security/"
+    right = system.removeprefix(prefix)
+    return (right, code) if right in RIGHTS else None
+
+
+def parse_meta_add(parameters: Json, config: SandboxConfig) -> set[tuple[str, str]]:
+    """Pairs of (right, guid); a `Refusal` (422) names what is wrong with them."""
+    problems = Problems(frozenset(config.rules.off))
+    listed = parameters.get("parameter")
+    metas = [one.get("valueMeta") for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    known = {party.guid: party for party in config.counterparties}
+    grants = {
+        pair for meta in metas for pair in parse_grants(meta, config.base_url, known, problems, "Parameters.parameter.valueMeta")
+    }
+    if not grants:
+        problems.add("Parameters.parameter", "meta-add", "valueMeta.security with system and code is required", "required")
+    problems.raise_if_any()
+    return grants

@@ -1,0 +1,51 @@
+"""What a person sees of the demo: headings, steps and checks, line by line, readable in a terminal and in a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.text import Text
+
+from lab_sandbox.demo.checks import Check
+
+
+def pluralize(number: int, word: str) -> str:
+    """`1 test`, `2 tests`."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+class DemoConsole:
+    """Shows progress as it happens."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def heading(self, text: str) -> None:
+        """A new part."""
+        self._print_line(Text(f"\n{text}", style="bold"))
+
+    def step(self, text: str) -> None:
+        """Something that was done."""
+        self._print_line(Text(f"  · {text}", style="dim"))
+
+    def check(self, check: Check) -> None:
+        """An outcome."""
+        mark, style = ("✓", "green") if check.ok else ("✗", "bold red")
+        line = Text(f"  {mark} ", style=style).append(check.name, style="default" if check.ok else style)
+        self._print_line(line.append(f"  {check.detail}", style="dim") if check.detail else line)
+
+    def error(self, text: str, log_tail: str = "") -> None:
+        """What went wrong, with the end of a log."""
+        self._print_line(Text(f"\n{text}", style="bold red"))
+        for line in log_tail.splitlines():
+            self._print_line(Text(f"    {line}", style="dim"))
+
+    def addresses(self, addresses: Mapping[str, str]) -> None:
+        """Names and where they are."""
+        width = max(map(len, addresses))
+        for name, where in addresses.items():
+            self._print_line(Text(f"  {name.ljust(width)}  {where}"))
+
+    def _print_line(self, text: Text) -> None:
+        self._console.print(text, soft_wrap=True, highlight=False)

@@ -1,0 +1,274 @@
+"""The stand-in's HL7 v2: its messages as ORU^R01, and what an OML^O21 orders. Written for itself, with python-hl7 to read by.
+
+The stand-in by HL7 v2 over MLLP: takes orders on a port of its own, and sends results to the agent until they are taken.
+"""
+
+from __future__ import annotations
+
+import socket
+import socketserver
+import threading
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import count
+from typing import Any, BinaryIO
+
+import hl7  # type: ignore[import-untyped]
+
+from lab_sandbox.demo.lis.simulator import SimulatorFolders, outgoing_messages, remove_sent_message, write_cancellation
+from lab_sandbox.demo.lis.transport_files import write_atomically
+from lab_sandbox.partner.errors import Json, encode
+
+_RESULT_STATUSES = {"registered": "I", "preliminary": "P", "partial": "A", "final": "F", "amended": "C"}
+_CODING_SYSTEMS = {"http://loinc.org": "LN", "http://snomed.info/sct": "SCT", "http://unitsofmeasure.org": "UCUM"}
+_ESCAPES = {"\\": "\\E\\", "|": "\\F\\", "^": "\\S\\", "&": "\\T\\", "~": "\\R\\", "\r": "\\X0D\\", "\n": "\\X0A\\"}
+
+
+def escape(text: str) -> str:
+    """A text as one value."""
+    return "".join(_ESCAPES.get(char, char) for char in text)
+
+
+def parse_order(message: hl7.Message) -> Json:
+    """An order in the words that the stand-in works with."""
+    lines: list[Json] = []
+    specimens: dict[str, Json] = {}
+    for segment in message:
+        match str(segment[0]):
+            case "ORC":
+                lines.append(
+                    {"key": _component(segment, 2), "ordered_at": _parse_hl7_time(_component(segment, 9)), "specimens": []}
+                )
+                requisition = _component(segment, 4)
+            case "OBR":
+                number = {"value": _component(segment, 18)}
+                lines[-1] |= {
+                    "item": _component(segment, 4, 4),
+                    "text": message.unescape(_component(segment, 4, 2)),
+                    "identifiers": [number],
+                }
+            case "SPM":
+                name = _component(segment, 2)
+                specimens[name] = {"id": name, "collected_at": _parse_hl7_time(_component(segment, 17))}
+                lines[-1]["specimens"].append(name)
+    return {
+        "key": str(message.segment("MSH")[10]),
+        "requisition": {"value": requisition},
+        "ordered_at": lines[0]["ordered_at"],
+        "lines": lines,
+        "specimens": list(specimens.values()),
+    }
+
+
+def build_result(message: Json, control_id: str, now: datetime) -> str:
+    """A report or a refusal as ORU^R01."""
+    head = f"MSH|^~\\&|STAND-IN|LAB|LAB-AGENT||{_format_timestamp(now)}||ORU^R01^ORU_R01|{control_id}|P|2.5.1||||||UNICODE UTF-8"
+    body = _rejection_segments(message) if message["kind"] == "rejection" else _report_segments(message)
+    return "\r".join((head, "PID|1||STAND-IN", *body)) + "\r"
+
+
+def build_acknowledgement(message: hl7.Message, now: datetime) -> str:
+    """AA, with a number of ours for each line."""
+    header = message.segment("MSH")
+    lines = [str(one[2]) for one in message.segments("ORC")]
+    head = f"MSH|^~\\&|STAND-IN|LAB|LAB-AGENT||{_format_timestamp(now)}||ORL^O22|{header[10]}|P|2.5.1"
+    numbers = (f"ORC|OK|{line}|S{line[1:]}" for line in lines)
+    return "\r".join((head, f"MSA|AA|{header[10]}", *numbers)) + "\r"
+
+
+def _rejection_segments(message: Json) -> Iterator[str]:
+    for number, entry in enumerate(message["not_performed"], 1):
+        yield f"OBR|{number}|{entry['line']}||TEST"
+        yield f"SPM|1|||{'|' * 17}RH^{escape(entry['reason'])}^HL70490"
+
+
+def _report_segments(message: Json) -> Iterator[str]:
+    placer = "~".join(message.get("lines", ())) or message["order"]
+    times = _to_hl7_time(message["effective"]), _to_hl7_time(message["issued"])
+    name = escape(message["report_id"])
+    yield f"OBR|1|{placer}|{name}|TEST^{name}|||{times[0]}|{'|' * 14}{times[1]}|||{_RESULT_STATUSES[message['status']]}"
+    number = count(1)
+    for one in message.get("observations", ()):
+        yield _observation_segment(next(number), one)
+    for document in message.get("documents", ()):
+        title = escape(document.get("title", ""))
+        yield f"OBX|{next(number)}|ED|PDF^{title}^L||^application^PDF^Base64^{document['content']}||||||F"
+
+
+def _observation_segment(number: int, observation: Json) -> str:
+    kind, value, unit = _value_fields(observation)
+    bounds = "~".join(map(_reference_range, observation.get("reference_ranges", ())))
+    flags = "~".join(observation.get("flags", ()))
+    return f"OBX|{number}|{kind}|{_coded_field(observation['code'])}||{value}|{unit}|{escape(bounds)}|{flags}|||{_RESULT_STATUSES[observation['status']]}"
+
+
+def _value_fields(observation: Json) -> tuple[str, str, str]:
+    """Type, value and unit."""
+    match next((name, value) for name, value in observation.items() if name.startswith("value_")):
+        case "value_quantity", quantity:
+            return ("SN" if "comparator" in quantity else "NM"), _numeric_value(quantity), _unit_field(quantity)
+        case "value_codeable_concept", concept:
+            return "CWE", _coded_field(concept["coding"][0]), ""
+        case "value_range", span:
+            return "SN", f"^{span['low']['value']}^-^{span['high']['value']}", _unit_field(span["low"])
+        case "value_ratio", ratio:
+            return "SN", f"^{ratio['numerator']['value']}^:^{ratio['denominator']['value']}", ""
+        case form, text:
+            return (*_scalar_value(form, str(text)), "")
+
+
+def _scalar_value(form: str, text: str) -> tuple[str, str]:
+    if form == "value_time":
+        return "TM", text.replace(":", "")
+    return ("DTM", _to_hl7_time(text)) if form == "value_date_time" else ("ST", escape(text))
+
+
+def _numeric_value(quantity: Json) -> str:
+    return f"{quantity['comparator']}^{quantity['value']}" if "comparator" in quantity else str(quantity["value"])
+
+
+def _unit_field(quantity: Json) -> str:
+    return _coded_field({"code": quantity["code"], "system": quantity["system"]}) if "code" in quantity else ""
+
+
+def _coded_field(coding: Json) -> str:
+    return "^".join((escape(coding["code"]), escape(coding.get("display", "")), _CODING_SYSTEMS[coding["system"]]))
+
+
+def _reference_range(bounds: Json) -> str:
+    return f"{bounds['low']['value']}-{bounds['high']['value']}" if "low" in bounds else f"<{bounds['high']['value']}"
+
+
+def _format_timestamp(moment: datetime) -> str:
+    return f"{moment:%Y%m%d%H%M%S%z}"
+
+
+def _to_hl7_time(text: str) -> str:
+    """A time of ISO 8601 as HL7 writes it, fractions of a second kept."""
+    moment = datetime.fromisoformat(text)
+    fraction = f".{moment.microsecond // 100:04d}" if moment.microsecond else ""
+    return f"{moment:%Y%m%d%H%M%S}{fraction}{moment:%z}"
+
+
+def _parse_hl7_time(text: str) -> str | None:
+    if not text:
+        return None
+    zone = f"{text[-5:-2]}:{text[-2:]}"
+    plain = text[:-5].partition(".")[0]
+    return f"{plain[:4]}-{plain[4:6]}-{plain[6:8]}T{plain[8:10]}:{plain[10:12]}:{plain[12:14]}{zone}"
+
+
+def _component(segment: Any, field: int, component: int = 1) -> str:
+    """A component's text; empty if it is not there."""
+    if len(segment) <= field:
+        return ""
+    value = segment[field]
+    first = value[0] if len(value) else ""
+    if isinstance(first, str):
+        return first if component == 1 else ""
+    part = first[component - 1] if len(first) >= component else ""
+    return str(part)
+
+
+_START_BLOCK, _END_BLOCK = b"\x0b", b"\x1c\r"
+_CONNECT_TIMEOUT = 10.0
+
+
+class Hl7Transport:
+    """Listens on `port` for orders, and connects to the agent's port `agent` for results."""
+
+    def __init__(self, folders: SimulatorFolders, port: int, agent_port: int) -> None:
+        self._folders = folders
+        self._agent_port = agent_port
+        self._log_lines: list[str] = []
+        self._lock = threading.Lock()
+        self._server = _MllpServer(("127.0.0.1", port), _handler_class(self))
+        threading.Thread(target=self._server.serve_forever, name="orders by HL7", daemon=True).start()
+
+    def run_once(self) -> Iterator[str]:
+        """Tells of what came, and sends what is to go; the first that is not taken waits, and what is behind it too."""
+        while self._log_lines:
+            yield self._log_lines.pop(0)
+        waiting = list(outgoing_messages(self._folders.results))
+        if not waiting:
+            return
+        try:
+            with (
+                socket.create_connection(("127.0.0.1", self._agent_port), _CONNECT_TIMEOUT) as connection,
+                connection.makefile("rwb") as way,
+            ):
+                for file, message in waiting:
+                    text = build_result(message, file.stem, datetime.now().astimezone())
+                    answer = _send_and_read_ack(way, text.encode())
+                    if answer is None or str(answer.segment("MSA")[1]) != "AA" or str(answer.segment("MSA")[2]) != file.stem:
+                        yield f"{file.name}: not taken ({answer.segment('MSA')[1] if answer else 'no answer'})"
+                        return
+                    remove_sent_message(file)
+                    yield f"sent {file.name}"
+        except OSError as exc:
+            yield f"results not sent: {type(exc).__name__}"
+
+    def close(self) -> None:
+        """Ends listening."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def receive(self, data: bytes) -> bytes:
+        """Takes an order or a withdrawal; a repeat is told by MSH-10. Gives the answer."""
+        message = hl7.parse(data.decode())
+        with self._lock:
+            self._store_message(message)
+        return build_acknowledgement(message, datetime.now().astimezone()).encode()
+
+    def _store_message(self, message: hl7.Message) -> None:
+        orcs = message.segments("ORC")
+        if str(orcs[0][1]) == "CA":
+            self._store_cancellation([str(orc[2]) for orc in orcs])
+            return
+        order = parse_order(message)
+        name = f"{order['key']}.json"
+        if not any((folder / name).exists() for folder in (self._folders.orders, self._folders.received_orders)):
+            write_atomically(self._folders.orders, name, encode(order))
+            self._log_lines.append("was sent an order")
+
+    def _store_cancellation(self, lines: list[str]) -> None:
+        """A withdrawal names lines; their order is found by them."""
+        for folder in (self._folders.orders, self._folders.received_orders):
+            for file in folder.glob("R*.json"):
+                if not file.name.endswith(".cancel.json") and lines[0].encode() in file.read_bytes():
+                    entries = [{"line": line, "reason": "withdrawn"} for line in lines]
+                    write_cancellation(self._folders.orders, {"kind": "cancel", "order": file.stem, "lines": entries})
+                    self._log_lines.append("was sent a withdrawal")
+                    return
+
+
+class _MllpServer(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+
+
+def _handler_class(transport: Hl7Transport) -> type[socketserver.StreamRequestHandler]:
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while (data := _read_frame(self.rfile)) is not None:
+                self.wfile.write(_START_BLOCK + transport.receive(data) + _END_BLOCK)
+
+    return Handler
+
+
+def _send_and_read_ack(stream: Any, message: bytes) -> hl7.Message | None:
+    stream.write(_START_BLOCK + message + _END_BLOCK)
+    stream.flush()
+    answer = _read_frame(stream)
+    return None if answer is None else hl7.parse(answer.decode())
+
+
+def _read_frame(stream: BinaryIO | Any) -> bytes | None:
+    """One message; None at the end of the stream."""
+    data = bytearray()
+    while not data.endswith(_END_BLOCK):
+        byte = stream.read(1)
+        if not byte:
+            return None
+        data += byte
+    return bytes(data).removeprefix(_START_BLOCK).removesuffix(_END_BLOCK)

@@ -1,0 +1,112 @@
+"""The stand-in by HTTP: takes signed orders on a port of its own, and posts signed results to the agent until they are taken."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+
+from lab_sandbox.demo.lis.simulator import SimulatorFolders, outgoing_messages, remove_sent_message, write_cancellation
+from lab_sandbox.demo.lis.transport_files import write_atomically
+from lab_sandbox.partner.errors import decode, encode
+
+AGENT_SECRET, LIS_SECRET = "demo-secret-of-the-agent", "demo-secret-of-the-lis"
+_SIGNATURE_WINDOW = 300.0
+
+
+def signature(secret: str, stamp: str, name: str, body: bytes) -> str:
+    """HMAC-SHA256 over time stamp, name and body, as docs/adapters-http.md says it."""
+    return "v1=" + hmac.new(secret.encode(), f"{stamp}.{name}.".encode() + body, hashlib.sha256).hexdigest()
+
+
+class HttpTransport:
+    """Listens on `port`, and posts to the agent's endpoint at `agent`."""
+
+    def __init__(self, folders: SimulatorFolders, port: int, agent_url: str) -> None:
+        self._folders = folders
+        self._agent_url = agent_url
+        self._log_lines: list[str] = []
+        self._lock = threading.Lock()
+        self._client = httpx.Client(timeout=10.0, trust_env=False)
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler_class(self))
+        threading.Thread(target=self._server.serve_forever, name="orders by HTTP", daemon=True).start()
+
+    def run_once(self) -> Iterator[str]:
+        """Tells of what came, and posts what is to go; the first that is not taken waits, and what is behind it too."""
+        while self._log_lines:
+            yield self._log_lines.pop(0)
+        for file, message in outgoing_messages(self._folders.results):
+            status = self._post(file.name, encode(message))
+            if status != 200:
+                yield f"{file.name}: not taken ({status})"
+                return
+            remove_sent_message(file)
+            yield f"posted {file.name}"
+
+    def close(self) -> None:
+        """Ends listening."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._client.close()
+
+    def has_order(self, key: str) -> bool:
+        """Whether an order of that key came before."""
+        return any((folder / f"{key}.json").exists() for folder in (self._folders.orders, self._folders.received_orders))
+
+    def receive(self, path: str, headers: Mapping[str, str], body: bytes) -> int:
+        """Take what the agent posted; gives the HTTP status."""
+        stamp, name = headers.get("Lab-Timestamp", ""), headers.get("Idempotency-Key", "")
+        genuine = hmac.compare_digest(signature(AGENT_SECRET, stamp, name, body), headers.get("Lab-Signature", ""))
+        if not genuine or abs(time.time() - int(stamp)) > _SIGNATURE_WINDOW:
+            return 401
+        with self._lock:
+            return self._store_message(path, name, body)
+
+    def _store_message(self, path: str, name: str, body: bytes) -> int:
+        match path.strip("/"):
+            case "cancellations":
+                write_cancellation(self._folders.orders, decode(body))
+            case "orders" if self.has_order(name):
+                return 409
+            case "orders":
+                write_atomically(self._folders.orders, f"{Path(name).name}.json", body)
+            case _:
+                return 404
+        self._log_lines.append(f"was sent {path.strip('/')}")
+        return 200
+
+    def _post(self, name: str, body: bytes) -> int | str:
+        stamp = str(int(time.time()))
+        headers = {"Lab-Timestamp": stamp, "Idempotency-Key": name, "Lab-Signature": signature(LIS_SECRET, stamp, name, body)}
+        try:
+            return self._client.post(f"{self._agent_url}/messages", content=body, headers=headers).status_code
+        except httpx.TransportError as exc:
+            return type(exc).__name__
+
+
+def _handler_class(transport: HttpTransport) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._answer(200 if self.path == "/health" or transport.has_order(Path(self.path).name) else 404)
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+            self._answer(transport.receive(self.path, self.headers, body))  # type: ignore[arg-type]  # a mapping in all that is asked
+
+        def _answer(self, status: int) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 — the standard library's name
+            """Say nothing: what came is told by the stand-in."""
+
+    return Handler

@@ -1,0 +1,126 @@
+"""Answers in other, still permitted or plainly foreign, shapes: pure functions from JSON to JSON."""
+
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from lab_sandbox.exact_json import Json
+from lab_sandbox.faults.plan import FaultRule
+from lab_sandbox.references import Ref, parse_reference
+
+ResponseVariant = Callable[[Json, FaultRule, tuple[str, ...]], Json]
+
+
+def lower_case_references(body: Json, _rule: FaultRule, own_addresses: tuple[str, ...]) -> Json:
+    """`Task/1` -> `task/1`."""
+    return _with_references(body, own_addresses, lambda ref: ref.key())
+
+
+def canonical_references(body: Json, _rule: FaultRule, own_addresses: tuple[str, ...]) -> Json:
+    """`task/1` -> `Task/1`."""
+    return _with_references(body, own_addresses, lambda ref: f"{ref.type}/{ref.id}")
+
+
+def absolute_references(body: Json, _rule: FaultRule, own_addresses: tuple[str, ...]) -> Json:
+    """`task/1` -> `{base_url}fhir/Task/1`, under the address that the client came to."""
+    return _with_references(body, own_addresses, lambda ref: f"{own_addresses[-1]}fhir/{ref.type}/{ref.id}")
+
+
+def foreign_references(body: Json, rule: FaultRule, own_addresses: tuple[str, ...]) -> Json:
+    """`task/1` -> the same under an address that is not the service's: nobody may take a token there."""
+    return _with_references(body, own_addresses, lambda ref: f"{rule.origin}/fhir/{ref.type}/{ref.id}")
+
+
+def foreign_next(body: Json, rule: FaultRule, own_addresses: tuple[str, ...]) -> Json:
+    """A search whose `next` link leads to a foreign origin."""
+    if body.get("type") != "searchset":
+        return body
+    links = [one for one in body.get("link", []) if one.get("relation") != "next"]
+    old = next(
+        (one["url"] for one in body.get("link", []) if one.get("relation") == "next"), f"{own_addresses[-1]}fhir/Task?_after=1"
+    )
+    foreign, parts = urlsplit(rule.origin), urlsplit(old)
+    url = urlunsplit(parts._replace(scheme=foreign.scheme, netloc=foreign.netloc))
+    return {**body, "link": [*links, {"relation": "next", "url": url}]}
+
+
+def missing_entry(body: Json, _rule: FaultRule, _own: tuple[str, ...]) -> Json:
+    """An empty search without `entry` altogether."""
+    if body.get("resourceType") == "Bundle" and not body.get("entry"):
+        return {key: value for key, value in body.items() if key != "entry"}
+    return body
+
+
+def incomplete_search(body: Json, rule: FaultRule, _own: tuple[str, ...]) -> Json:
+    """A search that does not have its last rows yet."""
+    if body.get("type") != "searchset":
+        return body
+    return {**body, "entry": body.get("entry", [])[: -rule.drop]}
+
+
+def unknown_fields(body: Json, _rule: FaultRule, _own: tuple[str, ...]) -> Json:
+    """Every resource carries a field and an extension that nobody has heard of."""
+    return _with_resources(body, _with_unknown_fields)
+
+
+def trailing_zeros(body: Json, _rule: FaultRule, _own: tuple[str, ...]) -> Json:
+    """Every `value` that is a number gets a digit more that changes nothing but must not be lost: 3 -> 3.0, 1.5 -> 1.50."""
+    changed: Json = _add_trailing_zeros(body)
+    return changed
+
+
+RESPONSE_VARIANTS: dict[str, ResponseVariant] = {
+    shape.__name__: shape
+    for shape in (
+        lower_case_references, canonical_references, absolute_references, foreign_references, foreign_next, missing_entry,
+        incomplete_search, unknown_fields, trailing_zeros,
+    )
+}  # fmt: skip
+
+
+def _with_references(node: Json, own_addresses: tuple[str, ...], write: Callable[[Ref], str]) -> Json:
+    changed = {}
+    for key, child in node.items():
+        ref = parse_reference(child, own_addresses) if key == "reference" else None
+        changed[key] = write(ref) if ref else _rewrite_references(child, own_addresses, write)
+    return changed
+
+
+def _rewrite_references(value: Any, own_addresses: tuple[str, ...], write: Callable[[Ref], str]) -> Any:
+    if isinstance(value, list):
+        return [_rewrite_references(child, own_addresses, write) for child in value]
+    return _with_references(value, own_addresses, write) if isinstance(value, dict) else value
+
+
+def _with_resources(body: Json, change: Callable[[Json], Json]) -> Json:
+    if body.get("resourceType") != "Bundle":
+        return change(body) if "resourceType" in body and body["resourceType"] != "OperationOutcome" else body
+    return {**body, "entry": list(_changed_entries(body, change))} if "entry" in body else body
+
+
+def _changed_entries(body: Json, change: Callable[[Json], Json]) -> Iterator[Json]:
+    for entry in body["entry"]:
+        yield {**entry, "resource": change(entry["resource"])} if "resource" in entry else entry
+
+
+def _with_unknown_fields(resource: Json) -> Json:
+    extension = {"url": "http://elsewhere.example/unknown", "valueDecimal": Decimal("1.10")}
+    return {**resource, "unheardOf": {"of": [1, "two", None]}, "_status": {"extension": [extension]}}
+
+
+def _add_trailing_zeros(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_add_trailing_zeros(child) for child in node]
+    if not isinstance(node, dict):
+        return node
+    return {key: _add_trailing_zero(child) if key == "value" else _add_trailing_zeros(child) for key, child in node.items()}
+
+
+def _add_trailing_zero(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        return _add_trailing_zeros(value)
+    sign, digits, exponent = Decimal(value).as_tuple()
+    if not isinstance(exponent, int) or exponent > 0:
+        return value
+    return Decimal((sign, (*digits, 0), exponent - 1))

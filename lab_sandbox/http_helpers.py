@@ -1,0 +1,69 @@
+"""What every route needs of a request: who calls, the body within its limit, the address it came to, the answer's headers."""
+
+from typing import Any
+
+from fastapi import Request, Response
+
+from lab_sandbox.config import Counterparty
+from lab_sandbox.errors import HttpError
+from lab_sandbox.exact_json import encode
+from lab_sandbox.resource_store import StoredResource
+from lab_sandbox.service import Service
+
+JSON_TYPES = frozenset({"", "application/json", "application/fhir+json", "application/json+fhir", "text/json"})
+
+
+def authenticate_caller(request: Request, service: Service) -> Counterparty:
+    """The counterparty behind the Authorization header, or a `Refusal` (401)."""
+    return service.accounts.authenticate_header(request.headers.get("authorization"))
+
+
+async def read_body(request: Request, service: Service) -> bytes:
+    """The body, read only as far as the limit allows (413 beyond it)."""
+    limit = service.config.rules.max_body_bytes
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            raise HttpError.of(413, "too-long", f"body: more than {limit} bytes")
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def read_json_body(request: Request, service: Service) -> bytes:
+    """The bytes of a body that is said to be JSON (415 otherwise)."""
+    kind = content_type(request)
+    if kind not in JSON_TYPES:
+        raise HttpError.of(415, "not-supported", f"Content-Type: application/json is expected, came: {kind}")
+    return await read_body(request, service)
+
+
+def content_type(request: Request) -> str:
+    """The media type of the body, without parameters, in lower case."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def base_address(request: Request, service: Service) -> str:
+    """The address that the client reached us under, ending in a slash: what links in answers are made of."""
+    prefix = next((path for path in _prefixes(service) if _original_path(request).startswith(path)), "/")
+    return f"{request.url.scheme}://{request.url.netloc}{prefix}"
+
+
+def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Plain JSON with its digits."""
+    return Response(encode(value), status, headers, "application/json")
+
+
+def resource_response(stored: StoredResource, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """The resource as it lies on the shelf, with its ETag ("Update": the ETag is returned on GET and on POST)."""
+    return Response(stored.body, status, {"ETag": stored.etag(), **(headers or {})}, "application/json")
+
+
+def _original_path(request: Request) -> str:
+    raw = request.scope.get("raw_path") or b"/"
+    return raw.decode("latin-1").partition("?")[0]
+
+
+def _prefixes(service: Service) -> list[str]:
+    path = "/" + service.config.base_url.partition("://")[2].partition("/")[2]
+    return [path] if path != "/" else []

@@ -1,0 +1,52 @@
+"""Order rule 2, as far as the service can see: it forwards the nomenclature, so it knows what has a choice of specimen."""
+
+from collections import Counter
+
+from lab_sandbox.config import Contract, SandboxConfig
+from lab_sandbox.errors import HttpError, Problems
+from lab_sandbox.exact_json import Json, decode
+from lab_sandbox.order_bundle import OrderBundle
+from lab_sandbox.rule_helpers import find_code, reference_text
+from lab_sandbox.search_index import as_list
+
+_MAX_BYTES = 20_000_000
+
+
+class NomenclatureCache:
+    """What the laboratory's nomenclature last said about each contract's items."""
+
+    def __init__(self, config: SandboxConfig) -> None:
+        self._config = config
+        self._specimen_choices: dict[str, dict[str, frozenset[str]]] = {}
+
+    def store(self, contract: str, nomenclature: bytes) -> None:
+        """Remembers, per item without multiple_specimen, the specimen types to choose one from."""
+        if len(nomenclature) > _MAX_BYTES:
+            return
+        try:
+            items = decode(nomenclature)
+        except HttpError:
+            return
+        single = [one for one in as_list(items) if isinstance(one, dict) and not one.get("multiple_specimen")]
+        self._specimen_choices[contract] = {str(one.get("id")): _alternative_specimens(one) for one in single}
+
+    def check_specimen_types(self, bundle: OrderBundle, contract: Contract | None, problems: Problems) -> None:
+        """Each test with a choice of specimen is one basket item with one chosen specimen type."""
+        choices = self._specimen_choices.get(contract.code, {}) if contract else {}
+        for line in bundle.of_type("ProcedureRequest"):
+            study = find_code(line.resource.get("code"), self._config.system("nomenclature")) or ""
+            specimens = [bundle.find(reference_text(one), "Specimen") for one in as_list(line.resource.get("specimen"))]
+            types = Counter(find_code(one.resource.get("type"), self._config.system("specimen-type")) for one in specimens if one)
+            chosen = sorted(str(code) for code in types if code in choices.get(study, frozenset()))
+            if len(chosen) > 1:
+                text = f"study {study} takes exactly one of its specimen types, {', '.join(chosen)} came; order two items"
+                problems.add(f"{line.element}.specimen", "one-specimen-type", text)
+
+
+def _alternative_specimens(item: Json) -> frozenset[str]:
+    """Specimen types that are a choice; what is mandatory anyway is not."""
+    chosen, required = (
+        {str(one.get("specimen_code")) for one in as_list(item.get(name)) if isinstance(one, dict)}
+        for name in ("specimen", "required_specimen")
+    )
+    return frozenset(chosen - required)

@@ -1,0 +1,321 @@
+"""The rules of each resource of an order: its own fields, as the tables of "Resources" give them.
+
+What a Patient must carry when it is created or replaced ("Resources", Patient).
+
+What a Task may become when it is updated ("Resources", Task): a status that there is, and errors as text in output.
+
+The forms of Observation.value[x] and of referenceRange ("Resources", Observation): exactly one value, in its own form.
+
+What the laboratory's uploads must carry ("Resources", DiagnosticReport and Observation).
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from lab_sandbox.config import SandboxConfig
+from lab_sandbox.errors import Problems
+from lab_sandbox.exact_json import Json
+from lab_sandbox.order_bundle import BundleEntry, OrderBundle
+from lab_sandbox.rule_helpers import (
+    find_code,
+    find_identifier_value,
+    is_date,
+    is_date_time,
+    is_instant,
+    is_number,
+    is_text,
+    reference_text,
+)
+from lab_sandbox.search_index import as_list, identifier_value
+
+SECOND_BARCODES = {
+    "042.036": ("0000-0000", re.compile(r"[0-9]{4}-[0-9]{4}")),
+    "042.075": ("0000-0000", re.compile(r"[0-9]{4}-[0-9]{4}")),
+    "042.076": ("000-000-000", re.compile(r"[0-9]{3}-[0-9]{3}-[0-9]{3}")),
+}
+"""Order rule 3: studies that need a second barcode, and its shape."""
+
+
+def check_order_resources(bundle: OrderBundle, config: SandboxConfig, problems: Problems) -> None:
+    """Judges every ProcedureRequest, Specimen and QuestionnaireResponse of an order."""
+    for line in bundle.of_type("ProcedureRequest"):
+        _check_line(line, bundle, config, problems)
+        _check_second_barcode(line, bundle, config, problems)
+    for specimen in bundle.of_type("Specimen"):
+        _check_specimen(specimen, config, problems)
+    for answers in bundle.of_type("QuestionnaireResponse"):
+        _check_answers(answers, bundle, problems)
+
+
+def _check_line(line: BundleEntry, bundle: OrderBundle, config: SandboxConfig, problems: Problems) -> None:
+    if line.resource.get("status") != "active":
+        problems.add(f"{line.element}.status", "line-status", "required, active", "required")
+    if find_code(line.resource.get("code"), config.system("nomenclature")) is None:
+        problems.add(f"{line.element}.code", "line-code", f"a code in {config.system('nomenclature')} is required", "required")
+    if not is_instant(line.resource.get("occurrenceDateTime")):
+        problems.add(f"{line.element}.occurrenceDateTime", "line-moment", "a date-time with offset is required", "required")
+    for position, one in enumerate(as_list(line.resource.get("identifier"))):
+        value = identifier_value(one)
+        if value is None or value.startswith("|"):
+            problems.add(f"{line.element}.identifier[{position}]", "line-identifier", "system and value are expected")
+    for position, one in enumerate(as_list(line.resource.get("specimen"))):
+        if bundle.find(reference_text(one), "Specimen") is None:
+            problems.add(
+                f"{line.element}.specimen[{position}]", "line-specimen", "a reference to a Specimen of the order is expected"
+            )
+
+
+def _check_second_barcode(line: BundleEntry, bundle: OrderBundle, config: SandboxConfig, problems: Problems) -> None:
+    """Order rule 3: the laboratory barcode and a second one of the study's shape in one container."""
+    study = find_code(line.resource.get("code"), config.system("nomenclature"))
+    if study not in SECOND_BARCODES:
+        return
+    shape, pattern = SECOND_BARCODES[study]
+    specimens = [bundle.find(reference_text(one), "Specimen") for one in as_list(line.resource.get("specimen"))]
+    containers = [box for one in specimens if one for box in as_list(one.resource.get("container")) if isinstance(box, dict)]
+    for box in containers:
+        second = find_identifier_value(box.get("identifier"), config.second_labels_system)
+        if find_identifier_value(box.get("identifier"), config.lab_system("labels")) and second and pattern.fullmatch(second):
+            return
+    element = f"{specimens[0].element}.container" if specimens and specimens[0] else f"{line.element}.specimen"
+    both = f"{config.lab_system('labels')}, and {config.second_labels_system} of shape {shape}"
+    text = f"study {study} needs two barcodes in identifier: {both}"
+    problems.add(element, "two-barcodes", text, "required")
+
+
+def _check_specimen(specimen: BundleEntry, config: SandboxConfig, problems: Problems) -> None:
+    body, element = specimen.resource, specimen.element
+    if find_code(body.get("type"), config.system("specimen-type")) is None:
+        problems.add(f"{element}.type", "specimen-type", f"a code in {config.system('specimen-type')} is required", "required")
+    collection = body.get("collection")
+    collected = collection.get("collectedDateTime") if isinstance(collection, dict) else None
+    if collection is not None and not isinstance(collection, dict):
+        problems.add(f"{element}.collection", "specimen-collected", "an object with collectedDateTime and method is expected")
+    if collected is not None and not is_instant(collected):
+        problems.add(f"{element}.collection.collectedDateTime", "specimen-collected", "a date-time with offset is expected")
+    if (
+        isinstance(collection, dict)
+        and "method" in collection
+        and find_code(collection["method"], config.system("treatment_protocol")) is None
+    ):
+        text = f"a code in {config.system('treatment_protocol')} is expected"
+        problems.add(f"{element}.collection.method", "specimen-method", text)
+    for position, box in enumerate(as_list(body.get("container"))):
+        _check_container(box, f"{element}.container[{position}]", config, problems)
+    _check_extension(specimen, config, problems)
+
+
+def _check_container(container: object, element: str, config: SandboxConfig, problems: Problems) -> None:
+    fields = container if isinstance(container, dict) else {}
+    if find_identifier_value(fields.get("identifier"), config.lab_system("labels")) is None:
+        problems.add(
+            f"{element}.identifier", "container-barcode", f"a barcode in {config.lab_system('labels')} is required", "required"
+        )
+    if find_code(fields.get("type"), config.system("specimen_type")) is None:
+        problems.add(f"{element}.type", "container-type", f"a code in {config.system('specimen_type')} is required", "required")
+    quantity = fields.get("specimenQuantity")
+    if not is_number(quantity.get("value") if isinstance(quantity, dict) else None):
+        problems.add(f"{element}.specimenQuantity.value", "container-quantity", "a number is required", "required")
+
+
+def _check_extension(specimen: BundleEntry, config: SandboxConfig, problems: Problems) -> None:
+    extension = specimen.resource.get("extension")
+    only = extension[0] if isinstance(extension, list) and len(extension) == 1 else None
+    url = f"{config.base_url}extra/supportingInfo"
+    if not isinstance(only, dict) or only.get("url") != url or not isinstance(only.get("valueString"), str):
+        text = f"exactly one object: url {url}, valueString from pre-analytics"
+        problems.add(f"{specimen.element}.extension", "specimen-extension", text)
+
+
+def _check_answers(answers: BundleEntry, bundle: OrderBundle, problems: Problems) -> None:
+    if answers.resource.get("status") != "completed":
+        problems.add(f"{answers.element}.status", "answers-status", "completed is expected", "value")
+    if bundle.find(reference_text(answers.resource.get("subject")), "ProcedureRequest") is None:
+        problems.add(
+            f"{answers.element}.subject",
+            "answers-subject",
+            "a reference to any one ProcedureRequest of the order is required",
+            "required",
+        )
+    _check_items(answers.resource, answers.element, problems)
+
+
+def _check_items(holder: Json, element: str, problems: Problems) -> None:
+    """Every item has its linkId, and every answer a value, at any depth."""
+    for position, item in enumerate(as_list(holder.get("item"))):
+        here, fields = f"{element}.item[{position}]", item if isinstance(item, dict) else {}
+        if not is_text(fields.get("linkId")):
+            problems.add(f"{here}.linkId", "answers-link-id", "required", "required")
+        for number, answer in enumerate(as_list(fields.get("answer"))):
+            if not isinstance(answer, dict) or not any(name.startswith("value") for name in answer):
+                problems.add(f"{here}.answer[{number}]", "answers-value", "valueCoding or valueInteger is expected", "required")
+        _check_items(fields, here, problems)
+
+
+GENDERS = ("male", "female", "other", "unknown")
+
+
+def check_patient(patient: Json, problems: Problems) -> None:
+    """Required on creation: name.family, name.given[0], name.given[1], gender, birthDate; anonymous names in their form."""
+    _check_name(patient.get("name"), problems)
+    if patient.get("gender") not in GENDERS:
+        problems.add("Patient.gender", "patient-required", f"required, one of {', '.join(GENDERS)}", "required")
+    if not is_date(patient.get("birthDate")):
+        problems.add("Patient.birthDate", "patient-required", "required, a date YYYY-MM-DD", "required")
+    _check_telecom(patient.get("telecom"), problems)
+
+
+def _check_name(names: Any, problems: Problems) -> None:
+    name = names[0] if isinstance(names, list) and names and isinstance(names[0], dict) else {}
+    family, given = name.get("family"), name.get("given")
+    first, second = (*given, None, None)[:2] if isinstance(given, list) else (None, None)
+    for element, value in (("family", family), ("given[0]", first), ("given[1]", second)):
+        if not is_text(value):
+            problems.add(f"Patient.name[0].{element}", "patient-name", "required on creation", "required")
+    if first == "-" and second == "-" and not re.fullmatch(r"[0-9]{10}", str(family)):
+        problems.add("Patient.name[0].family", "anonymous", "in an anonymous order it is exactly 10 digits")
+    if re.fullmatch(r"[0-9]+", str(family)) and not (first == "-" and second == "-" and len(str(family)) == 10):
+        problems.add("Patient.name[0]", "anonymous", "an anonymous name is 10 digits, with given[0] and given[1] each `-`")
+
+
+def _check_telecom(telecom: Any, problems: Problems) -> None:
+    if telecom is None:
+        return
+    if not isinstance(telecom, list):
+        problems.add("Patient.telecom", "patient-telecom", "an array is expected")
+        return
+    for position, entry in enumerate(telecom):
+        if not isinstance(entry, dict) or entry.get("system") not in {"phone", "email"} or not is_text(entry.get("value")):
+            problems.add(f"Patient.telecom[{position}]", "patient-telecom", "system phone or email, and a value")
+
+
+TASK_STATUSES = (
+    "draft",
+    "requested",
+    "received",
+    "accepted",
+    "rejected",
+    "ready",
+    "cancelled",
+    "in-progress",
+    "on-hold",
+    "failed",
+    "completed",
+    "entered-in-error",
+)
+
+
+def check_task(task: Json, problems: Problems) -> None:
+    """Judges the Task that a PUT brings."""
+    if task.get("status") not in TASK_STATUSES:
+        problems.add("Task.status", "task-status", f"one of {', '.join(TASK_STATUSES)}", "value")
+    for position, one in enumerate(as_list(task.get("output"))):
+        if not isinstance(one, dict) or not is_text(one.get("valueString")):
+            problems.add(f"Task.output[{position}]", "task-output", "valueString with the error text is expected")
+
+
+_TIME_PATTERN = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]+)?")
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value)
+
+
+def _is_quantity(value: Any) -> bool:
+    return _is_object(value) and ("value" not in value or is_number(value["value"]))
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, str) and _TIME_PATTERN.fullmatch(value) is not None
+
+
+VALUE_FORMS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
+    "valueQuantity": (_is_quantity, "an object whose value is a number"),
+    "valueCodeableConcept": (_is_object, "an object"),
+    "valueString": (is_text, "a text"),
+    "valueRange": (_is_object, "an object"),
+    "valueRatio": (_is_object, "an object"),
+    "valueSampledData": (_is_object, "an object"),
+    "valueAttachment": (_is_object, "an object"),
+    "valueTime": (_is_time, "a time hh:mm:ss"),
+    "valueDateTime": (is_date_time, "a date-time"),
+    "valuePeriod": (_is_object, "an object"),
+}
+RANGE_PARTS: Final = ("low", "high", "meaning", "age", "text")
+
+
+def check_value(observation: Json, problems: Problems) -> None:
+    """Cardinality 1: one of the value forms, and in its form."""
+    given = [name for name in observation if name.startswith("value")]
+    if len(given) != 1 or given[0] not in VALUE_FORMS:
+        problems.add(
+            "Observation.value[x]", "observation-value", f"exactly one of {', '.join(VALUE_FORMS)}; came: {given or 'none'}"
+        )
+        return
+    fits, form = VALUE_FORMS[given[0]]
+    if not fits(observation[given[0]]):
+        problems.add(f"Observation.{given[0]}", "observation-value", f"{form} is expected")
+
+
+def check_ranges(observation: Json, problems: Problems) -> None:
+    """Each range has at least one of its parts; the bounds are quantities."""
+    for position, part in enumerate(as_list(observation.get("referenceRange"))):
+        element = f"Observation.referenceRange[{position}]"
+        if not isinstance(part, dict) or not any(name in part for name in RANGE_PARTS):
+            problems.add(element, "observation-range", f"parts are {', '.join(RANGE_PARTS)}")
+            continue
+        for name in ("low", "high"):
+            if name in part and not _is_quantity(part[name]):
+                problems.add(f"{element}.{name}", "observation-range", "an object whose value is a number is expected")
+
+
+REPORT_STATUSES = ("registered", "partial", "preliminary", "final")
+OBSERVATION_STATUSES = ("registered", "preliminary", "final", "amended")
+LOINC = "http://loinc.org"
+
+
+def check_report(report: Json, nomenclature: str, problems: Problems) -> None:
+    """Cardinality 1: status, code (nomenclature), subject, effectiveDateTime, issued; several basedOn and result."""
+    if report.get("status") not in REPORT_STATUSES:
+        problems.add("DiagnosticReport.status", "report-status", f"one of {', '.join(REPORT_STATUSES)}", "value")
+    if find_code(report.get("code"), nomenclature) is None:
+        problems.add("DiagnosticReport.code", "report-code", f"a code in {nomenclature} is required", "required")
+    if reference_text(report.get("subject")) is None and not _has_identifier(report.get("subject")):
+        problems.add("DiagnosticReport.subject", "report-required", "a reference to the patient is required", "required")
+    for name in ("effectiveDateTime", "issued"):
+        if not is_date_time(report.get(name)):
+            problems.add(f"DiagnosticReport.{name}", "report-required", "a date-time is required", "required")
+    for name in ("basedOn", "result"):
+        _check_report_references(report, "DiagnosticReport", name, problems)
+    for position, form in enumerate(as_list(report.get("presentedForm"))):
+        if not isinstance(form, dict) or not is_text(form.get("url")):
+            problems.add(
+                f"DiagnosticReport.presentedForm[{position}].url", "report-document", "a relative or absolute url is expected"
+            )
+
+
+def check_observation(observation: Json, problems: Problems) -> None:
+    """Cardinality 1: status, code (LOINC), exactly one of the value[x] forms."""
+    if observation.get("status") not in OBSERVATION_STATUSES:
+        problems.add("Observation.status", "observation-status", f"one of {', '.join(OBSERVATION_STATUSES)}", "value")
+    if find_code(observation.get("code"), LOINC) is None:
+        problems.add("Observation.code", "observation-loinc", f"a code in {LOINC} is required", "required")
+    check_value(observation, problems)
+    if "issued" in observation and not is_date_time(observation["issued"]):
+        problems.add("Observation.issued", "observation-issued", "a date-time is expected")
+    check_ranges(observation, problems)
+
+
+def _check_report_references(report: Json, kind: str, name: str, problems: Problems) -> None:
+    value = report.get(name)
+    if value is not None and not isinstance(value, list):
+        problems.add(f"{kind}.{name}", "report-references", "an array of references is expected")
+        return
+    for position, one in enumerate(value or []):
+        if reference_text(one) is None:
+            problems.add(f"{kind}.{name}[{position}]", "report-references", "a reference is expected")
+
+
+def _has_identifier(node: Any) -> bool:
+    return isinstance(node, dict) and isinstance(node.get("identifier"), dict)

@@ -1,0 +1,193 @@
+"""Where references may lead: each row of "Resources" names the type, and a report is about its lines' own patient.
+
+Which elements are arrays of objects ("Resources": *Array of …*): a single object in their place is told, not guessed at.
+
+Small questions about the shape of a value, asked by all the rules.
+
+ProcedureRequest.supportingInfo: the link to the contract, by reference or by identifier.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, Final
+
+from lab_sandbox.config import Contract, SandboxConfig
+from lab_sandbox.errors import Problems
+from lab_sandbox.exact_json import Json, decode_stored
+from lab_sandbox.references import Ref, parse_reference
+from lab_sandbox.resources import ResourceService
+from lab_sandbox.search_index import as_list
+
+_ARRAYS_EVERYWHERE: Final = frozenset({"coding", "extension"})
+_NESTED_ARRAYS: Final = frozenset({("container", "identifier"), ("item", "item"), ("item", "answer")})
+"""Pairs of (array, element of each of its objects)."""
+_ARRAYS_BY_TYPE: Final[dict[str, frozenset[str]]] = {
+    "Patient": frozenset({"identifier", "name", "telecom"}),
+    "ProcedureRequest": frozenset({"identifier", "supportingInfo", "specimen", "note", "basedOn"}),
+    "Task": frozenset({"identifier", "input", "output", "basedOn", "partOf"}),
+    "Specimen": frozenset({"identifier", "container"}),
+    "QuestionnaireResponse": frozenset({"item"}),
+    "DiagnosticReport": frozenset({"identifier", "basedOn", "result", "presentedForm"}),
+    "Observation": frozenset({"identifier", "referenceRange"}),
+}
+
+
+def check_arrays(kind: str, resource: Json, element: str, problems: Problems) -> None:
+    """Notes every element that should be an array of objects and is something else."""
+    own = _ARRAYS_BY_TYPE.get(kind, frozenset())
+    for path, value in _iter_arrays(resource, own, element):
+        if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+            problems.add(path, "array", "an array of objects is expected")
+
+
+def _iter_arrays(node: Json, own: frozenset[str], path: str, parent: str = "") -> Iterator[tuple[str, Any]]:
+    """Every element that the tables call an array, at any depth, with its path."""
+    for name, child in node.items():
+        here = f"{path}.{name}"
+        if child is not None and (name in own or name in _ARRAYS_EVERYWHERE or (parent, name) in _NESTED_ARRAYS):
+            yield here, child
+        if isinstance(child, dict):
+            yield from _iter_arrays(child, frozenset(), here, name)
+        for position, one in enumerate(child if isinstance(child, list) else ()):
+            if isinstance(one, dict):
+                yield from _iter_arrays(one, frozenset(), f"{here}[{position}]", name)
+
+
+_DATE_TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2})", re.ASCII)
+
+
+def is_text(value: Any) -> bool:
+    """A string with something in it."""
+    return isinstance(value, str) and bool(value.strip())
+
+
+def is_date(value: Any) -> bool:
+    """A calendar date `YYYY-MM-DD`."""
+    if not isinstance(value, str) or not re.fullmatch(r"\d{4}-\d{2}-\d{2}", value, re.ASCII):
+        return False
+    try:
+        date.fromisoformat(value)
+    except ValueError:
+        return False
+    return True
+
+
+def is_instant(value: Any) -> bool:
+    """A date-time with offset."""
+    if not isinstance(value, str) or not _DATE_TIME.fullmatch(value):
+        return False
+    try:
+        datetime.fromisoformat(value)
+    except ValueError:
+        return False
+    return True
+
+
+def is_date_time(value: Any) -> bool:
+    """A FHIR dateTime: a year, a month, a date, or a date-time with offset."""
+    return (
+        is_instant(value)
+        or is_date(value)
+        or (isinstance(value, str) and bool(re.fullmatch(r"[0-9]{4}(-(0[1-9]|1[0-2]))?", value)))
+    )
+
+
+def is_number(value: Any) -> bool:
+    """A JSON number (`true` is none)."""
+    return not isinstance(value, bool) and not isinstance(value, str | dict | list) and value is not None
+
+
+def find_code(concept: Any, system: str) -> str | None:
+    """The code of a CodeableConcept in the given system, or None."""
+    for coding in as_list(concept.get("coding")) if isinstance(concept, dict) else []:
+        if isinstance(coding, dict) and coding.get("system") == system and is_text(coding.get("code")):
+            return str(coding["code"])
+    return None
+
+
+def find_identifier_value(identifiers: Any, system: str) -> str | None:
+    """The value of the Identifier with the given system, or None."""
+    for one in as_list(identifiers):
+        if isinstance(one, dict) and one.get("system") == system and is_text(one.get("value")):
+            return str(one["value"])
+    return None
+
+
+def reference_text(node: Any) -> str | None:
+    """The `reference` of a Reference, or None."""
+    text = node.get("reference") if isinstance(node, dict) else None
+    return text if isinstance(text, str) else None
+
+
+@dataclass(frozen=True)
+class ContractLink:
+    """One link as it stands in a ProcedureRequest."""
+
+    link_type: str
+    """`reference` or `identifier`."""
+    contract_key: str
+    """The contract id, or the contract code."""
+    contract: Contract | None
+    """The contract that it leads to; None when there is no such contract."""
+
+
+def find_contract_links(line: Json, config: SandboxConfig) -> list[ContractLink]:
+    """All contract links of a ProcedureRequest; other supporting information is passed over."""
+    system = config.lab_system("contract")
+    found = []
+    for info in as_list(line.get("supportingInfo")):
+        identifier = info.get("identifier") if isinstance(info, dict) else None
+        ref = parse_reference(reference_text(info), config.own_addresses)
+        if ref is not None and ref.type == "Contract":
+            by_id = next((one for one in config.contracts if one.resource_id() == ref.id), None)
+            found.append(ContractLink("reference", ref.id, by_id))
+        elif isinstance(identifier, dict) and identifier.get("system") == system:
+            code = str(identifier.get("value"))
+            found.append(ContractLink("identifier", code, config.contract(code)))
+    return found
+
+
+_REFERENCE_TARGETS: Final[dict[str, dict[str, str]]] = {
+    "ProcedureRequest": {"subject": "Patient", "specimen": "Specimen"},
+    "Task": {"basedOn": "ProcedureRequest", "partOf": "Task"},
+    "Specimen": {"subject": "Patient"},
+    "QuestionnaireResponse": {"source": "Patient", "subject": "ProcedureRequest"},
+    "DiagnosticReport": {"subject": "Patient", "basedOn": "ProcedureRequest", "result": "Observation"},
+    "Observation": {"subject": "Patient", "specimen": "Specimen"},
+}
+
+TypeResolver = Callable[[str], str | None]
+"""Reference -> the type of what it leads to; None when that cannot be told."""
+
+
+def check_reference_targets(kind: str, resource: Json, element: str, resolve_type: TypeResolver, problems: Problems) -> None:
+    """Notes every reference that leads to a resource of another type than its row says."""
+    for name, wanted in _REFERENCE_TARGETS.get(kind, {}).items():
+        value = resource.get(name)
+        for position, one in enumerate(as_list(value)):
+            text = reference_text(one)
+            found = resolve_type(text) if text is not None else None
+            if found not in {None, wanted}:
+                where = f"{element}.{name}[{position}]" if isinstance(value, list) else f"{element}.{name}"
+                problems.add(where, "reference-type", f"a reference to a {wanted} is expected, {text} is a {found}")
+
+
+def check_report_patient(report: Json, resources: ResourceService, own_addresses: tuple[str, ...], problems: Problems) -> None:
+    """A report and the ProcedureRequests that it is based on are about one patient."""
+    subject = parse_reference(reference_text(report.get("subject")), own_addresses)
+    for position, line in enumerate(_report_lines(report, own_addresses)):
+        kept = resources.find(line) if line is not None else None
+        patient = (
+            parse_reference(reference_text(decode_stored(kept.body).get("subject")), own_addresses) if kept is not None else None
+        )
+        if subject is not None and patient not in {None, subject}:
+            text = f"the patient of this ProcedureRequest is not the report's subject, {subject.key()}"
+            problems.add(f"DiagnosticReport.basedOn[{position}]", "report-patient", text)
+
+
+def _report_lines(report: Json, own_addresses: tuple[str, ...]) -> Iterator[Ref | None]:
+    for one in as_list(report.get("basedOn")):
+        ref = parse_reference(reference_text(one), own_addresses)
+        yield ref if ref is not None and ref.type == "ProcedureRequest" else None

@@ -1,0 +1,47 @@
+"""The demo's laboratory by HTTP and by staging tables: the agent's settings, the stand-in's ends, and the whole story."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lab_agent.bootstrap import build_adapters
+from lab_agent.settings.root import load_settings
+from lab_sandbox.demo.errors import DemoError
+from lab_sandbox.demo.lis.simulator import SimulatorFolders
+from lab_sandbox.demo.processes import program_path
+from lab_sandbox.demo.workspace import CONNECTION_KINDS, build_connection, build_transport, create_workspace
+from tests.harness.paths import ROOT
+
+
+@pytest.mark.parametrize("kind", CONNECTION_KINDS)
+def test_agent_settings_name_one_lis(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    place = create_workspace(ROOT / "config", other_ports=True, lis=kind)
+    monkeypatch.chdir(place.folder)
+    settings = load_settings(place.agent_settings)
+    (status,) = build_adapters(settings).statuses
+    assert (status.name, status.is_loaded, status.reason) == (kind, True, None)
+    assert settings.lis.default == kind
+    assert place.orders.is_dir()
+    assert place.results.is_dir()
+
+
+def test_unknown_transport_gives_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(DemoError, match="folder, http"):
+        build_connection("fax", tmp_path, other_ports=True)
+    folders = SimulatorFolders(tmp_path / "orders", tmp_path / "results", tmp_path / "own")
+    with pytest.raises(DemoError, match="--by"):
+        build_transport(["fax"], folders)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("kind", [kind for kind in CONNECTION_KINDS if kind != "folder"])
+def test_daily_flow_passes_by_every_transport(kind: str) -> None:
+    command = (program_path("lab-sandbox"), "demo", "--once", "--json", "--other-ports", "--lis", kind)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    verdict = json.loads(done.stdout.splitlines()[-1])
+    assert verdict["ok"], done.stderr[-3000:]

@@ -1,0 +1,100 @@
+"""The working folder: a copy of the settings in which all addresses fit each other, whatever ports are free."""
+
+from __future__ import annotations
+
+import socket
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from lab_agent.settings.root import load_settings
+from lab_sandbox.demo.errors import DemoError
+from lab_sandbox.demo.workspace import HOST, Workspace, create_workspace
+from tests.harness.paths import ROOT
+
+CONFIG = ROOT / "config"
+
+
+@pytest.fixture
+def temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path
+
+
+def ports_of(place: Workspace) -> dict[str, int | None]:
+    agent = load_settings(place.agent_settings, {})
+    laboratory = next(one for one in place.service_config.counterparties if one.kind == "laboratory")
+    return {
+        "service": place.service_config.port,
+        "service in its code systems": urlsplit(place.service_config.base_url).port,
+        "service as the agent sees it": urlsplit(str(agent.exchange.base_url)).port,
+        "api": agent.api.port,
+        "api in the counterparty card": urlsplit(str(laboratory.address)).port,
+        "status": agent.status.port,
+    }
+
+
+def assert_consistent(ports: dict[str, int | None]) -> None:
+    assert ports["service"] == ports["service in its code systems"] == ports["service as the agent sees it"]
+    assert ports["api"] == ports["api in the counterparty card"]
+    assert len({ports["service"], ports["api"], ports["status"]}) == 3
+
+
+@pytest.fixture
+def occupied() -> Iterator[int]:
+    wanted = int(tomllib.loads((CONFIG / "sandbox-service.toml").read_text())["port"])
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((HOST, wanted))
+        except OSError:
+            pass  # somebody else holds it, which is as good
+        else:
+            listener.listen()
+        yield wanted
+
+
+def test_occupied_port_moves_in_both_settings_files(temp: Path, occupied: int):
+    ports = ports_of(create_workspace(CONFIG))
+    assert ports["service"] != occupied
+    assert_consistent(ports)
+
+
+def test_several_workspaces_start_side_by_side(temp: Path):
+    first, second = (ports_of(create_workspace(CONFIG, other_ports=True)) for _ in range(2))
+    assert_consistent(first)
+    assert_consistent(second)
+    defaults = {8480, 8481, 8482}
+    assert not defaults & {port for port in first.values() if port}
+
+
+def test_workspace_leaves_checkout_unchanged(temp: Path):
+    """Everything lies in the working folder, and nothing in the checkout changes."""
+    before = {path: path.read_bytes() for path in CONFIG.rglob("*") if path.is_file()}
+    place = create_workspace(CONFIG, other_ports=True)
+    for path in (place.orders, place.results, place.lis, place.logs, place.agent_settings):
+        assert path.exists()
+        assert path.is_relative_to(temp)
+    assert {path: path.read_bytes() for path in CONFIG.rglob("*") if path.is_file()} == before
+    assert (place.folder / load_settings(place.agent_settings, {}).api.catalogue).is_dir()
+
+
+def test_broken_settings_reported(temp: Path):
+    folder = temp / "config"
+    folder.mkdir()
+    with pytest.raises(DemoError, match=r"sandbox.toml: there is no such file"):
+        create_workspace(folder)
+    (folder / "sandbox.toml").write_text("[api\n")
+    (folder / "sandbox-service.toml").write_text("port = 'x'\n")
+    with pytest.raises(DemoError, match=r"sandbox.toml: not TOML"):
+        create_workspace(folder)
+    (folder / "sandbox.toml").write_text("")
+    with pytest.raises(DemoError, match=r"sandbox-service.toml: port"):
+        create_workspace(folder)
+    (folder / "sandbox-service.toml").write_text("")
+    with pytest.raises(DemoError, match=r"sandbox.toml: the demo needs \[api\] port"):
+        create_workspace(folder)
+    assert [path.name for path in temp.iterdir()] == ["config"], "no folder is left behind"

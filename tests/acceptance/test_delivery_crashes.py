@@ -1,0 +1,150 @@
+"""The agent is killed while it delivers, with replies lost on top: each report version is there once, and in order."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from lab_sandbox.demo.lis.transport_files import write_atomically
+from lab_sandbox.demo.runner import build_account
+from lab_sandbox.partner.client import open_partner_client
+from lab_sandbox.partner.errors import Json, decode
+from tests.acceptance.test_crash_recovery import ended, place
+from tests.harness.installation import ProcessHarness, wait_until
+
+FULL, SHORT = 200, 3
+SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
+MOMENTS = [
+    "before update Observation",
+    "after update Observation",
+    "after commit upload Observation",
+    "before update DiagnosticReport",
+    "after update DiagnosticReport",
+    "after commit upload DiagnosticReport",
+    "before commit deliver:done",
+    "after commit deliver:done",
+    "before commit deliver:begun",
+    "after commit report",
+]
+FAULTS = """
+seed = 7
+[[faults]]
+kind = "lost_reply"
+route = "PUT /fhir/Observation/*"
+caller = "laboratory"
+probability = 0.3
+[[faults]]
+kind = "lost_reply"
+route = "PUT /fhir/DiagnosticReport/*"
+caller = "laboratory"
+probability = 0.3
+[[faults]]
+kind = "lost_reply"
+route = "POST /fhir/Observation"
+probability = 0.3
+"""
+
+
+@pytest.mark.timeout(200)
+async def test_report_versions_survive_a_few_crashes(harness: ProcessHarness) -> None:
+    await killed_while_delivering(harness, SHORT)
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(3600)
+async def test_report_versions_survive_many_crashes(harness: ProcessHarness) -> None:
+    await killed_while_delivering(harness, max(SHORT, int(FULL * SHARE)))
+
+
+async def killed_while_delivering(house: ProcessHarness, kills: int) -> None:
+    """One order; after its first results, one new version for each kill, dropped while the agent walks into its trap."""
+    await with_faults(house)
+    async with open_partner_client(build_account(house.workplace)) as client:
+        house.use_client(client)
+        agent = await house.start_agent()
+        order = await place(house, "kills")
+        await ended(house, order)
+        await agent.stop()
+        (taken,) = house.lis.received
+        line = taken["lines"][0]["key"]
+        for number in range(kills):
+            doomed = await house.start_agent(MOMENTS[number % len(MOMENTS)])
+            correct(house, taken["key"], line, number + 2)
+            await doomed.wait_killed()
+        await house.start_agent()
+        wanted = ["1.20", *(value_of(version) for version in range(2, kills + 2))]
+
+        async def all_there() -> bool:
+            return (await issued(house, line))[-1] == issued_of(kills + 1) and not await waiting(house)
+
+        await wait_until(all_there, "the last version on the service", timeout=120)
+        assert await values(house, line) == wanted
+        assert (await issued(house, line))[1:] == [issued_of(version) for version in range(2, kills + 2)]
+
+
+def value_of(version: int) -> str:
+    return f"{version}.50"
+
+
+def issued_of(version: int) -> str:
+    return (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=version)).isoformat()
+
+
+def correct(house: ProcessHarness, order: str, line: str, version: int) -> None:
+    code = {"system": "http://loinc.org", "code": "718-7"}
+    body = {
+        "report_id": f"rep-{line}",
+        "version": version,
+        "status": "final",
+        "order": order,
+        "lines": [line],
+        "effective": issued_of(version),
+        "issued": issued_of(version),
+        "observations": [{"id": "x", "code": code, "value_quantity": {"value": value_of(version), "unit": "g/L"}}],
+    }
+    write_atomically(house.workplace.results, f"{line}-{version:04}.json", json.dumps(body).encode())
+
+
+async def waiting(house: ProcessHarness) -> bool:
+    """Whether result files lie there that nobody has taken."""
+    return any(house.workplace.results.glob("*.json"))
+
+
+async def values(house: ProcessHarness, line: str) -> list[str]:
+    return [str(each["valueQuantity"]["value"]) for each in await history(house, "Observation", f"rep-{line}")]
+
+
+async def issued(house: ProcessHarness, line: str) -> list[str]:
+    """Of the report, which is the commit point: it comes after its values."""
+    return [str(each["issued"]) for each in await history(house, "DiagnosticReport", f"rep-{line}")]
+
+
+async def history(house: ProcessHarness, kind: str, report: str) -> list[Json]:
+    """Every version of the one resource of a report, oldest first, as its owner may read it."""
+    found = [each for each in await house.client.search(kind, {}) if report in each["identifier"][0]["value"]]
+    assert len(found) == 1, f"{len(found)} {kind} resources of {report}"
+    address = f"{house.workplace.service_url}fhir/{kind}/{found[0]['id']}/_history"
+    async with httpx.AsyncClient(auth=("laboratory", "demo-laboratory-password"), trust_env=False) as owner:
+        answer: dict[str, Any] = decode((await owner.get(address)).raise_for_status().content)
+    entries = [entry.get("resource", entry) for entry in answer["entry"]]
+    return sorted(entries, key=lambda each: int(each["meta"]["versionId"]))
+
+
+async def with_faults(house: ProcessHarness) -> None:
+    """Start the service anew, with lost replies and a long memory."""
+    settings = house.workplace.service_settings
+    plan = settings.with_name("kills.toml")
+    plan.write_text(FAULTS)
+    text = settings.read_text()
+    assert "log_requests" in text
+    text = text.replace("log_requests", f'faults = "{plan}"\nlog_requests', 1).replace(
+        "[rules]", "[rules]\nhistory_limit = 1000", 1
+    )
+    settings.write_text(text)
+    await house.stop_service()
+    await house.start_service()

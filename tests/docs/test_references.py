@@ -1,0 +1,52 @@
+"""The pages against the program: links lead somewhere, settings and commands that are named exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+from typer.main import get_command
+
+from lab_agent.cli.app import app
+from lab_agent.settings.root import Settings
+from tests.harness.paths import ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+GROUPS = "|".join(Settings.model_fields)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_existing_files(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_documented_settings_exist(page: Path) -> None:
+    for name in re.findall(rf"`((?:{GROUPS})\.[a-z_.]+)`", page.read_text()):
+        assert known(name), f"{page.name} names the setting {name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_documented_commands_exist(page: Path) -> None:
+    for words in re.findall(r"(?:^|`)lab-agent ((?:[a-z-]+ ?)+)", page.read_text(), flags=re.MULTILINE):
+        command = get_command(app)
+        for word in words.split():
+            commands = getattr(command, "commands", None)
+            if commands is None:
+                break
+            assert word in commands, f"{page.name} names the command lab-agent {words.strip()}"
+            command = commands[word]
+
+
+def known(name: str) -> bool:
+    model: type[BaseModel] | None = Settings
+    for part in name.split("."):
+        if model is None or part not in model.model_fields:
+            return model is not None and model.model_config.get("extra") == "allow"
+        annotation = model.model_fields[part].annotation
+        model = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+    return True

@@ -1,0 +1,197 @@
+"""Where a worker meets the world: each meeting is a place to be slow, to fail, or to die at."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any, TypeVar
+
+import httpx
+
+from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.lab_order import LabOrder
+from lab_agent.errors import LisOutcomeUnknown, LisUnavailable
+from lab_agent.ports.lis import Inbox, SubmitResult
+from lab_agent.ports.repositories import Store, UnitOfWork
+
+T = TypeVar("T")
+
+
+class SimulatedCrash(BaseException):
+    """The process is gone: nothing that it would have done next happens."""
+
+
+class VirtualClock:
+    def __init__(self) -> None:
+        self.time = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self.time
+
+    def advance(self, seconds: float) -> None:
+        self.time += timedelta(seconds=seconds)
+
+
+@dataclass
+class FaultInjector:
+    """One process of the agent. `crashes` and `faults` are chances at each seam; a dead one stays dead."""
+
+    rng: Random
+    crashes: float = 0.0
+    faults: float = 0.0
+    dead: bool = False
+    crash_log: list[str] = field(default_factory=list)
+
+    async def checkpoint(self, name: str) -> None:
+        """Let others go first; then, perhaps, die."""
+        for _ in range(self.rng.randrange(4)):
+            await asyncio.sleep(0)
+        if not self.dead and self.rng.random() < self.crashes:
+            self.crash_log.append(f"crash at {name}")
+            self.dead = True
+        if self.dead:
+            raise SimulatedCrash(name)
+
+    def draw_fault(self, *kinds: str) -> str | None:
+        """One of the kinds, perhaps."""
+        return self.rng.choice(kinds) if self.rng.random() < self.faults else None
+
+
+class FaultyStore:
+    """A store whose every unit of work may be the last thing before, or after, a death."""
+
+    def __init__(self, store: Store, injector: FaultInjector) -> None:
+        self._store = store
+        self._injector = injector
+
+    async def run(self, work: Callable[[UnitOfWork], T]) -> T:
+        await self._injector.checkpoint("before the store")
+        result = await self._store.run(work)
+        await self._injector.checkpoint("after the store")
+        return result
+
+
+class FaultyTransport(httpx.AsyncBaseTransport):
+    """The network: requests are lost, answers are lost, the service is broken or busy, and a part-of answer is short at first."""
+
+    def __init__(self, app: Any, injector: FaultInjector, truncated: set[str]) -> None:
+        self._inner = httpx.ASGITransport(app)
+        self._injector = injector
+        self._truncated = truncated
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        name = f"{request.method} {request.url.path}"
+        await self._injector.checkpoint(f"before {name}")
+        fault = self._injector.draw_fault("refused", "500", "503", "lost", "lost")
+        if fault == "refused":
+            raise httpx.ConnectError("nobody there")
+        if fault in {"500", "503"}:
+            body = {"resourceType": "OperationOutcome", "issue": [{"severity": "error", "code": "x", "diagnostics": "x"}]}
+            return httpx.Response(int(fault), json=body, headers={"Retry-After": "30"} if fault == "503" else {})
+        response = await self._inner.handle_async_request(request)
+        content = await response.aread()
+        await self._injector.checkpoint(f"after {name}")
+        if fault == "lost":
+            raise httpx.ReadError("no answer")
+        if "part-of" in request.url.params:
+            content = self._maybe_truncate(str(request.url.params["part-of"]), content)
+        headers = {key: value for key, value in response.headers.items() if key.lower() != "content-length"}
+        return httpx.Response(response.status_code, headers=headers, content=content)
+
+    def _maybe_truncate(self, order: str, content: bytes) -> bytes:
+        if order in self._truncated or not self._injector.draw_fault("short"):
+            return content
+        self._truncated.add(order)
+        bundle = json.loads(content)
+        bundle["entry"] = bundle.get("entry", [])[1:]
+        return json.dumps(bundle).encode()
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+@dataclass
+class SimulatedLis:
+    """The laboratory system itself: it outlives every worker, and a second submission is a second order in it."""
+
+    can_confirm: bool = True
+    """Whether it can say what it received."""
+    prepared: dict[OrderKey, LabOrder] = field(default_factory=dict)
+    submitted: list[LabOrder] = field(default_factory=list)
+    cancelled: list[tuple[OrderKey, tuple[LineKey, ...]]] = field(default_factory=list)
+
+    def has_received(self, key: OrderKey) -> bool:
+        return any(order.key == key for order in self.submitted)
+
+    def cancel_count(self, line: LineKey) -> int:
+        """How often it was told that a line was withdrawn."""
+        return sum(line in lines for _, lines in self.cancelled)
+
+
+class FaultyLis:
+    """The adapter of one worker (a `Lis`)."""
+
+    idempotent = False
+
+    def __init__(self, lis: SimulatedLis, injector: FaultInjector) -> None:
+        self._lis = lis
+        self._injector = injector
+
+    async def start(self, inbox: Inbox) -> None:
+        """Nothing to open."""
+
+    async def stop(self) -> None:
+        """Nothing to close."""
+
+    async def check(self) -> None:
+        await self._call("check")
+
+    async def prepare(self, order: LabOrder) -> None:
+        await self._call("prepare")
+        self._lis.prepared[order.key] = order
+
+    async def submit(self, order: LabOrder) -> SubmitResult:
+        await self._call("submit")
+        self._lis.submitted.append(order)
+        await self._injector.checkpoint("after submit")
+        if self._injector.draw_fault("lost"):
+            raise LisOutcomeUnknown
+        return SubmitResult()
+
+    async def was_received(self, key: OrderKey) -> bool | None:
+        await self._call("was_received")
+        return self._lis.has_received(key) if self._lis.can_confirm else None
+
+    async def cancel(self, order: OrderKey, lines: tuple[LineKey, ...], reason: str) -> None:
+        assert reason
+        await self._call("cancel")
+        self._lis.cancelled.append((order, lines))
+        await self._injector.checkpoint("after cancel")
+        if self._injector.draw_fault("lost"):
+            raise LisOutcomeUnknown
+
+    async def collect(self) -> int:
+        return 0
+
+    async def _call(self, name: str) -> None:
+        await self._injector.checkpoint(f"before {name}")
+        if self._injector.draw_fault("away"):
+            raise LisUnavailable("the laboratory system is away")
+
+
+class SingleAdapterSource:
+    """An `AdapterSource` with one adapter."""
+
+    def __init__(self, lis: FaultyLis) -> None:
+        self._lis = lis
+
+    def get(self, name: str | None = None) -> FaultyLis:
+        assert name in {None, "folder"}
+        return self._lis
+
+    def running(self) -> Any:
+        return iter([("folder", self._lis)])

@@ -1,0 +1,91 @@
+"""`lab-api` as a process: its settings, its start, and the socket on which systemd would listen."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lab_agent.store.schema import upgrade
+
+TOKEN = {"Authorization": "Bearer process-token"}
+DEADLINE = 30.0
+
+
+def write_settings_file(folder: Path, port: int, *, url: str | None = None, api: str = "") -> Path:
+    """Settings with the catalogue of that folder, and a store ready for them; `api` are more lines of the group."""
+    path = folder.parent / f"settings-{port}.toml"
+    store = url or f"sqlite:///{folder.parent}/agent.db"
+    upgrade(store)
+    path.write_text(
+        f"""
+[exchange]
+base_url = "http://127.0.0.1:1/"
+lab_codes_url = "http://codes.lab.example"
+second_labels_system = "http://codes.lab.example/second-labels"
+laboratory = "8b9e7a52-0f64-4c1f-a6a5-52d3f2b7a002"
+[exchange.oauth]
+grant = "password"
+auth_url = "http://127.0.0.1:1"
+client_id = "lab-agent"
+client_secret = "secret"
+username = "laboratory"
+password = "password"
+[exchange.contracts.C-100]
+[store]
+url = "{store}"
+encryption_keys = ["mBhtlW3ttGseDcUuF61rb-sYuo32K-3GRXN3KNo1Lvc="]
+[lis]
+default = "folder"
+[lis.folder]
+orders = "{folder.parent}/orders"
+results = "{folder.parent}/results"
+[api]
+port = {port}
+catalogue = "{folder}"
+drain = 2
+{api}
+[[api.tokens]]
+name = "exchange"
+sha256 = "{hashlib.sha256(b"process-token").hexdigest()}"
+"""
+    )
+    return path
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+@contextmanager
+def running_api(config: Path, environ: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", "from lab_api.cli import main; main()", "run", "--config", str(config)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **environ})
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stderr
+        process.stderr.close()
+
+
+class NotifySocket:
+    """The socket on which systemd listens."""
+
+    def __init__(self, path: Path) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.sock.bind(str(path))
+        self.sock.settimeout(DEADLINE)
+        self.environ = {"NOTIFY_SOCKET": str(path)}
+
+    def wait_for(self, state: str) -> None:
+        while state not in self.sock.recv(4096).decode().split("\n"):
+            pass

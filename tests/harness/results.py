@@ -1,0 +1,360 @@
+"""A bench for results: the sandbox over ASGI with one order on it, a store that has handed it over, and the agent's own steps."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import httpx
+
+from lab_agent import bootstrap, exact_json
+from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
+from lab_agent.documents.service import DocumentService
+from lab_agent.domain.ids import LineKey, OrderKey, ResourceId, report_key
+from lab_agent.domain.lab_messages import LabMessage, LabReport, ReportedObservation, ReportStatus
+from lab_agent.domain.records import Job, JobKind, LabelUse, LineRecord, OrderRecord, ReportRecord
+from lab_agent.domain.retry import Backoff
+from lab_agent.domain.state_machines import LineState, OrderState
+from lab_agent.domain.values import Coding, Identifier, Quantity
+from lab_agent.exchange.authenticator import Authenticator
+from lab_agent.exchange.client import ExchangeClient, http_options
+from lab_agent.http_client import HttpClient
+from lab_agent.mappings.loader import MappingCache
+from lab_agent.ports.lis import NoAdapters
+from lab_agent.rules.catalogue_history import CatalogueHistory
+from lab_agent.settings.root import Settings
+from lab_agent.worker.job_runner import JobRunner
+from lab_agent.worker.outages import OutageTracker
+from lab_agent.workflow import operator_results
+from lab_agent.workflow.assessment import CatalogueSource
+from lab_agent.workflow.delivery import DeliverReportHandler
+from lab_agent.workflow.handover import CancelOrderHandler
+from lab_agent.workflow.line_lifecycle import LateLineFinder, withdraw_line, withdraw_order
+from lab_agent.workflow.result_inbox import StoreInbox
+from lab_agent.workflow.result_matching import MatchReportHandler
+from lab_agent.workflow.task_updates import TaskUpdateHandler
+from lab_sandbox.app import create_app
+from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID, RuleSettings, SandboxConfig
+from lab_sandbox.faults.plan import FaultPlan, FaultRule
+from lab_sandbox.partner.account import PartnerAccount
+from lab_sandbox.partner.client import PartnerClient, open_partner_client
+from lab_sandbox.partner.clinic import PlacedOrder, parse_placed_order
+from lab_sandbox.partner.errors import Json
+from lab_sandbox.partner.errors import decode as loads
+from lab_sandbox.partner.result_reader import ReceivedReport, read_order_status, read_reports
+from lab_sandbox.references import Ref
+from tests.fakes.exchange_service import service_reachable
+from tests.fakes.memory_store import MemoryStore
+from tests.harness.orders import ACCOUNT, BASE
+from tests.harness.paths import CATALOGUE
+from tests.harness.stu3_schema import find_violations
+
+CODES = "http://codes.lab.example"
+ORDER = OrderKey("RORDER")
+NOW = datetime(2026, 3, 3, 10, tzinfo=UTC)
+ITEMS = ("001.001", "004.001", "005.001")
+LOINC = "http://loinc.org"
+_SAMPLE_CATALOGUE = CatalogueHistory.from_catalogue(load_catalogue(CATALOGUE))
+
+
+class BenchClock:
+    def __init__(self) -> None:
+        self.time = NOW
+
+    def now(self) -> datetime:
+        return self.time
+
+
+@dataclass
+class ResultsBench:
+    app: Any
+    settings: Settings
+    store: MemoryStore
+    partner: PartnerClient
+    placed: PlacedOrder
+    exchange: ExchangeClient
+    clock: BenchClock
+    mappings: MappingCache
+    catalogue: CatalogueSource = field(default=lambda: _SAMPLE_CATALOGUE)
+    message_count: int = 0
+    _runner: JobRunner | None = field(default=None)
+
+    @property
+    def runner(self) -> JobRunner:
+        if self._runner is None:
+            planning = bootstrap.build_planning(self.settings, self.mappings, self.catalogue)
+            host = self.settings.api.public_url if self.settings.results.documents == "host" else None
+            late_lines = LateLineFinder(self.exchange, self.store, self.clock, self.settings.exchange.base_url)
+            made: list[Any] = [
+                MatchReportHandler(self.clock, self.matcher),
+                DeliverReportHandler(
+                    self.exchange, self.store, self.clock, planning, DocumentService(self.settings.results), host
+                ),
+                CancelOrderHandler(self.store, self.clock, NoAdapters()),
+                TaskUpdateHandler(self.exchange, self.store, self.clock, late_lines),
+            ]
+            self._runner = JobRunner(
+                store=self.store,
+                clock=self.clock,
+                handlers={kind: handler for handler in made for kind in handler.kinds},
+                outages=OutageTracker(self.store, self.clock, service_reachable),
+                owner="bench",
+                lease=timedelta(seconds=60),
+                backoff=Backoff(1, 10),
+                random=lambda: 0.5,
+                on_attempt=lambda *_: None,
+            )
+        return self._runner
+
+    @property
+    def matcher(self) -> Any:
+        return bootstrap.build_matcher(self.settings, self.mappings, self.catalogue)
+
+    def line_key(self, number: int) -> LineKey:
+        return LineKey(f"L{number}")
+
+    def inject_faults(self, *rules: FaultRule) -> None:
+        self.app.state.service.faults.play(FaultPlan(faults=rules))
+
+    async def receive(self, content: LabMessage, name: str | None = None) -> ReportRecord:
+        """Put a message into the inbox, and let everything that follows happen."""
+        self.message_count += 1
+        message = name or f"m{self.message_count}"
+        inbox = StoreInbox(self.store, self.clock, "lis", lambda: None)
+        await inbox.accept(message, content)
+        await self.run_until_idle()
+        return await self.get_report(message)
+
+    async def run_due_jobs(self) -> bool:
+        """Do what is due now; whether anything was."""
+        jobs = await self.runner.claim(tuple(JobKind), 10)
+        for job in jobs:
+            await self.runner.run(job)
+        return bool(jobs)
+
+    async def run_until_idle(self, rounds: int = 30) -> None:
+        for _ in range(rounds):
+            if not await self.run_due_jobs():
+                waiting = [each for each in await self.jobs() if each.state.value in {"due", "unknown"}]
+                if not waiting:
+                    return
+                self.clock.time += timedelta(seconds=15)
+
+    async def release(self, held: ReportRecord) -> operator_results.ResultDecision:
+        """Let a person release it, and let everything that follows happen."""
+        who: dict[str, Any] = {"by": "ann", "note": "I asked", "now": self.clock.now()}
+        decided = await operator_results.release_result(self.store, self.matcher, held.key, **who)
+        await self.run_until_idle()
+        return decided
+
+    async def get_report(self, message: str) -> ReportRecord:
+        return await self.store.run(lambda uow: uow.reports.get_for_update(report_key("lis", message)))
+
+    async def jobs(self, *, open_only: bool = True) -> tuple[Job, ...]:
+        return await self.store.run(lambda uow: uow.jobs.list_for_order(ORDER, open_only=open_only))
+
+    async def get_order(self) -> OrderRecord:
+        return await self.store.run(lambda uow: uow.orders.get_for_update(ORDER))
+
+    async def clinic_reports(self) -> list[ReceivedReport]:
+        """What the clinic reads."""
+        return await read_reports(self.partner, self.placed)
+
+    async def order_status(self) -> Any:
+        return await read_order_status(self.partner, self.placed)
+
+    async def change_order(self, **changes: Any) -> None:
+        def write(uow: Any) -> None:
+            uow.orders.save(replace(uow.orders.get_for_update(ORDER), **changes))
+            uow.commit()
+
+        await self.store.run(write)
+
+    async def withdraw(self, *lines: LineKey) -> None:
+        """Let the partner withdraw these lines, or the whole order, as the worker notices it."""
+
+        def write(uow: Any) -> None:
+            for line in lines:
+                withdraw_line(uow, line, self.clock.now(), "its Task was set to cancelled by somebody else")
+            if not lines:
+                withdraw_order(uow, ORDER, self.clock.now(), "the order-level Task was set to cancelled by somebody else")
+            uow.commit()
+
+        await self.store.run(write)
+        await self.run_until_idle()
+
+    async def line_states(self) -> list[str]:
+        return [line.state.value for line in await self.store.run(lambda uow: uow.orders.lines(ORDER))]
+
+    def event_texts(self, action: str) -> list[str]:
+        return [event.text for event in self.store._data.events if event.action == action]
+
+    async def resource_versions(self, kind: str, identifier: str) -> list[Json]:
+        """Every version of a resource of ours that the service ever had, oldest first."""
+        found = [
+            each for each in await self.partner.search(kind, {}) if each.get("identifier", [{}])[0].get("value") == identifier
+        ]
+        assert len(found) == 1, f"{len(found)} resources {identifier}"
+        service = self.app.state.service
+        kept = service.resources.find(Ref(kind, found[0]["id"]))
+        return [loads(body) for body in reversed(service.shelf.versions(kept))]
+
+
+def make_settings(results: dict[str, Any] | None = None, **more: Any) -> Settings:
+    return Settings.model_validate(
+        {
+            "exchange": {
+                "base_url": BASE,
+                "allow_plain_http": True,
+                "lab_codes_url": CODES,
+                "laboratory": LABORATORY_GUID,
+                "oauth": {"grant": "basic", "auth_url": BASE, "client_id": "x", "username": "laboratory",
+                          "password": "demo-laboratory-password"},
+                "contracts": {"C-100": {}},
+            },
+            "store": {"encryption_keys": ["none"]},
+            "results": results or {},
+            **more,
+        }
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def open_bench(results: dict[str, Any] | None = None, **more: Any) -> AsyncIterator[ResultsBench]:
+    settings = make_settings(results, **more)
+    config = SandboxConfig(base_url=BASE, rules=RuleSettings(history_limit=100))
+    app = create_app(config)
+    store, clock = MemoryStore(), BenchClock()
+    transport = httpx.ASGITransport(app)
+    async with (
+        open_partner_client(ACCOUNT, transport=httpx.ASGITransport(app)) as partner,
+        HttpClient(http_options(settings.exchange), transport=transport) as http,
+    ):
+        placed = parse_placed_order(await _place_order(partner), f"{CODES}/labels")
+        tokens = Authenticator(settings.exchange.oauth, http, store, clock, "bench")
+        exchange = ExchangeClient(settings.exchange, http, tokens)
+        mappings = MappingCache(settings.results.mappings)
+        bench = ResultsBench(app, settings, store, partner, placed, exchange, clock, mappings)
+        await _store_submitted_order(bench)
+        yield bench
+        await tokens.aclose()
+        await _check_all_valid(partner)
+
+
+async def _check_all_valid(partner: PartnerClient) -> None:
+    """Whatever a test brought to the service is legal."""
+    nomenclature = partner.account.service_system("nomenclature")
+    uploaded = [each for kind in ("Observation", "DiagnosticReport") for each in await partner.search(kind, {})]
+    assert [said for each in uploaded for said in find_violations(each, nomenclature)] == []
+
+
+def make_report(*observations: ReportedObservation, **fields: Any) -> LabReport:
+    """A final report of the order with one haemoglobin, unless something else is said."""
+    given: dict[str, Any] = {"report_id": "rep", "status": ReportStatus.FINAL, "order": ORDER, "effective": NOW, "issued": NOW}
+    return LabReport(**{**given, "observations": observations or (haemoglobin("13.20"),), **fields})
+
+
+def haemoglobin(value: str, **fields: Any) -> ReportedObservation:
+    given: dict[str, Any] = {"id": "hb", "code": Coding(system=LOINC, code="718-7"),
+                             "value_quantity": Quantity(value=Decimal(value), unit="g/dL")}  # fmt: skip
+    return ReportedObservation(**{**given, **fields})
+
+
+async def _place_order(partner: PartnerClient) -> Json:
+    account = partner.account
+    patient = await partner.create_patient(
+        {
+            "resourceType": "Patient",
+            "meta": account.security_meta("read"),
+            "name": [{"family": "Sample", "given": ["Anna", "Maria"]}],
+            "gender": "female",
+            "birthDate": "1980-02-29",
+        }
+    )
+    return await partner.create_order(_order_bundle(account, f"patient/{patient['id']}"))
+
+
+def _order_bundle(account: PartnerAccount, patient: str) -> Json:
+    def concept(system: str, code: str) -> Json:
+        return {"coding": [{"system": system, "code": code}]}
+
+    subject, read, both = {"reference": patient}, account.security_meta("read"), account.security_meta("read", "updatebody")
+    urn = "urn:uuid:00000000-0000-4000-8000-{:012}".format
+    found: list[Json] = [
+        {"resourceType": "Task", "meta": both, "status": "requested",
+         "code": concept(account.service_system("task_type"), "OrderProcessingTask")},
+        {"resourceType": "Specimen", "meta": read, "type": concept(account.service_system("specimen-type"), "108"),
+         "subject": subject,
+         "collection": {"collectedDateTime": "2026-01-05T07:30:00+00:00",
+                        "method": concept(account.service_system("treatment_protocol"), "fasting")},
+         "container": [{"identifier": [{"system": account.lab_system("labels"), "value": "1000000017"}],
+                        "type": concept(account.service_system("specimen_type"), "EDTA"), "specimenQuantity": {"value": 3}}],
+         "extension": [{"url": f"{account.base_url}extra/supportingInfo", "valueString": "a,b"}]},
+    ]  # fmt: skip
+    for item in ITEMS:
+        found.append(
+            {"resourceType": "ProcedureRequest", "meta": read, "requisition": {"system": "urn:clinic:orders", "value": "77"},
+             "identifier": [{"system": "urn:clinic:lines", "value": item}],
+             "supportingInfo": [{"identifier": {"system": account.lab_system("contract"), "value": "C-100"}}],
+             "status": "active", "code": concept(account.service_system("nomenclature"), item), "subject": subject,
+             "occurrenceDateTime": "2026-01-05T08:00:00+00:00", "specimen": [{"reference": urn(1)}]}
+        )  # fmt: skip
+        found.append(
+            {"resourceType": "Task", "meta": both, "status": "requested", "basedOn": [{"reference": urn(len(found) - 1)}],
+             "partOf": [{"reference": urn(0)}]}
+        )  # fmt: skip
+    entries = [{"fullUrl": urn(number), "resource": each} for number, each in enumerate(found)]
+    return {"resourceType": "Bundle", "type": "collection", "entry": entries}
+
+
+async def _store_submitted_order(bench: ResultsBench) -> None:
+    """Write the order into the store as it stands after the handover."""
+    placed = bench.placed
+    specimens = await bench.partner.search("Specimen", {})
+    specimen = specimens[0]["id"]
+    lab_order = {
+        "lines": [
+            {"key": f"L{n}", "item": line.item, "lab_code": f"lab-{n}", "specimens": [specimen]}
+            for n, line in enumerate(placed.lines)
+        ],
+        "specimens": [{"id": specimen, "containers": [{"barcode": "1000000017"}]}],
+    }
+    order = OrderRecord(
+        key=ORDER,
+        task_id=ResourceId(placed.order_task),
+        state=OrderState.HANDED_OVER,
+        seen_at=NOW,
+        changed_at=NOW,
+        contract="C-100",
+        requisition=Identifier(system="urn:clinic:orders", value="77"),
+        counterparty=CLINIC_GUID,
+        patient_reference=placed.patient,
+        accession="A-1",
+        lab_order=exact_json.dumps(lab_order),
+    )
+    lines = [
+        LineRecord(
+            key=bench.line_key(n),
+            order=ORDER,
+            task_id=ResourceId(line.task),
+            procedure_request_id=ResourceId(line.procedure_request),
+            item=line.item,
+            state=LineState.ACCEPTED,
+            changed_at=NOW,
+        )
+        for n, line in enumerate(placed.lines)
+    ]
+    label = LabelUse(barcode="1000000017", order=ORDER, line=lines[0].key, specimen_id=specimen, patient_reference=placed.patient)
+
+    def write(uow: Any) -> None:
+        uow.orders.add(order)
+        for line in lines:
+            uow.orders.add_line(line)
+        uow.orders.set_labels(ORDER, [label])
+        uow.commit()
+
+    await bench.store.run(write)

@@ -1,0 +1,146 @@
+"""Results that wait at the match desk, over the seeded page: one for nobody, one without a mapping, one that came too late."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lab_agent import bootstrap, exact_json
+from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId, report_key
+from lab_agent.domain.lab_messages import Document, LabMessage, LabReport, NotPerformed, ReferenceRange, ReportedObservation
+from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord, ReportRecord
+from lab_agent.domain.state_machines import LineState, OrderState
+from lab_agent.domain.values import CodeableConcept, Coding, Identifier, Quantity
+from lab_agent.workflow.result_inbox import StoreInbox
+from tests.harness.paths import MAPPINGS
+from tests.harness.results import LOINC, haemoglobin, make_report, make_settings
+
+SUBMITTED_ORDER, WITHDRAWN_ORDER = OrderKey("R000000000WORKED"), OrderKey("R00000000000GONE")
+HOSTILE = "<script>alert('x')</script>"
+
+
+def use_mappings(page: Any, folder: Path) -> Path:
+    """Give the page mapping tables of its own; where they lie."""
+    shutil.copytree(MAPPINGS, folder)
+    page.context = replace(
+        page.context, matcher=partial(bootstrap.build_manual_matcher, make_settings({"mappings": folder}), lambda: None)
+    )
+    return folder
+
+
+async def add_orders(page: Any) -> None:
+    """Two orders of two lines: one that the laboratory works on, one that was withdrawn."""
+    now = page.clock.now() - timedelta(days=1)
+
+    def write(uow: Any) -> None:
+        for number, (key, state) in enumerate(
+            ((SUBMITTED_ORDER, OrderState.HANDED_OVER), (WITHDRAWN_ORDER, OrderState.WITHDRAWN))
+        ):
+            lines = [_make_line(key, f"W{number}{place}", now) for place in range(2)]
+            lab_order = {"lines": [{"key": line.key, "item": line.item, "specimens": ["s"]} for line in lines], "specimens": []}
+            uow.orders.add(
+                OrderRecord(
+                    key=key,
+                    task_id=ResourceId(f"desk-task-{number}"),
+                    state=state,
+                    seen_at=now,
+                    changed_at=now,
+                    contract="C-100",
+                    requisition=Identifier(system="urn:clinic:orders", value=f"77-{number}"),
+                    counterparty="partner-guid",
+                    patient_reference="patient/1",
+                    adapter="folder",
+                    accession=f"A-{number}",
+                    lab_order=exact_json.dumps(lab_order),
+                )
+            )
+            for line in lines:
+                uow.orders.add_line(line)
+            labels = [
+                LabelUse(barcode=f"90{number}{place}", order=key, line=line.key, specimen_id="s", patient_reference="patient/1")
+                for place, line in enumerate(lines)
+            ]
+            uow.orders.set_labels(key, labels)
+
+    await page.write(write)
+
+
+async def receive_message(page: Any, name: str, content: LabMessage, source: str = "folder") -> ReportKey:
+    """A message comes in, and is matched as the worker would."""
+    await StoreInbox(page.context.store, page.clock, source, lambda: None).accept(name, content)
+    key = report_key(source, name)
+    await page.write(lambda uow: page.context.matcher().match(uow, key, page.clock.now()))
+    page.clock.advance(minutes=7)
+    return key
+
+
+def report_now(page: Any, *observations: ReportedObservation, **fields: Any) -> LabReport:
+    """A final report of this moment."""
+    now = page.clock.now()
+    return make_report(*observations, **{"effective": now, "issued": now, **fields})
+
+
+async def get_report(page: Any, key: ReportKey) -> ReportRecord:
+    found = await page.context.views.report(key)
+    assert found is not None
+    return found
+
+
+async def unmatched_result(page: Any, **fields: Any) -> ReportKey:
+    """A result that names a barcode which nobody knows, with a document, a range, a flag and a hostile note."""
+    low, high = (Quantity(value=Decimal(value), unit="g/dL") for value in ("12.0", "15.50"))
+    value = haemoglobin(
+        "1.20",
+        flags=("L",),
+        reference_ranges=(ReferenceRange(low=low, high=high),),
+        note=HOSTILE,
+        method=CodeableConcept(text="photometry"),
+    )
+    other = haemoglobin("0.0500", id="crp", code=Coding(system=LOINC, code="1988-5", display="C-reactive protein"))
+    content = report_now(
+        page,
+        value,
+        other,
+        **{
+            "report_id": "lost-1",
+            "order": None,
+            "barcode": "4711",
+            "accession": "A-9",
+            "documents": (Document(content=b"%PDF-1.4\n" + b"x" * 4200, title=HOSTILE),),
+            "not_performed": (NotPerformed(item="020.014", reason="too little material"),),
+            **fields,
+        },
+    )
+    return await receive_message(page, f"{content.report_id}.{content.version}.json", content)
+
+
+async def late_result(page: Any) -> ReportKey:
+    """A result for the order that was withdrawn."""
+    return await receive_message(
+        page, "late.json", report_now(page, haemoglobin("13.20"), report_id="late-1", order=WITHDRAWN_ORDER, version=2)
+    )
+
+
+async def unmapped_result(page: Any, name: str, code: str) -> ReportKey:
+    """A result in the laboratory's own words."""
+    value = haemoglobin("5.10", code=Coding(code=code), value_quantity=Quantity(value=Decimal("5.10"), unit="g/l"))
+    return await receive_message(
+        page, f"{name}.json", report_now(page, value, report_id=name, order=SUBMITTED_ORDER, lines=("W00",))
+    )
+
+
+def _make_line(order: OrderKey, key: str, now: Any) -> LineRecord:
+    return LineRecord(
+        key=LineKey(key),
+        order=order,
+        task_id=ResourceId(f"task-{key}"),
+        procedure_request_id=ResourceId(f"pr-{key}"),
+        item=f"00{key[-1]}.001",
+        state=LineState.ACCEPTED,
+        changed_at=now,
+    )

@@ -1,0 +1,321 @@
+"""A world in one process: the real service over ASGI, a laboratory system, a store, and workers that come and go.
+
+Nothing in it depends on time or chance but through the seed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import json
+import uuid
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+from lab_agent import exact_json
+from lab_agent.domain.code_systems import CodeSystems
+from lab_agent.domain.ids import LineKey, OrderKey, order_key
+from lab_agent.domain.records import Job, JobKind, LineRecord, OrderRecord
+from lab_agent.domain.retry import Backoff
+from lab_agent.errors import Failure, LabAgentError
+from lab_agent.exchange.authenticator import Authenticator
+from lab_agent.exchange.client import ExchangeClient, http_options
+from lab_agent.http_client import HttpClient
+from lab_agent.ports.jobs import JobHandler
+from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.rules.catalogue_history import CatalogueHistory
+from lab_agent.settings.root import Settings
+from lab_agent.worker.job_runner import JobRunner
+from lab_agent.worker.outages import OutageTracker
+from lab_agent.workflow.assessment import OrderAssessor
+from lab_agent.workflow.decision import DecisionPolicy
+from lab_agent.workflow.handover import CancelOrderHandler, SubmitOrderHandler
+from lab_agent.workflow.intake import FetchOrderHandler
+from lab_agent.workflow.line_lifecycle import LateLineFinder, advance_order, cancel_lines, complete_lines
+from lab_agent.workflow.polling import OrderPoller
+from lab_agent.workflow.reconciliation import Reconciler
+from lab_agent.workflow.rejection_breaker import RejectionBreaker
+from lab_agent.workflow.task_updates import TaskUpdateHandler
+from lab_sandbox import updates
+from lab_sandbox.app import create_app
+from lab_sandbox.config import LABORATORY_GUID, RuleSettings, SandboxConfig
+from lab_sandbox.references import Ref
+from lab_sandbox.service import Service
+from tests.fakes.exchange_service import service_reachable
+from tests.fakes.memory_store import MemoryStore
+from tests.harness.fault_injection import (
+    FaultInjector,
+    FaultyLis,
+    FaultyStore,
+    FaultyTransport,
+    SimulatedCrash,
+    SimulatedLis,
+    SingleAdapterSource,
+    VirtualClock,
+)
+from tests.harness.orders import BASE, OrderTemplate, catalogue, procedure_requests
+
+TERMINAL_STATUSES = {"completed", "cancelled", "failed", "rejected", "entered-in-error"}
+
+
+def settings(**worker: Any) -> Settings:
+    given = {
+        "exchange": {
+            "base_url": BASE,
+            "allow_plain_http": True,
+            "lab_codes_url": "http://codes.lab.example",
+            "second_labels_system": "http://codes.lab.example/second-labels",
+            "laboratory": LABORATORY_GUID,
+            "oauth": {
+                "grant": "basic",
+                "auth_url": BASE,
+                "client_id": "lab-agent",
+                "username": "laboratory",
+                "password": "demo-laboratory-password",
+            },
+            "contracts": {"C-100": {}, "C-200": {}},
+        },
+        "store": {"encryption_keys": ["none"]},
+        "worker": worker,
+        "results": {"documents": "none"},
+    }
+    return Settings.model_validate(given)
+
+
+def _systems(given: Settings) -> CodeSystems:
+    exchange = given.exchange
+    return CodeSystems(
+        base_url=exchange.base_url, lab_codes_url=exchange.lab_codes_url, second_labels_system=exchange.second_labels_system
+    )
+
+
+def _decision_policy(given: Settings) -> DecisionPolicy:
+    return DecisionPolicy(
+        systems=_systems(given),
+        contracts=given.exchange.contracts,
+        default_adapter="folder",
+        cancel_whole_order=given.worker.on_line_error == "cancel_order",
+        breaker=RejectionBreaker(given.rules.refusal_limit, timedelta(seconds=given.rules.refusal_window)),
+    )
+
+
+@dataclass
+class StubCatalogues:
+    """The catalogue as it stands."""
+
+    available: bool = True
+
+    def view(self) -> CatalogueHistory | None:
+        return CatalogueHistory.from_catalogue(catalogue()) if self.available else None
+
+
+class SimulatedAgent:
+    """One process of the agent, wired as the composition root wires it."""
+
+    def __init__(self, world: World, name: str, injector: FaultInjector) -> None:
+        self.injector = injector
+        self.name = name
+        self.store = FaultyStore(world.store, injector)
+        self.adapters = SingleAdapterSource(FaultyLis(world.lis, injector))
+        self._http = HttpClient(
+            http_options(world.settings.exchange), transport=FaultyTransport(world.app, injector, world.truncated_orders)
+        )
+        authenticator = Authenticator(world.settings.exchange.oauth, self._http, self.store, world.clock, name)
+        self.exchange = ExchangeClient(world.settings.exchange, self._http, authenticator)
+        service = world.settings.exchange.base_url
+        self.poll = OrderPoller(self.exchange, self.store, world.clock, service)
+        self.late_lines = LateLineFinder(self.exchange, self.store, world.clock, service)
+        self.reconcile = Reconciler(self.exchange, self.store, world.clock, self.late_lines)
+        self.runner = JobRunner(
+            store=self.store,
+            clock=world.clock,
+            handlers=self._handlers(world),
+            outages=OutageTracker(self.store, world.clock, service_reachable),
+            owner=name,
+            lease=timedelta(seconds=world.settings.worker.lease),
+            backoff=Backoff(world.settings.worker.backoff_first, world.settings.worker.backoff_longest),
+            random=injector.rng.random,
+            on_attempt=lambda kind, state: None,
+        )
+        self.running: set[asyncio.Task[None]] = set()
+
+    def _handlers(self, world: World) -> dict[JobKind, JobHandler]:
+        """Those of orders; results have their own room, and come here as what their delivery writes (`World.report`)."""
+        worker, service = world.settings.worker, world.settings.exchange.base_url
+        judging, policy = self._order_assessor(world), _decision_policy(world.settings)
+        made: list[JobHandler] = [
+            FetchOrderHandler(self.exchange, self.store, world.clock, judging, policy, worker, service),
+            SubmitOrderHandler(self.store, world.clock, self.adapters, worker.acknowledge_status),
+            CancelOrderHandler(self.store, world.clock, self.adapters),
+            TaskUpdateHandler(self.exchange, self.store, world.clock, self.late_lines),
+        ]
+        return {kind: handler for handler in made for kind in handler.kinds}
+
+    def _order_assessor(self, world: World) -> OrderAssessor:
+        return OrderAssessor(
+            exchange=self.exchange,
+            store=self.store,
+            clock=world.clock,
+            systems=_systems(world.settings),
+            laboratory=world.settings.exchange.laboratory,
+            contracts=world.settings.exchange.contracts,
+            rules=world.settings.rules,
+            catalogues=world.catalogues.view,
+        )
+
+    async def run_jobs(self, *kinds: JobKind, limit: int = 4) -> int:
+        """Claim what is due and do it, side by side; how many effects there were."""
+        jobs = await self.runner.claim(kinds or tuple(self.runner.handlers), limit)
+        await asyncio.gather(*(self.runner.run(job) for job in jobs))
+        return len(jobs)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Let something run beside everything else. Trouble with neighbours is what ticks live with."""
+        task = asyncio.create_task(self._suppress_failures(work))
+        self.running.add(task)
+        task.add_done_callback(self.running.discard)
+
+    async def wait_idle(self) -> None:
+        """Wait for what runs."""
+        while self.running:
+            await asyncio.wait(self.running)
+
+    async def _suppress_failures(self, work: Coroutine[Any, Any, Any]) -> None:
+        with contextlib.suppress(Failure, LabAgentError, SimulatedCrash):
+            await work
+
+
+class World:
+    """The neighbours, and what they did."""
+
+    def __init__(self, seed: object, *, store: Store | None = None, rules: dict[str, Any] | None = None, **worker: Any) -> None:
+        self.rng = Random(repr(seed))
+        self.clock = VirtualClock()
+        self.settings = settings(**worker)
+        config = SandboxConfig(base_url=BASE, rules=RuleSettings(history_limit=100, **(rules or {})))
+        self.app = create_app(config, clock=self.clock.now)
+        self.service: Service = self.app.state.service
+        self.clinic, self.laboratory = config.counterparties[0], config.counterparties[1]
+        self.store: Store = store or MemoryStore()
+        self.lis = SimulatedLis()
+        self.catalogues = StubCatalogues()
+        self.truncated_orders: set[str] = set()
+        self.edits: dict[str, list[str]] = {}
+        self.ended_by_partner: dict[str, str] = {}
+
+    def agent(self, name: str = "worker", **chances: float) -> SimulatedAgent:
+        return SimulatedAgent(self, name, FaultInjector(Random(self.rng.random()), **chances))
+
+    # --- the partner
+
+    def place_order(
+        self, template: OrderTemplate, *, spoil: int | None = None, relabel: bool = False, patient: str | None = None
+    ) -> str:
+        """Place an order; the id of its order-level Task. The line number `spoil` orders a test that nobody offers."""
+        patient = patient or updates.create(self.service, "Patient", copy.deepcopy(template.patient), self.clinic).ref.id
+        bundle = json.loads(_to_text(template.bundle).replace("patient/PATIENT", f"patient/{patient}"))
+        if spoil is not None:
+            procedure_requests(bundle)[spoil]["code"]["coding"][0]["code"] = "999.999"
+        if relabel:
+            _replace_labels(bundle, self.rng)
+        kept = self.service.orders.create(bundle, self.clinic)
+        return next(one.ref.id for one in kept if one.ref.type == "Task" and "partOf" not in json.loads(one.body))
+
+    def get_task(self, task_id: str) -> dict[str, Any]:
+        kept = self.service.resources.find(Ref("Task", task_id))
+        assert kept is not None
+        return dict(json.loads(kept.body))
+
+    def line_tasks(self, order_task: str) -> list[dict[str, Any]]:
+        found = self.service.store.find("Task", [("part-of", [Ref("Task", order_task).key()])], lambda _: True, limit=100)
+        return [json.loads(one.body) for one in found]
+
+    def item_of(self, line_task: dict[str, Any]) -> str:
+        """The item that a line Task's ProcedureRequest orders."""
+        kept = self.service.resources.find(Ref("ProcedureRequest", line_task["basedOn"][0]["reference"].rsplit("/", 1)[-1]))
+        assert kept is not None
+        return str(json.loads(kept.body)["code"]["coding"][0]["code"])
+
+    def update_task(self, task_id: str, **fields: Any) -> None:
+        """The partner replaces a Task with fields changed, as of its newest version."""
+        kept = self.service.resources.find(Ref("Task", task_id))
+        assert kept is not None
+        updates.update(self.service, kept.ref, json.loads(kept.body) | fields, self.clinic, kept.etag())
+
+    def edit_task(self, task_id: str) -> None:
+        """The partner adds a remark of its own to a Task."""
+        text = uuid.UUID(int=self.rng.getrandbits(128)).hex
+        self.update_task(task_id, note=[*self.get_task(task_id).get("note", []), {"text": text}])
+        self.edits.setdefault(task_id, []).append(text)
+
+    def end_task(self, task_id: str, status: str = "cancelled") -> bool:
+        """The partner ends a Task, if it is open."""
+        if self.get_task(task_id)["status"] in TERMINAL_STATUSES:
+            return False
+        self.update_task(task_id, status=status)
+        self.ended_by_partner[task_id] = status
+        return True
+
+    def status_history(self, task_id: str) -> list[str]:
+        """The statuses that a Task ever had, oldest first."""
+        kept = self.service.resources.find(Ref("Task", task_id))
+        assert kept is not None
+        return [str(json.loads(body)["status"]) for body in reversed(self.service.store.versions(kept))]
+
+    # --- the laboratory
+
+    async def end_line(self, store: Store, line: LineKey, rejection: str | None = None) -> None:
+        """A line ends: with its final report on the service, or refused by the laboratory."""
+        now = self.clock.now()
+
+        def write(uow: UnitOfWork) -> None:
+            found = uow.orders.line(line)
+            assert found is not None
+            uow.orders.get_for_update(found.order)
+            if rejection is None:
+                complete_lines(uow, found.order, [line], now)
+            else:
+                cancel_lines(uow, found.order, {line: rejection}, now)
+            advance_order(uow, found.order, now)
+            uow.commit()
+
+        await store.run(write)
+
+    # --- what can be seen from outside
+
+    def order_key_of(self, order_task: str) -> OrderKey:
+        return order_key(self.settings.exchange.base_url, order_task)  # type: ignore[arg-type]
+
+    async def stored_order(self, order_task: str) -> tuple[OrderRecord, tuple[LineRecord, ...]]:
+        key = self.order_key_of(order_task)
+        return await self.store.run(lambda uow: (uow.orders.get_for_update(key), uow.orders.lines(key)))
+
+    async def jobs(self, order_task: str, *, open_only: bool = True) -> tuple[Job, ...]:
+        key = self.order_key_of(order_task)
+        return await self.store.run(lambda uow: uow.jobs.list_for_order(key, open_only=open_only))
+
+    async def drain(self, agent: SimulatedAgent, *, rounds: int = 60, until: timedelta | None = None) -> None:
+        """Let one agent do all that is due now or, within `until`, later."""
+        end = self.clock.now() + (until or timedelta(seconds=30))
+        for _ in range(rounds):
+            if await agent.run_jobs(limit=20):
+                continue
+            if self.clock.now() >= end:
+                return
+            self.clock.advance(5)
+
+
+def _to_text(value: Any) -> str:
+    return exact_json.dumps(value).decode()
+
+
+def _replace_labels(bundle: dict[str, Any], rng: Random) -> None:
+    for entry in bundle["entry"]:
+        for container in entry["resource"].get("container", ()):
+            for identifier in container["identifier"]:
+                if identifier["system"].endswith("/labels"):
+                    identifier["value"] = str(rng.randrange(10**9, 10**10))

@@ -1,0 +1,128 @@
+"""A laboratory in a folder: settings, database, folders of the LIS; and the command line as a person meets it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import structlog
+
+from lab_agent.cli.app import run
+from lab_agent.crypto import Cipher
+from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.schema import upgrade
+from lab_agent.store.unit_of_work import SqlStore
+from tests.harness.paths import CATALOGUE
+
+T = TypeVar("T")
+KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+SETTINGS = f"""
+[exchange]
+base_url = "http://127.0.0.1:9/"
+lab_codes_url = "http://codes.lab.example"
+laboratory = "our-guid"
+timeout = 5
+connect_timeout = 1
+read_timeout = 2
+[exchange.oauth]
+grant = "password"
+auth_url = "http://127.0.0.1:9"
+client_id = "client"
+username = "login"
+password = "hunter2"
+[exchange.contracts.C-100]
+[exchange.contracts.C-200]
+[store]
+url = "sqlite:///lab.db"
+encryption_keys = ["{KEY}"]
+[lis.folder]
+orders = "orders"
+results = "results"
+[api]
+catalogue = "{CATALOGUE}"
+[status]
+port = 0
+"""
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+
+Cli = Callable[..., CommandResult]
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Cli]:
+    """Run a command in an empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("LAB_AGENT_CONFIG", "CREDENTIALS_DIRECTORY"):
+        monkeypatch.delenv(name, raising=False)
+
+    def command(*args: str, stdin: str = "") -> CommandResult:
+        monkeypatch.setattr("sys.argv", ["lab-agent", *args])
+        monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
+        code = run()
+        shown = capsys.readouterr()
+        return CommandResult(code, shown.out, shown.err)
+
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield command
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+class LaboratoryFolder:
+    """The laboratory's folder, and its store."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = folder / "lab-agent.toml"
+        self.url = f"sqlite:///{folder}/lab.db"
+
+    def write(self, work: Callable[[UnitOfWork], T]) -> T:
+        """Change the store."""
+
+        def committed(uow: UnitOfWork) -> T:
+            result = work(uow)
+            uow.commit()
+            return result
+
+        async def whole() -> T:
+            store = SqlStore(self.url, Cipher(KEY))
+            try:
+                return await store.run(committed)
+            finally:
+                await store.close()
+
+        return asyncio.run(whole())
+
+
+@pytest.fixture
+def lab(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LaboratoryFolder:
+    """A laboratory that is set up and has seen nothing yet."""
+    lab = LaboratoryFolder(tmp_path)
+    lab.config.write_text(SETTINGS, encoding="utf-8")
+    monkeypatch.setenv("LAB_AGENT_CONFIG", str(lab.config))
+    for name in ("orders", "results"):
+        (tmp_path / name).mkdir()
+    upgrade(lab.url)
+    return lab

@@ -1,0 +1,346 @@
+"""`lab-agent check`, offline and against the service in a box; `lab-agent login` as a person does it."""
+
+import json
+import queue
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+import httpx
+import pytest
+
+from lab_agent.domain.catalogue_records import CatalogueVersion
+from lab_agent.domain.records import StoredToken
+from tests.harness.paths import CATALOGUE
+
+BIN = Path(sys.executable).parent
+SANDBOX = """
+[[counterparties]]
+guid = "guid-clinic"
+name = "clinic"
+kind = "partner"
+
+[[counterparties]]
+guid = "our-guid"
+name = "laboratory"
+kind = "laboratory"
+login = "login"
+password = "hunter2"
+client_id = "client"
+client_secret = "hunter4"
+redirect_uris = ["{callback}"]
+
+[[contracts]]
+code = "C-100"
+partner = "guid-clinic"
+laboratory = "our-guid"
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def line_with(process: subprocess.Popen[str], pattern: str, seconds: float = 30) -> str:
+    """The next line of a program that matches, by a deadline."""
+    found: queue.Queue[str | None] = queue.Queue()
+
+    def read() -> None:
+        for line in process.stdout:
+            if match := re.search(pattern, line):
+                found.put(match.group(0))
+                return
+        found.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    line = found.get(timeout=seconds)
+    assert line is not None, f"it ended without {pattern}"
+    return line
+
+
+@pytest.fixture
+def callback() -> str:
+    return f"http://127.0.0.1:{free_port()}/callback"
+
+
+@pytest.fixture
+def service(tmp_path: Path, callback: str) -> Iterator[str]:
+    """The address of the service in a box, which knows contract C-100 only."""
+    config = tmp_path / "sandbox-service.toml"
+    config.write_text(SANDBOX.format(callback=callback), encoding="utf-8")
+    command = [BIN / "lab-sandbox", "run", "--config", config, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            yield line_with(process, r"http://\S+").rstrip("/")
+        finally:
+            process.terminate()
+
+
+@pytest.fixture
+def at_service(lab, service):
+    """The laboratory's settings, pointed at the service."""
+    text = lab.config.read_text().replace("http://127.0.0.1:9/", f"{service}/").replace("http://127.0.0.1:9", service)
+    lab.config.write_text(text.replace('client_id = "client"', 'client_id = "client"\nclient_secret = "hunter4"'))
+    return lab
+
+
+def verdicts(done) -> dict[str, str]:
+    return {line["what"]: line["verdict"] for line in json.loads(done.out)}
+
+
+def edit(lab, before: str, after: str) -> None:
+    text = lab.config.read_text()
+    assert before in text
+    lab.config.write_text(text.replace(before, after))
+
+
+def test_offline_check_skips_network(cli, lab):
+    """Offline, everything here is tried and the network is left out."""
+    done = cli("check", "--offline", "--json")
+    assert done.code == 0
+    assert verdicts(done) == {
+        "settings": "ok",
+        "encryption key": "ok",
+        "store": "ok",
+        "rules": "ok",
+        "catalogue in force": "to do",
+        "catalogue": "ok",
+        "contracts": "ok",
+        "API clients": "to do",
+        "adapter folder": "ok",
+        "exchange": "skipped",
+        "sign-in": "skipped",
+        "contracts there": "skipped",
+    }
+
+
+def test_pending_setup_steps_are_not_errors(cli, lab):
+    (lab.folder / "lab.db").unlink()
+    edit(lab, str(CATALOGUE), "no-catalogue")
+    done = cli("check", "--offline")
+    assert done.code == 0
+    assert "run `lab-agent db upgrade`" in done.out
+    assert "api.catalogue" in done.out
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ("[exchange.contracts.C-200]", "", "only in the catalogue: C-200"),
+        ("[exchange.contracts.C-200]", "[exchange.contracts.C-200]\n[exchange.contracts.C-300]", "not in the catalogue: C-300"),
+        ("MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", "short", "encryption key"),
+        ("[api]", '[rules.severities]\n"tube.lable" = "warn"\n[api]', "tube.lable"),
+        ('results = "results"', 'reslts = "results"', "lis.folder"),
+        ("[api]", "[[api.tokens]]\nname='x'\nsha256='" + "0" * 64 + "'\ncontracts=['C-9']\n[api]", "C-9"),
+    ],
+)
+def test_failed_check_exits_with_code_1(cli, lab, before, after, says):
+    edit(lab, before, after)
+    done = cli("check", "--offline")
+    assert done.code == 1
+    assert [line for line in done.out.splitlines() if line.startswith("WRONG") and says in line]
+
+
+def test_encryption_key_mismatch_detected(cli, lab):
+    lab.write(
+        lambda uow: uow.oauth_tokens.add(
+            StoredToken(generation=1, access_token="a", refresh_token=None, expires_at=datetime.now(UTC))
+        )
+    )
+    assert cli("check", "--offline").code == 0
+    edit(lab, "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", "YWJjZGVmMDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODk=")
+    done = cli("check", "--offline")
+    assert done.code == 1
+    assert "not among those set" in done.out
+
+
+def test_broken_catalogue_names_sheet_and_row(cli, lab):
+    folder = lab.folder / "broken"
+    folder.mkdir()
+    (folder / "items.csv").write_text("item\n", encoding="utf-8")
+    edit(lab, str(CATALOGUE), str(folder))
+    done = cli("check", "--offline")
+    assert done.code == 1
+    assert "items.csv" in done.out
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_invalid_logo_and_font_detected_where_reports_printed(cli, lab, wanted):
+    """A file that is no picture or no font is found where reports are printed."""
+    (lab.folder / "logo.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>", encoding="utf-8")
+    (lab.folder / "font.ttf").write_bytes(b"no font")
+    keys = f'print_reports = {str(wanted).lower()}\nprint_logo = "{lab.folder}/logo.svg"\nprint_font = "{lab.folder}/font.ttf"\n'
+    edit(lab, "[api]", f"[results]\n{keys}[api]")
+    done = cli("check", "--offline")
+    assert done.code == wanted
+    assert ("results.print_logo: is no picture that can be read — name a PNG or JPEG file, or leave it out" in done.out) is wanted
+    assert ("results.print_font: is no TrueType font that can be read" in done.out) is wanted
+    if wanted:
+        edit(lab, keys, "print_reports = true\n")
+        assert "letterhead can be printed" in cli("check", "--offline").out
+
+
+def test_invalid_settings_listed_by_check(cli, lab):
+    edit(lab, 'laboratory = "our-guid"', "")
+    done = cli("check", "--json")
+    assert done.code == 1
+    assert verdicts(done) == {"settings": "WRONG"}
+
+
+def test_settings_printed_with_secrets_masked(cli, lab):
+    done = cli("check", "--offline", "--settings")
+    assert "exchange.oauth.password = ***" in done.out
+    assert "hunter2" not in done.out
+    assert "MDEyMzQ1" not in done.out
+
+
+def test_unreachable_exchange_reported_once(cli, lab):
+    done = cli("check", "--json")
+    assert done.code == 1
+    assert verdicts(done)["exchange"] == "WRONG"
+    assert verdicts(done)["sign-in"] == "skipped"
+    assert "Traceback" not in done.out + done.err
+
+
+def test_check_against_exchange_tries_everything(cli, at_service):
+    done = cli("check", "--json")
+    found = verdicts(done)
+    assert (found["exchange"], found["sign-in"], found["contract C-100"]) == ("ok", "ok", "ok")
+    assert found["adapter folder"] == "ok"
+    assert found["contract C-200"] == "WRONG", "the service does not know it"
+    assert done.code == 1
+
+
+def test_exchange_checked_even_without_database(cli, at_service):
+    (at_service.folder / "lab.db").unlink()
+    assert verdicts(cli("check", "--json"))["sign-in"] == "ok"
+
+
+def test_wrong_password_fails_login_check(cli, at_service):
+    edit(at_service, "hunter2", "hunter3")
+    done = cli("check")
+    assert done.code == 1
+    assert [line for line in done.out.splitlines() if line.startswith("WRONG") and "sign-in" in line]
+    assert "hunter3" not in done.out + done.err
+
+
+def test_login_not_needed_for_noninteractive_grant(cli, lab):
+    """A grant that needs no person says so at `login`."""
+    done = cli("login")
+    assert done.code == 1
+    assert "needs no sign-in by a person" in done.err
+
+
+@pytest.mark.parametrize("way", ["listening", "pasted"])
+def test_user_logs_in_once(cli, at_service, callback, way):
+    edit(at_service, 'grant = "password"', f'grant = "authorization_code"\nredirect_uri = "{callback}"')
+    assert verdicts(cli("check", "--json"))["sign-in"] == "WRONG"
+    command = [BIN / "lab-agent", "login", "--config", at_service.config, *(["--paste"] if way == "pasted" else [])]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, text=True, cwd=at_service.folder, **pipes) as process:
+        try:
+            address = line_with(process, r"^http://\S+")
+            line_with(process, "Waiting for the callback|The browser ends at")
+            with httpx.Client() as browser:
+                fields = dict(parse_qsl(urlsplit(address).query)) | {"login": "login", "password": "hunter2"}
+                back = browser.post(address.partition("?")[0], data=fields).headers["location"]
+                if way == "listening":
+                    assert browser.get(back).status_code == 200
+            rest, _ = process.communicate(back + "\n" if way == "pasted" else None, timeout=30)
+            assert process.returncode == 0, rest
+            assert "Signed in" in rest
+        finally:
+            process.kill()
+    assert verdicts(cli("check", "--json"))["sign-in"] == "ok"
+
+
+# --- what the API offers ----------------------------------------------------------------------------------------------------
+
+
+def said(done):
+    """The lines by what they are about: verdict, detail, mend."""
+    return {line["what"]: (line["verdict"], line["detail"], line["mend"]) for line in json.loads(done.out)}
+
+
+def test_active_catalogue_checked_instead_of_folder(cli, lab):
+    assert said(cli("check", "--offline", "--json"))["catalogue in force"][0] == "to do"
+    assert cli("catalogue", "import", str(CATALOGUE), "--yes").code == 0
+    assert "C-200 (" in said(cli("check", "--offline", "--json"))["catalogue in force"][1]
+    other = shutil.copytree(CATALOGUE, lab.folder / "other")
+    prices = other / "contract_items.csv"
+    prices.write_text("".join(row for row in prices.read_text().splitlines(keepends=True) if not row.startswith("C-200")))
+    contracts = other / "contracts.csv"
+    contracts.write_text("".join(row for row in contracts.read_text().splitlines(keepends=True) if not row.startswith("C-200")))
+    turnaround = other / "turnaround.csv"
+    turnaround.write_text("".join(row for row in turnaround.read_text().splitlines(keepends=True) if ",C-200," not in row))
+    assert cli("catalogue", "import", str(other), "--yes").code == 0
+    done = cli("check", "--offline", "--json")
+    assert done.code == 1
+    assert "is not what is in force" in said(done)["catalogue"][1]
+    assert said(done)["contracts"][:2] == ("WRONG", "not in the catalogue: C-200")
+
+
+def test_unreadable_stored_catalogue_fails_check(cli, lab):
+    lab.write(
+        lambda uow: uow.catalogues.add(CatalogueVersion(version="v", since=datetime.now(UTC), content=b"damaged", origin="x"))
+    )
+    done = cli("check", "--offline", "--json")
+    assert done.code == 1
+    assert said(done)["catalogue in force"][0] == "WRONG"
+
+
+def test_contract_without_api_client_reported(cli, lab):
+    """Each contract needs a client, and stored tokens count."""
+    assert said(cli("check", "--offline", "--json"))["API clients"][0] == "to do"
+    assert cli("api-token", "create", "clinic", "--contract", "C-100").code == 0
+    done = cli("check", "--offline", "--json")
+    assert done.code == 1
+    assert said(done)["API clients"][:2] == ("WRONG", "none may see C-200")
+    assert cli("api-token", "create", "other", "--contract", "C-200").code == 0
+    assert said(cli("check", "--offline", "--json"))["API clients"][:2] == ("ok", "clinic, other")
+    assert cli("api-token", "create", "third", "--contract", "C-9").code == 0
+    assert "name unknown ones: C-9" in said(cli("check", "--offline", "--json"))["contracts"][1]
+    assert cli("api-token", "revoke", "third").code == 0
+    assert cli("api-token", "revoke", "other").code == 0
+    assert said(cli("check", "--offline", "--json"))["API clients"][1] == "none may see C-200"
+
+
+def test_low_or_exhausted_label_pools_reported(cli, lab):
+    pools = "".join(
+        f"[[api.pools]]\nname='{name}'\npattern='{name}##'\nlast=99\nwarn_below=10\ncontracts=['{contract}']\n"
+        for name, contract in (("one", "C-100"), ("two", "C-200"))
+    )
+    edit(lab, "[api]", f"{pools}[api]\nlabel_mark = '{lab.folder}/mark.json'")
+    lab.write(lambda uow: (uow.issued_labels.lock_ranges("one##", 1), uow.issued_labels.set_next_number("one##", 1, 95)))
+    found = said(cli("check", "--offline", "--json"))
+    assert (found["labels one"][:2], found["labels two"][:2]) == (("to do", "5 left"), ("ok", "99 left"))
+    (lab.folder / "mark.json").write_text('{"two##": {"1": 99}}')
+    done = cli("check", "--offline", "--json")
+    assert done.code == 1
+    assert said(done)["labels two"][0] == "WRONG"
+    assert lab.write(lambda uow: uow.issued_labels.lock_ranges("two##", 1)) == {1: 1}  # the check took nothing
+    (lab.folder / "mark.json").write_text("{")
+    assert said(cli("check", "--offline", "--json"))["labels"][0] == "WRONG"
+
+
+def test_unused_second_label_pool_fails_check(cli, lab):
+    """A pool of second barcodes that no test takes is an error."""
+    assert cli("catalogue", "import", str(CATALOGUE), "--yes").code == 0
+    pools = "".join(
+        f"[[api.pools]]\nname='{name}'\npattern='{pattern}'\nlast=999\nwarn_below=10\nsecond=true\n"
+        for name, pattern in (("serves", "9###-####"), ("useless", "###-####"))
+    )
+    edit(lab, "[api]", f"{pools}[api]")
+    lines = json.loads(cli("check", "--offline", "--json").out)
+    wrong = [(line["what"], line["mend"]) for line in lines if line["verdict"] == "WRONG" and line["what"].startswith("labels")]
+    assert [what for what, _ in wrong] == ["labels useless"]
+    assert "000-000-000, 0000-0000" in wrong[0][1]

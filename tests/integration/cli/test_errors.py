@@ -1,0 +1,120 @@
+"""Errors: one clear sentence on standard error, exit code 1; wrong usage is 2; never a trace."""
+
+import sqlite3
+from importlib.metadata import version
+
+import pytest
+
+from lab_agent.cli import app as cli_app
+from tests.integration.cli.conftest import KEY
+
+
+def test_invalid_settings_reported_all_at_once(cli, lab):
+    lab.config.write_text(lab.config.read_text().replace('laboratory = "our-guid"', "") + "[worker]\nmod = 1\n")
+    done = cli("orders", "list")
+    assert (done.code, done.out) == (1, "")
+    assert "exchange.laboratory: is missing" in done.err
+    assert "did you mean mode?" in done.err
+    assert "hunter2" not in done.err
+
+
+def test_missing_settings_argument_explains_how_to_name_file(cli):
+    done = cli("orders", "list")
+    assert done.code == 1
+    assert "--config" in done.err
+    assert "lab-agent init" in done.err
+
+
+def test_missing_settings_file_named(cli):
+    done = cli("run", "--config", "none.toml")
+    assert done.code == 1
+    assert "none.toml: there is no such file" in done.err
+
+
+@pytest.mark.parametrize("command", [("orders", "list"), ("run",)])
+def test_missing_database_error_gives_hint(cli, lab, command):
+    (lab.folder / "lab.db").unlink()
+    done = cli(*command)
+    assert done.code == 1
+    assert "lab-agent db upgrade" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_newer_database_left_untouched(cli, lab):
+    with sqlite3.connect(lab.folder / "lab.db") as connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'from-the-future'")
+    connection.close()
+    for command in (("orders", "list"), ("db", "upgrade")):
+        done = cli(*command)
+        assert done.code == 1
+        assert "Traceback" not in done.err
+
+
+def test_daemon_with_wrong_encryption_key_does_not_start(cli, lab):
+    """A daemon with other keys than the store's does not start."""
+    assert cli("user", "list").code == 0  # the store is marked with the keys of the settings
+    other = "YTEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+    lab.config.write_text(lab.config.read_text().replace(KEY, other))
+    done = cli("run")
+    assert done.code == 1
+    assert done.err.splitlines()[-1].startswith("What is stored encrypted cannot be read")
+    assert "worker started" not in done.out + done.err
+    assert "ended by itself" not in done.err
+
+
+def test_db_upgrade_is_repeatable(cli, lab):
+    (lab.folder / "lab.db").unlink()
+    for _ in range(2):
+        assert cli("db", "upgrade").code == 0
+    assert cli("orders", "list", "--json").json() == []
+
+
+def test_wrong_usage_exits_with_code_2(cli, lab):
+    for args in (("orders", "lst"), ("orders", "list", "--state", "lost"), ("outbox", "retry", "one"), ("orders", "show")):
+        assert cli(*args).code == 2
+
+
+def test_help_exits_with_0_and_lists_commands(cli):
+    done = cli("--help")
+    assert done.code == 0
+    for name in ("run", "init", "login", "check", "schema", "orders", "outbox", "results", "adapters", "db", "user"):
+        assert name in done.out
+
+
+def test_version_shown_without_settings(cli):
+    done = cli("--version")
+    assert (done.code, done.out.strip()) == (0, version("lab-agent"))
+
+
+def test_internal_error_shows_location_without_data(cli, monkeypatch):
+    def broken() -> None:
+        raise KeyError("Ivanova 1980-01-01")
+
+    monkeypatch.setattr(cli_app, "app", broken)
+    done = cli("orders", "list")
+    assert done.code == 1
+    assert "KeyError" in done.err
+    assert "test_cli_errors.py" in done.err
+    assert "Ivanova" not in done.err
+
+
+def test_adapters_command_explains_unavailable_adapter(cli, lab):
+    (there,) = cli("adapters", "--json").json()
+    assert there == {**there, "name": "folder", "adapter": "folder", "loaded": True, "default": True, "reason": None}
+    lab.config.write_text(lab.config.read_text() + '[lis.other]\nadapter = "foldr"\n')
+    done = cli("adapters")
+    assert done.code == 1
+    assert "did you mean folder" in done.out
+
+
+def test_rules_listed_with_configured_severity(cli, lab):
+    lab.config.write_text(lab.config.read_text() + '[rules.severities]\n"tube.quantity-enough" = "off"\n')
+    here = {each["rule"]: each["severity"] for each in cli("rules", "--json").json()}
+    assert (here["tube.quantity-enough"], here["patient.gender"]) == ("off", "refuse")
+    assert "patient.gender" in cli("rules").out
+
+
+def test_schemas_are_json(cli):
+    order, result = cli("schema", "order").json(), cli("schema", "result").json()
+    assert "requisition" in str(order)
+    assert "report_id" in str(result)

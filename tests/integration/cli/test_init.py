@@ -1,0 +1,165 @@
+"""`lab-agent init`: a file that holds, the sheet for the registration, and no surprise for what was there."""
+
+import re
+import stat
+from pathlib import Path
+
+import pytest
+
+from lab_agent.crypto import hash_token
+from lab_agent.settings.root import load_settings
+from tests.harness.paths import CATALOGUE
+
+COMMON = {
+    "--base-url": "https://exchange.example/api",
+    "--lab-codes-url": "https://codes.example",
+    "--laboratory": "our-guid",
+    "--auth-url": "https://auth.example",
+    "--client-id": "our-client",
+    "--catalogue": str(CATALOGUE),
+    "--public-url": "https://lab.example/api",
+}
+PASSWORD = {"--grant": "password", "--username": "login", "--password": "hunter2"}
+CODE = {"--grant": "authorization_code"}
+CONTRACTS = ("--contract", "C-100", "--contract", "C-200")
+
+
+def words(options: dict[str, str]) -> list[str]:
+    return [word for pair in options.items() for word in pair]
+
+
+@pytest.mark.parametrize("grant", [PASSWORD, CODE], ids=["password", "authorization_code"])
+def test_generated_settings_pass_offline_check(cli, tmp_path, grant):
+    done = cli("init", *words(COMMON | grant), *CONTRACTS, "--no-ask")
+    assert done.code == 0, done.err
+    assert stat.S_IMODE((tmp_path / "lab-agent.toml").stat().st_mode) == 0o600
+    checked = cli("check", "--offline", "--config", "lab-agent.toml")
+    assert checked.code == 0, checked.out
+    assert "WRONG" not in checked.out
+
+
+def test_registration_sheet_names_address_callback_and_credentials(cli, tmp_path):
+    done = cli("init", *words(COMMON | CODE), *CONTRACTS)
+    assert "https://lab.example/api/nomenclature" in done.out
+    assert "http://127.0.0.1:8485/callback" in done.out
+    assert "C-100, C-200" in done.out
+    token = re.search(r"Bearer (\S+)", done.out).group(1)
+    text = (tmp_path / "lab-agent.toml").read_text()
+    assert token not in text, "only its hash is stored"
+    assert hash_token(token) in text
+
+
+def test_registration_sheet_available_as_json(cli):
+    sheet = cli("init", *words(COMMON | PASSWORD), *CONTRACTS, "--json").json()
+    assert sheet["preanalytics"] == "POST https://lab.example/api/preanalytics"
+    assert sheet["contracts"] == ["C-100", "C-200"]
+
+
+def test_secrets_not_printed(cli):
+    done = cli("init", *words(COMMON | PASSWORD), *CONTRACTS)
+    assert "hunter2" not in done.out + done.err
+    key = load_settings(Path("lab-agent.toml"), {}).store.encryption_keys[0].get_secret_value()
+    assert key not in done.out + done.err
+
+
+def test_password_read_from_environment(cli, monkeypatch):
+    monkeypatch.setenv("LAB_AGENT_EXCHANGE__OAUTH__PASSWORD", "hunter3")
+    without = {name: value for name, value in PASSWORD.items() if name != "--password"}
+    assert cli("init", *words(COMMON | without), *CONTRACTS).code == 0
+    monkeypatch.delenv("LAB_AGENT_EXCHANGE__OAUTH__PASSWORD")
+    assert load_settings(Path("lab-agent.toml"), {}).exchange.oauth.password.get_secret_value() == "hunter3"
+
+
+def test_generated_keys_and_tokens_are_unique(cli):
+    first = cli("init", *words(COMMON | PASSWORD), *CONTRACTS, "--output", "a.toml", "--json").json()
+    second = cli("init", *words(COMMON | PASSWORD), *CONTRACTS, "--output", "b.toml", "--json").json()
+    assert first["authorization"] != second["authorization"]
+    keys = {load_settings(Path(name), {}).store.encryption_keys[0].get_secret_value() for name in ("a.toml", "b.toml")}
+    assert len(keys) == 2
+
+
+def test_existing_file_kept_unless_forced(cli, tmp_path):
+    there = tmp_path / "lab-agent.toml"
+    there.write_text("precious")
+    done = cli("init", *words(COMMON | PASSWORD), *CONTRACTS)
+    assert done.code == 1
+    assert "--force" in done.err
+    assert there.read_text() == "precious"
+    assert cli("init", *words(COMMON | PASSWORD), *CONTRACTS, "--force").code == 0
+    assert "precious" not in there.read_text()
+
+
+def test_invalid_answers_leave_no_file(cli, tmp_path):
+    done = cli("init", *words(COMMON | PASSWORD | {"--base-url": "exchange.example"}), *CONTRACTS)
+    assert done.code == 1
+    assert "exchange.base_url" in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_existing_file_survives_invalid_answers(cli, tmp_path):
+    there = tmp_path / "lab-agent.toml"
+    there.write_text("precious")
+    assert cli("init", *words(COMMON | PASSWORD | {"--base-url": "x"}), *CONTRACTS, "--force").code == 1
+    assert there.read_text() == "precious"
+    assert [path.name for path in tmp_path.iterdir()] == ["lab-agent.toml"]
+
+
+def test_missing_folder_reported(cli):
+    done = cli("init", *words(COMMON | PASSWORD), *CONTRACTS, "--output", "no/such/file.toml")
+    assert done.code == 1
+    assert "cannot be written" in done.err
+
+
+def test_without_terminal_all_missing_options_listed(cli):
+    """Without a terminal all missing options are named at once."""
+    done = cli("init", "--base-url", "https://exchange.example")
+    assert done.code == 2
+    for option in ("--lab-codes-url", "--laboratory", "--grant", "--contract"):
+        assert option in done.err
+    assert "--client-secret" not in done.err
+
+
+def test_unknown_grant_is_wrong_usage(cli):
+    done = cli("init", *words(COMMON | {"--grant": "magic"}), *CONTRACTS, "--no-ask")
+    assert done.code == 2
+    assert "client_credentials" in done.err
+
+
+def test_missing_values_prompted(cli):
+    answers = [
+        "exchange.example/api",
+        "https://exchange.example/api",
+        "https://codes.example",
+        "",
+        "our-guid",
+        "magic",
+        "authorization_code",
+        "https://auth.example",
+        "our-client",
+        "",
+        "",
+        "C-100 C-200",
+        "https://lab.example",
+        str(CATALOGUE),
+        "",
+        "",
+        "",
+    ]
+    given = [*words({"--client-secret": "secret"})]
+    done = cli("init", *given, "--ask", stdin="\n".join(answer for index, answer in enumerate(answers) if index != 9) + "\n")
+    assert done.code == 0, done.err
+    assert "Please write it as https://host/path." in done.err
+    assert "Please choose one of" in done.err
+    settings = load_settings(Path("lab-agent.toml"), {})
+    assert settings.exchange.oauth.redirect_uri == "http://127.0.0.1:8485/callback"
+    assert list(settings.exchange.contracts) == ["C-100", "C-200"]
+    assert settings.exchange.second_labels_system is None
+
+
+def test_unusual_characters_round_trip(cli):
+    strange = {"--username": 'quo"te\\back\x7f', "--password": "é\t☃ #"}
+    assert cli("init", *words(COMMON | PASSWORD | strange), "--contract", "C 1.0", "--contract", "ü").code in {0, 1}
+    assert cli("init", *words(COMMON | PASSWORD | strange), "--contract", "C.1", "--force").code == 0
+    oauth = load_settings(Path("lab-agent.toml"), {}).exchange.oauth
+    assert (oauth.username, oauth.password.get_secret_value()) == ('quo"te\\back\x7f', "é\t☃ #")
+    assert list(load_settings(Path("lab-agent.toml"), {}).exchange.contracts) == ["C.1"]

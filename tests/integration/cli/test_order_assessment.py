@@ -1,0 +1,173 @@
+"""`orders judge`, `refuse`, `refuse-line`, `accept-line`: what a person sees of a judgement, and what they decide."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from lab_agent import exact_json
+from lab_agent.domain.ids import LineKey, OrderKey, ResourceId
+from lab_agent.domain.received_order import ResourceRef
+from lab_agent.domain.records import LineRecord, OrderRecord
+from lab_agent.domain.state_machines import LineState, OrderState
+from lab_agent.fhir.order_graph import OrderGraph
+from lab_agent.rules.engine import RULES
+from lab_agent.serialization.identity import pack_identity
+from tests.harness.paths import CATALOGUE, ROOT
+from tests.integration.cli.conftest import Cli, LaboratoryFolder
+
+KEY = OrderKey("RJUDGED000000001")
+NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
+WIRE = ROOT / "tests" / "unit" / "fhir" / "order.json"
+SYSTEMS = {
+    'base_url = "http://127.0.0.1:9/"': 'base_url = "https://exchange.example/api/"',
+    'lab_codes_url = "http://codes.lab.example"': 'lab_codes_url = "https://lab.example/codes"\n'
+    'second_labels_system = "https://lab.example/second-labels"',
+    'laboratory = "our-guid"': 'laboratory = "lab-guid"',
+}
+
+
+def put_order(lab: LaboratoryFolder, state: OrderState, change: Any = None, **fields: Any) -> None:
+    text = lab.config.read_text(encoding="utf-8")
+    for old, new in SYSTEMS.items():
+        text = text.replace(old, new)
+    lab.config.write_text(text, encoding="utf-8")
+    wire = exact_json.loads(WIRE.read_bytes())
+    if change:
+        change(wire)
+    graph = OrderGraph(
+        base_url=wire["base_url"],
+        order_task=wire["order_task"],
+        line_tasks=tuple(wire["line_tasks"]),
+        resources={ResourceRef(*name.split("/")): body for name, body in wire["resources"].items()},
+        questionnaire_responses=tuple(wire["questionnaire_responses"]),
+    )
+    parts = graph.to_json()
+    record = OrderRecord(
+        key=KEY,
+        task_id=ResourceId("t1"),
+        state=state,
+        seen_at=NOW,
+        changed_at=NOW,
+        contract="C-100",
+        received=parts.medical,
+        **fields,
+    )
+
+    def write(uow: Any) -> None:
+        uow.orders.add(record)
+        uow.vault.save_identity(KEY, pack_identity(parts.identification), at=NOW)
+
+    lab.write(write)
+
+
+def test_order_assessed_from_store_without_exchange(cli: Cli, lab: LaboratoryFolder) -> None:
+    """A good order is assessed from what is stored, without the exchange service."""
+    put_order(lab, OrderState.HANDED_OVER)
+    assert cli("catalogue", "import", str(CATALOGUE), stdin="y\n").code == 0
+    told = cli("orders", "judge", KEY, "--json").json()
+    assert told["judged_from"] == "journal"
+    assert told["held_because"] is None
+    assert told["findings"] == []
+    assert len(told["accepted"]) == 2
+    assert len(told["silent"]) == len(RULES)
+
+
+def test_violation_shown_with_location_reason_and_source(cli: Cli, lab: LaboratoryFolder) -> None:
+    def spoil(wire: dict[str, Any]) -> None:
+        wire["resources"]["ProcedureRequest/pr1"]["code"]["coding"][0]["code"] = "999.999"
+
+    put_order(lab, OrderState.HELD, spoil)
+    assert cli("catalogue", "import", str(CATALOGUE), stdin="y\n").code == 0
+    told = cli("orders", "judge", KEY, "--json").json()
+    (finding,) = [each for each in told["findings"] if each["rule"] == "line.item"]
+    assert finding["severity"] == "refuse"
+    assert finding["where"].startswith("ProcedureRequest[0].code")
+    assert "999.999 is not in the nomenclature" in finding["message"]
+    assert finding["source"]
+    shown = cli("orders", "judge", KEY)
+    assert shown.code == 0
+    assert "line.item" in shown.out
+
+
+def test_assessment_writes_nothing(cli: Cli, lab: LaboratoryFolder) -> None:
+    put_order(lab, OrderState.HELD)
+    before = cli("orders", "show", KEY, "--json").out
+    cli("orders", "judge", KEY)
+    assert cli("orders", "show", KEY, "--json").out == before
+
+
+def test_order_never_fetched_reported(cli: Cli, lab: LaboratoryFolder) -> None:
+    lab.write(lambda uow: uow.orders.add(OrderRecord(key=KEY, task_id=ResourceId("t"), seen_at=NOW, changed_at=NOW)))
+    done = cli("orders", "judge", KEY)
+    assert done.code == 1
+    assert "--fetch" in done.err
+
+
+def test_fetching_while_exchange_down_reports_outage(cli: Cli, lab: LaboratoryFolder) -> None:
+    """Fetching asks the exchange service and says that it is away."""
+    lab.write(lambda uow: uow.orders.add(OrderRecord(key=KEY, task_id=ResourceId("t"), seen_at=NOW, changed_at=NOW)))
+    done = cli("orders", "judge", KEY, "--fetch")
+    assert done.code == 1
+    assert "127.0.0.1" in done.err
+
+
+def test_held_order_rejected_manually(cli: Cli, lab: LaboratoryFolder) -> None:
+    put_order(lab, OrderState.HELD)
+    assert cli("orders", "refuse", KEY, "--reason", "we never do this", "--by", "eve").code == 0
+    shown = cli("orders", "show", KEY, "--json").json()
+    assert shown["order"]["state"] == "refused"
+    assert {tuple(line["outputs"]) for line in shown["lines"]} == {("we never do this",)}
+    assert [job["kind"] for job in shown["effects"]] == ["line_task", "line_task"]
+    again = cli("orders", "refuse", KEY, "--reason", "again")
+    assert again.code == 1
+    assert "only a held order" in again.err
+
+
+@pytest.mark.parametrize(("command", "state"), [("refuse-line", "refused"), ("accept-line", "accepted")])
+def test_late_line_decided_manually(cli: Cli, lab: LaboratoryFolder, command: str, state: str) -> None:
+    put_order(lab, OrderState.HANDED_OVER)
+    line = LineRecord(
+        key=LineKey("LLATE"),
+        order=KEY,
+        task_id=ResourceId("late"),
+        procedure_request_id=ResourceId("pr9"),
+        state=LineState.HELD,
+        changed_at=NOW,
+    )
+    lab.write(lambda uow: uow.orders.add_line(line))
+    reason = ["--reason", "came too late"] if command == "refuse-line" else []
+    assert cli("orders", command, "LLATE", *reason, "--by", "eve").code == 0
+    shown = json.loads(cli("orders", "show", KEY, "--json").out)
+    assert [each["state"] for each in shown["lines"]] == [state]
+    assert shown["events"][-1]["by"] == "eve"
+    assert cli("orders", command, "LLATE", *reason).code == 1
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ('[rules.severities]\n"no.such-rule" = "warn"', "there is no such rule"),
+        ('[rules.severities]\n"order.contract-known" = "refuse"', "is not possible for it"),
+        ('[rules]\nmessages = "xx"', "xx.toml: cannot be read"),
+        ("[rules]\nlabel_pattern = '['", "no regular expression"),
+    ],
+)
+def test_daemon_rejects_impossible_rule_settings(cli: Cli, lab: LaboratoryFolder, setting: str, said: str) -> None:
+    text = lab.config.read_text(encoding="utf-8")
+    lab.config.write_text(f"{text}\n{setting}\n", encoding="utf-8")
+    done = cli("run")
+    assert done.code != 0
+    assert said in done.err
+
+
+def test_rejection_reasons_use_configured_language(cli: Cli, lab: LaboratoryFolder) -> None:
+    put_order(lab, OrderState.HELD)
+    folder = ROOT / "config" / "messages"
+    text = lab.config.read_text(encoding="utf-8")
+    lab.config.write_text(f'{text}\n[rules]\nmessages = "de"\nmessages_folder = "{folder}"\n', encoding="utf-8")
+    told = cli("orders", "judge", KEY, "--json").json()
+    assert "Hier liegt kein Leistungsverzeichnis vor" in told["held_because"]

@@ -1,0 +1,182 @@
+"""Commands on the store: orders, outbox, results, users; tables for people, JSON for programs."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
+from lab_agent.domain.records import Event, JobKind, LineRecord, NewJob, OrderRecord, ReportRecord
+from lab_agent.domain.state_machines import JobState, LineState, ReportState
+from lab_agent.domain.values import Identifier
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+ORDER, OTHER, LINE, REPORT = OrderKey("RAAA"), OrderKey("RBBB"), LineKey("LAAA"), ReportKey("PAAA")
+
+
+def effect(kind: JobKind, once: str) -> NewJob:
+    return NewJob(kind=kind, dedup_key=once, ordering_key=once, target=ORDER, order=ORDER, due_at=NOW)
+
+
+def seed(uow) -> None:
+    uow.orders.add(
+        OrderRecord(
+            key=ORDER,
+            task_id="task-1",
+            seen_at=NOW,
+            changed_at=NOW,
+            contract="C-100",
+            requisition=Identifier(system="s", value="REQ-1"),
+            reason="waiting for the second look",
+        )
+    )
+    uow.orders.add(OrderRecord(key=OTHER, task_id="task-2", seen_at=NOW + timedelta(hours=1), changed_at=NOW, contract="C-200"))
+    uow.orders.add_line(
+        LineRecord(
+            key=LINE,
+            order=ORDER,
+            task_id="task-3",
+            item="042.036",
+            state=LineState.REJECTED,
+            changed_at=NOW,
+            outputs=("no label on the tube",),
+        )
+    )
+    uow.events.add(Event(order=ORDER, at=NOW, action="seen", text="order seen", by=None))
+    uow.jobs.add(effect(JobKind.FETCH_ORDER, "look"))
+    uow.jobs.add(effect(JobKind.SUBMIT_ORDER, "handover"))
+    uow.reports.add(
+        ReportRecord(
+            key=REPORT,
+            source="folder",
+            message="r1.json",
+            report_id="R-1",
+            state=ReportState.RECEIVED,
+            received_at=NOW,
+            changed_at=NOW,
+            body=b'{"kind":"report","value":1.20}',
+            order=ORDER,
+        )
+    )
+
+
+def doubtful(uow) -> None:
+    """The handover becomes doubtful: nobody can tell whether the LIS has it."""
+    (found,) = [each for each in uow.jobs.list_for_order(ORDER) if each.kind is JobKind.SUBMIT_ORDER]
+    (claimed,) = uow.jobs.claim([JobKind.SUBMIT_ORDER], owner="w", now=NOW, lease=timedelta(minutes=1), limit=1)
+    assert claimed.id == found.id
+    uow.jobs.save(claimed.needs_review(NOW, "nobody can tell"))
+
+
+@pytest.fixture
+def seeded(lab):
+    lab.write(seed)
+    return lab
+
+
+def number(cli, kind: str) -> str:
+    return str(next(each["id"] for each in cli("outbox", "list", "--json").json() if each["kind"] == kind))
+
+
+def test_orders_listed_newest_first(cli, seeded):
+    """Orders are listed newest first, as a table for people and as JSON for programs."""
+    assert [order["key"] for order in cli("orders", "list", "--json").json()] == [OTHER, ORDER]
+    done = cli("orders", "list")
+    lines = done.out.splitlines()
+    assert lines[0].split()[:4] == ["order", "state", "contract", "requisition"]
+    assert "waiting for the second look" in lines[2], "what is piped is not broken into lines"
+
+
+def test_orders_found_and_filtered(cli, seeded):
+    assert [order["key"] for order in cli("orders", "list", "--search", "REQ-1", "--json").json()] == [ORDER]
+    assert cli("orders", "list", "--state", "closed", "--json").json() == []
+    assert cli("orders", "list", "--state", "closed").out == "No orders.\n"
+
+
+def test_truncated_list_says_there_is_more(cli, seeded):
+    done = cli("orders", "list", "--limit", "1", "--json")
+    assert len(done.json()) == 1
+    assert "1 of 2 shown; --offset 1 goes on" in done.err
+
+
+def test_order_shown_with_lines_jobs_results_timeline(cli, seeded):
+    shown = cli("orders", "show", ORDER).out
+    for part in ("REQ-1", "no label on the tube", "042.036", "handover", "R-1", "order seen"):
+        assert part in shown
+    detail = cli("orders", "show", ORDER, "--json").json()
+    assert detail["order"]["requisition"]["value"] == "REQ-1"
+    assert detail["lines"][0]["outputs"] == ["no label on the tube"]
+    assert "received" not in detail["order"] or detail["order"]["received"] is None
+
+
+def test_unknown_key_gives_one_sentence_and_exit_1(cli, seeded):
+    for args in (("orders", "show", "RX"), ("outbox", "retry", "999"), ("results", "show", "PX"), ("orders", "retry", "RX")):
+        done = cli(*args)
+        assert (done.code, done.out) == (1, "")
+        assert len(done.err.splitlines()) == 1
+        assert "Traceback" not in done.err
+
+
+def test_retry_reports_what_it_does(cli, seeded):
+    done = cli("outbox", "retry", number(cli, "look"))
+    assert done.code == 0
+    assert "fetches and judges" in done.out
+    assert "is due now" in done.out
+
+
+def test_unsafe_retry_needs_confirmation(cli, seeded):
+    """A retry that could do something twice needs a yes."""
+    seeded.write(doubtful)
+    handover = number(cli, "handover")
+    refused = cli("outbox", "retry", handover)
+    assert refused.code == 2
+    assert "--yes" in refused.err
+    assert next(e for e in cli("outbox", "list", "--json").json() if str(e["id"]) == handover)["state"] == JobState.NEEDS_REVIEW
+    assert cli("outbox", "retry", handover, "--yes", "--by", "anna").code == 0
+    timeline = cli("orders", "show", ORDER, "--json").json()["events"]
+    assert timeline[-1]["by"] == "anna"
+
+
+def test_uncertain_job_dismissed_with_reason(cli, seeded):
+    seeded.write(doubtful)
+    handover = number(cli, "handover")
+    assert cli("outbox", "dismiss", handover).code == 2, "a reason is needed"
+    assert cli("outbox", "dismiss", handover, "--note", "patient went home").code == 0
+    assert handover not in {str(each["id"]) for each in cli("outbox", "list", "--json").json()}
+    ended = {str(each["id"]): each["state"] for each in cli("outbox", "list", "--all", "--json").json()}
+    assert ended[handover] == "dismissed"
+
+
+def test_whole_order_retried(cli, seeded):
+    jobs = cli("orders", "retry", ORDER, "--json").json()
+    assert {each["kind"] for each in jobs} == {"look", "handover"}
+
+
+def test_results_shown_with_exact_digits(cli, seeded):
+    (listed,) = cli("results", "list", "--json").json()
+    assert (listed["key"], listed["state"], listed["source"]) == (REPORT, "received", "folder")
+    assert "R-1" in cli("results", "list", "--state", "received").out
+    done = cli("results", "show", REPORT, "--json")
+    assert json.loads(done.out)["content"]["kind"] == "report"
+    assert "1.20" in done.out
+    assert "1.20" in cli("results", "show", REPORT).out
+
+
+def test_users_added_and_removed(cli, lab):
+    assert "makes the first" in cli("user", "list").out
+    assert cli("user", "add", "Anna", "--role", "admin", stdin="correct horse battery\n").code == 0
+    (user,) = cli("user", "list", "--json").json()
+    assert (user["name"], user["role"]) == ("anna", "admin")
+    assert "hash" not in json.dumps(user)
+    assert "anna" in cli("user", "list").out
+    again = cli("user", "add", "anna", stdin="correct horse battery\n")
+    assert again.code == 1
+    assert cli("user", "remove", "anna").code == 0
+    assert cli("user", "remove", "anna").code == 1
+
+
+def test_short_password_rejected(cli, lab):
+    done = cli("user", "add", "anna", stdin="short\n")
+    assert done.code == 1
+    assert "password" in done.err
+    assert "short\n" not in done.out

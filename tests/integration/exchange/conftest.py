@@ -1,0 +1,134 @@
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+import respx
+
+from lab_agent.domain.records import StoredToken
+from lab_agent.errors import LeaseLostError
+from lab_agent.exchange.authenticator import Authenticator
+from lab_agent.exchange.client import ExchangeClient
+from lab_agent.http_client import HttpClient, HttpOptions
+from lab_agent.metrics import CallObserver, ignore
+from lab_agent.settings.exchange import ExchangeSettings, OAuthSettings
+
+BASE = "https://service.example/api/"
+AUTH = "https://auth.example"
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.time = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self.time
+
+    def advance(self, seconds: float) -> None:
+        self.time += timedelta(seconds=seconds)
+
+
+class FakeTokenRepository:
+    """The store's `tokens` book, in memory."""
+
+    def __init__(self) -> None:
+        self.token: StoredToken | None = None
+        self.lease: tuple[str, datetime] | None = None
+
+    def current(self) -> StoredToken | None:
+        return self.token
+
+    def add(self, token: StoredToken) -> None:
+        if self.token is not None and self.token.generation >= token.generation:
+            raise LeaseLostError
+        self.token = token
+
+    def acquire_refresh_lease(self, owner: str, *, now: datetime, lease: timedelta) -> bool:
+        if self.lease is not None and self.lease[0] != owner and self.lease[1] > now:
+            return False
+        self.lease = (owner, now + lease)
+        return True
+
+    def release_refresh_lease(self, owner: str) -> None:
+        if self.lease is not None and self.lease[0] == owner:
+            self.lease = None
+
+
+class FakeTokenStore:
+    """A store that holds nothing but tokens; `broken` makes the next so many units of work fail."""
+
+    def __init__(self) -> None:
+        self.oauth_tokens = FakeTokenRepository()
+        self.failures: list[Exception] = []
+
+    async def run(self, work: Callable[[Any], Any]) -> Any:
+        if self.failures:
+            raise self.failures.pop(0)
+        return work(self)
+
+    def commit(self) -> None:
+        pass
+
+
+def oauth_settings(**changes: Any) -> OAuthSettings:
+    given = {
+        "grant": "password",
+        "auth_url": AUTH,
+        "client_id": "lab",
+        "client_secret": "s3cret",
+        "username": "u",
+        "password": "p",
+    }
+    return OAuthSettings.model_validate({**given, **changes})
+
+
+def exchange_settings(**changes: Any) -> ExchangeSettings:
+    given = {"base_url": BASE, "lab_codes_url": "https://codes.example", "laboratory": "lab-guid", "oauth": oauth_settings()}
+    return ExchangeSettings.model_validate({**given, **changes})
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def store() -> FakeTokenStore:
+    return FakeTokenStore()
+
+
+@pytest.fixture
+def router() -> respx.MockRouter:
+    return respx.MockRouter(assert_all_called=False)
+
+
+@pytest.fixture
+async def http(router: respx.MockRouter) -> AsyncIterator[HttpClient]:
+    async with HttpClient(HttpOptions(timeout=5), transport=httpx.MockTransport(router.async_handler)) as client:
+        yield client
+
+
+@pytest.fixture
+def token_route(router: respx.MockRouter) -> respx.Route:
+    return router.post(f"{AUTH}/connect/token").respond(json={"access_token": "t1", "refresh_token": "r1", "expires_in": 3600})
+
+
+@pytest.fixture
+def make_tokens(http: HttpClient, store: FakeTokenStore, clock: FakeClock) -> Callable[..., Authenticator]:
+    def make(owner: str = "me", **changes: Any) -> Authenticator:
+        return Authenticator(oauth_settings(**changes), http, store, clock, owner)  # type: ignore[arg-type]
+
+    return make
+
+
+@pytest.fixture
+def make_client(
+    http: HttpClient, make_tokens: Callable[..., Authenticator], token_route: respx.Route, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., ExchangeClient]:
+    monkeypatch.setattr("lab_agent.exchange.requests.jittered", lambda *_: 0.001)
+
+    def make(heard: CallObserver = ignore, **changes: Any) -> ExchangeClient:
+        return ExchangeClient(exchange_settings(**changes), http, make_tokens(), on_call=heard)
+
+    return make

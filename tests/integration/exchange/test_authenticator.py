@@ -1,0 +1,368 @@
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+from urllib.parse import parse_qs
+
+import httpx
+import pytest
+import respx
+
+from lab_agent import errors
+from lab_agent.domain.records import StoredToken
+from lab_agent.exchange.authenticator import Authenticator, Credential
+from lab_agent.exchange.oauth import CodeGrant
+
+Make = Callable[..., Authenticator]
+TOKEN = "https://auth.example/connect/token"
+CODE = {"grant": "authorization_code", "redirect_uri": "https://lab.example/cb"}
+
+
+def answer(number: int, **more: Any) -> httpx.Response:
+    return httpx.Response(200, json={"access_token": f"t{number}", "refresh_token": f"r{number}", **more})
+
+
+def refused(code: str = "invalid_grant") -> httpx.Response:
+    return httpx.Response(400, json={"error": code, "error_description": "user Smith is locked"})
+
+
+def forms(route: respx.Route) -> list[dict[str, str]]:
+    return [{name: found[0] for name, found in parse_qs(call.request.content.decode()).items()} for call in route.calls]
+
+
+@pytest.fixture
+def route(router: respx.MockRouter) -> respx.Route:
+    return router.post(TOKEN)
+
+
+def stored(generation: int = 1, **changes: Any) -> StoredToken:
+    return StoredToken(**{"generation": generation, "access_token": "t1", "refresh_token": "r1", "expires_at": None, **changes})
+
+
+async def test_password_grant_requests_and_stores_token(make_tokens: Make, route: respx.Route, store: Any) -> None:
+    route.side_effect = [answer(1)]
+    tokens = make_tokens()
+    assert (await tokens.credential()).header == "Bearer t1"
+    assert (await tokens.credential()).header == "Bearer t1"
+    assert forms(route) == [
+        {
+            "grant_type": "password",
+            "client_id": "lab",
+            "client_secret": "s3cret",
+            "username": "u",
+            "password": "p",
+            "scope": "offline_access",
+        }
+    ]
+    assert store.tokens.token == stored()
+    assert store.tokens.lease is None
+
+
+async def test_client_credentials_request_no_refresh_token(make_tokens: Make, route: respx.Route) -> None:
+    route.respond(json={"access_token": "t1"})
+    tokens = make_tokens(grant="client_credentials", scope="offline_access lab")
+    first = await tokens.credential()
+    await tokens.renew_credential(first)
+    assert (
+        forms(route) == [{"grant_type": "client_credentials", "client_id": "lab", "client_secret": "s3cret", "scope": "lab"}] * 2
+    )
+
+
+async def test_basic_grant_needs_no_tokens(make_tokens: Make, route: respx.Route) -> None:
+    tokens = make_tokens(grant="basic", username="käse", password="p:w")
+    credential = await tokens.credential()
+    assert credential.header == "Basic a8Okc2U6cDp3"
+    with pytest.raises(errors.AuthenticationRequired):
+        await tokens.renew_credential(credential)
+    assert not route.called
+
+
+async def test_code_exchanged_with_pkce_verifier(make_tokens: Make, route: respx.Route, store: Any) -> None:
+    route.side_effect = [answer(1, expires_in="60")]
+    tokens = make_tokens(**CODE)
+    await tokens.exchange_code(CodeGrant("c o+de", "verifier"))
+    assert forms(route) == [
+        {
+            "grant_type": "authorization_code",
+            "client_id": "lab",
+            "client_secret": "s3cret",
+            "code": "c o+de",
+            "redirect_uri": "https://lab.example/cb",
+            "code_verifier": "verifier",
+        }
+    ]
+    assert store.tokens.token.expires_at - tokens.clock.now() == timedelta(seconds=60)
+    assert (await tokens.credential()).header == "Bearer t1"
+
+
+async def test_missing_login_requires_authentication(make_tokens: Make, route: respx.Route) -> None:
+    with pytest.raises(errors.AuthenticationRequired, match="lab-agent login"):
+        await make_tokens(**CODE).credential()
+    assert not route.called
+
+
+async def test_early_refresh_rotates_and_stores_before_use(make_tokens: Make, route: respx.Route, store: Any, clock: Any) -> None:
+    """A refresh ahead of time rotates the token, which is stored before it is used."""
+    route.side_effect = [answer(1, expires_in=600), answer(2, expires_in=600)]
+    tokens = make_tokens(refresh_ahead=60)
+    await tokens.credential()
+    clock.advance(539)
+    assert (await tokens.credential()).header == "Bearer t1"
+    clock.advance(1)
+    assert (await tokens.credential()).header == "Bearer t2"
+    assert (store.tokens.token.refresh_token, store.tokens.token.generation) == ("r2", 2)
+    assert forms(route)[1] == {
+        "grant_type": "refresh_token",
+        "client_id": "lab",
+        "client_secret": "s3cret",
+        "refresh_token": "r1",
+    }
+
+
+async def test_short_lived_token_not_refreshed_every_call(make_tokens: Make, route: respx.Route, clock: Any) -> None:
+    route.side_effect = [answer(1, expires_in=20)]
+    tokens = make_tokens(refresh_ahead=60)
+    for _ in range(5):
+        await tokens.credential()
+        clock.advance(1)
+    assert route.call_count == 1
+
+
+async def test_refresh_without_new_refresh_token_keeps_old(make_tokens: Make, route: respx.Route, store: Any) -> None:
+    store.tokens.token = stored()
+    route.respond(json={"access_token": "t2"})
+    tokens = make_tokens(**CODE)
+    await tokens.renew_credential(await tokens.credential())
+    assert (store.tokens.token.access_token, store.tokens.token.refresh_token) == ("t2", "r1")
+
+
+async def test_concurrent_callers_share_one_refresh(make_tokens: Make, route: respx.Route, store: Any) -> None:
+    store.tokens.token = stored()
+    route.side_effect = [answer(2)]
+    tokens = make_tokens(**CODE)
+    old = await tokens.credential()
+    found = await asyncio.gather(*(tokens.renew_credential(old) for _ in range(20)))
+    assert {each.header for each in found} == {"Bearer t2"}
+    assert route.call_count == 1
+
+
+async def test_second_process_reads_stored_token(make_tokens: Make, route: respx.Route, store: Any) -> None:
+    """Of two processes one refreshes, and the other reads what it stored."""
+    store.tokens.token = stored()
+    asked, let_go = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: httpx.Request) -> httpx.Response:
+        asked.set()
+        await let_go.wait()
+        return answer(2)
+
+    route.side_effect = slow
+    one, other = make_tokens("one", **CODE), make_tokens("other", **CODE)
+    refused_one, refused_other = await one.credential(), await other.credential()
+    both = asyncio.gather(one.renew_credential(refused_one), other.renew_credential(refused_other))
+    await asked.wait()
+    let_go.set()
+    assert [each.header for each in await both] == ["Bearer t2", "Bearer t2"]
+    assert route.call_count == 1
+
+
+async def test_lease_of_dead_process_taken_after_expiry(make_tokens: Make, route: respx.Route, store: Any, clock: Any) -> None:
+    store.tokens.token = stored()
+    store.tokens.acquire_refresh_lease("dead", now=clock.now(), lease=timedelta(seconds=30))
+    route.side_effect = [answer(2)]
+    tokens = make_tokens(**CODE)
+    waiting = asyncio.create_task(tokens.renew_credential(await tokens.credential()))
+    await asyncio.sleep(0)
+    assert not route.called
+    clock.advance(31)
+    assert (await waiting).header == "Bearer t2"
+
+
+async def test_refresh_lease_outlasts_all_requests(make_tokens: Make, route: respx.Route, store: Any, clock: Any) -> None:
+    """The lease outlasts every request of one renewal."""
+    store.tokens.token = stored()
+    leases: list[float] = []
+
+    def lost(request: httpx.Request) -> httpx.Response:
+        leases.append((store.tokens.lease[1] - clock.now()).total_seconds())
+        if len(leases) == 3:
+            return answer(2)
+        clock.advance(5)  # the longest that a call of this client takes
+        if len(leases) == 1:
+            raise httpx.ReadTimeout("lost")
+        return refused()
+
+    route.side_effect = lost
+    tokens = make_tokens()
+    await tokens.renew_credential(await tokens.credential())
+    assert [form["grant_type"] for form in forms(route)] == ["refresh_token", "refresh_token", "password"]
+    assert all(lease > 5 for lease in leases)
+
+
+async def test_refresh_with_lost_reply_retried_once(make_tokens: Make, route: respx.Route, store: Any) -> None:
+    store.tokens.token = stored()
+    route.side_effect = [httpx.ReadTimeout("lost"), answer(2)]
+    tokens = make_tokens(**CODE)
+    assert (await tokens.renew_credential(await tokens.credential())).header == "Bearer t2"
+    assert [form["refresh_token"] for form in forms(route)] == ["r1", "r1"]
+
+
+async def test_failed_refresh_retry_requires_login(make_tokens: Make, route: respx.Route, store: Any) -> None:
+    """When the retry fails too, a person is needed, and the dead token is not offered again."""
+    store.tokens.token = stored()
+    route.side_effect = [httpx.ReadTimeout("lost"), refused()]
+    tokens = make_tokens(**CODE)
+    old = await tokens.credential()
+    for _ in range(3):
+        with pytest.raises(errors.AuthenticationRequired, match="invalid_grant") as caught:
+            await tokens.renew_credential(old)
+        assert "Smith" not in str(caught.value)
+    assert route.call_count == 2
+    assert store.tokens.lease is None
+
+
+async def test_new_login_restores_every_process(make_tokens: Make, route: respx.Route, store: Any) -> None:
+    store.tokens.token = stored()
+    route.side_effect = [refused(), answer(2)]
+    worker, command = make_tokens("worker", **CODE), make_tokens("command", **CODE)
+    old = await worker.credential()
+    with pytest.raises(errors.AuthenticationRequired):
+        await worker.renew_credential(old)
+    await command.exchange_code(CodeGrant("code", None))
+    assert (await worker.renew_credential(old)).header == "Bearer t2"
+    assert route.call_count == 2
+
+
+async def test_lost_reply_during_outage_is_temporary(make_tokens: Make, route: respx.Route, store: Any) -> None:
+    store.tokens.token = stored()
+    route.side_effect = [httpx.ReadTimeout("lost"), httpx.ConnectError("away"), answer(2)]
+    tokens = make_tokens(**CODE)
+    old = await tokens.credential()
+    with pytest.raises(errors.ServiceUnavailable):
+        await tokens.renew_credential(old)
+    assert (await tokens.renew_credential(old)).header == "Bearer t2"
+
+
+async def test_rejected_refresh_falls_back_to_password(make_tokens: Make, route: respx.Route, store: Any) -> None:
+    store.tokens.token = stored()
+    route.side_effect = [refused(), answer(2)]
+    tokens = make_tokens()
+    assert (await tokens.renew_credential(await tokens.credential())).header == "Bearer t2"
+
+
+async def test_wrong_password_not_retried(make_tokens: Make, route: respx.Route, clock: Any) -> None:
+    route.side_effect = [refused(), refused(), answer(1)]
+    tokens = make_tokens()
+    for _ in range(5):
+        with pytest.raises(errors.AuthenticationRequired):
+            await tokens.credential()
+    assert route.call_count == 1
+    clock.advance(61)
+    with pytest.raises(errors.AuthenticationRequired):
+        await tokens.credential()
+    clock.advance(61)
+    assert (await tokens.credential()).header == "Bearer t1"
+
+
+async def test_valid_token_used_while_refresh_fails(make_tokens: Make, route: respx.Route, clock: Any) -> None:
+    route.side_effect = [answer(1, expires_in=600), httpx.ConnectError("x"), httpx.ConnectError("x")]
+    tokens = make_tokens()
+    await tokens.credential()
+    clock.advance(550)
+    for _ in range(3):
+        assert (await tokens.credential()).header == "Bearer t1"
+    assert route.call_count == 2
+    clock.advance(51)
+    with pytest.raises(errors.ServiceUnavailable):
+        await tokens.credential()
+
+
+async def test_unstorable_token_neither_used_nor_lost(make_tokens: Make, route: respx.Route, store: Any) -> None:
+    """A new token that cannot be stored is not used and not lost."""
+    store.tokens.token = stored()
+    tokens = make_tokens(**CODE)
+    old = await tokens.credential()
+
+    def breaks(request: httpx.Request) -> httpx.Response:
+        store.failures = [errors.StoreUnreachableError()]
+        return answer(2)
+
+    route.side_effect = breaks
+    with pytest.raises(errors.StoreUnreachableError):
+        await tokens.renew_credential(old)
+    assert store.tokens.token == stored()
+    assert (await tokens.renew_credential(old)).header == "Bearer t2"
+    assert store.tokens.token.refresh_token == "r2"
+    assert route.call_count == 1
+
+
+async def test_concurrently_stored_token_generation_wins(make_tokens: Make, route: respx.Route, store: Any) -> None:
+    """Where another process stored that generation already, its token counts."""
+    store.tokens.token = stored()
+    tokens = make_tokens(**CODE)
+    old = await tokens.credential()
+
+    def late(request: httpx.Request) -> httpx.Response:
+        store.tokens.token = stored(2, access_token="theirs", refresh_token="r9")
+        return answer(2)
+
+    route.side_effect = late
+    assert (await tokens.renew_credential(old)).header == "Bearer theirs"
+
+
+async def test_cancelled_caller_does_not_abort_refresh(make_tokens: Make, route: respx.Route, store: Any) -> None:
+    store.tokens.token = stored()
+    asked, let_go = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: httpx.Request) -> httpx.Response:
+        asked.set()
+        await let_go.wait()
+        return answer(2)
+
+    route.side_effect = slow
+    tokens = make_tokens(**CODE)
+    caller = asyncio.create_task(tokens.renew_credential(await tokens.credential()))
+    await asked.wait()
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    let_go.set()
+    await tokens.aclose()
+    assert store.tokens.token.refresh_token == "r2"
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (httpx.Response(500), errors.ServiceUnavailable),
+        (httpx.Response(429, headers={"Retry-After": "9"}), errors.ServiceUnavailable),
+        (httpx.Response(200, text="<html>"), errors.ServiceUnavailable),
+        (httpx.Response(200, json={"token_type": "Bearer"}), errors.ServiceUnavailable),
+        (httpx.Response(401, json={"error": "invalid_client"}), errors.AuthenticationRequired),
+        (httpx.Response(404), errors.AuthenticationRequired),
+        (httpx.ConnectError("x"), errors.ServiceUnavailable),
+    ],
+)
+async def test_token_endpoint_responses_classified(make_tokens: Make, route: respx.Route, reply: Any, expected: type) -> None:
+    route.side_effect = [reply]
+    with pytest.raises(errors.Failure) as caught:
+        await make_tokens().credential()
+    assert type(caught.value) is expected
+
+
+async def test_code_with_lost_reply_requires_new_login(make_tokens: Make, route: respx.Route) -> None:
+    route.side_effect = [httpx.ReadTimeout("x")]
+    with pytest.raises(errors.AuthenticationRequired, match="login"):
+        await make_tokens(**CODE).exchange_code(CodeGrant("code", None))
+    assert route.call_count == 1
+
+
+async def test_rejected_newer_token_is_renewed_separately(make_tokens: Make, route: respx.Route, store: Any) -> None:
+    """A caller whose newer token was rejected is not content with the renewal of an older one."""
+    store.tokens.token = stored()
+    route.side_effect = [answer(3)]
+    tokens = make_tokens(**CODE)
+    old = await tokens.credential()
+    store.tokens.token = stored(2, access_token="t2")
+    found = await asyncio.gather(tokens.renew_credential(old), tokens.renew_credential(Credential("Bearer t2", 2)))
+    assert [each.header for each in found] == ["Bearer t2", "Bearer t3"]

@@ -1,0 +1,126 @@
+"""`lab-api` as a process: start, reload, stop, and what it says when it cannot start."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.harness.programs import DEADLINE, TOKEN, NotifySocket, free_port, running_api, write_settings_file
+
+
+@pytest.fixture
+def systemd(tmp_path: Path) -> Iterator[NotifySocket]:
+    notices = NotifySocket(tmp_path / "notify")
+    yield notices
+    notices.sock.close()
+
+
+def test_process_starts_reloads_and_stops_gracefully(folder: Path, systemd: NotifySocket) -> None:
+    port = free_port()
+    address = f"http://127.0.0.1:{port}/nomenclature?contract=C-100"
+    with running_api(write_settings_file(folder, port), {**systemd.environ, "WATCHDOG_USEC": "200000"}) as process:
+        systemd.wait_for("READY=1")
+        systemd.wait_for("WATCHDOG=1")
+        assert httpx.get(address, headers=TOKEN).json()[0]["price"] == 480.0
+        prices = folder / "contract_items.csv"
+        good = prices.read_text()
+        for text, price in ((good.replace("480.00", "free"), 480.0), (good.replace("480.00", "510.00"), 510.0)):
+            prices.write_text(text)
+            process.send_signal(signal.SIGHUP)
+            systemd.wait_for("READY=1")
+            assert httpx.get(address, headers=TOKEN).json()[0]["price"] == price
+        process.send_signal(signal.SIGTERM)
+        systemd.wait_for("STOPPING=1")
+        assert process.wait(DEADLINE) == 0
+        assert process.stderr
+        log = process.stderr.read()
+    assert log.count("catalogue.refused") == 1
+    assert "contract=C-100" not in log
+    assert "process-token" not in log
+
+
+def test_catalogue_import_served_without_restart(folder: Path, systemd: NotifySocket) -> None:
+    port = free_port()
+    config = write_settings_file(folder, port)
+    address = f"http://127.0.0.1:{port}/nomenclature?contract=C-100"
+    with running_api(config, systemd.environ):
+        systemd.wait_for("READY=1")
+        prices = folder / "contract_items.csv"
+        prices.write_text(prices.read_text().replace("480.00", "520.00"))
+        words = ["catalogue", "import", str(folder), "--yes", "--config", str(config)]
+        command = [sys.executable, "-c", "from lab_agent.cli import main; main()", *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert "price: 480.00 → 520.00" in done.stdout, done.stderr
+        deadline = time.monotonic() + DEADLINE
+        while httpx.get(address, headers=TOKEN).json()[0]["price"] != 520.0:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+def test_in_flight_request_answered_before_stop(folder: Path, systemd: NotifySocket) -> None:
+    port = free_port()
+    body = b'{"contract":"C-100","analyticsrequests":[{"id":"001.001"}]}'
+
+    async def ask(process: subprocess.Popen[str]) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = f"POST /preanalytics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer process-token\r\nContent-Length: {len(body)}\r\n"
+        writer.write(head.encode() + b"Connection: close\r\nExpect: 100-continue\r\n\r\n")
+        await writer.drain()
+        assert b"100 Continue" in await reader.readuntil(b"\r\n\r\n")  # the request is being read
+        process.send_signal(signal.SIGTERM)
+        await asyncio.to_thread(systemd.wait_for, "STOPPING=1")
+        writer.write(body)
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+    with running_api(write_settings_file(folder, port), systemd.environ) as process:
+        systemd.wait_for("READY=1")
+        answer = asyncio.run(asyncio.wait_for(ask(process), DEADLINE))
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert b'"specimens"' in answer
+        assert process.wait(DEADLINE) == 0
+
+
+def test_port_in_use_reported_in_one_sentence(folder: Path) -> None:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.listen()
+        port = sock.getsockname()[1]
+        with running_api(write_settings_file(folder, port), {}) as process:
+            assert process.wait(DEADLINE) == 1
+            assert process.stderr
+            said = process.stderr.read().strip()
+    assert said == (
+        f"Cannot listen on 127.0.0.1:{port}: address already in use — "
+        "stop the program that uses it, or set another api.host or api.port."
+    )
+
+
+def test_invalid_catalogue_prevents_start(folder: Path) -> None:
+    (folder / "contracts.csv").unlink()
+    with running_api(write_settings_file(folder, 0), {}) as process:
+        assert process.wait(DEADLINE) == 1
+        assert process.stderr
+        assert "contracts.csv: is missing" in process.stderr.read()
+
+
+def call(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from lab_api.cli import main; main()", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_token_and_password_hash_commands() -> None:
+    token, digest = (line.split()[1] for line in call("new-token").stdout.splitlines())
+    assert hashlib.sha256(token.encode()).hexdigest() == digest
+    assert call("hash-password", "--password", "x").stdout.startswith("$argon2id$")

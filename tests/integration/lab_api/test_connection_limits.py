@@ -1,0 +1,298 @@
+"""Connections that say nothing, half of it, or never read: they end, and leave room for the others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from structlog.testing import capture_logs
+
+from lab_agent import web_server
+from lab_agent.settings.api import ApiSettings
+from lab_agent.web_server import ConnectionLimits, LogRateLimit
+from lab_api.app import create_app
+from lab_api.response_cache import CurrentCatalogue
+from tests.harness.programs import DEADLINE, TOKEN, NotifySocket, free_port, write_settings_file
+
+SHORT = ConnectionLimits(8, header_timeout=0.4, body_timeout=0.6, response_timeout=0.4, linger_timeout=0.5)
+HALF = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Long: "
+WHOLE = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@asynccontextmanager
+async def served(app: Any, limits: ConnectionLimits = SHORT) -> AsyncIterator[int]:
+    sock = web_server.listen("127.0.0.1", 0, settings_group="api")
+    task = asyncio.create_task(web_server.serve(app, sock, drain=1, limits=limits))
+    try:
+        yield sock.getsockname()[1]
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def plain(scope: Any, receive: Any, send: Any) -> None:
+    """Reads the body of a POST, and answers."""
+    while scope["method"] == "POST":
+        message = await receive()
+        if message["type"] == "http.disconnect" or not message["more_body"]:
+            break
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+async def ended(reader: asyncio.StreamReader) -> float:
+    """Seconds until the server ends the connection."""
+    began = time.monotonic()
+    with suppress(ConnectionError):
+        await asyncio.wait_for(reader.read(), 5)
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("sent", [b"", HALF, WHOLE + HALF])
+async def test_incomplete_request_head_closes_connection(sent: bytes) -> None:
+    async with served(plain) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+
+        async def drip() -> None:
+            while sent:
+                writer.write(b"x")
+                await asyncio.sleep(0.05)
+
+        dripping = asyncio.create_task(drip())
+        assert 0.2 < await ended(reader) < 2
+        dripping.cancel()
+        writer.close()
+
+
+async def test_incomplete_request_body_closes_connection() -> None:
+    async with served(plain) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhalf")
+        assert 0.3 < await ended(reader) < 2
+        writer.close()
+
+
+async def test_client_never_reading_disconnected_slow_reader_kept() -> None:
+    async def large(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(30_000_000)})
+
+    async with served(large) as port:
+        with socket.create_connection(("127.0.0.1", port)) as deaf:
+            deaf.sendall(WHOLE * 3)
+            await asyncio.sleep(1.2)
+            deaf.settimeout(5)
+            taken = 0
+            with suppress(ConnectionResetError):
+                while part := await asyncio.to_thread(deaf.recv, 10_000_000):  # what the kernel has taken
+                    taken += len(part)
+            assert taken < 30_000_000
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=100_000)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        seen = 0
+        while chunk := await reader.read(2_000_000):
+            seen += len(chunk)
+            await asyncio.sleep(0.003)
+        assert seen > 30_000_000
+        writer.close()
+
+
+async def test_full_server_closes_longest_idle_keeps_stream() -> None:
+    """When the limit is reached the longest idle connection is closed, and a streamed response goes on."""
+    go = asyncio.Event()
+
+    async def streaming(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"first ", "more_body": True})
+        await go.wait()
+        await send({"type": "http.response.body", "body": b"last"})
+
+    limits = ConnectionLimits(8, header_timeout=30)
+    async with served(streaming, limits) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        stream = asyncio.create_task(client.get("/", timeout=10))
+        await asyncio.sleep(0.1)
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(30)]
+        await asyncio.sleep(0.2)
+        closed = [reader.at_eof() or reader.exception() is not None for reader, _ in idle]
+        assert closed == [True] * 23 + [False] * 7
+        go.set()
+        assert (await stream).text == "first last"
+        assert (await client.get("/")).text == "first last"
+        for _, writer in idle:
+            writer.close()
+
+
+async def test_full_server_without_idle_refuses_new_connection() -> None:
+    go = asyncio.Event()
+
+    async def waiting(scope: Any, receive: Any, send: Any) -> None:
+        await go.wait()
+        await plain(scope, receive, send)
+
+    async with served(waiting) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        asked = [asyncio.create_task(client.get("/")) for _ in range(8)]
+        await asyncio.sleep(0.3)
+        with pytest.raises(httpx.TransportError):
+            await client.get("/")
+        go.set()
+        assert [each.status_code for each in await asyncio.gather(*asked)] == [200] * 8
+
+
+async def test_keep_alive_connection_stays_open() -> None:
+    async with served(plain) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(6):
+            writer.write(WHOLE)
+            assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+            await asyncio.sleep(0.2)
+        writer.close()
+
+
+@pytest.mark.parametrize("close", ["", "Connection: close\r\n"])
+@pytest.mark.parametrize("declared", [True, False])
+async def test_oversized_body_always_receives_413(
+    settings: ApiSettings, current_catalogue: CurrentCatalogue, close: str, declared: bool
+) -> None:
+    head = f"POST /lab/preanalytics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer exchange-token\r\n{close}"
+    chunk = b"x" * 50_000
+    length = 60 * len(chunk)
+    head += f"Content-Length: {length}\r\n\r\n" if declared else "Transfer-Encoding: chunked\r\n\r\n"
+
+    def send_all(port: int) -> bytes:
+        """A client that reads when it has sent everything, as many do."""
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as sock:
+            sock.sendall(head.encode())
+            for _ in range(60):
+                sock.sendall(chunk if declared else b"%x\r\n%s\r\n" % (len(chunk), chunk))
+                time.sleep(0.001)
+            if not declared:
+                sock.sendall(b"0\r\n\r\n")
+            found = b""
+            while part := sock.recv(65536):
+                found += part
+            return found
+
+    async with served(create_app(settings, current_catalogue), ConnectionLimits(8, header_timeout=2)) as port:
+        for _ in range(5):
+            answer = await asyncio.to_thread(send_all, port)
+            assert answer.startswith(b"HTTP/1.1 413")
+            assert json.loads(answer.partition(b"\r\n\r\n")[2])["issue"][0]["code"] == "too-costly"
+
+
+async def test_bytes_discarded_after_response_are_bounded(settings: ApiSettings, current_catalogue: CurrentCatalogue) -> None:
+    limits = ConnectionLimits(8, max_discarded_bytes=200_000)
+    async with served(create_app(settings, current_catalogue), limits) as port:
+
+        def send_for_ever() -> int:
+            sent = 0
+            with socket.create_connection(("127.0.0.1", port), timeout=10) as sock:
+                sock.sendall(
+                    b"POST /lab/preanalytics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer exchange-token\r\n"
+                    b"Content-Length: 999999999\r\n\r\n"
+                )
+                with suppress(ConnectionError):
+                    while sent < 100_000_000:
+                        sent += sock.send(bytes(10_000))
+                        time.sleep(0.0002)
+            return sent
+
+        assert await asyncio.to_thread(send_for_ever) < 50_000_000
+
+
+def test_log_rate_limit_once_per_minute() -> None:
+    now = [0.0]
+    often = LogRateLimit(lambda: now[0])
+    said = []
+    for now[0] in (0.0, 1.0, 59.0, 60.0, 61.0, 200.0):
+        said.append(often.can_log())
+    assert said == [True, False, False, True, False, True]
+
+
+async def test_file_descriptor_shortage_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    with capture_logs() as said:
+        await _run_out_of_files()
+    assert [each["action"] for each in said] == ["connections.no_files"]
+    assert len([each for each in caplog.records if "something else" in each.getMessage()]) == 1
+
+
+async def _run_out_of_files() -> None:
+    async with served(plain):
+        await asyncio.sleep(0.05)
+        loop = asyncio.get_running_loop()
+        for _ in range(100):
+            loop.call_exception_handler({"message": "x", "exception": OSError(24, "Too many open files"), "socket": object()})
+        loop.call_exception_handler({"message": "something else"})
+
+
+def test_file_limit_soft_raised_small_hard_respected() -> None:
+    """The soft file limit is raised, and a small hard limit lowers the number of connections."""
+    code = "from lab_agent.web_server import Limits, file_limit; print(file_limit(), Limits.of_process().connections)"
+    found = {}
+    for soft, hard in ((100, 128), (256, web_server.OPEN_FILES_TARGET)):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)),  # noqa: B023
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found[hard] = tuple(int(word) for word in done.stdout.split())
+    assert found == {128: (128, 32), web_server.OPEN_FILES_TARGET: (web_server.OPEN_FILES_TARGET, 1000)}
+
+
+@pytest.mark.proof
+def test_idle_connections_beyond_file_limit_api_responds(folder: Path, tmp_path: Path) -> None:
+    notices = NotifySocket(tmp_path / "notify")
+    port, log = free_port(), tmp_path / "log"
+    program = [
+        sys.executable,
+        "-c",
+        "from lab_api.cli import main; main()",
+        "run",
+        "--config",
+        str(write_settings_file(folder, port)),
+    ]
+    with log.open("w") as err, ExitStack() as stack:
+        process = subprocess.Popen(["bash", "-c", 'ulimit -n 128; exec "$@"', "-", *program], stderr=err, env=notices.environ)
+        stack.callback(process.wait)
+        stack.callback(process.kill)
+        notices.wait_for("READY=1")
+        idle = []
+        for number in range(400):
+            sock = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
+            with suppress(ConnectionError):
+                sock.sendall(HALF if number % 2 else b"")
+            idle.append(sock)
+        for _ in range(20):
+            assert httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=10).status_code == 200
+        assert httpx.get(f"http://127.0.0.1:{port}/eta?contract=C-100", headers=TOKEN).status_code == 200
+        assert sum(_is_open(sock) for sock in idle) <= 32
+        process.terminate()
+        assert process.wait(DEADLINE) == 0
+    notices.sock.close()
+    said = log.read_text()
+    assert len(said) < 5000
+    assert said.count("connections.full") == 1
+    assert "out of system resource" not in said
+
+
+def _is_open(sock: socket.socket) -> bool:
+    sock.setblocking(False)
+    try:
+        return bool(sock.recv(1))
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False

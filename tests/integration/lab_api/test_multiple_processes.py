@@ -1,0 +1,165 @@
+"""Several `lab-api` processes on one store, SQLite and PostgreSQL: labels, a restart, notices, the pace, HEAD."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.harness.programs import DEADLINE, TOKEN, NotifySocket, free_port, running_api, write_settings_file
+
+SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
+QUIET = '[logging]\nlevel = "warning"\n'
+POOL = "[[api.pools]]\nname = 'main'\npattern = '77######%'\nlast = 999999\ncheck_digit = 'luhn'\n"
+
+
+@pytest.fixture
+def systemd(tmp_path: Path) -> Iterator[NotifySocket]:
+    notices = NotifySocket(tmp_path / "notify")
+    yield notices
+    notices.sock.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/lab.db" if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
+
+
+class House:
+    """Four processes, each on a port of its own."""
+
+    def __init__(self, folder: Path, url: str, systemd: NotifySocket, stack: ExitStack) -> None:
+        ports = [free_port() for _ in range(4)]
+        mark = f"label_mark = '{folder.parent}/mark.json'\nburst = 100000\n"
+        self.configs = [write_settings_file(folder, port, url=url, api=mark + QUIET + POOL) for port in ports]
+        self.bases = [f"http://127.0.0.1:{port}" for port in ports]
+        self._systemd, self._stack = systemd, stack
+        self.processes = [self._start(config) for config in self.configs]
+        for _ in ports:
+            systemd.wait_for("READY=1")
+
+    def _start(self, config: Path) -> subprocess.Popen[str]:
+        return self._stack.enter_context(running_api(config, self._systemd.environ))
+
+    def restart(self, number: int) -> None:
+        self.processes[number].send_signal(signal.SIGTERM)
+        assert self.processes[number].wait(DEADLINE) == 0
+        self.processes[number] = self._start(self.configs[number])
+        self._systemd.wait_for("READY=1")
+
+    def command(self, *words: str) -> None:
+        words = (*words, "--config", str(self.configs[0]))
+        command = [sys.executable, "-c", "from lab_agent.cli import main; main()", *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    def statuses(self) -> set[str]:
+        """What each process says of one test."""
+        answers = (httpx.get(f"{base}/eta?contract=C-100", headers=TOKEN).json() for base in self.bases)
+        return {each["status"] for answer in answers for each in answer if each["id"] == "001.001"}
+
+    def labels(self, guids: list[str], *numbers: int) -> list[str]:
+        """The labels of one basket for each guid, asked of these processes (all) in turn, all at once."""
+
+        async def whole() -> list[str]:
+            bases = itertools.cycle([self.bases[number] for number in numbers or range(4)])
+            async with httpx.AsyncClient(headers=TOKEN, timeout=DEADLINE) as client:
+                asked = (client.post(f"{next(bases)}/preanalytics", json=_basket(guid)) for guid in guids)
+                answers = await asyncio.gather(*asked)
+            return [_label(answer) for answer in answers]
+
+        return asyncio.run(whole())
+
+
+def _basket(guid: str) -> dict[str, Any]:
+    return {"contract": "C-100", "analyticsrequests": [{"id": "002.002", "guid": guid}]}
+
+
+def _label(answer: httpx.Response) -> str:
+    assert answer.status_code == 200, answer.text
+    (tube,) = answer.json()["specimens"]
+    return str(tube["label"])
+
+
+def new(count: int) -> list[str]:
+    return [str(uuid.uuid4()) for _ in range(count)]
+
+
+@pytest.fixture
+def harness(folder: Path, url: str, systemd: NotifySocket) -> Iterator[House]:
+    with ExitStack() as stack:
+        yield House(folder, url, systemd, stack)
+
+
+def no_label_twice(house: House, count: int) -> list[str]:
+    """Every basket is asked for twice, of different processes; each has one label, and no two have the same."""
+    guids = new(count)
+    found = house.labels(guids + guids[1:] + guids[:1])
+    first, again = found[:count], found[count:]
+    assert again == first[1:] + first[:1]
+    assert len(set(first)) == count
+    return guids
+
+
+@pytest.mark.proof
+def test_four_processes_behave_as_one_laboratory(harness: House) -> None:
+    """Labels, a restart and turnaround notices are the same through any of four processes on one store."""
+    guids = no_label_twice(harness, 40)
+    before = harness.labels(guids, 0)
+    harness.restart(0)
+    assert harness.labels(guids, 0) == before
+    assert set(harness.labels(new(10), 0, 1)).isdisjoint(before)
+    numbers = sorted(int(label[2:-1]) for label in harness.labels(guids))
+    assert numbers == list(range(1, 41))
+
+    assert harness.statuses() == {"available"}
+    harness.command("eta", "delay", "001.001", "--hours", "12", "--until", "3d")
+    _soon(lambda: harness.statuses() == {"delayed"})
+    harness.command("eta", "clear", "001.001")
+    _soon(lambda: harness.statuses() == {"available"})
+
+
+@pytest.mark.proof
+def test_four_api_processes_allocate_unique_labels(harness: House) -> None:
+    for _ in range(max(1, int(10 * SHARE))):
+        no_label_twice(harness, 100)
+        harness.restart(0)
+
+
+def _soon(true: Any) -> None:
+    deadline = time.monotonic() + 10  # a look every two seconds, on a machine that has other work too
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_rate_limit_and_head_over_http(folder: Path, systemd: NotifySocket) -> None:
+    port = free_port()
+    with (
+        running_api(write_settings_file(folder, port, api="rate = 0.5\nburst = 3\n"), systemd.environ),
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=TOKEN) as client,
+    ):
+        systemd.wait_for("READY=1")
+        head = client.head("/eta?contract=C-100")
+        got = client.get("/eta?contract=C-100")  # on the same connection: no body was left on it
+        assert (head.status_code, head.content, head.headers["content-length"]) == (200, b"", got.headers["content-length"])
+        assert client.get("/eta?contract=C-100", headers={"If-None-Match": got.headers["etag"]}).status_code == 304
+        refused = client.get("/eta?contract=C-100")
+        assert (refused.status_code, refused.json()["issue"][0]["code"]) == (429, "throttled")
+        wait = int(refused.headers["retry-after"])
+        assert 1 <= wait <= 2
+        assert client.get("/eta?contract=C-200").status_code == 200
+        time.sleep(wait)
+        assert client.get("/eta?contract=C-100").status_code == 200

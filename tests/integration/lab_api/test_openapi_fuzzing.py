@@ -1,0 +1,135 @@
+"""schemathesis over the OpenAPI: whatever is asked, the answer is one that the document knows, and never a 500."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Coroutine, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
+
+from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
+from lab_agent.catalogue_service.label_allocation import LabelAllocator
+from lab_agent.crypto import hash_token
+from lab_agent.domain.label_pools import LabelPool
+from lab_agent.settings.api import ApiSettings
+from lab_api.app import create_app
+from lab_api.response_cache import CurrentCatalogue
+from tests.fakes.memory_store import MemoryStore
+from tests.harness.paths import CATALOGUE
+
+SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
+QUIET: dict[str, Any] = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+TOKENS = ("all", "tied", "wrong")
+AT_ONCE = 4
+"""Requests for each example of the proof: making an example costs ten times as much as asking."""
+
+
+class Runner:
+    """One application and one loop for all examples."""
+
+    def __init__(self) -> None:
+        def now() -> datetime:
+            return datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+        shelf = CurrentCatalogue(load_catalogue(CATALOGUE), now)
+        tokens = [
+            {"name": "all", "sha256": hash_token("all")},
+            {"name": "tied", "sha256": hash_token("tied"), "contracts": ["C-200"]},
+        ]
+        limits = {"max_body": 20_000, "max_basket": 50, "rate": 1e6, "burst": 10**6}
+        pool = LabelPool("p", "77########%", 1, 99_999_999, "luhn", contracts=frozenset({"C-100"}))
+        app = create_app(
+            ApiSettings.model_validate({"docs": True, "tokens": tokens, **limits}),
+            shelf,
+            LabelAllocator(MemoryStore(), (pool,), None, now),
+        )
+        self.items = sorted(shelf.responses.catalogue.contract("C-100").items)
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        self.client = httpx.AsyncClient(transport=transport, base_url="http://lab.test")
+        self.loop = asyncio.Runner()
+        schema: Any = schemathesis.openapi.from_dict(json.loads(json.dumps(app.openapi())))
+        self.operations = [found.ok() for found in schema.get_all_operations()]
+
+    def __call__(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self.loop.run(work)
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Runner]:
+    made = Runner()
+    yield made
+    made(made.client.aclose())
+    made.loop.close()
+
+
+def sensible(draw: Any, body: Any, items: list[str]) -> Any:
+    """The same body about what is there, so that not every example ends at an unknown contract."""
+    if not isinstance(body, dict):
+        return body
+    lines = body.get("analyticsrequests")
+    if isinstance(lines, list):
+        lines = [{**line, "id": draw(st.sampled_from(items))} if isinstance(line, dict) else line for line in lines]
+    return {**body, "contract": draw(st.sampled_from(["C-100", "C-200"])), "analyticsrequests": lines}
+
+
+@st.composite
+def cases(draw: st.DrawFn, runner: Runner) -> Any:
+    operation = draw(st.sampled_from(runner.operations))
+    return draw(operation.as_strategy(generation_mode=draw(st.sampled_from(list(GenerationMode)))))
+
+
+def make_sensible(draw: Any, case: Any, items: list[str]) -> None:
+    case.body = sensible(draw, case.body, items)
+    if case.operation.method.upper() == "GET":
+        case.query = {"contract": draw(st.sampled_from(["C-100", "C-200", "C-300"]))}
+
+
+def send_some(runner: Runner, data: st.DataObject, count: int) -> None:
+    """Some requests of one case: from one of them on they are about what is there."""
+    case, begin = data.draw(cases(runner)), data.draw(st.integers(0, count))
+    for number in range(count):
+        if number >= begin:
+            make_sensible(data.draw, case, runner.items)
+        send(runner, case, data.draw(st.sampled_from(TOKENS)))
+
+
+def send(runner: Runner, case: Any, token: str) -> None:
+    asked: Any = requests.Request(**case.as_transport_kwargs(base_url="http://lab.test")).prepare()
+    headers = {name: value for name, value in asked.headers.items() if name.lower() not in {"content-length", "authorization"}}
+    answer = runner(
+        runner.client.request(
+            asked.method, asked.url, content=asked.body, headers={**headers, "Authorization": f"Bearer {token}"}
+        )
+    )
+    assert answer.status_code < 500, answer.text
+    if answer.status_code >= 400:
+        assert answer.json()["resourceType"] == "OperationOutcome"
+        assert all(issue["diagnostics"] for issue in answer.json()["issue"])
+    case.validate_response(answer, checks=CHECKS)
+
+
+@given(data=st.data())
+@settings(max_examples=150, **QUIET)
+def test_any_request_gets_documented_response(runner: Runner, data: st.DataObject) -> None:
+    send_some(runner, data, 1)
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(3600)  # minutes of work: the limit of an ordinary test would end it half way
+@given(data=st.data())
+@settings(max_examples=max(100, int(20_000 * SHARE)) // AT_ONCE, **QUIET)
+def test_twenty_thousand_requests_get_documented_responses(runner: Runner, data: st.DataObject) -> None:
+    send_some(runner, data, AT_ONCE)

@@ -1,0 +1,51 @@
+"""What systemd is told."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from lab_agent import web_server
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_sd_notify_sends_expected_datagrams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abstract: bool) -> None:
+    name = f"@lab-notify-{os.getpid()}" if abstract else str(tmp_path / "socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(name.replace("@", "\0"))
+        monkeypatch.setenv("NOTIFY_SOCKET", name)
+        assert web_server.notify_ready("up")
+        assert web_server.notify_watchdog()
+        assert web_server.notify_reloading(5)
+        assert web_server.notify_stopping()
+        sock.settimeout(5)
+        assert [sock.recv(99) for _ in range(4)] == [
+            b"READY=1\nSTATUS=up",
+            b"WATCHDOG=1",
+            b"RELOADING=1\nMONOTONIC_USEC=5",
+            b"STOPPING=1",
+        ]
+    assert not web_server.notify_ready()  # the manager is gone
+
+
+def test_sd_notify_without_socket_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    assert not web_server.notify_ready()
+
+
+@pytest.mark.parametrize(
+    ("environ", "interval"),
+    [
+        ({}, None),
+        ({"WATCHDOG_USEC": "0"}, None),
+        ({"WATCHDOG_USEC": "x"}, None),
+        ({"WATCHDOG_USEC": "30000000"}, 15.0),
+        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"}, None),
+        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getpid())}, 15.0),
+    ],
+)
+def test_watchdog_interval_follows_environment(environ: dict[str, str], interval: float | None) -> None:
+    assert web_server.watchdog_interval(environ) == interval

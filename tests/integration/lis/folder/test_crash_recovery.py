@@ -1,0 +1,163 @@
+"""A real process is killed at every step of a handover and of a collection, and started again: once each, none lost.
+
+The process counts its steps (each fsync, rename, and each commit of its journal) and kills itself just before one of them.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lab_agent.lis.testing import make_correction, make_order, make_report
+from lab_agent.serialization import dump_message
+
+PROCESS = '''
+import asyncio, os, signal, sys
+from pathlib import Path
+from lab_agent.codec import dump_message
+from lab_agent.lis.folder import FolderAdapter, FolderSettings
+from lab_agent.lis.testing import hand_over_again, make_order
+
+steps = last = 0
+
+def stepping(call):
+    def stepped(*args, **named):
+        global steps
+        steps += 1
+        if steps == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return call(*args, **named)
+    return stepped
+
+os.fsync = stepping(os.fsync)
+os.rename = stepping(os.rename)
+os.replace = stepping(os.replace)
+
+class Journal:
+    """What was committed, a line each; the agent's store in small."""
+    def __init__(self, path):
+        self.path = path
+    def lines(self):
+        return self.path.read_text().splitlines() if self.path.exists() else []
+    @stepping
+    def commit(self, line):
+        with self.path.open("a") as file:
+            file.write(line + "\\n")
+
+class JournalInbox:
+    def __init__(self, journal):
+        self.journal = journal
+    async def was_accepted(self, message):
+        return any(line.split("|")[0] == message for line in self.journal.lines())
+    async def accept(self, message, content):
+        if await self.was_accepted(message):
+            return False
+        self.journal.commit(f"{message}|{content.observations[0].value_quantity.value}")
+        return True
+
+async def hand_over(adapter, journal):
+    order, lines = make_order(1), journal.lines()
+    if "done" in lines:
+        return
+    if "prepared" in lines:
+        assert await hand_over_again(adapter, order, committed=True)
+    else:
+        await adapter.prepare(order)
+        journal.commit("prepared")
+        await adapter.submit(order)
+    journal.commit("done")
+
+async def main(base, task):
+    adapter = FolderAdapter(FolderSettings(orders=base / "orders", results=base / "results", settle=0), "folder")
+    journal = Journal(base / "journal")
+    await adapter.start(JournalInbox(journal))
+    if task == "hand_over":
+        await hand_over(adapter, journal)
+    else:
+        while await adapter.collect():
+            pass
+    await adapter.stop()
+
+for line in sys.stdin:
+    name, task, last = line.rstrip("\\n").split("|")
+    last = int(last)
+    child = os.fork()
+    if child == 0:
+        asyncio.run(main(Path(name), task))
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+'''
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    for name in ("orders", "results"):
+        (tmp_path / name).mkdir()
+    return tmp_path
+
+
+Run = Callable[[Path, str, int], bool]
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    """Start processes, each forked from one that has done the imports; whether it was killed before its step of that number."""
+    with subprocess.Popen([sys.executable, "-c", PROCESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdin
+        assert launcher.stdout
+        to, back = launcher.stdin, launcher.stdout
+
+        def start(base: Path, task: str, last: int) -> bool:
+            to.write(f"{base}|{task}|{last}\n")
+            to.flush()
+            code = int(back.readline())
+            assert code in {0, -signal.SIGKILL}
+            return code != 0
+
+        yield start
+        to.close()
+
+
+def take(base: Path) -> list[str]:
+    """The LIS takes what it sees."""
+    keys = []
+    for path in (base / "orders").glob("*.json"):
+        if not path.name.startswith("."):
+            keys.append(json.loads(path.read_bytes())["key"])
+            path.unlink()
+    return keys
+
+
+@pytest.mark.parametrize(("last", "quick_lis"), [*((last, True) for last in range(1, 10)), (6, False), (7, False), (8, False)])
+def test_killed_process_submits_order_once(run: Run, base: Path, last: int, quick_lis: bool) -> None:
+    """Wherever the process dies in a submit, the order is handed over exactly once."""
+    killed = run(base, "hand_over", last)
+    taken = take(base) if quick_lis else []
+    assert not run(base, "hand_over", 0)
+    assert taken + take(base) == [make_order(1).key]
+    assert not list((base / "orders").glob(".*.part"))
+    assert killed == (last <= 8), "the steps of a handover have changed: adapt the range"
+
+
+@pytest.mark.parametrize("last", range(1, 11))
+def test_killed_process_keeps_each_result_once(run: Run, base: Path, last: int) -> None:
+    """Wherever the process dies in a collection, each result is kept exactly once."""
+    report = make_report(1, make_order(1))
+    for index, digits in enumerate(("1.20", "1.30", "1.20")):
+        path = base / "results" / f"{index}.json"
+        path.write_bytes(dump_message(make_correction(report, digits)))
+        os.utime(path, (1_700_000_000 + index,) * 2)
+    killed = run(base, "collect", last)
+    assert not run(base, "collect", 0)
+    kept = [line.split("|")[1] for line in (base / "journal").read_text().splitlines()]
+    assert kept == ["1.20", "1.30", "1.20"]
+    assert sorted(path.name for path in (base / "results").iterdir()) == ["done", "failed"]
+    bodies = [path for path in (base / "results" / "done").iterdir() if path.stat().st_size]
+    assert len(bodies) == 3
+    assert not list((base / "results" / "failed").iterdir())
+    assert killed == (last <= 9), "the steps of a collection have changed: adapt the range"

@@ -1,0 +1,140 @@
+"""Orders as files: none twice, none lost, none concluded from a folder that is not ours."""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.errors import LisRefusal, LisUnavailable
+from lab_agent.lis.folder import FolderAdapter, FolderSettings
+from lab_agent.lis.folder.order_files import OrderFolder
+from lab_agent.lis.testing import MemoryInbox, make_order, submit_order
+from lab_agent.serialization import load_order
+
+ORDER = make_order(1)
+KEY = ORDER.key
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> OrderFolder:
+    made = OrderFolder(tmp_path, "{key}.cancel.json", 0o640)
+    made.open()
+    return made
+
+
+@pytest.fixture
+async def adapter(tmp_path: Path) -> AsyncIterator[FolderAdapter]:
+    for name in ("orders", "results"):
+        (tmp_path / name).mkdir()
+    settings = FolderSettings(orders=tmp_path / "orders", results=tmp_path / "results", file_name="order_{key}.txt")
+    made = FolderAdapter(settings, "folder")
+    await made.start(MemoryInbox())
+    yield made
+    await made.stop()
+
+
+async def test_order_written_under_configured_name(adapter: FolderAdapter, tmp_path: Path) -> None:
+    await submit_order(adapter, ORDER)
+    path = tmp_path / "orders" / f"order_{KEY}.txt"
+    assert load_order(path.read_bytes()) == ORDER
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+async def test_cancel_file_collects_lines_not_yet_taken(adapter: FolderAdapter, tmp_path: Path) -> None:
+    """A cancel file lists every cancelled line as long as the LIS has not taken the file away."""
+    path = tmp_path / "orders" / f"order_{KEY}.cancel.txt"
+    await adapter.cancel(KEY, (LineKey("L1"),), "withdrawn")
+    await adapter.cancel(KEY, (LineKey("L2"),), "too late")
+    tree = json.loads(path.read_bytes())
+    assert tree["order"] == KEY
+    assert {entry["line"]: entry["reason"] for entry in tree["lines"]} == {"L1": "withdrawn", "L2": "too late"}
+    path.unlink()
+    await adapter.cancel(KEY, (LineKey("L2"),), "too late")
+    assert len(json.loads(path.read_bytes())["lines"]) == 1
+
+
+def test_part_file_tells_whether_order_submitted(orders: OrderFolder) -> None:
+    assert orders.was_received(KEY) is None
+    orders.prepare(KEY, b"{}")
+    assert orders.was_received(KEY) is False
+    orders.submit(KEY, f"{KEY}.json")
+    assert orders.was_received(KEY) is True
+    (orders.folder / f"{KEY}.json").unlink()
+    assert orders.was_received(KEY) is True
+
+
+def test_order_taken_by_lis_never_written_again(orders: OrderFolder) -> None:
+    orders.prepare(KEY, b"{}")
+    orders.submit(KEY, f"{KEY}.json")
+    (orders.folder / f"{KEY}.json").unlink()
+    orders.submit(KEY, f"{KEY}.json")
+    orders.prepare(KEY, b"{}")  # as after a restored backup, or by a worker that lost its claim
+    orders.submit(KEY, f"{KEY}.json")
+    assert [path.name for path in orders.folder.iterdir()] == [".handed"]
+
+
+def test_crash_during_prepare_starts_over(orders: OrderFolder) -> None:
+    (orders.folder / f".{KEY}.part").write_bytes(b"old")  # the part was there, the note not yet
+    orders.prepare(KEY, b"new")
+    orders.submit(KEY, f"{KEY}.json")
+    assert (orders.folder / f"{KEY}.json").read_bytes() == b"new"
+
+
+def test_folder_without_prepared_order_not_trusted(orders: OrderFolder, tmp_path: Path) -> None:
+    """In a folder that is not the one where the order was prepared, nothing is concluded and nothing submitted."""
+    orders.prepare(KEY, b"{}")
+    for path in tmp_path.iterdir():  # the share is gone, its mount point is an empty folder
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert orders.was_received(KEY) is None
+    with pytest.raises(LisUnavailable, match="is the share mounted"):
+        orders.submit(KEY, f"{KEY}.json")
+
+
+def test_late_duplicate_part_file_removed(orders: OrderFolder) -> None:
+    orders.prepare(KEY, b"{}")
+    orders.submit(KEY, f"{KEY}.json")
+    (orders.folder / f".{KEY}.part").write_bytes(b"late")
+    orders.submit(KEY, f"{KEY}.json")
+    assert (orders.folder / f"{KEY}.json").read_bytes() == b"{}"
+    assert orders.was_received(KEY) is True
+
+
+def test_old_temporary_files_and_markers_removed(orders: OrderFolder) -> None:
+    debris, young = orders.folder / ".abc.tmp", orders.folder / ".def.tmp"
+    notes = {name: orders.folder / ".handed" / name for name in ("OLD", "OLDPART", "YOUNG")}
+    for path in (debris, young, *notes.values(), orders.folder / ".OLDPART.part"):
+        path.touch()
+    ages = {debris: 2 * 3600, notes["OLD"]: 401 * 86400, notes["OLDPART"]: 401 * 86400}
+    for path, age in ages.items():
+        os.utime(path, (time.time() - age,) * 2)
+    orders.open()
+    assert not debris.exists()
+    assert young.exists()
+    assert {name for name, note in notes.items() if note.exists()} == {"OLDPART", "YOUNG"}
+
+
+@pytest.mark.parametrize("key", ["", "../x", "a/b", ".", "x" * 65, "ключ", "a\0b"])
+def test_invalid_order_key_rejected(orders: OrderFolder, key: str) -> None:
+    refused = (lambda: orders.prepare(key, b""), lambda: orders.submit(key, "x.json"), lambda: orders.cancel(key, ["L"], "x"))
+    for call in refused:
+        with pytest.raises(LisRefusal):
+            call()
+
+
+async def test_missing_folder_is_temporary_failure(adapter: FolderAdapter, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "orders")
+    with pytest.raises(LisUnavailable, match=r"a folder of \[lis.folder\] cannot be used"):
+        await adapter.prepare(ORDER)
+    assert await adapter.was_received(OrderKey(KEY)) is None
+
+
+@pytest.mark.parametrize("name", ["order.json", "{key}/x.json", ".{key}.json", "{key}.part", "{key}{key}"])
+def test_file_name_must_contain_key_and_be_plain(name: str) -> None:
+    with pytest.raises(ValidationError, match="file_name"):
+        FolderSettings(orders=Path("o"), results=Path("r"), file_name=name)

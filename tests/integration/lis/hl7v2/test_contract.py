@@ -1,0 +1,109 @@
+"""The hl7v2 adapter keeps the contract: whoever calls whom, on one link or two, however the LIS tells repeats."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lab_agent.domain.lab_messages import LabMessage, LabRejection, LabReport, ReportedObservation
+from lab_agent.lis.guard import GuardedAdapter
+from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
+from lab_agent.lis.testing import AdapterContract, Bench
+from lab_agent.ports.lis import Lis
+from tests.fakes.hl7_lis import Hl7Lis, free_port
+
+
+@dataclass
+class Hl7Bench:
+    lis: Hl7Lis
+    settings: Hl7v2Settings
+    guarded: bool = False
+
+    def adapter(self) -> Lis:
+        adapter = Hl7v2Adapter(self.settings, "hl7v2")
+        return GuardedAdapter(adapter, "hl7v2", timeout=30) if self.guarded else adapter  # type: ignore[arg-type]
+
+    async def orders(self) -> Sequence[str]:
+        return self.lis.accepted_ids
+
+    async def cancelled_lines(self) -> Sequence[str]:
+        return sorted(self.lis.cancelled_lines)
+
+    async def publish(self, message: LabMessage) -> None:
+        self.lis.queue_result(message)
+
+    async def unacknowledged_count(self) -> int:
+        return len(self.lis.unacknowledged)
+
+    async def close(self) -> None:
+        await self.lis.close()
+
+
+async def make_bench(folder: Path, orders: str, results: str | None, guarded: bool = False, **keys: object) -> Hl7Bench:
+    lis = Hl7Lis(deduplicate_by=str(keys.setdefault("duplicates", "msh10")))
+    links = {}
+    theirs = await lis.listen()
+    for name, role in (("orders", orders), ("results", results)):
+        if role is None:
+            continue
+        port = theirs if role == "client" else free_port()
+        links[name] = {"role": role, "port": port}
+        if role == "server":
+            lis.connect(port)
+    settings = Hl7v2Settings.model_validate(
+        {**links, "folder": folder / "hl7v2", "answer_timeout": 5, "connect_timeout": 5, "reconnect_wait": 0.02, **keys}
+    )
+    return Hl7Bench(lis, settings, guarded)
+
+
+class Hl7Contract(AdapterContract):
+    def expected(self, message: LabMessage) -> LabMessage:
+        """An ORU names neither our order's key nor a version; the report's name is the filler number and the test's code."""
+        if isinstance(message, LabReport):
+            name, seen = f"{message.report_id}/T", tuple(map(in_one_unit, message.observations))
+            return replace(message, order=None, version=None, report_id=name, accession=message.report_id, observations=seen)
+        assert isinstance(message, LabRejection)
+        return replace(message, order=None)
+
+
+def in_one_unit(one: ReportedObservation) -> ReportedObservation:
+    """OBX-6 is the unit of the value and of its range."""
+    assert one.value_quantity
+    unit = one.value_quantity.unit
+    ranges = (
+        replace(bounds, low=replace(bounds.low, unit=unit), high=replace(bounds.high, unit=unit))
+        for bounds in one.reference_ranges
+        if bounds.low and bounds.high
+    )
+    return replace(one, reference_ranges=tuple(ranges))
+
+
+class TestWeCallForOrdersAndListenForResults(Hl7Contract):
+    async def bench(self, folder: Path) -> Bench:
+        return await make_bench(folder, "client", "server")
+
+
+class TestWeListenForBothWithPlacerNumbers(Hl7Contract):
+    async def bench(self, folder: Path) -> Bench:
+        return await make_bench(folder, "server", "server", duplicates="placer")
+
+
+class TestWeCallForBothWithCommitAnswers(Hl7Contract):
+    async def bench(self, folder: Path) -> Bench:
+        return await make_bench(folder, "client", "client", acknowledgement="commit")
+
+
+class TestWeListenForOrdersAndCallForResults(Hl7Contract):
+    async def bench(self, folder: Path) -> Bench:
+        return await make_bench(folder, "server", "client", acknowledgement="enhanced", order_message="ORM")
+
+
+class TestOneLinkForAllWithoutKnowledgeOfRepeats(Hl7Contract):
+    async def bench(self, folder: Path) -> Bench:
+        return await make_bench(folder, "client", None, duplicates="none")
+
+
+class TestGuarded(Hl7Contract):
+    test_the_class_is_an_adapter = None  # type: ignore[assignment]  # the guard is made by us, not by an entry point
+
+    async def bench(self, folder: Path) -> Bench:
+        return await make_bench(folder, "server", None, guarded=True)

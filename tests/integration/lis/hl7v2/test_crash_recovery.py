@@ -1,0 +1,129 @@
+"""A real process is killed again and again around handover and result intake: no order twice in the LIS, no result lost.
+
+The LIS lives in the test; the process hands orders over and takes results; a journal stands for the agent's store. It is
+killed with SIGKILL after a time drawn by lot, and started anew until all is done.
+"""
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab_agent.lis.testing import make_correction, make_order, make_report
+from tests.fakes.hl7_lis import Hl7Lis, free_port
+
+PROCESS = """
+import asyncio, os, sys
+from pathlib import Path
+from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
+from lab_agent.lis.testing import hand_over_again, make_order
+
+class Journal:
+    def __init__(self, path):
+        self.path = path
+    def lines(self):
+        return [line for line in self.path.read_text().split("\\n")[:-1]] if self.path.exists() else []
+    def commit(self, line):
+        with self.path.open("a") as file:
+            file.write(line + "\\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+class JournalInbox:
+    def __init__(self, journal):
+        self.journal = journal
+    async def was_accepted(self, message):
+        return any(line.split("|")[0] == message for line in self.journal.lines())
+    async def accept(self, message, content):
+        if await self.was_accepted(message):
+            return False
+        self.journal.commit(f"{message}|{content.observations[0].value_quantity.value}")
+        return True
+    async def refused(self, message, reason):
+        raise AssertionError(reason)
+
+async def hand_over(adapter, journal, seed):
+    order, lines = make_order(seed), journal.lines()
+    if f"done {seed}" in lines:
+        return
+    if f"prepared {seed}" in lines:
+        assert await hand_over_again(adapter, order, committed=True)
+    else:
+        await adapter.prepare(order)
+        journal.commit(f"prepared {seed}")
+        await adapter.submit(order)
+    journal.commit(f"done {seed}")
+
+async def main(base, orders, results, duplicates, count):
+    links = {"orders": {"role": "client", "port": orders}, "results": {"role": "server", "port": results}}
+    settings = Hl7v2Settings.model_validate({**links, "folder": base / "own", "duplicates": duplicates, "reconnect_wait": 0.02})
+    adapter, journal = Hl7v2Adapter(settings, "hl7v2"), Journal(base / "journal")
+    while True:
+        try:
+            await adapter.start(JournalInbox(journal))
+            break
+        except Exception:
+            await asyncio.sleep(0.02)
+    print("up", flush=True)
+    for seed in range(count):
+        await hand_over(adapter, journal, seed)
+    while len([line for line in journal.lines() if "|" in line]) < count:
+        await asyncio.sleep(0.005)
+    await adapter.stop()
+
+base, orders, results, duplicates, count = sys.argv[1:]
+asyncio.run(main(Path(base), int(orders), int(results), duplicates, int(count)))
+"""
+
+
+async def started(*words: object) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(sys.executable, "-c", PROCESS, *map(str, words), stdout=asyncio.subprocess.PIPE)
+
+
+async def killed(process: asyncio.subprocess.Process, after: float) -> bool:
+    """Kill a process so many seconds after it is up, unless it has ended by then."""
+    assert process.stdout
+    await asyncio.wait_for(process.stdout.readline(), 60)
+    try:
+        await asyncio.wait_for(process.wait(), after)
+    except TimeoutError:
+        os.kill(process.pid, signal.SIGKILL)
+        await process.wait()
+        return True
+    assert process.returncode == 0
+    return False
+
+
+LONG = pytest.param(max(5, int(50 * float(os.environ.get("LAB_PROOF_SHARE", "0.05")))), marks=pytest.mark.proof)
+
+
+@pytest.mark.parametrize("duplicates", ["msh10", "placer"])
+@pytest.mark.parametrize("kills", [3, LONG])
+async def test_adapter_killed_repeatedly_no_duplicates_no_loss(tmp_path: Path, duplicates: str, kills: int) -> None:
+    """A process killed around submit and result intake gives the LIS no order twice and loses no result."""
+    luck, count = random.Random(kills), 20 * kills
+    lis, port = Hl7Lis(deduplicate_by=duplicates), free_port()
+    orders = await lis.listen()
+    lis.connect(port)
+    values = [f"{luck.randrange(1000)}.{number:04d}" for number in range(count)]
+    for seed, value in enumerate(values):
+        lis.queue_result(make_correction(make_report(seed, make_order(seed)), value))
+    done = 0
+    try:
+        for _ in range(20 * kills):
+            done += await killed(
+                await started(tmp_path, orders, port, duplicates, count), luck.uniform(0.0, 0.1) if done < kills else 100
+            )
+            if done >= kills and len(lis.accepted_ids) >= count and not lis.unacknowledged:
+                break
+    finally:
+        await lis.close()
+    assert done == kills
+    assert sorted(lis.accepted_ids) == sorted(make_order(seed).key for seed in range(count))
+    kept = [line.split("|")[1] for line in (tmp_path / "journal").read_text().splitlines() if "|" in line]
+    assert sorted(kept) == sorted(values)
+    assert not lis.unacknowledged

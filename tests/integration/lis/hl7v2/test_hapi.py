@@ -1,0 +1,184 @@
+"""HAPI (Java) and we understand each other: it reads our orders strictly, and gives us results that it wrote itself.
+
+Maven fetches it, from wherever Maven fetches here. Without a JDK, Maven or a registry these tests are skipped, and say why.
+"""
+
+import asyncio
+import base64
+import fcntl
+import os
+import shutil
+import subprocess
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from urllib.parse import parse_qsl, quote
+
+import pytest
+
+from lab_agent.domain.lab_messages import LabReport
+from lab_agent.domain.lab_order import LabOrder, OrderPatient
+from lab_agent.domain.values import Quantity
+from lab_agent.errors import LisRefusal, LisUnavailable
+from lab_agent.lis.guard import GuardedInbox
+from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
+from lab_agent.lis.testing import MemoryInbox, make_order
+from tests.fakes.hl7_lis import free_port
+
+pytestmark = pytest.mark.proof
+
+SOURCE = Path(__file__).parent / "hapi" / "Peer.java"
+POM = """<project><modelVersion>4.0.0</modelVersion><groupId>peer</groupId><artifactId>peer</artifactId><version>1</version>
+<dependencies>
+<dependency><groupId>ca.uhn.hapi</groupId><artifactId>hapi-base</artifactId><version>2.5.1</version></dependency>
+<dependency><groupId>ca.uhn.hapi</groupId><artifactId>hapi-structures-v25</artifactId><version>2.5.1</version></dependency>
+</dependencies></project>
+"""
+HOSTILE = "a|b^c~d&e\\f\\F\\ ё"
+PDF = b"%PDF-1.4\n" + bytes(range(256))
+
+
+@pytest.fixture(scope="module")
+def hapi(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Command that starts our Java program; it still wants its words."""
+    if missing := [name for name in ("java", "javac", "mvn") if shutil.which(name) is None]:
+        pytest.skip(f"HAPI is not tried: {', '.join(missing)} missing on this machine")
+    base = tmp_path_factory.getbasetemp()
+    home = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "hapi"  # one for all test processes
+    home.mkdir(exist_ok=True)
+    with (home / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (home / "problem").exists():
+            (home / "problem").write_text(built(home))
+    if problem := (home / "problem").read_text():
+        pytest.skip(f"HAPI is not tried: {problem}")
+    return ["java", "-cp", f"{home}/jars/*:{home}/classes", "Peer"]
+
+
+def built(home: Path) -> str:
+    """Fetch HAPI and compile our program; say why it cannot be fetched."""
+    (home / "pom.xml").write_text(POM)
+    fetch = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"]
+    try:
+        subprocess.run(fetch, cwd=home, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=40)
+    except subprocess.TimeoutExpired:
+        return "Maven did not fetch it within 40 seconds"
+    except subprocess.CalledProcessError as exc:
+        words = " ".join(exc.stdout.decode(errors="replace").split()) or f"code {exc.returncode}"
+        return f"Maven cannot fetch it: {words[:300]}"
+    subprocess.run(["javac", "-cp", "jars/*", "-d", "classes", SOURCE], cwd=home, check=True, timeout=60)
+    return ""
+
+
+@asynccontextmanager
+async def running(hapi: list[str], *words: object) -> AsyncIterator[Process]:
+    process = await asyncio.create_subprocess_exec(*hapi, *map(str, words), stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def said(process: Process) -> dict[str, str]:
+    assert process.stdout
+    line = await asyncio.wait_for(process.stdout.readline(), 30)
+    return dict(parse_qsl(line.decode().strip(), keep_blank_values=True))
+
+
+@asynccontextmanager
+async def adapter_on(folder: Path, port: int, inbox: MemoryInbox) -> AsyncIterator[Hl7v2Adapter]:
+    links = {"orders": {"role": "client", "port": port}, "results": {"role": "server", "port": 0}}
+    settings = {**links, "folder": folder / "own", "duplicates": "msh10", "answer_timeout": 20, "reconnect_wait": 0.02}
+    adapter = Hl7v2Adapter(Hl7v2Settings.model_validate(settings), "hl7v2")
+    await adapter.start(GuardedInbox(inbox, "hl7v2"))
+    try:
+        yield adapter
+    finally:
+        await adapter.stop()
+
+
+def with_code(order: LabOrder, code: str) -> LabOrder:
+    return replace(order, lines=(replace(order.lines[0], lab_code=code), *order.lines[1:]))
+
+
+async def test_hapi_strict_parser_accepts_orders_ack_decides(hapi: list[str], tmp_path: Path) -> None:
+    """HAPI (Java) reads our orders strictly, and its acknowledgement decides the outcome of the submit."""
+    patient = OrderPatient(family=HOSTILE, given=("Ёлка", "Ünal"), gender="female")
+    order, port = replace(make_order(6), patient=patient), free_port()
+    async with running(hapi, "serve", port) as server:
+        assert await said(server) == {"up": "yes"}
+        async with adapter_on(tmp_path, port, MemoryInbox()) as adapter:
+            receipt = await adapter.submit(order)
+            seen = await said(server)
+            with pytest.raises(LisRefusal, match="AE with error 204"):
+                await adapter.submit(with_code(make_order(7), "UNKNOWN"))
+            with pytest.raises(LisUnavailable, match="206"):
+                await adapter.submit(with_code(make_order(8), "BUSY"))
+    tubes = {one.id: one.containers[0].barcode for one in order.specimens}
+    lines = [(line.key, line.lab_code, *[tubes[line.specimens[0]]] * 2) for line in order.lines]
+    assert len(lines) > 1
+    assert [tuple(line.split()) for line in seen.pop("lines").splitlines()] == lines
+    assert seen == {"id": order.key, "family": HOSTILE, "given": "Ёлка", "middle": "Ünal", "sex": "F"}
+    assert receipt.line_accessions == {line.key: f"F{number}" for number, line in enumerate(order.lines)}
+
+
+class SlowInbox(MemoryInbox):
+    """An inbox whose commit waits until it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached, self.may = asyncio.Event(), asyncio.Event()
+
+    async def accept(self, message: str, content: object) -> bool:
+        self.reached.set()
+        await self.may.wait()
+        return await super().accept(message, content)  # type: ignore[arg-type]
+
+
+async def test_hapi_result_acknowledged_only_after_commit(hapi: list[str], tmp_path: Path) -> None:
+    inbox, line = SlowInbox(), make_order(6).lines[0].key
+    async with adapter_on(tmp_path, free_port(), inbox) as adapter:
+
+        def sending(control_id: str, status: str, patience: int):
+            words = (adapter.ports[1], control_id, line, status, quote(HOSTILE), base64.b64encode(PDF).decode(), patience)
+            return running(hapi, "send", *words)
+
+        async with sending("H1", "F", 30) as client:
+            await asyncio.wait_for(inbox.reached.wait(), 30)
+            answer = asyncio.create_task(said(client))
+            await asyncio.sleep(0.5)
+            assert not answer.done()
+            assert not inbox.contents
+            inbox.may.set()
+            assert await answer == {"code": "AA", "about": "H1", "error": "", "why": ""}
+        [report] = inbox.contents
+
+        inbox.fail_before = 1
+        async with sending("H2", "P", 2) as client:
+            assert "failure" in await said(client)
+        assert inbox.contents == [report]
+        async with sending("H2", "P", 30) as client:
+            assert (await said(client))["about"] == "H2"
+        assert len(inbox.contents) == 2
+
+        async with sending("H3", "X", 30) as client:
+            refused = await said(client)
+        assert (refused["code"], refused["about"]) == ("AE", "H3")
+        assert "person" in refused["why"]
+        assert len(inbox.contents) == 2
+
+    assert isinstance(report, LabReport)
+    assert (report.lines, report.accession) == ((line,), "B1")
+    number, coded, text = report.observations
+    assert number.value_quantity == Quantity(value=Decimal("1.20"), unit="g/L")
+    assert str(number.value_quantity.value) == "1.20"
+    assert coded.value_codeable_concept
+    assert coded.value_codeable_concept.coding[0].code == "260385009"
+    assert text.value_string == HOSTILE
+    [document] = report.documents
+    assert (document.content, document.content_type) == (PDF, "application/pdf")

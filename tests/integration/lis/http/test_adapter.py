@@ -1,0 +1,282 @@
+"""What must not come in, and what the LIS may answer: each in its own way, and everything else goes on."""
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from test_http_contract import free_port
+
+from lab_agent.errors import Failure, LisOutcomeUnknown, LisRefusal, LisUnavailable, StoreUnreachableError
+from lab_agent.lis.http import HttpAdapter, HttpSettings
+from lab_agent.lis.testing import MemoryInbox, make_correction, make_order, make_report
+from lab_agent.serialization import dump_message
+from tests.fakes.http_lis import AGENT_SECRET, LIS_SECRET, HttpLis, signed_headers
+
+REPORT = make_report(1, make_order(1))
+BODY = dump_message(REPORT)
+OLD = "the-secret-of-last-year"
+
+
+@dataclass
+class House:
+    lis: HttpLis
+    adapter: HttpAdapter
+    inbox: MemoryInbox
+    refused: Path
+
+    async def post(self, body: bytes, given: dict[str, str], path: str = "/messages") -> tuple[int, dict[str, Any]]:
+        return await asyncio.to_thread(self.lis.post, body, given, path)
+
+
+@pytest.fixture
+async def harness(tmp_path: Path) -> AsyncIterator[House]:
+    lis = HttpLis(free_port())
+    settings = HttpSettings.model_validate(
+        {
+            "url": lis.url,
+            "secret": AGENT_SECRET,
+            "incoming_secret": LIS_SECRET,
+            "previous_incoming_secret": OLD,
+            "port": lis.agent_port,
+            "max_message_bytes": 20_000,
+            "refused_folder": tmp_path / "refused",
+        }
+    )
+    inbox = MemoryInbox()
+    adapter = HttpAdapter(settings, "http")
+    await adapter.start(inbox)
+    yield House(lis, adapter, inbox, tmp_path / "refused")
+    await adapter.stop()
+    await asyncio.to_thread(lis.close)
+
+
+async def test_replayed_message_stored_once(harness: House) -> None:
+    given = signed_headers(LIS_SECRET, "m1", BODY)
+    assert await harness.post(BODY, given) == (200, {"kept": "now"})
+    assert await harness.post(BODY, given) == (200, {"kept": "before"})
+    assert harness.inbox.contents == [REPORT]
+
+
+async def test_repeat_with_new_timestamp_stored_once(harness: House) -> None:
+    assert (await harness.post(BODY, signed_headers(LIS_SECRET, "m1", BODY, timestamp=time.time() - 100)))[0] == 200
+    assert await harness.post(BODY, signed_headers(LIS_SECRET, "m1", BODY)) == (200, {"kept": "before"})
+
+
+async def test_different_content_under_used_id_stored(harness: House) -> None:
+    other = dump_message(make_correction(REPORT, "9.99"))
+    await harness.post(BODY, signed_headers(LIS_SECRET, "m1", BODY))
+    assert await harness.post(other, signed_headers(LIS_SECRET, "m1", other)) == (200, {"kept": "now"})
+    assert len(harness.inbox.messages) == 2
+
+
+async def test_previous_secret_accepted_while_configured(harness: House) -> None:
+    assert (await harness.post(BODY, signed_headers(OLD, "m1", BODY)))[0] == 200
+
+
+async def test_invalid_id_and_duplicate_key_reported_by_field(harness: House) -> None:
+    for number, (old, new, where) in enumerate(
+        (
+            (b'"report_id":"', b'"report_id":"' + b"x" * 201, "report_id"),
+            (b'"status"', b'"status":"partial","status"', "status"),
+        )
+    ):
+        body = BODY.replace(old, new, 1)
+        status, said = await harness.post(body, signed_headers(LIS_SECRET, f"m{number}", body))
+        assert (status, [problem["where"] for problem in said["problems"]]) == (422, [where])
+    assert not harness.inbox.messages
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        signed_headers("another-secret-altogether", "m1", BODY),
+        signed_headers(AGENT_SECRET, "m1", BODY),
+        signed_headers(LIS_SECRET, "m1", BODY + b" "),
+        signed_headers(LIS_SECRET, "m1", BODY, timestamp=time.time() - 1000),
+        signed_headers(LIS_SECRET, "m1", BODY, timestamp=time.time() + 1000),
+        {**signed_headers(LIS_SECRET, "m1", BODY), "Idempotency-Key": "m2"},
+        {**signed_headers(LIS_SECRET, "m1", BODY), "Lab-Signature": "v1=é"},
+        {**signed_headers(LIS_SECRET, "m1", BODY), "Lab-Signature": ""},
+        {**signed_headers(LIS_SECRET, "m1", BODY), "Lab-Timestamp": "²"},
+        {**signed_headers(LIS_SECRET, "m1", BODY), "Lab-Timestamp": "9" * 40},
+        signed_headers(LIS_SECRET, " ", BODY),
+        signed_headers(LIS_SECRET, "m" * 201, BODY),
+        {},
+    ],
+)
+async def test_unauthentic_request_rejected_and_not_stored(harness: House, given: dict[str, str]) -> None:
+    status, said = await harness.post(BODY, given)
+    assert (status, said["code"]) == (401, "not_genuine")
+    assert not harness.inbox.attempts
+    assert not harness.inbox.rejections  # a stranger must not fill a person's list
+    assert not harness.refused.exists()
+    assert (await harness.post(BODY, signed_headers(LIS_SECRET, "good", BODY)))[0] == 200
+
+
+async def test_oversized_message_rejected_before_reading(harness: House) -> None:
+    body = b" " * 20_001
+    assert (await harness.post(body, signed_headers(LIS_SECRET, "m1", body)))[0] == 413
+    chunks: Any = iter((body[:10_000], body[10_000:]))
+    assert (await harness.post(chunks, signed_headers(LIS_SECRET, "m1", body)))[0] == 413
+    assert not harness.inbox.attempts
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"\xff\xfe", b'{"kind": "fax"}', BODY.replace(b'"report_id"', b'"reprot_id"')]
+)
+async def test_unreadable_message_rejected_with_reason_bytes_kept(harness: House, body: bytes) -> None:
+    for _ in range(2):
+        status, said = await harness.post(body, signed_headers(LIS_SECRET, "m1", body))
+        assert status == 422
+        assert said["problems"]
+    (kept,) = harness.refused.glob("*.message")
+    assert kept.read_bytes() == body
+    assert kept.with_suffix(".reason.txt").read_text()
+    assert list(harness.inbox.rejections) == ["m1"]  # somebody here is told, too
+    assert harness.inbox.rejections["m1"] in kept.with_suffix(".reason.txt").read_text()
+
+
+async def test_rejection_not_reported_while_store_unavailable(harness: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bad message is not answered as rejected until the agent's own store has taken note of it."""
+
+    async def away(*_: object) -> None:
+        raise StoreUnreachableError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryInbox, "refused", away)
+        assert (await harness.post(b"{", signed_headers(LIS_SECRET, "m1", b"{")))[0] == 503
+    assert not harness.refused.exists()
+    assert (await harness.post(b"{", signed_headers(LIS_SECRET, "m1", b"{")))[0] == 422
+    assert list(harness.inbox.rejections) == ["m1"]
+
+
+async def test_store_unavailable_sends_no_acknowledgement(harness: House) -> None:
+    harness.inbox.fail_before = 1
+    assert (await harness.post(BODY, signed_headers(LIS_SECRET, "m1", BODY)))[0] == 503
+    assert await harness.post(BODY, signed_headers(LIS_SECRET, "m1", BODY)) == (200, {"kept": "now"})
+
+
+async def test_truncated_message_not_accepted(harness: House) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", harness.adapter.port)
+    lines = [f"{name}: {value}" for name, value in signed_headers(LIS_SECRET, "m1", BODY).items()]
+    head = "\r\n".join(["POST /messages HTTP/1.1", "Host: x", f"Content-Length: {len(BODY)}", *lines, "", ""])
+    writer.write(head.encode() + BODY[:-10])
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+    assert (await harness.post(BODY, signed_headers(LIS_SECRET, "m2", BODY)))[0] == 200
+    assert harness.inbox.attempts == 1
+
+
+async def test_unknown_paths_return_404(harness: House) -> None:
+    assert (await harness.post(BODY, signed_headers(LIS_SECRET, "m1", BODY), "/orders"))[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("answer", "failure"),
+    [
+        ((503, {"Retry-After": "7"}, b""), LisUnavailable),
+        ((429, {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, b""), LisUnavailable),
+        ((401, {}, b""), LisUnavailable),
+        ((404, {}, b""), LisUnavailable),
+        ((500, {}, b"oops"), LisOutcomeUnknown),
+        ((504, {}, b""), LisOutcomeUnknown),
+        ((302, {"Location": "https://elsewhere.example/"}, b""), LisRefusal),
+        ((422, {}, b'{"code": "unknown_test", "text": "Mrs Sample has no such test"}'), LisRefusal),
+        ((400, {}, b"<html>"), LisRefusal),
+    ],
+)
+async def test_lis_response_decides_submit_outcome(
+    harness: House, answer: tuple[int, dict[str, str], bytes], failure: type[Failure]
+) -> None:
+    order = make_order(1)
+    harness.lis.next_responses = [answer]
+    with pytest.raises(failure) as caught:
+        await harness.adapter.submit(order)
+    assert "Sample" not in str(caught.value)
+    if answer[1].get("Retry-After") == "7":
+        assert caught.value.retry_after == 7  # type: ignore[attr-defined]
+    assert isinstance(await harness.adapter.submit(order), object)
+    assert set(harness.lis.posted_names) == {order.key}
+
+
+async def test_response_numbers_become_submit_result(harness: House) -> None:
+    order = make_order(1)
+    told = {"accession": "A7", "lines": {order.lines[0].key: "A7-1", "other": 5}, "tubes": {"123": "T9"}}
+    harness.lis.next_responses = [(201, {}, json.dumps(told).encode()), (409, {}, b""), (200, {}, b"not json"), (200, {}, b"[]")]
+    receipt = await harness.adapter.submit(order)
+    assert (receipt.accession, receipt.line_accessions, receipt.tube_accessions) == (
+        "A7",
+        {order.lines[0].key: "A7-1"},
+        {"123": "T9"},
+    )
+    for _ in range(3):
+        assert (await harness.adapter.submit(order)).accession is None
+
+
+async def test_lis_unreachable_temporary_broken_connection_unknown(harness: House) -> None:
+    """A LIS that is away is unavailable; one that breaks off leaves the outcome unknown."""
+
+    async def break_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(break_off, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    settings = {"url": f"http://127.0.0.1:{port}", "secret": AGENT_SECRET, "incoming_secret": LIS_SECRET}
+    adapter = HttpAdapter(HttpSettings.model_validate(settings), "http")
+    with pytest.raises(LisOutcomeUnknown):
+        await adapter.submit(make_order(1))
+    server.close()
+    await server.wait_closed()
+    await adapter.stop()
+    with pytest.raises(LisUnavailable):
+        await adapter.submit(make_order(1))
+    await adapter.stop()
+
+
+async def test_port_in_use_reported_in_one_sentence(harness: House) -> None:
+    other = HttpAdapter(harness.adapter._settings, "second")
+    with pytest.raises(LisUnavailable, match=r"lis\.second\.port"):
+        await other.start(MemoryInbox())
+
+
+async def test_openapi_describes_both_directions(harness: House) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", harness.adapter.port)
+    writer.write(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    document = json.loads((await reader.read()).split(b"\r\n\r\n", 1)[1])
+    writer.close()
+    assert document["webhooks"]["orders"]["post"]
+    assert document["components"]["schemas"]["LabReport"]["properties"]
+    for reference in re.findall(r'"\$ref": "([^"]*)"', json.dumps(document)):
+        place = document
+        for step in reference.removeprefix("#/").split("/"):
+            place = place[step]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"url": "ftp://lis"},
+        {"url": "https://user:pass@lis.example/"},
+        {"secret": "short"},
+        {"incoming_secret": AGENT_SECRET},
+        {"status_path": "orders"},
+        {"orders_path": "https://elsewhere.example/"},
+        {"orders_path": "../other"},
+        {"prefix": "lis"},
+    ],
+)
+def test_invalid_http_settings_rejected(wrong: dict[str, str]) -> None:
+    with pytest.raises(ValidationError) as caught:
+        HttpSettings.model_validate(
+            {"url": "https://lis.example/", "secret": AGENT_SECRET, "incoming_secret": LIS_SECRET, **wrong}
+        )
+    assert AGENT_SECRET not in str(caught.value)

@@ -1,0 +1,68 @@
+"""The http adapter keeps the contract: with a LIS that can be asked, with one that cannot, and behind the guard."""
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lab_agent.domain.lab_messages import LabMessage
+from lab_agent.lis.guard import GuardedAdapter
+from lab_agent.lis.http import HttpAdapter, HttpSettings
+from lab_agent.lis.testing import AdapterContract, Bench
+from lab_agent.ports.lis import Lis
+from lab_agent.serialization import dump_message
+from tests.fakes.http_lis import AGENT_SECRET, LIS_SECRET, HttpLis
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+@dataclass
+class HttpBench:
+    asked: bool = True
+    guarded: bool = False
+    lis: HttpLis = field(default_factory=lambda: HttpLis(free_port()))
+
+    def adapter(self) -> Lis:
+        settings = {"url": self.lis.url, "secret": AGENT_SECRET, "incoming_secret": LIS_SECRET, "port": self.lis.agent_port}
+        more = {"status_path": "orders/{key}", "check_path": "health"} if self.asked else {}
+        adapter = HttpAdapter(HttpSettings.model_validate({**settings, **more}), "http")
+        return GuardedAdapter(adapter, "http", timeout=30) if self.guarded else adapter
+
+    async def orders(self) -> Sequence[str]:
+        return list(self.lis.orders)
+
+    async def cancelled_lines(self) -> Sequence[str]:
+        return sorted(self.lis.cancelled_lines)
+
+    async def publish(self, message: LabMessage) -> None:
+        self.lis.queue_result(dump_message(message))
+
+    async def unacknowledged_count(self) -> int:
+        return len(self.lis.outbox)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self.lis.close)
+        assert self.lis.bad_signatures == 0
+
+
+class TestHttp(AdapterContract):
+    async def bench(self, folder: Path) -> Bench:
+        return HttpBench()
+
+
+class TestHttpThatCannotBeAsked(AdapterContract):
+    async def bench(self, folder: Path) -> Bench:
+        return HttpBench(asked=False)
+
+
+class TestGuardedHttp(AdapterContract):
+    test_the_class_is_an_adapter = None  # type: ignore[assignment]  # the guard is made by us, not by an entry point
+
+    async def bench(self, folder: Path) -> Bench:
+        return HttpBench(guarded=True)

@@ -1,0 +1,248 @@
+"""Rows both ways: an order is there whole or not at all, a bad result keeps its reason, another agent's claim holds."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, create_engine, insert, select, text, update
+
+from lab_agent.domain.ids import LineKey
+from lab_agent.domain.lab_messages import Accession, AccessionUpdate, LabReport
+from lab_agent.domain.lab_order import OrderPatient
+from lab_agent.errors import LisRefusal, LisUnavailable, StoreUnreachableError
+from lab_agent.lis.sql import SqlAdapter, SqlSettings
+from lab_agent.lis.sql.staging_tables import DIALECTS, StagingTables, create_statements, make_tables
+from lab_agent.lis.testing import MemoryInbox, make_order, make_report
+from lab_agent.serialization import dump_message, load_order
+
+REPORT = make_report(1, make_order(1))
+
+
+@dataclass
+class House:
+    engine: Engine
+    tables: StagingTables
+    adapter: SqlAdapter
+    inbox: MemoryInbox
+    url: str
+
+    def rows(self, table: Any) -> list[dict[str, Any]]:
+        with self.engine.connect() as connection:
+            return [dict(row) for row in connection.execute(select(table)).mappings()]
+
+    def put(self, **values: Any) -> int:
+        with self.engine.begin() as connection:
+            (number,) = connection.execute(insert(self.tables.results).values(ready=1, **values)).inserted_primary_key or (0,)
+            return int(number)
+
+    def fault(self, number: int) -> str | None:
+        (row,) = [row for row in self.rows(self.tables.results) if row["id"] == number]
+        told: str | None = row["fault"]
+        return told
+
+
+@pytest.fixture
+async def harness(tmp_path: Path) -> AsyncIterator[House]:
+    url = f"sqlite:///{tmp_path / 'lis.db'}"
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        for statement in filter(str.strip, create_statements("sqlite", "lab_").split(";")):
+            connection.execute(text(statement))
+    inbox = MemoryInbox()
+    adapter = SqlAdapter(SqlSettings.model_validate({"url": url, "time_zone": "Europe/Moscow"}), "sql")
+    await adapter.start(inbox)
+    yield House(engine, make_tables("lab_", None), adapter, inbox, url)
+    await adapter.stop()
+    engine.dispose()
+
+
+async def test_order_columns_are_readable(harness: House) -> None:
+    order = next(order for order in map(make_order, range(50)) if len(order.lines) > 1 and not order.patient.anonymous)
+    await harness.adapter.submit(order)
+    (head,) = harness.rows(harness.tables.orders)
+    assert load_order(head["document"].encode()) == order
+    assert head["ordered_at"] == order.ordered_at.isoformat()
+    (patient,) = harness.rows(harness.tables.patients)
+    assert (patient["family"], patient["birth_date"]) == (order.patient.family, order.patient.birth_date)
+    assert [row["line_key"] for row in harness.rows(harness.tables.lines)] == [line.key for line in order.lines]
+    assert {row["quantity"] for row in harness.rows(harness.tables.containers)} == {"1.50"}
+    assert [row["answer"] for row in harness.rows(harness.tables.answers)] == [str(order.answers[0].values[0]).lower(), "0"]
+
+
+@pytest.mark.parametrize("where", ["patients", "order_lines", "line_specimens", "answers"])
+async def test_incomplete_order_is_rolled_back(harness: House, where: str) -> None:
+    """An order that cannot be written whole is not written at all."""
+    with harness.engine.begin() as connection:
+        stop = f"create trigger stop before insert on lab_{where} begin select raise(abort, 'no'); end"
+        connection.execute(text(stop))
+    with pytest.raises(LisRefusal):
+        await harness.adapter.submit(make_order(1))
+    assert harness.rows(harness.tables.orders) == []
+    assert await harness.adapter.was_received(make_order(1).key) is False
+
+
+async def test_hostile_text_stored_as_data(harness: House) -> None:
+    order = replace(make_order(1), patient=OrderPatient(family="O'Sample'); drop table lab_orders; --", given=("\n\t|^~\\&",)))
+    await harness.adapter.submit(order)
+    await harness.adapter.cancel(order.key, (LineKey("L'1"),), "'; delete from lab_orders; --")
+    (patient,) = harness.rows(harness.tables.patients)
+    assert (patient["family"], patient["given"]) == (order.patient.family, order.patient.given[0])
+
+
+@pytest.mark.parametrize(
+    ("bad", "word"),
+    [
+        ({"document": "{"}, "JSON"),
+        ({"document": '{"kind": "report"}'}, "report_id"),
+        ({"kind": "fax"}, "kind"),
+        ({"report_id": "B1"}, "names no order"),
+        ({"report_id": "B1", "order_key": "R1", "status": "done", "effective_at": "2024-05-17T08:30:00Z"}, "status"),
+        ({"kind": "rejection", "order_key": "R1"}, "not_performed"),
+        ({"kind": "accession_update", "order_key": "R1"}, "gives no number"),
+        ({"kind": "accession_update", "order_key": "R\t1", "accession": "7"}, "control character"),
+        ({"document": '{"kind": "accession_update", "order": "R1", "order": "R2", "accession": "7"}'}, "order: is there twice"),
+    ],
+)
+async def test_invalid_row_keeps_reason_others_accepted(harness: House, bad: dict[str, Any], word: str) -> None:
+    number = harness.put(**bad)
+    good = harness.put(document=dump_message(REPORT).decode())
+    assert await harness.adapter.collect() == 1
+    assert word in (harness.fault(number) or "")
+    assert harness.fault(good) is None
+    assert await harness.adapter.collect() == 0
+    assert harness.inbox.contents == [REPORT]
+    assert harness.inbox.rejections == {
+        f"row-{number}": (harness.fault(number) or "").splitlines()[0]
+    }  # somebody here is told, too
+
+
+async def test_fixed_width_column_padding_ignored(harness: House) -> None:
+    moment = "2026-03-01T12:00:00+00:00"
+    number = harness.put(
+        kind="report", report_id="B1  ", order_key="RABC   ", status="partial", effective_at=moment, issued_at=moment
+    )
+    assert await harness.adapter.collect() == 1
+    assert harness.fault(number) is None
+    (kept,) = harness.inbox.messages.values()
+    assert isinstance(kept, LabReport)
+    assert (kept.report_id, kept.order) == ("B1", "RABC")
+
+
+async def test_invalid_row_stays_while_store_unavailable(harness: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bad row gets no fault until the agent's own store has taken note of it."""
+
+    async def away(*_: object) -> None:
+        raise StoreUnreachableError
+
+    number = harness.put(document="{")
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryInbox, "refused", away)
+        with pytest.raises(StoreUnreachableError):
+            await harness.adapter.collect()
+    assert harness.fault(number) is None
+    assert await harness.adapter.collect() == 0
+    assert harness.fault(number)
+    assert list(harness.inbox.rejections) == [f"row-{number}"]
+
+
+async def test_row_unreadable_by_driver_does_not_block_others(harness: House) -> None:
+    number = harness.put(document="{}")
+    with harness.engine.begin() as connection:
+        connection.execute(text(f"update lab_results set created_at = 'yesterday' where id = {number}"))
+    harness.put(document=dump_message(REPORT).decode())
+    with pytest.raises(LisUnavailable, match="1 results could not be taken"):
+        await harness.adapter.collect()
+    assert harness.inbox.contents == [REPORT]
+
+
+async def test_corrected_row_is_accepted(harness: House) -> None:
+    number = harness.put(document="{")
+    await harness.adapter.collect()
+    with harness.engine.begin() as connection:
+        mended = {"document": dump_message(REPORT).decode(), "fault": None}
+        connection.execute(update(harness.tables.results).where(harness.tables.results.c.id == number).values(mended))
+    assert await harness.adapter.collect() == 1
+
+
+async def test_row_not_ready_left_alone(harness: House) -> None:
+    with harness.engine.begin() as connection:
+        connection.execute(insert(harness.tables.results).values(document=dump_message(REPORT).decode()))
+    assert await harness.adapter.collect() == 0
+
+
+async def test_value_types_keep_exact_digits(harness: House) -> None:
+    head = {"report_id": "B1", "status": "final", "order_key": "R1", "effective_at": "2024-05-17T08:30:00"}
+    number = harness.put(**head, issued_at="2024-05-17T09:00:00.123+05:00")
+    rows: list[dict[str, Any]] = [
+        {"code": "1", "value": "1.20", "unit": "g/L", "low": "0.90", "range_text": "from 0.90"},
+        {"code": "2", "value": "<5"},
+        {"code": "3", "value": "negative", "flag": "N"},
+        {"code": "4", "value_type": "text", "value": "5"},
+        {"code": "5", "value_type": "code", "value": "POS", "code_system": "urn:ours"},
+        {"code": "6", "value_type": "time", "value": "08:30:00"},
+    ]
+    with harness.engine.begin() as connection:
+        for place, row in enumerate(rows):
+            connection.execute(insert(harness.tables.values).values(result_id=number, position=place, **row))
+    assert await harness.adapter.collect() == 1
+    (report,) = harness.inbox.contents
+    assert isinstance(report, LabReport)
+    assert report.effective.isoformat() == "2024-05-17T08:30:00+03:00"
+    one, two, three, four, five, six = report.observations
+    assert str(one.value_quantity and one.value_quantity.value) == "1.20"
+    assert str(one.reference_ranges[0].low and one.reference_ranges[0].low.value) == "0.90"
+    assert two.value_quantity
+    assert (two.value_quantity.comparator, str(two.value_quantity.value)) == ("<", "5")
+    assert (three.value_string, three.flags, four.value_string) == ("negative", ("N",), "5")
+    assert five.value_codeable_concept
+    assert (five.code.system, five.value_codeable_concept.coding[0].code) == ("urn:ours", "POS")
+    assert str(six.value_time) == "08:30:00"
+
+
+async def test_later_numbers_become_accession_update(harness: House) -> None:
+    number = harness.put(kind="accession_update", order_key="R1", accession="A7")
+    with harness.engine.begin() as connection:
+        for place, row in enumerate(({"number": "A7-1", "line_key": "L1"}, {"number": "T9", "barcode": "0042"})):
+            connection.execute(insert(harness.tables.accessions).values(result_id=number, position=place, **row))
+    assert await harness.adapter.collect() == 1
+    numbers = (Accession(number="A7-1", line="L1"), Accession(number="T9", barcode="0042"))
+    assert harness.inbox.contents == [AccessionUpdate(order="R1", accession="A7", accessions=numbers)]
+
+
+async def test_other_agents_claim_holds_until_expiry(harness: House) -> None:
+    number = harness.put(document=dump_message(REPORT).decode())
+    results = harness.tables.results
+    for claimed_at, taken in (("2999-01-01 00:00:00", 0), ("2020-01-01 00:00:00", 1)):
+        with harness.engine.begin() as connection:
+            lease = "update lab_results set claimed_by = 'another', claimed_at = :at where id = :id"
+            connection.execute(text(lease), {"at": f"{claimed_at}.000000", "id": number})
+        assert await harness.adapter.collect() == taken
+    (row,) = harness.rows(results)
+    assert row["processed_at"]
+    assert row["claimed_by"] is None
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:////nowhere/at/all.db", "nonsense", "fantasy://host/db", "postgresql+psycopg://u@127.0.0.1:9/x"]
+)
+async def test_missing_database_temporary_without_password_in_error(url: str) -> None:
+    adapter = SqlAdapter(SqlSettings.model_validate({"url": url}), "sql")
+    for call in (adapter.check(), adapter.submit(make_order(1)), adapter.was_received(make_order(1).key)):
+        with pytest.raises(LisUnavailable):
+            await call
+    await adapter.stop()
+
+
+async def test_missing_tables_reported_in_one_sentence(tmp_path: Path) -> None:
+    adapter = SqlAdapter(SqlSettings.model_validate({"url": f"sqlite:///{tmp_path / 'empty.db'}"}), "sql")
+    with pytest.raises(LisUnavailable, match="answer"):
+        await adapter.check()
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_ddl_compiles_in_every_dialect(dialect: str) -> None:
+    said = create_statements(dialect, "x_", "staging" if dialect != "sqlite" else None)
+    assert said.count("CREATE TABLE") == 13
+    assert "x_orders" in said

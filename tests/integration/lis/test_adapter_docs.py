@@ -1,0 +1,87 @@
+"""The page for adapter authors is true: its example passes the suite, its JSON is read, its table is that of the settings."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from lab_agent.domain.lab_messages import AccessionUpdate, LabRejection, LabReport
+from lab_agent.lis import contract
+from lab_agent.lis.folder import FolderSettings
+from lab_agent.lis.folder.settings import ALL_FIELDS, CsvSettings
+from lab_agent.lis.registry import ADAPTER_METHODS
+from lab_agent.lis.testing import AdapterContract
+from lab_agent.serialization import load_message, load_order
+from tests.harness.paths import ROOT
+
+PAGE = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)
+
+
+def test_docs_example_passes_contract_suite(tmp_path: Path) -> None:
+    for block in blocks("python"):
+        (tmp_path / block.split("\n", 1)[0].removeprefix("# ")).write_text(block, encoding="utf-8")
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-W",
+            "error",
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:asyncio",
+            "--rootdir",
+            ".",
+            ".",
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    tests = sum(1 for name in dir(AdapterContract) if name.startswith("test_"))
+    assert f"{tests} passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_docs_json_examples_load() -> None:
+    order, report, refusal, receipt = (block.encode() for block in blocks("json"))
+    assert load_order(order).lines
+    read = load_message(report)
+    assert isinstance(read, LabReport)
+    assert str(read.observations[0].value_quantity.value) == "134.0"  # type: ignore[union-attr]
+    assert isinstance(load_message(refusal), LabRejection)
+    assert isinstance(load_message(receipt), AccessionUpdate)
+
+
+def test_docs_tables_are_complete() -> None:
+    named = set(re.findall(r"`(\w+)`", PAGE))
+    assert set(FolderSettings.model_fields) | set(CsvSettings.model_fields) | set(ALL_FIELDS) <= named
+    for method in ADAPTER_METHODS:
+        assert f"| `{method}(" in PAGE
+
+
+def test_docs_defaults_match_settings() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([\d,]+) \|", PAGE, flags=re.MULTILINE))
+    assert set(rows) == {"settle", "document_wait", "max_result_bytes", "max_document_bytes", "batch", "max_rows"}
+    for name, value in rows.items():
+        assert {**CsvSettings.model_fields, **FolderSettings.model_fields}[name].default == float(value.replace(",", ""))
+
+
+def test_docs_settings_examples_are_toml() -> None:
+    for block in blocks("toml"):
+        tomllib.loads(block)
+
+
+def test_docs_imports_exist_in_contract() -> None:
+    """All that the contract module offers exists, and the page imports nothing else from it."""
+    assert all(getattr(contract, name) for name in contract.__all__)
+    imported = re.findall(r"from lab_agent\.lis\.contract import (.*)", PAGE)
+    assert {name for line in imported for name in line.split(", ")} <= set(contract.__all__)

@@ -1,0 +1,131 @@
+"""Generated orders against the service, and what makes them varied and repeatable."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from itertools import islice
+
+import pytest
+
+from lab_sandbox.partner.basket import answer_questionnaire, orderable_items
+from lab_sandbox.partner.client import PartnerClient
+from lab_sandbox.partner.clinic import Clinic
+from lab_sandbox.partner.errors import Json, ServiceRefusedError
+from lab_sandbox.partner.order_generator import FOLLOW_UP_STUDY, OrderPlan, OrderVariety, generate_plans
+from lab_sandbox.partner.random_source import seeded_random
+from lab_sandbox.partner.result_reader import read_order_status, read_reports
+
+
+async def offered(client: PartnerClient) -> list[Json]:
+    return orderable_items(await client.nomenclature(), await client.eta())
+
+
+async def test_generated_orders_are_accepted(client: PartnerClient, clinic: Clinic):
+    items = await offered(client)
+    for plan in islice(generate_plans("C-100", items, seed=1), 120):
+        order = await clinic.place_order(plan)
+        status = await read_order_status(client, order)
+        assert status.order == "requested", plan
+        assert set(status.lines.values()) == {"requested"}
+        assert not status.has_ended()
+        assert await read_reports(client, order) == []
+
+
+async def test_generated_orders_are_varied_and_valid(client: PartnerClient):
+    items = {item["id"]: item for item in await offered(client)}
+    made = list(islice(generate_plans("C-100", list(items.values()), seed=2), 600))
+    ordered = Counter(one.id for plan in made for one in plan.basket.items)
+    assert set(ordered) == set(items), "every test is ordered sooner or later"
+    assert {plan.patient for plan in made} == {"named", "anonymous", "reused"}
+    assert {plan.contract_link for plan in made} == {"reference", "absolute", "identifier"}
+    for plan in made:
+        assert_valid(plan, items)
+
+
+def assert_valid(plan: OrderPlan, items: dict[str, Json]) -> None:
+    times = Counter(one.id for one in plan.basket.items)
+    for one in plan.basket.items:
+        item = items[one.id]
+        offers = {str(option["specimen_code"]) for option in item["specimen"]}
+        assert one.specimen_code in (offers or {None})
+        if times[one.id] > 1:
+            assert item["allow_multiple_items"] or item["multiple_specimen"]
+    if FOLLOW_UP_STUDY in times:
+        assert len(times) == 1
+        assert re.fullmatch(r"\d{5}-[A-Z]{5}-\d{8}", plan.old_order_number or "")
+    else:
+        assert plan.old_order_number is None
+    assert len({one.guid for one in plan.basket.items}) == len(plan.basket.items)
+
+
+async def test_same_seed_gives_same_plans(client: PartnerClient):
+    items = await offered(client)
+    first, again = (list(islice(generate_plans("C-100", items, seed=3), 20)) for _ in range(2))
+    assert first == again
+    assert first != list(islice(generate_plans("C-100", items, seed=4), 20))
+
+
+async def test_number_of_tests_is_bounded(client: PartnerClient):
+    items = await offered(client)
+    few = OrderVariety(max_tests=2, anonymous_share=1.0)
+    for plan in islice(generate_plans("C-100", items, 5, few), 100):
+        assert len({one.id for one in plan.basket.items}) <= 2
+        assert plan.patient == "anonymous"
+
+
+async def test_damaged_bundle_rejected_with_service_message(client: PartnerClient, clinic: Clinic):
+    def without_tasks(bundle: Json) -> Json:
+        return {**bundle, "entry": [one for one in bundle["entry"] if one["resource"]["resourceType"] != "Task"]}
+
+    plan = next(generate_plans("C-100", await offered(client), seed=6))
+    with pytest.raises(ServiceRefusedError, match="Task"):
+        await clinic.place_order(plan, without_tasks)
+
+
+@pytest.mark.parametrize("status", ["stopped", "delayed"])
+def test_unavailable_tests_not_ordered(status: str):
+    nomenclature = [{"id": "1"}, {"id": "2"}, {"id": "3"}]
+    eta = [{"id": "1", "status": "available"}, {"id": "2", "status": status}]
+    assert [one["id"] for one in orderable_items(nomenclature, eta)] == ["1", "3"]
+    assert len(orderable_items(nomenclature, eta, include_delayed=True)) == (3 if status == "delayed" else 2)
+
+
+def question(link: str, kind: str, **more: object) -> Json:
+    return {"linkId": link, "text": f"{link}?", "type": kind, "required": True, "repeats": False, **more}
+
+
+def test_required_questions_answered_in_their_group():
+    options = [{"system": "s", "code": code} for code in "abc"]
+    top = question("top", "group", item=[question("words", "string"), question("pick", "choice", option=options)])
+    for seed in range(40):
+        (group,) = answer_questionnaire({"item": top}, seeded_random(seed))
+        words, pick = group["item"]
+        (scalar,) = words["answer"]
+        assert next(iter(scalar)) in {"valueString", "valueInteger", "valueBoolean"}
+        (choice,) = pick["answer"]
+        assert choice["valueCoding"]["code"] in "abc"
+
+
+def test_optional_questions_sometimes_skipped_empty_groups_omitted():
+    top = question("top", "group", required=False, item=[question("q", "string", required=False)])
+    lengths = {len(answer_questionnaire({"item": top}, seeded_random(seed))) for seed in range(40)}
+    assert lengths == {0, 1}
+
+
+def test_zero_and_false_occur_as_answers():
+    given = [answer_questionnaire({"item": question("q", "string")}, seeded_random(seed))[0]["answer"][0] for seed in range(200)]
+    assert {"valueInteger": 0} in given
+    assert {"valueBoolean": False} in given
+
+
+def test_repeating_choice_answers_are_distinct():
+    options = [{"system": "s", "code": code} for code in "abc"]
+    for seed in range(40):
+        (item,) = answer_questionnaire({"item": question("q", "choice", option=options, repeats=True)}, seeded_random(seed))
+        codes = [one["valueCoding"]["code"] for one in item["answer"]]
+        assert len(codes) == len(set(codes)) in {1, 2}
+
+
+def test_no_questions_give_no_answers():
+    assert answer_questionnaire({"resourceType": "Questionnaire", "status": "active"}, seeded_random(1)) == []

@@ -1,0 +1,137 @@
+"""Reading results, and the comparison digit for digit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from lab_sandbox.partner.account import PartnerAccount
+from lab_sandbox.partner.client import open_partner_client
+from lab_sandbox.partner.clinic import parse_placed_order, reference_id
+from lab_sandbox.partner.errors import Json, PartnerError, ServiceRefusedError, decode, encode, parse_diagnostics
+from lab_sandbox.partner.result_reader import WaitTimeoutError, find_differences, value_fields, wait_until
+
+CODE = {"system": "http://loinc.org", "code": "718-7", "display": "Hemoglobin"}
+REPORTED = {
+    "id": "1",
+    "code": CODE,
+    "status": "final",
+    "value_quantity": {"value": Decimal("1.20"), "unit": "g/L", "comparator": "<"},
+    "reference_ranges": [{"low": {"value": Decimal("1.00")}, "text": "adults"}],
+}
+SENT = {
+    "resourceType": "Observation",
+    "code": {"coding": [CODE]},
+    "status": "final",
+    "valueQuantity": {"value": Decimal("1.20"), "unit": "g/L", "comparator": "<", "system": "more is no difference"},
+    "referenceRange": [{"low": {"value": Decimal("1.00")}, "text": "adults"}],
+}
+
+
+def with_value(**quantity: object) -> Json:
+    return {**SENT, "valueQuantity": {**SENT["valueQuantity"], **quantity}}
+
+
+def test_complete_result_has_no_differences():
+    assert find_differences(REPORTED, decode(encode(SENT))) == []
+    assert value_fields(SENT) == ["valueQuantity"]
+
+
+@pytest.mark.parametrize(
+    ("observation", "where"),
+    [
+        (with_value(value=Decimal("1.2")), "valueQuantity.value"),
+        (with_value(value=Decimal("1.200")), "valueQuantity.value"),
+        (with_value(value="1.20"), "valueQuantity.value"),
+        (with_value(unit="g/l"), "valueQuantity.unit"),
+        (with_value(comparator=None), "valueQuantity.comparator"),
+        ({**SENT, "status": "amended"}, "status"),
+        ({**SENT, "code": {"coding": []}}, "code"),
+        ({**SENT, "referenceRange": []}, "referenceRange[0]"),
+        ({**SENT, "referenceRange": [{"low": {"value": 1}, "text": "adults"}]}, "referenceRange[0].low.value"),
+        ({key: value for key, value in SENT.items() if key != "valueQuantity"}, "valueQuantity"),
+    ],
+)
+def test_every_difference_names_its_field(observation: Json, where: str):
+    assert [one.split(":")[0] for one in find_differences(REPORTED, observation)] == [where]
+
+
+def test_same_instant_in_another_zone_is_equal():
+    reported = {"code": CODE, "status": "final", "value_date_time": "2026-03-04T12:00:00+03:00"}
+    sent = {"code": {"coding": [CODE]}, "status": "final", "valueDateTime": "2026-03-04T09:00:00Z"}
+    assert find_differences(reported, sent) == []
+    assert find_differences(reported, {**sent, "valueDateTime": "2026-03-04T09:00:01Z"})
+
+
+@pytest.mark.parametrize(
+    "reference", ["task/1", "Task/1", "fhir/Task/1", "http://service.test/fhir/task/1", "task/1/_history/3", "task/1/"]
+)
+def test_id_extracted_from_any_reference_form(reference: str):
+    assert reference_id(reference) == "1"
+
+
+def test_order_without_order_task_rejected():
+    with pytest.raises(PartnerError, match="0 order-level Tasks"):
+        parse_placed_order({"entry": []}, "labels")
+
+
+async def test_waiting_ends_at_deadline_with_last_state():
+    async def look() -> str:
+        return "order requested"
+
+    with pytest.raises(WaitTimeoutError, match="shared: not within 0 s; last seen: order requested"):
+        await wait_until(look, lambda seen: seen == "order completed", timeout=0.02, description="shared", interval=0.01)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"resourceType":"OperationOutcome","issue":[{"diagnostics":"a"},{"code":"b"}]}', ("a", "b")),
+        (b'{"error":"invalid_grant","error_description":"no"}', ("invalid_grant", "no")),
+        (b"<html>", ()),
+        (b"[]", ()),
+    ],
+)
+def test_refusal_diagnostics_extracted(body: bytes, words: tuple[str, ...]):
+    assert parse_diagnostics(body) == words
+
+
+async def test_search_follows_pages_counts_repeated_row_once(account: PartnerAccount):
+    pages = {"1": (["a", "b"], "2"), "2": (["b", "c"], None)}
+
+    async def token(_request: Request) -> Response:
+        return Response(b'{"access_token":"t"}')
+
+    async def search(request: Request) -> Response:
+        ids, follow = pages[request.query_params.get("page", "1")]
+        links = [{"relation": "next", "url": f"{account.base_url}fhir/task?page={follow}"}] if follow else []
+        return Response(encode({"entry": [{"resource": {"id": one}} for one in ids], "link": links}))
+
+    app = Starlette(routes=[Route("/connect/token", token, methods=["POST"]), Route("/fhir/task", search)])
+    async with open_partner_client(account, transport=httpx.ASGITransport(app)) as client:
+        assert [one["id"] for one in await client.search("task", {"status": "requested"})] == ["a", "b", "c"]
+
+
+async def test_non_json_response_reported(account: PartnerAccount):
+    async def answer(request: Request) -> Response:
+        return Response(b'{"access_token":"t"}' if request.url.path.endswith("token") else b"<html>")
+
+    app = Starlette(routes=[Route("/{rest:path}", answer, methods=["GET", "POST"])])
+    async with open_partner_client(account, transport=httpx.ASGITransport(app)) as client:
+        with pytest.raises(PartnerError, match="not JSON"):
+            await client.nomenclature()
+
+
+async def test_unknown_contract_named_in_error(client):
+    client.account = replace(client.account, contract="C-999")
+    with pytest.raises(PartnerError, match="contract C-999: 0 found"):
+        await client.contract_id()
+    with pytest.raises(ServiceRefusedError, match="404"):
+        await client.nomenclature()

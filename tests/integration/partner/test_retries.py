@@ -1,0 +1,96 @@
+"""A busy or broken service: what is asked again, how soon, and what never is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import httpx
+import pytest
+
+from lab_sandbox.partner.account import PartnerAccount
+from lab_sandbox.partner.client import can_retry, open_partner_client, retry_delay
+from lab_sandbox.partner.errors import ServiceRefusedError, ServiceUnreachableError
+
+NOW = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("method", "status", "again"),
+    [
+        ("GET", 429, True),
+        ("POST", 429, True),
+        ("POST", 503, True),
+        ("GET", 500, True),
+        ("POST", 500, False),
+        ("POST", 504, False),
+        ("GET", 404, False),
+        ("PUT", 412, False),
+        ("GET", 200, False),
+    ],
+)
+def test_only_harmless_requests_are_retried(method: str, status: int, again: bool):
+    assert can_retry(method, httpx.Response(status)) is again
+
+
+def test_lost_create_response_never_retried():
+    assert can_retry("GET", httpx.ReadTimeout("lost"))
+    assert not can_retry("POST", httpx.ReadTimeout("lost"))
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [("7", 7.0), ("Wed, 04 Mar 2026 12:00:05 GMT", 5.0), ("Wed, 04 Mar 2026 11:00:00 GMT", 0.0), ("soon", 0.5), ("-1", 0.5)],
+)
+def test_retry_waits_as_service_asks(header: str, seconds: float):
+    assert retry_delay(0.5, httpx.Response(503, headers={"Retry-After": header}), NOW) == seconds
+
+
+class Scripted:
+    """A service that answers as its script says, after the sign-in."""
+
+    def __init__(self, *script: httpx.Response | Exception) -> None:
+        self.calls = 0
+        self._script: Iterator[httpx.Response | Exception] = iter(script)
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/connect/token"):
+            return httpx.Response(200, json={"access_token": "t"})
+        self.calls += 1
+        answer = next(self._script)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+BUSY = httpx.Response(503, headers={"Retry-After": "0"})
+
+
+async def test_busy_service_retried_until_it_responds(account: PartnerAccount):
+    service = Scripted(BUSY, httpx.ConnectError("away"), httpx.Response(200, json=[]))
+    async with open_partner_client(account, transport=httpx.MockTransport(service)) as client:
+        assert await client.eta() == []
+    assert service.calls == 3
+
+
+async def test_constantly_busy_service_given_up(account: PartnerAccount):
+    service = Scripted(BUSY, BUSY, BUSY, BUSY)
+    async with open_partner_client(account, transport=httpx.MockTransport(service)) as client:
+        with pytest.raises(ServiceRefusedError, match="503"):
+            await client.eta()
+    assert service.calls == 4
+
+
+async def test_excessive_retry_after_not_waited(account: PartnerAccount):
+    service = Scripted(httpx.Response(429, headers={"Retry-After": "3600"}))
+    async with open_partner_client(account, transport=httpx.MockTransport(service)) as client:
+        with pytest.raises(ServiceRefusedError, match="429"):
+            await client.eta()
+
+
+async def test_order_with_lost_response_not_sent_twice(account: PartnerAccount):
+    service = Scripted(httpx.ReadError("cut"))
+    async with open_partner_client(account, transport=httpx.MockTransport(service)) as client:
+        with pytest.raises(ServiceUnreachableError, match="CreateDiagnosticRequest: ReadError"):
+            await client.create_order({"resourceType": "Bundle"})
+    assert service.calls == 1

@@ -1,0 +1,55 @@
+"""One alert while results wait for a person, one while effects do: told once, whoever looks, with the numbers of now."""
+
+from __future__ import annotations
+
+from lab_agent.domain.lab_messages import AccessionUpdate
+from lab_agent.domain.records import Alert
+from lab_agent.domain.values import Coding
+from lab_agent.workflow import operator_results as desk
+from lab_agent.workflow.attention_alerts import JOBS_ALERT, RESULTS_ALERT, AttentionAlerts
+from lab_sandbox.faults.plan import FaultRule
+from tests.harness.results import ResultsBench, haemoglobin, make_report
+
+
+async def look(bench: ResultsBench) -> list[Alert]:
+    """Look as two workers do, each twice; what is open then."""
+    for _ in range(2):
+        for watch in (AttentionAlerts(bench.store, bench.clock), AttentionAlerts(bench.store, bench.clock)):
+            await watch.run()
+    return [alert for alert in bench.store._data.alerts if alert.closed_at is None]
+
+
+async def test_held_reports_keep_one_alert_open(bench: ResultsBench) -> None:
+    """Reports that wait for an operator open one alert until none waits."""
+    assert await look(bench) == []
+    lost = await bench.receive(make_report(order=None, barcode="Anna Sample"))
+    await bench.receive(make_report(haemoglobin("1", code=Coding(code="HGB")), report_id="code"))
+    (alert,) = await look(bench)
+    assert alert.key == RESULTS_ALERT
+    assert "(1 unmatched, 1 unmapped); the first: it fits no order, or no line of its order" in alert.text
+    assert "Anna" not in alert.text
+    await bench.receive(make_report(order="RNOBODY", report_id="third"))
+    (same,) = await look(bench)
+    assert (same.opened_at, "(2 unmatched, 1 unmapped)" in same.text) == (alert.opened_at, True), (
+        "one alert, which says how many now"
+    )
+    for held in await desk.waiting_results(bench.store):
+        await desk.dismiss_result(bench.store, held.key, by="ann", note="wrong", now=bench.clock.now())
+    assert await look(bench) == []
+    assert len(bench.store._data.alerts) == 1
+    assert lost.order is None
+
+
+async def test_dead_lettered_delivery_keeps_alert_open_until_decided(bench: ResultsBench) -> None:
+    bench.inject_faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport"))
+    parked = await bench.receive(make_report(lines=("L0",)))
+    (alert,) = await look(bench)
+    assert (alert.key, "(1 deliver); the first is parked" in alert.text) == (JOBS_ALERT, True)
+    await desk.dismiss_result(bench.store, parked.key, by="ann", note="wrong", now=bench.clock.now())
+    assert await look(bench) == []
+
+
+async def test_held_accession_update_opens_results_alert(bench: ResultsBench) -> None:
+    """An accession update that waits is a result that waits."""
+    await bench.receive(AccessionUpdate(order="RNOBODY", accession="A-9"))
+    assert [alert.key for alert in await look(bench)] == [RESULTS_ALERT]

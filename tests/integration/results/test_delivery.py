@@ -1,0 +1,217 @@
+"""Reports, corrections and late ones, against the sandbox: what the clinic reads, and how often anything was written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from lab_agent.domain.lab_messages import LabRejection, NotPerformed, ObservationStatus, ReportStatus
+from lab_agent.domain.state_machines import LineState, OrderState, ReportState
+from lab_agent.workflow import operator_results as desk
+from lab_sandbox.faults.plan import FaultRule
+from tests.harness.results import NOW, ORDER, ResultsBench, haemoglobin, make_report
+
+LATER = NOW + timedelta(hours=1)
+
+
+async def test_final_report_completes_lines_and_order(bench: ResultsBench) -> None:
+    assert (await bench.receive(make_report())).state is ReportState.DELIVERED
+    status = await bench.order_status()
+    assert status.order == "completed"
+    assert set(status.lines.values()) == {"completed"}
+    (found,) = await bench.clinic_reports()
+    assert str(found.observations[0]["valueQuantity"]["value"]) == "13.20"
+    assert found.observations[0]["subject"]["reference"] == bench.placed.patient
+    assert (await bench.get_order()).state is OrderState.CLOSED
+
+
+async def test_preliminary_final_corrected_update_one_resource(bench: ResultsBench) -> None:
+    """A preliminary, a final and a corrected report are one resource in three versions."""
+    preliminary = make_report(
+        haemoglobin("13.2", status=ObservationStatus.PRELIMINARY), status=ReportStatus.PRELIMINARY, version=1
+    )
+    await bench.receive(preliminary)
+    assert set((await bench.order_status()).lines.values()) == {"requested"}
+    await bench.receive(make_report(version=2))
+    corrected = make_report(haemoglobin("14.0"), version=3, issued=LATER)
+    assert (await bench.receive(corrected)).state is ReportState.DELIVERED
+    observation = await bench.resource_versions("Observation", "RORDER.rep.hb")
+    assert [each["status"] for each in observation] == ["preliminary", "final", "amended"]
+    assert [each["status"] for each in await bench.resource_versions("DiagnosticReport", "RORDER.rep")] == [
+        "preliminary",
+        "final",
+        "final",
+    ]
+    assert len(await bench.clinic_reports()) == 1
+
+
+async def test_changing_value_back_creates_third_version(bench: ResultsBench) -> None:
+    """A value that changes and changes back makes three versions."""
+    for number, value in enumerate(("1.0", "2.0", "1.0"), 1):
+        await bench.receive(make_report(haemoglobin(value), version=number, issued=NOW + timedelta(minutes=number)))
+    values = [each["valueQuantity"]["value"] for each in await bench.resource_versions("Observation", "RORDER.rep.hb")]
+    assert values == [1.0, 2.0, 1.0]
+
+
+async def test_unchanged_report_is_not_sent_again(bench: ResultsBench) -> None:
+    other = replace(haemoglobin("7"), id="other")
+    await bench.receive(make_report(haemoglobin("13.2"), other, version=1))
+    await bench.receive(make_report(haemoglobin("13.3"), other, version=2, issued=LATER))
+    assert len(await bench.resource_versions("Observation", "RORDER.rep.hb")) == 2
+    assert len(await bench.resource_versions("Observation", "RORDER.rep.other")) == 1
+
+
+async def test_late_older_version_overwrites_nothing(bench: ResultsBench) -> None:
+    await bench.receive(make_report(haemoglobin("2"), version=2))
+    late = await bench.receive(make_report(haemoglobin("1"), version=1))
+    assert late.state is ReportState.SUPERSEDED
+    assert len(await bench.resource_versions("Observation", "RORDER.rep.hb")) == 1
+
+
+async def test_correction_of_closed_order_moves_no_task(bench: ResultsBench) -> None:
+    """A correction after the end of the order is delivered and moves no Task."""
+    await bench.receive(make_report(version=1))
+    before = [each.version for each in [await bench.exchange.read("Task", line.task) for line in bench.placed.lines]]  # type: ignore[arg-type]
+    corrected = await bench.receive(make_report(haemoglobin("15"), version=2, issued=LATER))
+    assert corrected.state is ReportState.DELIVERED
+    after = [each.version for each in [await bench.exchange.read("Task", line.task) for line in bench.placed.lines]]  # type: ignore[arg-type]
+    assert before == after
+    assert (await bench.get_order()).state is OrderState.CLOSED
+
+
+@pytest.mark.parametrize("route", ["POST /fhir/Observation", "POST /fhir/DiagnosticReport"])
+async def test_lost_response_creates_no_duplicate(bench: ResultsBench, route: str) -> None:
+    bench.inject_faults(FaultRule(kind="lost_reply", route=route, count=1))
+    assert (await bench.receive(make_report())).state is ReportState.DELIVERED
+    assert len(await bench.resource_versions("Observation", "RORDER.rep.hb")) == 1
+    assert len(await bench.resource_versions("DiagnosticReport", "RORDER.rep")) == 1
+
+
+@pytest.mark.parametrize("route", ["PUT /fhir/Observation/*", "PUT /fhir/DiagnosticReport/*"])
+async def test_correction_with_lost_response_is_written_once(bench: ResultsBench, route: str) -> None:
+    await bench.receive(make_report(version=1))
+    bench.inject_faults(FaultRule(kind="lost_reply", route=route, count=1))
+    assert (await bench.receive(make_report(haemoglobin("15"), version=2, issued=LATER))).state is ReportState.DELIVERED
+    assert [each["status"] for each in await bench.resource_versions("Observation", "RORDER.rep.hb")] == ["final", "amended"]
+    assert len(await bench.resource_versions("DiagnosticReport", "RORDER.rep")) == 2
+
+
+async def test_value_missing_from_journal_is_still_amended(bench: ResultsBench) -> None:
+    """A value whose upload the store has lost is amended all the same."""
+    await bench.receive(make_report(version=1))
+
+    def forget(uow: object) -> None:
+        uow._shelf.uploads.clear()  # type: ignore[attr-defined]
+        uow.commit()  # type: ignore[attr-defined]
+
+    await bench.store.run(forget)
+    await bench.receive(make_report(haemoglobin("15"), version=2, issued=LATER))
+    assert [each["status"] for each in await bench.resource_versions("Observation", "RORDER.rep.hb")] == ["final", "amended"]
+
+
+@pytest.mark.parametrize("item", ["002.001", "GLU"])
+async def test_several_reports_for_line_with_extra_test(bench: ResultsBench, item: str) -> None:
+    """A line gets several reports, and an extra test."""
+    extra = make_report(report_id="extra", lines=("L0",), items=(item,))
+    assert (await bench.receive(extra)).state is ReportState.DELIVERED
+    assert (await bench.order_status()).lines[bench.placed.lines[0].procedure_request] == "requested"
+    assert (await bench.receive(make_report(lines=("L0",)))).state is ReportState.DELIVERED
+    assert (await bench.order_status()).lines[bench.placed.lines[0].procedure_request] == "completed"
+    codes = {found.resource["code"]["coding"][0]["code"] for found in await bench.clinic_reports()}
+    assert codes == {"002.001", "001.001"}
+
+
+@pytest.mark.parametrize(
+    ("catalogue", "where"), [(True, "nor in the catalogue"), (False, "nor in any catalogue that can be read")]
+)
+async def test_unknown_extra_test_delivered_under_line_on_release(bench: ResultsBench, catalogue: bool, where: str) -> None:
+    """An extra test that no mapping knows is held; once released it goes out under its line."""
+    if not catalogue:
+        bench.catalogue = lambda: None
+    held = await bench.receive(make_report(lines=("L0",), items=("X-1",)))
+    assert (held.state, where in (held.reason or "")) == (ReportState.HELD, True)
+    await desk.release_result(bench.store, bench.matcher, held.key, by="ann", note="asked", now=bench.clock.now())
+    await bench.run_until_idle()
+    (found,) = await bench.clinic_reports()
+    assert found.resource["code"]["coding"][0]["code"] == "001.001"
+
+
+async def test_not_performed_lines_carry_their_reasons(bench: ResultsBench) -> None:
+    await bench.receive(make_report(not_performed=(NotPerformed(item="004.001", reason="clotted"),)))
+    status = await bench.order_status()
+    request = bench.placed.lines[1].procedure_request
+    assert status.lines[request] == "cancelled"
+    assert status.reasons[request] == ("clotted",)
+    assert status.order == "completed"
+
+
+async def test_rejection_naming_only_its_line_is_matched(bench: ResultsBench) -> None:
+    refused = LabRejection(not_performed=(NotPerformed(line="L2", reason="tube broken"),), collect_again=True)
+    assert (await bench.receive(refused)).state is ReportState.DELIVERED
+    said = (await bench.order_status()).reasons[bench.placed.lines[2].procedure_request]
+    assert said == ("tube broken — please collect again",)
+
+
+async def test_rejection_of_line_with_final_result_held(bench: ResultsBench) -> None:
+    await bench.receive(make_report(lines=("L0",)))
+    refused = await bench.receive(LabRejection(order=ORDER, not_performed=(NotPerformed(line="L0", reason="lost"),)))
+    assert refused.state is ReportState.HELD
+    assert "final result already" in (refused.reason or "")
+
+
+async def test_bad_report_does_not_block_next_report(bench: ResultsBench) -> None:
+    """One bad report does not stop the next of its order."""
+    bad = await bench.receive(make_report(haemoglobin("1", specimen="no such tube"), report_id="bad", lines=("L0",)))
+    assert bad.state is ReportState.HELD
+    assert "no specimen of this order" in (bad.reason or "")
+    assert (await bench.receive(make_report(report_id="good", lines=("L1",)))).state is ReportState.DELIVERED
+
+
+async def test_dead_lettered_older_version_superseded_without_blocking(bench: ResultsBench) -> None:
+    """An older version that was dead-lettered is superseded and blocks nothing."""
+    bench.inject_faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=1))
+    first = await bench.receive(make_report(haemoglobin("1"), version=1))
+    assert first.state is ReportState.MATCHED
+    await bench.receive(make_report(haemoglobin("2"), version=2))
+    assert (await bench.get_report("m1")).state is ReportState.SUPERSEDED
+    assert await bench.jobs() == ()
+    assert (await bench.get_order()).state is OrderState.CLOSED
+    assert (await bench.order_status()).order == "completed"
+    assert [each["valueQuantity"]["value"] for each in await bench.resource_versions("Observation", "RORDER.rep.hb")] == [1, 2]
+    assert bench.event_texts("superseded") == [
+        f"result {first.key}, which waited for a person, is superseded: a newer version was delivered"
+    ]
+
+
+async def test_report_for_completed_lines_of_closed_order_delivered(bench: ResultsBench) -> None:
+    await bench.receive(make_report())
+    again = await bench.receive(make_report(report_id="addendum", issued=LATER))
+    assert again.state is ReportState.DELIVERED
+
+
+async def test_first_report_for_withdrawn_order_is_held(bench: ResultsBench) -> None:
+    await bench.withdraw()
+    held = await bench.receive(make_report())
+    assert held.state is ReportState.HELD
+    assert "withdrawn" in (held.reason or "")
+    assert await bench.clinic_reports() == []
+
+
+async def test_references_to_different_orders_are_held(bench: ResultsBench) -> None:
+    held = await bench.receive(make_report(order="RNOBODY"))
+    assert held.state is ReportState.UNMATCHED
+    assert "RNOBODY" in (held.reason or "")
+    by_tube = await bench.receive(make_report(order=None, accession="unknown", barcode="1000000017", report_id="tube"))
+    assert by_tube.state is ReportState.DELIVERED
+
+
+async def test_lines_stay_resulted_while_exchange_unavailable(bench: ResultsBench) -> None:
+    bench.inject_faults(FaultRule(kind="status", status=503, route="POST /fhir/*"))
+    await bench.receive(make_report(lines=("L0",)))
+    lines = await bench.store.run(lambda uow: uow.orders.lines(ORDER))
+    assert lines[0].state is LineState.RESULTED
+    bench.inject_faults()
+    await bench.run_until_idle()
+    assert (await bench.get_report("m1")).state is ReportState.DELIVERED

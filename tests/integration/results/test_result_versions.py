@@ -1,0 +1,392 @@
+"""What a version says is lost in no other: not where it waits for a person, not where a laboratory sends only what is new."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab_agent.domain.lab_messages import NotPerformed, ObservationStatus, ReportStatus
+from lab_agent.domain.state_machines import ReportState
+from lab_agent.domain.values import Coding
+from lab_agent.workflow import operator_results as desk
+from lab_agent.workflow.operator_jobs import retry_job
+from lab_agent.workflow.result_inbox import StoreInbox
+from lab_sandbox.faults.plan import FaultRule
+from tests.harness.results import NOW, ResultsBench, haemoglobin, make_report, open_bench
+
+LATER = NOW + timedelta(hours=1)
+STRANGE = haemoglobin("6.4", id="new", code=Coding(code="NEW"))
+ABSENT = (NotPerformed(line="L0", reason="clotted"),)
+
+
+def refused(**more: Any) -> Any:
+    return replace(make_report(not_performed=ABSENT, **more), observations=())
+
+
+async def test_repeated_not_performed_completes_no_other_line(bench: ResultsBench) -> None:
+    """What was not performed is said twice and completes nothing else."""
+    for version in (1, 2):
+        assert (await bench.receive(refused(version=version))).state is ReportState.DELIVERED
+    assert await bench.line_states() == ["cancelled", "accepted", "accepted"]
+    assert await bench.clinic_reports() == [], "an empty report is never sent"
+    said = await bench.receive(make_report(version=3, lines=("L1", "L2"), status=ReportStatus.PARTIAL))
+    assert said.state is ReportState.DELIVERED, "nothing of the report was final"
+
+
+async def test_values_for_line_reported_not_performed_are_held(bench: ResultsBench) -> None:
+    await bench.receive(refused(version=1, lines=("L0",)))
+    held = await bench.receive(make_report(version=2, lines=("L0",)))
+    assert (held.state, "has ended as cancelled" in (held.reason or "")) == (ReportState.HELD, True)
+
+
+async def test_version_without_the_previous_values_is_held(bench: ResultsBench) -> None:
+    await bench.receive(
+        make_report(haemoglobin("1", status=ObservationStatus.PRELIMINARY), status=ReportStatus.PRELIMINARY, version=1)
+    )
+    held = await bench.receive(refused(version=2))
+    assert (held.state, "this one has none" in (held.reason or "")) == (ReportState.HELD, True)
+    await bench.release(held)
+    assert await bench.line_states() == ["cancelled", "accepted", "accepted"]
+
+
+async def test_late_older_rejection_cancels_nothing(bench: ResultsBench) -> None:
+    bench.inject_faults(FaultRule(kind="status", status=503, route="POST /fhir/*"))
+    await bench.receive(make_report(version=2, status=ReportStatus.PRELIMINARY))
+    late = await bench.receive(refused(version=1))
+    assert (late.state, "without what was not performed" in (late.reason or "")) == (ReportState.HELD, True)
+    await bench.release(late)
+    assert (await bench.get_report("m2")).state is ReportState.SUPERSEDED
+    assert await bench.line_states() == ["accepted"] * 3
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Path:
+    (tmp_path / "codes.csv").write_text("code,loinc\nOTHER,718-7\n")
+    return tmp_path
+
+
+async def mended(bench: ResultsBench, tables: Path) -> None:
+    (tables / "codes.csv").write_text("code,loinc\nNEW,4548-4\n")
+    bench.mappings.reload()
+    await desk.release_mapped_results(bench.store, bench.matcher, by="ann", now=bench.clock.now())
+    await bench.run_until_idle()
+
+
+async def test_newer_version_dropping_held_final_values_held(tables: Path) -> None:
+    """A newer version is held when an older one that waits has final values that it leaves out."""
+    async with open_bench({"mappings": str(tables)}) as bench:
+        first = await bench.receive(make_report(haemoglobin("1"), STRANGE, version=1))
+        second = await bench.receive(make_report(haemoglobin("2"), version=2))
+        assert (first.state, second.state) == (ReportState.UNMAPPED, ReportState.HELD)
+        assert f"report: leaves out new of the version before it, {first.key}" in (second.reason or "")
+        await mended(bench, tables)
+        assert (await bench.get_report("m1")).state is ReportState.DELIVERED
+        assert (await bench.get_report("m2")).state is ReportState.HELD
+        await bench.release(second)
+        assert (await bench.get_report("m2")).state is ReportState.DELIVERED
+
+
+async def test_newer_version_supersedes_held_version_it_repeats(bench: ResultsBench) -> None:
+    """A newer version supersedes a held one whose content it repeats, and the history says so."""
+    odd = await bench.receive(make_report(version=1, effective=NOW + timedelta(days=9)))
+    assert odd.state is ReportState.HELD
+    assert (await bench.receive(make_report(haemoglobin("2"), version=2))).state is ReportState.DELIVERED
+    assert (await bench.get_report("m1")).state is ReportState.SUPERSEDED
+    (told,) = bench.event_texts("superseded")
+    assert told == f"result {odd.key}, which waited for a person, is superseded: a newer version was delivered"
+
+
+async def test_newer_version_proceeds_when_older_is_dismissed(tables: Path) -> None:
+    async with open_bench({"mappings": str(tables)}) as bench:
+        first = await bench.receive(make_report(haemoglobin("1"), STRANGE, version=1))
+        assert (await bench.receive(make_report(haemoglobin("2"), version=2))).state is ReportState.HELD
+        await desk.dismiss_result(bench.store, first.key, by="ann", note="a slip", now=bench.clock.now())
+        await bench.run_until_idle()
+        assert (await bench.get_report("m2")).state is ReportState.DELIVERED
+
+
+async def test_released_newer_version_keeps_larger_one_held(tables: Path) -> None:
+    """A held version with more content stays held after a newer one was released."""
+    async with open_bench({"mappings": str(tables)}) as bench:
+        first = await bench.receive(make_report(haemoglobin("1"), STRANGE, version=1))
+        await bench.release(await bench.receive(make_report(haemoglobin("2"), version=2)))
+        assert ((await bench.get_report("m2")).state, (await bench.get_report("m1")).state) == (
+            ReportState.DELIVERED,
+            ReportState.UNMAPPED,
+        )
+        assert (await bench.receive(make_report(haemoglobin("3"), version=3))).state is ReportState.DELIVERED, (
+            "nobody is asked twice"
+        )
+        await mended(bench, tables)
+        held = await bench.get_report("m1")
+        assert (held.state, "without new" in (held.reason or "")) == (ReportState.HELD, True)
+        assert (await bench.receive(make_report(haemoglobin("4"), STRANGE, version=4))).state is ReportState.DELIVERED
+        assert (await bench.get_report("m1")).state is ReportState.SUPERSEDED
+        assert first.key in bench.event_texts("superseded")[-1]
+
+
+@pytest.mark.parametrize("how", ["mended", "dismissed"])
+async def test_partial_report_waits_for_older_part(tables: Path, how: str) -> None:
+    """A part of a report waits for an older part and follows without an operator."""
+    async with open_bench({"mappings": str(tables), "left_out": "keep"}) as bench:
+        first = await bench.receive(make_report(haemoglobin("1", id="a"), STRANGE, version=1, lines=("L0",)))
+        for version, line in ((2, "L1"), (3, "L2")):
+            held = await bench.receive(make_report(haemoglobin(str(version), id=line), version=version, lines=(line,)))
+            assert (held.state, f"waits for result {first.key if version == 2 else ''}" in (held.reason or "")) == (
+                ReportState.HELD,
+                True,
+            )
+            assert "follows by itself" in desk.what_to_do(held.state, held.reason)
+        if how == "mended":
+            await mended(bench, tables)
+        else:
+            await desk.dismiss_result(bench.store, first.key, by="ann", note="a test", now=bench.clock.now())
+            await bench.run_until_idle()
+        (found,) = await bench.clinic_reports()
+        values = {str(one["valueQuantity"]["value"]) for one in found.observations}
+        assert values == ({"1", "6.4", "2", "3"} if how == "mended" else {"2", "3"})
+        assert await bench.line_states() == ["completed" if how == "mended" else "accepted", "completed", "completed"]
+        assert await bench.store.run(lambda uow: uow.reports.needing_operator()) == ()
+
+
+async def test_newer_parts_proceed_without_part_of_other_order() -> None:
+    """A part that belongs to another order lets the newer parts proceed."""
+    async with open_bench({"left_out": "keep"}) as bench:
+        first = await bench.receive(make_report(haemoglobin("666"), version=1, items=("999.999",)))
+        assert first.state is ReportState.UNMATCHED
+        assert (await bench.receive(make_report(haemoglobin("2", id="b"), version=2, lines=("L1",)))).state is ReportState.HELD
+        await desk.dismiss_result(bench.store, first.key, by="ann", note="not ours", now=bench.clock.now())
+        await bench.run_until_idle()
+        (found,) = await bench.clinic_reports()
+        assert [str(one["valueQuantity"]["value"]) for one in found.observations] == ["2"]
+
+
+async def test_dead_lettered_part_is_sent_with_next_part() -> None:
+    """A dead-lettered part is sent with the next one and completes what it would have completed."""
+    async with open_bench({"left_out": "keep"}) as bench:
+        bench.inject_faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=1))
+        absent = (NotPerformed(line="L2", reason="clotted"),)
+        first = await bench.receive(make_report(haemoglobin("1", id="a"), version=1, lines=("L0",), not_performed=absent))
+        assert first.state is ReportState.MATCHED
+        await bench.receive(make_report(haemoglobin("2", id="b"), version=2, lines=("L1",)))
+        assert (await bench.get_report("m1")).state is ReportState.SUPERSEDED
+        assert await bench.line_states() == ["completed", "completed", "cancelled"]
+        assert (await bench.order_status()).order == "completed"
+
+
+async def test_dead_lettered_version_with_more_content_awaits_decision(bench: ResultsBench) -> None:
+    """A dead-lettered version with more content stays until an operator decides."""
+    bench.inject_faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=1))
+    await bench.receive(make_report(version=1, lines=("L0",)))
+    assert (await bench.receive(make_report(version=2, lines=("L1",)))).state is ReportState.DELIVERED
+    (parked,) = await bench.jobs()
+    assert await bench.line_states() == ["resulted", "completed", "accepted"]
+    await retry_job(bench.store, parked.id, by="ann", now=bench.clock.now())
+    await bench.run_until_idle()
+    held = await bench.get_report("m1")
+    assert (held.state, "without line L0" in (held.reason or "")) == (ReportState.HELD, True)
+    assert await bench.line_states() == ["accepted", "completed", "accepted"]
+
+
+async def test_older_version_delivered_while_newer_is_dead_lettered(bench: ResultsBench) -> None:
+    bench.inject_faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=1))
+    parked = await bench.receive(make_report(haemoglobin("2"), version=2))
+    assert (await bench.receive(make_report(haemoglobin("1"), version=1))).state is ReportState.DELIVERED
+    await desk.dismiss_result(bench.store, parked.key, by="ann", note="wrong", now=bench.clock.now())
+    assert len(await bench.clinic_reports()) == 1
+
+
+@pytest.mark.parametrize("left_out", ["hold", "keep"])
+async def test_retried_version_keeps_values_delivered_meanwhile(left_out: str) -> None:
+    """A dead-lettered version that is retried drops nothing from an older one that was delivered meanwhile."""
+    async with open_bench({"left_out": left_out}) as bench:
+        bench.inject_faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=1))
+        await bench.receive(make_report(haemoglobin("2", id="b"), version=2, lines=("L1",)))
+        (parked,) = await bench.jobs()
+        assert (
+            await bench.receive(make_report(haemoglobin("1", id="a"), version=1, lines=("L0",)))
+        ).state is ReportState.DELIVERED
+        await retry_job(bench.store, parked.id, by="ann", now=bench.clock.now())
+        await bench.run_until_idle()
+        (found,) = await bench.clinic_reports()
+        newer = await bench.get_report("m1")
+        if left_out == "hold":
+            assert (newer.state, "leave out a, final" in (newer.reason or "")) == (ReportState.HELD, True)
+            assert len(found.observations) == 1
+        else:
+            assert (newer.state, len(found.observations)) == (ReportState.DELIVERED, 2)
+            assert await bench.line_states() == ["completed", "completed", "accepted"]
+
+
+async def test_release_overrides_only_the_reason_shown(bench: ResultsBench) -> None:
+    """A release answers the question that was asked and no other."""
+    odd = await bench.receive(
+        make_report(haemoglobin("1"), haemoglobin("6", id="b"), version=1, effective=NOW + timedelta(days=9))
+    )
+    await bench.release(await bench.receive(make_report(haemoglobin("2"), version=2)))
+    held = await bench.get_report("m1")
+    assert (held.state, "without b" in (held.reason or "")) == (ReportState.HELD, True)
+    assert "future" in (odd.reason or "")
+    await bench.release(held)
+    assert (await bench.get_report("m1")).state is ReportState.SUPERSEDED
+
+
+async def test_version_waiting_for_superseded_one_is_held(tables: Path) -> None:
+    """A version that waits for one that a third supersedes is held for an operator."""
+    async with open_bench({"mappings": str(tables), "left_out": "keep"}) as bench:
+        await bench.receive(make_report(haemoglobin("1", id="a"), STRANGE, version=1, lines=("L0",)))
+        await bench.receive(make_report(haemoglobin("2", id="b"), version=2, lines=("L1",)))
+        (tables / "codes.csv").write_text("code,loinc\nNEW,4548-4\n")
+        bench.mappings.reload()
+        await bench.release(await bench.receive(make_report(haemoglobin("1", id="a"), STRANGE, version=3, lines=("L0",))))
+        assert (await bench.get_report("m1")).state is ReportState.SUPERSEDED
+        middle = await bench.get_report("m2")
+        assert (middle.state, "without b, line L1" in (middle.reason or "")) == (ReportState.HELD, True)
+
+
+@pytest.mark.parametrize(
+    ("newer", "words"),
+    [
+        ({"not_performed": (NotPerformed(line="L1", reason="lost"),)}, "what was not performed"),
+        ({"status": ReportStatus.PARTIAL}, "the end of line L0, L1, L2"),
+    ],
+)
+async def test_content_only_in_older_version_is_held(tables: Path, newer: dict[str, Any], words: str) -> None:
+    """What only an older version says is held for an operator."""
+    async with open_bench({"mappings": str(tables)}) as bench:
+        await bench.receive(
+            make_report(haemoglobin("1"), STRANGE, version=1, not_performed=ABSENT if "not_performed" in newer else ())
+        )
+        (tables / "codes.csv").write_text("code,loinc\nNEW,4548-4\n")
+        bench.mappings.reload()
+        held = await bench.receive(make_report(haemoglobin("1"), STRANGE, version=2, **newer))
+        assert (held.state, words in (held.reason or "")) == (ReportState.HELD, True), held.reason
+
+
+async def test_preliminary_version_does_not_supersede_held_final(bench: ResultsBench) -> None:
+    """A held final value is not superseded by a preliminary one."""
+    await bench.receive(make_report(haemoglobin("1"), version=1, effective=NOW + timedelta(days=9)))
+    open_ = haemoglobin("1", status=ObservationStatus.PRELIMINARY)
+    held = await bench.receive(make_report(open_, version=2))
+    assert (held.state, "leaves out hb" in (held.reason or "")) == (ReportState.HELD, True)
+
+
+async def test_retried_older_version_stays_behind_started_newer(bench: ResultsBench) -> None:
+    bench.inject_faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=1))
+    await bench.receive(make_report(haemoglobin("1"), version=1))
+    (first,) = await bench.jobs()
+    bench.inject_faults(FaultRule(kind="status", status=503, route="POST /fhir/DiagnosticReport", count=1))
+    await put(bench, make_report(haemoglobin("2"), version=2))
+    await bench.run_due_jobs()
+    await bench.run_due_jobs()
+    assert {each.state.value for each in await bench.jobs()} == {"parked", "unknown"}
+    await retry_job(bench.store, first.id, by="ann", now=bench.clock.now())
+    await bench.run_until_idle()
+    assert ((await bench.get_report("m1")).state, (await bench.get_report("m2")).state) == (
+        ReportState.SUPERSEDED,
+        ReportState.DELIVERED,
+    )
+    values = [each["valueQuantity"]["value"] for each in await bench.resource_versions("Observation", "RORDER.rep.hb")]
+    assert values == [1, 2]
+    assert await bench.jobs() == ()
+
+
+async def test_rejection_version_does_not_end_pending_version(bench: ResultsBench) -> None:
+    """A version that only rejects ends none that is on its way."""
+    bench.inject_faults(FaultRule(kind="status", status=503, route="POST /fhir/DiagnosticReport", count=2))
+    await put(bench, make_report(version=1, lines=("L1",)))
+    await bench.run_due_jobs()
+    await bench.run_due_jobs()
+    held = await bench.receive(refused(version=2))
+    assert (held.state, "leave out hb" in (held.reason or "")) == (ReportState.HELD, True)
+    assert ((await bench.get_report("m1")).state, await bench.line_states()) == (
+        ReportState.DELIVERED,
+        ["accepted", "completed", "accepted"],
+    )
+
+
+async def put(bench: ResultsBench, message: Any) -> None:
+    """Put a message into the inbox, and let nothing follow yet."""
+    bench.message_count += 1
+    await StoreInbox(bench.store, bench.clock, "lis", lambda: None).accept(f"m{bench.message_count}", message)
+
+
+async def test_incremental_report_keeps_reported_lines() -> None:
+    """A laboratory that sends only what is new keeps the lines it reported before."""
+    async with open_bench({"left_out": "keep"}) as bench:
+        for version, item in enumerate(("001.001", "004.001", "005.001"), 1):
+            given = make_report(haemoglobin(str(version), id=item), items=(item,), version=version)
+            assert (await bench.receive(given)).state is ReportState.DELIVERED
+            assert await bench.line_states() == ["completed"] * version + ["accepted"] * (3 - version)
+        (found,) = await bench.clinic_reports()
+        assert found.lines == {line.procedure_request for line in bench.placed.lines}
+        assert found.resource["code"]["coding"][0]["code"] == "001.001"
+        assert len(found.observations) == 3
+
+
+async def test_not_performed_beside_kept_values_cancels_no_line() -> None:
+    """Lines not performed, beside values that are kept, cancel no line that was reported."""
+    async with open_bench({"left_out": "keep"}) as bench:
+        await bench.receive(make_report(items=("001.001",), version=1, status=ReportStatus.PARTIAL))
+        absent = (NotPerformed(reason="clotted"),)
+        await bench.receive(make_report(haemoglobin("2", id="b"), items=("004.001",), not_performed=absent, version=2))
+        assert await bench.line_states() == ["accepted", "cancelled", "accepted"]
+
+
+async def test_value_only_in_older_version_is_held() -> None:
+    """An older version that alone has a value is not dropped in silence."""
+    async with open_bench({"left_out": "keep"}) as bench:
+        await bench.receive(make_report(haemoglobin("2"), version=2))
+        held = await bench.receive(make_report(haemoglobin("6.4", id="alone"), version=1))
+        assert (held.state, "without alone" in (held.reason or "")) == (ReportState.HELD, True)
+        assert (await bench.receive(make_report(haemoglobin("3"), version=3))).state is ReportState.DELIVERED
+        assert (await bench.get_report("m2")).state is ReportState.HELD
+        assert (await bench.receive(make_report(haemoglobin("6.4", id="alone"), version=4))).state is ReportState.DELIVERED
+        assert (await bench.get_report("m2")).state is ReportState.SUPERSEDED
+        (found,) = await bench.clinic_reports()
+        assert sorted(str(one["valueQuantity"]["value"]) for one in found.observations) == ["3", "6.4"]
+
+
+async def test_version_dropping_a_line_is_held(bench: ResultsBench) -> None:
+    await bench.receive(make_report(lines=("L0", "L1"), version=1))
+    held = await bench.receive(make_report(lines=("L0",), version=2))
+    assert (held.state, "lines: leave out L1" in (held.reason or "")) == (ReportState.HELD, True)
+    await bench.release(held)
+    (found,) = await bench.clinic_reports()
+    assert found.lines == {bench.placed.lines[0].procedure_request}
+
+
+async def test_update_with_unknown_outcome_is_verified_first(bench: ResultsBench) -> None:
+    """The response to an update is lost and the check is refused: the next attempt reads what is there."""
+    await bench.receive(make_report(haemoglobin("13.2"), version=1))
+    bench.inject_faults(
+        FaultRule(kind="lost_reply", route="PUT /fhir/Observation/*", count=1),
+        FaultRule(kind="status", status=403, route="GET /fhir/Observation/*", count=1, skip=1),
+    )
+    parked = await bench.receive(make_report(haemoglobin("14.0"), version=2))
+    assert (parked.state, [each.state.value for each in await bench.jobs()]) == (ReportState.MATCHED, ["parked"])
+    bench.inject_faults()
+    assert (await bench.receive(make_report(haemoglobin("13.2"), version=3))).state is ReportState.DELIVERED
+    values = [str(each["valueQuantity"]["value"]) for each in await bench.resource_versions("Observation", "RORDER.rep.hb")]
+    assert values == ["13.2", "14.0", "13.2"]
+
+
+async def test_retried_update_with_unknown_outcome_happens_once(bench: ResultsBench) -> None:
+    """An update of unknown outcome that an operator retries is not made twice."""
+    await bench.receive(make_report(haemoglobin("13.2"), version=1))
+    bench.inject_faults(
+        FaultRule(kind="lost_reply", route="PUT /fhir/Observation/*", count=1),
+        FaultRule(kind="status", status=403, route="GET /fhir/Observation/*", count=1, skip=1),
+    )
+    await bench.receive(make_report(haemoglobin("14.0"), version=2))
+    bench.inject_faults()
+    (parked,) = await bench.jobs()
+    await retry_job(bench.store, parked.id, by="ann", now=bench.clock.now())
+    await bench.run_until_idle()
+    assert (await bench.get_report("m2")).state is ReportState.DELIVERED
+    values = [str(each["valueQuantity"]["value"]) for each in await bench.resource_versions("Observation", "RORDER.rep.hb")]
+    assert values == ["13.2", "14.0"]

@@ -1,0 +1,271 @@
+"""A status page over a real store on SQLite, with something of everything in it, and visitors of each role."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from lab_agent import bootstrap
+from lab_agent.accounts import Accounts, Role
+from lab_agent.crypto import Cipher, Passwords, new_key
+from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey, ResourceId
+from lab_agent.domain.records import Alert, Event, Job, JobKind, LabelUse, LineRecord, NewJob, OrderRecord, ReportRecord
+from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState
+from lab_agent.domain.values import Identifier
+from lab_agent.metrics import Metrics
+from lab_agent.ports.queries import LAST_POLL_KEY
+from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.settings.groups import StatusSettings
+from lab_agent.status.app import create_app
+from lab_agent.status.context import AdapterStatus, StatusContext
+from lab_agent.store.queries import SqlQueries
+from lab_agent.store.schema import upgrade
+from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.workflow.rejection_breaker import RejectionBreaker
+from tests.harness.results import make_settings
+
+NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
+PASSWORD = "a long password"
+SECRETS = ("Petrova", "Anna", "1961-04-12")
+"""Identification data in the vault; no page may show it."""
+HOSTILE = "<script>alert('x')</script>"
+GOOD, HELD, UNCERTAIN = OrderKey("R0000000000GOOD"), OrderKey("R0000000000HELD"), OrderKey("R00000000DOUBT")
+BASE = "http://127.0.0.1:8481"
+
+
+@dataclass
+class ManualClock:
+    """A clock that goes when it is told to."""
+
+    time: datetime = NOW
+
+    def now(self) -> datetime:
+        return self.time
+
+    def advance(self, **span: float) -> None:
+        self.time += timedelta(**span)
+
+
+@dataclass
+class StatusPages:
+    """The application with its parts; and visitors."""
+
+    context: StatusContext
+    clock: ManualClock
+    missing: list[str]
+    clients: list[httpx.AsyncClient] = field(default_factory=list)
+
+    def new_client(self, **options: Any) -> httpx.AsyncClient:
+        """Somebody with a browser, not signed in."""
+        transport = httpx.ASGITransport(create_app(self.context), raise_app_exceptions=True)
+        client = httpx.AsyncClient(transport=transport, base_url=BASE, **options)
+        self.clients.append(client)
+        return client
+
+    async def signed_in_client(self, role: Role) -> httpx.AsyncClient:
+        client = self.new_client()
+        answer = await client.post("/sign-in", data={"name": role.value, "password": PASSWORD})
+        assert answer.status_code == 303
+        return client
+
+    async def write(self, work: Callable[[UnitOfWork], Any]) -> Any:
+        def committed(uow: UnitOfWork) -> Any:
+            result = work(uow)
+            uow.commit()
+            return result
+
+        return await self.context.store.run(committed)
+
+    async def get_job(self, kind: JobKind, order: OrderKey | None = None) -> Job:
+        """The one effect of that kind (and order)."""
+        found = (await self.context.queries.jobs(kinds=[kind])).items
+        (one,) = [each for each in found if order in (None, each.order)]
+        return one
+
+    async def job_state(self, job: JobId) -> JobState:
+        found = await self.context.queries.job(job)
+        assert found is not None
+        return found.state
+
+
+def form_token(html: str) -> str:
+    """The form token of a page."""
+    found = re.search(r'name="token" value="([^"]+)"', html)
+    assert found is not None
+    return found[1]
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("status") / "lab.db"
+    upgrade(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture
+async def pages(empty_database: Path, tmp_path: Path) -> AsyncIterator[StatusPages]:
+    """The page over an empty store with one user for each role; the user's name is the role's."""
+    shutil.copy(empty_database, tmp_path / "lab.db")
+    cipher, hands, missing = Cipher(new_key()), ManualClock(), list[str]()
+    store = SqlStore(f"sqlite:///{tmp_path / 'lab.db'}", cipher)
+    accounts = Accounts(store, Passwords(time_cost=1, memory_cost=8, parallelism=1))
+    for role in Role:
+        await accounts.add(role.value, PASSWORD, role, now=NOW - timedelta(days=1))
+    house = StatusContext(
+        settings=StatusSettings(),
+        store=store,
+        queries=SqlQueries(store),
+        accounts=accounts,
+        cipher=cipher,
+        metrics=Metrics(),
+        clock=hands,
+        adapters=[
+            AdapterStatus(name="folder", kind="folder", loaded=True),
+            AdapterStatus(name="hl7", kind="mllp", loaded=False, reason="lis.hl7: no installed package offers an adapter mllp"),
+        ],
+        mode="normal",
+        create_matcher=partial(bootstrap.build_manual_matcher, make_settings(), lambda: None),
+        missing_tasks=lambda: missing,
+        is_store_unwritable=lambda: False,
+    )
+    made = StatusPages(house, hands, missing)
+    yield made
+    for client in made.clients:
+        await client.aclose()
+    await store.close()
+
+
+@pytest.fixture
+async def seeded(pages: StatusPages) -> StatusPages:
+    """The page over a store with something of everything."""
+    await pages.write(_add_orders)
+    await pages.write(_add_jobs)
+    await pages.write(_add_reports_and_alerts)
+    return pages
+
+
+SignIn = Callable[[Role], Awaitable[httpx.AsyncClient]]
+
+
+def _add_orders(uow: UnitOfWork) -> None:
+    for number, (key, state, reason) in enumerate(
+        (
+            (GOOD, OrderState.HANDED_OVER, None),
+            (HELD, OrderState.HELD, f"contract C-900 is not in our settings {HOSTILE}"),
+            (UNCERTAIN, OrderState.FETCHED, None),
+        )
+    ):
+        seen = NOW - timedelta(hours=5 - number)
+        order = OrderRecord(
+            key=key,
+            task_id=ResourceId(f"task-{number}"),
+            state=state,
+            seen_at=seen,
+            changed_at=seen + timedelta(minutes=2),
+            contract="C-100",
+            requisition=Identifier(system="http://clinic.example/orders", value=HOSTILE if key == HELD else f"2603-{number}"),
+            counterparty="partner-guid",
+            patient_reference=f"patient/{number}",
+            adapter="folder",
+            accession=f"26-000{number}",
+            expected_at=NOW - timedelta(minutes=10),
+            reason=reason,
+        )
+        uow.orders.add(order)
+        uow.vault.save_identity(key, " ".join(SECRETS).encode(), at=seen)
+        lines = [
+            LineRecord(
+                key=LineKey(f"L{number}{place}"),
+                order=key,
+                task_id=ResourceId(f"line-task-{number}{place}"),
+                item=item,
+                state=line_state,
+                changed_at=seen,
+                outputs=outputs,
+            )
+            for place, (item, line_state, outputs) in enumerate(
+                (
+                    ("010.001", LineState.ACCEPTED, ()),
+                    ("020.014", LineState.REJECTED, (f"Item 020.014 needs EDTA blood, serum was sent. {HOSTILE}",)),
+                )
+            )
+        ]
+        for line in lines:
+            uow.orders.add_line(line)
+        uow.orders.set_labels(
+            key,
+            [
+                LabelUse(
+                    barcode=f"70000{number}{place}", order=key, line=line.key, specimen_id="s", patient_reference="patient/1"
+                )
+                for place, line in enumerate(lines)
+            ],
+        )
+        uow.events.add(Event(order=key, at=seen, action="order_seen", text="seen on the service"))
+        uow.events.add(Event(order=key, at=seen + timedelta(minutes=2), action="judged", text=f"judged: {state.value}"))
+
+
+def _add_jobs(uow: UnitOfWork) -> None:
+    wanted = {
+        JobKind.FETCH_ORDER: (HELD, None, "held; looked at again later"),
+        JobKind.SUBMIT_ORDER: (UNCERTAIN, JobState.NEEDS_REVIEW, "the laboratory system did not answer after the order was sent"),
+        JobKind.DELIVER_REPORT: (GOOD, JobState.DEAD_LETTER, f"the service refused the report (422): unknown code {HOSTILE}"),
+        JobKind.UPDATE_LINE_TASK: (GOOD, JobState.DEAD_LETTER, "the Task was changed by somebody else three times"),
+        JobKind.UPDATE_ORDER_TASK: (GOOD, JobState.DONE, None),
+    }
+    for kind, (order, state, _) in wanted.items():
+        due = NOW - timedelta(hours=1) if state else NOW + timedelta(minutes=5)
+        subject = str(order) if kind in {JobKind.SUBMIT_ORDER, JobKind.FETCH_ORDER, JobKind.UPDATE_ORDER_TASK} else "L00"
+        uow.jobs.add(NewJob(kind=kind, dedup_key=f"{kind}", ordering_key=f"{kind}", target=subject, order=order, due_at=due))
+    claimed = uow.jobs.claim(list(JobKind), owner="w", now=NOW - timedelta(hours=1), lease=timedelta(minutes=9), limit=99)
+    for job in claimed:
+        _, state, reason = wanted[job.kind]
+        at = NOW - timedelta(minutes=50)
+        match state:
+            case JobState.DEAD_LETTER:
+                ended = replace(job, started=True).dead_letter(at, str(reason))
+            case JobState.NEEDS_REVIEW:
+                ended = replace(job, started=True).needs_review(at, str(reason))
+            case _:
+                ended = job.complete(at)
+        uow.jobs.save(ended)
+
+
+def _add_reports_and_alerts(uow: UnitOfWork) -> None:
+    for number, (state, order, reason) in enumerate(
+        ((ReportState.DELIVERED, GOOD, None), (ReportState.UNMATCHED, None, f"no order has the barcode {HOSTILE}"))
+    ):
+        uow.reports.add(
+            ReportRecord(
+                key=ReportKey(f"P{number}"),
+                source="folder",
+                message=f"m{number}.json",
+                report_id=f"rep-{number}",
+                version=1,
+                issued=NOW - timedelta(hours=2),
+                state=state,
+                order=order,
+                lines=(LineKey("L00"),) if order else (),
+                reason=reason,
+                received_at=NOW - timedelta(hours=2),
+                changed_at=NOW - timedelta(hours=1),
+                body=b"{}",
+            )
+        )
+    catch = RejectionBreaker(limit=2, window=timedelta(hours=1))
+    catch.record_rejections(uow, ["line.specimen"], GOOD, NOW - timedelta(minutes=9))
+    catch.record_rejections(uow, ["line.specimen"], HELD, NOW - timedelta(minutes=8))
+    assert catch.tripped(uow, ["line.specimen"], NOW - timedelta(minutes=7)) == "line.specimen"
+    uow.alerts.open(Alert(key="lis.folder.unavailable", text=f"laboratory system folder: gone {HOSTILE}", opened_at=NOW))
+    uow.alerts.open(Alert(key="exchange.unavailable", text="the service does not answer", opened_at=NOW - timedelta(hours=9)))
+    uow.alerts.close("exchange.unavailable", now=NOW - timedelta(hours=8))
+    uow.key_values.set(LAST_POLL_KEY, (NOW - timedelta(seconds=12)).isoformat())

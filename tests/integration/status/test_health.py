@@ -1,0 +1,105 @@
+"""The three addresses for machines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lab_agent.accounts import Role
+from lab_agent.domain.records import JobKind
+from lab_agent.errors import StoreUnreachableError
+
+
+class Away:
+    """Views of a store that does not answer."""
+
+    def __getattr__(self, name: str) -> Any:
+        async def fail(*_: Any, **__: Any) -> Any:
+            raise StoreUnreachableError
+
+        return fail
+
+
+async def test_healthz_names_the_stopped_worker_part(pages: Any):
+    client = pages.new_client()
+    answer = await client.get("/healthz")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok", "missing": []})
+    pages.missing.append("delivery")
+    answer = await client.get("/healthz")
+    assert (answer.status_code, answer.json()) == (503, {"status": "failing", "missing": ["delivery"]})
+
+
+async def test_readyz_names_outage_and_stays_ready(seeded: Any):
+    """It tells which remote system is unavailable and is ready all the same."""
+    answer = await seeded.new_client().get("/readyz")
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "status": "ready",
+        "mode": "normal",
+        "store": "ok",
+        "last_poll": "2026-03-01T02:59:48+00:00",
+        "alerts": ["lis.folder.unavailable", "rule.line.specimen.stopped"],
+    }
+
+
+async def test_readyz_is_unready_without_store(pages: Any):
+    pages.context = replace(pages.context, views=Away())
+    answer = await pages.new_client().get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json() == {"status": "not ready", "mode": "normal", "store": "StoreUnreachableError"}
+    assert (await pages.new_client().get("/healthz")).status_code == 200
+
+
+async def test_read_only_store_is_unready_and_on_overview(pages: Any):
+    """A store that takes no writes is unready, and the overview says so."""
+    pages.context = replace(pages.context, cannot_write=lambda: True)
+    answer = await pages.new_client().get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json() == {"status": "not ready", "mode": "normal", "store": "cannot be written"}
+    assert "The store cannot be written." in (await (await pages.signed_in_client(Role.VIEWER)).get("/")).text
+
+
+async def test_metrics_are_computed_on_request(seeded: Any):
+    client = seeded.new_client()
+    seeded.context.metrics.tried("deliver", "done")
+    answer = await client.get("/metrics")
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    for line in (
+        'lab_agent_orders{state="held"} 1.0',
+        'lab_agent_lines{state="refused"} 3.0',
+        'lab_agent_jobs{kind="handover",state="review"} 1.0',
+        'lab_agent_reports{state="unmatched"} 1.0',
+        "lab_agent_alerts_open 2.0",
+        "lab_agent_store_reachable 1.0",
+        f'lab_agent_oldest_age_seconds{{what="order"}} {(4 * 60 + 58) * 60}.0',
+        "lab_agent_last_poll_timestamp_seconds 1.772333988e+09",
+        'lab_agent_job_attempts_total{kind="deliver",outcome="done"} 1.0',
+    ):
+        assert line in answer.text
+    job = await seeded.get_job(JobKind.SUBMIT_ORDER)
+    await seeded.write(lambda uow: uow.jobs.save(uow.jobs.get(job.id).done(seeded.clock.now())))
+    again = await client.get("/metrics")
+    assert 'kind="handover",state="review"' not in again.text
+    assert 'lab_agent_jobs{kind="handover",state="done"} 1.0' in again.text
+
+
+async def test_metrics_omit_values_of_unavailable_store(seeded: Any):
+    """Metrics of an unavailable store are missing rather than old."""
+    assert 'lab_agent_orders{state="held"}' in (await seeded.new_client().get("/metrics")).text
+    seeded.context = replace(seeded.context, views=Away())
+    answer = await seeded.new_client().get("/metrics")
+    assert answer.status_code == 200
+    assert "lab_agent_store_reachable 0.0" in answer.text
+    assert "lab_agent_orders{" not in answer.text
+    assert "lab_agent_alerts_open NaN" in answer.text
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+async def test_probes_need_no_login_and_set_no_cookie(seeded: Any, path: str):
+    answer = await seeded.new_client().get(path)
+    assert answer.status_code == 200
+    assert "set-cookie" not in answer.headers
+    for secret in ("Petrova", "2603-0", "R0000000000GOOD", "partner-guid"):
+        assert secret not in answer.text

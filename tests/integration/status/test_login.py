@@ -1,0 +1,201 @@
+"""Who gets in, how it ends, and how guessing is slowed down."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from lab_agent.accounts import Role
+from lab_agent.crypto import Cipher, new_key
+from lab_agent.status.auth import SESSION_COOKIE
+from lab_agent.status.login import MAX_WAIT, LoginThrottle, local_path
+
+PASSWORD = "a long password"
+PAGES = (
+    "/",
+    "/orders",
+    "/orders/R0000000000GOOD",
+    "/waiting",
+    "/results",
+    "/results/P0",
+    "/results/mended",
+    "/turnaround",
+    "/alerts",
+)
+
+
+async def attempt(client: httpx.AsyncClient, name: str, password: str, **fields: str) -> httpx.Response:
+    return await client.post("/sign-in", data={"name": name, "password": password, **fields})
+
+
+def form_token(html: str) -> str:
+    return html.split('name="token" value="')[1].split('"', maxsplit=1)[0]
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_every_page_requires_login(seeded: Any, path: str):
+    client = seeded.new_client()
+    answer = await client.get(path)
+    assert answer.status_code == 303
+    assert answer.headers["location"].startswith("/sign-in")
+    shown = await client.get(answer.headers["location"])
+    assert shown.status_code == 200
+    assert "R0000000000GOOD" not in shown.text.replace("/orders/R0000000000GOOD", "")
+
+
+async def test_session_cookie_is_http_only_and_same_site(pages: Any):
+    client = pages.new_client()
+    answer = await attempt(client, " Operator ", PASSWORD, next="/orders?state=held")
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/orders?state=held"
+    cookie = answer.headers["set-cookie"]
+    for part in ("HttpOnly", "SameSite=strict", "Path=/", "Max-Age=28800"):
+        assert part in cookie
+    assert "operator" not in cookie
+    assert (await client.get("/")).status_code == 200
+
+
+async def test_cookie_is_secure_when_page_uses_tls(pages: Any):
+    client = pages.new_client()
+    answer = await client.post("https://127.0.0.1:8481/sign-in", data={"name": "viewer", "password": PASSWORD})
+    assert "Secure" in answer.headers["set-cookie"]
+
+
+async def test_unknown_user_and_wrong_password_look_alike(pages: Any):
+    wrong = await attempt(pages.new_client(), "operator", "not the password")
+    unknown = await attempt(pages.new_client(), "nobody", "not the password")
+    assert wrong.status_code == unknown.status_code == 401
+    assert wrong.text == unknown.text
+    assert "set-cookie" not in wrong.headers
+
+
+async def test_session_expires(pages: Any):
+    client = await pages.signed_in_client(Role.VIEWER)
+    pages.clock.advance(hours=7.9)
+    assert (await client.get("/")).status_code == 200
+    pages.clock.advance(hours=0.2)
+    assert (await client.get("/")).status_code == 303
+
+
+async def test_logout_ends_session_of_copied_cookie_too(pages: Any):
+    client = await pages.signed_in_client(Role.VIEWER)
+    copied = client.cookies[SESSION_COOKIE]
+    overview = await client.get("/")
+    answer = await client.post("/sign-out", data={"token": form_token(overview.text)})
+    assert answer.status_code == 303
+    client.cookies.set(SESSION_COOKIE, copied, domain="127.0.0.1")
+    assert (await client.get("/")).status_code == 303
+
+
+async def test_account_change_ends_sessions(pages: Any):
+    """A new password, a new role and a removal end sessions."""
+    now = pages.clock.now()
+    client = await pages.signed_in_client(Role.OPERATOR)
+    await pages.context.accounts.set_role("operator", Role.VIEWER, now=now)
+    assert (await client.get("/")).status_code == 303
+    client = await pages.signed_in_client(Role.VIEWER)
+    await pages.context.accounts.set_password("viewer", "another password", now=now)
+    assert (await client.get("/")).status_code == 303
+    client = await pages.signed_in_client(Role.ADMIN)
+    await pages.context.accounts.remove("admin")
+    assert (await client.get("/")).status_code == 303
+
+
+@pytest.mark.parametrize("forged", ["", "x", "gAAAAA==", "é", "a" * 5000])
+async def test_forged_cookie_is_rejected(pages: Any, forged: str):
+    client = pages.new_client(headers={"cookie": f"{SESSION_COOKIE}={forged}".encode()})
+    assert (await client.get("/")).status_code == 303
+
+
+async def test_cookie_sealed_otherwise_is_no_session(pages: Any):
+    """What was encrypted for another purpose or with another key is no session."""
+    content = json.dumps({"id": "1", "user": "admin", "changed_at": "", "began_at": "", "form_token": ""}).encode()
+    for sealed in (pages.context.cipher.encrypt(content), Cipher(new_key()).encrypt(b"status-session-1:" + content)):
+        client = pages.new_client(cookies={SESSION_COOKIE: sealed.decode()})
+        assert (await client.get("/")).status_code == 303
+
+
+async def test_guessing_is_throttled_even_for_right_password(pages: Any):
+    client = pages.new_client()
+    for _ in range(3):
+        assert (await attempt(client, "operator", "a guess at it")).status_code == 401
+    slowed = await attempt(client, "OPERATOR", PASSWORD)
+    assert slowed.status_code == 429
+    assert slowed.headers["retry-after"] == "2"
+    assert "set-cookie" not in slowed.headers
+    assert (await attempt(client, "viewer", PASSWORD)).status_code == 303
+    pages.clock.advance(seconds=1.1)
+    assert (await attempt(client, "operator", PASSWORD)).status_code == 303
+
+
+async def test_guessing_many_names_is_throttled_by_address(pages: Any):
+    client = pages.new_client()
+    answers = [(await attempt(client, f"name{number}", "a guess at it")).status_code for number in range(22)]
+    assert answers[:20] == [401] * 20
+    assert 429 in answers[20:]
+
+
+async def test_cross_site_login_is_rejected(pages: Any):
+    client = pages.new_client(headers={"origin": "http://evil.example"})
+    assert (await attempt(client, "operator", PASSWORD)).status_code == 403
+    client = pages.new_client(headers={"origin": "null"})
+    assert (await attempt(client, "operator", PASSWORD)).status_code == 403
+    client = pages.new_client(headers={"origin": "http://127.0.0.1:8481"})
+    assert (await attempt(client, "operator", PASSWORD)).status_code == 303
+
+
+@pytest.mark.parametrize(
+    ("path", "safe"),
+    [
+        ("/orders?search=a%20b", "/orders?search=a%20b"),
+        ("//evil.example/", "/"),
+        ("https://evil.example/", "/"),
+        ("/\\evil.example", "/"),
+        ("/a\r\nset-cookie: x", "/"),
+        ("/\tx", "/"),
+        ("/sign-out", "/"),
+        ("", "/"),
+    ],
+)
+def test_login_never_redirects_to_other_site(path: str, safe: str):
+    assert local_path(path) == safe
+
+
+async def test_oversized_or_missing_form_is_rejected(pages: Any):
+    client = pages.new_client()
+    assert (await attempt(client, "operator", "x" * 20_000)).status_code == 413
+    assert (await client.post("/sign-in", json={"name": "operator"})).status_code == 415
+    answer = await client.post(
+        "/sign-in", content=b"name=%ff&password=x", headers={"content-type": "application/x-www-form-urlencoded"}
+    )
+    assert answer.status_code == 400
+    assert (await attempt(client, "operator", "x" * 300)).status_code == 401
+
+
+def test_throttle_delay_doubles_up_to_a_minute():
+    """The delay doubles up to a minute and is forgotten after a while."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    throttle = LoginThrottle(free_attempts=2)
+    waits = []
+    for _ in range(12):
+        throttle.record_failure("a", now)
+        waits.append(throttle.remaining_wait("a", now).total_seconds())
+    assert waits[:6] == [0, 1, 2, 4, 8, 16]
+    assert waits[-1] == MAX_WAIT.total_seconds()
+    assert throttle.remaining_wait("b", now) == timedelta()
+    assert throttle.remaining_wait("a", now + timedelta(minutes=16)) == timedelta()
+    throttle.reset("a")
+    assert throttle.remaining_wait("a", now) == timedelta()
+
+
+def test_throttle_memory_is_bounded():
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    throttle = LoginThrottle(free_attempts=0)
+    for number in range(5_000):
+        throttle.record_failure(str(number), now)
+    assert len(throttle._failures) == 2_000
+    assert throttle.remaining_wait("4999", now) > timedelta()

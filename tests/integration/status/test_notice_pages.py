@@ -1,0 +1,220 @@
+"""Tests that are stopped or delayed: announced, seen and lifted on the page as by `lab-agent eta`."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sqlite3
+from contextlib import closing
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab_agent.accounts import Role
+from lab_agent.catalogue.spreadsheet.csv_files import read_tables
+from lab_agent.catalogue_service.notices import Announcement, announce, load_notices
+from lab_agent.catalogue_service.versions import activate
+from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP
+from tests.harness.paths import CATALOGUE
+
+STOP = {"item": "001.001", "kind": "stop", "until": "3d"}
+HOSTILE = "<script>alert('x')</script>"
+
+
+@pytest.fixture
+async def offered(pages: Any) -> Any:
+    """The page over a store with a catalogue in force."""
+    await activate(pages.context.store, read_tables(CATALOGUE), origin="x", by=None, now=pages.clock.now())
+    return pages
+
+
+async def visitor(offered: Any, role: Role = Role.OPERATOR) -> tuple[Any, str]:
+    client = await offered.signed_in_client(role)
+    text = (await client.get("/turnaround")).text
+    return client, text.split('name="token" value="')[1].split('"', maxsplit=1)[0]
+
+
+async def notices(offered: Any) -> list[Any]:
+    return list(await load_notices(offered.context.store, offered.clock.now()))
+
+
+async def test_stop_notice_applies_at_once_and_is_announced(offered: Any):
+    client, token = await visitor(offered)
+    before = await offered.context.store.run(lambda uow: uow.key_values.get(CATALOGUE_CHANGE_STAMP))
+    answer = await client.post("/turnaround", data={**STOP, "token": token, "caption": HOSTILE})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/turnaround?did=stopped")
+    assert await offered.context.store.run(lambda uow: uow.key_values.get(CATALOGUE_CHANGE_STAMP)) != before
+    (notice,) = await notices(offered)
+    now = offered.clock.now()
+    assert (notice.item, notice.contract, notice.delay_hours, notice.by, notice.made_at) == (
+        "001.001",
+        None,
+        None,
+        "operator",
+        now,
+    )
+    assert (notice.start, notice.end, notice.caption) == (now, now + timedelta(days=3), HOSTILE)
+    text = (await client.get(answer.headers["location"])).text
+    for shown in ("The test is stopped; partners see it", "001.001", "every contract", "for another 3 d", "by operator"):
+        assert shown in text
+    assert "&lt;script&gt;" in text
+    assert "<script>alert" not in text
+
+
+async def test_delay_for_one_contract_and_future_period(offered: Any):
+    client, token = await visitor(offered)
+    form = {"item": "002.001", "kind": "delay", "hours": "1,50", "contract": "C-100", "from": "5h", "until": "2d", "token": token}
+    answer = await client.post("/turnaround", data=form)
+    assert answer.headers["location"] == "/turnaround?did=delayed"
+    (notice,) = await notices(offered)
+    assert (notice.contract, str(notice.delay_hours), notice.start) == ("C-100", "1.50", offered.clock.now() + timedelta(hours=5))
+    text = (await client.get("/turnaround")).text
+    for shown in ("delayed by 1.50 h", "contract C-100", "to come", "begins in 5 h"):
+        assert shown in text
+
+
+async def test_notice_outweighed_by_stricter_one_says_so(offered: Any):
+    client, token = await visitor(offered)
+    await client.post("/turnaround", data={**STOP, "contract": "C-100", "token": token})
+    answer = await client.post("/turnaround", data={**STOP, "kind": "delay", "hours": "5", "token": token})
+    assert answer.headers["location"] == "/turnaround?did=outweighed"
+    assert "something graver holds" in (await client.get(answer.headers["location"])).text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"item": ""}, "write the code of the test"),
+        ({"item": "01.001"}, "did you mean &#39;"),
+        ({"item": "001.002", "contract": "C-200"}, "is not offered in contract C-200"),
+        ({"contract": "C-10"}, "did you mean &#39;C-100&#39;?"),
+        ({"until": "soon"}, "write it as 2026-11-20T08:00+03:00, 2026-11-20, 12h or 3d"),
+        ({"until": ""}, "write it as 2026-11-20T08:00+03:00, 2026-11-20, 12h or 3d"),
+        ({"until": "2020-01-01"}, "name a later moment"),
+        ({"from": "3d", "until": "1d"}, "name a later moment"),
+        ({"from": "yesterday"}, "&#39;yesterday&#39; is not a moment"),
+        ({"kind": "delay", "hours": "some"}, "write digits, as in 24"),
+        ({"kind": "delay", "hours": "0"}, "name the hours of the delay"),
+        ({"kind": "delay", "hours": "1e999999"}, "out of all measure"),
+        ({"kind": "broken"}, "choose one of the two"),
+        ({"caption": "x" * 501}, "500 characters are enough"),
+    ],
+)
+async def test_form_errors_keep_the_other_fields(offered: Any, wrong: dict[str, str], words: str):
+    """What is wrong is said at its field, and the form keeps the rest."""
+    client, token = await visitor(offered)
+    answer = await client.post("/turnaround", data={**STOP, "caption": "A <b>", **wrong, "token": token})
+    assert answer.status_code == 422
+    assert words in answer.text
+    assert "Nothing was announced" in answer.text
+    assert f'value="{wrong.get("item", "001.001")}"' in answer.text
+    if "caption" not in wrong:
+        assert 'value="A &lt;b&gt;"' in answer.text
+    assert "data-live" not in answer.text, "a page that keeps itself fresh would empty the form"
+    assert await notices(offered) == []
+
+
+async def test_all_form_errors_are_shown_together(offered: Any):
+    client, token = await visitor(offered)
+    form = {"item": "", "kind": "delay", "hours": "x", "from": "y", "until": "z", "token": token}
+    text = (await client.post("/turnaround", data=form)).text
+    assert len(re.findall(r'aria-invalid="true"', text)) == 4
+
+
+async def test_notice_without_catalogue_is_rejected(seeded: Any):
+    client, token = await visitor(seeded)
+    answer = await client.post("/turnaround", data={**STOP, "token": token})
+    assert answer.status_code == 422
+    assert "lab-agent catalogue import" in answer.text
+
+
+async def test_notice_is_lifted_once(offered: Any):
+    now = offered.clock.now()
+    for contract, hours in ((None, None), ("C-100", Decimal(2))):
+        said = Announcement(item="001.001", start=now, end=now + timedelta(days=1), contract=contract, delay_hours=hours)
+        await announce(offered.context.store, said, by="anna", now=now)
+    client, token = await visitor(offered)
+    assert "announced" in (text := (await client.get("/turnaround")).text)
+    assert "by anna" in text
+    answer = await client.post("/turnaround/lift", data={"token": token, "item": "001.001", "contract": "C-100"})
+    assert answer.headers["location"] == "/turnaround?did=lifted-still"
+    assert "the test is still stopped or delayed" in (await client.get(answer.headers["location"])).text
+    assert [notice.contract for notice in await notices(offered)] == [None]
+    second = await client.post("/turnaround/lift", data={"token": token, "item": "001.001", "contract": "C-100"})
+    assert second.status_code == 409
+    assert "somebody may have lifted it just now" in second.text
+    last = await client.post("/turnaround/lift", data={"token": token, "item": "001.001", "contract": ""})
+    assert last.headers["location"] == "/turnaround?did=lifted"
+    assert "Nothing is stopped or delayed." in (await client.get("/turnaround")).text
+
+
+@pytest.mark.parametrize(("start", "word"), [("2026-01-01", "lifted-still"), ("2026-04-01", "lifted-later")])
+async def test_spreadsheet_notice_is_listed_and_survives_lift(pages: Any, tmp_path: Path, start: str, word: str):
+    """A notice of the catalogue's spreadsheet is listed and survives a lift."""
+    folder = Path(shutil.copytree(CATALOGUE, tmp_path / "catalogue"))
+    with (folder / "notices.csv").open("a") as file:
+        file.write(f"001.001,C-100,delayed,{start}T00:00+03:00,2026-05-01T00:00+03:00,24,\n")
+    await activate(pages.context.store, read_tables(folder), origin="x", by=None, now=pages.clock.now())
+    client, token = await visitor(pages)
+    text = (await client.get("/turnaround")).text
+    assert "delayed by 24 h" in text
+    assert "from the sheet <i>notices</i> of the catalogue" in text
+    assert "/turnaround/lift" not in text
+    await client.post("/turnaround", data={**STOP, "token": token})
+    assert (await client.get("/turnaround")).text.count("/turnaround/lift") == 1
+    answer = await client.post("/turnaround/lift", data={"token": token, "item": "001.001", "contract": ""})
+    assert answer.headers["location"] == f"/turnaround?did={word}"
+    assert (await client.post("/turnaround/lift", data={"token": token, "item": "001.001", "contract": ""})).status_code == 409
+
+
+async def test_unreadable_catalogue_notices_give_a_warning(offered: Any, tmp_path: Path):
+    """When the notices of the catalogue cannot be read, the page says that they are unknown."""
+    with closing(sqlite3.connect(tmp_path / "lab.db")) as db, db:
+        db.execute("UPDATE catalogues SET content = x'00'")
+    client, token = await visitor(offered)
+    text = (await client.get("/turnaround")).text
+    assert "what its sheet notices says is not known" in text
+    assert "Nothing is stopped or delayed as far as is known." in text
+    await client.post("/turnaround", data={**STOP, "token": token})
+    answer = await client.post("/turnaround/lift", data={"token": token, "item": "001.001", "contract": ""})
+    assert answer.headers["location"] == "/turnaround?did=lifted-unread"
+    assert "is not known" in (await client.get(answer.headers["location"])).text
+
+
+async def test_viewer_sees_notices_without_actions(offered: Any):
+    now = offered.clock.now()
+    await announce(
+        offered.context.store, Announcement(item="001.001", start=now, end=now + timedelta(days=1)), by="anna", now=now
+    )
+    viewer, token = await visitor(offered, Role.VIEWER)
+    text = (await viewer.get("/turnaround")).text
+    assert "001.001" in text
+    assert set(re.findall(r'<form[^>]*method="post" action="([^"]+)"', text)) == {"/sign-out"}
+    for path in ("/turnaround", "/turnaround/lift"):
+        assert (await viewer.post(path, data={**STOP, "token": token})).status_code == 403
+    client, good = await visitor(offered)
+    for path in ("/turnaround", "/turnaround/lift"):
+        assert (await offered.new_client().post(path, data={**STOP, "token": good})).headers["location"] == "/sign-in"
+        assert (await client.post(path, data={**STOP, "token": token})).status_code == 403
+        assert (
+            await client.post(path, data={**STOP, "token": good}, headers={"origin": "http://evil.example"})
+        ).status_code == 403
+    assert len(await notices(offered)) == 1
+
+
+ODD = ("", "\x00", "\uffff", "👩‍🔬" * 50, "%s{0}", "9" * 4000, "9999-12-31T23:59-14:00", "0001-01-01")
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("name", ["item", "contract", "kind", "hours", "from", "until", "caption"])
+async def test_malformed_fields_never_break_the_page(offered: Any, name: str, odd: str):
+    client, token = await visitor(offered)
+    answer = await client.post("/turnaround", data={**STOP, "kind": "delay", "hours": "2", name: odd, "token": token})
+    assert answer.status_code in {303, 413, 422}
+    if answer.status_code == 303:
+        assert (await client.get("/turnaround")).status_code == 200
+    lifted = await client.post("/turnaround/lift", data={"item": odd, "contract": odd, "token": token})
+    assert lifted.status_code == 409

@@ -1,0 +1,252 @@
+"""What the pages show, and what they never show."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import lab_agent.status
+from lab_agent.accounts import Role
+from lab_agent.domain.ids import OrderKey, ResourceId
+from lab_agent.domain.records import OrderRecord
+from lab_agent.errors import StoreUnreachableError
+from lab_agent.status.app import create_app
+
+SECRETS = ("Petrova", "Anna", "1961-04-12")
+PAGES = (
+    "/",
+    "/orders",
+    "/orders/R0000000000GOOD",
+    "/orders/R0000000000HELD",
+    "/orders/R00000000DOUBT",
+    "/waiting",
+    "/results",
+    "/results?state=unmatched",
+    "/results/P0",
+    "/results/P1",
+    "/turnaround",
+    "/alerts",
+)
+ROOM = Path(lab_agent.status.__file__).parent
+
+
+class Broken:
+    """Views that fail in a given way."""
+
+    def __init__(self, failure: Exception) -> None:
+        self._failure = failure
+
+    def __getattr__(self, name: str) -> Any:
+        async def fail(*_: Any, **__: Any) -> Any:
+            raise self._failure
+
+        return fail
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_every_page_is_escaped_and_names_no_patient(seeded: Any, path: str):
+    client = await seeded.signed_in_client(Role.ADMIN)
+    answer = await client.get(path)
+    assert answer.status_code == 200
+    assert "<script>alert" not in answer.text
+    for secret in SECRETS:
+        assert secret not in answer.text
+    assert re.findall(r"\son\w+=|<style|style=|javascript:|https?://(?!127)", answer.text) == []
+
+
+async def test_hostile_text_is_shown_literally(seeded: Any):
+    client = await seeded.signed_in_client(Role.VIEWER)
+    for path in ("/", "/orders", "/orders/R0000000000HELD", "/waiting"):
+        assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;" in (await client.get(path)).text
+
+
+async def test_overview_shows_current_state(seeded: Any):
+    text = (await (await seeded.signed_in_client(Role.VIEWER)).get("/")).text
+    assert "12 s ago" in text
+    assert re.search(r"Open alerts</span><strong>2<", text)
+    assert re.search(r"Waiting for a person</span><strong>5<", text)
+    assert re.search(r"Overdue results</span><strong>2<", text)
+    assert "the laboratory system did not answer after the order was sent" in text
+    assert "if so, mark it done; if it certainly did not, retry it" in text
+    assert "4 h 58 min" in text
+    assert "no installed package offers an adapter mllp" in text
+    assert "away</span> see the alerts" in text
+    assert "Observing only" not in text
+
+
+async def test_observing_worker_is_shown_on_every_page(seeded: Any):
+    """A worker that only observes says so on every page."""
+    seeded.context = replace(seeded.context, mode="observe")
+    client = await seeded.signed_in_client(Role.VIEWER)
+    for path in PAGES:
+        assert "Observing only." in (await client.get(path)).text
+
+
+async def test_empty_installation_pages_say_so(pages: Any):
+    client = await pages.signed_in_client(Role.VIEWER)
+    overview = (await client.get("/")).text
+    assert "Nothing waits for a person." in overview
+    assert "<strong>never</strong>" in overview
+    assert "No orders yet." in (await client.get("/orders")).text
+    assert "Nothing waits for a person." in (await client.get("/waiting")).text
+    assert "No alerts yet." in (await client.get("/alerts")).text
+
+
+@pytest.mark.parametrize(
+    "search",
+    ["R0000000000GOOD", "L00", "task-0", "2603-0", "26-0000", "7000000", " 7000000 "],
+    ids=["key", "line", "task", "requisition", "accession", "barcode", "with spaces"],
+)
+async def test_order_is_found_by_any_printed_number(seeded: Any, search: str):
+    client = await seeded.signed_in_client(Role.VIEWER)
+    text = (await client.get("/orders", params={"search": search})).text
+    assert re.findall(r'href="/orders/(R\w+)"', text) == ["R0000000000GOOD"]
+
+
+async def test_orders_are_filtered_by_state_ignoring_unknown_states(seeded: Any):
+    """Orders are filtered by state; an unknown state is ignored."""
+    client = await seeded.signed_in_client(Role.VIEWER)
+    text = (await client.get("/orders?state=held&state=fetched&state=nonsense")).text
+    assert re.findall(r'href="/orders/(R\w+)"', text) == ["R00000000DOUBT", "R0000000000HELD"]
+    assert 'value="held" checked' in text
+    assert "No order is found" in (await client.get("/orders?state=closed")).text
+    hostile = await client.get("/orders", params={"search": '"><script>alert(1)</script>'})
+    assert "<script>alert" not in hostile.text
+
+
+async def test_paged_list_keeps_the_search(pages: Any):
+    now = pages.clock.now()
+
+    def many(uow: Any) -> None:
+        for number in range(120):
+            key = OrderKey(f"R{number:015}")
+            uow.orders.add(OrderRecord(key=key, task_id=ResourceId(f"t{number}"), seen_at=now, changed_at=now))
+
+    await pages.write(many)
+    client = await pages.signed_in_client(Role.VIEWER)
+    seen, path = [], "/orders?state=seen"
+    for _ in range(3):
+        text = (await client.get(path)).text
+        seen += re.findall(r'href="/orders/(R\w+)"', text)
+        further = re.search(r'rel="next" href="([^"]+)"', text)
+        path = further[1].replace("&amp;", "&") if further else ""
+    assert len(set(seen)) == len(seen) == 120
+    assert path == ""
+    for nonsense in ("0", "-1", "x", "9" * 30, "²", "99999999"):
+        assert (await client.get("/orders", params={"page": nonsense})).status_code == 200
+
+
+async def test_order_page_shows_everything_about_it(seeded: Any):
+    text = (await (await seeded.signed_in_client(Role.VIEWER)).get("/orders/R0000000000GOOD")).text
+    for shown in (
+        "2603-0",
+        "26-0000",
+        "task-0",
+        "010.001",
+        "7000000",
+        "Item 020.014 needs EDTA blood",
+        "the service refused the report (422)",
+        "rep-0",
+        "judged: handed_over",
+        "in the laboratory system; results are awaited",
+    ):
+        assert shown in text
+
+
+async def test_viewer_sees_only_the_logout_button(seeded: Any):
+    client = await seeded.signed_in_client(Role.VIEWER)
+    for path in PAGES:
+        text = (await client.get(path)).text
+        assert set(re.findall(r'<form[^>]*method="post" action="([^"]+)"', text)) == {"/sign-out"}
+
+
+async def test_responses_have_security_headers(seeded: Any):
+    client = await seeded.signed_in_client(Role.VIEWER)
+    for path in (*PAGES, "/sign-in", "/nowhere", "/readyz", "/static/style.css"):
+        headers = (await client.get(path)).headers
+        assert "default-src 'self'" in headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["referrer-policy"] == "same-origin"
+        assert headers["cache-control"] == ("no-cache" if "static" in path else "no-store")
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "status"),
+    [
+        ("/nowhere", "GET", 404),
+        ("/orders/R1", "GET", 404),
+        ("/orders/%00", "GET", 404),
+        ("/orders/R%2F1", "GET", 404),
+        ("/orders", "DELETE", 405),
+        ("/static/../app.py", "GET", 404),
+        ("/static/%2e%2e/app.py", "GET", 404),
+        ("/openapi.json", "GET", 404),
+        ("/docs", "GET", 404),
+    ],
+)
+async def test_error_page_is_html_without_traceback(seeded: Any, path: str, method: str, status: int):
+    client = await seeded.signed_in_client(Role.VIEWER)
+    answer = await client.request(method, path)
+    assert answer.status_code == status
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "Traceback" not in answer.text
+
+
+async def test_failures_show_error_page_without_traceback(pages: Any):
+    """An unavailable store is an error page, and a bug of ours shows no traceback."""
+    client = await pages.signed_in_client(Role.VIEWER)
+    for failure, status in ((StoreUnreachableError(), 503), (RuntimeError("secret detail"), 500)):
+        broken = replace(pages.context, views=Broken(failure))
+        transport = httpx.ASGITransport(create_app(broken), raise_app_exceptions=True)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8481", cookies=client.cookies) as browser:
+            answer = await browser.get("/orders")
+        assert answer.status_code == status
+        assert "secret" not in answer.text
+        assert "Traceback" not in answer.text
+        assert answer.headers["cache-control"] == "no-store"
+
+
+def test_page_has_no_external_resources_and_small_script():
+    for file in (*ROOM.glob("templates/*"), *ROOM.glob("static/*")):
+        addresses = re.findall(r"(?:https?:)?//[\w.]+", re.sub(r"^//.*|\s//.*", "", file.read_text(), flags=re.MULTILINE))
+        assert set(addresses) <= {"http://www.w3.org"}, file.name
+    assert len((ROOM / "static" / "page.js").read_text().splitlines()) < 60
+
+
+def _channel(value: int) -> float:
+    share = value / 255
+    return share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4
+
+
+def _light(colour: str) -> float:
+    red, green, blue = (_channel(int(colour[place : place + 2], 16)) for place in (1, 3, 5))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize(
+    ("ink", "paper"),
+    [
+        *[(ink, paper) for ink in ("ink", "quiet", "accent", "bad", "warn") for paper in ("paper", "card")],
+        ("on-accent", "accent"),
+        ("bad", "bad-paper"),
+        ("warn", "warn-paper"),
+        ("good", "good-paper"),
+        ("cool", "cool-paper"),
+        ("paper", "warn"),
+        ("paper", "bad"),
+    ],
+)
+def test_text_contrast_is_sufficient(scheme: int, ink: str, paper: str):
+    """WCAG 2.1 AA asks for 4.5 to 1."""
+    blocks = re.findall(r":root \{(.*?)\}", (ROOM / "static" / "style.css").read_text(), flags=re.DOTALL)
+    colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", blocks[scheme]))
+    lights = sorted((_light(colours[ink]), _light(colours[paper])))
+    assert (lights[1] + 0.05) / (lights[0] + 0.05) >= 4.5

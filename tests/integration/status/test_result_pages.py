@@ -1,0 +1,291 @@
+"""What the match desk shows: everything that waits, one result whole, and the way to its order."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from lab_agent.accounts import Role
+from lab_agent.domain.lab_messages import Accession, AccessionUpdate, Document, LabRejection, NotPerformed, ReportedObservation
+from lab_agent.domain.values import Coding, Quantity, SampledData
+from lab_agent.workflow import operator_results
+from lab_agent.workflow.result_inbox import StoreInbox
+from tests.harness import status_pages
+from tests.harness.results import haemoglobin
+
+SECRETS = ("Petrova", "Anna", "1961-04-12")
+ESCAPED = "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;"
+
+
+@pytest.fixture
+async def pages(pages: Any) -> Any:
+    await status_pages.add_orders(pages)
+    return pages
+
+
+async def refuse(page: Any, count: int, source: str = "folder") -> None:
+    for number in range(count):
+        await StoreInbox(page.context.store, page.clock, source, lambda: None).refused(
+            f"f{number}", "observations[0]: has no value"
+        )
+
+
+async def test_held_reports_listed_oldest_first_with_hints(pages: Any, tmp_path: Any):
+    """What waits is listed longest first, with the references it names and a hint."""
+    status_pages.use_mappings(pages, tmp_path / "mappings")
+    keys = [
+        await status_pages.unmatched_result(pages),
+        await status_pages.late_result(pages),
+        await status_pages.unmapped_result(pages, "glu", "GLU9"),
+    ]
+    client = await pages.signed_in_client(Role.VIEWER)
+    text = (await client.get("/results")).text
+    assert re.findall(r'<strong><a href="/results/(\w+)"', text) == keys
+    for shown in ("A-9", "4711", "no order here is known by it", "the order is withdrawn", "code &#39;GLU9&#39; is not mapped"):
+        assert shown in text
+    assert "21 min" in text
+    assert "folder, report, version 2, final" in text
+    assert f'href="/orders/{status_pages.WITHDRAWN_ORDER}"' in text
+    for kept in [await status_pages.get_report(pages, key) for key in keys]:
+        assert operator_results.what_to_do(kept.state, kept.reason) in text.replace("&#34;", '"').replace("&#39;", "'")
+    assert "1.20" not in text
+
+
+async def test_held_count_in_header_and_overview(pages: Any):
+    """The number of waiting reports is in the header of every page and on the overview."""
+    client = await pages.signed_in_client(Role.VIEWER)
+    assert 'class="count"' not in (await client.get("/")).text
+    key = await status_pages.unmatched_result(pages)
+    for path in ("/", "/orders", "/results", f"/results/{key}", "/turnaround", "/alerts"):
+        text = (await client.get(path)).text
+        assert re.search(r'href="/results"[^>]*>Match desk <span class="count" title="1 waiting">1<', text)
+        assert re.search(r'href="/waiting"[^>]*>Waiting for you <span class="count" title="1 waiting">1<', text)
+    overview = (await client.get("/")).text
+    assert re.search(r"At the match desk</a><strong>1<", overview)
+    assert f'href="/results/{key}"' in overview
+    assert f'href="/results/{key}"' in (await client.get("/waiting")).text
+
+
+async def test_report_is_shown_complete_with_exact_digits(pages: Any):
+    key = await status_pages.unmatched_result(pages)
+    answer = await (await pages.signed_in_client(Role.VIEWER)).get(f"/results/{key}")
+    text = answer.text
+    assert answer.status_code == 200
+    for shown in (
+        "1.20 g/dL",
+        "0.0500 g/dL",
+        "12.0 – 15.50 g/dL",
+        'title="http://loinc.org"',
+        "C-reactive protein",
+        "photometry",
+        '<span class="state flag">L</span>',
+        "application/pdf",
+        "about 4.2 kB",
+        "020.014",
+        "too little material",
+        "unmatched: accession A-9, barcode 4711: no order here is known by it",
+        "received from folder",
+    ):
+        assert shown in text
+    assert text.count(ESCAPED) == 2
+    assert "<script>alert" not in text
+    assert "lost-1.None.json" not in text, "the name of a file may name a patient"
+    assert re.findall(r"\son\w+=|<style|style=|javascript:", text) == []
+    assert set(re.findall(r'<form[^>]*method="post" action="([^"]+)"', text)) == {"/sign-out"}
+
+
+async def test_report_versions_are_shown_side_by_side(pages: Any):
+    first = await status_pages.unmatched_result(pages, version=1)
+    second = await status_pages.unmatched_result(pages, version=2)
+    await status_pages.unmatched_result(pages, report_id="another")
+    client = await pages.signed_in_client(Role.VIEWER)
+    text = (await client.get(f"/results/{first}")).text
+    table = text.split("Versions of this report")[1]
+    assert table.index(second) < table.index(f"{first} <span")
+    assert "another" not in table
+    assert "Versions of this report" not in (await client.get(f"/results/{await status_pages.late_result(pages)}")).text
+
+
+async def test_values_of_every_type_are_formatted(pages: Any):
+    series = SampledData(
+        origin=Quantity(value=Decimal("0.0"), unit="mV"), period=Decimal("2.50"), dimensions=1, data="1.10 U 1.30"
+    )
+    values = (
+        ReportedObservation(code=Coding(code="S"), value_sampled_data=series),
+        ReportedObservation(
+            code=Coding(code="F"), value_attachment=Document(content=b"%PDF-1.4\n", content_type="application/pdf")
+        ),
+        ReportedObservation(code=Coding(code="T"), value_string="not detected"),
+    )
+    content = status_pages.report_now(
+        pages, *values, report_id="forms", order=None, barcode="1", documents=(Document(url="https://lab.example/a"),)
+    )
+    text = (
+        await (await pages.signed_in_client(Role.VIEWER)).get(
+            f"/results/{await status_pages.receive_message(pages, 'forms', content)}"
+        )
+    ).text
+    for shown in ("1.10 U 1.30 (every 2.50 ms, from 0.0 mV)", "a document, application/pdf", "not detected", "document 1"):
+        assert shown in text
+    assert 'href="https://lab.example' not in text
+
+
+async def test_rejection_accession_and_unreadable_message_have_pages(pages: Any, seeded: Any):
+    """A rejection, an accession update and an unreadable message have pages, too."""
+    refusal = LabRejection(barcode="1", not_performed=(NotPerformed(reason="haemolysed"),), collect_again=True)
+    receipt = AccessionUpdate(barcode="2", accession="26-7", accessions=(Accession(number="26-7-1", barcode="2"),))
+    client = await seeded.signed_in_client(Role.OPERATOR)
+    for name, content, words in (
+        ("refusal", refusal, ("haemolysed", "collect again")),
+        ("receipt", receipt, ("26-7-1", "tube 2")),
+    ):
+        key = await status_pages.receive_message(seeded, name, content)
+        text = (await client.get(f"/results/{key}")).text
+        assert all(word in text for word in (*words, name))
+        assert (await client.get(f"/results/{key}/match?order={status_pages.SUBMITTED_ORDER}")).status_code == 200
+    odd = await client.get("/results/P1")
+    assert odd.status_code == 200
+    assert "cannot be read by this program" in odd.text
+    assert (await client.get("/results/P1/match")).status_code == 200
+
+
+async def test_reports_of_every_state_listed_newest_first(pages: Any):
+    lost, late = await status_pages.unmatched_result(pages), await status_pages.late_result(pages)
+    await operator_results.dismiss_result(pages.context.store, lost, by="ann", note="a test", now=pages.clock.now())
+    client = await pages.signed_in_client(Role.VIEWER)
+    assert lost not in (await client.get("/results")).text
+    text = (await client.get("/results?state=dismissed&state=held&state=nonsense")).text
+    assert re.findall(r'<a href="/results/(P\w+)"', text) == [late, lost]
+    assert "dismissed by ann: a test" in text
+    assert "No result is in these states." in (await client.get("/results?state=superseded")).text
+    history = (await client.get(f"/results/{lost}")).text.split("History")[1]
+    assert "dismissed (a test): it is dismissed now" in history
+    assert "by ann" in history
+
+
+async def test_long_list_is_paged(pages: Any):
+    for number in range(51):
+        await status_pages.unmatched_result(pages, report_id=f"r{number}", documents=())
+    client = await pages.signed_in_client(Role.VIEWER)
+    first, second = [(await client.get(f"/results?page={number}")).text for number in (1, 2)]
+    assert "51 results wait, longest first" in first
+    assert len(re.findall(r'<strong><a href="/results/', first)) == 50
+    assert re.findall(r'<strong><a href="/results/\w+">(\w+)', second) == ["r50"]
+    for nonsense in ("0", "-1", "x", "9" * 30, "²"):
+        assert (await client.get("/results", params={"page": nonsense})).status_code == 200
+
+
+async def test_empty_match_desk_says_so(pages: Any):
+    client = await pages.signed_in_client(Role.OPERATOR)
+    text = (await client.get("/results")).text
+    assert "No result waits for a person." in text
+    assert "Refused messages" not in text
+    assert "mended mapping tables" not in text
+
+
+async def test_rejected_messages_are_counted_per_lis(pages: Any):
+    await refuse(pages, 3)
+    await refuse(pages, 1, "hl7")
+    client = await pages.signed_in_client(Role.VIEWER)
+    text = (await client.get("/results")).text
+    assert "3 messages of folder" in text
+    assert "1 message of hl7" in text
+    assert "observations[0]: has no value" in text
+    assert 'action="/results/refused/seen"' not in text
+    assert "See what was refused" in (await client.get("/")).text
+
+
+@pytest.mark.parametrize(
+    "search", [status_pages.SUBMITTED_ORDER, "77-0", "A-0", "9001"], ids=["key", "requisition", "accession", "barcode"]
+)
+async def test_order_search_by_printed_number_offers_its_lines(pages: Any, search: str):
+    """An order is found by whatever number is printed on paper, and its lines can be ticked."""
+    key = await status_pages.unmatched_result(pages)
+    client = await pages.signed_in_client(Role.OPERATOR)
+    assert "autofocus" in (await client.get(f"/results/{key}/match")).text
+    text = (await client.get(f"/results/{key}/match", params={"search": search})).text
+    assert f'name="order" value="{status_pages.SUBMITTED_ORDER}"' in text
+    assert re.findall(r'name="line-(\w+)"', text) == ["W00", "W01"]
+    assert "1.20 g/dL" in text
+    assert f'href="/results/{key}/match?search=A-9"' in text
+
+
+async def test_one_of_several_orders_is_chosen(pages: Any):
+    key = await status_pages.unmatched_result(pages)
+    await pages.write(
+        lambda uow: [
+            uow.orders.save(_numbered(uow, order)) for order in (status_pages.SUBMITTED_ORDER, status_pages.WITHDRAWN_ORDER)
+        ]
+    )
+    client = await pages.signed_in_client(Role.OPERATOR)
+    text = (await client.get(f"/results/{key}/match?search=SAME")).text
+    assert "2 orders found" in text
+    assert 'name="order"' not in text
+    chosen = re.search(r'href="(/results/\w+/match\?order=R000000000WORKED)"', text)
+    assert chosen is not None
+    assert f'name="order" value="{status_pages.SUBMITTED_ORDER}"' in (await client.get(chosen[1])).text
+    assert "No order is found." in (await client.get(f"/results/{key}/match?search=nobody")).text
+    assert "There is no order of this key." in (await client.get(f"/results/{key}/match?order=RNOBODY")).text
+
+
+async def test_order_search_hidden_for_viewers_and_settled_reports(seeded: Any):
+    """Viewers, and reports that do not wait, have no search for an order."""
+    viewer = await seeded.signed_in_client(Role.VIEWER)
+    for path in ("/results/P1/match", "/results/mended"):
+        assert (await viewer.get(path)).status_code == 403
+    answer = await (await seeded.signed_in_client(Role.OPERATOR)).get("/results/P0/match")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/results/P0")
+
+
+async def test_report_shows_order_lines_and_outcome(pages: Any):
+    key = await status_pages.receive_message(
+        pages,
+        "good",
+        status_pages.report_now(
+            pages, haemoglobin("13.20"), report_id="good", order=status_pages.SUBMITTED_ORDER, lines=("W00",)
+        ),
+    )
+    text = (await (await pages.signed_in_client(Role.VIEWER)).get(f"/results/{key}")).text
+    assert "on its way to the service" in text
+    assert "Upload a report" in text
+    assert f'href="/orders/{status_pages.SUBMITTED_ORDER}"' in text
+    assert "W00" in text
+    assert (
+        f'<a href="/results/{key}">good</a>'
+        in (await (await pages.signed_in_client(Role.VIEWER)).get(f"/orders/{status_pages.SUBMITTED_ORDER}")).text
+    )
+
+
+ODD = ("PNOBODY", "%00", "P%2F1", "%ff%fe", "%F0%9F%92%89", "a" * 3000, "..%2f..%2fetc", "'; --")
+
+
+@pytest.mark.parametrize("key", ODD)
+@pytest.mark.parametrize("rest", ["", "/match"])
+async def test_unknown_report_returns_404(pages: Any, key: str, rest: str):
+    answer = await (await pages.signed_in_client(Role.OPERATOR)).get(f"/results/{key}{rest}")
+    assert answer.status_code == 404
+    assert "Traceback" not in answer.text
+
+
+@pytest.mark.parametrize("query", ["search=%00", "search=%ff", "order=%00%0a", "order=" + "9" * 5000, "search=%25'--&page=x"])
+async def test_odd_searches_find_nothing(pages: Any, query: str):
+    key = await status_pages.unmatched_result(pages)
+    answer = await (await pages.signed_in_client(Role.OPERATOR)).get(f"/results/{key}/match?{query}")
+    assert answer.status_code == 200
+    assert 'name="order"' not in answer.text
+
+
+@pytest.mark.parametrize("path", ["/results", "/results?state=held", "/results/mended", "/turnaround"])
+async def test_no_match_desk_page_names_a_patient(seeded: Any, path: str):
+    text = (await (await seeded.signed_in_client(Role.ADMIN)).get(path)).text
+    assert "<script>alert" not in text
+    for secret in SECRETS:
+        assert secret not in text
+
+
+def _numbered(uow: Any, key: Any) -> Any:
+    return replace(uow.orders.get_for_update(key), accession="SAME")

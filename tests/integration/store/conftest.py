@@ -1,0 +1,168 @@
+"""One suite over three stores: in memory, on SQLite, on PostgreSQL."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from lab_agent.crypto import Cipher, new_key
+from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId
+from lab_agent.domain.records import Job, JobKind, LabelUse, LineRecord, NewJob, OrderRecord, ReportRecord
+from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.schema import upgrade
+from lab_agent.store.tables import METADATA
+from lab_agent.store.unit_of_work import SqlStore
+from tests.fakes.memory_store import MemoryStore
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+LEASE = timedelta(minutes=1)
+
+
+@dataclass
+class RecordFactory:
+    """Makes records that differ from each other."""
+
+    now: datetime = NOW
+
+    def __post_init__(self) -> None:
+        self._numbers = count(1)
+
+    def order(self, key: str | None = None, **fields: Any) -> OrderRecord:
+        number = next(self._numbers)
+        start: dict[str, Any] = {"key": OrderKey(key or f"R{number:015}"), "task_id": ResourceId(f"task-{number}")}
+        return OrderRecord(**{**start, "seen_at": self.now, "changed_at": self.now, **fields})
+
+    def line(self, order: str, key: str | None = None, **fields: Any) -> LineRecord:
+        number = next(self._numbers)
+        start: dict[str, Any] = {"key": LineKey(key or f"L{number:015}"), "task_id": ResourceId(f"line-task-{number}")}
+        return LineRecord(**{**start, "order": OrderKey(order), "changed_at": self.now, **fields})
+
+    def label(self, barcode: str, line: LineRecord, patient: str = "patient/1") -> LabelUse:
+        return LabelUse(barcode=barcode, order=line.order, line=line.key, specimen_id="s", patient_reference=patient)
+
+    def job(self, dedup_key: str | None = None, **fields: Any) -> NewJob:
+        name = dedup_key or f"effect-{next(self._numbers)}"
+        start: dict[str, Any] = {"kind": JobKind.UPDATE_LINE_TASK, "lane": name, "subject": "x", "due_at": self.now}
+        return NewJob(dedup_key=name, **{**start, **fields})
+
+    def report(self, key: str | None = None, **fields: Any) -> ReportRecord:
+        number = next(self._numbers)
+        start: dict[str, Any] = {"key": ReportKey(key or f"P{number:015}"), "source": "folder", "message": f"m{number}"}
+        return ReportRecord(**{**start, "received_at": self.now, "changed_at": self.now, "body": b"{}", **fields})
+
+
+@dataclass
+class UnitOfWorkRunner:
+    """Short ways to use a store in a test: each is one unit of work, committed."""
+
+    store: Store
+
+    async def __call__(self, work: Callable[[UnitOfWork], Any]) -> Any:
+        def committed(uow: UnitOfWork) -> Any:
+            result = work(uow)
+            uow.commit()
+            return result
+
+        return await self.store.run(committed)
+
+    async def claim(self, *, now: datetime = NOW, limit: int = 100, owner: str = "one", **options: Any) -> tuple[Job, ...]:
+        asked: dict[str, Any] = {"kinds": list(JobKind), "lease": LEASE, **options}
+        kinds = asked.pop("kinds")
+        found: tuple[Job, ...] = await self(lambda uow: uow.jobs.claim(kinds, owner=owner, now=now, limit=limit, **asked))
+        return found
+
+
+@pytest.fixture
+def factory() -> RecordFactory:
+    return RecordFactory()
+
+
+@pytest.fixture(scope="session")
+def key() -> str:
+    return new_key()
+
+
+@pytest.fixture(scope="session")
+def cipher(key: str) -> Cipher:
+    return Cipher(key)
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("template") / "lab.db"
+    upgrade(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def postgres_shared(postgres_server: str) -> str:
+    """Address of a database with our schema, used by one test after the other: emptying it is quicker than making one."""
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE lab_shared")
+    url = postgres_server.replace("/postgres?", "/lab_shared?")
+    upgrade(url)
+    return url
+
+
+@pytest.fixture
+def postgres_empty_url(postgres_shared: str) -> str:
+    """Address of a PostgreSQL database with our schema and nothing in it."""
+    tables = ", ".join(f'"{name}"' for name in METADATA.tables)
+    with psycopg.connect(postgres_shared, autocommit=True) as connection:
+        connection.execute(f"TRUNCATE {tables} RESTART IDENTITY")
+        connection.execute("INSERT INTO key_values (key, value) VALUES ('instance', md5(random()::text))")
+    return postgres_shared
+
+
+@pytest.fixture
+def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
+    shutil.copy(sqlite_template, tmp_path / "lab.db")
+    return f"sqlite:///{tmp_path / 'lab.db'}"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def sql_url(request: pytest.FixtureRequest) -> str:
+    """Address of a fresh database with our schema."""
+    if request.param == "sqlite":
+        return str(request.getfixturevalue("sqlite_url"))
+    return str(request.getfixturevalue("postgres_empty_url"))
+
+
+@pytest.fixture
+async def sql_store(sql_url: str, cipher: Cipher) -> AsyncIterator[SqlStore]:
+    store = SqlStore(sql_url, cipher)
+    yield store
+    await store.close()
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+async def store(request: pytest.FixtureRequest, cipher: Cipher) -> AsyncIterator[Store]:
+    """Each of the three stores, empty."""
+    if request.param == "memory":
+        yield MemoryStore()
+        return
+    if request.param == "sqlite":
+        url = str(request.getfixturevalue("sqlite_url"))
+    else:
+        url = str(request.getfixturevalue("postgres_empty_url"))
+    opened = SqlStore(url, cipher)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def transact(store: Store) -> UnitOfWorkRunner:
+    return UnitOfWorkRunner(store)
+
+
+@pytest.fixture
+def transact_sql(sql_store: SqlStore) -> UnitOfWorkRunner:
+    return UnitOfWorkRunner(sql_store)

@@ -1,0 +1,202 @@
+"""What goes wrong around the store comes out in our words, and passes when its cause has passed."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from lab_agent.crypto import Cipher, new_key
+from lab_agent.domain.records import StoredToken
+from lab_agent.errors import CryptoError, StoreError, StoreUnreachableError
+from lab_agent.store import engine
+from lab_agent.store.key_rotation import rotate_keys
+from lab_agent.store.unit_of_work import SqlStore
+
+
+def _note(uow):
+    uow.key_values.set("a", "b")
+    uow.commit()
+
+
+@pytest.fixture
+async def postgres_store(postgres_empty_url, cipher):
+    store = SqlStore(postgres_empty_url, cipher)
+    yield store, postgres_empty_url
+    await store.close()
+
+
+def _cut_connections(url):
+    with psycopg.connect(url, autocommit=True) as other:
+        others = "datname = current_database() AND pid <> pg_backend_pid()"
+        other.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
+
+
+async def test_connections_cut_between_units_of_work_are_replaced(postgres_store):
+    store, url = postgres_store
+    await store.run(_note)
+    await asyncio.to_thread(_cut_connections, url)
+    assert await store.run(lambda uow: uow.key_values.get("a")) == "b"
+
+
+async def test_connection_cut_mid_transaction_is_temporary_error(postgres_store):
+    store, url = postgres_store
+
+    def work(uow):
+        uow.key_values.set("a", "c")
+        _cut_connections(url)
+        uow.commit()
+
+    await store.run(_note)
+    with pytest.raises(StoreUnreachableError, match="nothing was written"):
+        await store.run(work)
+    assert await store.run(lambda uow: uow.key_values.get("a")) == "b"
+
+
+async def test_deadlock_is_temporary_error(postgres_store, factory):
+    store, _ = postgres_store
+    await store.run(lambda uow: (uow.orders.add(factory.order("R1")), uow.orders.add(factory.order("R2")), uow.commit()))
+    meet = asyncio.Barrier(2)
+    loop = asyncio.get_running_loop()
+
+    def work(uow, keys):
+        uow.orders.get_for_update(keys[0])
+        asyncio.run_coroutine_threadsafe(meet.wait(), loop).result(30)
+        uow.orders.get_for_update(keys[1])
+        uow.commit()
+
+    orders = [("R1", "R2"), ("R2", "R1")]
+    found = await asyncio.gather(*(store.run(lambda uow, k=k: work(uow, k)) for k in orders), return_exceptions=True)
+    assert sorted(type(each) for each in found if each) == [StoreUnreachableError]
+
+
+async def test_lock_held_too_long_is_temporary_error(sqlite_url, cipher, monkeypatch):
+    monkeypatch.setattr(engine, "_BUSY_SECONDS", 0)
+    store = SqlStore(sqlite_url, cipher)
+    with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnreachableError, match="locked by another program"):
+            await store.run(_note)
+        other.execute("ROLLBACK")
+    await store.run(_note)
+    await store.close()
+
+
+async def test_opening_a_store_creates_no_file(tmp_path, cipher):
+    store = SqlStore(f"sqlite:///{tmp_path / 'lab.db'}", cipher)
+    with pytest.raises(StoreUnreachableError, match="does it exist"):
+        await store.run(_note)
+    await store.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_damaged_file_is_reported(sqlite_url, cipher):
+    await asyncio.to_thread(Path(sqlite_url.removeprefix("sqlite:///")).write_bytes, b"nothing of ours " * 1000)
+    store = SqlStore(sqlite_url, cipher)
+    with pytest.raises(StoreError, match="put back a backup"):
+        await store.run(_note)
+    await store.close()
+
+
+async def test_wrong_key_is_detected_at_once(sql_store, sql_url):
+    await sql_store.run(_note)
+    other = SqlStore(sql_url, Cipher(new_key()))
+    for _ in range(2):
+        with pytest.raises(CryptoError, match="not among those set"):
+            await other.run(_note)
+    await other.close()
+
+
+async def test_new_key_before_old_key_is_accepted(sql_store, sql_url, key, factory):
+    await sql_store.run(lambda uow: (uow.vault.save_identity("R1", b"x", at=factory.now), uow.commit()))
+    other = SqlStore(sql_url, Cipher(new_key(), key))
+    assert await other.run(lambda uow: uow.vault.identity("R1")) == b"x"
+    await other.close()
+
+
+async def test_old_key_can_be_retired(sql_store, sql_url, key, factory):
+    def fill(uow):
+        for number in range(120):
+            uow.vault.save_identity(f"R{number:03}", b"x", at=factory.now)
+        uow.vault.save_document(b"pdf", "application/pdf", at=factory.now)
+        uow.oauth_tokens.add(StoredToken(generation=1, access_token="a", refresh_token="r", expires_at=None))
+        uow.oauth_tokens.add(StoredToken(generation=2, access_token="b", refresh_token=None, expires_at=None))
+        uow.commit()
+
+    await sql_store.run(fill)
+    new = new_key()
+    both = SqlStore(sql_url, Cipher(new, key))
+    assert await rotate_keys(both) == 120 + 1 + 3
+    await both.close()
+    alone = SqlStore(sql_url, Cipher(new))
+    found = await alone.run(
+        lambda uow: ([uow.vault.identity(f"R{n:03}") for n in range(120)], uow.oauth_tokens.current().access_token)
+    )
+    assert found == ([b"x"] * 120, "b")
+    await alone.close()
+    old = SqlStore(sql_url, Cipher(key))
+    with pytest.raises(CryptoError):
+        await old.run(_note)
+    await old.close()
+
+
+async def test_encrypted_content_is_not_readable_in_file(sqlite_url, cipher, factory):
+    store = SqlStore(sqlite_url, cipher)
+
+    def work(uow):
+        uow.vault.save_identity("R1", b"Ivanova-Petrova", at=factory.now)
+        uow.vault.save_document(b"%PDF-secret-words", "application/pdf", at=factory.now)
+        uow.commit()
+
+    await store.run(work)
+    folder = Path(sqlite_url.removeprefix("sqlite:///")).parent
+    written = b"".join(path.read_bytes() for path in folder.iterdir())
+    assert b"application/pdf" in written
+    assert b"Petrova" not in written
+    assert b"secret-words" not in written
+    await store.close()
+
+
+async def test_very_long_identifiers_are_stored(transact_sql, factory):
+    """PostgreSQL takes no index entry over 2,700 bytes; a malformed order must be stored to be rejected."""
+    long = "".join(chr(0x4E00 + number * 7919 % 20000) for number in range(20_000))
+    order = factory.order(task_id=long, accession=long)
+
+    def work(uow):
+        uow.orders.add(order)
+        line = factory.line(order.key, accession=long)
+        uow.orders.add_line(line)
+        uow.orders.set_labels(order.key, [factory.label(long, line)])
+        uow.jobs.add(factory.job(long, lane=long, subject=long))
+        uow.reports.add(factory.report(message=long, report_id=long, order=order.key))
+
+    await transact_sql(work)
+    assert await transact_sql(lambda uow: uow.orders.existing([long, long + "x"])) == {long}
+    assert await transact_sql(lambda uow: uow.orders.by_accession(long)) == (order.key,)
+    assert await transact_sql(lambda uow: uow.orders.by_accession(long + "x")) == ()
+    assert await transact_sql(lambda uow: (uow.reports.exists("folder", long), uow.jobs.add(factory.job(long)))) == (
+        True,
+        False,
+    )
+
+
+async def test_sqlite_connection_settings(sqlite_url, cipher):
+    store = SqlStore(sqlite_url, cipher)
+
+    def pragmas(connection):
+        return [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("journal_mode", "synchronous", "foreign_keys")]
+
+    assert await store.read(pragmas) == ["wal", 2, 1]
+    await store.close()
+
+
+@pytest.mark.parametrize(("asked", "found"), [("", ["15s", "lab-agent"]), ("&options=-c lock_timeout=3s", ["3s", "lab-agent"])])
+async def test_postgresql_connection_settings(postgres_url, cipher, asked, found):
+    store = SqlStore(postgres_url + asked, cipher)
+    shown = ("lock_timeout", "application_name")
+    assert await store.read(lambda connection: [connection.exec_driver_sql(f"SHOW {name}").scalar() for name in shown]) == found
+    await store.close()

@@ -1,0 +1,202 @@
+"""The outbox: claims, leases, lanes and fences."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from lab_agent.domain.records import JobKind
+from lab_agent.domain.state_machines import JobState
+from lab_agent.errors import LeaseLostError
+
+SECOND = timedelta(seconds=1)
+LEASE = timedelta(minutes=1)
+
+
+async def test_job_round_trips(transact, factory):
+    payload = {"value": Decimal("1.20"), "long": Decimal("0.123456789012345678901234567890"), "list": [1, "ё", None, True]}
+    new = factory.job("a", payload=payload, order="R1", kind=JobKind.DELIVER_REPORT)
+    assert await transact(lambda uow: uow.jobs.add(new)) is True
+    (job,) = await transact(lambda uow: uow.jobs.list_for_order("R1"))
+    assert job.payload == payload
+    assert [str(job.payload[name]) for name in ("value", "long")] == ["1.20", "0.123456789012345678901234567890"]
+    assert (job.once, job.kind, job.state, job.started) == ("a", JobKind.DELIVER_REPORT, JobState.DUE, False)
+    assert (job.due_at, job.attempts, job.fencing_token, job.owner) == (factory.now, 0, 0, None)
+
+
+async def test_dedup_key_adds_job_once(transact, factory):
+    assert await transact(lambda uow: (uow.jobs.add(factory.job("a")), uow.jobs.add(factory.job("a")))) == (True, False)
+    assert await transact(lambda uow: uow.jobs.add(factory.job("a"))) is False
+    assert len(await transact.claim()) == 1
+
+
+async def test_claim_takes_a_lease(transact, factory):
+    await transact(lambda uow: uow.jobs.add(factory.job("a")))
+    (mine,) = await transact.claim(owner="me")
+    assert (mine.state, mine.owner, mine.fencing_token, mine.attempts) == (JobState.IN_FLIGHT, "me", 1, 1)
+    assert mine.lease_until == factory.now + LEASE
+    assert await transact(lambda uow: uow.jobs.get(mine.id)) == mine
+    assert await transact.claim(owner="other") == ()
+
+
+async def test_done_job_is_not_claimed_again(transact, factory):
+    await transact(lambda uow: uow.jobs.add(factory.job("a", order="R1")))
+    (mine,) = await transact.claim()
+    await transact(lambda uow: uow.jobs.save(mine.done(factory.now)))
+    assert await transact.claim(now=factory.now + timedelta(days=1)) == ()
+    assert await transact(lambda uow: uow.jobs.list_for_order("R1")) == ()
+    (done,) = await transact(lambda uow: uow.jobs.list_for_order("R1", open_only=False))
+    assert done.state is JobState.DONE
+
+
+async def test_claim_takes_only_due_jobs_of_kinds(transact, factory):
+    """A claim takes only due jobs of the kinds that were asked for."""
+    await transact(lambda uow: uow.jobs.add(factory.job("later", due_at=factory.now + SECOND)))
+    await transact(lambda uow: uow.jobs.add(factory.job("look", kind=JobKind.FETCH_ORDER)))
+    assert await transact.claim(kinds=[JobKind.UPDATE_LINE_TASK]) == ()
+    assert await transact.claim(kinds=[]) == ()
+    assert await transact.claim(limit=0) == ()
+    assert [each.once for each in await transact.claim(now=factory.now + SECOND)] == ["look", "later"]
+
+
+async def test_claim_takes_longest_due_up_to_limit(transact, factory):
+    for minutes in (1, 5, 3, 4, 2):
+        due_at = factory.now - timedelta(minutes=minutes)
+        await transact(lambda uow, due_at=due_at, name=str(minutes): uow.jobs.add(factory.job(name, due_at=due_at)))
+    assert [each.once for each in await transact.claim(limit=2)] == ["5", "4"]
+    assert [each.once for each in await transact.claim(limit=9)] == ["3", "2", "1"]
+
+
+async def test_jobs_of_ordering_key_run_in_order(transact, factory):
+    for once in ("a", "b", "c"):
+        await transact(lambda uow, once=once: uow.jobs.add(factory.job(once, lane="same")))
+    await transact(lambda uow: uow.jobs.add(factory.job("other", lane="other")))
+    first, other = await transact.claim()
+    assert (first.once, other.once) == ("a", "other")
+    assert await transact.claim() == ()
+    await transact(lambda uow: uow.jobs.save(first.done(factory.now)))
+    (second,) = await transact.claim()
+    assert second.once == "b"
+
+
+@pytest.mark.parametrize(
+    ("ending", "goes_on"), [("parked", True), ("obsolete", True), ("for_review", False), ("reschedule", False)]
+)
+async def test_blocked_ordering_key_depends_on_job_state(transact, factory, ending, goes_on):
+    """Whether the next job of an ordering key can be claimed depends on how the previous one ended."""
+    for once in ("a", "b"):
+        await transact(lambda uow, once=once: uow.jobs.add(factory.job(once, lane="same")))
+    (first,) = await transact.claim()
+    later = factory.now + timedelta(hours=1)
+    ended = first.reschedule(factory.now, later, "r") if ending == "reschedule" else getattr(first, ending)(factory.now, "reason")
+    await transact(lambda uow: uow.jobs.save(ended))
+    assert [each.once for each in await transact.claim()] == (["b"] if goes_on else [])
+
+
+async def test_rescheduled_job_waits_for_job_in_flight(transact, factory):
+    """A retried job waits for the one of its ordering key in flight."""
+    for once in ("a", "b"):
+        await transact(lambda uow, once=once: uow.jobs.add(factory.job(once, lane="same")))
+    (first,) = await transact.claim()
+    parked = first.dead_letter(factory.now, "no right")
+    await transact(lambda uow: uow.jobs.save(parked))
+    (second,) = await transact.claim()
+    await transact(lambda uow: uow.jobs.save(replace(parked, state=JobState.DUE)))
+    assert await transact.claim() == ()
+    await transact(lambda uow: uow.jobs.save(second.done(factory.now)))
+    assert [each.once for each in await transact.claim()] == ["a"]
+
+
+async def test_expired_lease_makes_outcome_unknown(transact, factory):
+    """An expired lease makes a job's outcome unknown and never makes the job due."""
+    await transact(lambda uow: uow.jobs.add(factory.job("a")))
+    (lost,) = await transact.claim(owner="dead")
+    assert await transact.claim(owner="new", now=factory.now + LEASE - SECOND) == ()
+    (found,) = await transact.claim(owner="new", now=factory.now + LEASE)
+    assert (found.state, found.owner, found.fencing_token, found.attempts) == (JobState.OUTCOME_UNKNOWN, "new", 3, 2)
+    for late in (lost.done(factory.now), lost.mark_started(factory.now)):
+        with pytest.raises(LeaseLostError):
+            await transact(lambda uow, late=late: uow.jobs.save(late))
+    with pytest.raises(LeaseLostError):
+        await transact(lambda uow: uow.jobs.renew_lease(lost, now=factory.now, lease=LEASE))
+    assert await transact(lambda uow: uow.jobs.get(found.id)) == found
+
+
+async def test_lease_expires_whatever_kinds_are_claimed(transact, factory):
+    await transact(lambda uow: uow.jobs.add(factory.job("a")))
+    (lost,) = await transact.claim()
+    assert await transact.claim(kinds=[JobKind.FETCH_ORDER], now=factory.now + LEASE) == ()
+    assert (await transact(lambda uow: uow.jobs.get(lost.id))).state is JobState.OUTCOME_UNKNOWN
+
+
+async def test_unknown_outcome_is_claimed_when_due(transact, factory):
+    await transact(lambda uow: uow.jobs.add(factory.job("a")))
+    (mine,) = await transact.claim()
+    await transact(lambda uow: uow.jobs.save(mine.unknown(factory.now, factory.now + SECOND, "no answer")))
+    assert await transact.claim() == ()
+    (again,) = await transact.claim(now=factory.now + SECOND)
+    assert (again.state, again.fencing_token) == (JobState.OUTCOME_UNKNOWN, 2)
+    assert await transact.claim(now=factory.now + SECOND) == ()
+
+
+async def test_unknown_outcome_reclaimed_after_its_verifier_died(transact, factory):
+    await transact(lambda uow: uow.jobs.add(factory.job("a")))
+    (mine,) = await transact.claim()
+    await transact(lambda uow: uow.jobs.save(mine.unknown(factory.now, factory.now, "no answer")))
+    (looker,) = await transact.claim(owner="looker")
+    (next_one,) = await transact.claim(owner="next", now=factory.now + LEASE)
+    assert (next_one.owner, next_one.fencing_token) == ("next", looker.fencing_token + 1)
+
+
+async def test_heartbeat_renews_the_lease(transact, factory):
+    await transact(lambda uow: uow.jobs.add(factory.job("a")))
+    (mine,) = await transact.claim()
+    later = factory.now + LEASE - SECOND
+    await transact(lambda uow: uow.jobs.renew_lease(mine, now=later, lease=LEASE))
+    assert await transact.claim(now=factory.now + LEASE) == ()
+    await transact(lambda uow: uow.jobs.save(mine.done(later)))
+    with pytest.raises(LeaseLostError):
+        await transact(lambda uow: uow.jobs.renew_lease(mine, now=later, lease=LEASE))
+
+
+async def test_started_flag_is_stored(transact, factory):
+    await transact(lambda uow: uow.jobs.add(factory.job("a")))
+    (mine,) = await transact.claim()
+    begun = mine.mark_started(factory.now)
+    await transact(lambda uow: uow.jobs.save(begun))
+    assert await transact(lambda uow: uow.jobs.get(mine.id)) == begun
+
+
+async def test_make_due_affects_one_kind(transact, factory):
+    far = factory.now + timedelta(days=1)
+    await transact(lambda uow: uow.jobs.add(factory.job("a", due_at=far)))
+    await transact(lambda uow: uow.jobs.add(factory.job("b", due_at=far, kind=JobKind.SUBMIT_ORDER)))
+    await transact(lambda uow: uow.jobs.add(factory.job("now")))
+    assert await transact(lambda uow: uow.jobs.make_due(JobKind.UPDATE_LINE_TASK, now=factory.now)) == 1
+    assert sorted(each.once for each in await transact.claim()) == ["a", "now"]
+
+
+async def test_needing_operator_lists_dead_letters_and_reviews(transact, factory):
+    for name in ("a", "b", "c", "d"):
+        await transact(lambda uow, name=name: uow.jobs.add(factory.job(name)))
+    assert await transact(lambda uow: uow.jobs.needing_operator()) == ()
+    first, second, third, _ = await transact.claim(limit=4)
+    for left in (
+        second.needs_review(factory.now, "who knows"),
+        first.dead_letter(factory.now, "no right"),
+        third.done(factory.now),
+    ):
+        await transact(lambda uow, left=left: uow.jobs.save(left))
+    found = await transact(lambda uow: uow.jobs.needing_operator())
+    assert [(job.once, job.state.value) for job in found] == [("a", "parked"), ("b", "review")]
+
+
+async def test_unknown_job_is_reported(transact, factory):
+    await transact(lambda uow: uow.jobs.add(factory.job("a")))
+    (mine,) = await transact.claim()
+    assert await transact(lambda uow: uow.jobs.get(4711)) is None
+    with pytest.raises(LeaseLostError):
+        await transact(lambda uow: uow.jobs.save(replace(mine, id=4711)))

@@ -1,0 +1,195 @@
+"""Orders, lines and labels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from lab_agent.domain.state_machines import LineState, OrderState
+from lab_agent.domain.values import Identifier
+from lab_agent.errors import AlreadyExistsError, StoreError
+
+
+async def test_order_round_trips(transact, factory):
+    order = factory.order(
+        state=OrderState.FETCHED,
+        contract="C-1",
+        requisition=Identifier(system="http://x", value="00123"),
+        counterparty="guid",
+        patient_reference="patient/7",
+        adapter="folder",
+        accession="A1",
+        expected_at=factory.now + timedelta(hours=30),
+        reason="ждём",
+        seen_lines=("b", "a"),
+        received=b'{"value":1.20}',
+        lab_order=b"{}",
+        sent_statuses=("accepted", "completed"),
+    )
+    await transact(lambda uow: uow.orders.add(order))
+    assert await transact(lambda uow: uow.orders.get_for_update(order.key)) == order
+
+
+async def test_timestamps_return_in_utc(transact, factory):
+    there = datetime(2026, 3, 1, 15, 0, 0, 123456, tzinfo=timezone(timedelta(hours=3)))
+    order = factory.order(seen_at=there)
+    await transact(lambda uow: uow.orders.add(order))
+    seen = (await transact(lambda uow: uow.orders.get_for_update(order.key))).seen_at
+    assert seen == there
+    assert seen.utcoffset() is not None
+
+
+async def test_same_order_is_added_once(transact, factory):
+    order = factory.order()
+    await transact(lambda uow: uow.orders.add(order))
+    with pytest.raises(AlreadyExistsError):
+        await transact(lambda uow: uow.orders.add(order))
+    with pytest.raises(AlreadyExistsError):
+        await transact(lambda uow: uow.orders.add(replace(order, key="R-other")))
+
+
+async def test_unit_of_work_continues_after_already_known(transact, factory):
+    order = factory.order()
+    await transact(lambda uow: uow.orders.add(order))
+
+    def work(uow):
+        with pytest.raises(AlreadyExistsError):
+            uow.orders.add(order)
+        uow.key_values.set("went", "on")
+
+    await transact(work)
+    assert await transact(lambda uow: uow.key_values.get("went")) == "on"
+
+
+async def test_existing_tasks_are_found_among_thousands(transact, factory):
+    orders = [factory.order() for _ in range(3)]
+    await transact(lambda uow: [uow.orders.add(order) for order in orders])
+    asked = [f"other-{number}" for number in range(3000)] + [order.task_id for order in orders[:2]]
+    assert await transact(lambda uow: uow.orders.existing(asked)) == {order.task_id for order in orders[:2]}
+    assert await transact(lambda uow: uow.orders.existing([])) == frozenset()
+
+
+async def test_save_writes_every_field(transact, factory):
+    order = factory.order()
+    await transact(lambda uow: uow.orders.add(order))
+    later = factory.now + timedelta(minutes=5)
+    changed = replace(
+        order.transition_to(OrderState.HELD, later, "no contract"), requisition=Identifier(value="9"), seen_lines=()
+    )
+    await transact(lambda uow: uow.orders.save(changed))
+    assert await transact(lambda uow: uow.orders.get_for_update(order.key)) == changed
+
+
+async def test_unknown_orders_and_lines_are_reported(transact, factory):
+    with pytest.raises(StoreError):
+        await transact(lambda uow: uow.orders.get_for_update("R-none"))
+    with pytest.raises(StoreError):
+        await transact(lambda uow: uow.orders.save(factory.order()))
+    with pytest.raises(StoreError):
+        await transact(lambda uow: uow.orders.save_line(factory.line("R-none")))
+    with pytest.raises(StoreError):
+        await transact(lambda uow: uow.orders.add_line(factory.line("R-none")))
+    assert await transact(lambda uow: uow.orders.line("L-none")) is None
+    assert await transact(lambda uow: uow.orders.lines("R-none")) == ()
+
+
+async def test_lines_keep_their_insertion_order(transact, factory):
+    order = factory.order()
+    lines = [factory.line(order.key, key=key) for key in ("L3", "L1", "L2")]
+
+    def work(uow):
+        uow.orders.add(order)
+        for line in lines:
+            uow.orders.add_line(line)
+
+    await transact(work)
+    changed = replace(
+        lines[0].transition_to(LineState.REJECTED, factory.now, ("too old",)), sent_statuses=("cancelled",), item="042.1"
+    )
+    await transact(lambda uow: uow.orders.save_line(changed))
+    assert await transact(lambda uow: uow.orders.lines(order.key)) == (changed, *lines[1:])
+    assert await transact(lambda uow: uow.orders.line("L3")) == changed
+    with pytest.raises(AlreadyExistsError):
+        await transact(lambda uow: uow.orders.add_line(lines[1]))
+
+
+async def _ordered(do, make, barcode, state, **fields):
+    order = make.order(**fields)
+    line = make.line(order.key, state=state)
+
+    def work(uow):
+        uow.orders.add(order)
+        uow.orders.add_line(line)
+        uow.orders.set_labels(order.key, [make.label(barcode, line)])
+
+    await do(work)
+    return order, line
+
+
+async def test_labels_in_use_excludes_own_order(transact, factory):
+    """Labels in use by other orders; those of rejected and withdrawn lines are free."""
+    _, line = await _ordered(transact, factory, "111", LineState.ACCEPTED)
+    await _ordered(transact, factory, "222", LineState.REJECTED)
+    await _ordered(transact, factory, "333", LineState.WITHDRAWN)
+    asked = ("111", "222", "333", "444")
+    assert await transact(lambda uow: uow.orders.labels_in_use(asked, except_order="R-x")) == (factory.label("111", line),)
+    assert await transact(lambda uow: uow.orders.labels_in_use(asked, except_order=line.order)) == ()
+
+
+async def test_labels_are_replaced(transact, factory):
+    order, line = await _ordered(transact, factory, "111", LineState.ACCEPTED)
+    twice = [factory.label("222", line), factory.label("333", line), factory.label("222", line)]
+    await transact(lambda uow: uow.orders.set_labels(order.key, twice))
+    found = await transact(lambda uow: uow.orders.labels_in_use(["111", "222", "333"], except_order="R-x"))
+    assert [label.barcode for label in found] == ["222", "333"]
+    await transact(lambda uow: uow.orders.set_labels(order.key, []))
+    assert await transact(lambda uow: uow.orders.by_barcode("222")) == ()
+
+
+async def test_orders_of_barcode_are_newest_first(transact, factory):
+    old, _ = await _ordered(transact, factory, "111", LineState.COMPLETED, seen_at=factory.now - timedelta(days=9))
+    new, _ = await _ordered(transact, factory, "111", LineState.ACCEPTED)
+    await _ordered(transact, factory, "111", LineState.REJECTED)
+    await _ordered(transact, factory, "111", LineState.REQUESTED)
+    await _ordered(transact, factory, "112", LineState.ACCEPTED)
+    assert await transact(lambda uow: uow.orders.by_barcode("111")) == (new.key, old.key)
+
+
+async def test_barcode_of_withdrawn_lines_finds_its_order(transact, factory):
+    gone, _ = await _ordered(transact, factory, "111", LineState.WITHDRAWN)
+    assert await transact(lambda uow: uow.orders.by_barcode("111")) == (gone.key,)
+    new, _ = await _ordered(transact, factory, "111", LineState.ACCEPTED, seen_at=factory.now - timedelta(days=9))
+    assert await transact(lambda uow: uow.orders.by_barcode("111")) == (new.key,)
+
+
+async def test_orders_are_found_by_accession(transact, factory):
+    order, line = await _ordered(transact, factory, "1", LineState.ACCEPTED)
+    other = factory.order(accession="A7", seen_at=factory.now + timedelta(hours=1))
+    await transact(lambda uow: uow.orders.save_line(replace(line, accession="A7")))
+    await transact(lambda uow: uow.orders.add(other))
+    assert await transact(lambda uow: uow.orders.by_accession("A7")) == (other.key, order.key)
+    assert await transact(lambda uow: uow.orders.by_accession("A8")) == ()
+
+
+async def test_open_orders_are_paged(transact, factory):
+    orders = [factory.order(key=f"R{number}") for number in range(5)]
+    orders.append(factory.order(key="R2x", state=OrderState.CLOSED))
+    await transact(lambda uow: [uow.orders.add(order) for order in reversed(orders)])
+    first = await transact(lambda uow: uow.orders.open_orders(limit=3))
+    rest = await transact(lambda uow: uow.orders.open_orders(limit=3, after=first[-1].key))
+    assert [order.key for order in (*first, *rest)] == ["R0", "R1", "R2", "R3", "R4"]
+
+
+async def test_unstorable_text_is_replaced(transact_sql, factory):
+    """Characters that no database takes are replaced and stop nothing."""
+    order = factory.order(reason="a\x00b\ud800c")
+    await transact_sql(lambda uow: uow.orders.add(order))
+    assert (await transact_sql(lambda uow: uow.orders.get_for_update(order.key))).reason == "a\ufffdb\ufffdc"
+
+
+async def test_naive_timestamp_is_rejected(transact_sql, factory):
+    naive = datetime.now(UTC).replace(tzinfo=None)
+    with pytest.raises(StoreError, match="time zone"):
+        await transact_sql(lambda uow: uow.orders.add(factory.order(seen_at=naive)))

@@ -1,0 +1,64 @@
+"""Claims and pages stay quick beside 100,000 finished effects: the plan of a claim reads the open ones alone."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from sqlalchemy import text
+
+from lab_agent.domain.records import JobKind
+from lab_agent.store.jobs import _select_claimable
+from lab_agent.store.queries import SqlQueries
+
+FINISHED = 100_000
+FILL = """
+    INSERT INTO jobs
+        (kind, once, lane, subject, order_key, payload, state, begun, attempts, due_at, created_at, changed_at, fence)
+    WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :finished)
+    SELECT 'line_task', 'done-' || n, 'lane-' || n % 1000, 's', 'R' || n % 5000, '{}', 'done', true, 1,
+        '2026-03-01 12:00:00.000000', '2026-03-01 12:00:00.000000', '2026-03-01 12:00:00.000000', 1
+    FROM numbers
+"""
+
+
+@pytest.fixture
+async def bulk(transact_sql, factory):
+    def fill(uow):
+        uow._connection.execute(text(FILL), {"finished": FINISHED})
+        for number in range(100):
+            uow.jobs.add(factory.job(f"due-{number}", lane=f"lane-{number % 50}"))
+
+    await transact_sql(fill)
+
+
+async def test_claims_and_pages_stay_fast_beside_finished_jobs(bulk, transact_sql, sql_store, factory):
+    plan = await sql_store.read(lambda connection: _plan(connection, _select_claimable(list(JobKind), factory.now).limit(5)))
+    assert "ix_jobs_claimable" in plan
+    assert "ix_jobs_ordering_key" in plan
+
+    start = time.perf_counter()
+    done = 0
+    while found := await transact_sql.claim(limit=10):
+        for job in found:
+            await transact_sql(lambda uow, job=job: uow.jobs.save(job.done(factory.now)))
+            done += 1
+    assert done == 100
+    assert time.perf_counter() - start < 20  # a scan of the table for each claim and save would take minutes
+
+    views = SqlQueries(sql_store)
+    start = time.perf_counter()
+    await views.overview(now=factory.now)
+    await views.needs_attention()
+    assert (await views.jobs(offset=90_000)).total == FINISHED + 100
+    assert time.perf_counter() - start < 5
+
+
+def _plan(connection, query):
+    compiled = query.compile(connection, compile_kwargs={"literal_binds": False, "render_postcompile": True})
+    processors, values = compiled._bind_processors, compiled.construct_params()
+    bound = {name: processors[name](value) if name in processors else value for name, value in values.items()}
+    if connection.dialect.name == "sqlite":
+        rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {compiled}", tuple(bound[name] for name in compiled.positiontup))
+        return "\n".join(row[3] for row in rows)
+    return "\n".join(row[0] for row in connection.exec_driver_sql(f"EXPLAIN {compiled}", bound))

@@ -1,0 +1,258 @@
+"""Pictures of the store for pages, commands and metrics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import select
+
+from lab_agent.domain.records import Alert, Event, JobKind
+from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState
+from lab_agent.domain.values import Identifier
+from lab_agent.errors import StoreError
+from lab_agent.ports.queries import LAST_POLL_KEY, AttentionKind
+from lab_agent.store.queries import SqlQueries
+from lab_agent.store.tables import orders
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def views(sql_store):
+    return SqlQueries(sql_store)
+
+
+@pytest.fixture
+async def day(transact_sql, factory):
+    """A small day: three orders, of which one is held and one has a parked effect and an unmapped report."""
+    now = factory.now
+    held = factory.order("RHELD", state=OrderState.HELD, reason="unknown contract", contract="C9", changed_at=now - 5 * HOUR)
+    given = factory.order(
+        "RGIVEN",
+        state=OrderState.HANDED_OVER,
+        requisition=Identifier(system="s", value="0042"),
+        accession="A7",
+        seen_at=now + HOUR,
+        expected_at=now - HOUR,
+    )
+    closed = factory.order("RCLOSED", state=OrderState.CLOSED, seen_at=now - HOUR)
+    lines = [
+        factory.line("RGIVEN", "L1", state=LineState.ACCEPTED, accession="A7-1"),
+        factory.line("RGIVEN", "L2", state=LineState.REJECTED),
+        factory.line("RCLOSED", "L3", state=LineState.COMPLETED),
+    ]
+
+    def work(uow):
+        for order in (held, given, closed):
+            uow.orders.add(order)
+        for line in lines:
+            uow.orders.add_line(line)
+        uow.orders.set_labels("RGIVEN", [factory.label("0001", lines[0])])
+        uow.jobs.add(factory.job("parked", order="RGIVEN", subject="L1", due_at=now - 2 * HOUR))
+        uow.jobs.add(factory.job("waits", order="RGIVEN", due_at=now - HOUR, kind=JobKind.SUBMIT_ORDER))
+        uow.jobs.add(factory.job("later", due_at=now + HOUR))
+        uow.reports.add(factory.report("P1", order="RGIVEN", state=ReportState.UNMAPPED, report_id="7", reason="GLU?"))
+        uow.reports.add(factory.report("P2", state=ReportState.DELIVERED, order="RCLOSED"))
+        uow.alerts.open(Alert(key="gone", text="t", opened_at=now))
+        uow.alerts.close("gone", now=now)
+        uow.alerts.open(Alert(key="here", text="t", opened_at=now))
+        uow.events.add(Event(order="RGIVEN", at=now + HOUR, action="second", text="2"))
+        uow.events.add(Event(order="RGIVEN", at=now, action="first", text="1", by="anna"))
+        uow.key_values.set(LAST_POLL_KEY, now.isoformat())
+
+    await transact_sql(work)
+    (parked,) = await transact_sql.claim(limit=1)
+    await transact_sql(lambda uow: uow.jobs.save(parked.dead_letter(now - 2 * HOUR, "no right")))
+    return now
+
+
+async def test_open_alert_shows_latest_text_and_start(views, transact_sql, factory):
+    first = Alert(key="here", text="1 result waits", opened_at=factory.now - HOUR)
+    await transact_sql(lambda uow: uow.alerts.open(replace(first, key="gone")) and uow.alerts.close("gone", now=factory.now))
+    assert await transact_sql(lambda uow: uow.alerts.open(first)) is True
+    assert await transact_sql(lambda uow: uow.alerts.open(replace(first, text="3 results wait", opened_at=factory.now))) is False
+    assert (await views.overview(now=factory.now)).alerts == (replace(first, text="3 results wait"),)
+
+
+async def test_overview_of_empty_store(views, factory):
+    overview = await views.overview(now=factory.now)
+    assert (overview.orders, overview.jobs, overview.alerts, overview.last_poll, overview.due_since) == (
+        {},
+        {},
+        (),
+        None,
+        None,
+    )
+    assert (await views.failures()).total == 0
+
+
+async def test_overview_counts_states_ages_and_alerts(views, day):
+    overview = await views.overview(now=day)
+    assert overview.orders == {OrderState.HELD: 1, OrderState.HANDED_OVER: 1, OrderState.CLOSED: 1}
+    assert overview.lines == {LineState.ACCEPTED: 1, LineState.REJECTED: 1, LineState.COMPLETED: 1}
+    assert overview.jobs == {JobState.DEAD_LETTER: 1, JobState.DUE: 2}
+    assert overview.reports == {ReportState.UNMAPPED: 1, ReportState.DELIVERED: 1}
+    assert overview.oldest_orders == {OrderState.HELD: day - 5 * HOUR, OrderState.HANDED_OVER: day}
+    assert overview.oldest_jobs[JobState.DEAD_LETTER] == day - 2 * HOUR
+    assert overview.oldest_reports == {ReportState.UNMAPPED: day}
+    assert (overview.due_since, overview.overdue_orders, overview.last_poll) == (day - HOUR, 1, day)
+    assert [alert.key for alert in overview.alerts] == ["here"]
+
+
+async def test_needs_attention_lists_longest_waiting_first(views, day):
+    page = await views.failures()
+    found = [(each.sort, each.ref, each.state, each.kind, each.order, each.reason) for each in page.items]
+    assert found == [
+        (AttentionKind.ORDER, "RHELD", "held", "C9", "RHELD", "unknown contract"),
+        (AttentionKind.JOB, "1", "parked", "line_task", "RGIVEN", "no right"),
+        (AttentionKind.REPORT, "P1", "unmapped", "folder", "RGIVEN", "GLU?"),
+    ]
+    assert [each.since for each in page.items] == [day - 5 * HOUR, day - 2 * HOUR, day]
+    assert [each.attempts for each in page.items] == [0, 1, 0]
+    second = await views.failures(offset=1, limit=1)
+    assert ([each.ref for each in second.items], second.total, second.has_more) == (["1"], 3, True)
+
+
+async def test_orders_are_listed_newest_first(views, day):
+    page = await views.orders()
+    assert [each.key for each in page.items] == ["RGIVEN", "RHELD", "RCLOSED"]
+    given = page.items[0]
+    assert (given.lines, given.ended_lines, given.open_jobs, given.attention_count) == (2, 1, 2, 2)
+    assert given.requisition == Identifier(system="s", value="0042")
+    assert [each.key for each in (await views.orders(states=[OrderState.HELD, OrderState.CLOSED])).items] == ["RHELD", "RCLOSED"]
+    last = await views.orders(offset=2, limit=2)
+    assert ([each.key for each in last.items], last.total, last.has_more) == (["RCLOSED"], 3, False)
+
+
+@pytest.mark.parametrize("search", ["RGIVEN", "rgiven", " task-2 ", "0042", "A7", "A7-1", "0001", "L2", "line-task-4"])
+async def test_order_is_found_by_any_reference(views, day, search):
+    assert [each.key for each in (await views.orders(search=search)).items] == ["RGIVEN"]
+
+
+@pytest.mark.parametrize("search", ["42", "%", "'", "0001; --"])
+async def test_unknown_reference_finds_no_order(views, day, search):
+    assert (await views.orders(search=search)).items == ()
+
+
+async def test_search_and_state_combine(views, day):
+    assert (await views.orders(search="0042", states=[OrderState.HELD])).total == 0
+    assert (await views.orders(search="  ")).total == 3
+
+
+async def test_order_detail_lists_its_records(views, day):
+    detail = await views.order("RGIVEN")
+    assert detail.order.key == "RGIVEN"
+    assert [line.key for line in detail.lines] == ["L1", "L2"]
+    assert [label.barcode for label in detail.labels] == ["0001"]
+    assert [job.once for job in detail.jobs] == ["parked", "waits"]
+    assert [report.key for report in detail.reports] == ["P1"]
+    assert [(event.action, event.by) for event in detail.events] == [("first", "anna"), ("second", None)]
+    assert await views.order("RNONE") is None
+
+
+async def test_jobs_reports_and_alerts_are_filtered(views, day):
+    assert [each.once for each in (await views.jobs()).items] == ["parked", "waits", "later"]
+    assert [each.once for each in (await views.jobs(states=[JobState.DEAD_LETTER])).items] == ["parked"]
+    assert [each.once for each in (await views.jobs(kinds=[JobKind.SUBMIT_ORDER], states=[JobState.DUE])).items] == ["waits"]
+    assert (await views.job(1)).once == "parked"
+    assert await views.job(99) is None
+    assert [each.key for each in (await views.reports()).items] == ["P2", "P1"]
+    assert [each.key for each in (await views.reports(states=[ReportState.UNMAPPED])).items] == ["P1"]
+    assert (await views.report("P1")).body == b"{}"
+    assert await views.report("P9") is None
+    assert [each.key for each in (await views.alerts()).items] == ["here", "gone"]
+
+
+async def test_history_of_report_without_known_order(views, day, transact_sql):
+    first = Event(order=None, report="P7", at=day, action="result_held", text="held")
+    second = Event(order="RGIVEN", report="P7", at=day + HOUR, action="operator", text="matched", by="ann")
+    other = Event(order=None, report="P8", at=day, action="operator", text="gone", by="ann")
+    await transact_sql(lambda uow: [uow.events.add(event) for event in (second, first, other)])
+    assert await views.history("P7") == (first, second)
+    assert second in (await views.order("RGIVEN")).events
+    assert await views.history("P9") == ()
+
+
+async def test_attention_counts_by_kind(views, day):
+    assert await views.asking() == {AttentionKind.ORDER: 1, AttentionKind.JOB: 1, AttentionKind.REPORT: 1}
+    assert sum((await views.asking()).values()) == (await views.failures()).total
+
+
+async def test_attention_is_empty_without_waiting_items(views):
+    assert await views.asking() == {}
+    assert (await views.unmatched_reports()).items == ()
+
+
+async def test_match_desk_lists_longest_waiting_with_content(views, transact_sql, factory):
+    states = (ReportState.HELD, ReportState.MATCHED, ReportState.UNMATCHED, ReportState.DISMISSED, ReportState.UNMAPPED)
+
+    def work(uow):
+        for number, state in enumerate(states):
+            changed = factory.now - number * HOUR  # tried again since: what counts is since when the clinic waits
+            uow.reports.add(factory.report(f"P{number}", state=state, body=b"%d" % number, changed_at=changed))
+
+    await transact_sql(work)
+    page = await views.unmatched_reports()
+    assert [(each.key, each.body) for each in page.items] == [("P0", b"0"), ("P2", b"2"), ("P4", b"4")]
+    second = await views.unmatched_reports(offset=1, limit=1)
+    assert ([each.key for each in second.items], second.total, second.has_more) == (["P2"], 3, True)
+
+
+async def test_report_versions_are_listed(views, transact_sql, factory):
+    def work(uow):
+        for key in ("RA", "RB"):
+            uow.orders.add(factory.order(key))
+        for key, order, name, source in (
+            ("P1", "RA", "7", "folder"),
+            ("P2", "RA", "7", "hl7"),
+            ("P3", "RA", "8", "folder"),
+            ("P4", "RB", "7", "folder"),
+            ("P5", None, "7", "folder"),
+            ("P6", None, "7", "folder"),
+            ("P7", None, "7", "hl7"),
+            ("P8", None, None, "folder"),
+            ("P9", None, None, "folder"),
+        ):
+            uow.reports.add(factory.report(key, order=order, report_id=name, source=source))
+
+    await transact_sql(work)
+
+    async def versions(key, **options):
+        return [each.key for each in await views.versions(await views.report(key), **options)]
+
+    assert await versions("P1") == ["P2", "P1"]
+    assert await versions("P5") == ["P6", "P5"]
+    assert await versions("P7") == ["P7"]
+    assert await versions("P8") == ["P8"]
+    assert await versions("P5", limit=1) == ["P6"]
+
+
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 4_000, 1_000_001])
+async def test_document_size_is_known_without_decryption(views, transact_sql, factory, size):
+    name = await transact_sql(lambda uow: uow.vault.save_document(b"x" * size, "application/pdf", at=factory.now))
+    sizes = await views.document_sizes([name, "0" * 64])
+    assert list(sizes) == [name]
+    assert abs(sizes[name] - size) <= 16
+    assert await views.document_sizes([]) == {}
+
+
+async def test_counts_by_kind_and_state(views, day):
+    counts = await views.counts(now=day)
+    assert counts.jobs == {
+        (JobKind.UPDATE_LINE_TASK, JobState.DEAD_LETTER): 1,
+        (JobKind.UPDATE_LINE_TASK, JobState.DUE): 1,
+        (JobKind.SUBMIT_ORDER, JobState.DUE): 1,
+    }
+    assert (counts.alerts, counts.due_since, counts.last_poll) == (1, day - HOUR, day)
+    assert counts.orders[OrderState.HELD] == 1
+
+
+async def test_queries_cannot_write(sql_store, transact_sql, factory):
+    await transact_sql(lambda uow: uow.orders.add(factory.order("R1")))
+    with pytest.raises(StoreError):
+        await sql_store.read(lambda connection: connection.execute(orders.delete()))
+    for number in range(8):
+        await transact_sql(lambda uow, number=number: uow.key_values.set("k", f"{number}"))
+        assert await sql_store.read(lambda connection: connection.scalar(select(orders.c.key))) == "R1"

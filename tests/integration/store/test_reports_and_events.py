@@ -1,0 +1,158 @@
+"""Reports, uploads, the vault, alerts and notes, the sign-in, users."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from lab_agent.domain.records import Alert, Event, StoredToken, UploadRecord
+from lab_agent.domain.state_machines import ReportState
+from lab_agent.errors import AlreadyExistsError, LeaseLostError, StoreError
+from lab_agent.ports.repositories import Role, UserRecord
+
+LEASE = timedelta(seconds=30)
+
+
+async def test_report_round_trips(transact, factory):
+    report = factory.report(report_id="7", version=2, issued=factory.now, order="R1", lines=("L1", "L2"), body=b'{"v":1.20}')
+    assert await transact(lambda uow: uow.reports.add(report)) is True
+    kept = await transact(lambda uow: uow.reports.get_for_update(report.key))
+    assert kept == replace(report, sequence=kept.sequence)
+    assert kept.sequence > 0
+
+
+async def test_message_is_stored_once(transact, factory):
+    report = factory.report(message="file-1")
+    await transact(lambda uow: uow.reports.add(report))
+    assert await transact(lambda uow: uow.reports.add(replace(report, body=b"other"))) is False
+    assert (await transact(lambda uow: uow.reports.get_for_update(report.key))).body == b"{}"
+    assert await transact(lambda uow: uow.reports.exists("folder", "file-1"))
+    assert not await transact(lambda uow: uow.reports.exists("other", "file-1"))
+
+
+async def test_versions_are_ordered_by_arrival(transact, factory):
+    bodies = [b"A", b"B", b"A"]
+    for body in bodies:
+        report = factory.report(order="R1", report_id="7", body=body)
+        await transact(lambda uow, report=report: uow.reports.add(report))
+    await transact(lambda uow: uow.reports.add(factory.report(order="R2", report_id="7")))
+    versions = await transact(lambda uow: uow.reports.versions("R1", "7"))
+    assert [version.body for version in versions] == bodies
+    assert [version.sequence for version in versions] == sorted({version.sequence for version in versions})
+
+
+async def test_waiting_lists_reports_needing_operator(transact, factory):
+    states = (ReportState.HELD, ReportState.MATCHED, ReportState.UNMATCHED, ReportState.UNMAPPED, ReportState.DISMISSED)
+    reports = [factory.report(state=state) for state in states]
+    for report in reports:
+        await transact(lambda uow, report=report: uow.reports.add(report))
+    waiting = await transact(lambda uow: uow.reports.needing_operator())
+    assert [report.state for report in waiting] == [ReportState.HELD, ReportState.UNMATCHED, ReportState.UNMAPPED]
+
+
+async def test_saved_report_keeps_its_sequence(transact, factory):
+    report = factory.report()
+    await transact(lambda uow: uow.reports.add(report))
+    kept = await transact(lambda uow: uow.reports.get_for_update(report.key))
+    matched = replace(report.transition_to(ReportState.MATCHED, factory.now), order="R1", lines=("L1",))
+    await transact(lambda uow: uow.reports.save(matched))
+    assert await transact(lambda uow: uow.reports.get_for_update(report.key)) == replace(matched, sequence=kept.sequence)
+    with pytest.raises(StoreError):
+        await transact(lambda uow: uow.reports.get_for_update("P-none"))
+    with pytest.raises(StoreError):
+        await transact(lambda uow: uow.reports.save(factory.report()))
+
+
+async def test_uploads_are_replaced(transact):
+    first = UploadRecord(
+        identifier="i", resource_type="Observation", resource_id="1", version="1", digest="d", order="R1", report="P1"
+    )
+    await transact(lambda uow: uow.uploads.save(first))
+    second = replace(first, version="2", digest="e")
+    await transact(lambda uow: uow.uploads.save(second))
+    assert await transact(lambda uow: (uow.uploads.get("i"), uow.uploads.get("j"))) == (second, None)
+
+
+async def test_vault_round_trips(transact, factory):
+    await transact(lambda uow: uow.vault.save_identity("R1", "Иванова".encode(), at=factory.now))
+    await transact(lambda uow: uow.vault.save_identity("R1", b"second", at=factory.now))
+    assert await transact(lambda uow: (uow.vault.identity("R1"), uow.vault.identity("R2"))) == (b"second", None)
+    content = bytes(range(256)) * 50
+    first = await transact(lambda uow: uow.vault.save_document(content, "application/pdf", at=factory.now))
+    assert await transact(lambda uow: uow.vault.save_document(content, "application/pdf", at=factory.now)) == first
+    assert await transact(lambda uow: uow.vault.document(first)) == (content, "application/pdf")
+    assert await transact(lambda uow: uow.vault.document("none")) is None
+
+
+async def test_alert_is_opened_once(transact, factory):
+    alert = Alert(key="poll.silent", text="No poll", opened_at=factory.now)
+    opened = [await transact(lambda uow: uow.alerts.open(alert)) for _ in range(2)]
+    closed = [await transact(lambda uow: uow.alerts.close("poll.silent", now=factory.now)) for _ in range(2)]
+    assert (opened, closed) == ([True, False], [True, False])
+    assert await transact(lambda uow: uow.alerts.open(alert)) is True
+
+
+async def test_rejections_are_counted_once_per_order(transact, factory):
+    def work(uow):
+        for rule, order, minutes in (("r", "R1", 0), ("r", "R1", 1), ("r", "R2", 1), ("r", "R3", 9), ("s", "R4", 0)):
+            uow.rejections.add(rule, order, at=factory.now - timedelta(minutes=minutes))
+
+    await transact(work)
+    assert await transact(lambda uow: uow.rejections.count_since("r", factory.now - timedelta(minutes=5))) == 2
+    assert await transact(lambda uow: uow.rejections.count_since("none", factory.now - timedelta(minutes=5))) == 0
+
+
+async def test_state_values_and_events_are_stored(transact, factory):
+    await transact(lambda uow: uow.events.add(Event(order="R1", at=factory.now, action="seen", text="came", by="worker")))
+    await transact(lambda uow: uow.key_values.set("k", "1"))
+    await transact(lambda uow: uow.key_values.set("k", "2"))
+    assert await transact(lambda uow: (uow.key_values.get("k"), uow.key_values.get("none"))) == ("2", None)
+
+
+def _token(generation, now):
+    return StoredToken(generation=generation, access_token=f"access-{generation}", refresh_token="r", expires_at=now)
+
+
+async def test_older_token_generation_is_not_stored(transact, factory):
+    assert await transact(lambda uow: uow.oauth_tokens.current()) is None
+    for generation in (1, 2, 3):
+        await transact(lambda uow, generation=generation: uow.oauth_tokens.add(_token(generation, factory.now)))
+    assert await transact(lambda uow: uow.oauth_tokens.current()) == _token(3, factory.now)
+    for generation in (2, 3):
+        with pytest.raises(LeaseLostError):
+            await transact(lambda uow, generation=generation: uow.oauth_tokens.add(_token(generation, factory.now)))
+    bare = StoredToken(generation=9, access_token="a", refresh_token=None, expires_at=None)
+    await transact(lambda uow: uow.oauth_tokens.add(bare))
+    assert await transact(lambda uow: uow.oauth_tokens.current()) == bare
+
+
+async def test_refresh_lease_has_one_holder(transact, factory):
+    async def take(owner, now):
+        return await transact(lambda uow: uow.oauth_tokens.acquire_refresh_lease(owner, now=now, lease=LEASE))
+
+    assert await take("one", factory.now) is True
+    assert await take("two", factory.now) is False
+    assert await take("one", factory.now) is True
+    assert await take("two", factory.now + LEASE) is True
+    await transact(lambda uow: uow.oauth_tokens.release_refresh_lease("one"))
+    assert await take("one", factory.now + LEASE) is False
+    await transact(lambda uow: uow.oauth_tokens.release_refresh_lease("two"))
+    assert await take("one", factory.now + LEASE) is True
+
+
+async def test_users_round_trip(transact, factory):
+    user = UserRecord(name="b", role=Role.VIEWER, password_hash="h", created_at=factory.now, changed_at=factory.now)
+    await transact(lambda uow: uow.users.add(user))
+    await transact(lambda uow: uow.users.add(replace(user, name="a")))
+    with pytest.raises(AlreadyExistsError):
+        await transact(lambda uow: uow.users.add(user))
+    await transact(lambda uow: uow.users.save(replace(user, role=Role.ADMIN)))
+    assert [(each.name, each.role) for each in await transact(lambda uow: uow.users.all())] == [
+        ("a", Role.VIEWER),
+        ("b", Role.ADMIN),
+    ]
+    assert await transact(lambda uow: (uow.users.remove("b"), uow.users.remove("b"), uow.users.get("b"))) == (True, False, None)
+    with pytest.raises(StoreError):
+        await transact(lambda uow: uow.users.save(user))

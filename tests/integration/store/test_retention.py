@@ -1,0 +1,195 @@
+"""Forgetting on time, and never what is unfinished."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from lab_agent.domain.catalogue_records import CatalogueVersion, IssuedLabel
+from lab_agent.domain.records import Alert, Event, JobKind, UploadRecord
+from lab_agent.domain.state_machines import OrderState, ReportState
+from lab_agent.store.queries import SqlQueries
+from tests.fakes.memory_store import MemoryStore
+from tests.integration.store.conftest import UnitOfWorkRunner
+
+DAY = timedelta(days=1)
+
+
+async def _closed(do, make, key, *, days=100, state=OrderState.CLOSED):
+    order = make.order(key=key, state=state, changed_at=make.now - days * DAY)
+    line = make.line(key)
+    upload = UploadRecord(
+        identifier=f"i-{key}", resource_type="Observation", resource_id="1", version="1", digest="d", order=key, report="P"
+    )
+
+    def work(uow):
+        uow.orders.add(order)
+        uow.orders.add_line(line)
+        uow.orders.set_labels(key, [make.label(f"b-{key}", line)])
+        uow.vault.save_identity(key, b"name", at=order.changed_at)
+        uow.uploads.save(upload)
+        uow.events.add(Event(order=key, at=make.now, action="a", text="t"))
+        uow.rejections.add("rule", key, at=make.now)
+        uow.jobs.add(make.job(f"e-{key}", order=key))
+        uow.reports.add(make.report(f"P-{key}", order=key, state=ReportState.DELIVERED))
+
+    await do(work)
+    (mine,) = [each for each in await do.claim() if each.order == key]
+    await do(lambda uow: uow.jobs.save(mine.done(order.changed_at)))
+    return order, line
+
+
+async def test_only_identities_of_finished_orders_are_purged(transact, factory):
+    await _closed(transact, factory, "R-old")
+    await _closed(transact, factory, "R-new", days=1)
+    await _closed(transact, factory, "R-open", state=OrderState.REPORTED)
+    await _closed(transact, factory, "R-busy")
+    await transact(lambda uow: uow.jobs.add(factory.job("more", order="R-busy")))
+    assert await transact(lambda uow: uow.purge.identities(before=factory.now - 90 * DAY)) == 1
+    assert await transact(lambda uow: uow.purge.identities(before=factory.now - 90 * DAY)) == 0
+    keys = ("R-old", "R-new", "R-open", "R-busy")
+    kept = await transact(lambda uow: [uow.vault.identity(key) for key in keys])
+    assert kept == [None, b"name", b"name", b"name"]
+
+
+async def test_order_is_purged_with_all_its_records(transact, factory):
+    order, line = await _closed(transact, factory, "R-old")
+    await _closed(transact, factory, "R-new", days=1)
+    assert await transact(lambda uow: uow.purge.closed_orders(before=factory.now - 90 * DAY)) == 1
+
+    def left(uow):
+        known = uow.orders.existing([order.task_id])
+        what = (uow.orders.line(line.key), uow.uploads.get("i-R-old"), uow.vault.identity("R-old"))
+        return known, what, uow.orders.by_barcode("b-R-old"), uow.jobs.list_for_order("R-old", open_only=False)
+
+    assert await transact(left) == (frozenset(), (None, None, None), (), ())
+    assert await transact(lambda uow: uow.reports.versions("R-old", None)) == ()
+    assert await transact(lambda uow: uow.rejections.count_since("rule", factory.now - DAY)) == 1
+    assert await transact(lambda uow: uow.orders.get_for_update("R-new").key) == "R-new"
+    assert await transact(lambda uow: uow.jobs.add(factory.job("e-R-old"))) is True
+
+
+@pytest.mark.parametrize("waiting", [ReportState.HELD, ReportState.MATCHED, ReportState.RECEIVED])
+async def test_order_with_unfinished_report_is_kept(transact, factory, waiting):
+    await _closed(transact, factory, "R-old")
+    await transact(lambda uow: uow.reports.add(factory.report(order="R-old", state=waiting)))
+    assert await transact(lambda uow: uow.purge.closed_orders(before=factory.now)) == 0
+
+
+async def test_purge_respects_its_limit(transact, factory):
+    for number in range(5):
+        await _closed(transact, factory, f"R{number}", days=100 + number)
+    took = [await transact(lambda uow: uow.purge.closed_orders(before=factory.now, limit=2)) for _ in range(4)]
+    assert took == [2, 2, 1, 0]
+
+
+async def test_documents_of_unfinished_reports_are_kept(transact, factory):
+    def keep(content, days):
+        return lambda uow: uow.vault.save_document(content, "application/pdf", at=factory.now - days * DAY)
+
+    old, named, done, new = [await transact(keep(bytes([n]), days)) for n, days in enumerate((100, 100, 100, 1))]
+    assert named == hashlib.sha256(b"\x01").hexdigest()
+    waiting = factory.report(state=ReportState.HELD, body=f'{{"documents":[{{"file":"{named}"}}]}}'.encode())
+    delivered = factory.report(state=ReportState.DELIVERED, body=f'{{"documents":[{{"file":"{done}"}}]}}'.encode())
+    await transact(lambda uow: (uow.reports.add(waiting), uow.reports.add(delivered)))
+    assert await transact(lambda uow: uow.purge.documents(before=factory.now - 90 * DAY, limit=1)) == 1
+    assert await transact(lambda uow: uow.purge.documents(before=factory.now - 90 * DAY)) == 1
+    kept = await transact(lambda uow: [uow.vault.document(name) is not None for name in (old, named, done, new)])
+    assert kept == [False, True, False, True]
+
+
+async def test_finished_records_without_order_are_purged(transact, factory):
+    long_ago = factory.now - 100 * DAY
+
+    def work(uow):
+        uow.jobs.add(factory.job("done", due_at=long_ago, kind=JobKind.MATCH_REPORT))
+        uow.jobs.add(factory.job("waits", due_at=long_ago, kind=JobKind.FETCH_ORDER))
+        uow.reports.add(factory.report("P-gone", state=ReportState.DISMISSED, changed_at=long_ago))
+        uow.reports.add(factory.report("P-held", state=ReportState.HELD, changed_at=long_ago))
+        uow.rejections.add("rule", "R", at=long_ago)
+        uow.alerts.open(Alert(key="open", text="t", opened_at=long_ago))
+
+    await transact(work)
+    (mine,) = await transact.claim(kinds=[JobKind.MATCH_REPORT], now=long_ago)
+    await transact(lambda uow: uow.jobs.save(mine.done(long_ago)))
+    assert await transact(lambda uow: uow.purge.closed_orders(before=factory.now - 90 * DAY)) == 0
+    assert await transact(lambda uow: uow.jobs.get(mine.id)) is None
+    assert [each.once for each in await transact.claim()] == ["waits"]
+    assert [each.key for each in await transact(lambda uow: uow.reports.needing_operator())] == ["P-held"]
+    assert await transact(lambda uow: uow.rejections.count_since("rule", long_ago)) == 0
+    assert await transact(lambda uow: uow.alerts.close("open", now=factory.now)) is True
+
+
+async def test_report_history_is_purged_with_report(sql_store, transact_sql, factory):
+    await _history_goes_with_its_result(transact_sql, factory)
+    history = SqlQueries(sql_store).report_events
+    assert [len(await history(key)) for key in ("P-gone", "P-held")] == [0, 1]
+
+
+async def test_report_history_is_purged_in_memory_store(factory):
+    store = MemoryStore()
+    await _history_goes_with_its_result(UnitOfWorkRunner(store), factory)
+    assert [each.report for each in store._data.events] == ["P-held"]
+
+
+async def _history_goes_with_its_result(do, make):
+    long_ago = make.now - 100 * DAY
+
+    def work(uow):
+        for key, state in (("P-gone", ReportState.DISMISSED), ("P-held", ReportState.HELD)):
+            uow.reports.add(make.report(key, state=state, changed_at=long_ago))
+            uow.events.add(Event(order=None, report=key, at=long_ago, action="operator", text="t", by="ann"))
+
+    await do(work)
+    await do(lambda uow: uow.purge.closed_orders(before=make.now - 90 * DAY))
+
+
+async def test_baskets_are_purged_but_barcodes_kept(transact, factory):
+    old = factory.now - 100 * DAY
+    given = [
+        IssuedLabel(label=f"77-{number}", pool="main", serial=number, basket=basket, tube_slot="0", issued_at=at)
+        for number, (basket, at) in enumerate((("b1", old), ("b2", old), (None, old), ("b3", factory.now - DAY)))
+    ]
+    await transact(lambda uow: [uow.issued_labels.add(each) for each in given])
+    await transact(lambda uow: uow.issued_labels.mark_used(["77-1"], "R1", at=old))
+    before = factory.now - 90 * DAY
+    assert [await transact(lambda uow: uow.purge.baskets(before=before, limit=1)) for _ in range(3)] == [1, 1, 0]
+    found = await transact(lambda uow: [uow.issued_labels.list_for_basket(name) for name in ("b1", "b2", "b3")])
+    assert found == [(), (), (given[3],)]
+    again = [replace(each, pool="other", basket="new", given_at=factory.now) for each in given]
+    assert await transact(lambda uow: [uow.issued_labels.add(each) for each in again]) == [False] * 4
+    assert (
+        await transact(lambda uow: uow.issued_labels.mark_used(["77-0", "77-1"], "R2", at=factory.now)) == 1
+    )  # an order that came late
+
+
+async def test_long_replaced_catalogues_are_purged(transact, factory):
+    for number in range(6):
+        kept = CatalogueVersion(version=f"v{number}", since=factory.now + number * DAY, content=b"", origin="x")
+        await transact(lambda uow, kept=kept: uow.catalogues.add(kept))
+
+    async def purge(days, keep, limit=50):
+        took = await transact(lambda uow: uow.purge.catalogues(before=factory.now + days * DAY, keep=keep, limit=limit))
+        left = await transact(lambda uow: uow.catalogues.active_since(factory.now - DAY))
+        return took, [each.version for each in reversed(left)]
+
+    assert await purge(-1, 1) == (0, ["v0", "v1", "v2", "v3", "v4", "v5"])  # nothing was in force
+    assert await purge(9, 6) == (0, ["v0", "v1", "v2", "v3", "v4", "v5"])
+    assert await purge(0.5, 1) == (0, ["v0", "v1", "v2", "v3", "v4", "v5"])  # v0 was in force then
+    assert await purge(1, 1) == (1, ["v1", "v2", "v3", "v4", "v5"])
+    assert await purge(9, 3, limit=1) == (1, ["v2", "v3", "v4", "v5"])
+    assert await purge(9, 3) == (1, ["v3", "v4", "v5"])
+    assert await purge(9, 1) == (2, ["v5"])
+    assert await purge(9, 1) == (0, ["v5"])
+
+
+async def test_unassessed_since_returns_oldest_pending_order(transact, factory):
+    assert await transact(lambda uow: uow.orders.unassessed_since()) is None
+    states = (OrderState.CLOSED, OrderState.REJECTED, OrderState.HELD, OrderState.SEEN, OrderState.HANDED_OVER)
+    for days, state in enumerate(states):
+        order = factory.order(state=state, seen_at=factory.now + days * DAY)
+        await transact(lambda uow, order=order: uow.orders.add(order))
+    assert await transact(lambda uow: uow.orders.unassessed_since()) == factory.now + 2 * DAY

@@ -1,0 +1,193 @@
+"""The schema: made, brought up to date, and named clearly when it is another."""
+
+from __future__ import annotations
+
+import stat
+import uuid
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+
+import psycopg
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import text
+
+from lab_agent.domain import records
+from lab_agent.errors import SchemaMismatchError, StoreError, StoreUnreachableError
+from lab_agent.ports.repositories import UserRecord
+from lab_agent.store import tables
+from lab_agent.store.engine import create_file, open_engine, parse_url, sqlite_file
+from lab_agent.store.error_translation import translate_errors
+from lab_agent.store.row_mapping import to_values
+from lab_agent.store.schema import _alembic_config, _known_revisions, check_schema, head_revision, upgrade
+from lab_agent.store.unit_of_work import SqlStore
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty_url(request, tmp_path):
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'with space %20' / 'lab.db'}"
+    return request.getfixturevalue("postgres_url")
+
+
+def test_each_migration_is_in_its_file():
+    scripts = ScriptDirectory.from_config(_alembic_config())
+    assert {script.revision for script in scripts.walk_revisions()} == _known_revisions()
+    assert scripts.get_current_head() == head_revision()
+
+
+def _run(url, statement):
+    with closing_engine(url) as engine, translate_errors(), engine.begin() as connection:
+        result = connection.execute(text(statement))
+        return result.all() if result.returns_rows else []
+
+
+@contextmanager
+def closing_engine(url):
+    engine = open_engine(url, connections=1)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def test_upgrade_creates_schema_and_is_repeatable(empty_url):
+    with pytest.raises(SchemaMismatchError, match="run `lab-agent db upgrade`"):
+        check_schema(empty_url)
+    upgrade(empty_url)
+    instance = _run(empty_url, "SELECT value FROM key_values WHERE key = 'instance'")
+    upgrade(empty_url)
+    check_schema(empty_url)
+    assert _run(empty_url, "SELECT value FROM key_values WHERE key = 'instance'") == instance
+
+
+def test_migrations_and_tables_agree(empty_url):
+    upgrade(empty_url)
+    with closing_engine(empty_url) as engine, engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        differences = compare_metadata(context, tables.METADATA)
+    assert differences == []
+
+
+def test_partial_indexes_of_migrations_and_tables_agree(empty_url):
+    upgrade(empty_url)
+    wanted = {index.name for table in tables.METADATA.tables.values() for index in table.indexes if index.dialect_kwargs}
+    listed = "SELECT name FROM sqlite_master WHERE sql LIKE '% WHERE %'"
+    if empty_url.startswith("postgresql"):
+        listed = "SELECT indexname FROM pg_indexes WHERE schemaname = 'public' AND indexdef LIKE '% WHERE %'"
+    assert {name for (name,) in _run(empty_url, listed)} == wanted
+
+
+def test_newer_database_is_rejected(empty_url):
+    upgrade(empty_url)
+    _run(empty_url, "UPDATE alembic_version SET version_num = '9999'")
+    for act in (check_schema, upgrade):
+        with pytest.raises(SchemaMismatchError, match=r"has schema 9999, which this program .* install the newer program"):
+            act(empty_url)
+
+
+def test_database_without_schema_is_rejected(empty_url):
+    upgrade(empty_url)
+    _run(empty_url, "DELETE FROM alembic_version")
+    with pytest.raises(SchemaMismatchError, match="empty"):
+        check_schema(empty_url)
+
+
+def test_failed_upgrade_leaves_nothing(empty_url):
+    upgrade(empty_url)
+    _run(empty_url, "DELETE FROM alembic_version")
+    _run(empty_url, "DROP TABLE alerts")
+    with pytest.raises(StoreError):
+        upgrade(empty_url)
+    with pytest.raises(SchemaMismatchError):
+        _run(empty_url, "SELECT * FROM alerts")
+
+
+async def test_store_on_empty_database_says_so(empty_url, cipher):
+    if file := sqlite_file(empty_url):
+        create_file(file)
+    store = SqlStore(empty_url, cipher)
+    with pytest.raises(SchemaMismatchError):
+        await store.run(lambda uow: uow.key_values.get("a"))
+    await store.close()
+
+
+def test_database_file_is_readable_by_owner_only(tmp_path):
+    path = tmp_path / "lab.db"
+    upgrade(f"sqlite:///{path}")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_path_may_contain_any_characters(tmp_path):
+    path = tmp_path / "ж %41?#&" / "lab.db"
+    address = parse_url("sqlite:///x").set(database=str(path)).render_as_string()
+    upgrade(address)
+    check_schema(address)
+    assert path.exists()
+
+
+@pytest.mark.parametrize("url", ["", "nonsense", "mysql://a/b", "sqlite://", "sqlite:///:memory:"])
+def test_unsupported_database_urls_are_rejected(url, cipher):
+    for act in (upgrade, check_schema, lambda url: SqlStore(url, cipher)):
+        with pytest.raises(StoreError, match=r"sqlite:///path/to/file\.db"):
+            act(url)
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg", "postgresql+psycopg2"])
+def test_every_postgresql_url_spelling_is_accepted(scheme):
+    assert parse_url(f"{scheme}://u:p@h/d").drivername == "postgresql+psycopg"
+
+
+def test_unreachable_server_is_reported():
+    url = "postgresql://nobody:secret@127.0.0.1:1/lab"
+    for act in (upgrade, check_schema):
+        with pytest.raises(StoreUnreachableError, match="cannot be reached") as caught:
+            act(url)
+        assert "secret" not in str(caught.value)
+
+
+def test_file_that_is_no_database_is_rejected(tmp_path):
+    path = tmp_path / "lab.db"
+    path.write_bytes(b"something else entirely" * 100)
+    with pytest.raises(StoreError, match="damaged, or is no database"):
+        check_schema(f"sqlite:///{path}")
+
+
+def test_migrations_are_in_the_package():
+    folder = Path(tables.__file__).with_name("migrations")
+    assert (folder / "env.py").exists()
+    assert head_revision() in {path.name.split("_")[0] for path in (folder / "versions").glob("*.py")}
+
+
+def test_each_record_field_has_a_column():
+    for record, table in (
+        (records.OrderRecord, tables.orders),
+        (records.LineRecord, tables.lines),
+        (records.LabelUse, tables.label_uses),
+        (records.Job, tables.jobs),
+        (records.ReportRecord, tables.reports),
+        (records.UploadRecord, tables.uploads),
+        (records.Alert, tables.alerts),
+        (records.Event, tables.events),
+        (UserRecord, tables.users),
+    ):
+        blank = object.__new__(record)
+        for field in fields(record):
+            object.__setattr__(blank, field.name, None)
+        assert set(to_values(blank)) <= set(table.c.keys()), record.__name__
+
+
+def test_postgresql_without_database_encoding_works(postgres_server):
+    """`initdb` in the locale C makes such a database, and psycopg would give bytes for text."""
+    name = f"t{uuid.uuid4().hex}"
+    url = postgres_server.replace("/postgres?", f"/{name}?")
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE \"{name}\" ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+        try:
+            upgrade(url)
+            check_schema(url)
+        finally:
+            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')

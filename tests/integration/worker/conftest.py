@@ -1,0 +1,114 @@
+"""Engines over a store in memory and on SQLite, with handlers that a test writes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from lab_agent.crypto import Cipher, new_key
+from lab_agent.domain.ids import JobId
+from lab_agent.domain.records import Job, JobKind, NewJob
+from lab_agent.domain.retry import Backoff
+from lab_agent.ports.jobs import Completion, Lease
+from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.schema import upgrade
+from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.worker.job_runner import JobRunner
+from lab_agent.worker.outages import OutageTracker
+from tests.fakes.exchange_service import service_unreachable
+from tests.fakes.memory_store import MemoryStore
+from tests.harness.fault_injection import VirtualClock
+
+LEASE = timedelta(seconds=60)
+
+
+@dataclass
+class RecordingHandler:
+    """A handler whose deeds a test writes; it keeps what it was asked."""
+
+    behaviour: Callable[[Lease], Awaitable[Completion]] | None = None
+    calls: list[str] = field(default_factory=list)
+
+    kinds: ClassVar[frozenset[JobKind]] = frozenset(JobKind)
+
+    async def perform(self, lease: Lease) -> Completion:
+        return await self._record("do", lease)
+
+    async def verify(self, lease: Lease) -> Completion:
+        return await self._record("look", lease)
+
+    async def _record(self, how: str, lease: Lease) -> Completion:
+        self.calls.append(f"{how} {lease.job.dedup_key}")
+        if self.behaviour is not None:
+            return await self.behaviour(lease)
+        return lambda _, job: job.complete(job.changed_at)
+
+
+@dataclass
+class WorkerBench:
+    """A store, a clock, one handler for everything, and an engine."""
+
+    store: Store
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    handler: RecordingHandler = field(default_factory=RecordingHandler)
+    attempts: list[tuple[str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.outages = OutageTracker(self.store, self.clock, service_unreachable)
+        self.runner = self.make_runner("one")
+
+    def make_runner(self, owner: str) -> JobRunner:
+        return JobRunner(
+            store=self.store,
+            clock=self.clock,
+            handlers=dict.fromkeys(JobKind, self.handler),
+            outages=self.outages,
+            owner=owner,
+            lease=LEASE,
+            backoff=Backoff(2, 300),
+            random=lambda: 1.0,
+            on_attempt=lambda kind, state: self.attempts.append((kind, state)),
+        )
+
+    async def add_job(
+        self, dedup_key: str = "e", *, kind: JobKind = JobKind.UPDATE_LINE_TASK, ordering_key: str | None = None
+    ) -> None:
+        job = NewJob(kind=kind, dedup_key=dedup_key, ordering_key=ordering_key or dedup_key, target="x", due_at=self.clock.now())
+        await self.write(lambda uow: uow.jobs.add_job(job))
+
+    async def write(self, work: Callable[[UnitOfWork], Any]) -> Any:
+        def committed(uow: UnitOfWork) -> Any:
+            result = work(uow)
+            uow.commit()
+            return result
+
+        return await self.store.run(committed)
+
+    async def run_due_jobs(self, engine: JobRunner | None = None) -> int:
+        """Claim what is due and work on it side by side."""
+        engine = engine or self.runner
+        jobs = await engine.claim(list(JobKind), 50)
+        await asyncio.gather(*(engine.run(job) for job in jobs))
+        return len(jobs)
+
+    async def get_job(self, number: int = 1) -> Job:
+        found = await self.store.run(lambda uow: uow.jobs.get(JobId(number)))
+        assert found is not None
+        return found
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[WorkerBench]:
+    if request.param == "memory":
+        yield WorkerBench(MemoryStore())
+        return
+    upgrade(f"sqlite:///{tmp_path / 'lab.db'}")
+    store = SqlStore(f"sqlite:///{tmp_path / 'lab.db'}", Cipher(new_key()))
+    yield WorkerBench(store)
+    await store.close()

@@ -1,0 +1,228 @@
+"""The engine: what follows upon each failure, and who may write."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from lab_agent.domain.records import Job, JobKind
+from lab_agent.domain.state_machines import JobState
+from lab_agent.errors import (
+    Failure,
+    InvalidTransitionError,
+    LabAgentError,
+    OutcomeUnknown,
+    PermanentFailure,
+    ServiceUnavailable,
+    StoreUnreachableError,
+    TemporaryFailure,
+)
+from lab_agent.ports.jobs import Completion, Lease
+from lab_agent.ports.repositories import UnitOfWork
+from tests.integration.worker.conftest import LEASE, WorkerBench
+
+
+def raising(failure: BaseException, *, begun: bool = False) -> object:
+    async def deed(lease: Lease) -> Completion:
+        if begun:
+            await lease.mark_started()
+        raise failure
+
+    return deed
+
+
+async def test_done_job_runs_once(bench: WorkerBench) -> None:
+    await bench.add_job()
+    assert await bench.run_due_jobs() == 1
+    assert await bench.run_due_jobs() == 0
+    assert bench.handler.calls == ["do e"]
+    assert bench.attempts == [("update_line_task", "done")]
+
+
+@pytest.mark.parametrize(
+    ("failure", "begun", "state", "wait"),
+    [
+        (TemporaryFailure("busy"), False, JobState.DUE, 2),
+        (TemporaryFailure("busy", retry_after=77), False, JobState.DUE, 77),
+        (TemporaryFailure("busy"), True, JobState.DUE, 2),
+        (OutcomeUnknown("silence"), True, JobState.OUTCOME_UNKNOWN, 2),
+        (PermanentFailure("no"), True, JobState.DEAD_LETTER, 0),
+    ],
+)
+async def test_each_failure_has_its_consequence(
+    bench: WorkerBench, failure: Failure, begun: bool, state: JobState, wait: int
+) -> None:
+    await bench.add_job()
+    bench.handler.behaviour = raising(failure, begun=begun)  # type: ignore[assignment]
+    await bench.run_due_jobs()
+    job = await bench.get_job()
+    assert (job.state, job.reason) == (state, str(failure))
+    assert job.due_at == bench.clock.now() + timedelta(seconds=wait)
+    assert job.started is (begun and state is not JobState.DUE), "nothing was felt outside: the next try starts afresh"
+
+
+async def test_unknown_outcome_is_verified_before_repeating(bench: WorkerBench) -> None:
+    await bench.add_job()
+    bench.handler.behaviour = raising(OutcomeUnknown("silence"), begun=True)  # type: ignore[assignment]
+    await bench.run_due_jobs()
+    bench.clock.advance(3)
+    bench.handler.behaviour = raising(TemporaryFailure("cannot look"), begun=False)  # type: ignore[assignment]
+    await bench.run_due_jobs()
+    assert (await bench.get_job()).state is JobState.OUTCOME_UNKNOWN, "a look that failed tells nothing"
+    bench.clock.advance(10)
+    bench.handler.behaviour = None
+    await bench.run_due_jobs()
+    assert bench.handler.calls == ["do e", "look e", "look e"]
+    assert (await bench.get_job()).state is JobState.DONE
+
+
+@pytest.mark.parametrize(("begun", "state"), [(False, JobState.DEAD_LETTER), (True, JobState.NEEDS_REVIEW)])
+async def test_bug_dead_letters_its_job_only(bench: WorkerBench, begun: bool, state: JobState) -> None:
+    """A bug dead-letters its job, and the good ones proceed."""
+    await bench.add_job("bad")
+    await bench.add_job("good")
+
+    async def deed(lease: Lease) -> Completion:
+        if lease.job.dedup_key == "bad":
+            if begun:
+                await lease.mark_started()
+            raise ZeroDivisionError
+        return lambda _, job: job.complete(job.changed_at)
+
+    bench.handler.behaviour = deed
+    await bench.run_due_jobs()
+    assert (await bench.get_job(1)).state is state
+    assert "internal error ZeroDivisionError" in str((await bench.get_job(1)).reason)
+    assert (await bench.get_job(2)).state is JobState.DONE
+
+
+async def test_completion_with_invalid_transition_writes_nothing(bench: WorkerBench) -> None:
+    """A completion that makes an invalid transition writes nothing of itself."""
+    await bench.add_job()
+
+    def conclusion(uow: UnitOfWork, job: Job) -> Job:
+        uow.key_values.set("half", "written")
+        raise InvalidTransitionError("no such move")
+
+    async def deed(_: Lease) -> Completion:
+        return conclusion
+
+    bench.handler.behaviour = deed
+    await bench.run_due_jobs()
+    job = await bench.get_job()
+    assert job.state is JobState.DEAD_LETTER
+    assert "no such move" in str(job.reason)
+    assert await bench.store.run(lambda uow: uow.key_values.get("half")) is None
+
+
+async def test_completion_after_lost_lease_is_dropped(bench: WorkerBench) -> None:
+    await bench.add_job()
+    (job,) = await bench.runner.claim([JobKind.UPDATE_LINE_TASK], 1)
+    bench.clock.advance(LEASE.total_seconds() + 1)
+    other = bench.make_runner("two")
+    assert await bench.run_due_jobs(other) == 1
+
+    async def deed(_: Lease) -> Completion:
+        def conclusion(uow: UnitOfWork, late: Job) -> Job:
+            uow.key_values.set("late", "written")
+            return late.dead_letter(bench.clock.now(), "late")
+
+        return conclusion
+
+    bench.handler.behaviour = deed
+    await bench.runner.run(job)
+    assert (await bench.get_job()).state is JobState.DONE
+    assert await bench.store.run(lambda uow: uow.key_values.get("late")) is None
+
+
+async def test_unstarted_job_of_dead_worker_needs_no_verification(bench: WorkerBench) -> None:
+    await bench.add_job()
+    await bench.runner.claim([JobKind.UPDATE_LINE_TASK], 1)
+    bench.clock.advance(LEASE.total_seconds() + 1)
+    await bench.run_due_jobs(bench.make_runner("two"))
+    assert bench.handler.calls == ["do e"]
+
+
+async def test_started_job_of_dead_worker_is_verified(bench: WorkerBench) -> None:
+    await bench.add_job()
+    died = asyncio.Event()
+
+    async def deed(lease: Lease) -> Completion:
+        await lease.mark_started()
+        died.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    bench.handler.behaviour = deed
+    (job,) = await bench.runner.claim([JobKind.UPDATE_LINE_TASK], 1)
+    work = asyncio.create_task(bench.runner.run(job))
+    await asyncio.wait_for(died.wait(), 5)
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+    bench.handler.behaviour = None
+    bench.clock.advance(LEASE.total_seconds() + 1)
+    await bench.run_due_jobs(bench.make_runner("two"))
+    assert bench.handler.calls == ["do e", "look e"]
+
+
+async def test_jobs_of_one_ordering_key_run_in_order(bench: WorkerBench) -> None:
+    for name in ("a", "b", "c"):
+        await bench.add_job(name, ordering_key="one")
+    while await bench.run_due_jobs():
+        pass
+    assert bench.handler.calls == ["do a", "do b", "do c"]
+
+
+async def test_dead_lettered_job_does_not_block_ordering_key(bench: WorkerBench) -> None:
+    await bench.add_job("a", ordering_key="one")
+    await bench.add_job("b", ordering_key="one")
+    bench.handler.behaviour = raising(PermanentFailure("no"))  # type: ignore[assignment]
+    await bench.run_due_jobs()
+    bench.handler.behaviour = None
+    await bench.run_due_jobs()
+    assert (await bench.get_job(2)).state is JobState.DONE
+
+
+async def test_exchange_outage_is_reported_once(bench: WorkerBench) -> None:
+    """An unavailable exchange is reported once, however many jobs wait."""
+    for number in range(5):
+        await bench.add_job(f"e{number}")
+    bench.handler.behaviour = raising(ServiceUnavailable("nobody there"))  # type: ignore[assignment]
+    await bench.run_due_jobs()
+    closed = await bench.write(lambda uow: [uow.alerts.close("exchange.unavailable", now=bench.clock.now()) for _ in range(2)])
+    assert closed == [True, False]
+
+
+async def test_store_outage_leaves_job_to_its_lease(bench: WorkerBench) -> None:
+    await bench.add_job()
+    (job,) = await bench.runner.claim([JobKind.UPDATE_LINE_TASK], 1)
+    run, bench.store.run = bench.store.run, _away  # type: ignore[method-assign]
+    await bench.runner.run(job)
+    bench.store.run = run  # type: ignore[method-assign]
+    assert (await bench.get_job()).state is JobState.IN_FLIGHT
+    bench.clock.advance(LEASE.total_seconds() + 1)
+    await bench.run_due_jobs()
+    assert (await bench.get_job()).state is JobState.DONE
+
+
+async def _away(_: object) -> None:
+    raise StoreUnreachableError
+
+
+async def test_two_workers_share_due_jobs_without_duplicates(bench: WorkerBench) -> None:
+    for number in range(40):
+        await bench.add_job(f"e{number}")
+    other = bench.make_runner("two")
+
+    async def all_of(engine: object) -> None:
+        while jobs := await engine.claim([JobKind.UPDATE_LINE_TASK], 3):  # type: ignore[attr-defined]
+            await asyncio.gather(*(engine.work(job) for job in jobs))  # type: ignore[attr-defined]
+
+    await asyncio.gather(all_of(bench.runner), all_of(other))
+    assert sorted(bench.handler.calls) == sorted(f"do e{number}" for number in range(40))
+
+
+def test_every_failure_derives_from_our_error() -> None:
+    assert issubclass(Failure, LabAgentError)

@@ -1,0 +1,214 @@
+"""Groups, outages, the pace of the poll and the schedule."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from lab_agent.domain.records import JobKind
+from lab_agent.errors import AuthenticationRequired, LisUnavailable, PermanentFailure, ServiceUnavailable, StoreUnreachableError
+from lab_agent.ports.jobs import Completion, Lease
+from lab_agent.worker.job_queues import JOB_QUEUES, OUTBOUND_QUEUES, WorkerLoop, build_worker_loops
+from lab_agent.worker.outages import EXCHANGE_OUTAGE, SIGN_IN_OUTAGE, OutageTracker, exchange_part_outage
+from lab_agent.worker.schedule import PollInterval, Scheduler
+from tests.fakes.exchange_service import service_reachable, service_unreachable
+from tests.integration.worker.conftest import WorkerBench
+
+
+async def until(so: object, within: float = 5.0) -> None:
+    async with asyncio.timeout(within):
+        while not so():  # type: ignore[operator]  # noqa: ASYNC110 - waits for what nothing announces
+            await asyncio.sleep(0.002)
+
+
+def test_every_job_kind_belongs_to_one_queue() -> None:
+    assert sorted(kind for kinds in JOB_QUEUES.values() for kind in kinds) == sorted(JobKind)
+
+
+async def test_observe_mode_runs_no_outward_queue(bench: WorkerBench) -> None:
+    members = build_worker_loops(bench.runner, bench.outages, concurrency=2, observe=True).loops
+    assert not OUTBOUND_QUEUES & members.keys()
+    felt = {
+        JobKind.SUBMIT_ORDER,
+        JobKind.CANCEL_AT_LIS,
+        JobKind.DELIVER_REPORT,
+        JobKind.UPDATE_LINE_TASK,
+        JobKind.UPDATE_ORDER_TASK,
+    }
+    assert not felt & {kind for name in members for kind in JOB_QUEUES[name]}
+
+
+async def test_fetches_run_concurrently_up_to_limit(bench: WorkerBench) -> None:
+    for number in range(7):
+        await bench.add_job(f"look{number}", kind=JobKind.FETCH_ORDER)
+    inside, most, gate = 0, 0, asyncio.Event()
+
+    async def deed(_: Lease) -> Completion:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await gate.wait()
+        inside -= 1
+        return lambda _, job: job.complete(job.changed_at)
+
+    bench.handler.behaviour = deed
+    group = WorkerLoop(JOB_QUEUES["orders"], bench.runner, bench.outages, concurrency=3)
+    loop = asyncio.create_task(group.run())
+    await until(lambda: inside == 3)
+    gate.set()
+    await until(lambda: len(bench.handler.calls) == 7 and not inside)
+    group.stop()
+    await asyncio.wait_for(loop, 5)
+    assert most == 3
+
+
+async def test_slow_job_stalls_only_its_own_queue(bench: WorkerBench) -> None:
+    await bench.add_job("slow", kind=JobKind.SUBMIT_ORDER)
+    await bench.add_job("quick", kind=JobKind.UPDATE_LINE_TASK)
+    gate = asyncio.Event()
+
+    async def deed(lease: Lease) -> Completion:
+        if lease.job.dedup_key == "slow":
+            await gate.wait()
+        return lambda _, job: job.complete(job.changed_at)
+
+    bench.handler.behaviour = deed
+    groups = build_worker_loops(bench.runner, bench.outages, concurrency=1, observe=False)
+    loops = [asyncio.create_task(group.run()) for group in groups.loops.values()]
+    await until(lambda: ("update_line_task", "done") in bench.attempts)
+    assert ("submit_order", "done") not in bench.attempts
+    gate.set()
+    await until(lambda: ("submit_order", "done") in bench.attempts)
+    groups.stop()
+    await asyncio.wait_for(asyncio.gather(*loops), 5)
+
+
+async def test_stop_finishes_running_jobs_and_starts_none(bench: WorkerBench) -> None:
+    await bench.add_job("first")
+    await bench.add_job("second")
+    started, gate = asyncio.Event(), asyncio.Event()
+
+    async def deed(_: Lease) -> Completion:
+        started.set()
+        await gate.wait()
+        return lambda _, job: job.complete(job.changed_at)
+
+    bench.handler.behaviour = deed
+    group = WorkerLoop(JOB_QUEUES["tasks"], bench.runner, bench.outages, concurrency=1)
+    loop = asyncio.create_task(group.run())
+    await asyncio.wait_for(started.wait(), 5)
+    group.stop()
+    gate.set()
+    await asyncio.wait_for(loop, 5)
+    assert bench.attempts == [("update_line_task", "done")]
+
+
+async def test_outage_is_reported_once_at_start_and_end(bench: WorkerBench) -> None:
+    outages = OutageTracker(bench.store, bench.clock, service_reachable)
+    for _ in range(3):
+        await outages.record_failure(ServiceUnavailable("nobody there"))
+    assert outages.is_known(ServiceUnavailable("again"))
+    assert await outages.end(EXCHANGE_OUTAGE, SIGN_IN_OUTAGE)
+    assert not await outages.end(EXCHANGE_OUTAGE, SIGN_IN_OUTAGE)
+    assert not outages.is_known(ServiceUnavailable("again"))
+
+
+async def test_alert_left_open_by_earlier_process_is_closed(bench: WorkerBench) -> None:
+    await OutageTracker(bench.store, bench.clock, service_reachable).record_failure(AuthenticationRequired("sign in"))
+    fresh = OutageTracker(bench.store, bench.clock, service_reachable)
+    assert not await fresh.end(SIGN_IN_OUTAGE), "this process knew of none"
+    assert not await bench.write(lambda uow: uow.alerts.close(SIGN_IN_OUTAGE, now=bench.clock.now()))
+
+
+async def test_failing_job_kind_has_its_own_outage(bench: WorkerBench) -> None:
+    outages = OutageTracker(bench.store, bench.clock, service_reachable)
+    await outages.record_failure(ServiceUnavailable("503"), "update_line_task")
+    assert outages.is_known(ServiceUnavailable("503"), "update_line_task")
+    assert not outages.is_known(ServiceUnavailable("503"), "deliver_report")
+    assert not await outages.end(EXCHANGE_OUTAGE), "a good poll says nothing about Task updates"
+    assert outages.is_known(ServiceUnavailable("503"), "update_line_task")
+    assert await outages.end(exchange_part_outage("update_line_task"))
+    assert not outages.is_known(ServiceUnavailable("503"), "update_line_task")
+
+
+async def test_unresponsive_exchange_is_one_outage(bench: WorkerBench) -> None:
+    outages = OutageTracker(bench.store, bench.clock, service_unreachable)
+    for kind in ("update_line_task", "deliver", "look"):
+        await outages.record_failure(ServiceUnavailable("nobody there"), kind)
+    assert await outages.end(EXCHANGE_OUTAGE)
+    assert not outages.is_known(ServiceUnavailable("nobody there"), "deliver_report")
+
+
+async def test_store_outage_explains_its_failures(bench: WorkerBench) -> None:
+    outages = OutageTracker(bench.store, bench.clock, service_reachable)
+    await outages.record_failure(StoreUnreachableError())
+    assert outages.is_known(StoreUnreachableError())
+    assert outages.is_store_down
+    outages.store_recovered()
+    assert not outages.is_store_down
+    assert not outages.is_known(StoreUnreachableError())
+
+
+async def test_unwritten_alert_is_written_later(bench: WorkerBench) -> None:
+    class Full:
+        broken = True
+
+        async def run(self, work: Any) -> Any:
+            if self.broken:
+                raise StoreUnreachableError
+            return await bench.store.run(work)
+
+    store = Full()
+    outages = OutageTracker(store, bench.clock, service_reachable)
+    with pytest.raises(StoreUnreachableError):
+        await outages.begin("some.thing", "broken")
+    await outages.record_failure(StoreUnreachableError())
+    store.broken = False
+    await outages.begin("some.thing", "broken")
+    assert not outages.is_store_down, "something was written"
+    assert await bench.write(lambda uow: uow.alerts.close("some.thing", now=bench.clock.now()))
+
+
+async def test_ordinary_failures_open_no_outage(bench: WorkerBench) -> None:
+    """A failure that is no outage opens none."""
+    outages = OutageTracker(bench.store, bench.clock, service_reachable)
+    await outages.record_failure(PermanentFailure("no"))
+    await outages.record_failure(LisUnavailable("told by collection"))
+    assert not outages.is_known(PermanentFailure("no"))
+    assert not outages.is_known(LisUnavailable("told by collection"))
+
+
+def test_poll_interval_grows_when_idle_and_resets() -> None:
+    """The poll slows down while nothing comes and is quick again after a find."""
+    pace = PollInterval(10, 100)
+    waits = [10.0]
+    for _ in range(10):
+        waits.append(pace.next_wait(waits[-1], 0))
+    assert waits[:4] == [10, 15, 22.5, 33.75]
+    assert waits[-1] == 100
+    assert pace.next_wait(100, 1) == 10
+
+
+@pytest.mark.parametrize("shortest", [10.0, 200.0])
+def test_poll_interval_has_a_minimum(shortest: float) -> None:
+    assert PollInterval(shortest, 100).next_wait(0, 0) >= shortest
+
+
+async def test_failing_scheduled_task_is_reported_and_repeats(bench: WorkerBench) -> None:
+    ticks, times = Scheduler(bench.outages), 0
+
+    async def tick() -> None:
+        nonlocal times
+        times += 1
+        if times == 1:
+            raise ZeroDivisionError
+        if times == 2:
+            raise ServiceUnavailable("nobody there")
+
+    ticks.every(0.01, "tick", tick)
+    ticks.start()
+    await until(lambda: times >= 3)
+    ticks.stop()
+    assert bench.outages.is_known(ServiceUnavailable("still"))

@@ -1,0 +1,103 @@
+"""The steps at work: the real service in-process, a laboratory system in memory, and a clock that a test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from lab_agent.domain.ids import LineKey
+from lab_agent.domain.records import Event, Job, JobKind, LineRecord, OrderRecord
+from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.workflow.rejection_breaker import tripped_rule_alert_key
+from tests.harness.orders import OrderTemplate, procedure_requests, templates
+from tests.harness.world import SimulatedAgent, World
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits within one call are not waited for."""
+    monkeypatch.setattr("lab_agent.exchange.requests.jittered", lambda *_: 0.0)
+
+
+@dataclass
+class Scenario:
+    """A world with one worker in it, and one order that was placed."""
+
+    world: World
+    agent: SimulatedAgent
+    task: str
+
+    async def process_all(self) -> None:
+        """The order is found, and everything that is due is done."""
+        await self.agent.poll.run()
+        await self.world.drain(self.agent)
+
+    async def assess(self) -> None:
+        """The order is found and judged, and nothing else is done."""
+        await self.agent.poll.run()
+        for _ in range(4):
+            await self.agent.run_jobs(JobKind.FETCH_ORDER)
+            self.world.clock.advance(6)
+
+    async def order_record(self) -> OrderRecord:
+        return (await self.world.stored_order(self.task))[0]
+
+    async def lines(self) -> tuple[LineRecord, ...]:
+        return (await self.world.stored_order(self.task))[1]
+
+    async def jobs(self, **options: Any) -> tuple[Job, ...]:
+        return await self.world.jobs(self.task, **options)
+
+    async def report_all(self) -> None:
+        """The laboratory reports every line that it has, finally."""
+        for order in self.world.lis.submitted:
+            for line in order.lines:
+                await self.world.end_line(self.world.store, line.key)
+
+    async def is_alert_open(self, key: str) -> bool:
+        """Whether an alert of that name is open."""
+        return await self.world.store.run(lambda uow: uow.alerts.close(key, now=self.world.clock.now()))
+
+    async def events(self) -> list[Event]:
+        key = self.world.order_key_of(self.task)
+        found: list[Event] = await self.world.store.run(lambda uow: [e for e in _events(uow) if e.order == key])
+        return found
+
+    @property
+    def line_tasks(self) -> list[str]:
+        return [str(task["id"]) for task in self.world.line_tasks(self.task)]
+
+    def status(self, task: str | None = None) -> str:
+        return str(self.world.get_task(task or self.task)["status"])
+
+    def statuses(self) -> list[str]:
+        return [self.status(task) for task in self.line_tasks]
+
+    def outputs(self, task: str) -> list[str]:
+        return [one["valueString"] for one in self.world.get_task(task).get("output", ())]
+
+
+def _events(uow: UnitOfWork) -> list[Event]:
+    return list(uow.events._data.events)  # type: ignore[attr-defined]
+
+
+def pick_template(world: World, lines: int) -> OrderTemplate:
+    """A valid order of so many lines."""
+    found = templates(world.clock.now().replace(minute=0, second_labels=0))
+    return next(one for one in found if len(procedure_requests(one.bundle)) == lines)
+
+
+@pytest.fixture
+def make_scenario() -> Callable[..., Scenario]:
+    def make(lines: int = 2, *, spoil: int | None = None, rules: dict[str, Any] | None = None, **worker: Any) -> Scenario:
+        world = World("scene", rules=rules, **worker)
+        task = world.place_order(pick_template(world, lines), spoil=spoil)
+        return Scenario(world, world.agent(), task)
+
+    return make
+
+
+__all__ = ["LineKey", "Scenario", "tripped_rule_alert_key"]

@@ -1,0 +1,34 @@
+"""Many orders' lives, each with its own troubles: two workers, crashes, lost replies, a busy service, a partner who edits."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.simulation.play import simulate
+
+SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
+REPLAY = os.environ.get("LAB_SIMULATION_SEED")
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits within one call are not waited for; those of the outbox pass by the world's own clock."""
+    monkeypatch.setattr("lab_agent.exchange.requests.jittered", lambda *_: 0.0)
+
+
+@pytest.mark.parametrize("seed", range(60))
+async def test_invariants_hold_once_system_is_idle(seed: int) -> None:
+    await simulate(seed)
+
+
+@pytest.mark.proof
+async def test_two_thousand_runs_keep_invariants() -> None:
+    for seed in range(1000, 1000 + int(2000 * SHARE)):
+        await simulate(seed)
+
+
+@pytest.mark.skipif(REPLAY is None, reason="LAB_SIMULATION_SEED names a run to tell again")
+async def test_replay_seed_from_environment() -> None:
+    await simulate(int(REPLAY or 0))

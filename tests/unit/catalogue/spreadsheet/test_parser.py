@@ -1,0 +1,214 @@
+"""Loading: every problem at once, each with file, row and column."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+import time
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from lab_agent.catalogue.model import Catalogue
+from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
+from lab_agent.catalogue.spreadsheet.schema import SHEETS
+from lab_agent.errors import CatalogueError, UnknownContractError
+from tests.harness.paths import CATALOGUE, ROOT
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(CATALOGUE, tmp_path / "catalogue"))
+
+
+def change(folder: Path, sheet: str, old: str, new: str) -> None:
+    path = folder / f"{sheet}.csv"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def problems(folder: Path) -> list[str]:
+    with pytest.raises(CatalogueError) as caught:
+        load_catalogue(folder)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_sample_contains_items_of_interface_document(sample: Catalogue) -> None:
+    assert set(sample.contracts) == {"C-100", "C-200"}
+    assert len(sample.contract("C-100").items) >= 30
+    item = sample.item("C-100", "042.036")
+    assert item is not None
+    assert item.second_label_pattern is not None
+    assert item.second_label_pattern.matches("1234-5678")
+    assert not item.second_label_pattern.matches("123-456-789")
+    histology = sample.item("C-100", "042.076")
+    assert histology is not None
+    assert histology.second_label_pattern is not None
+    assert histology.second_label_pattern.matches("123-456-789")
+    follow_up = sample.item("C-100", "190.1558")
+    assert follow_up is not None
+    assert follow_up.old_order_pattern is not None
+    assert follow_up.old_order_pattern.matches("12345-ABCDE-12345678")
+    assert sample.item("C-200", "190.1558") is None
+
+
+def test_contracts_have_own_prices_captions_and_times(sample: Catalogue) -> None:
+    one, two = sample.item("C-100", "042.036"), sample.item("C-200", "042.036")
+    assert one is not None
+    assert two is not None
+    assert (str(one.price), str(two.price)) == ("1480.00", "1258.00")
+    assert one.caption != two.caption
+    assert (one.turnaround.hours, two.turnaround.hours) == (Decimal(168), Decimal(120))
+
+
+def test_unknown_contract_error_discloses_no_other_contract(sample: Catalogue) -> None:
+    with pytest.raises(UnknownContractError) as caught:
+        sample.contract("C-300")
+    assert "C-100" not in str(caught.value)
+
+
+def test_catalogue_answers_lookups_of_rules(sample: Catalogue) -> None:
+    item = sample.item("C-100", "006.001")
+    assert item is not None
+    assert item.time_points == (0, 60, 120)
+    assert item.option_types == {"13"}
+    assert item.container_types("13") == {"FLU2"}
+    assert item.container_types(10) == frozenset()
+    assert "Venepuncture before the load" in item.requirements_of_type(13)[0].methods
+    rehberg = sample.item("C-100", "002.015")
+    assert rehberg is not None
+    assert rehberg.required_types == {"10", "21"}
+    assert rehberg.option_types == frozenset()
+
+
+def test_all_errors_listed_with_file_row_and_column(folder: Path) -> None:
+    change(folder, "containers", "5.0,0.5,ml", "5.0,6,ml")
+    change(folder, "requirements", "001.001,11,option", "001.001,99,option")
+    change(folder, "contract_items", "C-100,001.001,480.00", "C-100,001.001,free")
+    change(folder, "contract_items", "C-100,001.002,", "C-100,001.003,")
+    change(folder, "item_questions", "002.015,height,yes", "002.015,height,perhaps")
+    change(folder, "questions", "height,body,", "height,bodi,")
+    found = problems(folder)
+    assert any(each.startswith("containers.csv row 2, column dead_volume: leaves no room") for each in found)
+    assert any(each.startswith("requirements.csv row 2, column specimen_code: '99' is not in the sheet") for each in found)
+    assert any(each.startswith("contract_items.csv row 2, column price: 'free' is not a number") for each in found)
+    assert any(each.startswith("contract_items.csv row 3, column item: '001.003' is not in the sheet items") for each in found)
+    assert any(each.startswith("item_questions.csv row 2, column required: 'perhaps' is neither yes nor no") for each in found)
+    assert any("questions.csv row 4, column parent: 'bodi'" in each and "did you mean 'body'?" in each for each in found)
+    assert len(found) == 6
+
+
+@pytest.mark.parametrize(
+    ("sheet", "old", "new", "said"),
+    [
+        ("items", "item,caption", "item,capton", "did you mean 'caption'?"),
+        ("items", "item,caption", "item,caption,caption", "is there twice"),
+        ("items", "\n001.002,", "\n001.001,", "'001.001' is in row 2 already"),
+        ("items", "Complete blood count with differential", "", "row 2, column caption: is empty"),
+        ("specimen_types", "10,Serum", "010,Serum", "is not a whole number"),
+        ("containers", "EDTA3,EDTA 3", "SST5,EDTA 3", "'SST5' is in row 2 already"),
+        ("containers", "TR-COOL\nEDTA3", "TR-COLD\nEDTA3", "did you mean 'TR-COOL'?"),
+        ("requirements", ",0.5,Venepuncture", ",500,Venepuncture", "more than 50 tubes"),
+        ("requirements", ",0.5,Venepuncture", ",0,Venepuncture", "column volume: is 0"),
+        ("requirements", ",24,Keeps for 24 hours", ",,Keeps for 24 hours", "goes with stability_hours"),
+        ("requirements", "60 = Venepuncture 60", "sixty = Venepuncture 60", "is not a new time point"),
+        ("requirements", "60 = Venepuncture 60", "６０ = Venepuncture 60", "is not a new time point"),
+        ("requirements", "60 = Venepuncture 60", "600000 = Venepuncture 60", "is not a new time point"),
+        ("requirements", ",24,Keeps for 24 hours", ",9000000,Keeps for 24 hours", "is more than a century"),
+        ("turnaround", "001.001,,24", "001.001,,9000000", "is not a number from 0 to 878400"),
+        ("notices", "T00:00+03:00,2026", "T00:00+03:00,0001", "is not after the start"),
+        ("requirements", ",CERV,Cervical canal,LBC20", ',"C,1",Cervical canal,LBC20', "holds a comma"),
+        ("contracts", "centres,12", "centres,12000", "is more than a year"),
+        ("requirements", ",,diuresis", ',,"a,b"', "cannot be sent"),
+        ("requirements", "yes,,,culture", "perhaps,,,culture", "is neither yes nor no"),
+        ("requirements", ",,060.001,,", ",,060.009,,", "'060.009' is not in the sheet items"),
+        ("questions", "body,order,Body,group", "body,,Body,group", "there is one top group"),
+        ("questions", "body,order,Body,group", "body,body,Body,group", "goes round in a circle"),
+        ("questions", "height,body,Height in centimetres,string", "height,body,Height,choice", "no answer for it"),
+        ("questions", ",Height in centimetres,string", ",Height,number", "'number' is not one of"),
+        ("options", "anticoagulant,https://lab.example/codes/anticoagulant,warfarin", "height,s,c", "is not of type choice"),
+        ("options", ",warfarin", ",none", "is an answer of 'anticoagulant' already"),
+        ("item_questions", "002.015,height", "002.015,body", "'body' is a group"),
+        ("item_questions", "002.015,height", "002.015,weight", "is asked by '002.015' already"),
+        ("contract_items", "C-100,001.002", "C-100,001.001", "'001.001' is in contract 'C-100' already"),
+        ("contracts", "C-200,", "C-100,", "'C-100' is in row 2 already"),
+        ("turnaround", "001.001,,24", "001.002,,24", "'001.002' has a time already"),
+        ("turnaround", "001.001,,24,By the next working day\n", "", "'001.001' has no row in the sheet turnaround"),
+        ("notices", "delayed", "late", "'late' is not one of stopped, delayed"),
+        ("notices", "T00:00+03:00,2026", "T00:00,2026", "is not a date and time with offset"),
+        ("notices", "2026-01-09T", "2024-01-09T", "is not after the start"),
+        ("notices", ",72,", ",,", "is empty or 0, and the status is delayed"),
+    ],
+)
+def test_each_mistake_reported(folder: Path, sheet: str, old: str, new: str, said: str) -> None:
+    change(folder, sheet, old, new)
+    found = problems(folder)
+    assert any(said in each for each in found), found
+    assert all(".csv" in each for each in found)
+
+
+def test_missing_and_unknown_sheets_reported(folder: Path) -> None:
+    (folder / "contracts.csv").unlink()
+    (folder / "item.csv").write_text("x\n")
+    found = problems(folder)
+    assert any(each.startswith("contracts.csv: is missing") for each in found)
+    assert "item.csv: is not a sheet of the catalogue — did you mean 'items.csv'?" in found
+
+
+def test_non_text_and_non_csv_files_reported(folder: Path) -> None:
+    (folder / "contracts.csv").write_bytes(b"contract;name\nC-100;\xff\n")
+    (folder / "notices.csv").write_text('item,"contract\n')
+    found = problems(folder)
+    assert any(each.startswith("contracts.csv: is not UTF-8") for each in found)
+    assert any("notices.csv" in each and "is not CSV" in each for each in found)
+    with pytest.raises(CatalogueError, match="is not a folder"):
+        load_catalogue(folder / "nowhere")
+
+
+def test_csv_as_spreadsheet_programs_save_it_loads_unchanged(folder: Path, sample: Catalogue) -> None:
+    """Files as spreadsheet programs save them are the same catalogue."""
+    for path in folder.glob("*.csv"):
+        with path.open(newline="") as file:
+            rows = list(csv.reader(file))
+        with path.open("w", newline="", encoding="utf-8-sig") as file:
+            csv.writer(file, delimiter=";", quoting=csv.QUOTE_ALL, lineterminator="\r\n").writerows([*rows, [""] * len(rows[0])])
+    assert load_catalogue(folder).version == sample.version
+
+
+def test_decimal_comma_accepted(folder: Path) -> None:
+    path = folder / "containers.csv"
+    path.write_text(path.read_text().replace(",2.7,0.2,", ',"2,7","0,2",'))
+    vessel = load_catalogue(folder).containers["CIT27"]
+    assert (vessel.capacity, vessel.dead_volume) == (Decimal("2.7"), Decimal("0.2"))
+
+
+def test_any_cell_change_changes_version(folder: Path, sample: Catalogue) -> None:
+    assert load_catalogue(folder).version == sample.version
+    change(folder, "contract_items", "480.00", "480.0")
+    assert load_catalogue(folder).version != sample.version
+
+
+def test_thousands_of_items_load_in_a_second(folder: Path) -> None:
+    """A few thousand items load in about a second."""
+    for sheet, row in {
+        "items": "9{i:05},Test {i},,,,,,,,,\n",
+        "requirements": "9{i:05},10,option,,,,SST5,0.2,Venepuncture,,,,,,,\n",
+        "contract_items": "C-100,9{i:05},100.00,\nC-200,9{i:05},100.00,\n",
+        "turnaround": "9{i:05},,24,\n",
+    }.items():
+        with (folder / f"{sheet}.csv").open("a") as file:
+            file.writelines(row.format(i=i) for i in range(4000))
+    began = time.perf_counter()
+    assert len(load_catalogue(folder).contract("C-200").items) > 4000
+    assert time.perf_counter() - began < 5  # about 0.4 s alone on one core; the suite shares the machine
+
+
+def test_every_column_is_documented() -> None:
+    text = (ROOT / "docs" / "catalogue.md").read_text()
+    for sheet in SHEETS:
+        assert f"### {sheet.name}" in text
+        part = text.split(f"### {sheet.name}\n")[1].split("\n### ")[0]
+        for column in sheet.columns:
+            assert f"| `{column.name}` |" in part, (sheet.name, column.name)

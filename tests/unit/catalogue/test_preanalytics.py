@@ -1,0 +1,321 @@
+"""Pre-analytics: sharing, volumes, splits, conflicts, time points, required types, and the fewest tubes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from decimal import Decimal
+from itertools import count
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab_agent import exact_json
+from lab_agent.catalogue import basket, preanalytics, supporting_info
+from lab_agent.catalogue.basket import BasketLine
+from lab_agent.catalogue.bin_packing import pack
+from lab_agent.catalogue.model import Catalogue, Container, Item, Requirement, SpecimenOption, TimePoint
+from lab_agent.catalogue.tubes import Preanalytics, Tube
+from lab_agent.catalogue.turnaround import Turnaround
+
+TUBE = Container("T5", "T5", "tube", Decimal("5.0"), Decimal("0.5"), "ml", "BAG")
+CATALOGUE = Catalogue("1", {}, {"T5": TUBE, "BAG": Container("BAG", "Bag", "a bag")}, {})
+
+
+def need(item: str, volume: str = "1.0", code: int = 10, **more: object) -> Requirement:
+    option = SpecimenOption("", code, "Serum", container_type="T5", container_name="T5")
+    return replace(Requirement(item, option, TUBE, Decimal(volume), "draw"), **more)  # type: ignore[arg-type]
+
+
+def item(*options: Requirement, required: tuple[Requirement, ...] = (), several: bool = False) -> Item:
+    name = (*options, *required)[0].item_id
+    return Item(name, name, Decimal(1), Turnaround(Decimal(1)), options=options, required=required, multiple_specimen=several)
+
+
+def lines(*items: Item) -> list[BasketLine]:
+    return [BasketLine(i, each, each.options[:1], f"g{i}") for i, each in enumerate(items)]
+
+
+def plan(asked: Iterable[BasketLine]) -> Preanalytics:
+    return preanalytics.calculate(CATALOGUE, asked)
+
+
+def test_items_share_tube_with_dead_volume_counted_once() -> None:
+    (tube,) = plan(lines(item(need("a", "1.0")), item(need("b", "2.5")))).tubes
+    assert tube.quantity == Decimal("4.0")
+    assert tube.guids == ("g0", "g1")
+
+
+def test_volume_above_capacity_splits_into_several_tubes() -> None:
+    tubes = plan(lines(item(need("a", "3.0")), item(need("b", "3.0")))).tubes
+    assert [tube.quantity for tube in tubes] == [Decimal("3.5"), Decimal("3.5")]
+
+
+def test_oversized_item_fills_tubes_and_shares_remainder() -> None:
+    """An item above the capacity fills tubes and shares the rest."""
+    tubes = plan(lines(item(need("a", "10.0")), item(need("b", "1.0")))).tubes
+    assert sorted(tube.quantity for tube in tubes) == [Decimal("2.5"), Decimal("5.0"), Decimal("5.0")]
+    assert [tube.guids for tube in tubes if tube.quantity == Decimal("2.5")] == [("g0", "g1")]
+
+
+def test_exact_multiple_of_capacity_leaves_no_remainder() -> None:
+    assert [tube.quantity for tube in plan(lines(item(need("a", "9.0")))).tubes] == [Decimal("5.0")] * 2
+
+
+@pytest.mark.parametrize(
+    "apart",
+    [
+        {"own_tube": True},
+        {"incompatible": frozenset({"a"})},
+        {"method": "another way"},
+        {"processing": ("freeze",)},
+        {"option": SpecimenOption("", 11, "Plasma")},
+        {"option": SpecimenOption("", 10, "Serum", "ARM", "Arm")},
+        {"container": replace(TUBE, type="T6")},
+        {"time_points": (TimePoint(0, "draw"),)},
+    ],
+)
+def test_incompatible_items_use_separate_tubes(apart: dict[str, object]) -> None:
+    other = replace(need("b"), **apart)  # type: ignore[arg-type]
+    assert len(plan(lines(item(need("a")), item(other))).tubes) == 2
+    assert len(plan(lines(item(other), item(need("a")))).tubes) == 2
+
+
+def test_time_points_get_own_tubes_methods_supporting_info(sample: Catalogue) -> None:
+    """Each time point has its own tube, method and supporting information."""
+    asked = basket.read_basket({"contract": "C-100", "analyticsrequests": [{"id": "006.001", "guid": "g"}]}, sample.contracts, 9)
+    tubes = preanalytics.calculate(sample, asked.lines).tubes
+    assert [supporting_info.parse_supporting_info(str(tube.supporting_info)).minutes for tube in tubes] == [0, 60, 120]
+    assert len({tube.kind.method for tube in tubes}) == 3
+    assert {tube.guids for tube in tubes} == {("g",)}
+
+
+def test_required_specimen_types_added(sample: Catalogue) -> None:
+    asked = basket.read_basket({"contract": "C-100", "analyticsrequests": [{"id": "002.015", "guid": "g"}]}, sample.contracts, 9)
+    tubes = preanalytics.calculate(sample, asked.lines).tubes
+    assert [(tube.kind.specimen_code, tube.guids) for tube in tubes] == [(10, ("g",)), (21, ("g",))]
+
+
+def test_shared_required_specimen_type_added_once() -> None:
+    """Several specimen types of one test need its required type once."""
+    serum, plasma, urine = need("a", code=10), need("a", code=11), need("a", code=20)
+    both = item(serum, plasma, required=(urine,), several=True)
+    split = [BasketLine(0, both, (serum,), "g0"), BasketLine(1, both, (plasma,), "g1")]
+    assert [(t.kind.specimen_code, t.guids) for t in plan(split).tubes] == [(10, ("g0",)), (11, ("g1",)), (20, ("g0", "g1"))]
+    assert [t.kind.specimen_code for t in plan([BasketLine(0, both, (serum, plasma), "g0")]).tubes] == [10, 11, 20]
+    twice = [*split, BasketLine(2, both, (serum,), "g2")]
+    assert next(t.quantity for t in plan(twice).tubes if t.kind.specimen_code == 20) == Decimal("2.5")
+
+
+def test_missing_guid_is_accepted() -> None:
+    (tube,) = plan([BasketLine(0, item(need("a")), (need("a"),), None), BasketLine(1, item(need("b")), (need("b"),), "g")]).tubes
+    assert tube.guids == ("g",)
+    assert tube.item_ids == ("a", "b")
+
+
+def test_tube_json_matches_documented_types() -> None:
+    answer = plan(lines(item(need("a", "1.50", processing=("spin", "cool"), supporting_info=("x", "y")))))
+    (with_bag,) = exact_json.loads(exact_json.dumps(answer.as_json([None], include_transport=True)))["specimens"]
+    assert with_bag == {
+        "label": None,
+        "code": 10,
+        "collection": {"quantity": Decimal("2.00"), "method": "draw"},
+        "processing": [{"description": "spin"}, {"description": "cool"}],
+        "container": [{"description": "tube", "type": "T5"}, {"description": "a bag", "type": "BAG"}],
+        "guids": ["g0"],
+        "supportingInfo": "specimen=10,x,y",
+    }
+    assert answer.as_json(["0001"])["specimens"][0]["container"] == [{"description": "tube", "type": "T5"}]
+    assert answer.as_json(["0001"])["specimens"][0]["label"] == "0001"
+
+
+def test_shortest_stability_reported(sample: Catalogue) -> None:
+    items = [{"id": "001.001", "guid": "a"}, {"id": "001.002", "guid": "b"}]
+    asked = basket.read_basket({"contract": "C-100", "analyticsrequests": items}, sample.contracts, 9)
+    (tube,) = preanalytics.calculate(sample, asked.lines).tubes
+    assert tube.processing == ("Keep at 2–8 °C", "Keeps for 12 hours")
+
+
+def test_supporting_info_round_trip_keeps_foreign_values() -> None:
+    info = supporting_info.SupportingInfo("10", "ARM", 60, ("x", "y=1"))
+    assert supporting_info.parse_supporting_info(str(info)) == info
+    assert supporting_info.parse_supporting_info(" time=soon, ,z").values == ("time=soon", "z")
+
+
+# --- properties -------------------------------------------------------------------------------------------------------
+
+VOLUMES = st.integers(1, 60).map(lambda tenths: Decimal(tenths) / 10)
+CODES = st.sampled_from([10, 11])
+
+
+@st.composite
+def baskets(draw: st.DrawFn, most: int = 6) -> list[BasketLine]:
+    size = draw(st.integers(1, most))
+    names = [f"i{n}" for n in range(size)]
+    made = []
+    for name in names:
+        requirement = need(
+            name,
+            str(draw(VOLUMES)),
+            draw(CODES),
+            own_tube=draw(st.integers(0, 4)) == 0,
+            incompatible=frozenset(draw(st.sets(st.sampled_from(names), max_size=2))) - {name},
+            time_points=(TimePoint(0, "draw"), TimePoint(60, "draw again")) if draw(st.integers(0, 5)) == 0 else (),
+        )
+        extra = (need(name, str(draw(VOLUMES)), 20),) if draw(st.integers(0, 3)) == 0 else ()
+        made.append(item(requirement, required=extra))
+    return [BasketLine(n, each, each.options, f"g{n}" if draw(st.integers(0, 9)) else None) for n, each in enumerate(made)]
+
+
+def wire(asked: Iterable[BasketLine]) -> bytes:
+    answer = plan(asked)
+    return exact_json.dumps(answer.as_json([None] * len(answer.tubes)))
+
+
+@given(baskets(most=16), st.randoms())
+def test_basket_permutation_changes_nothing(asked: list[BasketLine], random: object) -> None:
+    shuffled = list(asked)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert wire(shuffled) == wire(asked)
+
+
+@given(baskets(most=16))
+def test_volumes_never_exceed_capacity_or_get_lost(asked: list[BasketLine]) -> None:
+    tubes = plan(asked).tubes
+    assert all(tube.quantity <= Decimal("5.0") for tube in tubes)
+    wanted = sum(
+        (
+            each.volume * max(1, len(each.time_points))
+            for line in asked
+            for each in (*line.chosen_requirements, *line.item.required)
+        ),
+        Decimal(0),
+    )
+    assert sum(((tube.quantity - Decimal("0.5")) for tube in tubes), Decimal(0)) == wanted
+
+
+@given(baskets(most=16))
+def test_each_guid_covered_and_no_other_appears(asked: list[BasketLine]) -> None:
+    given_guids = {line.guid for line in asked if line.guid}
+    assert {guid for tube in plan(asked).tubes for guid in tube.guids} == given_guids
+
+
+@given(baskets(most=16))
+def test_incompatible_items_never_share_a_tube(asked: list[BasketLine]) -> None:
+    for tube in plan(asked).tubes:
+        needs = [piece.need.requirement for piece in tube.parts]
+        assert len(needs) == 1 or not any(each.own_tube for each in needs)
+        assert not any(one.item_id in other.incompatible for one in needs for other in needs if one is not other)
+
+
+@given(baskets(most=24), st.data())
+def test_splitting_basket_never_needs_fewer_tubes(asked: list[BasketLine], data: st.DataObject) -> None:
+    first = data.draw(st.sets(st.sampled_from(range(len(asked)))))
+    one = [line for n, line in enumerate(asked) if n in first]
+    two = [line for n, line in enumerate(asked) if n not in first]
+    assert len(plan(asked).tubes) <= len(plan(one).tubes) + len(plan(two).tubes)
+
+
+@given(st.lists(st.integers(1, 45), min_size=1, max_size=7), st.sets(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=8))
+def test_packing_matches_brute_force_on_small_baskets(sizes: list[int], apart: set[tuple[int, int]]) -> None:
+    def together(i: int, j: int) -> bool:
+        return (i, j) not in apart and (j, i) not in apart
+
+    fewest = min(
+        len(parts) for parts in partitions(list(range(len(sizes)))) if all(fits(part, sizes, together) for part in parts)
+    )
+    packing = pack(sizes, 45, together)
+    assert len(packing.tubes) == fewest
+    assert packing.lower_bound <= fewest
+    assert sorted(i for tube in packing.tubes for i in tube) == list(range(len(sizes)))
+    assert all(fits(tube, sizes, together) for tube in packing.tubes)
+
+
+def partitions(pieces: list[int]) -> Iterator[list[list[int]]]:
+    if not pieces:
+        yield []
+        return
+    for rest in partitions(pieces[1:]):
+        yield [[pieces[0]], *rest]
+        for n in range(len(rest)):
+            yield [*rest[:n], [pieces[0], *rest[n]], *rest[n + 1 :]]
+
+
+def fits(part: Iterable[int], sizes: list[int], together: object) -> bool:
+    held = list(part)
+    return sum(sizes[i] for i in held) <= 45 and all(together(i, j) for i in held for j in held if i < j)  # type: ignore[operator]
+
+
+@given(st.lists(st.integers(1, 45), min_size=1, max_size=24))
+def test_up_to_24_parts_get_proven_minimum(sizes: list[int]) -> None:
+    """Up to 24 parts that go together need the proven minimum of tubes."""
+    packing = pack(sizes, 45, lambda _i, _j: True)
+    assert len(packing.tubes) == packing.lower_bound
+    assert sorted(i for tube in packing.tubes for i in tube) == list(range(len(sizes)))
+    assert all(sum(sizes[i] for i in tube) <= 45 for tube in packing.tubes)
+
+
+@given(
+    st.lists(st.sampled_from([2, 3, 4, 5, 6, 8, 10, 12]), min_size=13, max_size=24), st.sampled_from([18, 25, 27, 45]), st.data()
+)
+def test_splitting_everyday_volumes_never_needs_fewer_tubes(sizes: list[int], room: int, data: st.DataObject) -> None:
+    first = data.draw(st.sets(st.sampled_from(range(len(sizes)))))
+    parts = [[size for n, size in enumerate(sizes) if (n in first) is side] for side in (True, False)]
+    whole = len(pack(sorted(sizes, reverse=True), room, lambda _i, _j: True).tubes)
+    assert whole <= sum(len(pack(part, room, lambda _i, _j: True).tubes) for part in parts)
+
+
+def test_whole_basket_needs_no_more_tubes_than_parts() -> None:
+    """Seventeen tests need no more tubes than six of them and the other eleven."""
+    one, two = [10, 5, 3, 3, 3, 3], [12, 6, 6, 5, 4, 4, 4, 3, 3, 3, 3]  # 2.7 ml usable, seventeen tests
+    assert [len(pack(sizes, 27, lambda _i, _j: True).tubes) for sizes in (one, two, one + two)] == [1, 2, 3]
+
+
+@given(st.lists(st.integers(1, 45), min_size=25, max_size=60), st.randoms(use_true_random=False))
+def test_large_baskets_stay_within_known_bound(sizes: list[int], random: Random) -> None:
+    """Also where some parts do not go together: a wrong lower bound would exceed what another packing needs."""
+    apart = {frozenset(random.sample(range(len(sizes)), 2)) for _ in range(len(sizes) // 4)}
+    packing = pack(sizes, 45, lambda i, j: frozenset((i, j)) not in apart)
+    free = pack(sizes, 45, lambda _i, _j: True)
+    assert free.lower_bound <= len(free.tubes) <= free.lower_bound * 3 / 2 + 1
+    assert free.lower_bound <= len(packing.tubes)
+    assert packing.lower_bound <= len(packing.tubes)
+    assert all(fits(tube, sizes, lambda i, j: frozenset((i, j)) not in apart) for tube in packing.tubes)
+
+
+@pytest.mark.parametrize("room", [1000, None])
+@pytest.mark.parametrize("density", [0.0, 0.02, 0.2])
+def test_hardest_200_item_baskets_pack_quickly(room: int | None, density: float) -> None:
+    random = Random(7)
+    sizes = sorted((random.randint(200, 500) for _ in range(200)), reverse=True)
+    apart = {(i, j) for i in range(200) for j in range(i) if random.random() < density}
+    begun = time.process_time()
+    packing = pack(sizes, room, lambda i, j: (i, j) not in apart and (j, i) not in apart)
+    assert time.process_time() - begun < 1  # a quarter of a second at the most, on a machine that does nothing else
+    assert sorted(i for tube in packing.tubes for i in tube) == list(range(200))
+
+
+def test_packing_handles_no_capacity_limit_and_no_parts() -> None:
+    assert pack([], 10, lambda _i, _j: True).tubes == ()
+    assert pack([5, 5, 5], None, lambda _i, _j: True).tubes == ((0, 1, 2),)
+    assert len(pack([5, 5, 5], None, lambda _i, _j: False).tubes) == 3
+
+
+def test_packing_improves_on_first_fit() -> None:
+    """First fit alone would need one tube more."""
+    sizes = [4, 4, 5, 5, 6, 6, 2, 3, 5]  # 40 in all: four tubes of ten, which first-fit decreasing misses
+    assert len(pack(sizes, 10, lambda _i, _j: True).tubes) == 4
+
+
+def test_tube_lists_items_in_fixed_order(sample: Catalogue) -> None:
+    ids = [each for each in sample.contract("C-100").items if len(sample.contract("C-100").items[each].options) == 1]
+    numbers = count()
+    raw = [{"id": each, "guid": f"g{next(numbers)}"} for each in ids]
+    asked = basket.read_basket({"contract": "C-100", "analyticsrequests": raw}, sample.contracts, 99)
+    groups = preanalytics.calculate(sample, asked.lines).groups
+    assert all(len(group.tubes) == group.lower_bound for group in groups)
+    tubes: list[Tube] = [tube for group in groups for tube in group.tubes]
+    assert tubes == sorted(tubes, key=lambda tube: (tube.kind.sort_key(), tube.sort_key()))

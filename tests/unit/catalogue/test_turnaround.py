@@ -1,0 +1,132 @@
+"""Turnaround: which fields are filled holds by construction (interface: Turnaround item)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab_agent.catalogue.model import Catalogue
+from lab_agent.catalogue.nomenclature import nomenclature, turnarounds
+from lab_agent.catalogue.turnaround import Delayed, Notice, NoticePeriod, Stopped, Turnaround, compute_eta, next_change
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+NORMAL = Turnaround(Decimal(24), "usual")
+HOUR = timedelta(hours=1)
+
+
+def period(start: int, end: int) -> NoticePeriod:
+    return NoticePeriod(NOW + start * HOUR, NOW + end * HOUR)
+
+
+def test_available_test_has_no_period_or_delay() -> None:
+    assert compute_eta("C", "a", NORMAL, [], NOW).as_json() == {
+        "id": "a",
+        "status": "available",
+        "time": Decimal(24),
+        "caption": "usual",
+        "effectivePeriod": None,
+        "delayDuration": None,
+    }
+
+
+def test_delayed_test_has_period_and_delay() -> None:
+    notice = Notice("a", Delayed(period(-1, 1), Decimal(48)), caption="late")
+    assert compute_eta("C", "a", NORMAL, [notice], NOW).as_json() == {
+        "id": "a",
+        "status": "delayed",
+        "time": Decimal(24),
+        "caption": "late",
+        "effectivePeriod": {"start": "2026-11-20T11:00:00+00:00", "end": "2026-11-20T13:00:00+00:00"},
+        "delayDuration": {"value": "48", "unit": "h"},
+    }
+
+
+def test_period_is_exact_to_the_second() -> None:
+    moment = NOW.replace(microsecond=123456)
+    wire = compute_eta("C", "a", NORMAL, [Notice("a", Stopped(NoticePeriod(moment, moment + HOUR)))], moment).as_json()
+    assert wire["effectivePeriod"] == {"start": "2026-11-20T12:00:00+00:00", "end": "2026-11-20T13:00:00+00:00"}
+
+
+def test_stopped_test_has_only_period() -> None:
+    wire = compute_eta("C", "a", NORMAL, [Notice("a", Stopped(period(0, 1)))], NOW).as_json()
+    assert (wire["status"], wire["delayDuration"], wire["caption"]) == ("stopped", None, "usual")
+    assert wire["effectivePeriod"]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "status"), [(-2, -1, "available"), (-2, 0, "available"), (0, 1, "stopped"), (1, 2, "available")]
+)
+def test_notice_applies_only_within_its_period(start: int, end: int, status: str) -> None:
+    assert compute_eta("C", "a", NORMAL, [Notice("a", Stopped(period(start, end)))], NOW).as_json()["status"] == status
+
+
+def test_stop_outweighs_delay_and_longer_delay_shorter() -> None:
+    short, long = (Notice("a", Delayed(period(-1, 1), Decimal(hours))) for hours in (5, 10))
+    assert compute_eta("C", "a", NORMAL, [long, short], NOW).as_json()["delayDuration"] == {"value": "10", "unit": "h"}
+    assert compute_eta("C", "a", NORMAL, [long, Notice("a", Stopped(period(-1, 1))), short], NOW).as_json()["status"] == "stopped"
+
+
+def test_notice_may_apply_to_one_contract() -> None:
+    notice = Notice("a", Stopped(period(-1, 1)), "C")
+    assert compute_eta("C", "a", NORMAL, [notice], NOW).as_json()["status"] == "stopped"
+    assert compute_eta("D", "a", NORMAL, [notice], NOW).as_json()["status"] == "available"
+    assert compute_eta("C", "b", NORMAL, [notice], NOW).as_json()["status"] == "available"
+
+
+NOTICES = st.lists(
+    st.builds(
+        lambda start, length, hours: Notice(
+            "a", Stopped(period(start, start + length)) if hours == 0 else Delayed(period(start, start + length), Decimal(hours))
+        ),
+        st.integers(-5, 5),
+        st.integers(1, 5),
+        st.integers(0, 9),
+    ),
+    max_size=4,
+)
+
+
+@given(NOTICES)
+def test_filled_fields_follow_status(notices: list[Notice]) -> None:
+    wire = compute_eta("C", "a", NORMAL, notices, NOW).as_json()
+    filled = (wire["effectivePeriod"] is not None, wire["delayDuration"] is not None)
+    assert filled == {"available": (False, False), "stopped": (True, False), "delayed": (True, True)}[wire["status"]]
+
+
+@given(NOTICES)
+def test_nothing_changes_before_next_change(notices: list[Notice]) -> None:
+    change = next_change(notices, NOW)
+    last = NOW + 20 * HOUR if change is None else change - timedelta(microseconds=1)
+    assert compute_eta("C", "a", NORMAL, notices, NOW) == compute_eta("C", "a", NORMAL, notices, last)
+
+
+def test_sample_catalogue_delays_apply_at_new_year(sample: Catalogue) -> None:
+    listed = turnarounds(sample.contract("C-100"), sample.notices, datetime(2026, 1, 2, tzinfo=UTC))
+    by_id = {each["id"]: each for each in listed}
+    assert list(by_id) == list(sample.contract("C-100").items)
+    assert by_id["190.200"]["delayDuration"] == {"value": "72", "unit": "h"}
+    assert by_id["001.001"]["status"] == "available"
+
+
+def test_nomenclature_has_every_field_in_its_type(sample: Catalogue) -> None:
+    strings = {"id", "caption", "lab_id", "lab_caption", "group", "description"}
+    booleans = {"allow_multiple_items", "multiple_specimen"}
+    listed = nomenclature(sample.contract("C-100"))
+    for each in listed:
+        assert set(each) == strings | booleans | {"patient_preparation", "specimen", "required_specimen", "price"}
+        assert all(isinstance(each[name], str) for name in strings)
+        assert all(isinstance(each[name], bool) for name in booleans)
+        assert all(isinstance(text, str) for text in each["patient_preparation"])
+        assert isinstance(each["price"], Decimal)
+        for option in (*each["specimen"], *each["required_specimen"]):
+            assert isinstance(option["specimen_code"], int)
+            assert all(
+                isinstance(option[name], str) for name in ("description", "specimen_name", "bodysite_name", "container_name")
+            )
+            assert all(option[name] is None or isinstance(option[name], str) for name in ("bodysite_code", "container_type"))
+            assert len(option) == 7
+    assert {each["id"]: each for each in listed}["050.001"]["specimen"][0]["bodysite_code"] == "THR"

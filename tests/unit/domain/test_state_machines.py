@@ -1,0 +1,125 @@
+"""The state tables: what the design says may happen may happen, and nothing else."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab_agent.domain.ids import JobId, OrderKey, ResourceId
+from lab_agent.domain.records import Job, JobKind, OrderRecord
+from lab_agent.domain.state_machines import (
+    ENDED_LINES,
+    JOB_TRANSITIONS,
+    LINE_TRANSITIONS,
+    ORDER_TRANSITIONS,
+    REPORT_TRANSITIONS,
+    JobState,
+    LineState,
+    OrderState,
+    Transitions,
+    transition,
+)
+from lab_agent.errors import InvalidTransitionError
+
+TABLES: list[Transitions[StrEnum]] = [ORDER_TRANSITIONS, LINE_TRANSITIONS, REPORT_TRANSITIONS, JOB_TRANSITIONS]  # type: ignore[list-item]
+NOW = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_state_transitions_within_its_table(table: Transitions[StrEnum]) -> None:
+    """Every state has a row and leads only to states of its table."""
+    states = set(type(next(iter(table))))
+    assert set(table) == states
+    assert all(to <= states for to in table.values())
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_unlisted_transition_raises_and_same_state_does_not(table: Transitions[StrEnum]) -> None:
+    """Staying is no transition, and an unlisted transition raises."""
+    for now in table:
+        assert transition(table, now, now) is now
+        for to in set(table) - table[now] - {now}:
+            with pytest.raises(InvalidTransitionError, match=f"{now.value} cannot become {to.value}"):
+                transition(table, now, to)
+
+
+@pytest.mark.parametrize(
+    ("path", "table"),
+    [
+        ("seen fetched handed_over reported closed", ORDER_TRANSITIONS),
+        ("seen held fetched held fetched refused closed", ORDER_TRANSITIONS),
+        ("requested accepted resulted completed", LINE_TRANSITIONS),
+        ("requested refused", LINE_TRANSITIONS),
+        ("received unmatched matched delivered superseded", REPORT_TRANSITIONS),
+        ("due in_flight unknown review done", JOB_TRANSITIONS),
+        ("due in_flight parked due obsolete", JOB_TRANSITIONS),
+    ],
+)
+def test_designed_transitions_are_allowed(path: str, table: Transitions[StrEnum]) -> None:
+    states = type(next(iter(table)))
+    words = [states(word) for word in path.split()]
+    for before, after in pairwise(words):
+        assert transition(table, before, after) is after
+
+
+@pytest.mark.parametrize("state", sorted(set(OrderState) - {OrderState.CLOSED, OrderState.WITHDRAWN}))
+def test_order_withdrawable_from_any_open_state(state: OrderState) -> None:
+    assert OrderState.WITHDRAWN in ORDER_TRANSITIONS[state]
+
+
+def test_final_states_have_no_transitions() -> None:
+    assert all(not LINE_TRANSITIONS[state] for state in ENDED_LINES)
+    assert not LINE_TRANSITIONS[LineState.COMPLETED]
+    assert not JOB_TRANSITIONS[JobState.DONE]
+
+
+def test_expired_lease_never_makes_job_due() -> None:
+    """An expired lease makes a job's outcome unknown, never due again."""
+    claimed = effect().claim("worker", NOW, timedelta(seconds=5))
+    lapsed = claimed.lease_expired(NOW + timedelta(seconds=6))
+    assert lapsed.state is JobState.OUTCOME_UNKNOWN
+    assert lapsed.fencing_token > claimed.fencing_token
+    assert lapsed.owner is None
+
+
+def test_owner_of_unknown_job_verifies_first() -> None:
+    unknown = effect().claim("a", NOW, timedelta(seconds=5)).outcome_unknown(NOW, NOW, "reply lost")
+    assert unknown.claim("b", NOW, timedelta(seconds=5)).state is JobState.OUTCOME_UNKNOWN
+
+
+def test_only_started_job_needs_verification() -> None:
+    assert effect().safe_to_retry
+    assert not effect().mark_started(NOW).safe_to_retry
+
+
+@given(st.lists(st.sampled_from(list(OrderState)), max_size=12))
+def test_invalid_transition_changes_nothing(wishes: list[OrderState]) -> None:
+    order = OrderRecord(key=OrderKey("R"), task_id=ResourceId("1"), seen_at=NOW, changed_at=NOW)
+    for wish in wishes:
+        before = order
+        try:
+            order = order.transition_to(wish, NOW)
+        except InvalidTransitionError:
+            assert order is before
+            assert wish not in ORDER_TRANSITIONS[before.state]
+
+
+def effect() -> Job:
+    return Job(
+        id=JobId(1),
+        kind=JobKind.SUBMIT_ORDER,
+        dedup_key="handover:R",
+        ordering_key="lis:R",
+        target="R",
+        order=OrderKey("R"),
+        payload={},
+        state=JobState.DUE,
+        due_at=NOW,
+        created_at=NOW,
+        changed_at=NOW,
+    )

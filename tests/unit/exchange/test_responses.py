@@ -1,0 +1,125 @@
+from datetime import UTC, datetime
+
+import pytest
+
+from lab_agent import errors
+from lab_agent.errors import OutcomeIssue
+from lab_agent.exchange.responses import (
+    RequestContext,
+    RequestKind,
+    parse_issues,
+    parse_object,
+    parse_retry_after,
+    response_error,
+)
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+READ = RequestContext(kind=RequestKind.READ, description="GET Task")
+SEARCH = RequestContext(kind=RequestKind.SEARCH, description="searching Task")
+WRITE = RequestContext(kind=RequestKind.WRITE, description="POST Task")
+PUT = RequestContext(kind=RequestKind.WRITE, description="PUT Task", if_match=True)
+CONDITIONAL = RequestContext(kind=RequestKind.WRITE, description="POST Observation", if_none_exist=True)
+OUTCOME = b'{"resourceType":"OperationOutcome","issue":[{"severity":"error","code":"invalid","diagnostics":"Smith"},7]}'
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "headers", "expected"),
+    [
+        (READ, 403, {}, errors.ResourceNotReadable),
+        (READ, 404, {}, errors.ResourceNotReadable),
+        (READ, 410, {}, errors.ResourceNotReadable),
+        (READ, 400, {}, errors.ServiceRefusal),
+        (READ, 501, {}, errors.ServiceRefusal),
+        (READ, 500, {}, errors.ServiceUnavailable),
+        (READ, 503, {}, errors.ServiceUnavailable),
+        (READ, 408, {}, errors.ServiceUnavailable),
+        (READ, 302, {}, errors.ServiceRefusal),
+        (SEARCH, 400, {}, errors.SearchNotSupported),
+        (SEARCH, 404, {}, errors.SearchNotSupported),
+        (SEARCH, 405, {}, errors.SearchNotSupported),
+        (SEARCH, 501, {}, errors.SearchNotSupported),
+        (SEARCH, 403, {}, errors.ServiceRefusal),
+        (SEARCH, 502, {}, errors.ServiceUnavailable),
+        (PUT, 409, {}, errors.StaleVersion),
+        (PUT, 412, {}, errors.StaleVersion),
+        (CONDITIONAL, 412, {}, errors.MultipleMatches),
+        (CONDITIONAL, 409, {}, errors.ServiceRefusal),
+        (WRITE, 412, {}, errors.ServiceRefusal),
+        (WRITE, 409, {}, errors.ServiceRefusal),
+        (WRITE, 404, {}, errors.ServiceRefusal),
+        (WRITE, 500, {}, errors.OutcomeUnknown),
+        (WRITE, 502, {}, errors.OutcomeUnknown),
+        (WRITE, 503, {}, errors.OutcomeUnknown),
+        (WRITE, 504, {}, errors.OutcomeUnknown),
+        (WRITE, 408, {}, errors.OutcomeUnknown),
+        (WRITE, 503, {"retry-after": "7"}, errors.ServiceUnavailable),
+        (WRITE, 429, {}, errors.ServiceUnavailable),
+        (WRITE, 501, {}, errors.ServiceRefusal),
+        (WRITE, 307, {}, errors.ServiceRefusal),
+        (WRITE, 401, {}, errors.AuthenticationRequired),
+        (READ, 401, {}, errors.AuthenticationRequired),
+    ],
+)
+def test_status_classified_with_its_request(asked: RequestContext, status: int, headers: dict[str, str], expected: type) -> None:
+    assert type(response_error(asked, status, headers, b"<html>", now=NOW)) is expected
+
+
+@pytest.mark.parametrize("status", [200, 201, 204])
+def test_success_status_is_no_failure(status: int) -> None:
+    assert response_error(WRITE, status, {}, b"", now=NOW) is None
+
+
+def test_issues_kept_and_diagnostics_left_out() -> None:
+    """Issues are kept, and their diagnostics stay out of the sentence."""
+    found = response_error(WRITE, 422, {}, OUTCOME, now=NOW)
+    assert isinstance(found, errors.ServiceRefusal)
+    assert found.status == 422
+    assert found.issues == (OutcomeIssue("error", "invalid", "Smith"),)
+    assert str(found) == "POST Task was answered with 422 (invalid)"
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("120", 120.0),
+        (" 3 ", 3.0),
+        ("99999999999999999999", 3600.0),
+        ("Tue, 01 Mar 2050 12:00:30 GMT", 3600.0),
+        ("Sun, 01 Mar 2026 12:00:30 GMT", 30.0),
+        ("Sun, 01 Mar 2026 11:00:00 GMT", 0.0),
+        ("Sun, 01 Mar 2026 12:00:30 -0000", 30.0),
+        ("soon", None),
+        ("-5", None),
+        ("", None),
+        ("٣", None),
+        (None, None),
+    ],
+)
+def test_retry_after_parsed_in_both_forms(value: str | None, seconds: float | None) -> None:
+    assert parse_retry_after(value, NOW) == seconds
+
+
+def test_retry_after_attached_to_failure() -> None:
+    found = response_error(READ, 503, {"retry-after": "Sun, 01 Mar 2026 12:01:00 GMT"}, b"", now=NOW)
+    assert isinstance(found, errors.ServiceUnavailable)
+    assert found.retry_after == 60.0
+
+
+@pytest.mark.parametrize("body", [b"<html>please sign in</html>", b'{"cut": ', b"", b"[]", b"\xff\xfe"])
+def test_success_without_json_object_is_invalid(body: bytes) -> None:
+    """A write's success without a JSON object is unreadable; a read's is temporary."""
+    with pytest.raises(errors.InvalidResponse):
+        parse_object(WRITE, body)
+    with pytest.raises(errors.ServiceUnavailable):
+        parse_object(READ, body)
+
+
+def test_byte_order_mark_accepted() -> None:
+    assert parse_object(READ, b"\xef\xbb\xbf{}") == {}
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"nonsense", b"[]", b'{"resourceType":"Task"}', b'{"resourceType":"OperationOutcome","issue":"x"}']
+)
+def test_no_issues_without_operation_outcome(body: bytes) -> None:
+    assert parse_issues(body) == ()

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from lab_agent.domain.code_systems import CodeSystems
+from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.lab_order import LabOrder, NotificationOption
+from lab_agent.domain.values import Coding
+from lab_agent.errors import DataInvalidError
+from lab_agent.fhir.lab_order_mapper import make_lab_order
+from lab_agent.fhir.order_parser import parse_order
+
+SEEN = datetime(2026, 3, 2, 12, tzinfo=UTC)
+
+
+class Shelf:
+    def lab_code(self, contract: str, item_id: str) -> str | None:
+        return {("C-100", "001.001"): "CBC5"}.get((contract, item_id))
+
+    def body_site(self, supporting_info: str) -> str | None:
+        return supporting_info.partition("site=")[2] or None
+
+
+def _order(graph: Any, systems: CodeSystems, *accepted: str) -> LabOrder:
+    return make_lab_order(
+        parse_order(graph),
+        accepted or ("t1", "t2"),
+        order_key=OrderKey("RKEY"),
+        line_keys={"t1": LineKey("L1"), "t2": LineKey("L2")},
+        contract="C-100",
+        catalogue=Shelf(),
+        systems=systems,
+        first_seen_at=SEEN,
+    )
+
+
+def test_order_mapped_to_laboratory_terms(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
+    order = _order(graph_from_wire(wire), systems)
+    first, second = order.lines
+    assert (order.key, order.requisition.value, order.contract) == ("RKEY", "4711", "C-100")
+    assert (first.key, first.item, first.lab_code, first.text) == ("L1", "001.001", "CBC5", "Complete blood count")
+    assert (first.notes, first.specimens, first.identifiers[0].value) == (("fasting",), ("s1",), "4711-1")
+    assert (second.item, second.lab_code) == ("004.001", None)
+    assert order.ordered_at == second.ordered_at
+    assert (order.patient.family, order.patient.given, order.patient.anonymous) == ("Lovelace", ("Ada", "King"), False)
+    assert [telecom.value for telecom in order.patient.telecom] == ["+700", "ada@example.org"]
+    tube = order.specimens[0].containers[0]
+    assert (tube.barcode, tube.second_barcode, tube.type, tube.quantity) == ("10000001", None, "EDTA3", Decimal("0.80"))
+    assert (order.specimens[0].type, order.specimens[0].method) == ("11", "Venepuncture")
+    assert order.specimens[0].supporting_info == "specimen=11"
+    assert {answer.link_id: answer.values for answer in order.answers} == {
+        "anticoagulant": (Coding(system="https://lab.example/codes/anticoagulant", code="none"),),
+        "cycle-day": (0,),
+    }
+    assert order.notifications == (
+        NotificationOption(channel="sms", wanted=False),
+        NotificationOption(channel="email", wanted=True),
+    )
+
+
+def test_only_accepted_lines_and_their_specimens_included(
+    wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems
+) -> None:
+    order = _order(graph_from_wire(wire), systems, "t2")
+    assert [line.key for line in order.lines] == ["L2"]
+    assert [specimen.id for specimen in order.specimens] == ["s2"]
+
+
+def test_anonymous_patient_passed_on(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
+    wire["resources"]["Patient/p1"]["name"] = [{"family": "0123456789", "given": ["-", "-"]}]
+    patient = _order(graph_from_wire(wire), systems).patient
+    assert (patient.anonymous, patient.family, patient.given, patient.gender) == (True, "0123456789", (), "female")
+
+
+def test_global_identifier_passed_on(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
+    for name in ("pr1", "pr2"):
+        wire["resources"][f"ProcedureRequest/{name}"]["subject"] = {"identifier": {"system": "urn:global", "value": "G1"}}
+    patient = _order(graph_from_wire(wire), systems).patient
+    assert patient.global_identifier is not None
+    assert (patient.global_identifier.value, patient.family, patient.gender) == ("G1", None, None)
+
+
+@pytest.mark.parametrize("system", ["https://lab.example/second-labels", "https://lab.example/second-labels/", "urn:misspelt"])
+@pytest.mark.parametrize("order", [1, -1])
+def test_second_barcode_recognised_by_its_system(
+    wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems, order: int, system: str
+) -> None:
+    container = wire["resources"]["Specimen/s1"]["container"][0]
+    both = [*container["identifier"], {"system": system, "value": "1234-5678"}]
+    container["identifier"] = both[::order]
+    tube = _order(graph_from_wire(wire), systems).specimens[0].containers[0]
+    assert (tube.barcode, tube.second_barcode) == ("10000001", "1234-5678")
+
+
+def test_follow_up_study_includes_previous_order_number(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
+    identifier = {"system": "https://lab.example/codes/mis", "value": "12345-AB1CD-12345678"}
+    wire["resources"]["ProcedureRequest/pr1"]["basedOn"] = [{"identifier": identifier}]
+    assert _order(graph_from_wire(wire), systems).lines[0].old_order_number == "12345-AB1CD-12345678"
+
+
+def test_body_site_from_collection_or_supporting_info(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
+    wire["resources"]["Specimen/s1"]["extension"][0]["valueString"] = "site=THR"
+    wire["resources"]["Specimen/s2"]["collection"]["bodySite"] = {"coding": [{"code": "NOS"}]}
+    assert [specimen.body_site for specimen in _order(graph_from_wire(wire), systems).specimens] == ["THR", "NOS"]
+
+
+def test_line_without_time_uses_first_fetch_time(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
+    """A line without a time is as old as the first fetch."""
+    for name in ("pr1", "pr2"):
+        wire["resources"][f"ProcedureRequest/{name}"]["occurrenceDateTime"] = "2026-03-02T09:00:00"
+    assert _order(graph_from_wire(wire), systems).ordered_at == SEEN
+
+
+def test_order_without_accepted_lines_reported(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
+    with pytest.raises(DataInvalidError):
+        _order(graph_from_wire(wire), systems, "t9")

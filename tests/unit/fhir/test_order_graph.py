@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from lab_agent.domain.received_order import ResourceRef
+from lab_agent.errors import DataInvalidError
+from lab_agent.fhir.order_graph import OrderGraph
+
+
+def _start(wire: dict[str, Any]) -> OrderGraph:
+    return OrderGraph(wire["base_url"], wire["order_task"], tuple(wire["line_tasks"]))
+
+
+def test_fetch_loop_reads_everything_and_ends(wire: dict[str, Any]) -> None:
+    graph, rounds = _start(wire), []
+    while wanted := graph.missing_references():
+        rounds.append({str(ref) for ref in wanted})
+        for ref in wanted:
+            graph = graph.with_resource(ref, wire["resources"][f"{ref.type}/{ref.id}"])
+    assert rounds == [{"procedurerequest/pr1", "procedurerequest/pr2"}, {"patient/p1", "specimen/s1", "specimen/s2"}]
+    assert graph.procedure_request_ids() == ("pr1", "pr2")
+
+
+def test_unreadable_resource_not_requested_until_forgotten(wire: dict[str, Any]) -> None:
+    graph = _start(wire).with_unreadable(ResourceRef("ProcedureRequest", "pr1"), "no right", 403)
+    assert graph.missing_references() == {ResourceRef("ProcedureRequest", "pr2")}
+    assert graph.forget_unreadable().missing_references() == _start(wire).missing_references()
+    mended = graph.with_resource(ResourceRef("ProcedureRequest", "pr1"), wire["resources"]["ProcedureRequest/pr1"])
+    assert not mended.unreadable
+
+
+def test_responses_requested_only_by_typed_reference(wire: dict[str, Any]) -> None:
+    wire["order_task"]["input"].append({"valueReference": {"reference": "questionnaireresponse/a"}})
+    wire["resources"]["ProcedureRequest/pr1"]["supportingInfo"].append({"reference": "QuestionnaireResponse/b"})
+    graph = _start(wire)
+    assert ResourceRef("QuestionnaireResponse", "a") in graph.missing_references()
+    graph = graph.with_resource(ResourceRef("ProcedureRequest", "pr1"), wire["resources"]["ProcedureRequest/pr1"])
+    assert ResourceRef("QuestionnaireResponse", "b") in graph.missing_references()
+
+
+def test_foreign_or_wrong_type_reference_not_requested(wire: dict[str, Any]) -> None:
+    """Nothing foreign or of another type is requested."""
+    wire["line_tasks"][0]["basedOn"] = [{"reference": "https://evil.example/ProcedureRequest/1"}, {"reference": "patient/2"}, 7]
+    wire["line_tasks"][1]["basedOn"] = "junk"
+    assert _start(wire).missing_references() == frozenset()
+
+
+def test_graph_round_trips_split_with_exact_digits(wire: dict[str, Any], graph_from_wire: Any) -> None:
+    """The graph is kept in two parts, medical and identifying, and comes back with its digits."""
+    graph = graph_from_wire(wire).with_unreadable(ResourceRef("Specimen", "s9"), "no right", 403)
+    kept = graph.to_json()
+    assert b"0.80" in kept.medical
+    for secret in (b"Lovelace", b"1990-12-10", b"+700"):
+        assert secret not in kept.medical
+    again = OrderGraph.from_json(kept.medical, kept.identification)
+    assert again.to_json() == kept
+    assert again.unreadable == graph.unreadable
+    assert again.missing_references() == frozenset()
+
+
+def test_purged_patient_is_unreadable_and_not_requested(wire: dict[str, Any], graph_from_wire: Any) -> None:
+    again = OrderGraph.from_json(graph_from_wire(wire).to_json().medical, None)
+    assert again.missing_references() == frozenset()
+    assert "purged" in again.unreadable[ResourceRef("Patient", "p1")].reason
+
+
+def test_input_is_not_modified(wire: dict[str, Any], graph_from_wire: Any) -> None:
+    before = deepcopy(wire)
+    graph_from_wire(wire).to_json()
+    assert wire == before
+
+
+@pytest.mark.parametrize("medical", [b"{}", b"[]", b'{"patients": 5}', b"junk"])
+def test_invalid_graph_rejected(medical: bytes) -> None:
+    with pytest.raises(DataInvalidError):
+        OrderGraph.from_json(medical, None)

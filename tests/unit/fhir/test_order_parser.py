@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lab_agent.domain.received_order import AccessRight, MalformedField, ResourceRef
+from lab_agent.domain.values import Coding, Identifier
+from lab_agent.fhir.json_reader import parse_date_time
+from lab_agent.fhir.order_graph import OrderGraph
+from lab_agent.fhir.order_parser import parse_order
+
+
+def test_order_parsed_as_received(wire: dict[str, Any], graph_from_wire: Any) -> None:
+    order = parse_order(graph_from_wire(wire))
+    first, second = order.lines
+    assert order.malformed_fields == ()
+    assert order.counterparty == "clinic-guid"
+    assert order.patient_reference == "patient/p1"
+    assert first.request is not None
+    assert second.request is not None
+    assert first.request.requisition == Identifier(system="https://clinic.example/orders", value="4711")
+    assert first.request.notes == ("fasting",)
+    assert first.request.occurrence is not None
+    assert first.request.occurrence.at == datetime(2026, 3, 2, 9, 0, 0, 123456, tzinfo=timezone(timedelta(hours=3)))
+    assert second.request.rights[0] == AccessRight("owner", "clinic-guid")
+    assert [right.name for right in first.request.rights] == ["owner", "read"]
+    assert order.specimens[0].containers[0].quantity == Decimal("0.80")
+    assert str(order.specimens[0].containers[0].quantity) == "0.80"
+    assert order.specimens[1].containers[0].where == "Specimen[1].container[0]"
+    assert order.specimens_of(second.request) == (order.specimens[1],)
+    assert order.lines_of(order.specimens[0]) == (first,)
+    assert order.patient is not None
+    assert order.patient.birth_date == date(1990, 12, 10)
+    assert not order.patient.is_anonymous
+
+
+def test_questionnaire_answers_flattened_and_zero_kept(wire: dict[str, Any], graph_from_wire: Any) -> None:
+    responses = parse_order(graph_from_wire(wire)).responses
+    assert responses is not None
+    values = {answer.link_id: answer.values for answer in responses[0].answers}
+    assert values["anticoagulant"] == (Coding(system="https://lab.example/codes/anticoagulant", code="none"),)
+    assert values["cycle-day"] == (0,)
+
+
+@pytest.mark.parametrize(
+    ("answer", "values"),
+    [
+        ({"valueBoolean": False}, (False,)),
+        ({"valueInteger": 0}, (0,)),
+        ({"valueDecimal": Decimal("1.50")}, (Decimal("1.50"),)),
+        ({"valueString": "x"}, ("x",)),
+        ({"valueString": " "}, ()),
+        ({"valueDate": "2026-01-01"}, ("2026-01-01",)),
+        ({"valueCoding": {"display": "no code"}}, ()),
+        ({"valueQuantity": {"value": 5}}, (Decimal(5),)),
+        ({}, ()),
+    ],
+)
+def test_any_scalar_answer_accepted(wire: dict[str, Any], graph_from_wire: Any, answer: Any, values: Any) -> None:
+    wire["questionnaire_responses"][0]["item"] = [{"linkId": "x", "answer": [answer]}]
+    responses = parse_order(graph_from_wire(wire)).responses
+    assert responses is not None
+    assert responses[0].answers[0].values == values
+    assert [type(value) for value in responses[0].answers[0].values] == [type(value) for value in values]
+
+
+def test_value_of_wrong_type_dropped_and_recorded(wire: dict[str, Any], graph_from_wire: Any) -> None:
+    wire["resources"]["Specimen/s1"]["container"][0]["specimenQuantity"]["value"] = "0.8"
+    wire["resources"]["Patient/p1"]["birthDate"] = 19901210
+    wire["resources"]["ProcedureRequest/pr1"]["note"] = "fasting"
+    order = parse_order(graph_from_wire(wire))
+    assert set(order.malformed_fields) == {
+        MalformedField("Specimen[0].container[0].specimenQuantity.value", "is not a number"),
+        MalformedField("Patient.birthDate", "is not a string"),
+        MalformedField("ProcedureRequest[0].note", "is not an array"),
+    }
+    assert order.specimens[0].containers[0].quantity is None
+
+
+def test_unknown_responses_stay_unknown_and_duplicates_count_once(wire: dict[str, Any], graph_from_wire: Any) -> None:
+    body = wire["questionnaire_responses"][0]
+    found = graph_from_wire(wire).with_resource(ResourceRef("QuestionnaireResponse", "q1"), body)
+    assert len(parse_order(found).responses or ()) == 1
+    wire["questionnaire_responses"] = None
+    assert parse_order(graph_from_wire(wire)).responses is None
+
+
+@pytest.mark.parametrize(
+    ("text", "good"),
+    [
+        ("2026-03-02T09:00:00Z", True),
+        ("2026-03-02T09:00+03:00", True),
+        ("2026-03-02T09:00:00.1-00:00", True),
+        ("2026-03-02T09:00:00", False),
+        ("2026-03-02", False),
+        ("2026-13-02T09:00:00Z", False),
+        ("2026-W01-1T09:00:00Z", False),
+        ("", False),
+    ],
+)
+def test_time_requires_utc_offset(text: str, good: bool) -> None:
+    assert (parse_date_time(text) is not None) is good
+
+
+JUNK = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.decimals(allow_nan=False), st.text(max_size=8)),
+    lambda children: st.one_of(st.lists(children, max_size=3), st.dictionaries(st.text(max_size=8), children, max_size=3)),
+    max_leaves=6,
+)
+PATHS = ["order_task", "line_tasks", "ProcedureRequest/pr1", "Specimen/s1", "Patient/p1"]
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_arbitrary_partner_data_does_not_crash(data: st.DataObject) -> None:
+    """Any value of the sample is replaced by anything."""
+    from pathlib import Path  # noqa: PLC0415
+
+    from lab_agent import exact_json  # noqa: PLC0415
+
+    wire = exact_json.loads((Path(__file__).parent / "order.json").read_bytes())
+    places = list(_places(wire))
+    owner, key = data.draw(st.sampled_from(places), label="place")
+    owner[key] = data.draw(JUNK, label="junk")
+    tasks = wire["line_tasks"] if isinstance(wire["line_tasks"], list) else []
+    resources = wire["resources"] if isinstance(wire["resources"], dict) else {}
+    responses = wire["questionnaire_responses"] if isinstance(wire["questionnaire_responses"], list) else None
+    graph = OrderGraph(
+        base_url="https://exchange.example/api/",
+        order_task=wire["order_task"] if isinstance(wire["order_task"], dict) else {},
+        line_tasks=tuple(each for each in tasks if isinstance(each, dict)),
+        resources={
+            ResourceRef(*name.split("/")): body for name, body in resources.items() if isinstance(body, dict) and "/" in name
+        },
+        questionnaire_responses=None if responses is None else tuple(each for each in responses if isinstance(each, dict)),
+    )
+    order = parse_order(graph)
+    hash(order)
+    assert len(order.lines) == len(graph.line_tasks)
+
+
+def _places(value: Any) -> Any:
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in list(pairs):
+        yield value, key
+        yield from _places(item)

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from copy import deepcopy
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab_agent import exact_json
+from lab_agent.fhir.task_update import build_task_update, is_task_updated, task_status
+
+TASK = {
+    "resourceType": "Task",
+    "id": "t1",
+    "meta": {
+        "versionId": "3",
+        "security": [
+            {"system": "https://exchange.example/api/security/updatebody", "code": "g"},
+            {"system": "read", "code": "g"},
+        ],
+    },
+    "status": "requested",
+    "extension": [{"url": "x", "valueDecimal": Decimal("1.20")}],
+    "output": [{"type": {"text": "theirs"}, "valueString": "their words"}, {"valueReference": {"reference": "x/1"}}],
+}
+
+
+def test_update_changes_only_our_fields_on_copy() -> None:
+    """Only our fields change, and the input does not."""
+    before = deepcopy(TASK)
+    changed = build_task_update(TASK, status="cancelled", outputs=("no barcode",))
+    assert before == TASK
+    assert {key: value for key, value in changed.items() if key not in {"status", "output"}} == {
+        key: value for key, value in TASK.items() if key not in {"status", "output"}
+    }
+    assert changed["status"] == "cancelled"
+    assert changed["output"] == [*TASK["output"], {"valueString": "no barcode"}]
+    assert b"1.20" in exact_json.dumps(changed)
+
+
+def test_outputs_set_once_when_repeated() -> None:
+    once = build_task_update(TASK, status="cancelled", outputs=("a", "b", "a"))
+    assert build_task_update(once, status="cancelled", outputs=("a", "b")) == once
+    assert [each.get("valueString") for each in once["output"]] == ["their words", None, "a", "b"]
+
+
+def test_outdated_status_texts_replaced_and_others_kept() -> None:
+    """Sentences of ours that no longer hold are replaced, and others stay."""
+    once = build_task_update(TASK, status="cancelled", outputs=("old", "both"))
+    again = build_task_update(once, status="cancelled", outputs=("both", "new"), replaces=("old", "both"))
+    assert [each.get("valueString") for each in again["output"]] == ["their words", None, "both", "new"]
+
+
+@pytest.mark.parametrize(("outputs", "expected"), [(None, TASK["output"]), ((), TASK["output"])])
+def test_omitted_outputs_stay(outputs: Any, expected: Any) -> None:
+    assert build_task_update(TASK, status="completed", outputs=outputs)["output"] == expected
+
+
+def test_empty_output_not_written() -> None:
+    assert "output" not in build_task_update({"status": "requested"}, status="completed", outputs=())
+
+
+def test_access_rights_returned_as_read() -> None:
+    assert build_task_update(TASK, status="completed", outputs=None)["meta"] == TASK["meta"]
+
+
+def test_already_applied_update_detected() -> None:
+    done = build_task_update(TASK, status="cancelled", outputs=("a",))
+    assert is_task_updated(done, "cancelled", ("a",))
+    assert is_task_updated(done, "cancelled", None)
+    assert not is_task_updated(done, "cancelled", ("b",))
+    assert not is_task_updated(done, "completed", ("a",))
+    assert task_status({"status": 5}) is None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda child: (
+        st.lists(child, max_size=3) | st.dictionaries(st.sampled_from(["valueString", "system", "security", "x"]), child)
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["status", "output", "meta", "for"]), JSON), st.lists(st.text(max_size=5)))
+def test_update_is_effective_and_idempotent_on_any_task(body: dict[str, Any], outputs: list[str]) -> None:
+    """Whatever was read, it becomes as wanted and stays so."""
+    changed = build_task_update(body, status="cancelled", outputs=outputs)
+    assert is_task_updated(changed, "cancelled", outputs)
+    assert build_task_update(changed, status="cancelled", outputs=outputs) == changed

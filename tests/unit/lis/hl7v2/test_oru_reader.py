@@ -1,0 +1,294 @@
+"""What an ORU says, in our words."""
+
+from datetime import UTC, datetime, time, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from lab_agent.domain.lab_messages import LabRejection, LabReport, NotPerformed, ObservationStatus, ReferenceRange, ReportStatus
+from lab_agent.domain.values import CodeableConcept, Coding, Quantity, Range, Ratio
+from lab_agent.lis.hl7v2.acks import parse_ack
+from lab_agent.lis.hl7v2.field_map import default_field_map, load_field_map
+from lab_agent.lis.hl7v2.obx_values import ObxValueReader
+from lab_agent.lis.hl7v2.oru_reader import OruReader, ParsedReport
+from lab_agent.lis.hl7v2.parser import parse_message
+
+L1, L2, R1 = "LAAAAAAAAAAAAAAA", "LBBBBBBBBBBBBBBB", "RAAAAAAAAAAAAAAA"
+MSH = "MSH|^~\\&|LIS||AGENT||20240518100000+0300||ORU^R01|1|P|2.5.1"
+OBR = f"OBR|1|{L1}|F1|T|||20240517083000+0300|||||||||||||||20240518090000+0300|||F"
+STORED: dict[str, LabReport] = {}
+
+
+def parts(*segments: str, zone: str | None = None, mapping: str = "", tmp_path: Path | None = None) -> list[ParsedReport]:
+    field_map = default_field_map()
+    if tmp_path is not None:
+        (tmp_path / "map.toml").write_text(mapping)
+        field_map = load_field_map(tmp_path / "map.toml")
+    reader = ObxValueReader(field_map, ZoneInfo(zone) if zone else None)
+    return OruReader(reader, STORED.get).read(parse_message("\r".join((MSH, "PID|1||X", *segments)) + "\r"))
+
+
+def report(*segments: str, **how: object) -> LabReport:
+    [part] = parts(*segments, **how)  # type: ignore[arg-type]
+    assert isinstance(part.content, LabReport), part.problem
+    return part.content
+
+
+def problem(*segments: str, **how: object) -> str:
+    [part] = parts(*segments, **how)  # type: ignore[arg-type]
+    assert part.problem is not None, part.content
+    return part.problem
+
+
+def value(kind: str, text: str, unit: str = "", **how: object) -> object:
+    [one] = report(OBR, f"OBX|1|{kind}|718-7^Hb^LN||{text}|{unit}|||||F", **how).observations
+    [(_, found)] = [
+        (name, getattr(one, name)) for name in one.__slots__ if name.startswith("value_") and getattr(one, name) is not None
+    ]
+    return found
+
+
+GRAMS = {"unit": "g/L"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "unit", "meant"),
+    [
+        ("NM", "1.20", "g/L", Quantity(value=Decimal("1.20"), **GRAMS)),
+        ("NM", "-0.50", "", Quantity(value=Decimal("-0.50"))),
+        ("NM", "<5.0", "g/L", Quantity(value=Decimal("5.0"), comparator="<", **GRAMS)),
+        ("NM", "1.0E+5", "", Quantity(value=Decimal("1.0E+5"))),
+        ("NM", "5", "mmol/L^^UCUM", Quantity(value=Decimal(5), unit="mmol/L", system="http://unitsofmeasure.org", code="mmol/L")),
+        ("NM", "5", "mm^millimole^L", Quantity(value=Decimal(5), unit="millimole")),
+        ("SN", ">=^1.50", "g/L", Quantity(value=Decimal("1.50"), comparator=">=", **GRAMS)),
+        ("SN", "^10^-^20.0", "", Range(low=Quantity(value=Decimal(10)), high=Quantity(value=Decimal("20.0")))),
+        ("SN", "^1^:^128", "", Ratio(numerator=Quantity(value=Decimal(1)), denominator=Quantity(value=Decimal(128)))),
+        ("SN", "^2^+", "", "2+"),
+        ("ST", "straw\\T\\clear", "", "straw&clear"),
+        ("ST", "5.1", "g/L", "5.1"),
+        ("TX", "one~two", "", "one\ntwo"),
+        ("FT", "one\\.br\\two", "", "one\ntwo"),
+        ("TM", "0830", "", time(8, 30)),
+        ("DT", "20240517", "", "2024-05-17"),
+        ("DT", "202405", "", "2024-05"),
+        ("TS", "20240517083000.1234+0300", "", datetime(2024, 5, 17, 8, 30, 0, 123400, timezone(timedelta(hours=3)))),
+        ("DTM", "202405170830+0000", "", datetime(2024, 5, 17, 8, 30, tzinfo=UTC)),
+    ],
+)
+def test_obx_value_types_converted(kind: str, text: str, unit: str, meant: object) -> None:
+    found = value(kind, text, unit)
+    assert found == meant
+    if isinstance(found, Quantity):
+        assert isinstance(meant, Quantity)
+        assert str(found.value) == str(meant.value)
+
+
+@pytest.mark.parametrize("kind", ["CE", "CWE", "CNE"])
+def test_obx_coded_value_keeps_both_triples(kind: str) -> None:
+    assert value(kind, "260385009^Negative^SCT^N^negativ^L") == CodeableConcept(
+        coding=(
+            Coding(system="http://snomed.info/sct", code="260385009", display="Negative"),
+            Coding(code="N", display="negativ"),
+        ),
+        text="Negative",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("3.5-5.1", ReferenceRange(low=Quantity(value=Decimal("3.5"), **GRAMS), high=Quantity(value=Decimal("5.1"), **GRAMS))),
+        ("-1.0 - 2", ReferenceRange(low=Quantity(value=Decimal("-1.0"), **GRAMS), high=Quantity(value=Decimal(2), **GRAMS))),
+        ("<5", ReferenceRange(high=Quantity(value=Decimal(5), **GRAMS), text="<5")),
+        (">=60", ReferenceRange(low=Quantity(value=Decimal(60), **GRAMS), text=">=60")),
+        ("negative", ReferenceRange(text="negative")),
+        ("5.1-3.5", ReferenceRange(text="5.1-3.5")),
+        ("3,5-5,1", ReferenceRange(text="3,5-5,1")),
+    ],
+)
+def test_obx_reference_ranges_parsed(text: str, meant: ReferenceRange) -> None:
+    [one] = report(OBR, f"OBX|1|NM|718-7^Hb^LN||4|g/L|{text}|H~A|||F").observations
+    assert one.reference_ranges == (meant,)
+    assert one.flags == ("H", "A")
+
+
+@pytest.mark.parametrize(
+    ("code", "meant"),
+    [
+        ("F", "final"),
+        ("C", "amended"),
+        ("P", "preliminary"),
+        ("R", "preliminary"),
+        ("S", "preliminary"),
+        ("I", "registered"),
+        ("O", "registered"),
+    ],
+)
+def test_obx_status_codes_mapped(code: str, meant: str) -> None:
+    [one] = report(OBR, f"OBX|1|NM|718-7^Hb^LN||4|||||||{code}".replace("|||||||", "||||||")).observations
+    assert one.status == ObservationStatus(meant)
+
+
+@pytest.mark.parametrize("code", ["X", "D", "W", "N"])
+def test_obx_unclear_status_needs_operator(code: str) -> None:
+    """A deleted, wrong or missing result (OBX-11 X, D, W, N) is a problem that names a person to look at it."""
+    assert "person" in problem(OBR, f"OBX|1|NM|718-7^Hb^LN||4||||||{code}")
+
+
+def test_report_with_preliminary_value_is_partial() -> None:
+    one = report(OBR, "OBX|1|NM|718-7^Hb^LN||4||||||F", "OBX|2|NM|777-3^Plt^LN||4||||||P")
+    assert one.status is ReportStatus.PARTIAL
+
+
+def test_obx_status_u_makes_stored_value_final() -> None:
+    """OBX-11 U takes the stored value as final, and is a problem where no value was sent before."""
+    first = report(OBR.replace("|||F", "|||P"), "OBX|1|NM|718-7^Hb^LN||1.20|g/L|||||P")
+    assert first.status is ReportStatus.PRELIMINARY
+    STORED[first.report_id] = first
+    [one] = report(OBR, "OBX|1||718-7^Hb^LN||||||||U").observations
+    assert (one.status, str(one.value_quantity and one.value_quantity.value)) == (ObservationStatus.FINAL, "1.20")
+    assert "not sent before" in problem(OBR, "OBX|1||777-3^Plt^LN||||||||U")
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "^application^PDF^Base64^{data}",
+        "^AP^PDF^BASE64^{data}",
+        "LIS^TEXT^^Base64^{data}",
+        "PDF^Base64^{data}",
+        "^application^pdf^Base64^\\X0D\\{data}",
+    ],
+)
+def test_ed_document_spelling_variants_read(field: str) -> None:
+    found = report(OBR, f"OBX|1|ED|PDF^Printed form^L||{field.format(data='JVBERi0xLjQK')}||||||F")
+    assert found.observations == ()
+    [document] = found.documents
+    assert (document.content, document.content_type, document.title) == (b"%PDF-1.4\n", "application/pdf", "Printed form")
+
+
+def test_rp_document_link_read_invalid_url_rejected() -> None:
+    [document] = report(OBR, "OBX|1|RP|PDF||https://lis.example/r/1.pdf^^application^PDF||||||F").documents
+    assert document.url == "https://lis.example/r/1.pdf"
+    assert "no web address" in problem(OBR, "OBX|1|RP|PDF||\\\\share\\r.pdf||||||F")
+    assert "no web address" in problem(OBR, "OBX|1|RP|PDF||http://[::1||||||F")
+
+
+@pytest.mark.parametrize("odd", ["9" * 201, "7\\X09\\7"])
+def test_ack_invalid_accession_number_skipped(odd: str) -> None:
+    """A filler number that is too long or holds control characters does not spoil the rest of the acknowledgement."""
+    answer = parse_ack(parse_message(f"{MSH}\rMSA|AA|M1\rORC|OK|{L1}|{odd}\rORC|OK|{L2}|77\r"))
+    assert answer is not None
+    assert answer.accessions == ((L2, "77"),)
+
+
+def test_order_level_document_completes_no_lines() -> None:
+    found = report(OBR.replace(L1, R1), "OBX|1|ED|PDF||^application^PDF^Base64^JVBERi0xLjQK||||||F")
+    assert (found.order, found.lines, found.items, found.completes) == (R1, (), (), ())
+
+
+def test_rejected_specimen_becomes_rejection() -> None:
+    [part] = parts(OBR, f"SPM|1|0001|||{'|' * 16}RH^^HL70490")
+    assert part.content == LabRejection(
+        accession="F1",
+        barcode="0001",
+        not_performed=(NotPerformed(line=L1, reason="the specimen is haemolysed"),),
+        collect_again=True,
+    )
+    assert "both results and a refused specimen" in problem(OBR, "OBX|1|NM|718-7^Hb^LN||4||||||F", f"SPM|1||||{'|' * 16}RH")
+
+
+def test_results_after_leading_specimen_are_results() -> None:
+    """Results behind an SPM segment that comes first are results, not a rejected specimen."""
+    found = report(OBR, "SPM|1|0001", "OBX|1|NM|718-7^Hb^LN||4||||||F", "OBX|2|NM|777-3^Plt^LN||5||||||F")
+    assert len(found.observations) == 2
+
+
+def test_invalid_order_group_does_not_affect_others() -> None:
+    first, second = parts(OBR, "OBX|1|NM|718-7^Hb^LN||abc||||||F", OBR.replace(L1, L2), "OBX|1|NM|718-7^Hb^LN||4||||||F")
+    assert {first.problem, second.problem} == {None, "OBR 1: OBX 1 has a number that cannot be read"}
+
+
+def test_two_reports_complete_line_together() -> None:
+    """Two OBR groups of one order line complete it only when both are final."""
+    second = OBR.replace("|T|", "|T2|").replace("|||F", "|||P")
+    first, other = (part.content for part in parts(OBR, "OBX|1|NM|718-7||4||||||F", second, "OBX|1|NM|718-7||4||||||P"))
+    assert isinstance(first, LabReport)
+    assert (first.status, first.completes) == (ReportStatus.FINAL, ())
+    assert isinstance(other, LabReport)
+    assert other.completes is None
+
+
+def test_multiline_text_and_notes_joined() -> None:
+    found = report(
+        OBR,
+        "NTE|1||of the report",
+        "OBX|1|TX|630-4^Culture^LN|1|one||||||F",
+        "OBX|2|TX|630-4^Culture^LN|1|two||||||F",
+        "NTE|1||of it",
+    )
+    [one] = found.observations
+    assert (one.value_string, one.note, one.id) == ("one\ntwo", "of the report\nof it", "630-4/1")
+
+
+def test_loinc_read_from_either_triple() -> None:
+    [one] = report(OBR, "OBX|1|NM|HB^Haemoglobin^L^718-7^Hemoglobin^LN||4||||||F").observations
+    assert one.code == Coding(system="http://loinc.org", code="718-7", display="Hemoglobin")
+
+
+def test_order_found_by_filler_number_or_barcode() -> None:
+    found = report(
+        "OBR|1||F1|HB|||20240517083000+0300|||||||||||||||20240518090000+0300|||F", "SPM|1|0001", "OBX|1|NM|718-7||4||||||F"
+    )
+    assert (found.lines, found.accession, found.barcode, found.items) == ((), "F1", "0001", ("HB",))
+    assert "names no order" in problem("OBR|1|||HB|||20240517083000+0300|||||||||||||||20240518|||F")
+
+
+@pytest.mark.parametrize(
+    ("segments", "why"),
+    [
+        ((OBR.replace("+0300", ""), "OBX|1|NM|718-7||4||||||F"), "no time zone"),
+        ((OBR.replace("20240517", "20241399"), "OBX|1|NM|718-7||4||||||F"), "no time"),
+        ((OBR.replace("|||F", "|||Q"), "OBX|1|NM|718-7||4||||||F"), "not known"),
+        ((OBR, "OBX|1|NM|||4||||||F"), "no code"),
+        ((OBR, "OBX|1|NM|718-7||||||||F"), "has no value"),
+        ((OBR, "OBX|1|XX|718-7||4||||||F"), "not read here"),
+        ((OBR, "OBX|1|NM|718-7||3,5||||||F"), "cannot be read"),
+        ((OBR, "OBX|1|ED|PDF||^application^PDF^Base64^%%%||||||F"), "not in the encoding"),
+        ((), "holds no OBR"),
+    ],
+)
+def test_unreadable_result_gives_reason(segments: tuple[str, ...], why: str) -> None:
+    assert why in problem(*segments)
+
+
+def test_time_without_zone_uses_configured_zone() -> None:
+    found = report(OBR.replace("+0300", ""), "OBX|1|NM|718-7||4||||||F", zone="Europe/Moscow")
+    assert found.effective.utcoffset() == timedelta(hours=3)
+
+
+MAPPING = """
+[results]
+decimal_comma = true
+numeric_text = true
+report_id = ["ZRP-1"]
+version = ["ZRP-2"]
+specimen = ["SPM-2.1"]
+[tables.report_status]
+X = "refused"
+[tables.code_systems]
+LAB = "http://lab.example/codes"
+"""
+
+
+def test_custom_mapping_file_overrides_defaults(tmp_path: Path) -> None:
+    how = {"mapping": MAPPING, "tmp_path": tmp_path}
+    found = report(OBR, "ZRP|B-1|3", "SPM|1|0001", "OBX|1|ST|HB^Hb^LAB||3,50|g/L|3,5-5,1||||F", **how)
+    [one] = found.observations
+    assert (found.report_id, found.version, one.specimen, one.code.system) == ("B-1", 3, "0001", "http://lab.example/codes")
+    assert str(one.value_quantity and one.value_quantity.value) == "3.50"
+    [part] = parts(OBR.replace("|||F", "|||X"), "NTE|1||no reagent", **how)  # type: ignore[arg-type]
+    assert isinstance(part.content, LabRejection)
+    assert part.content.not_performed == (NotPerformed(line=L1, reason="no reagent"),)

@@ -1,0 +1,295 @@
+"""The guard: every call has an end, only three failures leave it, and one adapter is not felt by another."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import pytest
+from pydantic import BaseModel, ConfigDict
+from structlog.testing import capture_logs
+
+from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.lab_messages import Document
+from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRefusal, LisUnavailable
+from lab_agent.lis.guard import GuardedAdapter
+from lab_agent.lis.testing import MemoryInbox, make_order, make_report
+from lab_agent.ports.lis import Inbox, SubmitResult
+
+ORDER = make_order(1)
+
+
+class NoSettings(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Odd:
+    """An adapter whose calls do what the test wants of them; without that, they work."""
+
+    Settings: ClassVar[type[BaseModel]] = NoSettings
+    idempotent: ClassVar[bool] = False
+
+    def __init__(self, **deeds: Any) -> None:
+        self.deeds = deeds
+        self.calls: list[str] = []
+        self.inbox: Inbox | None = None
+
+    async def _do(self, call: str, normal: Any = None) -> Any:
+        self.calls.append(call)
+        deed = self.deeds.get(call, normal)
+        if isinstance(deed, BaseException):
+            raise deed
+        return await deed() if callable(deed) else deed
+
+    async def start(self, inbox: Inbox) -> None:
+        self.inbox = inbox
+        await self._do("start")
+
+    async def stop(self) -> None:
+        await self._do("stop")
+
+    async def check(self) -> None:
+        await self._do("check")
+
+    async def prepare(self, order: Any) -> None:
+        await self._do("prepare")
+
+    async def submit(self, order: Any) -> SubmitResult:
+        return await self._do("submit", SubmitResult())  # type: ignore[no-any-return]
+
+    async def was_received(self, key: Any) -> bool | None:
+        return await self._do("was_received", False)  # type: ignore[no-any-return]
+
+    async def cancel(self, order: Any, lines: Any, reason: str) -> None:
+        await self._do("cancel")
+
+    async def collect(self) -> int:
+        return await self._do("collect", 0)  # type: ignore[no-any-return]
+
+
+async def guard(odd: Odd, *, seconds: float = 5.0) -> GuardedAdapter:
+    made = GuardedAdapter(odd, "odd", timeout=seconds)
+    await made.start(MemoryInbox())
+    return made
+
+
+def calls(guarded: GuardedAdapter) -> dict[str, Callable[[], Awaitable[Any]]]:
+    return {
+        "check": guarded.check,
+        "prepare": lambda: guarded.prepare(ORDER),
+        "submit": lambda: guarded.submit(ORDER),
+        "was_received": lambda: guarded.was_received(ORDER.key),
+        "cancel": lambda: guarded.cancel(ORDER.key, (), "x"),
+        "collect": guarded.collect,
+    }
+
+
+ALL = ["check", "prepare", "submit", "was_received", "cancel", "collect"]
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("call", ALL)
+@pytest.mark.parametrize("failure", [LisUnavailable("away"), LisRefusal("no"), LisOutcomeUnknown("hm")])
+async def test_guard_passes_three_lis_errors(call: str, failure: Exception) -> None:
+    guarded = await guard(Odd(**{call: failure}))
+    with pytest.raises(type(failure), match=str(failure)):
+        await calls(guarded)[call]()
+
+
+@pytest.mark.parametrize("call", ALL)
+@pytest.mark.parametrize("error", [ValueError("secret"), KeyError("x"), OSError(5, "x"), SystemExit(3), asyncio.CancelledError()])
+async def test_guard_translates_any_other_error(call: str, error: BaseException) -> None:
+    guarded = await guard(Odd(**{call: error}))
+    expected = LisOutcomeUnknown if call == "submit" else LisUnavailable
+    with pytest.raises(expected, match=f"the adapter odd broke off {call}") as caught:
+        await calls(guarded)[call]()
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("call", ALL)
+async def test_guard_ends_call_that_hangs(call: str) -> None:
+    guarded = await guard(Odd(**{call: forever}), seconds=0.02)
+    expected = LisOutcomeUnknown if call == "submit" else LisUnavailable
+    with pytest.raises(expected, match=f"did not end {call} within"):
+        await calls(guarded)[call]()
+
+
+@pytest.mark.parametrize(
+    ("call", "answer", "expected"),
+    [
+        ("submit", None, LisOutcomeUnknown),
+        ("submit", "77", LisOutcomeUnknown),
+        ("submit", SubmitResult(accession=77), LisOutcomeUnknown),  # type: ignore[arg-type]
+        ("submit", SubmitResult(accession=" "), LisOutcomeUnknown),
+        ("submit", SubmitResult(accession="7" * 300), LisOutcomeUnknown),
+        ("submit", SubmitResult(line_accessions={"L": None}), LisOutcomeUnknown),  # type: ignore[dict-item]
+        ("submit", SubmitResult(line_accessions=None), LisOutcomeUnknown),  # type: ignore[arg-type]
+        ("was_received", "yes", LisUnavailable),
+        ("was_received", 1, LisUnavailable),
+        ("collect", None, LisUnavailable),
+        ("collect", -1, LisUnavailable),
+        ("collect", True, LisUnavailable),
+    ],
+)
+async def test_guard_rejects_invalid_return_values(call: str, answer: Any, expected: type[Exception]) -> None:
+    guarded = await guard(Odd(**{call: answer}))
+    with pytest.raises(expected, match=f"the adapter odd answered {call}"):
+        await calls(guarded)[call]()
+
+
+async def test_guard_passes_valid_return_values() -> None:
+    receipt = SubmitResult(accession="A-77", line_accessions={ORDER.lines[0].key: "A-77-1"})
+    guarded = await guard(Odd(submit=receipt, was_received=None, collect=3))
+    assert await guarded.submit(ORDER) == receipt
+    assert await guarded.was_received(ORDER.key) is None
+    assert await guarded.collect() == 3
+
+
+async def test_guard_abandoned_submit_blocks_calls_for_order() -> None:
+    """While a timed-out submit still runs, every other call about that order is refused as busy."""
+    release = asyncio.Event()
+
+    async def deaf() -> SubmitResult:
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+        return SubmitResult()
+
+    odd = Odd(submit=deaf)
+    guarded = await guard(odd, seconds=0.02)
+    with pytest.raises(LisOutcomeUnknown):
+        await guarded.submit(ORDER)
+    for call in ("was_received", "submit", "prepare", "cancel"):
+        with pytest.raises(LisUnavailable, match="still busy"):
+            await calls(guarded)[call]()
+    assert await guarded.was_received(OrderKey("ANOTHER")) is False
+    release.set()
+    await until(lambda: not guarded._abandoned)
+    assert await guarded.was_received(ORDER.key) is False
+
+
+async def until(reached: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not reached():  # noqa: ASYNC110 — what is waited for knows no event
+            await asyncio.sleep(0.001)
+
+
+async def test_guard_slow_adapter_does_not_stall_another() -> None:
+    slow, quick = await guard(Odd(collect=forever), seconds=60), await guard(Odd(collect=1))
+    waiting = asyncio.ensure_future(slow.collect())
+    assert await asyncio.wait_for(quick.collect(), 5) == 1
+    assert not waiting.done()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await until(lambda: not slow._abandoned)
+
+
+async def test_guard_hanging_thread_does_not_block_agent() -> None:
+    release = threading.Event()
+    guarded = await guard(Odd(collect=lambda: asyncio.to_thread(release.wait, 30)), seconds=0.02)
+    with pytest.raises(LisUnavailable):
+        await guarded.collect()
+    release.set()
+
+
+async def test_guard_reports_every_call_with_outcome() -> None:
+    told: list[tuple[str, str]] = []
+    odd = Odd(collect=1, submit=LisRefusal("no"), check=forever)
+    guarded = GuardedAdapter(odd, "odd", timeout=0.05, on_call=lambda call, outcome, _: told.append((call, outcome)))
+    await guarded.start(MemoryInbox())
+    await guarded.collect()
+    with pytest.raises(LisRefusal):
+        await guarded.submit(ORDER)
+    with pytest.raises(LisUnavailable):
+        await guarded.check()
+    assert told == [("start", "ok"), ("collect", "ok"), ("submit", "LisRefusal"), ("check", "LisUnavailable")]
+
+
+async def test_guard_retries_start_after_lis_unavailable() -> None:
+    odd = Odd(start=LisUnavailable("away"), collect=2)
+    guarded = GuardedAdapter(odd, "odd", timeout=5)
+    with pytest.raises(LisUnavailable, match="away"):
+        await guarded.start(MemoryInbox())
+    with pytest.raises(LisUnavailable, match="away"):
+        await guarded.collect()
+    del odd.deeds["start"]
+    assert await guarded.collect() == 2
+    assert await guarded.collect() == 2
+    assert odd.calls.count("start") == 3
+
+
+async def test_guard_hanging_start_counts_against_call_timeout() -> None:
+    odd = Odd(start=forever)
+    guarded = GuardedAdapter(odd, "odd", timeout=0.02)
+    with pytest.raises(LisUnavailable, match="did not"):
+        await guarded.start(MemoryInbox())
+    await until(lambda: not guarded._abandoned)
+    with pytest.raises(LisUnavailable, match="did not start within"):
+        await guarded.submit(ORDER)
+    assert "submit" not in odd.calls
+
+
+async def test_guard_allows_only_check_before_start() -> None:
+    odd = Odd()
+    guarded = GuardedAdapter(odd, "odd", timeout=5)
+    await guarded.check()
+    with pytest.raises(LisUnavailable, match="was not started"):
+        await guarded.submit(ORDER)
+    assert odd.calls == ["check"]
+
+
+async def test_guard_failing_stop_only_logged() -> None:
+    guarded = await guard(Odd(stop=ValueError("x")))
+    with capture_logs() as lines:
+        await guarded.stop()
+    assert {line["action"] for line in lines} == {"adapter_failed", "adapter_stop_failed"}
+
+
+async def test_guard_logs_failure_and_recovery_once() -> None:
+    odd = Odd(collect=ValueError("x"))
+    guarded = await guard(odd)
+    with capture_logs() as lines:
+        for _ in range(3):
+            with pytest.raises(LisUnavailable):
+                await guarded.collect()
+        odd.deeds["collect"] = 0
+        await guarded.collect()
+        await guarded.collect()
+    assert [(line["action"], line["adapter"]) for line in lines] == [("adapter_failed", "odd"), ("adapter_recovered", "odd")]
+
+
+async def inbox_of(odd: Odd) -> tuple[Inbox, MemoryInbox]:
+    inside = MemoryInbox()
+    guarded = GuardedAdapter(odd, "odd", timeout=5)
+    await guarded.start(inside)
+    assert odd.inbox is not None
+    return odd.inbox, inside
+
+
+async def test_guard_validates_message_before_inbox() -> None:
+    inbox, inside = await inbox_of(Odd())
+    report = make_report(1, ORDER)
+    bad: list[tuple[Any, Any, str]] = [
+        ("m", {"report_id": "1"}, "document: is a dict"),
+        ("m", replace(report, order=None, lines=()), "document: names no order"),
+        ("m", replace(report, documents=(Document(file="a.pdf"),)), r"documents\[0\]\.file: was not read"),
+        ("m", replace(report, status="done"), "status: is not a word"),  # type: ignore[arg-type]
+        (" ", report, "message: is no name"),
+        ("m\0", report, "message: is no name"),
+        (7, report, "message: is no name"),
+    ]
+    for message, content, sentence in bad:
+        with pytest.raises(DataInvalidError, match=sentence):
+            await inbox.accept(message, content)
+    assert not inside.messages
+    assert await inbox.accept("m", report)
+    assert not await inbox.accept("m", report)
+    assert await inbox.was_accepted("m")
+    assert inside.contents == [report]

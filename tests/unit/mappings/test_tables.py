@@ -1,0 +1,187 @@
+"""The tables: what is wrong with them comes at once, and what they say is looked up."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab_agent.domain.ids import ReportKey
+from lab_agent.domain.lab_messages import ReferenceRange
+from lab_agent.domain.values import CodeableConcept, Coding, Quantity
+from lab_agent.lis.hl7v2.field_map import default_field_map
+from lab_agent.lis.hl7v2.obx_values import ObxValueReader
+from lab_agent.lis.hl7v2.parser import parse_message
+from lab_agent.mappings.loader import MappingCache, MappingsError, load_mapping_tables
+from lab_agent.mappings.tables import MappingTables, check_digit, is_loinc, is_ucum
+from lab_agent.mappings.translator import find_gaps, missing_mappings, translate
+from tests.harness.paths import MAPPINGS
+from tests.harness.results import haemoglobin, make_report
+
+
+@pytest.mark.parametrize("code", ["718-7", "14749-6", "6690-2", "19113-0", "2160-0", "1-8"])
+def test_loinc_valid_codes_accepted(code: str) -> None:
+    assert is_loinc(code)
+
+
+@pytest.mark.parametrize("code", ["718-8", "718", "718–7", "7187", "12345678-0", "٧١٨-7", ""])
+def test_loinc_invalid_codes_rejected(code: str) -> None:
+    assert not is_loinc(code)
+
+
+@given(st.integers(min_value=1, max_value=9_999_999), st.integers(min_value=1, max_value=9))
+def test_loinc_single_digit_error_detected(number: int, off: int) -> None:
+    right = check_digit(str(number))
+    assert is_loinc(f"{number}-{right}")
+    assert not is_loinc(f"{number}-{(right + off) % 10}")
+
+
+def test_ucum_units_checked_for_characters_and_brackets() -> None:
+    assert all(map(is_ucum, ("10*9/L", "m[IU]/L", "{CFU}/mL", "%")))
+    assert not any(map(is_ucum, ("µmol/L", "g / L", "m[IU/L", "a]b[", "")))
+
+
+def test_shipped_tables_are_valid() -> None:
+    tables = load_mapping_tables(MAPPINGS)
+    assert tables.code(Coding(code="HGB", display="Hb")) == CodeableConcept(
+        coding=(Coding(system="http://loinc.org", code="718-7", display="Hemoglobin [Mass/volume] in Blood"),), text="Hb"
+    )
+
+
+def test_all_table_errors_reported_with_place(tmp_path: Path) -> None:
+    (tmp_path / "codes.csv").write_text(
+        "code;loinc;display\nHGB;718-8;x\nHGB;718-7;y\nA;718–7;\n;718-7;\nB\u00a0;718-7;\nC;718-7;d;more\n", encoding="utf-8"
+    )
+    (tmp_path / "units.csv").write_text("unit,ucum,stuff\nx,y,z\n")
+    (tmp_path / "answers.csv").write_text("answer,system,code\nneg,snomed,260385009\n")
+    (tmp_path / "extra.csv").write_text("a\n")
+    with pytest.raises(MappingsError) as caught:
+        load_mapping_tables(tmp_path)
+    said = [str(problem) for problem in caught.value.problems]
+    for words in (
+        "codes.csv row 2, column loinc: '718-8' is no LOINC code",
+        "codes.csv row 3, column code: 'HGB' is in row 2 already",
+        "codes.csv row 4, column loinc: '718–7' is not plain ASCII",
+        "codes.csv row 5, column code: is empty",
+        "codes.csv row 6, column code: holds an invisible character",
+        "codes.csv row 7: has more cells than the header",
+        "units.csv row 1, column stuff: is not a column of this table",
+        "answers.csv row 2, column system: 'snomed' is no address",
+        "extra.csv: is no mapping table",
+    ):
+        assert any(words in each for each in said), (words, said)
+
+
+def test_empty_tables_accept_only_possible_loinc() -> None:
+    none = MappingTables()
+    assert none.code(Coding(code="718-7")) is not None
+    assert none.code(Coding(code="HGB")) is None
+    assert none.code(Coding(system="urn:lab", code="HGB")) == CodeableConcept(coding=(Coding(system="urn:lab", code="HGB"),))
+    assert none.unit(Quantity(value=Decimal(1), unit="anything")) == Quantity(value=Decimal(1), unit="anything")
+
+
+def test_report_translated_with_exact_digits() -> None:
+    tables = load_mapping_tables(MAPPINGS)
+    low = Quantity(value=Decimal("3.90"), unit="ммоль/л")
+    local = make_report(
+        replace(
+            haemoglobin("1"),
+            code=Coding(code="GLU"),
+            value_quantity=Quantity(value=Decimal("5.10"), unit="ммоль/л"),
+            reference_ranges=(ReferenceRange(low=low),),
+        ),
+        replace(
+            haemoglobin("1"), id="b", value_quantity=None, value_codeable_concept=CodeableConcept(coding=(Coding(code="NEG"),))
+        ),
+    )
+    assert missing_mappings(local, tables) == ()
+    one, two = translate(local, tables).observations
+    assert one.value_quantity == Quantity(
+        value=Decimal("5.10"), unit="ммоль/л", system="http://unitsofmeasure.org", code="mmol/L"
+    )
+    assert str(one.value_quantity.value) == "5.10"
+    assert one.reference_ranges[0].low is not None
+    assert one.reference_ranges[0].low.code == "mmol/L"
+    assert two.value_codeable_concept is not None
+    assert two.value_codeable_concept.coding[0].code == "260385009"
+
+
+SNOMED = "http://snomed.info/sct"
+TITRES = "http://lab.example/titre-steps"
+ANSWERS = f"""answer,system,code,display,observation,answer_system
+1,{SNOMED},10828004,Positive,,
+1,{SNOMED},260385009,Negative,HCV,
+1,{SNOMED},260413007,None,,{TITRES}
+2,{SNOMED},52101004,Present,HCV,{TITRES}
+"""
+
+
+@pytest.mark.parametrize(
+    ("observation", "answer", "said"),
+    [
+        ("HIV", Coding(code="1"), "10828004"),
+        ("HCV", Coding(code="1"), "260385009"),
+        ("HIV", Coding(system=TITRES, code="1"), "260413007"),
+        ("HCV", Coding(system=TITRES, code="2"), "52101004"),
+        ("HIV", Coding(system=TITRES, code="2"), None),
+        ("HCV", Coding(system="http://lab.example/other-list", code="1"), None),
+    ],
+)
+def test_answer_with_system_needs_row_for_system(tmp_path: Path, observation: str, answer: Coding, said: str | None) -> None:
+    """An answer of a named code system is translated only by a row for that system."""
+    (tmp_path / "answers.csv").write_text(ANSWERS)
+    found = load_mapping_tables(tmp_path).answer(observation, answer)
+    assert found is not None
+    assert [each.code for each in found] == [*([said] if said else []), *([answer.code] if answer.system else [])]
+    assert found[-1] == answer or not answer.system, "the laboratory's own goes along"
+
+
+def test_missing_lists_only_answers_without_system(tmp_path: Path) -> None:
+    (tmp_path / "answers.csv").write_text(ANSWERS)
+    concept = CodeableConcept(coding=(Coding(code="3"), Coding(system=TITRES, code="3")))
+    answered = replace(haemoglobin("1"), value_quantity=None, value_codeable_concept=concept)
+    assert [str(each) for each in missing_mappings(make_report(answered), load_mapping_tables(tmp_path))] == [
+        "answer '3' of 718-7 is not mapped"
+    ]
+
+
+def test_duplicate_answer_row_of_system_rejected(tmp_path: Path) -> None:
+    (tmp_path / "answers.csv").write_text(f"{ANSWERS}1,{SNOMED},1-9,Twice,,{TITRES}\n")
+    with pytest.raises(MappingsError, match=r"answers\.csv row 6, column answer: '1' is in row 4 already"):
+        load_mapping_tables(tmp_path)
+
+
+@pytest.mark.parametrize("system", ["L", "l", "99ZZZ", ""])
+def test_hl7_local_code_answers_find_rows(system: str) -> None:
+    segment = parse_message(f"MSH|^~\\&|LIS\rOBX|1|CE|718-7^Hb^LN||NEG^negativ^{system}||||||F\r").segments[1]
+    value = ObxValueReader(default_field_map(), None).read_value(segment)["value_codeable_concept"]
+    found = load_mapping_tables(MAPPINGS).answer("718-7", value.coding[0])
+    assert found is not None
+    assert [each.code for each in found] == ["260385009"]
+
+
+def test_missing_mappings_counted_with_example() -> None:
+    tables = load_mapping_tables(MAPPINGS)
+    odd = replace(haemoglobin("1"), code=Coding(code="NEW"), value_quantity=Quantity(value=Decimal(1), unit="furlong"))
+    found = find_gaps([(ReportKey("P1"), make_report(odd)), (ReportKey("P2"), make_report(odd, replace(odd, id="c")))], tables)
+    assert [(gap.missing.value, gap.reports, gap.example) for gap in found] == [("NEW", 2, "P1"), ("furlong", 2, "P1")]
+
+
+def test_invalid_table_keeps_previous_tables(tmp_path: Path) -> None:
+    folder = tmp_path / "mappings"
+    shutil.copytree(MAPPINGS, folder)
+    shelf = MappingCache(folder)
+    before = shelf.current()
+    assert before is not None
+    (folder / "codes.csv").write_text("code,loinc\nX,1-1\n")
+    assert not shelf.reload()
+    assert shelf.current() is before
+    assert MappingCache(folder).current() is None
+    (folder / "codes.csv").write_text("code,loinc\nX,718-7\n")
+    assert shelf.reload()
+    assert shelf.current() is not before

@@ -1,0 +1,104 @@
+"""Orders of the independent partner driver, judged: every valid one is accepted without a warning.
+
+The driver reads the interface for itself, so a rule that asks for more than the interface says is found here.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timedelta, timezone
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from lab_agent import exact_json
+from lab_agent.catalogue.basket import Basket, read_basket
+from lab_agent.catalogue.model import Catalogue
+from lab_agent.catalogue.nomenclature import nomenclature
+from lab_agent.catalogue.preanalytics import calculate
+from lab_agent.catalogue.questionnaire import build_questionnaire
+from lab_sandbox.partner.account import PartnerAccount
+from lab_sandbox.partner.basket import answer_questionnaire
+from lab_sandbox.partner.order_bundle import LabelSequence, OrderContent, anonymous_patient, build_order_bundle, named_patient
+from lab_sandbox.partner.order_generator import OrderPlan, generate_plans
+from lab_sandbox.partner.random_source import seeded_random
+
+SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
+ORDERED = datetime(2026, 3, 2, 12, tzinfo=timezone(timedelta(hours=3)))
+ACCOUNT = PartnerAccount(
+    base_url="https://exchange.example/api/",
+    auth_url="https://auth.example",
+    login="clinic",
+    password="x",
+    client_id="c",
+    client_secret="s",
+    redirect_uri="http://127.0.0.1/",
+    guid="clinic-guid",
+    laboratory="lab-guid",
+    contract="C-100",
+    lab_codes_url="https://lab.example/codes",
+    second_labels_system="https://lab.example/second-labels",
+)
+
+
+def _saved(bundle: dict[str, Any], patient: dict[str, Any]) -> dict[str, Any]:
+    """The bundle as the service keeps it: local addresses replaced by ids, the partner the owner."""
+    text = exact_json.dumps(bundle).decode()
+    ids = {entry["fullUrl"]: (entry["resource"]["resourceType"], str(n)) for n, entry in enumerate(bundle["entry"])}
+    for address, (kind, number) in ids.items():
+        text = text.replace(address, f"{kind.lower()}/{number}")
+    resources = [
+        (ids[old["fullUrl"]], new["resource"]) for old, new in zip(bundle["entry"], exact_json.loads(text)["entry"], strict=True)
+    ]
+    for (_, number), body in resources:
+        body["id"] = number
+        body["meta"]["security"].append({"system": "https://exchange.example/api/security/owner", "code": "clinic-guid"})
+    tasks = [body for (kind, _), body in resources if kind == "Task"]
+    kept = {f"{kind}/{number}": body for (kind, number), body in resources if kind in {"ProcedureRequest", "Specimen"}}
+    return {
+        "base_url": ACCOUNT.base_url,
+        "order_task": next(task for task in tasks if "partOf" not in task),
+        "line_tasks": [task for task in tasks if "partOf" in task],
+        "resources": {**kept, "Patient/p1": patient},
+        "questionnaire_responses": [body for (kind, _), body in resources if kind == "QuestionnaireResponse"],
+    }
+
+
+def _order(plan: OrderPlan, catalogue: Catalogue, labels: LabelSequence) -> dict[str, Any]:
+    body = plan.basket.as_json(transport=False)
+    basket: Basket = read_basket(body, catalogue.contracts, 50)
+    answer = calculate(catalogue, basket.lines)
+    wire = exact_json.loads(exact_json.dumps(answer.as_json([None] * len(answer.tubes))))
+    questionnaire = build_questionnaire(catalogue, [line.item for line in basket.lines]).as_json()
+    draft = OrderContent(
+        account=ACCOUNT,
+        plan=plan,
+        requisition=plan.seed,
+        patient="patient/p1",
+        contract="c1",
+        specimens=wire["specimens"],
+        answers=answer_questionnaire(questionnaire, seeded_random(plan.seed, "answers")),
+        ordered_at=ORDERED,
+    )
+    make = anonymous_patient if plan.patient == "anonymous" else named_patient
+    patient = make(ACCOUNT, seeded_random(plan.seed, "patient"), ORDERED.date())
+    return _saved(build_order_bundle(draft, labels, seeded_random(plan.seed, "bundle")), patient)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_valid_order_is_accepted_without_findings(seed: int, catalogue: Catalogue, assess_wire: Any) -> None:
+    items = exact_json.loads(exact_json.dumps(nomenclature(catalogue.contract("C-100"))))
+    labels = LabelSequence()
+    for plan in islice(generate_plans("C-100", items, seed), 100):
+        judgement = assess_wire(_order(plan, catalogue, labels))
+        assert [finding.message for finding in judgement.findings()] == [], plan.seed
+        assert judgement.accepted
+
+
+@pytest.mark.proof
+def test_ten_thousand_valid_orders_accepted_without_findings(catalogue: Catalogue, assess_wire: Any) -> None:
+    items = exact_json.loads(exact_json.dumps(nomenclature(catalogue.contract("C-100"))))
+    labels = LabelSequence()
+    for plan in islice(generate_plans("C-100", items, "proof"), int(10_000 * SHARE)):
+        assert assess_wire(_order(plan, catalogue, labels)).findings() == (), plan.seed

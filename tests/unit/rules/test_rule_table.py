@@ -1,0 +1,444 @@
+"""One row for each way to be wrong: the sample order is right, and each mutation is found by exactly the rule that names it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from lab_agent.rules.engine import RULES
+
+Wire = dict[str, Any]
+SERVICE = "https://exchange.example/api/terminology/"
+LAB = "https://lab.example/codes"
+
+
+def pr1(wire: Wire) -> Any:
+    return wire["resources"]["ProcedureRequest/pr1"]
+
+
+def pr2(wire: Wire) -> Any:
+    return wire["resources"]["ProcedureRequest/pr2"]
+
+
+def s1(wire: Wire) -> Any:
+    return wire["resources"]["Specimen/s1"]
+
+
+def tube(wire: Wire) -> Any:
+    return s1(wire)["container"][0]
+
+
+def patient(wire: Wire) -> Any:
+    return wire["resources"]["Patient/p1"]
+
+
+def answers(wire: Wire) -> Any:
+    return wire["questionnaire_responses"][0]
+
+
+def put(where: Callable[[Wire], Any], *path: Any, to: Any) -> Callable[[Wire], None]:
+    """A mutation that sets one place; `to=None` removes it."""
+
+    def change(wire: Wire) -> None:
+        owner = where(wire)
+        for key in path[:-1]:
+            owner = owner[key]
+        if to is None:
+            del owner[path[-1]]
+        else:
+            owner[path[-1]] = to
+
+    return change
+
+
+def both(*changes: Callable[[Wire], None]) -> Callable[[Wire], None]:
+    def change(wire: Wire) -> None:
+        for each in changes:
+            each(wire)
+
+    return change
+
+
+def item(code: str) -> Callable[[Wire], None]:
+    return put(pr1, "code", "coding", 0, "code", to=code)
+
+
+def specimen(code: str, container: str, method: str = "Venepuncture", info: str | None = None) -> Callable[[Wire], None]:
+    def change(wire: Wire) -> None:
+        s1(wire)["type"]["coding"][0]["code"] = code
+        s1(wire)["collection"]["method"]["coding"][0]["code"] = method
+        s1(wire)["extension"][0]["valueString"] = info or f"specimen={code}"
+        tube(wire)["type"]["coding"][0]["code"] = container
+        tube(wire)["specimenQuantity"]["value"] = Decimal(20)
+
+    return change
+
+
+def answer(link_id: str, value: Any) -> Callable[[Wire], None]:
+    return lambda wire: answers(wire)["item"].append({"linkId": link_id, "answer": [value]})
+
+
+def alone(wire: Wire) -> None:
+    """Only the first line is left."""
+    del wire["line_tasks"][1], wire["resources"]["ProcedureRequest/pr2"], wire["resources"]["Specimen/s2"]
+
+
+def second_subject(wire: Wire) -> None:
+    pr2(wire)["subject"] = {"reference": "patient/p2"}
+    wire["resources"]["Specimen/s2"]["subject"] = {"reference": "patient/p2"}
+    wire["resources"]["Patient/p2"] = {"gender": "male", "birthDate": "2001-01-01"}
+    answers(wire)["source"] = None
+
+
+def same_test_twice(wire: Wire) -> None:
+    pr2(wire)["code"] = pr1(wire)["code"]
+    pr2(wire)["specimen"] = pr1(wire)["specimen"]
+
+
+def elsewhere(wire: Wire) -> None:
+    for task in wire["line_tasks"]:
+        task["basedOn"] = [{"reference": "https://other.example/api/procedurerequest/1"}]
+
+
+def third_task(wire: Wire) -> None:
+    wire["line_tasks"].append({**wire["line_tasks"][0], "id": "t3"})
+
+
+def global_subject(wire: Wire) -> None:
+    subject = {"identifier": {"system": "urn:global", "value": "G1"}}
+    for name in ("ProcedureRequest/pr1", "ProcedureRequest/pr2", "Specimen/s1", "Specimen/s2"):
+        wire["resources"][name]["subject"] = subject
+    answers(wire)["source"] = subject
+    del wire["resources"]["Patient/p1"]
+
+
+def no_specimens(wire: Wire) -> None:
+    pr1(wire)["specimen"] = []
+    del pr2(wire)["specimen"]
+
+
+def tolerance(*times: str, told: bool = True) -> Callable[[Wire], None]:
+    """The second line becomes a tolerance test with samples at these times."""
+
+    def change(wire: Wire) -> None:
+        template = wire["resources"].pop("Specimen/s2")
+        pr2(wire)["code"]["coding"][0]["code"] = "006.001"
+        pr2(wire)["specimen"] = [{"reference": f"specimen/g{n}"} for n in range(len(times))]
+        methods = ("before the load", "60 minutes after the load", "120 minutes after the load")
+        for n, time in enumerate(times):
+            wire["resources"][f"Specimen/g{n}"] = {
+                **template,
+                "type": {"coding": [{"system": SERVICE + "specimen-type", "code": "13"}]},
+                "collection": {
+                    "method": {"coding": [{"system": SERVICE + "treatment_protocol", "code": f"Venepuncture {methods[n % 3]}"}]},
+                    **({"collectedDateTime": f"2026-03-02T{time}+03:00"} if time else {}),
+                },
+                "container": [
+                    {
+                        "identifier": [{"system": LAB + "/labels", "value": f"2000000{n}"}],
+                        "type": {"coding": [{"system": SERVICE + "specimen_type", "code": "FLU2"}]},
+                        "specimenQuantity": {"value": Decimal("0.7")},
+                    }
+                ],
+                "extension": [
+                    {
+                        "url": "https://exchange.example/api/extra/supportingInfo",
+                        "valueString": f"specimen=13,time={n * 60}" if told else "specimen=13",
+                    }
+                ],
+            }
+
+    return change
+
+
+def second_label(code: str, value: str | None) -> Callable[[Wire], None]:
+    kind = (
+        ("50", "FORM40", "Biopsy, into formalin at once") if code == "042.076" else ("31", "LBC20", "Brush, rinsed in the vial")
+    )
+
+    def change(wire: Wire) -> None:
+        both(item(code), specimen(*kind), answer("cycle-day", {"valueInteger": 5}))(wire)
+        both(answer("diagnosis", {"valueString": "x"}), answer("material", {"valueString": "x"}))(wire)
+        if value:
+            tube(wire)["identifier"].append({"system": "https://lab.example/second-labels", "value": value})
+
+    answers_once = change
+
+    def clean(wire: Wire) -> None:
+        answers_once(wire)
+        answers(wire)["item"][0]["item"] = answers(wire)["item"][0]["item"][:1]
+
+    return clean
+
+
+def follow_up(number: str | None) -> Callable[[Wire], None]:
+    def change(wire: Wire) -> None:
+        both(item("190.1558"), specimen("51", "SLIDE", "Slides and blocks of the earlier study"))(wire)
+        if number:
+            pr1(wire)["basedOn"] = [{"identifier": {"system": LAB + "/mis", "value": number}}]
+
+    return change
+
+
+def rights(*entries: tuple[str, str]) -> list[dict[str, str]]:
+    return [{"system": system, "code": code} for system, code in entries]
+
+
+def two_types(wire: Wire) -> None:
+    """Glucose from serum and from fluoride plasma in one line."""
+    specimen("13", "FLU2")(wire)
+    other = wire["resources"]["Specimen/s3"] = {**wire["resources"]["Specimen/s2"]}
+    other["type"] = {"coding": [{"system": SERVICE + "specimen-type", "code": "10"}]}
+    other["container"] = [{**other["container"][0], "identifier": [{"system": LAB + "/labels", "value": "10000003"}]}]
+    other["container"][0]["type"] = {"coding": [{"system": SERVICE + "specimen_type", "code": "SST5"}]}
+    pr1(wire)["specimen"].append({"reference": "specimen/s3"})
+
+
+def body_answers(wire: Wire) -> None:
+    for link_id in ("height", "weight", "diuresis"):
+        answer(link_id, {"valueInteger": 0})(wire)
+
+
+def urine(wire: Wire) -> None:
+    other = wire["resources"]["Specimen/s3"] = {**wire["resources"]["Specimen/s2"]}
+    other["type"] = {"coding": [{"system": SERVICE + "specimen-type", "code": "21"}]}
+    method = {"coding": [{"system": SERVICE + "treatment_protocol", "code": "Urine of 24 hours, mixed, one portion"}]}
+    other["collection"] = {**other["collection"], "method": method}
+    other["container"] = [
+        {
+            "identifier": [{"system": LAB + "/labels", "value": "10000003"}],
+            "type": {"coding": [{"system": SERVICE + "specimen_type", "code": "UR10"}]},
+            "specimenQuantity": {"value": 5},
+        }
+    ]
+    pr1(wire)["specimen"].append({"reference": "specimen/s3"})
+
+
+SHARED = put(lambda wire: wire["resources"]["Specimen/s2"], "container", 0, "identifier", 0, "value", to="10000001")
+
+BAD: list[tuple[str, Callable[[Wire], None]]] = [
+    ("order.has-lines", put(lambda wire: wire, "line_tasks", to=[])),
+    ("order.task-code", put(lambda wire: wire["order_task"], "code", "coding", 0, "code", to="Other")),
+    ("order.task-code", put(lambda wire: wire["order_task"], "code", "coding", 0, "system", to="x")),
+    ("order.task-code", put(lambda wire: wire["order_task"], "code", to=None)),
+    ("order.line-based-on", put(lambda wire: wire["line_tasks"][0], "basedOn", to=None)),
+    ("order.line-based-on", lambda wire: wire["line_tasks"][0]["basedOn"].append({"reference": "procedurerequest/pr2"})),
+    ("order.line-based-on", lambda wire: wire["line_tasks"][0]["basedOn"].append({"reference": "patient/p1"})),
+    ("order.line-based-on", put(lambda wire: wire["line_tasks"][0], "basedOn", 0, "reference", to="https://evil.example/Task/1")),
+    ("order.address", elsewhere),
+    ("order.one-task-per-request", third_task),
+    ("order.line-part-of", put(lambda wire: wire["line_tasks"][0], "partOf", to=None)),
+    ("order.line-part-of", put(lambda wire: wire["line_tasks"][0], "partOf", 0, "reference", to="task/other")),
+    ("order.reference-form", put(pr1, "specimen", 0, "reference", to="urn:uuid:4c1c")),
+    ("order.reference-form", put(pr1, "specimen", 0, "reference", to="https://evil.example/Specimen/s1")),
+    ("order.reference-form", put(pr1, "specimen", 0, "reference", to="patient/p1")),
+    ("order.readable", lambda wire: (wire.update(unreadable=["Specimen/s1"]), wire["resources"].pop("Specimen/s1"))),
+    ("order.readable", lambda wire: wire["resources"].pop("Specimen/s1")),
+    ("order.readable", lambda wire: wire["resources"].pop("Patient/p1")),
+    ("order.has-specimens", no_specimens),
+    ("order.requisition", put(pr1, "requisition", to=None)),
+    ("order.requisition", put(pr1, "requisition", "value", to="")),
+    ("order.one-requisition", put(pr1, "requisition", "value", to="4712")),
+    ("order.one-requisition", put(pr1, "requisition", "system", to="https://other.example")),
+    ("order.contract", put(pr1, "supportingInfo", to=None)),
+    ("order.one-contract", put(pr1, "supportingInfo", 0, "identifier", "value", to="C-200")),
+    ("order.one-contract-link", put(pr1, "supportingInfo", to=[{"reference": "contract/c1"}])),
+    ("order.contract-system", put(pr1, "supportingInfo", 0, "identifier", "system", to="https://lab.example/codes//contract")),
+    ("order.contract-system", put(pr1, "supportingInfo", 0, "identifier", "system", to=None)),
+    ("order.one-patient", second_subject),
+    ("line.status", put(pr1, "status", to="completed")),
+    ("line.status", put(pr1, "status", to=None)),
+    ("line.subject", put(pr1, "subject", to=None)),
+    ("line.code", put(pr1, "code", to=None)),
+    ("line.code", put(pr1, "code", "coding", 0, "code", to=None)),
+    ("line.code-system", put(pr1, "code", "coding", 0, "system", to="http://loinc.org")),
+    ("line.code-system-spelling", put(pr1, "code", "coding", 0, "system", to=None)),
+    (
+        "line.code-system-spelling",
+        put(pr1, "code", "coding", 0, "system", to="https://exchange.example/apiterminology/nomenclature"),
+    ),
+    (
+        "line.code-system-spelling",
+        put(pr1, "code", "coding", 0, "system", to="https://exchange.example/api//terminology/nomenclature"),
+    ),
+    ("line.item", item("999.999")),
+    ("line.item", item("01.001")),
+    ("line.repeat", same_test_twice),
+    ("line.time", put(pr1, "occurrenceDateTime", to="2026-03-02T09:00:00")),
+    ("line.time", put(pr1, "occurrenceDateTime", to=None)),
+    ("line.time-future", put(pr1, "occurrenceDateTime", to="2026-03-02T19:00:00+03:00")),
+    ("line.follow-up-alone", follow_up("12345-AB1CD-12345678")),
+    ("line.old-order", both(alone, follow_up(None))),
+    ("line.old-order", both(alone, follow_up("1234-ABCDE-12345678"))),
+    (
+        "line.old-order-unasked",
+        put(pr1, "basedOn", to=[{"identifier": {"system": LAB + "/mis", "value": "12345-AB1CD-12345678"}}]),
+    ),
+    ("specimen.present", put(pr1, "specimen", to=[])),
+    ("specimen.patient", put(s1, "subject", "reference", to="patient/p2")),
+    ("specimen.patient", put(s1, "subject", to=None)),
+    ("specimen.type", put(s1, "type", to=None)),
+    ("specimen.type", put(s1, "type", "coding", 0, "system", to="http://snomed.info/sct")),
+    ("specimen.type-system", put(s1, "type", "coding", 0, "system", to=SERVICE + "specimen_type")),
+    ("specimen.type-offered", put(s1, "type", "coding", 0, "code", to="10")),
+    ("specimen.type-offered", put(s1, "type", "coding", 0, "code", to="011")),
+    ("specimen.one-type", both(item("002.001"), two_types)),
+    ("specimen.required", both(item("002.015"), specimen("10", "SST5"), body_answers)),
+    ("specimen.method-system", put(s1, "collection", "method", "coding", 0, "system", to="x")),
+    ("specimen.method", put(s1, "collection", "method", "coding", 0, "code", to="Arterial puncture")),
+    ("specimen.method", put(s1, "collection", "method", to=None)),
+    ("specimen.site", put(s1, "extension", 0, "valueString", to="specimen=11,site=THR")),
+    ("specimen.collected", put(s1, "collection", "collectedDateTime", to="2026-03-02")),
+    ("specimen.collected-future", put(s1, "collection", "collectedDateTime", to="2026-03-02T18:00:00+03:00")),
+    ("specimen.extension", put(s1, "extension", to=None)),
+    ("specimen.extension", put(s1, "extension", 0, "url", to="https://exchange.example/api/extra/supportinginfo2")),
+    ("specimen.extension", lambda wire: s1(wire)["extension"].append(s1(wire)["extension"][0])),
+    ("specimen.tolerance-time", tolerance("08:00:00", "", "10:00:00")),
+    ("specimen.tolerance-points", tolerance("08:00:00", "09:00:00")),
+    ("specimen.tolerance-points", tolerance("08:00:00", "09:00:00", told=False)),
+    ("specimen.tolerance-sequence", tolerance("08:00:00", "10:00:00", "09:00:00")),
+    ("specimen.tolerance-sequence", tolerance("08:00:00", "08:00:00", "10:00:00")),
+    ("specimen.tolerance-sequence", tolerance("08:00:00", "09:00:00", "10:16:00")),
+    ("specimen.tolerance-sequence", tolerance("08:00:00", "09:00:00", "10:30:00", told=False)),
+    ("tube.label", put(s1, "container", to=[])),
+    ("tube.label", put(tube, "identifier", to=[])),
+    ("tube.label", put(tube, "identifier", 0, "value", to="")),
+    ("tube.label", put(tube, "identifier", 0, "system", to="https://other.example/tubes")),
+    ("tube.label-form", put(tube, "identifier", 0, "value", to="10 0001")),
+    ("tube.label-form", put(tube, "identifier", 0, "value", to="1")),
+    ("tube.label-system", put(tube, "identifier", 0, "system", to=LAB + "//labels")),
+    ("tube.label-shared", SHARED),
+    ("tube.second-label", second_label("042.036", None)),
+    ("tube.second-label", second_label("042.075", "123-4567")),
+    ("tube.second-label", second_label("042.076", "1234-5678")),
+    (
+        "tube.second-label-system",
+        both(second_label("042.075", "1234-5678"), put(tube, "identifier", 1, "system", to="urn:second")),
+    ),
+    ("tube.second-label", both(second_label("042.075", "1234-567"), put(tube, "identifier", 1, "system", to="urn:second"))),
+    ("tube.type", put(tube, "type", "coding", 0, "code", to="NOSUCH")),
+    ("tube.type-missing", put(tube, "type", to=None)),
+    ("tube.type", put(tube, "type", "coding", 0, "system", to="http://snomed.info/sct")),
+    ("tube.type-system", put(tube, "type", "coding", 0, "system", to=SERVICE + "specimen-type")),
+    ("tube.type-fits", put(tube, "type", "coding", 0, "code", to="SST5")),
+    ("tube.quantity", put(tube, "specimenQuantity", "value", to=0)),
+    ("tube.quantity", put(tube, "specimenQuantity", "value", to=Decimal("-1.5"))),
+    ("tube.quantity-missing", put(tube, "specimenQuantity", to=None)),
+    ("tube.quantity-enough", put(tube, "specimenQuantity", "value", to=Decimal("0.49"))),
+    ("patient.gender", put(patient, "gender", to=None)),
+    ("patient.gender-code", put(patient, "gender", to="f")),
+    ("patient.birth-date", put(patient, "birthDate", to=None)),
+    ("patient.birth-date", put(patient, "birthDate", to="1990")),
+    ("patient.birth-date", put(patient, "birthDate", to="1990-02-30")),
+    ("patient.birth-possible", put(patient, "birthDate", to="2026-03-04")),
+    ("patient.birth-possible", put(patient, "birthDate", to="1890-01-01")),
+    ("patient.anonymous", put(patient, "name", 0, "family", to="0123456789")),
+    ("patient.anonymous", put(patient, "name", to=[{"family": "012345678", "given": ["-", "-"]}])),
+    ("patient.global", global_subject),
+    ("questionnaire.unknown", put(lambda wire: wire, "questionnaire_responses", to=0)),
+    ("questionnaire.completed", put(answers, "status", to="in-progress")),
+    ("questionnaire.source", put(answers, "source", "reference", to="patient/p9")),
+    ("questionnaire.subject", put(answers, "subject", "reference", to="procedurerequest/pr9")),
+    ("questionnaire.required", put(lambda wire: wire, "questionnaire_responses", to=[])),
+    ("questionnaire.required", put(answers, "item", 0, "item", 0, to={"linkId": "drugs"})),
+    ("questionnaire.choice", put(answers, "item", 0, "item", 0, "item", 0, "answer", 0, "valueCoding", "code", to="aspirin")),
+    ("questionnaire.once", answer("anticoagulant", {"valueString": "warfarin"})),
+    ("rights.update", put(lambda wire: wire["line_tasks"][0], "meta", "security", to=rights(("read", "lab-guid")))),
+    ("rights.update", put(lambda wire: wire["order_task"], "meta", "security", to=rights(("updatebody", "other")))),
+    ("rights.read", put(pr1, "meta", "security", to=rights(("owner", "clinic-guid")))),
+]
+
+
+@pytest.mark.parametrize(("rule", "change"), BAD, ids=[f"{n}-{rule}" for n, (rule, _) in enumerate(BAD)])
+def test_mutation_violates_exactly_its_rule(
+    rule: str, change: Callable[[Wire], None], wire: Wire, assess_wire: Any, rule_outcomes: Any
+) -> None:
+    change(wire)
+    if wire["questionnaire_responses"] == 0:
+        wire["questionnaire_responses"] = None
+    found = rule_outcomes(assess_wire(wire))
+    severity = next(each.severity for each in RULES if each.id == rule)
+    assert found == {rule: severity.value}
+
+
+GOOD: dict[str, Callable[[Wire], None]] = {
+    "contract by reference": both(
+        put(pr1, "supportingInfo", to=[{"reference": "contract/c1"}]),
+        put(pr2, "supportingInfo", to=[{"reference": "Contract/c1"}]),
+    ),
+    "an empty name": put(patient, "name", to=None),
+    "an anonymous patient": put(patient, "name", to=[{"family": "0123456789", "given": ["-", "-"]}]),
+    "no questionnaire where nothing is required": both(
+        put(pr2, "code", "coding", 0, "code", to="004.002"), put(answers, "item", to=[])
+    ),
+    "numbers for codes": put(s1, "type", "coding", 0, "code", to=11),
+    "fields that we do not know": put(s1, "receivedTime", to="whenever"),
+    "a tolerance test": tolerance("08:00:00", "09:05:00", "09:58:00"),
+    "a tolerance test whose points are not told": tolerance("08:00:00", "09:05:00", "09:58:00", told=False),
+    "two barcodes": second_label("042.075", "1234-5678"),
+    "two barcodes of histology": second_label("042.076", "123-456-789"),
+    "a follow-up study": both(alone, follow_up("12345-AB1CD-12345678")),
+    "a string for a choice": put(answers, "item", 0, "item", 0, "item", 0, "answer", to=[{"valueString": "none"}]),
+    "a tube in its cool bag": lambda wire: s1(wire)["container"].append(
+        {"type": {"coding": [{"system": SERVICE + "specimen_type", "code": "TR-COOL"}]}, "specimenQuantity": {"value": 1}}
+    ),
+    "both required types": both(item("002.015"), specimen("10", "SST5"), body_answers, urine),
+    "rights that are not shown": put(pr1, "meta", to=None),
+    "a collection time is not always needed": put(s1, "collection", "collectedDateTime", to=None),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_valid_variant_is_accepted_without_findings(name: str, wire: Wire, assess_wire: Any) -> None:
+    GOOD[name](wire)
+    assert assess_wire(wire).findings() == ()
+
+
+def test_label_in_use_warns_or_rejects_by_patient(wire: Wire, assess_wire: Any, rule_outcomes: Any, facts: Any) -> None:
+    """A label in use by the same patient warns, by another patient rejects, and a foreign label does nothing."""
+    own, other = frozenset({"patient/p1"}), frozenset({"patient/p7"})
+    assert rule_outcomes(assess_wire(wire, facts=replace(facts, labels_in_use={"10000001": own}))) == {
+        "tube.label-reused": "warn"
+    }
+    judgement = assess_wire(wire, facts=replace(facts, labels_in_use={"10000001": other}))
+    assert rule_outcomes(judgement) == {"tube.label-in-use": "refuse"}
+    assert judgement.accepted == ("t2",)
+    assert assess_wire(wire, facts=replace(facts, labels_in_use={"99999999": other})).findings() == ()
+
+
+@pytest.mark.parametrize("known", [frozenset({"C-200"}), frozenset()])
+def test_unknown_contract_holds(wire: Wire, assess_wire: Any, rule_outcomes: Any, facts: Any, known: frozenset[str]) -> None:
+    assert rule_outcomes(assess_wire(wire, facts=replace(facts, contracts=known))) == {"order.contract-known": "hold"}
+
+
+def test_unknown_contract_reference_holds(wire: Wire, assess_wire: Any, rule_outcomes: Any) -> None:
+    for request in (pr1(wire), pr2(wire)):
+        request["supportingInfo"] = [{"reference": "contract/unknown"}]
+    assert rule_outcomes(assess_wire(wire)) == {"order.contract-known": "hold"}
+
+
+def test_code_systems_match_with_or_without_trailing_slash(wire: Wire, assess_wire: Any, facts: Any) -> None:
+    for base, codes in (("https://exchange.example/api/", LAB), ("https://exchange.example/api", LAB + "/")):
+        systems = replace(facts.systems, base_url=base, lab_codes_url=codes)
+        assert assess_wire(wire, facts=replace(facts, systems=systems)).findings() == ()
+
+
+def test_every_rule_has_a_table_row() -> None:
+    elsewhere = {"order.contract-known", "order.catalogue", "order.shape", "tube.label-in-use", "tube.label-reused"}
+    turnaround = {"line.item-withdrawn", "line.stopped", "line.stopped-since", "line.delayed"}
+    assert {rule for rule, _ in BAD} | elsewhere | turnaround == {rule.id for rule in RULES}
+
+
+def test_malformed_field_warns(wire: Wire, assess_wire: Any, rule_outcomes: Any) -> None:
+    pr1(wire)["note"] = "text"
+    assert rule_outcomes(assess_wire(wire)) == {"order.shape": "warn"}
+
+
+def test_timestamps_are_compared_with_their_offset(wire: Wire, assess_wire: Any, facts: Any) -> None:
+    late = replace(facts, now=facts.now - dt.timedelta(days=1))
+    assert "specimen.collected-future" in assess_wire(wire, facts=late).refusing_rules()

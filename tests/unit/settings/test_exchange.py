@@ -1,0 +1,91 @@
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from lab_agent.settings.exchange import ContractSettings, ExchangeSettings, OAuthSettings, UrlTemplateSettings
+
+
+def settings(**changes: Any) -> ExchangeSettings:
+    oauth = {"grant": "basic", "username": "u", "password": "p"}
+    given = {"base_url": "https://a.example/api", "lab_codes_url": "https://codes.example/", "laboratory": "g", "oauth": oauth}
+    return ExchangeSettings.model_validate({**given, **changes})
+
+
+def test_urls_normalised() -> None:
+    assert (settings().base_url, settings().lab_codes_url) == ("https://a.example/api/", "https://codes.example")
+    assert settings(base_url="https://a.example").base_url == "https://a.example/"
+
+
+def test_callback_url_kept_verbatim() -> None:
+    given = {
+        "grant": "authorization_code",
+        "auth_url": "https://a.example/",
+        "client_id": "c",
+        "redirect_uri": "https://lab.example/cb/",
+    }
+    found = OAuthSettings.model_validate(given)
+    assert (found.redirect_uri, found.auth_url) == ("https://lab.example/cb/", "https://a.example")
+
+
+@pytest.mark.parametrize(
+    ("grant", "needed"),
+    [
+        ("password", "needs auth_url, client_id, username; set them too"),
+        ("authorization_code", "needs auth_url, client_id, redirect_uri; set them too"),
+        ("client_credentials", "needs auth_url, client_id; set them too"),
+        ("basic", "needs username; set it too"),
+    ],
+)
+def test_grant_lists_required_settings(grant: str, needed: str) -> None:
+    with pytest.raises(ValidationError, match=needed):
+        OAuthSettings.model_validate({"grant": grant})
+
+
+def test_grant_has_no_default() -> None:
+    with pytest.raises(ValidationError, match="Field required"):
+        OAuthSettings.model_validate({"username": "u", "password": "p"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"base_url": "a.example"}, "not an http or https address"),
+        ({"base_url": "https://u:p@a.example"}, "without a user name"),
+        ({"base_url": "http://a.example/"}, "base_url would send tokens unencrypted; use https"),
+        (
+            {"oauth": {"grant": "basic", "username": "u", "password": "p", "auth_url": "http://a.example"}},
+            "oauth.auth_url would send",
+        ),
+        ({"timeout": 5}, "must not be longer than timeout"),
+        ({"timeout": 0}, "greater than 0"),
+        ({"max_concurrency": 0}, "greater than or equal to 1"),
+        ({"paths": {"read": "fhir/{resource}"}}, "read must hold {id}"),
+        ({"paths": {"read": "fhir/{id}/{other}"}}, "read holds {other}"),
+        ({"paths": {"read": "fhir/{id"}}, "braces"),
+        ({"put_security": "no"}, "as_read"),
+        ({"nonsense": 1}, "Extra inputs"),
+        ({"contracts": {"C": {"nonsense": 1}}}, "Extra inputs"),
+        ({"ca_file": "/nowhere/ca.pem"}, "not point to a file"),
+    ],
+)
+def test_invalid_setting_reported_with_hint(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        settings(**changes)
+    assert told in str(caught.value)
+
+
+def test_plain_http_limited_to_loopback_unless_allowed() -> None:
+    """Plain HTTP is for this machine, or for those who say so."""
+    assert settings(base_url="http://127.0.0.1:8480").base_url == "http://127.0.0.1:8480/"
+    assert settings(base_url="http://sandbox:8480", allow_plain_http=True).base_url == "http://sandbox:8480/"
+
+
+def test_secrets_are_hidden() -> None:
+    given = {"grant": "basic", "username": "u", "password": "hush"}
+    assert "hush" not in repr(settings(oauth=given))
+
+
+@pytest.mark.parametrize("group", [ExchangeSettings, OAuthSettings, ContractSettings, UrlTemplateSettings])
+def test_every_key_has_description(group: type[BaseModel]) -> None:
+    assert [name for name, field in group.model_fields.items() if not field.description] == []

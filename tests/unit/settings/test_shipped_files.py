@@ -1,0 +1,117 @@
+"""The settings files in config/ against the models: the example names every key, the demo's and the templates hold."""
+
+import re
+import tomllib
+
+import pytest
+
+from lab_agent.errors import SettingsError
+from lab_agent.lis.folder.settings import FolderSettings
+from lab_agent.rules.engine import check_severities
+from lab_agent.settings.introspection import ARRAY_SUFFIX, NAME_PLACEHOLDER, iter_keys
+from lab_agent.settings.root import Settings, load_settings
+from tests.harness.paths import ROOT
+
+CONFIG = ROOT / "config"
+EXAMPLE = CONFIG / "lab-agent.example.toml"
+COMMENTED_KEY = re.compile(r'^# ((?:[a-z_]+|"[a-z.-]+") = )', re.MULTILINE)
+
+
+def uncommented(text: str) -> str:
+    return COMMENTED_KEY.sub(r"\1", text)
+
+
+def keys_in(table: dict, path: str = "") -> set[str]:
+    """Dotted keys of a TOML table, with the names of the operator's choice replaced as `walk` writes them."""
+    found: set[str] = set()
+    for name, value in table.items():
+        here = f"{path}.{name}" if path else name
+        here = re.sub(r"^exchange\.contracts\.[^.]+", f"exchange.contracts.{NAME_PLACEHOLDER}", here)
+        if isinstance(value, dict) and here != "rules.severities":
+            found |= keys_in(value, here)
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            found |= {key for item in value for key in keys_in(item, here + ARRAY_SUFFIX)}
+        else:
+            found.add(here)
+    return found
+
+
+def test_example_is_valid():
+    settings = load_settings(EXAMPLE, {})
+    assert settings.exchange.oauth.grant == "password"
+
+
+def test_example_with_every_commented_key_is_valid(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\n", encoding="utf-8")
+    full = tmp_path / "full.toml"
+    full.write_text(uncommented(EXAMPLE.read_text(encoding="utf-8")), encoding="utf-8")
+    settings = load_settings(full, {})
+    assert settings.worker.acknowledge_status == "in-progress"
+    assert settings.exchange.page_size == 100
+    assert settings.rules.severities
+    assert check_severities(settings.rules.severities) == ()
+
+
+def test_example_names_exactly_the_known_keys():
+    named = keys_in(tomllib.loads(uncommented(EXAMPLE.read_text(encoding="utf-8"))))
+    known = {
+        key.path for key in iter_keys(Settings) if key.path not in {"exchange.contracts", "exchange.paths", "exchange.oauth"}
+    }
+    known -= {path for path in known if any(other.startswith((f"{path}.", f"{path}{ARRAY_SUFFIX}.")) for other in known)}
+    adapters = {path for path in named if path.startswith("lis.") and path.count(".") > 1}
+    assert named - adapters == known
+    assert {".".join(path.split(".")[:3]) for path in adapters} == {
+        f"lis.folder.{name}" for name in ("adapter", *FolderSettings.model_fields)
+    }
+
+
+def test_example_shows_defaults():
+    """An uncommented key that has a default shows that default."""
+    settings = load_settings(EXAMPLE, {})
+    defaults = {
+        key.path: key.field.get_default(call_default_factory=True)
+        for key in iter_keys(Settings)
+        if not key.field.is_required() and NAME_PLACEHOLDER not in key.path and ARRAY_SUFFIX not in key.path
+    }
+    folder = FolderSettings.model_validate({k: v for k, v in settings.lis.tables["folder"].items() if k != "adapter"})
+    assert folder == FolderSettings(orders=folder.orders, results=folder.results)
+    wrong = {}
+    for path, default in defaults.items():
+        value = settings
+        for name in path.split("."):
+            value = getattr(value, name)
+        if default is not None and value != default and not hasattr(value, "model_fields"):
+            wrong[path] = value
+    examples_of_its_own = {"exchange.contracts", "api.tokens", "api.basic", "api.pools"}
+    assert wrong.keys() <= examples_of_its_own
+
+
+def test_demo_settings_are_valid():
+    settings = load_settings(CONFIG / "sandbox.toml", {})
+    assert settings.exchange.base_url == "http://127.0.0.1:8480/"
+    assert set(settings.exchange.contracts) == {"C-100", "C-200"}
+    assert (settings.api.port, settings.status.port) == (8482, 8481)
+
+
+@pytest.mark.parametrize("name", ["stage", "production"])
+def test_completed_template_is_valid(name, tmp_path):
+    text = (CONFIG / f"{name}.toml").read_text(encoding="utf-8")
+    filled = re.sub(r"<SHA-256[^>]*>", "0" * 64, text)
+    filled = re.sub(r"<[^>]+>", "filled-in", filled)
+    path = tmp_path / "filled.toml"
+    path.write_text(filled, encoding="utf-8")
+    secrets = {
+        "LAB_AGENT_EXCHANGE__OAUTH__PASSWORD": "secret",
+        "LAB_AGENT_STORE__ENCRYPTION_KEYS": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=",
+    }
+    settings = load_settings(path, secrets)
+    assert settings.results.documents == ("none" if name == "stage" else "upload")
+
+
+@pytest.mark.parametrize("name", ["stage", "production"])
+def test_unfilled_template_reports_missing_values(name):
+    with pytest.raises(SettingsError) as caught:
+        load_settings(CONFIG / f"{name}.toml", {})
+    places = {problem.where for problem in caught.value.problems}
+    assert {"exchange.base_url", "exchange.lab_codes_url", "store.encryption_keys", "api.tokens.0.sha256"} <= places

@@ -1,0 +1,66 @@
+"""Keys, seals, tokens and passwords."""
+
+from __future__ import annotations
+
+import pytest
+
+from lab_agent.crypto import Cipher, Passwords, hash_token, new_key, new_token, token_matches
+from lab_agent.errors import CryptoError
+
+
+def test_encrypted_content_round_trips_and_is_opaque():
+    cipher = Cipher(new_key())
+    sealed = cipher.encrypt("Иванова".encode())
+    assert "Иванова".encode() not in sealed
+    assert cipher.decrypt(sealed) == "Иванова".encode()
+    assert cipher.encrypt(b"same") != cipher.encrypt(b"same")
+
+
+def test_new_key_before_old_key_decrypts_both():
+    old, new = new_key(), new_key()
+    sealed = Cipher(old).encrypt(b"x")
+    both = Cipher(new, old)
+    assert both.decrypt(sealed) == b"x"
+    assert Cipher(new).decrypt(both.encrypt(b"y")) == b"y"
+    assert Cipher(new).decrypt(both.reencrypt(sealed)) == b"x"
+
+
+def test_wrong_key_or_altered_content_is_rejected():
+    sealed = Cipher(new_key()).encrypt(b"x")
+    for act in (Cipher(new_key()).decrypt, Cipher(new_key()).reencrypt):
+        with pytest.raises(CryptoError, match="a key that is not among those set"):
+            act(sealed)
+    with pytest.raises(CryptoError):
+        Cipher(new_key()).decrypt(b"")
+
+
+@pytest.mark.parametrize("keys", [(), ("",), ("short",), ("ы" * 44,), (new_key(), "x" * 44 + "!")])
+def test_invalid_keys_are_rejected(keys):
+    with pytest.raises(CryptoError, match="key"):
+        Cipher(*keys)
+
+
+def test_key_from_file_may_end_with_newline():
+    key = new_key()
+    assert Cipher(key).decrypt(Cipher(key + "\n").encrypt(b"x")) == b"x"
+
+
+def test_tokens_are_stored_as_hashes():
+    token = new_token()
+    assert len(token) >= 43
+    assert token_matches(token, hash_token(token))
+    assert not token_matches(new_token(), hash_token(token))
+    assert not token_matches(token, "")
+    assert not token_matches(token, "ю")
+    assert token not in hash_token(token)
+
+
+def test_password_hash_verifies():
+    passwords = Passwords(time_cost=1, memory_cost=64, parallelism=1)
+    hashed = passwords.hash("correct horse battery")
+    assert hashed.startswith("$argon2id$")
+    assert passwords.verify("correct horse battery", hashed)
+    for password, what in (("wrong", hashed), ("wrong", None), ("x", "not a hash"), ("x", "")):
+        assert not passwords.verify(password, what)
+    assert not passwords.needs_rehash(hashed)
+    assert Passwords(time_cost=2, memory_cost=64, parallelism=1).needs_rehash(hashed)

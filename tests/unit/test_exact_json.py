@@ -1,0 +1,64 @@
+"""JSON keeps its digits, and what is no JSON of ours is refused in one way."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab_agent import exact_json
+from lab_agent.errors import DataInvalidError
+
+FHIR_DECIMAL = re.compile(r"-?([0]|([1-9][0-9]*))(\.[0-9]+)?", re.ASCII)
+
+
+@pytest.mark.parametrize("text", ["1.20", "0.0000000", "123456789012345678901234567890.1", "-3.50", "5"])
+def test_number_round_trips_unchanged(text: str) -> None:
+    assert Decimal(exact_json.dumps(exact_json.loads(text)).decode()).as_tuple() == Decimal(text).as_tuple()
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**60), max_value=10**60))
+def test_any_decimal_keeps_digits_in_fhir_form(value: Decimal) -> None:
+    written = exact_json.dumps(value).decode()
+    assert FHIR_DECIMAL.fullmatch(written)
+    assert written == f"{value:f}"
+    assert Decimal(written) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [("1E-7", "0.0000001"), ("1.5E+6", "1500000"), ("1E+2", "100"), ("0E+5", "0"), ("-1.20E-8", "-0.0000000120"), ("5", "5")],
+)
+@pytest.mark.parametrize("sort_keys", [True, False])
+def test_no_number_has_an_exponent(value: str, written: str, sort_keys: bool) -> None:
+    tree = {"b": [Decimal(value)], "a": (Decimal(value),)}
+    said = exact_json.dumps(tree, sort_keys=sort_keys).decode()
+    assert said == (f'{{"a":[{written}],"b":[{written}]}}' if sort_keys else f'{{"b":[{written}],"a":[{written}]}}')
+
+
+@pytest.mark.parametrize("value", ["1E+999999", "1E-999999", "9E+401", "0E-401"])
+def test_huge_exponent_not_expanded(value: str) -> None:
+    """A number beyond all measure does not become a million digits."""
+    written = exact_json.dumps([Decimal(value)])
+    assert len(written) < 20
+    assert exact_json.loads(written) == [Decimal(value)]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"\xff", b"nan", b"1e99999999999999999999", b"[" * 100_000],
+    ids=["empty", "cut", "utf8", "nan", "huge", "deep"],
+)
+def test_invalid_json_rejected(data: bytes) -> None:
+    with pytest.raises(DataInvalidError, match="not JSON"):
+        exact_json.loads(data)
+
+
+@pytest.mark.parametrize("value", [Decimal("NaN"), Decimal("Infinity"), float("nan")])
+def test_value_json_cannot_express_is_named(value: Any) -> None:
+    with pytest.raises(DataInvalidError, match=r"document\.a\[1\]"):
+        exact_json.dumps({"a": [1, value]})

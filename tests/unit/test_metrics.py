@@ -1,0 +1,47 @@
+"""The numbers: their names, and that what is gone disappears."""
+
+from lab_agent.domain.state_machines import OrderState
+from lab_agent.metrics import Metrics, StoreGauges
+
+
+def text(metrics: Metrics) -> str:
+    return metrics.render().decode()
+
+
+def test_gauges_show_states_and_drop_stale_ones():
+    metrics = Metrics()
+    metrics.update_store(StoreGauges(orders={"seen": 2}, jobs={("submit_order", "due"): 4}, oldest_order=61.0, alerts_open=1))
+    assert 'lab_agent_orders{state="seen"} 2.0' in text(metrics)
+    assert 'lab_agent_jobs{kind="submit_order",state="due"} 4.0' in text(metrics)
+    assert 'lab_agent_oldest_age_seconds{what="order"} 61.0' in text(metrics)
+    assert "lab_agent_alerts_open 1.0" in text(metrics)
+    metrics.update_store(StoreGauges(orders={OrderState.CLOSED: 2}, lines={"accepted": 3}, reports={"held": 1}, last_poll=5.0))
+    assert 'lab_agent_orders{state="closed"} 2.0' in text(metrics)
+    assert 'lab_agent_lines{state="accepted"} 3.0' in text(metrics)
+    assert "lab_agent_last_poll_timestamp_seconds 5.0" in text(metrics)
+    assert 'state="seen"' not in text(metrics)
+    assert 'lab_agent_reports{state="held"} 1.0' in text(metrics)
+
+
+def test_polls_calls_and_attempts_are_counted():
+    metrics = Metrics()
+    metrics.record_poll("ok", new=3, at=1000.0)
+    metrics.record_poll("ServiceUnavailable", new=0, at=2000.0)
+    metrics.record_exchange_call("GET Task", "ok", 0.2)
+    metrics.record_lis_call("folder", "submit", "ok", 0.1)
+    metrics.record_attempt("deliver_report", "done")
+    shown = text(metrics)
+    assert 'lab_agent_polls_total{outcome="ok"} 1.0' in shown
+    assert 'lab_agent_polls_total{outcome="ServiceUnavailable"} 1.0' in shown
+    assert "lab_agent_orders_seen_total 3.0" in shown
+    assert "lab_agent_last_poll_timestamp_seconds 1000.0" in shown
+    assert 'lab_agent_exchange_call_seconds_count{operation="GET Task",outcome="ok"} 1.0' in shown
+    assert 'lab_agent_lis_call_seconds_count{adapter="folder",operation="submit",outcome="ok"} 1.0' in shown
+    assert 'lab_agent_job_attempts_total{kind="deliver_report",outcome="done"} 1.0' in shown
+    assert "lab_agent_build_info{" in shown
+
+
+def test_registries_are_independent():
+    first, second = Metrics(), Metrics()
+    first.record_poll("ok", new=1, at=1.0)
+    assert "lab_agent_orders_seen_total 0.0" in text(second)

@@ -1,0 +1,1 @@
+"""Generators of the documentation pages that are made from the code."""
