@@ -9,7 +9,7 @@ LIS ?= folder
 # What is started hundreds of times is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test proof lint lock clean
+.PHONY: demo test proof lint docs lock clean
 
 demo: .venv/.run
 	$(BIN)/lab-sandbox demo --lis $(LIS) $(if $(ONCE),--once)
@@ -26,6 +26,10 @@ lint: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+# The pages that are made from the code.
+docs: .venv/.dev
+	$(BIN)/python -m tools.docs
 
 # New versions of the dependencies. The lock files hold hashes and name no registry.
 LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \

@@ -77,7 +77,7 @@ class HttpClient:
         base: str,
         headers: Mapping[str, str] | None = None,
         content: bytes = b"",
-        timeout: float | None = None,  # noqa: ASYNC109 - the whole call's, and translated into our errors
+        timeout: float | None = None,
     ) -> HttpResponse:
         """Send one request to `target`, joined onto `base` and of the same origin; a GET follows redirects within it.
 

@@ -70,7 +70,7 @@ MEDIA_TYPE_HINT = "write a type and a subtype, such as application/pdf or text/p
 OCTET_STREAM = "application/octet-stream"
 """What is true of any document whose bytes show nothing that is known here."""
 
-_TOKEN_CHARS = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_TOKEN_CHARS = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # noqa: S105 - a token of RFC 7230
 _QUOTED_STRING = r'"(?:[ !#-\[\]-~]|\\[ -~])*"'
 _MEDIA_TYPE = re.compile(rf"{_TOKEN_CHARS}/{_TOKEN_CHARS}(?: ?; ?{_TOKEN_CHARS}=(?:{_TOKEN_CHARS}|{_QUOTED_STRING}))*", re.ASCII)
 

@@ -118,7 +118,7 @@ class ResultsBench:
         return LineKey(f"L{number}")
 
     def inject_faults(self, *rules: FaultRule) -> None:
-        self.app.state.service.faults.play(FaultPlan(faults=rules))
+        self.app.state.service.faults.activate(FaultPlan(faults=rules))
 
     async def receive(self, content: LabMessage, name: str | None = None) -> ReportRecord:
         """Put a message into the inbox, and let everything that follows happen."""

@@ -15,7 +15,7 @@ REPLAY = os.environ.get("LAB_SIMULATION_SEED")
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits within one call are not waited for; those of the outbox pass by the world's own clock."""
-    monkeypatch.setattr("lab_agent.exchange.requests.jittered", lambda *_: 0.0)
+    monkeypatch.setattr("lab_agent.exchange.requests.backoff_delay", lambda *_: 0.0)
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -107,7 +107,11 @@ def test_demo_stays_up_until_a_process_exits(tmp_path: Path):
         assert httpx.get(places["laboratory API"], trust_env=False).status_code == 200
         assert Path(places["orders for the LIS"]).is_dir()
         assert_signs_in(*re.findall(r"^  status page +(\S+)  \(name (\S+), password (\S+)\)$", "\n".join(seen), re.MULTILINE)[0])
-        (agent,) = [pid for pid, words in programs_in(tmp_path).items() if "lab-agent run" in words and "demo.leash" not in words]
+        (agent,) = [
+            pid
+            for pid, words in programs_in(tmp_path).items()
+            if "lab-agent run" in words and "demo.subprocess_guard" not in words
+        ]
         os.kill(agent, signal.SIGKILL)
         seen = lines_until(process, "FAILED")
         assert "agent ended with exit code 137" in seen

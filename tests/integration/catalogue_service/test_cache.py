@@ -110,7 +110,7 @@ async def test_unreadable_catalogue_keeps_current_version(folder: Path) -> None:
 
 
 async def test_watch_detects_import_by_another_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shelf_module, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(shelf_module, "REFRESH_INTERVAL", 0.01)
     store, clock = MemoryStore(), Clock()
     shelf = CatalogueCache(store, folder, REACH, clock)
     watch = asyncio.create_task(shelf.watch())
@@ -230,7 +230,7 @@ async def test_unexpected_source_failure_keeps_current_catalogue(folder: Path, m
         raise RecursionError
 
     without(folder, "001.002")
-    monkeypatch.setattr(versions, "assemble", fail)
+    monkeypatch.setattr(versions, "build_catalogue", fail)
     with capture_logs() as lines:
         await shelf.reload()
     assert shelf.view() == before
@@ -248,7 +248,7 @@ async def test_stored_version_failing_to_parse_is_unreadable(
     def fail(_tables: object, _version: str) -> None:
         raise error
 
-    monkeypatch.setattr(versions, "assemble", fail)
+    monkeypatch.setattr(versions, "build_catalogue", fail)
     with pytest.raises(CatalogueError, match="cannot be read"):
         await load_newest_readable(store)
 

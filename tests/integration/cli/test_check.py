@@ -94,7 +94,7 @@ def at_service(lab, service):
 
 
 def verdicts(done) -> dict[str, str]:
-    return {line["what"]: line["verdict"] for line in json.loads(done.out)}
+    return {line["name"]: line["status"] for line in json.loads(done.out)}
 
 
 def edit(lab, before: str, after: str) -> None:
@@ -268,7 +268,7 @@ def test_user_logs_in_once(cli, at_service, callback, way):
 
 def said(done):
     """The lines by what they are about: verdict, detail, mend."""
-    return {line["what"]: (line["verdict"], line["detail"], line["mend"]) for line in json.loads(done.out)}
+    return {line["name"]: (line["status"], line["detail"], line["hint"]) for line in json.loads(done.out)}
 
 
 def test_active_catalogue_checked_instead_of_folder(cli, lab):
@@ -341,6 +341,6 @@ def test_unused_second_label_pool_fails_check(cli, lab):
     )
     edit(lab, "[api]", f"{pools}[api]")
     lines = json.loads(cli("check", "--offline", "--json").out)
-    wrong = [(line["what"], line["mend"]) for line in lines if line["verdict"] == "WRONG" and line["what"].startswith("labels")]
+    wrong = [(line["name"], line["hint"]) for line in lines if line["status"] == "WRONG" and line["name"].startswith("labels")]
     assert [what for what, _ in wrong] == ["labels useless"]
     assert "000-000-000, 0000-0000" in wrong[0][1]

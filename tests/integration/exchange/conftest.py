@@ -126,7 +126,7 @@ def make_tokens(http: HttpClient, store: FakeTokenStore, clock: FakeClock) -> Ca
 def make_client(
     http: HttpClient, make_tokens: Callable[..., Authenticator], token_route: respx.Route, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., ExchangeClient]:
-    monkeypatch.setattr("lab_agent.exchange.requests.jittered", lambda *_: 0.001)
+    monkeypatch.setattr("lab_agent.exchange.requests.backoff_delay", lambda *_: 0.001)
 
     def make(heard: CallObserver = ignore, **changes: Any) -> ExchangeClient:
         return ExchangeClient(exchange_settings(**changes), http, make_tokens(), on_call=heard)

@@ -109,7 +109,7 @@ stories = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["call", "call",
 
 def _tell(weather: list[str], steps: list[tuple[int, Any]]) -> None:
     service = TokenService(list(weather))
-    with patch("lab_agent.exchange.authenticator._LOOK_AGAIN", 0.0):
+    with patch("lab_agent.exchange.authenticator._LEASE_POLL_SECONDS", 0.0):
         asyncio.run(_work(service, MemoryStore(), steps))
     assert service.most_asking <= 1
     assert set(service.reused) <= service.lost

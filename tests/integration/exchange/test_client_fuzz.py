@@ -96,6 +96,6 @@ def test_arbitrary_response_succeeds_or_raises_our_failure(status: int, given_he
                 ExchangeClient(group, http, Authenticator(group.oauth, http, MemoryStore(), Clock(), "me"))
             )
 
-    with patch("lab_agent.exchange.requests.jittered", lambda *_: 0.0):
+    with patch("lab_agent.exchange.requests.backoff_delay", lambda *_: 0.0):
         failed = asyncio.run(run())
     assert failed >= 7 or 200 <= status < 300

@@ -50,7 +50,7 @@ class Service:
         return self.config.base_url
 
     def faults(self, *rules: FaultRule) -> None:
-        self.app.state.service.faults.play(FaultPlan(faults=rules))
+        self.app.state.service.faults.activate(FaultPlan(faults=rules))
 
     async def order(self, lines: int = 2) -> dict[str, list[dict[str, Any]]]:
         async with httpx.AsyncClient(base_url=self.base, auth=("clinic", "demo-clinic-password"), trust_env=False) as clinic:

@@ -42,7 +42,7 @@ class Trouble(MemoryStore):
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep_module, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(upkeep_module, "SYNC_INTERVAL", 0.01)
 
 
 async def start(store: Trouble, folder: Path, clock: Any) -> tuple[ApiServer, CatalogueSync, asyncio.Task[None]]:
@@ -216,7 +216,7 @@ async def test_unexpected_source_error_keeps_current_catalogue(folder: Path, clo
     def fail(_source: Path) -> None:
         raise KeyError("a fault of ours")
 
-    monkeypatch.setattr(catalogue_versions, "read", fail)
+    monkeypatch.setattr(catalogue_versions, "read_tables", fail)
     with capture_logs() as lines:
         await upkeep.reload()
     assert [each["action"] for each in lines] == ["catalogue.refused"]

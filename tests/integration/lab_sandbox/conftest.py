@@ -348,4 +348,4 @@ async def world_factory() -> AsyncIterator[Any]:
 async def close(world: SandboxWorld) -> None:
     await world.client.aclose()
     await world.app.state.service.basket_proxy.close()
-    world.app.state.service.shelf.close()
+    world.app.state.service.store.close()

@@ -227,4 +227,4 @@ async def test_path_prefix_accepted(helpers):
         found = await client.get("/exchange/api/fhir/contract?_count=1", headers=basic)
         assert found.json()["link"][1]["url"].startswith("http://exchange.test/exchange/api/fhir/Contract?")
         assert (await client.post("/auth/connect/token", data={"grant_type": "password"})).status_code == 401
-    app.state.service.shelf.close()
+    app.state.service.store.close()

@@ -57,7 +57,7 @@ async def a_day(world, kit):
             await send("POST", "/fhir/$CreateDiagnosticRequest", world.clinic, json=bundle)
         await send("GET", "/nomenclature?contract=C-100", world.clinic)
         found = await send("GET", "/fhir/task?status=requested&code=OrderProcessingTask", world.laboratory)
-        tasks = world.app.state.service.shelf.find("Task", [], lambda _: True, limit=3)
+        tasks = world.app.state.service.store.find("Task", [], lambda _: True, limit=3)
         for task in tasks:
             await send("GET", f"/fhir/task?part-of=task/{task.ref.id}", world.laboratory)
             body = (await send("GET", f"/fhir/task/{task.ref.id}", world.laboratory)) or found
@@ -91,10 +91,10 @@ def test_any_fault_plan_leaves_service_consistent(place, helpers, plan):
     """Any plan of faults disturbs the connection only: nothing is half done, and afterwards orders work again."""
     world, runner = place
     desk = world.app.state.service.faults
-    desk.play(plan)
+    desk.activate(plan)
     runner.run(a_day(world, helpers))
-    whole(world.app.state.service.shelf.counts())
-    desk.play(FaultPlan())
+    whole(world.app.state.service.store.counts())
+    desk.activate(FaultPlan())
     answer = runner.run(world.order())
     assert answer.status_code == 200
-    whole(world.app.state.service.shelf.counts())
+    whole(world.app.state.service.store.counts())

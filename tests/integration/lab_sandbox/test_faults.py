@@ -12,7 +12,7 @@ from lab_sandbox.rule_ids import SwitchableRule
 
 
 def play(world, *faults, seed=0):
-    world.app.state.service.faults.play(parse_plan({"seed": seed, "faults": list(faults)}, "test"))
+    world.app.state.service.faults.activate(parse_plan({"seed": seed, "faults": list(faults)}, "test"))
 
 
 def course(rule, requests=10, method="GET", path="/fhir/Task", seed=0):
@@ -85,7 +85,7 @@ async def test_status_fault_retry_after_date(world):
 async def test_status_fault_after_work_done(world, helpers, after_work):
     play(world, {"kind": "status", "status": 500, "after_work": after_work, "route": "POST /fhir/Observation"})
     assert (await world.upload(helpers.observation())).status_code == 500
-    assert ("Observation" in world.app.state.service.shelf.counts()) == after_work
+    assert ("Observation" in world.app.state.service.store.counts()) == after_work
 
 
 async def test_reply_lost_after_work_done(world, helpers):
@@ -95,14 +95,14 @@ async def test_reply_lost_after_work_done(world, helpers):
     header = {"If-None-Exist": f"identifier={one['system']}|{one['value']}"}
     lost = await world.upload(resource, **header)
     assert lost.status_code == 500  # in-process there is no line to cut; over a port it is a reset
-    assert world.app.state.service.shelf.counts()["Observation"] == 1
+    assert world.app.state.service.store.counts()["Observation"] == 1
     assert (await world.upload(resource, **header)).status_code == 200
 
 
 async def test_connection_reset_before_work(world, helpers):
     play(world, {"kind": "reset"})
     await world.upload(helpers.observation())
-    assert "Observation" not in world.app.state.service.shelf.counts()
+    assert "Observation" not in world.app.state.service.store.counts()
 
 
 async def test_html_instead_of_json(world):

@@ -115,10 +115,10 @@ def send_damaged_order(runner, kit, data):
         bundle = changed(bundle, path, data.draw(JSON))
         if not isinstance(bundle.get("entry"), list):
             break
-    before = world.app.state.service.shelf.counts()
+    before = world.app.state.service.store.counts()
     answer = runner(world.client.post("/fhir/$CreateDiagnosticRequest", json=bundle, headers=world.clinic))
     check_outcome(answer)
-    after = world.app.state.service.shelf.counts()
+    after = world.app.state.service.store.counts()
     if answer.status_code >= 400:
         assert after == before
     else:

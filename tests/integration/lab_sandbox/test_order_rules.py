@@ -11,13 +11,13 @@ async def refused(world, kit, change, *names, lines=2):
     patient = await world.patient()
     bundle = kit.order_bundle(patient, lines)
     change(bundle)
-    before = world.app.state.service.shelf.counts()
+    before = world.app.state.service.store.counts()
     answer = await world.client.post("/fhir/$CreateDiagnosticRequest", json=bundle, headers=world.clinic)
     assert answer.status_code == 422, answer.text
     text = kit.diagnostics(answer)
     for name in names:
         assert name in text
-    assert world.app.state.service.shelf.counts() == before
+    assert world.app.state.service.store.counts() == before
 
 
 def first(bundle, kind):
@@ -154,10 +154,10 @@ async def test_rule_5_if_none_exist_keeps_identifiers_unique(world, helpers):
     identifier = first(bundle, "ProcedureRequest")["identifier"][0]
     header = {"If-None-Exist": f"identifier={identifier['system']}|{identifier['value']}"}
     once = await world.client.post("/fhir/$CreateDiagnosticRequest", json=bundle, headers=world.clinic | header)
-    counts = world.app.state.service.shelf.counts()
+    counts = world.app.state.service.store.counts()
     again = await world.client.post("/fhir/$CreateDiagnosticRequest", json=bundle, headers=world.clinic | header)
     assert once.status_code == again.status_code == 200
-    assert world.app.state.service.shelf.counts() == counts
+    assert world.app.state.service.store.counts() == counts
 
     def ids(answer):
         return {entry["resource"]["id"] for entry in answer.json()["entry"]}

@@ -55,7 +55,7 @@ async def test_hundred_thousand_orders_fit_two_gigabytes():
 )
 async def test_searches_use_index_not_scan(world, path):
     await world.created_order()
-    database, statements = world.app.state.service.shelf._db, []
+    database, statements = world.app.state.service.store._db, []
     database.set_trace_callback(statements.append)
     await world.client.get(path, headers=world.laboratory)
     database.set_trace_callback(None)

@@ -88,7 +88,7 @@ async def test_mapping_release_skips_concurrently_decided_reports(
     mapped.mappings.reload()
     now = mapped.clock.now()
     await desk.dismiss_result(mapped.store, found[0].key, by="eve", note="sent by mistake", now=now)
-    monkeypatch.setattr(desk, "_unmapped", lambda _: found)  # as they were listed before eve decided
+    monkeypatch.setattr(desk, "_unmapped_reports", lambda _: found)  # as they were listed before eve decided
     decided = await desk.release_mapped_results(mapped.store, mapped.matcher, by="ann", now=now)
     assert [(each.report.key, each.moved) for each in decided] == [(found[1].key, True)]
     assert [(await mapped.get_report(name)).state for name in ("m1", "m2")] == [ReportState.DISMISSED, ReportState.MATCHED]

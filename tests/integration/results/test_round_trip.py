@@ -62,7 +62,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
         data=st.just("1.20 2 E U 3.0"),
         lower_limit=st.none() | NUMBERS,
     ),
-    "value_time": st.turnarounds().map(lambda moment: moment.replace(microsecond=0, tzinfo=None)),
+    "value_time": st.times().map(lambda moment: moment.replace(microsecond=0, tzinfo=None)),
     "value_date_time": WHEN,
     "value_period": st.builds(
         lambda start, hours: Period(start=start, end=start + timedelta(hours=hours)), WHEN, st.integers(0, 99)

@@ -50,7 +50,7 @@ class RecordFactory:
 
     def job(self, dedup_key: str | None = None, **fields: Any) -> NewJob:
         name = dedup_key or f"effect-{next(self._numbers)}"
-        start: dict[str, Any] = {"kind": JobKind.UPDATE_LINE_TASK, "lane": name, "subject": "x", "due_at": self.now}
+        start: dict[str, Any] = {"kind": JobKind.UPDATE_LINE_TASK, "ordering_key": name, "target": "x", "due_at": self.now}
         return NewJob(dedup_key=name, **{**start, **fields})
 
     def report(self, key: str | None = None, **fields: Any) -> ReportRecord:

@@ -51,7 +51,7 @@ async def test_unknown_user_costs_one_hash(accounts, passwords):
 
 async def test_role_determines_permissions(accounts, factory):
     operator = await accounts.add("anna", PASSWORD, Role.OPERATOR, now=factory.now)
-    assert [operator.may(role) for role in (Role.VIEWER, Role.OPERATOR, Role.ADMIN)] == [True, True, False]
+    assert [operator.has_role(role) for role in (Role.VIEWER, Role.OPERATOR, Role.ADMIN)] == [True, True, False]
 
 
 async def test_users_are_listed_changed_and_removed(accounts, factory):

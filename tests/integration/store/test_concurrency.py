@@ -29,7 +29,7 @@ LEASE = timedelta(minutes=5)
 async def _fill(do, make, lanes):
     def work(uow):
         for number in range(EFFECTS):
-            uow.jobs.add(make.job(f"e{number}", lane=f"lane-{number % lanes}"))
+            uow.jobs.add(make.job(f"e{number}", ordering_key=f"lane-{number % lanes}"))
 
     await do(work)
 
@@ -104,7 +104,7 @@ def _each_once(took):
 
 async def test_ordering_key_never_has_two_jobs_in_flight(transact_sql, sql_store, factory):
     """Jobs are dead-lettered and retried by an operator while workers claim."""
-    await transact_sql(lambda uow: [uow.jobs.add(factory.job(f"e{number}", lane="same")) for number in range(8)])
+    await transact_sql(lambda uow: [uow.jobs.add(factory.job(f"e{number}", ordering_key="same")) for number in range(8)])
     working: set[int] = set()
     clashes: list[set[int]] = []
     ended = 0
@@ -181,7 +181,7 @@ KILLED = textwrap.dedent("""
         now = datetime.now(UTC)
         for number in range(50):
             uow.orders.add(OrderRecord(key=f"R{number}", task_id=f"t{number}", seen_at=now, changed_at=now))
-            uow.jobs.add(NewEffect(kind=EffectKind.LOOK, once=f"e{number}", lane="l", subject="s", due_at=now))
+            uow.jobs.add(NewEffect(kind=EffectKind.LOOK, once=f"e{number}", ordering_key="l", target="s", due_at=now))
         print("in the middle", flush=True)
         time.sleep(60)
         uow.commit()
@@ -244,7 +244,7 @@ TRIPLES = textwrap.dedent("""
         now = datetime.now(UTC)
         uow.orders.add(OrderRecord(key=f"R{name}", task_id=f"t{name}", seen_at=now, changed_at=now))
         uow.orders.add_line(LineRecord(key=f"L{name}", order=f"R{name}", task_id=f"lt{name}", changed_at=now))
-        uow.jobs.add(NewEffect(kind=EffectKind.LOOK, once=name, lane=name, subject="s", order=f"R{name}", due_at=now))
+        uow.jobs.add(NewEffect(kind=EffectKind.LOOK, once=name, ordering_key=name, target="s", order=f"R{name}", due_at=now))
         uow.commit()
 
     async def main():

@@ -171,7 +171,7 @@ async def test_very_long_identifiers_are_stored(transact_sql, factory):
         line = factory.line(order.key, accession=long)
         uow.orders.add_line(line)
         uow.orders.set_labels(order.key, [factory.label(long, line)])
-        uow.jobs.add(factory.job(long, lane=long, subject=long))
+        uow.jobs.add(factory.job(long, ordering_key=long, target=long))
         uow.reports.add(factory.report(message=long, report_id=long, order=order.key))
 
     await transact_sql(work)

@@ -72,8 +72,8 @@ async def test_claim_takes_longest_due_up_to_limit(transact, factory):
 
 async def test_jobs_of_ordering_key_run_in_order(transact, factory):
     for once in ("a", "b", "c"):
-        await transact(lambda uow, once=once: uow.jobs.add(factory.job(once, lane="same")))
-    await transact(lambda uow: uow.jobs.add(factory.job("other", lane="other")))
+        await transact(lambda uow, once=once: uow.jobs.add(factory.job(once, ordering_key="same")))
+    await transact(lambda uow: uow.jobs.add(factory.job("other", ordering_key="other")))
     first, other = await transact.claim()
     assert (first.once, other.once) == ("a", "other")
     assert await transact.claim() == ()
@@ -88,7 +88,7 @@ async def test_jobs_of_ordering_key_run_in_order(transact, factory):
 async def test_blocked_ordering_key_depends_on_job_state(transact, factory, ending, goes_on):
     """Whether the next job of an ordering key can be claimed depends on how the previous one ended."""
     for once in ("a", "b"):
-        await transact(lambda uow, once=once: uow.jobs.add(factory.job(once, lane="same")))
+        await transact(lambda uow, once=once: uow.jobs.add(factory.job(once, ordering_key="same")))
     (first,) = await transact.claim()
     later = factory.now + timedelta(hours=1)
     ended = first.reschedule(factory.now, later, "r") if ending == "reschedule" else getattr(first, ending)(factory.now, "reason")
@@ -99,7 +99,7 @@ async def test_blocked_ordering_key_depends_on_job_state(transact, factory, endi
 async def test_rescheduled_job_waits_for_job_in_flight(transact, factory):
     """A retried job waits for the one of its ordering key in flight."""
     for once in ("a", "b"):
-        await transact(lambda uow, once=once: uow.jobs.add(factory.job(once, lane="same")))
+        await transact(lambda uow, once=once: uow.jobs.add(factory.job(once, ordering_key="same")))
     (first,) = await transact.claim()
     parked = first.dead_letter(factory.now, "no right")
     await transact(lambda uow: uow.jobs.save(parked))

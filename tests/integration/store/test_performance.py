@@ -27,7 +27,7 @@ async def bulk(transact_sql, factory):
     def fill(uow):
         uow._connection.execute(text(FILL), {"finished": FINISHED})
         for number in range(100):
-            uow.jobs.add(factory.job(f"due-{number}", lane=f"lane-{number % 50}"))
+            uow.jobs.add(factory.job(f"due-{number}", ordering_key=f"lane-{number % 50}"))
 
     await transact_sql(fill)
 

@@ -50,7 +50,7 @@ async def day(transact_sql, factory):
         for line in lines:
             uow.orders.add_line(line)
         uow.orders.set_labels("RGIVEN", [factory.label("0001", lines[0])])
-        uow.jobs.add(factory.job("parked", order="RGIVEN", subject="L1", due_at=now - 2 * HOUR))
+        uow.jobs.add(factory.job("parked", order="RGIVEN", target="L1", due_at=now - 2 * HOUR))
         uow.jobs.add(factory.job("waits", order="RGIVEN", due_at=now - HOUR, kind=JobKind.SUBMIT_ORDER))
         uow.jobs.add(factory.job("later", due_at=now + HOUR))
         uow.reports.add(factory.report("P1", order="RGIVEN", state=ReportState.UNMAPPED, report_id="7", reason="GLU?"))

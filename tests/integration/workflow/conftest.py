@@ -19,7 +19,7 @@ from tests.harness.world import SimulatedAgent, World
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits within one call are not waited for."""
-    monkeypatch.setattr("lab_agent.exchange.requests.jittered", lambda *_: 0.0)
+    monkeypatch.setattr("lab_agent.exchange.requests.backoff_delay", lambda *_: 0.0)
 
 
 @dataclass

@@ -66,7 +66,7 @@ def test_line_not_performed_is_not_completed() -> None:
 
 def test_barcode_and_accession_yield_to_explicit_references() -> None:
     """A tube or an accession number names its lines, and any other name wins over it."""
-    known = replace(CODES, tubes={"T1": [LineKey("L1")], "T2": [LineKey("L1"), LineKey("L2")], "EMPTY": []}, accession="A-1")
+    known = replace(CODES, barcodes={"T1": [LineKey("L1")], "T2": [LineKey("L1"), LineKey("L2")], "EMPTY": []}, accession="A-1")
     numbered = [replace(line, accession="A-1-2" if line.key == "L2" else None) for line in lines()]
     expected = {
         ("T1", None): ("L1",),
@@ -82,7 +82,7 @@ def test_barcode_and_accession_yield_to_explicit_references() -> None:
     for (barcode, accession), covered in expected.items():
         assert determine_coverage(report(barcode=barcode, accession=accession), numbered, known).lines == covered
     assert determine_coverage(report(barcode="T1", items=("002",)), numbered, known).completes == ("L2",)
-    no_tube = replace(known, tubes={"T1": [LineKey("L1")]})
+    no_tube = replace(known, barcodes={"T1": [LineKey("L1")]})
     assert determine_coverage(report(barcode="T1"), numbered, no_tube).lines == ("L1", "L2"), "no tube would ever name L2"
     refusal = LabRejection(barcode="T1", not_performed=(NotPerformed(reason="haemolysed"),))
     assert determine_coverage(refusal, numbered, known).not_performed == {"L1": "haemolysed"}

@@ -52,12 +52,12 @@ def test_unlisted_transition_raises_and_same_state_does_not(table: Transitions[S
     ("path", "table"),
     [
         ("seen fetched handed_over reported closed", ORDER_TRANSITIONS),
-        ("seen held fetched held fetched refused closed", ORDER_TRANSITIONS),
+        ("seen held fetched held fetched rejected closed", ORDER_TRANSITIONS),
         ("requested accepted resulted completed", LINE_TRANSITIONS),
-        ("requested refused", LINE_TRANSITIONS),
+        ("requested rejected", LINE_TRANSITIONS),
         ("received unmatched matched delivered superseded", REPORT_TRANSITIONS),
-        ("due in_flight unknown review done", JOB_TRANSITIONS),
-        ("due in_flight parked due obsolete", JOB_TRANSITIONS),
+        ("due in_flight outcome_unknown needs_review done", JOB_TRANSITIONS),
+        ("due in_flight dead_letter due obsolete", JOB_TRANSITIONS),
     ],
 )
 def test_designed_transitions_are_allowed(path: str, table: Transitions[StrEnum]) -> None:

@@ -127,7 +127,7 @@ def test_report_without_readers_rejected(context: UploadContext, readers: tuple[
 def test_uncovered_report_or_unknown_tube_rejected(context: UploadContext) -> None:
     """A report that covers no line or names an unknown tube is rejected."""
     with pytest.raises(DataInvalidError, match="no line"):
-        plan_uploads(REPORT, replace(context, covered=()))
+        plan_uploads(REPORT, replace(context, covered_lines=()))
     with pytest.raises(DataInvalidError, match=r"observations\[0\].specimen"):
         plan_uploads(_with(HB, specimen="99"), context)
     by_id = plan_uploads(_with(HB, specimen="s1"), context).observations[0]
@@ -247,7 +247,7 @@ def test_final_report_stays_final(context: UploadContext) -> None:
 
 def test_order_wide_document_names_every_line(context: UploadContext) -> None:
     document = replace(REPORT, observations=(), documents=REPORT.documents[:1])
-    whole = replace(context, covered=(LineKey("L1"), LineKey("L2")))
+    whole = replace(context, covered_lines=(LineKey("L1"), LineKey("L2")))
     plan = plan_uploads(document, whole)
     assert plan.observations == ()
     assert [each["reference"] for each in plan.report.body["basedOn"]] == ["procedurerequest/pr1", "procedurerequest/pr2"]
@@ -268,7 +268,7 @@ STATED: list[tuple[tuple[str, ...], tuple[str, ...], str]] = [
 
 @pytest.mark.parametrize(("items", "lines", "code"), STATED)
 def test_report_code_names_its_test(context: UploadContext, items: Any, lines: Any, code: str) -> None:
-    whole = replace(context, covered=(LineKey("L1"), LineKey("L2")), item_codes={"INR": "004.001", "X9": "009.009"})
+    whole = replace(context, covered_lines=(LineKey("L1"), LineKey("L2")), item_codes={"INR": "004.001", "X9": "009.009"})
     body = plan_uploads(replace(REPORT, items=items, lines=lines), whole).report.body
     assert body["code"]["coding"][0]["code"] == code
 

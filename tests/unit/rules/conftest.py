@@ -26,7 +26,7 @@ def catalogue() -> Catalogue:
 
 @pytest.fixture
 def wire() -> dict[str, Any]:
-    return exact_json.loads((ROOT / "tests" / "fhir" / "order.json").read_bytes())
+    return exact_json.loads((ROOT / "tests" / "unit" / "fhir" / "order.json").read_bytes())
 
 
 @pytest.fixture

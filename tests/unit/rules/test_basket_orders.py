@@ -194,7 +194,7 @@ def test_order_from_our_basket_response_is_accepted(
     basket = read_basket(body, catalogue.contracts, 50)
     judgement = assess_wire(_order(catalogue, basket), facts=replace(facts, own_guid=None))
     assert [finding.message for finding in judgement.findings()] == []
-    assert len(judgement.accepted) == len(basket.lines)
+    assert len(judgement.accepted_lines) == len(basket.lines)
 
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

@@ -11,13 +11,13 @@ from lab_agent.rules.rule import Severity, format_message
 def test_valid_order_is_accepted_without_findings(wire: dict[str, Any], assess_wire: Any) -> None:
     judgement = assess_wire(wire)
     assert judgement.findings() == ()
-    assert judgement.accepted == ("t1", "t2")
+    assert judgement.accepted_lines == ("t1", "t2")
 
 
 def test_bad_line_does_not_affect_other_line(wire: dict[str, Any], assess_wire: Any) -> None:
     wire["resources"]["ProcedureRequest/pr1"]["status"] = "draft"
     judgement = assess_wire(wire)
-    assert judgement.accepted == ("t2",)
+    assert judgement.accepted_lines == ("t2",)
     assert judgement.reasons("t2") == ()
     assert judgement.reasons("t1") == (
         "ProcedureRequest[0].status (procedurerequest/pr1): is draft, and must be active. Send active tests only.",
@@ -37,7 +37,7 @@ def test_all_violations_of_line_are_reported(wire: dict[str, Any], assess_wire: 
 def test_order_violation_rejects_every_line(wire: dict[str, Any], assess_wire: Any) -> None:
     wire["resources"]["ProcedureRequest/pr1"]["requisition"]["value"] = "other"
     judgement = assess_wire(wire)
-    assert judgement.accepted == ()
+    assert judgement.accepted_lines == ()
     assert [finding.line for finding in judgement.order_refusals] == [None]
     assert judgement.reasons("t1") == judgement.reasons("t2") != ()
 
@@ -47,12 +47,12 @@ def test_possible_fault_of_ours_holds_whole_order(wire: dict[str, Any], assess_w
     judgement = assess_wire(wire, catalogue=None)
     assert [finding.rule for finding in judgement.hold] == ["order.catalogue"]
     assert judgement.order_refusals == ()
-    assert judgement.accepted == ()
+    assert judgement.accepted_lines == ()
 
 
 def test_severities_are_overridden_where_rule_allows(wire: dict[str, Any], assess_wire: Any) -> None:
     wire["resources"]["ProcedureRequest/pr1"]["status"] = "draft"
-    assert assess_wire(wire, severities={"line.status": "warn"}).accepted == ("t1", "t2")
+    assert assess_wire(wire, severities={"line.status": "warn"}).accepted_lines == ("t1", "t2")
     assert assess_wire(wire, severities={"line.status": "off"}).findings() == ()
     assert assess_wire(wire, catalogue=None, severities={"order.catalogue": "refuse"}).hold
 

@@ -407,7 +407,7 @@ def test_label_in_use_warns_or_rejects_by_patient(wire: Wire, assess_wire: Any, 
     }
     judgement = assess_wire(wire, facts=replace(facts, labels_in_use={"10000001": other}))
     assert rule_outcomes(judgement) == {"tube.label-in-use": "refuse"}
-    assert judgement.accepted == ("t2",)
+    assert judgement.accepted_lines == ("t2",)
     assert assess_wire(wire, facts=replace(facts, labels_in_use={"99999999": other})).findings() == ()
 
 

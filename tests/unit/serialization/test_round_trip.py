@@ -63,7 +63,7 @@ VALUES = {
         factor=st.none() | numbers,
     ),
     "value_attachment": documents,
-    "value_time": st.turnarounds(),
+    "value_time": st.times(),
     "value_date_time": moments,
     "value_period": st.lists(moments, min_size=2, max_size=2).map(sorted).map(lambda ends: Period(start=ends[0], end=ends[1])),
 }

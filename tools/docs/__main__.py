@@ -1,0 +1,29 @@
+"""Write every generated page: `python -m tools.docs`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lab_agent.rules.engine import RULES
+from tools.docs.commands import commands_page
+from tools.docs.configuration import built_in_adapter_settings, settings_page
+from tools.docs.rules import render_rules_page
+from tools.docs.states import states_page
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def main() -> None:
+    """Write the pages into `docs/`."""
+    pages = {
+        "commands.md": commands_page(),
+        "configuration.md": settings_page(built_in_adapter_settings()),
+        "rules.md": render_rules_page(RULES),
+        "states.md": states_page(),
+    }
+    for name, text in pages.items():
+        (DOCS / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
