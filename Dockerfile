@@ -7,7 +7,7 @@ RUN useradd --system --uid 61234 --home-dir /var/lib/lab-agent --create-home --s
 WORKDIR /opt/lab-agent
 COPY requirements/run.txt requirements/run.txt
 RUN python -m pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements/run.txt
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE ./
 COPY lab_agent lab_agent
 COPY lab_api lab_api
 COPY lab_sandbox lab_sandbox
