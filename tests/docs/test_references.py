@@ -42,6 +42,18 @@ def test_documented_commands_exist(page: Path) -> None:
             command = commands[word]
 
 
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+def test_documented_modules_exist(page: Path) -> None:
+    """A page names a module by its path, from the repository or from `lab_agent`."""
+    for name in re.findall(r"`((?:[a-z_0-9]+/)+(?:[a-z_0-9]+\.py)?)`", page.read_text()):
+        assert (ROOT / name).exists() or (ROOT / "lab_agent" / name).exists(), f"{page.name} names {name}"
+
+
+@pytest.mark.parametrize("package", sorted(path.parent.name for path in (ROOT / "lab_agent").glob("*/__init__.py")))
+def test_architecture_map_lists_package(package: str) -> None:
+    assert f"`{package}/`" in (ROOT / "docs" / "architecture.md").read_text()
+
+
 def known(name: str) -> bool:
     model: type[BaseModel] | None = Settings
     for part in name.split("."):
