@@ -26,7 +26,7 @@ from lab_agent.mappings.loader import MappingCache
 from lab_agent.metrics import Metrics
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
-from lab_agent.ports.jobs import JobHandler
+from lab_agent.ports.jobs import AnyJobHandler
 from lab_agent.ports.lis import AdapterSource, NoAdapters
 from lab_agent.ports.queries import Queries
 from lab_agent.ports.repositories import Store
@@ -156,10 +156,10 @@ def build_code_systems(settings: Settings) -> CodeSystems:
     )
 
 
-def build_handlers(components: Components, adapters: AdapterSource) -> dict[JobKind, JobHandler]:
+def build_handlers(components: Components, adapters: AdapterSource) -> dict[JobKind, AnyJobHandler]:
     """One handler for each kind of effect."""
     settings, store, clock, exchange = components.settings, components.store, components.clock, components.exchange
-    made: list[JobHandler] = [
+    made: list[AnyJobHandler] = [
         FetchOrderHandler(
             exchange,
             store,

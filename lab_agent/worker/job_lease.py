@@ -13,6 +13,7 @@ import structlog
 from lab_agent.domain.records import Job
 from lab_agent.errors import LeaseLostError, StoreUnreachableError
 from lab_agent.ports.clock import Clock
+from lab_agent.ports.jobs import JobHandler, ResultT
 from lab_agent.ports.repositories import Store, UnitOfWork
 
 log = structlog.get_logger(__name__)
@@ -56,16 +57,25 @@ class JobLease:
 
         await self._store.run(fenced)
 
-    async def complete(self, completion: Callable[[UnitOfWork, Job], Job]) -> Job:
-        """Commit what follows and the effect's own end, in one unit of work. Raises `LeaseLostError`, and nothing is written."""
+    async def complete(self, handler: JobHandler[ResultT], result: ResultT) -> Job:
+        """Commit what follows from a result and the job's own end, in one unit of work.
+
+        Raises `LeaseLostError`, and nothing is written then.
+        """
 
         def write(uow: UnitOfWork) -> Job:
-            ended = completion(uow, self._job)
-            uow.jobs.save(ended)
-            uow.commit()
-            return ended
+            return self._save(uow, handler.complete(uow, self._job, result))
 
         return await self._store.run(write)
+
+    async def end(self, ended: Job) -> Job:
+        """Commit the end of a job from which nothing else follows. Raises `LeaseLostError`."""
+        return await self._store.run(lambda uow: self._save(uow, ended))
+
+    def _save(self, uow: UnitOfWork, ended: Job) -> Job:
+        uow.jobs.save(ended)
+        uow.commit()
+        return ended
 
     @asynccontextmanager
     async def keep_alive(self) -> AsyncIterator[None]:
@@ -86,7 +96,7 @@ class JobLease:
             except StoreUnreachableError:
                 continue  # the lease lapses by itself if the store stays away
             except LeaseLostError:
-                log.warning("claim lost", action="lease_lost", effect=self._job.id, kind=self._job.kind.value)
+                log.warning("claim lost", action="lease_lost", job=self._job.id, kind=self._job.kind.value)
                 if owner is not None:
                     owner.cancel("claim lost")
                 return

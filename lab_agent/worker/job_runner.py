@@ -13,7 +13,7 @@ from lab_agent.domain.retry import Backoff, DeadLetter, RetryAt, VerifyFirst, de
 from lab_agent.domain.state_machines import JobState
 from lab_agent.errors import Failure, LabAgentError, LeaseLostError, StoreUnreachableError
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.jobs import Completion, JobHandler
+from lab_agent.ports.jobs import AnyJobHandler
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.worker.job_lease import JobLease
 from lab_agent.worker.outages import OutageTracker, exchange_part_outage
@@ -27,7 +27,7 @@ class JobRunner:
 
     store: Store
     clock: Clock
-    handlers: Mapping[JobKind, JobHandler]
+    handlers: Mapping[JobKind, AnyJobHandler]
     outages: OutageTracker
     owner: str
     lease: timedelta
@@ -56,48 +56,43 @@ class JobRunner:
             if ended.state is JobState.DONE:
                 await self.outages.end(exchange_part_outage(ended.kind.value))
         except LeaseLostError:
-            log.warning("late result dropped", action="lease_lost", effect=job.id, kind=job.kind.value)
+            log.warning("late result dropped", action="lease_lost", job=job.id, kind=job.kind.value)
         except StoreUnreachableError as exc:
             await self.outages.record_failure(exc)  # the lease lapses, and the effect is looked at again
 
     async def _run_to_end(self, lease: JobLease) -> Job:
-        must_look = lease.job.state is JobState.OUTCOME_UNKNOWN and not lease.job.safe_to_retry
+        must_verify = lease.job.state is JobState.OUTCOME_UNKNOWN and not lease.job.safe_to_retry
+        handler = self.handlers[lease.job.kind]
         try:
-            return await lease.complete(await self._perform_or_verify(lease, must_verify=must_look))
+            return await lease.complete(handler, await (handler.verify(lease) if must_verify else handler.perform(lease)))
         except (LeaseLostError, StoreUnreachableError):
             raise
         except Failure as failure:
             await self.outages.record_failure(failure, lease.job.kind.value)
-            return await lease.complete(self._completion_after_failure(failure, lease.job, verifying=must_look))
-        except Exception as exc:  # the one boundary: a bad one is parked with its reason, and the good ones go on (law 9)
-            log.exception("effect failed", action="job_failed", effect=lease.job.id, kind=lease.job.kind.value)
-            return await lease.complete(self._completion_after_error(exc, lease.job))
+            return await lease.end(self._after_failure(failure, lease.job, verifying=must_verify))
+        except Exception as exc:  # the one boundary: a bad job is set aside with its reason, and the good ones go on (law 9)
+            log.exception("job failed", action="job_failed", job=lease.job.id, kind=lease.job.kind.value)
+            return await lease.end(self._after_error(exc, lease.job))
 
-    async def _perform_or_verify(self, lease: JobLease, *, must_verify: bool) -> Completion:
-        handler = self.handlers[lease.job.kind]
-        return await (handler.verify(lease) if must_verify else handler.perform(lease))
-
-    def _completion_after_failure(self, failure: Failure, job: Job, *, verifying: bool) -> Completion:
+    def _after_failure(self, failure: Failure, job: Job, *, verifying: bool) -> Job:
         now = self.clock.now()
         decision = decide_retry(failure, attempts=job.attempts, now=now, backoff=self.backoff, random=self.random())
         self._log_failure(failure, job, decision)
         reason = str(failure)
         match decision:
             case RetryAt(at) if not verifying:
-                # Nothing of this try was felt outside, so the next one starts afresh.
-                return lambda _, e: replace(e.reschedule(now, at, reason), started=False)
+                # Nothing of this attempt had consequences outside, so the next one starts afresh.
+                return replace(job.reschedule(now, at, reason), started=False)
             case RetryAt(at) | VerifyFirst(at):
-                return lambda _, e: e.outcome_unknown(now, at, reason)
+                return job.outcome_unknown(now, at, reason)
             case DeadLetter():
-                return lambda _, e: e.dead_letter(now, reason)
+                return job.dead_letter(now, reason)
 
-    def _completion_after_error(self, error: Exception, job: Job) -> Completion:
+    def _after_error(self, error: Exception, job: Job) -> Job:
         now = self.clock.now()
-        told = str(error) if isinstance(error, LabAgentError) else f"internal error {type(error).__name__}"
-        reason = f"{told}; the log of {now:%Y-%m-%d %H:%M:%S} UTC says more"
-        if job.safe_to_retry:
-            return lambda _, e: e.dead_letter(now, reason)
-        return lambda _, e: e.needs_review(now, reason)
+        text = str(error) if isinstance(error, LabAgentError) else f"internal error {type(error).__name__}"
+        reason = f"{text}; the log of {now:%Y-%m-%d %H:%M:%S} UTC says more"
+        return job.dead_letter(now, reason) if job.safe_to_retry else job.needs_review(now, reason)
 
     def _log_failure(self, failure: Failure, job: Job, decision: RetryAt | VerifyFirst | DeadLetter) -> None:
         """One line when an effect first fails, and one when it is parked; an outage has its own line."""
@@ -110,7 +105,7 @@ class JobRunner:
         tell(
             "effect failed",
             action="job_dead_letter" if isinstance(decision, DeadLetter) else "job_retries",
-            effect=job.id,
+            job=job.id,
             kind=job.kind.value,
             order=job.order,
             reason=str(failure),

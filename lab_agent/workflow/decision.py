@@ -70,19 +70,19 @@ def order_hold_reason(assessed: AssessedOrder) -> str | None:
     return None
 
 
-def hold_order(uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder, now: datetime, reason: str) -> None:
-    """Hold the order: it may be our own fault, so nothing is refused, and somebody is told (law 10)."""
-    hold_unassessed_order(uow, key, now, reason)
-    _save_fetched(uow, uow.orders.get_for_update(key), assessed, now)
+def hold_order(uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder | None, now: datetime, reason: str) -> None:
+    """Hold the order: it may be our own fault, so nothing is rejected, and somebody is alerted (law 10).
 
-
-def hold_unassessed_order(uow: UnitOfWork, key: OrderKey, now: datetime, reason: str) -> None:
-    """Hold an order that cannot even be read."""
+    `assessed` is None for an order that could not even be read.
+    """
     order = uow.orders.get_for_update(key)
     if order.state is not OrderState.HELD or order.reason != reason:
         uow.events.add(Event(order=key, at=now, action="held", text=reason))
-    uow.orders.save(order.transition_to(OrderState.HELD, now, reason))
+    order = order.transition_to(OrderState.HELD, now, reason)
+    uow.orders.save(order)
     uow.alerts.open(Alert(key=held_order_alert_key(key), text=f"order {key} is held: {reason}", opened_at=now))
+    if assessed is not None:
+        _save_fetched(uow, order, assessed, now)
 
 
 def save_decision(
