@@ -1,4 +1,4 @@
-"""The engine: takes due effects from the outbox, lets their handlers work, and decides what follows upon a failure."""
+"""Runs jobs: claims what is due in the outbox, lets the handlers work, and decides what follows a failure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class JobRunner:
-    """Works on effects for one worker (`owner`). `luck` draws the jitter, from 0 to 1."""
+    """Runs jobs for one worker (`owner`). `random` draws the jitter of retries, from 0 to 1."""
 
     store: Store
     clock: Clock
@@ -34,10 +34,10 @@ class JobRunner:
     backoff: Backoff
     random: Callable[[], float]
     on_attempt: Callable[[str, str], None]
-    """Hears of every try: the kind of effect and the state in which it ended."""
+    """Called after every attempt with the kind of job and the state in which it ended."""
 
     async def claim(self, kinds: Collection[JobKind], limit: int) -> tuple[Job, ...]:
-        """Claim up to `limit` effects that are due."""
+        """Claim up to `limit` jobs that are due."""
 
         def take(uow: UnitOfWork) -> tuple[Job, ...]:
             taken = uow.jobs.claim(kinds, owner=self.owner, now=self.clock.now(), lease=self.lease, limit=limit)
@@ -47,7 +47,7 @@ class JobRunner:
         return await self.store.run(take)
 
     async def run(self, job: Job) -> None:
-        """Do one claimed effect to its end, whatever happens: nothing is raised but cancellation."""
+        """Run one claimed job to its end, whatever happens: nothing is raised but cancellation."""
         lease = JobLease(job, self.store, self.clock, self.lease)
         try:
             async with lease.keep_alive():
@@ -58,7 +58,7 @@ class JobRunner:
         except LeaseLostError:
             log.warning("late result dropped", action="lease_lost", job=job.id, kind=job.kind.value)
         except StoreUnreachableError as exc:
-            await self.outages.record_failure(exc)  # the lease lapses, and the effect is looked at again
+            await self.outages.record_failure(exc)  # the lease expires, and the outcome is verified then
 
     async def _run_to_end(self, lease: JobLease) -> Job:
         must_verify = lease.job.state is JobState.OUTCOME_UNKNOWN and not lease.job.safe_to_retry
@@ -95,15 +95,15 @@ class JobRunner:
         return job.dead_letter(now, reason) if job.safe_to_retry else job.needs_review(now, reason)
 
     def _log_failure(self, failure: Failure, job: Job, decision: RetryAt | VerifyFirst | DeadLetter) -> None:
-        """One line when an effect first fails, and one when it is parked; an outage has its own line."""
+        """One line when a job first fails, and one when it becomes a dead letter; an outage has its own line."""
         if isinstance(decision, DeadLetter):
-            tell = log.error
+            write_line = log.error
         elif job.attempts == 1 and not self.outages.is_known(failure, job.kind.value):
-            tell = log.warning
+            write_line = log.warning
         else:
-            tell = log.debug
-        tell(
-            "effect failed",
+            write_line = log.debug
+        write_line(
+            "job failed",
             action="job_dead_letter" if isinstance(decision, DeadLetter) else "job_retries",
             job=job.id,
             kind=job.kind.value,
