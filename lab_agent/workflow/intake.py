@@ -11,7 +11,7 @@ import structlog
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES
 from lab_agent.domain.records import Event, Job, JobKind, OrderRecord
-from lab_agent.domain.state_machines import OrderState
+from lab_agent.domain.state_machines import UNDECIDED_ORDERS
 from lab_agent.errors import ServiceRefusal
 from lab_agent.fhir.order_graph import OrderGraph
 from lab_agent.fhir.task_update import task_status
@@ -38,8 +38,6 @@ log = structlog.get_logger(__name__)
 
 QUESTIONNAIRE_SEARCH_MISSING_SINCE = "questionnaires.unknown_since"
 """Key under which it is kept since when the service offers no search of answers; empty where it does."""
-
-_UNDECIDED_STATES = frozenset({OrderState.SEEN, OrderState.HELD})
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +114,7 @@ class FetchOrderHandler:
         """Fetch the order and, once two readings of its line Tasks in a row were equal, assess it."""
         key = OrderKey(lease.job.target)
         order = await self.store.run(lambda uow: uow.orders.get_for_update(key))
-        if order.state not in _UNDECIDED_STATES:
+        if order.state not in UNDECIDED_ORDERS:
             return NothingToDo(f"the order is {order.state.value}")
         try:
             order_task = (await self.exchange.read("Task", order.task_id)).body
@@ -187,7 +185,7 @@ class FetchOrderHandler:
 
     def _decide(self, uow: UnitOfWork, job: Job, assessed: AssessedOrder, decision: Decision, now: datetime) -> Job:
         key = OrderKey(job.target)
-        if uow.orders.get_for_update(key).state not in _UNDECIDED_STATES:
+        if uow.orders.get_for_update(key).state not in UNDECIDED_ORDERS:
             return job.complete(now, "it was decided elsewhere")
         lock_labels(uow, key)
         if labels_in_use(uow, key, assessed.received) != assessed.facts.labels_in_use:

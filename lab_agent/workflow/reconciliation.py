@@ -9,7 +9,7 @@ import structlog
 from lab_agent.domain.ids import OrderKey, ResourceId
 from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES
 from lab_agent.domain.records import JobKind, LineRecord, OrderRecord
-from lab_agent.domain.state_machines import ENDED_LINES, OrderState
+from lab_agent.domain.state_machines import ENDED_LINES, UNDECIDED_ORDERS, OrderState
 from lab_agent.errors import LabAgentError, StoreUnreachableError, TemporaryFailure
 from lab_agent.fhir.task_update import task_status
 from lab_agent.ports.clock import Clock
@@ -20,7 +20,6 @@ from lab_agent.workflow.line_lifecycle import LateLineFinder, advance_order, hol
 log = structlog.get_logger(__name__)
 
 PAGE_SIZE = 50
-_UNDECIDED_STATES = frozenset({OrderState.SEEN, OrderState.HELD})
 _CAN_GET_LINES = frozenset({OrderState.FETCHED, OrderState.HANDED_OVER, OrderState.REPORTED, OrderState.REJECTED})
 _TASK_JOBS = frozenset({JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK})
 
@@ -59,7 +58,7 @@ class Reconciler:
 
     async def _reconcile_order(self, order: OrderRecord) -> bool:
         """Look at one order, if it has been judged. Raises what the ports raise."""
-        if order.state in _UNDECIDED_STATES:
+        if order.state in UNDECIDED_ORDERS:
             return False
         order_status = task_status((await self.exchange.read("Task", order.task_id)).body)
         tasks = await self.exchange.line_tasks(order.task_id)
