@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -40,7 +40,7 @@ from lab_agent.worker.job_queues import build_worker_loops
 from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
 from lab_agent.worker.schedule import LisHealth, PollInterval, PollTask, Scheduler
-from lab_agent.worker.worker import Worker
+from lab_agent.worker.worker import BackgroundTask, Worker
 from lab_agent.workflow.assessment import CatalogueSource, OrderAssessor
 from lab_agent.workflow.attention_alerts import AttentionAlerts
 from lab_agent.workflow.decision import DecisionPolicy
@@ -253,7 +253,7 @@ def build_worker(
     components: Components,
     *,
     adapters: AdapterSource | None = None,
-    background_tasks: Mapping[str, Callable[[], Coroutine[object, object, None]]] | None = None,
+    background_tasks: Mapping[str, BackgroundTask] | None = None,
 ) -> Worker:
     """Build the daemon's worker. `background_tasks` run beside it by name until it stops; one that ends by itself stops it."""
     settings, store, clock = components.settings, components.store, components.clock

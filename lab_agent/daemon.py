@@ -22,7 +22,7 @@ from lab_agent.errors import SettingsError, StoreError
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.status.app import create_app
 from lab_agent.status.context import AdapterStatus, StatusContext
-from lab_agent.worker.worker import Worker, loop_task_name
+from lab_agent.worker.worker import BackgroundTask, Worker, loop_task_name
 
 log = structlog.get_logger(__name__)
 
@@ -56,7 +56,7 @@ async def _run(
         await components.catalogue_cache.reload()
         components.mapping_cache.reload()
         app = create_app(_build_status_context(components, lambda: _stopped_loops(worker), lambda: worker.outages.is_store_down))
-        background_tasks = {
+        background_tasks: dict[str, BackgroundTask] = {
             "status page": partial(web_server.serve, app, sock, drain=_STATUS_DRAIN_SECONDS),
             "catalogue": components.catalogue_cache.watch,
         }

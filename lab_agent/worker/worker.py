@@ -21,6 +21,9 @@ WAKE_INTERVAL = 1.0
 """Seconds between two wake-ups of the loops: how late a due job may be taken, at most."""
 
 
+BackgroundTask = Callable[[], Coroutine[object, object, None]]
+
+
 def loop_task_name(queue: str) -> str:
     """Name of the asyncio task of a queue's loop."""
     return f"loop {queue}"
@@ -40,7 +43,7 @@ class Worker:
     adapters: AdapterSource
     inbox_for: Callable[[str], Inbox]
     scheduled_tasks: Mapping[str, tuple[float, Callable[[], Awaitable[object]]]]
-    background_tasks: Mapping[str, Callable[[], Coroutine[object, object, None]]]
+    background_tasks: Mapping[str, BackgroundTask]
     drain_timeout: float
     _stop_requested: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 

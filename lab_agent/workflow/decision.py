@@ -124,7 +124,7 @@ def _accept(
     now: datetime,
 ) -> OrderRecord:
     contract = assessed.contract or ""
-    line_keys = {line.task_id: line.key for line in lines}
+    line_keys = {str(line.task_id): line.key for line in lines}
     lab_order = make_lab_order(
         assessed.received,
         decision.accepted,

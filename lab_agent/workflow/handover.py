@@ -1,4 +1,4 @@
-"""Handover: give a checked order to the laboratory system, once (law 2, law 3)."""
+"""Handover: submit an accepted order to the laboratory system once, and cancel withdrawn lines there (laws 2 and 3)."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def _load_order(uow: UnitOfWork, key: OrderKey) -> tuple[OrderRecord, LabOrder |
 
 
 def mark_handed_over(uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
-    """Write that the laboratory system has the order, as a person found out."""
+    """Record that the laboratory system has the order, as a person found out."""
     uow.orders.save(_to_handed_over(uow.orders.get_for_update(key), now))
 
 

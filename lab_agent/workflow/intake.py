@@ -14,6 +14,7 @@ from lab_agent.domain.records import Event, Job, JobKind, OrderRecord
 from lab_agent.domain.state_machines import UNDECIDED_ORDERS
 from lab_agent.errors import ServiceRefusal
 from lab_agent.fhir.order_graph import OrderGraph
+from lab_agent.fhir.order_parser import parse_order
 from lab_agent.fhir.task_update import task_status
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
@@ -37,7 +38,7 @@ from lab_agent.workflow.line_lifecycle import close_order
 log = structlog.get_logger(__name__)
 
 QUESTIONNAIRE_SEARCH_MISSING_SINCE = "questionnaires.unknown_since"
-"""Key under which it is kept since when the service offers no search of answers; empty where it does."""
+"""Key of the time since when the service offers no search of answers; empty if it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ class FetchOrderHandler:
             case Held(reason, assessed):
                 return self._hold(uow, job, assessed, reason, now)
             case Decided(assessed, decision):
-                return self._decide(uow, job, assessed, decision, now)
+                return self._save(uow, job, assessed, decision, now)
             case TaskEnded(status):
                 uow.alerts.close(held_order_alert_key(key), now=now)
                 close_order(uow, key, now, f"its Task was {status} before the order was assessed")
@@ -160,9 +161,10 @@ class FetchOrderHandler:
             names = ", ".join(str(ref) for ref in sorted(graph.unreadable))
             return Waiting(f"cannot be read yet: {names}", self.settings.backoff_longest / 10)
         reject_unreadable = self._is_older_than(order, self.settings.unreadable_refuse_after)
-        return self._judge(await self.assessor.assess(order.key, graph, reject_unreadable=reject_unreadable))
+        assessed = await self.assessor.assess(order.key, graph, parse_order(graph), reject_unreadable=reject_unreadable)
+        return self._decide(assessed)
 
-    def _judge(self, assessed: AssessedOrder) -> FetchResult:
+    def _decide(self, assessed: AssessedOrder) -> FetchResult:
         before = self.settings.ignore_before
         if before is not None and _are_all_made_before(assessed, before):
             return Ignored(assessed, before)
@@ -183,7 +185,7 @@ class FetchOrderHandler:
         """Whether the order was seen so many seconds ago; never, for None."""
         return seconds is not None and self.clock.now() >= order.seen_at + timedelta(seconds=seconds)
 
-    def _decide(self, uow: UnitOfWork, job: Job, assessed: AssessedOrder, decision: Decision, now: datetime) -> Job:
+    def _save(self, uow: UnitOfWork, job: Job, assessed: AssessedOrder, decision: Decision, now: datetime) -> Job:
         key = OrderKey(job.target)
         if uow.orders.get_for_update(key).state not in UNDECIDED_ORDERS:
             return job.complete(now, "it was decided elsewhere")
@@ -212,11 +214,11 @@ def _record_waiting(uow: UnitOfWork, key: OrderKey, reason: str, now: datetime) 
 
 
 def record_questionnaire_search(uow: UnitOfWork, graph: OrderGraph, now: datetime) -> None:
-    """Keep in sight whether the service offers the search of answers (`exchange.questionnaire_search`)."""
-    said = now.isoformat() if graph.questionnaire_responses is None else ""
+    """Record whether the service offers the search of answers (`exchange.questionnaire_search`)."""
+    missing_since = now.isoformat() if graph.questionnaire_responses is None else ""
     known = uow.key_values.get(QUESTIONNAIRE_SEARCH_MISSING_SINCE) or ""
-    if bool(said) != bool(known):
-        uow.key_values.set(QUESTIONNAIRE_SEARCH_MISSING_SINCE, said)
+    if bool(missing_since) != bool(known):
+        uow.key_values.set(QUESTIONNAIRE_SEARCH_MISSING_SINCE, missing_since)
         uow.commit()
 
 
@@ -226,5 +228,5 @@ def _are_all_made_before(assessed: AssessedOrder, before: datetime) -> bool:
 
 
 def _summary(assessed: AssessedOrder) -> str:
-    refused = assessed.assessment.refusing_rules()
-    return f"would be refused in part or whole by {', '.join(sorted(refused))}" if refused else "would be accepted"
+    rules = assessed.assessment.refusing_rules()
+    return f"would be rejected in part or whole by {', '.join(sorted(rules))}" if rules else "would be accepted"

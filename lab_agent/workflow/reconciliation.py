@@ -1,4 +1,4 @@
-"""Reconcile: go round the open orders at a gentle pace and notice what the partner or the service changed meanwhile."""
+"""Reconciliation: re-read the Tasks of open orders, and notice what the partner or the service changed meanwhile."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TASK_JOBS = frozenset({JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK})
 
 @dataclass(frozen=True, slots=True)
 class Reconciler:
-    """Re-reads the Tasks of judged orders. Tasks with open effects are left alone: their own handler looks at them."""
+    """Re-reads the Tasks of decided orders. Tasks with open jobs are left alone: their own handler reads them."""
 
     exchange: Exchange
     store: Store
@@ -34,17 +34,17 @@ class Reconciler:
     late_lines: LateLineFinder
 
     async def run(self) -> int:
-        """Go round all open orders once; how many were looked at. Raises what the exchange port raises when it is away."""
+        """Check all open orders once; how many were checked. Raises what the exchange port raises if it is unavailable."""
         after: OrderKey | None = None
-        looked = 0
+        checked = 0
         while orders := await self._load_page(after):
             for order in orders:
-                looked += await self._try_reconcile(order)
+                checked += await self._try_reconcile(order)
             after = orders[-1].key
-        return looked
+        return checked
 
     async def _try_reconcile(self, order: OrderRecord) -> bool:
-        """Look at one order; what is wrong with it alone is told, and the others go on (law 9)."""
+        """Check one order; what is wrong with it alone is logged, and the others go on (law 9)."""
         try:
             return await self._reconcile_order(order)
         except (TemporaryFailure, StoreUnreachableError):
@@ -57,7 +57,7 @@ class Reconciler:
         return await self.store.run(lambda uow: uow.orders.open_orders(limit=PAGE_SIZE, after=after))
 
     async def _reconcile_order(self, order: OrderRecord) -> bool:
-        """Look at one order, if it has been judged. Raises what the ports raise."""
+        """Check one order, if it is decided. Raises what the ports raise."""
         if order.state in UNDECIDED_ORDERS:
             return False
         order_status = task_status((await self.exchange.read("Task", order.task_id)).body)

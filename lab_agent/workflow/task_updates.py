@@ -1,4 +1,4 @@
-"""Task statuses: read, change only our fields, replace the whole resource; never over somebody else's decision (law 4)."""
+"""Task updates: read, change only our fields, replace the whole resource; never overwrite somebody else's decision (law 4)."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from lab_agent.workflow.line_lifecycle import (
 log = structlog.get_logger(__name__)
 
 LATE_LINES_RETRY_INTERVAL = timedelta(minutes=1)
-"""How long an order-level Task waits before it is looked at again whether its late lines have ended."""
+"""How long an order-level Task waits until it is checked again whether its late lines have ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class DesiredTask:
-    """What a Task shall become: `status`, with `outputs` (None: leave them), where only `ours` may be overwritten."""
+    """What a Task should become: `status`, with `outputs` (None: leave them); only `own_statuses` may be overwritten."""
 
     task_id: ResourceId
     status: str
@@ -203,7 +203,7 @@ def _postpone_order_end(uow: UnitOfWork, job: Job, late: tuple[LineRecord, ...],
 
 def _get_order_key(job: Job) -> OrderKey:
     if job.order is None:
-        raise StoreError(f"effect {job.id} names no order")
+        raise StoreError(f"job {job.id} names no order")
     return job.order
 
 
@@ -218,6 +218,6 @@ def _desired_task(uow: UnitOfWork, job: Job) -> DesiredTask:
         return DesiredTask(order.task_id, status, None, frozenset({TASK_REQUESTED, *order.sent_statuses}))
     line = uow.orders.line(LineKey(job.target))
     if line is None:
-        raise PermanentFailure(f"line {job.target} is not in the journal")
+        raise PermanentFailure(f"line {job.target} is not in the database")
     outputs = line.outputs if status in TERMINAL_TASK_STATUSES and line.outputs else None
     return DesiredTask(line.task_id, status, outputs, frozenset({TASK_REQUESTED, *line.sent_statuses}))

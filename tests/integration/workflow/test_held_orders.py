@@ -181,7 +181,7 @@ async def test_observe_mode_writes_nothing(make_scenario: MakeScene) -> None:
     await later(here, 700)
     assert set(sent) == {"GET"}
     record = await here.order_record()
-    assert "observe: would be refused in part or whole by line.item" in str(record.reason)
+    assert "observe: would be rejected in part or whole by line.item" in str(record.reason)
     assert {job.kind for job in await here.jobs(open_only=False)} == {JobKind.FETCH_ORDER}
     assert here.world.lis.submitted == []
 
