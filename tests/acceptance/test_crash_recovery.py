@@ -12,7 +12,8 @@ from lab_sandbox.partner.errors import Json
 from lab_sandbox.partner.order_generator import OrderPlan
 from lab_sandbox.partner.random_source import seeded_random
 from lab_sandbox.partner.result_reader import read_order_status, read_reports
-from tests.harness.installation import ProcessHarness, wait_until
+from tests.harness.clock import wait_until
+from tests.harness.installation import ProcessHarness
 
 SPOILT = "003.002"
 

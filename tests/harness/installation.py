@@ -8,8 +8,6 @@ import json
 import os
 import signal
 import sys
-import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -22,17 +20,9 @@ from lab_sandbox.partner.client import PartnerClient
 from lab_sandbox.partner.clinic import Clinic
 from lab_sandbox.partner.errors import Json
 from lab_sandbox.partner.order_bundle import LabelSequence
+from tests.harness.clock import DEADLINE
 
 CRASHING_AGENT = Path(__file__).with_name("crashing_agent.py")
-DEADLINE = 60.0
-
-
-async def wait_until(condition: Callable[[], Awaitable[bool]], description: str, timeout: float = DEADLINE) -> None:
-    """Look until it is so; fail with `what` at the deadline."""
-    deadline = time.monotonic() + timeout
-    while not await condition():
-        assert time.monotonic() < deadline, f"not within {timeout:.0f} s: {description}"
-        await asyncio.sleep(0.05)
 
 
 SHORTENED = {

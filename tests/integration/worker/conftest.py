@@ -23,7 +23,7 @@ from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
 from tests.fakes.exchange_service import service_unreachable
 from tests.fakes.memory_store import MemoryStore
-from tests.harness.fault_injection import VirtualClock
+from tests.harness.clock import VirtualClock
 
 LEASE = timedelta(seconds=60)
 

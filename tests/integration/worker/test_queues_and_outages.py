@@ -14,13 +14,8 @@ from lab_agent.worker.job_queues import JOB_QUEUES, OUTBOUND_QUEUES, WorkerLoop,
 from lab_agent.worker.outages import EXCHANGE_OUTAGE, SIGN_IN_OUTAGE, OutageTracker, exchange_part_outage
 from lab_agent.worker.schedule import PollInterval, Scheduler
 from tests.fakes.exchange_service import service_reachable, service_unreachable
+from tests.harness.clock import wait_until
 from tests.integration.worker.conftest import Outcome, WorkerBench
-
-
-async def until(so: object, within: float = 5.0) -> None:
-    async with asyncio.timeout(within):
-        while not so():  # type: ignore[operator]  # noqa: ASYNC110 - waits for what nothing announces
-            await asyncio.sleep(0.002)
 
 
 def test_every_job_kind_belongs_to_one_queue() -> None:
@@ -56,9 +51,9 @@ async def test_fetches_run_concurrently_up_to_limit(bench: WorkerBench) -> None:
     bench.handler.behaviour = behave
     group = WorkerLoop(JOB_QUEUES["orders"], bench.runner, bench.outages, concurrency=3)
     loop = asyncio.create_task(group.run())
-    await until(lambda: inside == 3)
+    await wait_until(lambda: inside == 3)
     gate.set()
-    await until(lambda: len(bench.handler.calls) == 7 and not inside)
+    await wait_until(lambda: len(bench.handler.calls) == 7 and not inside)
     group.stop()
     await asyncio.wait_for(loop, 5)
     assert most == 3
@@ -77,10 +72,10 @@ async def test_slow_job_stalls_only_its_own_queue(bench: WorkerBench) -> None:
     bench.handler.behaviour = behave
     groups = build_worker_loops(bench.runner, bench.outages, concurrency=1, observe=False)
     loops = [asyncio.create_task(group.run()) for group in groups.loops.values()]
-    await until(lambda: ("update_line_task", "done") in bench.attempts)
+    await wait_until(lambda: ("update_line_task", "done") in bench.attempts)
     assert ("submit_order", "done") not in bench.attempts
     gate.set()
-    await until(lambda: ("submit_order", "done") in bench.attempts)
+    await wait_until(lambda: ("submit_order", "done") in bench.attempts)
     groups.stop()
     await asyncio.wait_for(asyncio.gather(*loops), 5)
 
@@ -209,6 +204,6 @@ async def test_failing_scheduled_task_is_reported_and_repeats(bench: WorkerBench
 
     ticks.every(0.01, "tick", tick)
     ticks.start()
-    await until(lambda: times >= 3)
+    await wait_until(lambda: times >= 3)
     ticks.stop()
     assert bench.outages.is_known(ServiceUnavailable("still"))

@@ -21,6 +21,7 @@ from lab_agent.worker.job_lease import JobLease
 from lab_agent.workflow.accession_numbers import rematch_waiting_reports, save_submit_accessions
 from lab_agent.workflow.result_matching import MatchReportHandler, ReportMatcher
 from tests.fakes.memory_store import MemoryStore
+from tests.harness.clock import VirtualClock
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 ORDER = next(
@@ -126,8 +127,8 @@ async def test_message_before_submit_number_matched_later(store: MemoryStore) ->
         return duties
 
     (job,) = await store.run(handed_over)
-    handler = MatchReportHandler(Fixed(), MATCHER)
-    decided = await handler.perform(JobLease(job, store, Fixed(), timedelta(minutes=1)))  # type: ignore[func-returns-value]
+    handler = MatchReportHandler(VirtualClock(NOW), MATCHER)
+    decided = await handler.perform(JobLease(job, store, VirtualClock(NOW), timedelta(minutes=1)))  # type: ignore[func-returns-value]
 
     def complete(uow: UnitOfWork) -> ReportRecord:
         handler.complete(uow, job, decided)
@@ -135,11 +136,6 @@ async def test_message_before_submit_number_matched_later(store: MemoryStore) ->
 
     early = await store.run(complete)
     assert (early.state, early.order) == (ReportState.DELIVERED, ORDER.key)
-
-
-class Fixed:
-    def now(self) -> datetime:
-        return NOW
 
 
 @pytest.mark.parametrize(
