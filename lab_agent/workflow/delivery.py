@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -25,7 +25,7 @@ from lab_agent.fhir.report_builder import DocumentUrls, UploadPlan, report_ident
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.documents import Documents, PrintError
 from lab_agent.ports.exchange import Exchange
-from lab_agent.ports.jobs import Completion, Lease
+from lab_agent.ports.jobs import Lease
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.serialization import load_stored_message
 from lab_agent.workflow.line_lifecycle import (
@@ -51,6 +51,8 @@ from lab_agent.workflow.result_versions import (
 from lab_agent.workflow.upload_planning import UploadPlanner
 
 log = structlog.get_logger(__name__)
+
+Completion = Callable[[UnitOfWork, Job], Job]
 
 _PRINTED_FILE = "printed"
 _SUPERSEDED_REASON = "a newer version was delivered"
@@ -101,6 +103,10 @@ class DeliverReportHandler:
     async def verify(self, lease: Lease) -> Completion:
         """Search for what a lost reply may have hidden, then upload the rest."""
         return await self._deliver(lease, verifying=True)
+
+    def complete(self, uow: UnitOfWork, job: Job, result: Completion) -> Job:
+        """Write what was decided."""
+        return result(uow, job)
 
     async def _deliver(self, lease: Lease, *, verifying: bool) -> Completion:
         delivery = await self.store.run(lambda uow: _load_delivery(uow, lease.job))

@@ -13,7 +13,8 @@ from lab_sandbox.demo.processes import ProcessGroup, Program, program_path
 from lab_sandbox.demo.runner import build_account
 from lab_sandbox.demo.workspace import create_workspace
 from lab_sandbox.partner.client import open_partner_client
-from tests.harness.installation import DEADLINE, ProcessHarness, shorten_timeouts
+from tests.harness.clock import DEADLINE
+from tests.harness.installation import ProcessHarness, shorten_timeouts
 from tests.harness.paths import ROOT
 
 

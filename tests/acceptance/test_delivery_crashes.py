@@ -15,7 +15,8 @@ from lab_sandbox.demo.runner import build_account
 from lab_sandbox.partner.client import open_partner_client
 from lab_sandbox.partner.errors import Json, decode
 from tests.acceptance.test_crash_recovery import ended, place
-from tests.harness.installation import ProcessHarness, wait_until
+from tests.harness.clock import wait_until
+from tests.harness.installation import ProcessHarness
 
 FULL, SHORT = 200, 3
 SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
@@ -26,9 +27,9 @@ MOMENTS = [
     "before update DiagnosticReport",
     "after update DiagnosticReport",
     "after commit upload DiagnosticReport",
-    "before commit deliver:done",
-    "after commit deliver:done",
-    "before commit deliver:begun",
+    "before commit deliver_report:done",
+    "after commit deliver_report:done",
+    "before commit deliver_report:started",
     "after commit report",
 ]
 FAULTS = """

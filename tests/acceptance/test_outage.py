@@ -7,7 +7,8 @@ import httpx
 from lab_sandbox.demo.runner import build_account
 from lab_sandbox.partner.client import open_partner_client
 from tests.acceptance.test_crash_recovery import ended, everything_once, place
-from tests.harness.installation import ProcessHarness, wait_until
+from tests.harness.clock import wait_until
+from tests.harness.installation import ProcessHarness
 
 
 async def test_outage_logs_one_line_and_recovery_another(harness: ProcessHarness) -> None:

@@ -10,7 +10,8 @@ from lab_agent.store.schema import upgrade
 from lab_sandbox.partner.basket import Basket, choose_item
 from lab_sandbox.partner.order_generator import OrderPlan
 from lab_sandbox.partner.random_source import seeded_random
-from tests.harness.installation import ProcessHarness, wait_until
+from tests.harness.clock import wait_until
+from tests.harness.installation import ProcessHarness
 
 MANY, FEW = 200, 20
 

@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, TypeVar
 
@@ -23,17 +22,6 @@ T = TypeVar("T")
 
 class SimulatedCrash(BaseException):
     """The process is gone: nothing that it would have done next happens."""
-
-
-class VirtualClock:
-    def __init__(self) -> None:
-        self.time = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
-
-    def now(self) -> datetime:
-        return self.time
-
-    def advance(self, seconds: float) -> None:
-        self.time += timedelta(seconds=seconds)
 
 
 @dataclass

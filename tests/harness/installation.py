@@ -8,8 +8,6 @@ import json
 import os
 import signal
 import sys
-import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -22,17 +20,9 @@ from lab_sandbox.partner.client import PartnerClient
 from lab_sandbox.partner.clinic import Clinic
 from lab_sandbox.partner.errors import Json
 from lab_sandbox.partner.order_bundle import LabelSequence
+from tests.harness.clock import DEADLINE
 
 CRASHING_AGENT = Path(__file__).with_name("crashing_agent.py")
-DEADLINE = 60.0
-
-
-async def wait_until(condition: Callable[[], Awaitable[bool]], description: str, timeout: float = DEADLINE) -> None:
-    """Look until it is so; fail with `what` at the deadline."""
-    deadline = time.monotonic() + timeout
-    while not await condition():
-        assert time.monotonic() < deadline, f"not within {timeout:.0f} s: {description}"
-        await asyncio.sleep(0.05)
 
 
 SHORTENED = {
@@ -62,11 +52,11 @@ class AgentProcess:
     crash_point: str | None
 
     async def wait_killed(self, timeout: float = DEADLINE) -> None:
-        """Wait until its trap has killed it."""
+        """Wait until its crash point has killed it."""
         try:
             await asyncio.wait_for(self.process.wait(), timeout)
         except TimeoutError:
-            passed = (self.log.parents[1] / "config" / "trap.log").read_text().splitlines()
+            passed = (self.log.parents[1] / "config" / "crash_points.log").read_text().splitlines()
             raise AssertionError(f"never met {self.crash_point!r}; passed {sorted(set(passed))}") from None
         assert self.process.returncode == -signal.SIGKILL, f"ended by itself:\n{self.log.read_text()[-4000:]}"
 
@@ -158,7 +148,7 @@ class ProcessHarness:
 
     def poll_count(self) -> int:
         """How often the agents have polled, or tried to."""
-        log = self.workplace.agent_settings.with_name("trap.log")
+        log = self.workplace.agent_settings.with_name("crash_points.log")
         return log.read_text().count("before requested_order_tasks") if log.exists() else 0
 
     async def run_command(self, *words: str) -> None:

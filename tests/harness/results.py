@@ -38,7 +38,7 @@ from lab_agent.workflow.result_inbox import StoreInbox
 from lab_agent.workflow.result_matching import MatchReportHandler
 from lab_agent.workflow.task_updates import TaskUpdateHandler
 from lab_sandbox.app import create_app
-from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID, RuleSettings, SandboxConfig
+from lab_sandbox.config import CLINIC_GUID, RuleSettings, SandboxConfig
 from lab_sandbox.faults.plan import FaultPlan, FaultRule
 from lab_sandbox.partner.account import PartnerAccount
 from lab_sandbox.partner.client import PartnerClient, open_partner_client
@@ -49,6 +49,8 @@ from lab_sandbox.partner.result_reader import ReceivedReport, read_order_status,
 from lab_sandbox.references import Ref
 from tests.fakes.exchange_service import service_reachable
 from tests.fakes.memory_store import MemoryStore
+from tests.harness import settings as harness_settings
+from tests.harness.clock import VirtualClock
 from tests.harness.orders import ACCOUNT, BASE
 from tests.harness.paths import CATALOGUE
 from tests.harness.stu3_schema import find_violations
@@ -61,14 +63,6 @@ LOINC = "http://loinc.org"
 _SAMPLE_CATALOGUE = CatalogueHistory.from_catalogue(load_catalogue(CATALOGUE))
 
 
-class BenchClock:
-    def __init__(self) -> None:
-        self.time = NOW
-
-    def now(self) -> datetime:
-        return self.time
-
-
 @dataclass
 class ResultsBench:
     app: Any
@@ -77,7 +71,7 @@ class ResultsBench:
     partner: PartnerClient
     placed: PlacedOrder
     exchange: ExchangeClient
-    clock: BenchClock
+    clock: VirtualClock
     mappings: MappingCache
     catalogue: CatalogueSource = field(default=lambda: _SAMPLE_CATALOGUE)
     message_count: int = 0
@@ -205,22 +199,7 @@ class ResultsBench:
 
 
 def make_settings(results: dict[str, Any] | None = None, **more: Any) -> Settings:
-    return Settings.model_validate(
-        {
-            "exchange": {
-                "base_url": BASE,
-                "allow_plain_http": True,
-                "lab_codes_url": CODES,
-                "laboratory": LABORATORY_GUID,
-                "oauth": {"grant": "basic", "auth_url": BASE, "client_id": "x", "username": "laboratory",
-                          "password": "demo-laboratory-password"},
-                "contracts": {"C-100": {}},
-            },
-            "store": {"encryption_keys": ["none"]},
-            "results": results or {},
-            **more,
-        }
-    )  # fmt: skip
+    return harness_settings.make_settings(results=results or {}, **more)
 
 
 @asynccontextmanager
@@ -228,7 +207,7 @@ async def open_bench(results: dict[str, Any] | None = None, **more: Any) -> Asyn
     settings = make_settings(results, **more)
     config = SandboxConfig(base_url=BASE, rules=RuleSettings(history_limit=100))
     app = create_app(config)
-    store, clock = MemoryStore(), BenchClock()
+    store, clock = MemoryStore(), VirtualClock(NOW)
     transport = httpx.ASGITransport(app)
     async with (
         open_partner_client(ACCOUNT, transport=httpx.ASGITransport(app)) as partner,

@@ -1,6 +1,6 @@
-"""A world in one process: the real service over ASGI, a laboratory system, a store, and workers that come and go.
+"""A world in one process: the real service over ASGI, a laboratory system, a store, and agents that may die.
 
-Nothing in it depends on time or chance but through the seed.
+Time and chance come from its clock and its seed alone.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from lab_agent import exact_json
-from lab_agent.domain.code_systems import CodeSystems
+from lab_agent import bootstrap, exact_json
+from lab_agent.bootstrap import Components
 from lab_agent.domain.ids import LineKey, OrderKey, order_key
 from lab_agent.domain.records import Job, JobKind, LineRecord, OrderRecord
 from lab_agent.domain.retry import Backoff
@@ -25,28 +25,22 @@ from lab_agent.errors import Failure, LabAgentError
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
 from lab_agent.http_client import HttpClient
-from lab_agent.ports.jobs import JobHandler
+from lab_agent.metrics import Metrics
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.rules.catalogue_history import CatalogueHistory
-from lab_agent.settings.root import Settings
 from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
-from lab_agent.workflow.assessment import OrderAssessor
-from lab_agent.workflow.decision import DecisionPolicy
-from lab_agent.workflow.handover import CancelOrderHandler, SubmitOrderHandler
-from lab_agent.workflow.intake import FetchOrderHandler
-from lab_agent.workflow.line_lifecycle import LateLineFinder, advance_order, cancel_lines, complete_lines
+from lab_agent.workflow.line_lifecycle import advance_order, cancel_lines, complete_lines
 from lab_agent.workflow.polling import OrderPoller
 from lab_agent.workflow.reconciliation import Reconciler
-from lab_agent.workflow.rejection_breaker import RejectionBreaker
-from lab_agent.workflow.task_updates import TaskUpdateHandler
 from lab_sandbox import updates
 from lab_sandbox.app import create_app
-from lab_sandbox.config import LABORATORY_GUID, RuleSettings, SandboxConfig
+from lab_sandbox.config import RuleSettings, SandboxConfig
 from lab_sandbox.references import Ref
 from lab_sandbox.service import Service
 from tests.fakes.exchange_service import service_reachable
 from tests.fakes.memory_store import MemoryStore
+from tests.harness.clock import VirtualClock
 from tests.harness.fault_injection import (
     FaultInjector,
     FaultyLis,
@@ -55,52 +49,11 @@ from tests.harness.fault_injection import (
     SimulatedCrash,
     SimulatedLis,
     SingleAdapterSource,
-    VirtualClock,
 )
 from tests.harness.orders import BASE, OrderTemplate, catalogue, procedure_requests
+from tests.harness.settings import make_settings
 
 TERMINAL_STATUSES = {"completed", "cancelled", "failed", "rejected", "entered-in-error"}
-
-
-def settings(**worker: Any) -> Settings:
-    given = {
-        "exchange": {
-            "base_url": BASE,
-            "allow_plain_http": True,
-            "lab_codes_url": "http://codes.lab.example",
-            "second_labels_system": "http://codes.lab.example/second-labels",
-            "laboratory": LABORATORY_GUID,
-            "oauth": {
-                "grant": "basic",
-                "auth_url": BASE,
-                "client_id": "lab-agent",
-                "username": "laboratory",
-                "password": "demo-laboratory-password",
-            },
-            "contracts": {"C-100": {}, "C-200": {}},
-        },
-        "store": {"encryption_keys": ["none"]},
-        "worker": worker,
-        "results": {"documents": "none"},
-    }
-    return Settings.model_validate(given)
-
-
-def _systems(given: Settings) -> CodeSystems:
-    exchange = given.exchange
-    return CodeSystems(
-        base_url=exchange.base_url, lab_codes_url=exchange.lab_codes_url, second_labels_system=exchange.second_labels_system
-    )
-
-
-def _decision_policy(given: Settings) -> DecisionPolicy:
-    return DecisionPolicy(
-        systems=_systems(given),
-        contracts=given.exchange.contracts,
-        default_adapter="folder",
-        cancel_whole_order=given.worker.on_line_error == "cancel_order",
-        breaker=RejectionBreaker(given.rules.refusal_limit, timedelta(seconds=given.rules.refusal_window)),
-    )
 
 
 @dataclass
@@ -126,14 +79,25 @@ class SimulatedAgent:
         )
         authenticator = Authenticator(world.settings.exchange.oauth, self._http, self.store, world.clock, name)
         self.exchange = ExchangeClient(world.settings.exchange, self._http, authenticator)
-        service = world.settings.exchange.base_url
-        self.poll = OrderPoller(self.exchange, self.store, world.clock, service)
-        self.late_lines = LateLineFinder(self.exchange, self.store, world.clock, service)
-        self.reconcile = Reconciler(self.exchange, self.store, world.clock, self.late_lines)
+        components = Components(
+            settings=world.settings,
+            clock=world.clock,
+            store=self.store,
+            queries=None,
+            exchange=self.exchange,
+            authenticator=authenticator,
+            adapters=self.adapters,  # type: ignore[arg-type]  # only the source of adapters is used
+            catalogue_cache=world.catalogues,  # type: ignore[arg-type]  # only its view is used
+            metrics=Metrics(),
+            owner=name,
+        )
+        late_lines = bootstrap.build_late_lines(components)
+        self.poll = OrderPoller(self.exchange, self.store, world.clock, world.settings.exchange.base_url)
+        self.reconcile = Reconciler(self.exchange, self.store, world.clock, late_lines)
         self.runner = JobRunner(
             store=self.store,
             clock=world.clock,
-            handlers=self._handlers(world),
+            handlers=bootstrap.build_handlers(components, self.adapters),
             outages=OutageTracker(self.store, world.clock, service_reachable),
             owner=name,
             lease=timedelta(seconds=world.settings.worker.lease),
@@ -143,44 +107,20 @@ class SimulatedAgent:
         )
         self.running: set[asyncio.Task[None]] = set()
 
-    def _handlers(self, world: World) -> dict[JobKind, JobHandler]:
-        """Those of orders; results have their own room, and come here as what their delivery writes (`World.report`)."""
-        worker, service = world.settings.worker, world.settings.exchange.base_url
-        judging, policy = self._order_assessor(world), _decision_policy(world.settings)
-        made: list[JobHandler] = [
-            FetchOrderHandler(self.exchange, self.store, world.clock, judging, policy, worker, service),
-            SubmitOrderHandler(self.store, world.clock, self.adapters, worker.acknowledge_status),
-            CancelOrderHandler(self.store, world.clock, self.adapters),
-            TaskUpdateHandler(self.exchange, self.store, world.clock, self.late_lines),
-        ]
-        return {kind: handler for handler in made for kind in handler.kinds}
-
-    def _order_assessor(self, world: World) -> OrderAssessor:
-        return OrderAssessor(
-            exchange=self.exchange,
-            store=self.store,
-            clock=world.clock,
-            systems=_systems(world.settings),
-            laboratory=world.settings.exchange.laboratory,
-            contracts=world.settings.exchange.contracts,
-            rules=world.settings.rules,
-            catalogues=world.catalogues.view,
-        )
-
     async def run_jobs(self, *kinds: JobKind, limit: int = 4) -> int:
-        """Claim what is due and do it, side by side; how many effects there were."""
+        """Claim what is due and run it concurrently; how many jobs there were."""
         jobs = await self.runner.claim(kinds or tuple(self.runner.handlers), limit)
         await asyncio.gather(*(self.runner.run(job) for job in jobs))
         return len(jobs)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Let something run beside everything else. Trouble with neighbours is what ticks live with."""
+        """Run something in the background; failures of remote systems and crashes are part of the simulation."""
         task = asyncio.create_task(self._suppress_failures(work))
         self.running.add(task)
         task.add_done_callback(self.running.discard)
 
     async def wait_idle(self) -> None:
-        """Wait for what runs."""
+        """Wait until nothing runs in the background."""
         while self.running:
             await asyncio.wait(self.running)
 
@@ -195,7 +135,7 @@ class World:
     def __init__(self, seed: object, *, store: Store | None = None, rules: dict[str, Any] | None = None, **worker: Any) -> None:
         self.rng = Random(repr(seed))
         self.clock = VirtualClock()
-        self.settings = settings(**worker)
+        self.settings = make_settings(worker=worker, results={"documents": "none"})
         config = SandboxConfig(base_url=BASE, rules=RuleSettings(history_limit=100, **(rules or {})))
         self.app = create_app(config, clock=self.clock.now)
         self.service: Service = self.app.state.service
