@@ -66,6 +66,6 @@ def _never_final(resource: Json) -> Json:
     ],
 )
 async def test_fault_fails_its_check(world, spoil: Callable[[Json], Json], words: str):
-    ledger, _ = await world.run_story(spoil, patience=2.0)
+    ledger, _ = await world.run_story(spoil, timeout=2.0)
     assert not ledger.ok
     assert words in {check.name for check in ledger.checks if not check.ok}

@@ -57,18 +57,18 @@ def main(count):
 
     def poll():
         query = parse_search("Task", [("status", "requested"), ("code", "OrderProcessingTask")], service.config)
-        found = service.shelf.find("Task", query.criteria, lambda access: access.may("read", laboratory.guid), limit=51)
+        found = service.store.find("Task", query.criteria, lambda access: access.allows("read", laboratory.guid), limit=51)
         assert len(found) == 20
         return found
 
     order = poll()[-1].ref
 
     def lines():
-        found = service.shelf.find("Task", [("part-of", [order.key()])], lambda _: True, limit=51)
+        found = service.store.find("Task", [("part-of", [order.key()])], lambda _: True, limit=51)
         assert len(found) == 3
 
     answer = {
-        "orders": count, "seconds": round(seconds, 1), "resources": sum(service.shelf.counts().values()),
+        "orders": count, "seconds": round(seconds, 1), "resources": sum(service.store.counts().values()),
         "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "poll_ms": mean_milliseconds(poll), "part_of_ms": mean_milliseconds(lines), "read_ms": mean_milliseconds(lambda: service.resources.find(order)),
     }  # fmt: skip
