@@ -61,7 +61,7 @@ def build_scenarios(contract: str, nomenclature: Sequence[Json]) -> list[Scenari
         Scenario(name="anonymous", title="an anonymous order", plan=plan("anonymous", "190.100", patient="anonymous")),
         Scenario(
             name="culture",
-            title="a culture: preliminary, final, then corrected",
+            title="a result that is preliminary, then final, then corrected",
             plan=plan("culture", STAGED_ITEM),
             staged=True,
         ),

@@ -41,7 +41,7 @@ class LisTransport(Protocol):
         ...
 
 
-class FolderTransport:
+class FolderTransport(LisTransport):
     """The agent uses the folders itself, so there is nothing to move."""
 
     @override

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import hl7  # type: ignore[import-untyped]
 from typing_extensions import override
 
-from lab_sandbox.demo.lis.simulator import (
+from lab_sandbox.demo.lis.simulator import LisTransport, (
     CANCELLATION_SUFFIX,
     SimulatorFolders,
     outgoing_messages,
@@ -182,7 +182,7 @@ _START_BLOCK, _END_BLOCK = b"\x0b", b"\x1c\r"
 _CONNECT_TIMEOUT = 10.0
 
 
-class Hl7Transport:
+class Hl7Transport(LisTransport):
     """Listens on `port` for orders, and connects to `agent_port` for results."""
 
     def __init__(self, folders: SimulatorFolders, port: int, agent_port: int) -> None:

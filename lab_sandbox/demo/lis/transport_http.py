@@ -13,7 +13,13 @@ from pathlib import Path
 import httpx
 from typing_extensions import override
 
-from lab_sandbox.demo.lis.simulator import SimulatorFolders, outgoing_messages, remove_sent_message, write_cancellation
+from lab_sandbox.demo.lis.simulator import (
+    LisTransport,
+    SimulatorFolders,
+    outgoing_messages,
+    remove_sent_message,
+    write_cancellation,
+)
 from lab_sandbox.demo.lis.transport_files import write_atomically
 from lab_sandbox.partner.errors import decode, encode
 
@@ -26,7 +32,7 @@ def signature(secret: str, stamp: str, name: str, body: bytes) -> str:
     return "v1=" + hmac.new(secret.encode(), f"{stamp}.{name}.".encode() + body, hashlib.sha256).hexdigest()
 
 
-class HttpTransport:
+class HttpTransport(LisTransport):
     """Listens on `port`, and posts to the agent's endpoint at `agent_url`."""
 
     def __init__(self, folders: SimulatorFolders, port: int, agent_url: str) -> None:

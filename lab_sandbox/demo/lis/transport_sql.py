@@ -13,12 +13,18 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from lab_sandbox.demo.lis.simulator import SimulatorFolders, outgoing_messages, remove_sent_message, write_cancellation
+from lab_sandbox.demo.lis.simulator import (
+    LisTransport,
+    SimulatorFolders,
+    outgoing_messages,
+    remove_sent_message,
+    write_cancellation,
+)
 from lab_sandbox.demo.lis.transport_files import write_atomically
 from lab_sandbox.partner.errors import Json, encode
 
 
-class SqlTransport:
+class SqlTransport(LisTransport):
     """Works on `database_file`; creates missing tables with the statements in the file `ddl`."""
 
     def __init__(self, folders: SimulatorFolders, database_file: Path, ddl: Path) -> None:
