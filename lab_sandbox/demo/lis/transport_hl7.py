@@ -16,8 +16,9 @@ from typing import Any, BinaryIO
 import hl7  # type: ignore[import-untyped]
 from typing_extensions import override
 
-from lab_sandbox.demo.lis.simulator import LisTransport, (
+from lab_sandbox.demo.lis.simulator import (
     CANCELLATION_SUFFIX,
+    LisTransport,
     SimulatorFolders,
     outgoing_messages,
     remove_sent_message,
