@@ -1,6 +1,6 @@
-"""Who may do what: rights kept in meta.security, codes are counterparty guids ("Authentication", point 8).
+"""Access rights in meta.security, where codes are counterparty guids ("Authentication", point 8).
 
-`$meta-add`: rights that are granted afterwards, as FHIR's own operation writes them (Parameters, valueMeta.security).
+`$meta-add` grants rights afterwards, in the form of FHIR's own operation (Parameters, valueMeta.security).
 """
 
 from __future__ import annotations
@@ -25,33 +25,35 @@ class AccessRights:
     """Pairs of (right, guid) without the owner."""
 
     def allows(self, right: str, guid: str) -> bool:
-        """The owner may everything; others what was granted. No right implies another."""
+        """The owner has every right, others those that were granted. No right implies another."""
         return guid == self.owner or (right, guid) in self.grants
 
     def with_grants(self, more: Iterable[tuple[str, str]]) -> AccessRights:
-        """The same with more rights granted; nothing is taken away, and the owner stays."""
+        """A copy with more rights; nothing is revoked, and the owner stays."""
         return AccessRights(self.owner, self.grants | {pair for pair in more if pair[0] != "owner"})
 
     def security_labels(self, base_url: str) -> list[dict[str, str]]:
         """meta.security as responses carry it: systems `{base_url}security/<right>`, the owner first."""
-        listed = [("owner", self.owner), *sorted(self.grants)]
-        return [{"system": f"{base_url}security/{right}", "code": guid} for right, guid in listed]
+        pairs = [("owner", self.owner), *sorted(self.grants)]
+        return [{"system": f"{base_url}security/{right}", "code": guid} for right, guid in pairs]
 
 
 def parse_grants(meta: Any, base_url: str, known: Mapping[str, Any], problems: Problems, element: str) -> set[tuple[str, str]]:
-    """meta.security of a request (short names or full addresses) -> pairs of (right, guid); problems name the element."""
+    """meta.security of a request (short names or full systems) as pairs of (right, guid); problems name the element."""
     security = meta.get("security", []) if isinstance(meta, dict) else []
     if not isinstance(security, list):
-        problems.add(f"{element}.security", "rights-shape", "an array of system and code is expected")
+        problems.add(f"{element}.security", "rights-shape", "must be an array of objects with system and code")
         return set()
     grants = set()
     for position, entry in enumerate(security):
         pair = _parse_grant(entry, base_url)
-        where = f"{element}.security[{position}]"
+        path = f"{element}.security[{position}]"
         if pair is None:
-            problems.add(where, "rights-shape", f"system one of {', '.join(RIGHTS)} and a code (guid) are expected")
+            problems.add(
+                path, "rights-shape", f"needs a system (one of {', '.join(RIGHTS)}) and a code (the guid of a counterparty)"
+            )
         elif pair[1] not in known:
-            problems.add(f"{where}.code", "rights-guid", f"no counterparty has the guid {pair[1]}")
+            problems.add(f"{path}.code", "rights-guid", f"no counterparty has the guid {pair[1]}")
         else:
             grants.add(pair)
     return grants
@@ -69,10 +71,10 @@ def _parse_grant(entry: Any, base_url: str) -> tuple[str, str] | None:
 
 
 def parse_meta_add(parameters: Json, config: SandboxConfig) -> set[tuple[str, str]]:
-    """Pairs of (right, guid); a `Refusal` (422) names what is wrong with them."""
+    """The granted rights as pairs of (right, guid); `HttpError` (422) lists what is wrong with them."""
     problems = Problems(frozenset(config.rules.off))
-    listed = parameters.get("parameter")
-    metas = [one.get("valueMeta") for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    given = parameters.get("parameter")
+    metas = [one.get("valueMeta") for one in given if isinstance(one, dict)] if isinstance(given, list) else []
     known = {party.guid: party for party in config.counterparties}
     grants = {
         pair for meta in metas for pair in parse_grants(meta, config.base_url, known, problems, "Parameters.parameter.valueMeta")

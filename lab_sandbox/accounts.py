@@ -1,4 +1,4 @@
-"""Who is calling: counterparties by login, by client id and secret, by bearer token."""
+"""Authenticates callers: by login and password, by client id and secret, by bearer token."""
 
 import base64
 import secrets
@@ -19,21 +19,21 @@ class Accounts:
         self._tokens = tokens
 
     def authenticate_login(self, login: str, password: str) -> Counterparty | None:
-        """The organisation with this login, when the password is right."""
+        """The organisation with this login, if the password is right."""
         found = next((one for one in self._config.counterparties if one.login == login), None)
         return found if found and _is_same_secret(found.password, password) else None
 
     def find_client(self, client_id: str) -> Counterparty | None:
-        """The organisation that a client was registered for."""
+        """The organisation that a client is registered for."""
         return next((one for one in self._config.counterparties if one.client_id == client_id), None)
 
     def authenticate_client(self, client_id: str, client_secret: str) -> Counterparty | None:
-        """The organisation of a client, when its secret is right."""
+        """The organisation of a client, if its secret is right."""
         found = self.find_client(client_id)
         return found if found and _is_same_secret(found.client_secret, client_secret) else None
 
     def authenticate_header(self, authorization: str | None) -> Counterparty:
-        """The counterparty behind an Authorization header; a `Refusal` (401) when there is none."""
+        """The counterparty of an Authorization header; `HttpError` (401) if it is missing or wrong."""
         scheme, _, rest = (authorization or "").partition(" ")
         if scheme.lower() == "bearer":
             found = self._config.counterparty(self._tokens.holder(rest.strip()) or "")
@@ -49,7 +49,7 @@ class Accounts:
 
 
 def parse_basic_credentials(encoded: str, *, form_encoded: bool = False) -> tuple[str, str]:
-    """The user and password of HTTP Basic (form-encoded parts for clients, RFC 6749 2.3.1); empty when malformed."""
+    """The user and password of HTTP Basic (form-encoded for clients, RFC 6749, 2.3.1); empty if malformed."""
     try:
         user, _, password = base64.b64decode(encoded, validate=True).decode("utf-8").partition(":")
     except ValueError:

@@ -1,4 +1,4 @@
-"""The app: routes, failure handlers and the spelling of paths, around one service."""
+"""The ASGI application: routes, error handlers and middleware around one service."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,14 +19,14 @@ from lab_sandbox.service import Service, build_service, utc_now
 
 
 def create_app(config: SandboxConfig, *, clock: Clock = utc_now, transport: httpx.AsyncBaseTransport | None = None) -> FastAPI:
-    """The exchange service as an ASGI app, for a server or for tests in-process.
+    """The exchange service as an ASGI application, for a server or for in-process tests.
 
-    `transport` carries the forwarded basket requests (default: the network). The parts are at `app.state.service`.
+    `transport` carries the forwarded basket requests (default: the network). The service is at `app.state.service`.
     """
-    settled = config if config.listening else config.resolve_addresses()
-    service = build_service(settled, clock, transport)
+    resolved = config if config.listening else config.resolve_addresses()
+    service = build_service(resolved, clock, transport)
     app = FastAPI(
-        title="Laboratory order exchange service, in a box",
+        title="Laboratory order exchange service (sandbox)",
         version="1",
         lifespan=_lifespan,
         redirect_slashes=False,
@@ -38,16 +38,16 @@ def create_app(config: SandboxConfig, *, clock: Clock = utc_now, transport: http
         app.include_router(router, responses=ERROR_RESPONSES)
     add_error_handlers(app)
 
-    @app.get("/healthz", tags=["service"], summary="Whether the service answers, and how much it keeps")
+    @app.get("/healthz", tags=["service"], summary="Health check, with the number of resources of each type")
     async def healthz() -> dict[str, dict[str, int]]:
         return {"resources": service.store.counts()}
 
-    if settled.fault_admin:
+    if resolved.fault_admin:
         app.include_router(fault_routes(service))
     app.add_middleware(FaultMiddleware, service=service)
-    if settled.log_requests:
+    if resolved.log_requests:
         app.add_middleware(RequestLogMiddleware)
-    app.add_middleware(PathAliasMiddleware, addresses=(settled.base_url, settled.auth_url))
+    app.add_middleware(PathAliasMiddleware, addresses=(resolved.base_url, resolved.auth_url))
     return app
 
 

@@ -1,4 +1,4 @@
-"""Basket requests go on to the laboratory's address in the counterparty card, with the laboratory's own authorization."""
+"""Forwards basket requests to the address in the laboratory's counterparty card, with the authorization given there."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _RETURNED_HEADERS = ("etag", "cache-control", "last-modified", "retry-after")
 
 @dataclass(frozen=True)
 class ProxiedResponse:
-    """What the laboratory said, to be passed on."""
+    """The laboratory's response, as it is passed on."""
 
     status: int
     body: bytes
@@ -39,9 +39,9 @@ class BasketProxy:
         """`POST /questionnaire` or `/preanalytics` with the whole basket, digits as they came."""
         contract = self._find_contract(basket.get("contract"), caller)
         if not isinstance(basket.get("analyticsrequests"), list):
-            raise HttpError.of(400, "required", "analyticsrequests: an array with the whole basket is required")
-        more = {**headers, "content-type": "application/json"}
-        return await self._send("POST", name, contract, more, content=encode(basket))
+            raise HttpError.of(400, "required", "analyticsrequests: required, an array with the whole basket")
+        json_headers = {**headers, "content-type": "application/json"}
+        return await self._send("POST", name, contract, json_headers, content=encode(basket))
 
     async def close(self) -> None:
         """Closes the connections to laboratories."""
@@ -51,12 +51,12 @@ class BasketProxy:
 
     def _find_contract(self, code: object, caller: Counterparty) -> Contract:
         if not isinstance(code, str) or not code:
-            raise HttpError.of(400, "required", "contract: the contract code is required")
+            raise HttpError.of(400, "required", "contract: required, the code of a contract")
         contract = self._config.contract(code)
         if contract is None:
-            raise HttpError.of(404, "not-found", f"contract: there is no contract {code}")
+            raise HttpError.of(404, "not-found", f"contract: unknown contract {code}")
         if caller.guid not in {contract.partner, contract.laboratory}:
-            raise HttpError.of(403, "forbidden", f"contract: {code} is not yours")
+            raise HttpError.of(403, "forbidden", f"contract: {code} is a contract of other parties")
         return contract
 
     async def _send(
@@ -79,12 +79,12 @@ class BasketProxy:
         if laboratory.authorization:
             sent["authorization"] = laboratory.authorization
         try:
-            answer = await self._get_client().request(method, url, headers=sent, params=params, content=content)
+            response = await self._get_client().request(method, url, headers=sent, params=params, content=content)
         except (httpx.ReadTimeout, httpx.WriteTimeout, httpx.PoolTimeout) as exc:
-            raise HttpError.of(504, "timeout", f"laboratory: {name} was not answered in time") from exc
+            raise HttpError.of(504, "timeout", f"laboratory: no answer to {name} in time") from exc
         except httpx.HTTPError as exc:
-            raise HttpError.of(502, "transient", f"laboratory: {name} cannot be reached ({type(exc).__name__})") from exc
-        return _to_proxied_response(name, answer)
+            raise HttpError.of(502, "transient", f"laboratory: unreachable for {name} ({type(exc).__name__})") from exc
+        return _to_proxied_response(name, response)
 
     def _get_client(self) -> httpx.AsyncClient:
         if self._client is None:
@@ -95,19 +95,19 @@ class BasketProxy:
         return self._client
 
 
-def _to_proxied_response(name: str, answer: httpx.Response) -> ProxiedResponse:
-    """The laboratory's answer as it came; a failure without an OperationOutcome gets one."""
-    headers = {key: value for key, value in answer.headers.items() if key in _RETURNED_HEADERS}
-    if answer.status_code >= 400 and b'"OperationOutcome"' not in answer.content[:2000]:
-        issue = Issue("processing", f"laboratory: {name} was refused with status {answer.status_code}")
-        status = 502 if answer.status_code in {401, 403} or answer.status_code >= 500 else answer.status_code
+def _to_proxied_response(name: str, response: httpx.Response) -> ProxiedResponse:
+    """The laboratory's response as it came; an error without an OperationOutcome gets one."""
+    headers = {key: value for key, value in response.headers.items() if key in _RETURNED_HEADERS}
+    if response.status_code >= 400 and b'"OperationOutcome"' not in response.content[:2000]:
+        issue = Issue("processing", f"laboratory: answered {name} with status {response.status_code}")
+        status = 502 if response.status_code in {401, 403} or response.status_code >= 500 else response.status_code
         return ProxiedResponse(status, encode(operation_outcome([issue])), headers)
-    if answer.status_code in {401, 403}:
-        issue = Issue("processing", f"laboratory: {name} refused the service's own authorization")
+    if response.status_code in {401, 403}:
+        issue = Issue("processing", f"laboratory: rejected the service's own authorization for {name}")
         return ProxiedResponse(502, encode(operation_outcome([issue])), headers)
-    if answer.status_code != 304:
+    if response.status_code != 304:
         try:
-            decode(answer.content)
+            decode(response.content)
         except HttpError as exc:
-            raise HttpError.of(502, "processing", f"laboratory: the answer of {name} is not JSON") from exc
-    return ProxiedResponse(answer.status_code, answer.content, headers)
+            raise HttpError.of(502, "processing", f"laboratory: the answer to {name} is not JSON") from exc
+    return ProxiedResponse(response.status_code, response.content, headers)

@@ -18,10 +18,10 @@ def basket_routes(service: Service) -> APIRouter:
 
     @router.get("/nomenclature", summary="Nomenclature array")
     async def nomenclature(request: Request, contract: str = "") -> Response:
-        answer = await service.basket_proxy.get("nomenclature", contract, authenticate_caller(request, service), request.headers)
-        if answer.status == 200:
-            service.nomenclature_cache.store(contract, answer.body)
-        return _to_response(answer)
+        proxied = await service.basket_proxy.get("nomenclature", contract, authenticate_caller(request, service), request.headers)
+        if proxied.status == 200:
+            service.nomenclature_cache.store(contract, proxied.body)
+        return _to_response(proxied)
 
     @router.get("/eta", summary="Turnaround array")
     async def eta(request: Request, contract: str = "") -> Response:
@@ -45,7 +45,7 @@ def basket_routes(service: Service) -> APIRouter:
     async def notifications(request: Request, since: str = "0") -> Response:
         caller = authenticate_caller(request, service)
         if not since.isascii() or not since.isdigit() or len(since) > 15:
-            raise HttpError.of(400, "invalid", f"since: the number of a notification is expected, came: {since}")
+            raise HttpError.of(400, "invalid", f"since: must be the number of a notification, not {since}")
         found = service.store.notifications(caller.guid, int(since), MAX_NOTIFICATIONS)
         return json_response({"notifications": [{"number": number, **decode_stored(body)} for number, body in found]})
 

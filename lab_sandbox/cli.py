@@ -1,4 +1,4 @@
-"""`lab-sandbox …`: parses, calls, prints."""
+"""The command line `lab-sandbox`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,22 +16,24 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, context_settings={
 
 @app.callback()
 def sandbox() -> None:
-    """The exchange service in a box, for laboratories, partners and tests."""
+    """A sandbox of the exchange service, for laboratories, partners and tests."""
 
 
 @app.command()
 def run(
-    config: Annotated[Path | None, typer.Option(help="A TOML file; without it, a built-in demo world.")] = None,
-    host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")] = None,
-    base_url: Annotated[str | None, typer.Option(help="The base address in code systems; `auto` follows the port.")] = None,
-    faults: Annotated[Path | None, typer.Option(help="A TOML file of faults to play.")] = None,
-    fault_admin: Annotated[bool | None, typer.Option(help="Whether faults can be set over HTTP at /sandbox/faults.")] = None,
-    log_requests: Annotated[bool | None, typer.Option(help="Whether each request is logged.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file with the settings; without it, a built-in demo configuration.")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free one.")] = None,
+    base_url: Annotated[str | None, typer.Option(help="Base address in code systems; `auto` follows host and port.")] = None,
+    faults: Annotated[Path | None, typer.Option(help="TOML file with a fault plan.")] = None,
+    fault_admin: Annotated[bool | None, typer.Option(help="Allow fault plans over HTTP at /sandbox/faults.")] = None,
+    log_requests: Annotated[bool | None, typer.Option(help="Log each request.")] = None,
 ) -> None:
-    """Run the service until it is stopped; prints one line with its address when it listens."""
+    """Run the service until it is stopped; prints its address once it listens."""
     try:
-        given = {
+        options = {
             "host": host,
             "port": port,
             "base_url": base_url,
@@ -39,7 +41,7 @@ def run(
             "fault_admin": fault_admin,
             "log_requests": log_requests,
         }
-        settings = _apply_options(load_config(config), {key: value for key, value in given.items() if value is not None})
+        settings = _apply_options(load_config(config), {key: value for key, value in options.items() if value is not None})
         serve(settings, lambda address: typer.echo(f"listening on {address}"))
     except (ConfigError, FaultPlanError, ResourceStoreError, AddressInUseError) as exc:
         typer.echo(str(exc), err=True)

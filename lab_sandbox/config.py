@@ -1,4 +1,4 @@
-"""What the service in a box is told: who takes part, under which addresses, and how strict it is."""
+"""The sandbox's settings: who takes part, under which addresses, and how strict the service is."""
 
 import tomllib
 import uuid
@@ -34,11 +34,11 @@ class Counterparty(_ConfigModel):
     address: str | None = None
     """Laboratories: the public address of their web API; the four basket paths are appended to it."""
     authorization: str | None = None
-    """Laboratories: the whole Authorization header that the service sends with forwarded basket requests."""
+    """Laboratories: the Authorization header that the service sends with forwarded basket requests."""
 
 
 class Contract(_ConfigModel):
-    """A contract between a partner and a laboratory, known by its code."""
+    """A contract between a partner and a laboratory, identified by its code."""
 
     code: str = Field(min_length=1)
     partner: str
@@ -46,12 +46,12 @@ class Contract(_ConfigModel):
     id: str = ""
 
     def resource_id(self) -> str:
-        """The id of the Contract resource: as configured, or made from the code, so that it is the same after a restart."""
+        """The id of the Contract resource: as configured, or derived from the code, so that it survives a restart."""
         return self.id or str(uuid.uuid5(uuid.NAMESPACE_URL, f"contract:{self.code}"))
 
 
 class TokenSettings(_ConfigModel):
-    """How access tokens behave ("Authentication"; lifetimes are not shown there, hence settings)."""
+    """How tokens behave ("Authentication"; lifetimes are settings because the interface does not give any)."""
 
     lifetime_seconds: float = Field(default=3600, gt=0)
     refresh_lifetime_seconds: float = Field(default=30 * 24 * 3600, gt=0)
@@ -59,14 +59,14 @@ class TokenSettings(_ConfigModel):
     send_expires_in: bool = True
     rotate_refresh: bool = True
     reuse_revokes: bool = False
-    """Whether a refresh token that is shown a second time ends the whole sign-in."""
+    """Whether the reuse of a refresh token ends the whole sign-in."""
     require_pkce: bool = False
     allow_basic: bool = True
     """Whether API calls may carry login and password as HTTP Basic instead of a token."""
 
 
 class RuleSettings(_ConfigModel):
-    """How the service answers where the interface leaves a choice, and which of its checks are off."""
+    """How the service answers where the interface leaves a choice, and which rules are switched off."""
 
     stale_code: Literal[409, 412] = 412
     no_right_code: Literal[403, 404] = 403
@@ -78,7 +78,7 @@ class RuleSettings(_ConfigModel):
     history_limit: int = Field(default=5, ge=0)
     forward_timeout_seconds: float = Field(default=30, gt=0)
     off: tuple[SwitchableRule, ...] = ()
-    """Ids of rules that are not checked, as they stand in the diagnostics of a refusal."""
+    """Ids of rules that are not checked, as given in the diagnostics of a rejection."""
 
 
 def _demo_counterparties() -> tuple[Counterparty, ...]:
@@ -112,24 +112,24 @@ def _demo_contracts() -> tuple[Contract, ...]:
 
 
 class SandboxConfig(_ConfigModel):
-    """The whole configuration; every key has a default, and the defaults make a working demo world."""
+    """All settings; the defaults make a working demo configuration."""
 
     host: str = "127.0.0.1"
     port: int = Field(default=8480, ge=0, le=65535)
     base_url: str = AUTO
-    """The service's API address as it stands in code systems; ends in a slash. `auto`: http://<host>:<port>/."""
+    """The service's API address as used in code systems; ends in a slash. `auto`: http://<host>:<port>/."""
     auth_url: str = AUTO
     listening: str = ""
-    """Where the server is found; settled together with the port, and counted as its own address beside base_url."""
+    """The address that the server listens on; set once the port is known, and treated as its own address beside base_url."""
     lab_codes_url: str = "http://codes.lab.example"
     second_labels_system: str = "http://codes.lab.example/second-labels"
     data: str | None = None
-    """A file that the resources are kept in; without it they live in memory only."""
+    """A file that stores the resources; without it they are in memory only."""
     faults: str | None = None
-    """A TOML file of faults to play from the start."""
+    """A TOML file with a fault plan that is active from the start."""
     fault_admin: bool = False
     log_requests: bool = False
-    """Whether each request is logged: method, path, status and the faults that happened to it."""
+    """Whether each request is logged, with method, path, status and injected faults."""
     counterparties: tuple[Counterparty, ...] = Field(default_factory=_demo_counterparties)
     contracts: tuple[Contract, ...] = Field(default_factory=_demo_contracts)
     tokens: TokenSettings = TokenSettings()
@@ -140,7 +140,7 @@ class SandboxConfig(_ConfigModel):
     def _check_address(cls, value: str) -> str:
         parts = urlsplit(value)
         if value != AUTO and (parts.scheme not in {"http", "https"} or not parts.netloc):
-            raise ValueError(f"an address like http://127.0.0.1:8480/ is expected, came: {value}")
+            raise ValueError(f"must be an address like http://127.0.0.1:8480/, not {value}")
         return value
 
     @model_validator(mode="after")
@@ -156,19 +156,21 @@ class SandboxConfig(_ConfigModel):
         return self
 
     def resolve_addresses_for(self, host: str, port: int) -> "SandboxConfig":
-        """The same configuration with `auto` addresses settled for the address that the server listens on."""
-        here = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        base = f"{here}/" if self.base_url == AUTO else f"{self.base_url.rstrip('/')}/"
+        """A copy with `auto` addresses replaced, for a server that listens on this host and port."""
+        listening = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        base = f"{listening}/" if self.base_url == AUTO else f"{self.base_url.rstrip('/')}/"
         auth = _origin(base) if self.auth_url == AUTO else self.auth_url.rstrip("/")
-        return self.model_copy(update={"host": host, "port": port, "base_url": base, "auth_url": auth, "listening": f"{here}/"})
+        return self.model_copy(
+            update={"host": host, "port": port, "base_url": base, "auth_url": auth, "listening": f"{listening}/"}
+        )
 
     def resolve_addresses(self) -> "SandboxConfig":
-        """The same configuration without `auto`, for apps that are used in-process."""
+        """A copy without `auto`, for in-process use."""
         return self.resolve_addresses_for(self.host, self.port)
 
     @property
     def own_addresses(self) -> tuple[str, ...]:
-        """Addresses under which an absolute reference is one of ours."""
+        """Addresses under which an absolute reference leads to this service."""
         return (self.base_url, self.listening) if self.listening else (self.base_url,)
 
     def system(self, name: str) -> str:
@@ -189,36 +191,36 @@ class SandboxConfig(_ConfigModel):
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used; the text names each key and what is wrong with it."""
+    """Invalid settings; the text names each key and what is wrong with it."""
 
 
 def load_config(path: Path | None) -> SandboxConfig:
-    """Reads a TOML file (or takes the defaults when there is none); `ConfigError` lists everything that is wrong."""
+    """Reads a TOML file, or takes the defaults without one; `ConfigError` lists everything that is wrong."""
     if path is None:
         return SandboxConfig()
     try:
         raw: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as exc:
-        raise ConfigError(f"{path}: cannot be read ({exc.strerror})") from exc
+        raise ConfigError(f"{path} cannot be read: {exc.strerror}") from exc
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
-        raise ConfigError(f"{path}: not TOML ({exc})") from exc
+        raise ConfigError(f"{path} is not valid TOML: {exc}") from exc
     return read_config(raw, str(path))
 
 
 def read_config(raw: dict[str, Any], source: str) -> SandboxConfig:
-    """Plain data -> configuration; `ConfigError` lists everything that is wrong, by key."""
+    """Settings from plain data; `ConfigError` lists everything that is wrong, by key."""
     try:
         return SandboxConfig.model_validate(raw)
     except ValidationError as exc:
-        lines = [f"{'.'.join(map(str, one['loc'])) or 'all'}: {one['msg']}" for one in exc.errors()]
+        lines = [f"{'.'.join(map(str, one['loc'])) or 'settings'}: {one['msg']}" for one in exc.errors()]
         raise ConfigError(f"{source}: " + "; ".join(lines)) from exc
 
 
 def _check_unique(values: list[Any], name: str) -> None:
     given = [value for value in values if value is not None]
-    doubled = {value for value in given if given.count(value) > 1}
-    if doubled:
-        raise ValueError(f"{name}: given twice: {', '.join(sorted(map(str, doubled)))}")
+    duplicates = {value for value in given if given.count(value) > 1}
+    if duplicates:
+        raise ValueError(f"{name}: used twice: {', '.join(sorted(map(str, duplicates)))}")
 
 
 def _origin(address: str) -> str:

@@ -13,17 +13,17 @@ _JSON_MEDIA_TYPES = ("application/fhir+json", "application/json", "application/j
 
 
 def check_binary(binary: Json, problems: Problems) -> None:
-    """contentType, and content in base64."""
+    """Checks contentType, and content in base64."""
     if not _MEDIA_TYPE.fullmatch(str(binary.get("contentType"))):
-        problems.add("Binary.contentType", "binary-required", "the mime type of the document is required", "required")
+        problems.add("Binary.contentType", "binary-required", "required, the media type of the document", "required")
     try:
         decode_content(binary)
     except HttpError:
-        problems.add("Binary.content", "binary-required", "the document in base64 is required", "required")
+        problems.add("Binary.content", "binary-required", "required, the document in base64", "required")
 
 
 def build_binary(content: bytes, content_type: str) -> Json:
-    """A document that was sent as it is, as a Binary resource."""
+    """A Binary resource from a document that was sent as it is."""
     return {"resourceType": "Binary", "contentType": content_type or DEFAULT_TYPE, "content": base64.b64encode(content).decode()}
 
 
@@ -35,12 +35,12 @@ def decode_content(binary: Json) -> bytes:
     except ValueError:
         content = b""
     if not content:
-        raise HttpError.of(422, "invalid", "Binary.content: a document in base64 is expected")
+        raise HttpError.of(422, "invalid", "Binary.content: must be a document in base64")
     return content
 
 
 def negotiate_media_type(accept: str | None, stored: str) -> str | None:
-    """The media type to answer with: the resource as JSON when asked for, else the document's own; None when neither will do."""
+    """The media type to answer with: JSON if Accept asks for it, else the document's own; None if neither is acceptable."""
     wanted = list(_accepted_media_types(accept))
     for kind in wanted:
         if kind in _JSON_MEDIA_TYPES:

@@ -1,4 +1,4 @@
-"""Every failure leaves as an OperationOutcome with a status of 400 or above, never as a stack trace."""
+"""Every error is answered with an OperationOutcome and a status of 400 or above, never with a stack trace."""
 
 from typing import Any, Final
 
@@ -18,11 +18,11 @@ ERROR_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     }
     for status in ("4XX", "5XX")
 }
-"""What the OpenAPI says about the failures of every route."""
+"""The error responses of every route in the OpenAPI description."""
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Our refusals, the framework's, and what nobody foresaw."""
+    """Adds handlers for our own errors, those of the framework, and unexpected ones."""
     app.add_exception_handler(HttpError, _handle_http_error)
     app.add_exception_handler(RequestValidationError, _handle_validation_error)
     app.add_exception_handler(HTTPException, _handle_framework_error)
@@ -48,11 +48,11 @@ async def _handle_framework_error(request: Request, exc: Exception) -> Response:
     status = exc.status_code if isinstance(exc, HTTPException) else 500
     headers = dict(exc.headers or {}) if isinstance(exc, HTTPException) else {}
     code = "not-found" if status == 404 else "not-supported"
-    issue = Issue(code, f"{request.method} {request.url.path}: no such row in the endpoint table")
+    issue = Issue(code, f"{request.method} {request.url.path}: not in the endpoint table")
     return Response(encode(operation_outcome([issue])), status, headers, "application/json")
 
 
 async def _handle_unexpected_error(_request: Request, _exc: Exception) -> Response:
-    """The server's log gets the exception itself; the client gets no inner matter."""
-    issue = Issue("exception", "service: an internal failure, nothing was changed", "fatal")
+    """The exception goes to the server's log; the client gets no internal details."""
+    issue = Issue("exception", "service: internal error, nothing was changed", "fatal")
     return Response(encode(operation_outcome([issue])), 500, None, "application/json")

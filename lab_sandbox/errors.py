@@ -1,4 +1,4 @@
-"""What a refusal looks like: a status of 400 or above and an OperationOutcome that names the element and the rule."""
+"""Errors of the service: a status of 400 or above and an OperationOutcome that names the element and the rule."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lab_sandbox.rule_ids import Rule, SwitchableRule
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong: where, which rule, and what to do about it."""
+    """One violation of a rule: where it is and what is expected there."""
 
     element: str
     rule: str
@@ -19,7 +19,7 @@ class Problem:
     code: str = "invalid"
 
     def diagnostics(self) -> str:
-        """One sentence for OperationOutcome.issue.diagnostics: `element: text (rule)`."""
+        """The text for OperationOutcome.issue.diagnostics: `element: text (rule id)`."""
         return f"{self.element}: {self.text} (rule {self.rule})"
 
 
@@ -33,7 +33,7 @@ class Issue:
 
 
 class HttpError(Exception):
-    """The request is refused with this status (400 or above) and these issues."""
+    """The request is rejected with this status (400 or above) and these issues."""
 
     def __init__(self, status: int, issues: Sequence[Issue], headers: Mapping[str, str] | None = None) -> None:
         super().__init__(issues[0].diagnostics)
@@ -43,29 +43,29 @@ class HttpError(Exception):
 
     @classmethod
     def of(cls, status: int, code: str, diagnostics: str, headers: Mapping[str, str] | None = None) -> HttpError:
-        """A refusal with one issue."""
+        """An error with one issue."""
         return cls(status, [Issue(code, diagnostics)], headers)
 
     @classmethod
     def from_problems(cls, problems: Sequence[Problem], status: int = 422) -> HttpError:
-        """A refusal that lists every problem found, so that the caller mends them in one go."""
+        """An error that lists every problem, so that the caller can correct them all at once."""
         return cls(status, [Issue(problem.code, problem.diagnostics()) for problem in problems])
 
 
 @dataclass
 class Problems:
-    """Collects what is wrong; rules that are switched off are not heard."""
+    """Collects violations; those of disabled rules are dropped."""
 
     disabled_rules: frozenset[SwitchableRule] = frozenset()
     found: list[Problem] = field(default_factory=list)
 
     def add(self, element: str, rule: Rule, text: str, code: str = "invalid") -> None:
-        """Notes one problem unless its rule is switched off."""
+        """Adds one problem unless its rule is disabled."""
         if rule not in self.disabled_rules:
             self.found.append(Problem(element, rule, text, code))
 
     def raise_if_any(self) -> None:
-        """Raises one `Refusal` (422) for all that was found."""
+        """Raises one `HttpError` (422) with all problems, if there are any."""
         if self.found:
             raise HttpError.from_problems(self.found)
 

@@ -1,4 +1,4 @@
-"""JSON in and out with every digit kept: `1.20` stays `1.20`, since a result's digits carry its precision."""
+"""JSON with exact decimals: `1.20` stays `1.20`, since the digits of a result carry its precision."""
 
 from collections.abc import Iterator
 from decimal import Decimal
@@ -17,13 +17,13 @@ _encoder = msgspec.json.Encoder(decimal_format="number")
 
 
 def decode(data: bytes) -> Any:
-    """Bytes to plain dicts and lists, decimals as `Decimal`; a `Refusal` (400) when they are not JSON or too deep."""
+    """Parses JSON with fractions as `Decimal`; `HttpError` (400) if it is invalid or nested too deeply."""
     try:
         value = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         raise HttpError.of(400, "structure", f"body: not JSON ({exc})") from exc
     except ArithmeticError as exc:
-        raise HttpError.of(400, "structure", "body: a number with an exponent beyond all bounds") from exc
+        raise HttpError.of(400, "structure", "body: a number has too large an exponent") from exc
     except RecursionError as exc:
         raise HttpError.of(400, "structure", f"body: nested deeper than {MAX_DEPTH} levels") from exc
     _check_depth(value)
@@ -31,28 +31,28 @@ def decode(data: bytes) -> Any:
 
 
 def decode_stored(data: bytes) -> Json:
-    """A resource as the shelf keeps it; it was checked when it came in."""
+    """Parses a stored resource, which was checked when it was received."""
     stored: Json = _decoder.decode(data)
     return stored
 
 
 def encode(value: Any) -> bytes:
-    """Plain JSON values to bytes, decimals as numbers with the digits they have."""
+    """Serialises plain JSON values; a `Decimal` keeps its digits."""
     return _encoder.encode(value)
 
 
 def decode_object(data: bytes, expected_type: str | None = None) -> Json:
-    """A JSON object, and of the given resourceType when one is named; anything else is a `Refusal` (400)."""
+    """Parses a JSON object, with this resourceType if one is given; `HttpError` (400) for anything else."""
     value = decode(data)
     if not isinstance(value, dict):
-        raise HttpError.of(400, "structure", "body: a JSON object is expected")
+        raise HttpError.of(400, "structure", "body: must be a JSON object")
     if expected_type is not None and value.get("resourceType") != expected_type:
-        raise HttpError.of(400, "structure", f"resourceType: {expected_type} is expected, {value.get('resourceType')!r} came")
+        raise HttpError.of(400, "structure", f"resourceType: must be {expected_type}, not {value.get('resourceType')!r}")
     return value
 
 
 def _check_depth(value: Any) -> None:
-    """Walks without recursion, so that the walkers after it may recurse."""
+    """Checks the depth without recursion, so that later code may recurse."""
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [child for node in level for child in _children(node)]

@@ -1,4 +1,4 @@
-"""The FHIR rows of the endpoint table. Paths arrive in one spelling (see `spelling`); here they meet their meaning."""
+"""The FHIR part of the endpoint table. `path_aliases` has already brought all spellings of a path to one."""
 
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -40,13 +40,13 @@ _READ_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
         "description": "The resource, or a document in the format that Accept selects.",
         "content": {"application/json": {}, "*/*": {}},
     },
-    304: {"description": "The version in If-None-Match is the newest."},
+    304: {"description": "The version in If-None-Match is the current one."},
 }
 
 
 _CREATE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"description": "A new Patient, or the one resource that If-None-Exist found.", "content": {"application/json": {}}},
-    201: {"description": "A new upload of the laboratory, with its ETag and Location.", "content": {"application/json": {}}},
+    200: {"description": "A new Patient, or the resource found by If-None-Exist.", "content": {"application/json": {}}},
+    201: {"description": "A new resource of the laboratory, with ETag and Location.", "content": {"application/json": {}}},
 }
 _ORDER_OPENAPI: Final = {**object_body("Bundle"), "parameters": [IF_NONE_EXIST]}
 
@@ -62,41 +62,40 @@ def fhir_routes(service: Service) -> APIRouter:
 
 
 def _add_order_route(router: APIRouter, service: Service) -> None:
-    @router.post(f"/{CREATE_ORDER}", summary="Create order from bundle", openapi_extra=_ORDER_OPENAPI)
+    @router.post(f"/{CREATE_ORDER}", summary="Create an order from a bundle", openapi_extra=_ORDER_OPENAPI)
     async def create_order(request: Request) -> Response:
         caller = authenticate_caller(request, service)
         bundle = decode_object(await read_json_body(request, service), "Bundle")
         condition = request.headers.get("if-none-exist")
         existing = updates.find_existing(service, "ProcedureRequest", condition, caller)
-        kept = service.orders.find_by_line(existing) if existing else service.orders.create(bundle, caller)
-        return json_response(
-            {"resourceType": "Bundle", "type": "collection", "entry": bundle_entries(kept, base_address(request, service))}
-        )
+        created = service.orders.find_by_line(existing) if existing else service.orders.create(bundle, caller)
+        entries = bundle_entries(created, base_address(request, service))
+        return json_response({"resourceType": "Bundle", "type": "collection", "entry": entries})
 
 
 def _add_search_and_create_routes(router: APIRouter, service: Service) -> None:
     @router.get(
         "/{resource}",
-        summary="Search: Tasks, contracts, questionnaire responses and what else was uploaded",
+        summary="Search Tasks, contracts, questionnaire responses and uploaded resources",
         openapi_extra=SEARCH_OPENAPI,
     )
     async def search(resource: ResourceName, request: Request) -> Response:
         caller, kind = authenticate_caller(request, service), _resource_type(resource)
         if kind == "QuestionnaireResponse" and not service.config.rules.questionnaire_search:
-            raise HttpError.of(501, "not-supported", "QuestionnaireResponse: this service does not offer the search")
+            raise HttpError.of(501, "not-supported", "QuestionnaireResponse: search is not supported")
         pairs = parse_qsl(request.url.query, keep_blank_values=True)
         query = parse_search(kind, pairs, service.config)
         found = service.store.find(
             kind, query.criteria, lambda access: access.allows("read", caller.guid), after=query.after, limit=query.count + 1
         )
         address = base_address(request, service)
-        page, here = found[: query.count], f"{address}fhir/{kind}"
-        following = f"{here}?{query.next_page(page[-1])}" if len(found) > query.count else None
-        return json_response(build_search_bundle(page, address, f"{here}?{request.url.query}", following))
+        page, url = found[: query.count], f"{address}fhir/{kind}"
+        next_url = f"{url}?{query.next_page(page[-1])}" if len(found) > query.count else None
+        return json_response(build_search_bundle(page, address, f"{url}?{request.url.query}", next_url))
 
     @router.post(
         "/{resource}",
-        summary="Create: Patient, Observation, DiagnosticReport, Binary",
+        summary="Create a Patient, Observation, DiagnosticReport or Binary",
         responses=_CREATE_RESPONSES,
         openapi_extra=any_resource_body(IF_NONE_EXIST),
     )
@@ -112,20 +111,20 @@ def _add_search_and_create_routes(router: APIRouter, service: Service) -> None:
 def _add_instance_routes(router: APIRouter, service: Service) -> None:
     @router.get(
         "/{resource}/{id_}",
-        summary="Read; the response carries the ETag header",
+        summary="Read, with an ETag header",
         responses=_READ_RESPONSES,
         openapi_extra={"parameters": [IF_NONE_MATCH]},
     )
     async def read(resource: ResourceName, id_: str, request: Request) -> Response:
-        kept = service.resources.get(Ref(_resource_type(resource), id_), authenticate_caller(request, service))
-        if kept.ref.type == "Binary":
-            return _document_response(kept, request.headers.get("accept"))
-        if kept.etag() in {one.strip() for one in request.headers.get("if-none-match", "").split(",")}:
-            return Response(status_code=304, headers={"ETag": kept.etag()})
-        return resource_response(kept)
+        stored = service.resources.get(Ref(_resource_type(resource), id_), authenticate_caller(request, service))
+        if stored.ref.type == "Binary":
+            return _document_response(stored, request.headers.get("accept"))
+        if stored.etag() in {one.strip() for one in request.headers.get("if-none-match", "").split(",")}:
+            return Response(status_code=304, headers={"ETag": stored.etag()})
+        return resource_response(stored)
 
     @router.put(
-        "/{resource}/{id_}", summary="Update the whole resource, with If-Match", openapi_extra=any_resource_body(IF_MATCH)
+        "/{resource}/{id_}", summary="Replace the whole resource, with If-Match", openapi_extra=any_resource_body(IF_MATCH)
     )
     async def replace(resource: ResourceName, id_: str, request: Request) -> Response:
         caller, ref = authenticate_caller(request, service), Ref(_resource_type(resource), id_)
@@ -134,7 +133,7 @@ def _add_instance_routes(router: APIRouter, service: Service) -> None:
 
     @router.post(
         "/{resource}/{id_}",
-        summary="The alternative form: create with a client-chosen id",
+        summary="Create with a client-chosen id",
         responses=_CREATE_RESPONSES,
         openapi_extra=any_resource_body(),
     )
@@ -142,9 +141,9 @@ def _add_instance_routes(router: APIRouter, service: Service) -> None:
         caller, ref = authenticate_caller(request, service), Ref(_resource_type(resource), id_)
         body = await _read_resource_body(ref.type, request, service)
         if service.resources.find(ref):
-            raise HttpError.of(409, "duplicate", f"{ref.type}/{id_}: this id is taken; updates use PUT")
+            raise HttpError.of(409, "duplicate", f"{ref.type}/{id_}: this id exists already; use PUT to update")
         if body.get("id", id_) != id_:
-            raise HttpError.of(400, "invalid", f"{ref.type}.id: {body['id']!r} is not the id in the address, {id_}")
+            raise HttpError.of(400, "invalid", f"{ref.type}.id: {body['id']!r} differs from the id in the address, {id_}")
         return _created_response(updates.create(service, ref.type, body, caller, id_), request, service)
 
     @router.post(
@@ -153,57 +152,57 @@ def _add_instance_routes(router: APIRouter, service: Service) -> None:
         openapi_extra=object_body("Parameters"),
     )
     async def meta_add(resource: ResourceName, id_: str, request: Request) -> Response:
-        kept = service.resources.get(Ref(_resource_type(resource), id_), authenticate_caller(request, service), "owner")
+        stored = service.resources.get(Ref(_resource_type(resource), id_), authenticate_caller(request, service), "owner")
         parameters = decode_object(await read_json_body(request, service), "Parameters")
         grants = parse_meta_add(parameters, service.config)
-        stored = decode_stored(service.resources.add_rights(kept, grants).body)
-        return json_response({"resourceType": "Parameters", "parameter": [{"name": "return", "valueMeta": stored["meta"]}]})
+        updated = decode_stored(service.resources.add_rights(stored, grants).body)
+        return json_response({"resourceType": "Parameters", "parameter": [{"name": "return", "valueMeta": updated["meta"]}]})
 
 
 def _add_history_routes(router: APIRouter, service: Service) -> None:
-    @router.get("/{resource}/{id_}/_history", summary="Versions that are still kept, with the right readhistory")
+    @router.get("/{resource}/{id_}/_history", summary="Stored versions; needs the right readhistory")
     async def history(resource: ResourceName, id_: str, request: Request) -> Response:
-        kept = service.resources.get(Ref(_resource_type(resource), id_), authenticate_caller(request, service), "readhistory")
-        listed = [{"resource": decode_stored(body)} for body in service.store.versions(kept)]
-        return json_response({"resourceType": "Bundle", "type": "history", "entry": listed})
+        stored = service.resources.get(Ref(_resource_type(resource), id_), authenticate_caller(request, service), "readhistory")
+        entries = [{"resource": decode_stored(body)} for body in service.store.versions(stored)]
+        return json_response({"resourceType": "Bundle", "type": "history", "entry": entries})
 
-    @router.get("/{resource}/{id_}/_history/{version}", summary="One version, with the right readhistory")
+    @router.get("/{resource}/{id_}/_history/{version}", summary="One version; needs the right readhistory")
     async def read_version(resource: ResourceName, id_: str, version: str, request: Request) -> Response:
-        kept = service.resources.get(Ref(_resource_type(resource), id_), authenticate_caller(request, service), "readhistory")
-        known = version.isascii() and version.isdigit() and len(version) < 10
-        body = service.store.get_version(kept, int(version)) if known else None
+        stored = service.resources.get(Ref(_resource_type(resource), id_), authenticate_caller(request, service), "readhistory")
+        is_number = version.isascii() and version.isdigit() and len(version) < 10
+        body = service.store.get_version(stored, int(version)) if is_number else None
         if body is None:
-            raise HttpError.of(404, "not-found", f"{kept.ref.type}/{id_}/_history/{version}: this version is not kept")
+            raise HttpError.of(404, "not-found", f"{stored.ref.type}/{id_}/_history/{version}: this version is not stored")
         return Response(body, 200, {"ETag": f'W/"{version}"'}, "application/json")
 
 
 def _resource_type(resource: str) -> str:
     kind = canonical_type(resource)
     if kind is None:
-        raise HttpError.of(404, "not-supported", f"{resource}: no resource type of this service")
+        raise HttpError.of(404, "not-supported", f"{resource}: unknown resource type")
     return kind
 
 
 async def _read_resource_body(kind: str, request: Request, service: Service) -> Json:
-    """The resource in the body; documents may come as they are, under their own media type."""
+    """The resource in the body; a document may be sent as it is, with its own media type."""
     if kind == "Binary" and content_type(request) not in JSON_TYPES:
         return build_binary(await read_body(request, service), content_type(request))
     return decode_object(await read_json_body(request, service), kind)
 
 
 def _created_response(stored: StoredResource, request: Request, service: Service) -> Response:
-    """200 for patients ("Errors": success of patient creation), 201 for what the laboratory uploads."""
+    """200 for patients ("Errors": success of patient creation), 201 for other resources."""
     location = f"{base_address(request, service)}fhir/{stored.ref.type}/{stored.ref.id}"
     return resource_response(stored, 200 if stored.ref.type == "Patient" else 201, {"Location": location})
 
 
 def _document_response(resource: StoredResource, accept: str | None) -> Response:
-    """A document in the format that Accept selects; 406 when there is no such format of it."""
+    """A document in the format that Accept selects; 406 if it is not available in that format."""
     binary = decode_stored(resource.body)
-    stored = str(binary.get("contentType"))
-    chosen = negotiate_media_type(accept, stored)
+    own_type = str(binary.get("contentType"))
+    chosen = negotiate_media_type(accept, own_type)
     if chosen is None:
-        raise HttpError.of(406, "not-supported", f"Accept: the document is to be had as {stored}, not as {accept}")
+        raise HttpError.of(406, "not-supported", f"Accept: the document is available as {own_type}, not as {accept}")
     if chosen == "application/json":
         return resource_response(resource)
     return Response(decode_content(binary), 200, {"ETag": resource.etag()}, chosen)

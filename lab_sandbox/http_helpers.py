@@ -1,4 +1,4 @@
-"""What every route needs of a request: who calls, the body within its limit, the address it came to, the answer's headers."""
+"""Helpers of the routes: the caller, the body within its limit, our address as the client sees it, JSON responses."""
 
 from typing import Any
 
@@ -14,12 +14,12 @@ JSON_TYPES = frozenset({"", "application/json", "application/fhir+json", "applic
 
 
 def authenticate_caller(request: Request, service: Service) -> Counterparty:
-    """The counterparty behind the Authorization header, or a `Refusal` (401)."""
+    """The counterparty of the Authorization header, or `HttpError` (401)."""
     return service.accounts.authenticate_header(request.headers.get("authorization"))
 
 
 async def read_body(request: Request, service: Service) -> bytes:
-    """The body, read only as far as the limit allows (413 beyond it)."""
+    """The body; `HttpError` (413) as soon as it exceeds the limit."""
     limit = service.config.rules.max_body_bytes
     parts, size = [], 0
     async for part in request.stream():
@@ -31,10 +31,10 @@ async def read_body(request: Request, service: Service) -> bytes:
 
 
 async def read_json_body(request: Request, service: Service) -> bytes:
-    """The bytes of a body that is said to be JSON (415 otherwise)."""
+    """The body of a request with a JSON content type; `HttpError` (415) for others."""
     kind = content_type(request)
     if kind not in JSON_TYPES:
-        raise HttpError.of(415, "not-supported", f"Content-Type: application/json is expected, came: {kind}")
+        raise HttpError.of(415, "not-supported", f"Content-Type: must be application/json, not {kind}")
     return await read_body(request, service)
 
 
@@ -44,18 +44,18 @@ def content_type(request: Request) -> str:
 
 
 def base_address(request: Request, service: Service) -> str:
-    """The address that the client reached us under, ending in a slash: what links in answers are made of."""
+    """The address that the client used, ending in a slash; links in responses start with it."""
     prefix = next((path for path in _prefixes(service) if _original_path(request).startswith(path)), "/")
     return f"{request.url.scheme}://{request.url.netloc}{prefix}"
 
 
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Plain JSON with its digits."""
+    """A JSON response with exact decimals."""
     return Response(encode(value), status, headers, "application/json")
 
 
 def resource_response(stored: StoredResource, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """The resource as it lies on the shelf, with its ETag ("Update": the ETag is returned on GET and on POST)."""
+    """The stored resource with its ETag ("Update": the ETag is returned on GET and on POST)."""
     return Response(stored.body, status, {"ETag": stored.etag(), **(headers or {})}, "application/json")
 
 

@@ -1,4 +1,4 @@
-"""The authorize page: a sign-in form with the organisation's login, and the way back to the callback address."""
+"""The authorize page: a sign-in form for the organisation's login, and the redirect to the callback address."""
 
 import re
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ _FORM_HTML = """<!doctype html>
 
 
 class AuthorizeErrorRedirect(Exception):
-    """The request cannot be met, and the client is told at its callback address (RFC 6749, 4.1.2.1)."""
+    """The request is rejected, and the client learns it at its callback address (RFC 6749, 4.1.2.1)."""
 
     def __init__(self, address: str) -> None:
         super().__init__(address)
@@ -37,7 +37,7 @@ class AuthorizeErrorRedirect(Exception):
 
 @dataclass(frozen=True)
 class AuthorizeRequest:
-    """A checked authorize request: the client is known and the callback address is exactly one of its own."""
+    """A valid authorize request: the client is known and the callback address is one of its own."""
 
     client_id: str
     redirect_uri: str
@@ -47,31 +47,31 @@ class AuthorizeRequest:
     client_name: str
     raw: Mapping[str, str]
 
-    def callback_url(self, **answer: str) -> str:
-        """The callback address with the answer and the state in its query."""
+    def callback_url(self, **parameters: str) -> str:
+        """The callback address with these parameters and the state."""
         parts = urlsplit(self.redirect_uri)
-        added = urlencode(answer | ({"state": self.state} if self.state is not None else {}))
+        added = urlencode(parameters | ({"state": self.state} if self.state is not None else {}))
         return urlunsplit(parts._replace(query=f"{parts.query}&{added}" if parts.query else added))
 
     def render_form(self, action: str, note: str = "") -> str:
-        """The sign-in form, which carries the request along."""
+        """The sign-in form, with the request in hidden fields."""
         hidden = "\n".join(
             f'<input type="hidden" name="{name}" value="{escape(self.raw[name])}">'
             for name in AUTHORIZE_PARAMETERS
             if name in self.raw
         )
-        shown = f'<p role="alert">{escape(note)}</p>' if note else ""
-        return _FORM_HTML.format(note=shown, name=escape(self.client_name), action=escape(action), hidden=hidden)
+        alert = f'<p role="alert">{escape(note)}</p>' if note else ""
+        return _FORM_HTML.format(note=alert, name=escape(self.client_name), action=escape(action), hidden=hidden)
 
 
 def parse_authorize_request(fields: Mapping[str, str], accounts: Accounts, settings: TokenSettings) -> AuthorizeRequest:
-    """Query or form -> a checked request; a `TokenRefusal` when the callback cannot be trusted, else `SentBack`."""
+    """Checks a query or form; `OAuthError` if the callback is not trusted, `AuthorizeErrorRedirect` for other errors."""
     client = accounts.find_client(fields.get("client_id", ""))
     if client is None:
-        raise OAuthError("invalid_request", "client_id: no such client")
+        raise OAuthError("invalid_request", "client_id: unknown client")
     redirect = fields.get("redirect_uri", "")
     if redirect not in client.redirect_uris:
-        raise OAuthError("invalid_request", "redirect_uri: not exactly one of the client's callback addresses")
+        raise OAuthError("invalid_request", "redirect_uri: must equal one of the client's registered addresses")
     challenge = fields.get("code_challenge")
     request = AuthorizeRequest(
         str(client.client_id),
@@ -84,15 +84,15 @@ def parse_authorize_request(fields: Mapping[str, str], accounts: Accounts, setti
     )
     if fields.get("response_type", "code") != "code":
         raise AuthorizeErrorRedirect(
-            request.callback_url(error="unsupported_response_type", error_description="response_type: code is expected")
+            request.callback_url(error="unsupported_response_type", error_description="response_type: must be code")
         )
     if challenge is not None and fields.get("code_challenge_method", "plain") != "S256":
         raise AuthorizeErrorRedirect(
-            request.callback_url(error="invalid_request", error_description="code_challenge_method: S256 is expected")
+            request.callback_url(error="invalid_request", error_description="code_challenge_method: must be S256")
         )
     if challenge is not None and not _CHALLENGE_PATTERN.fullmatch(challenge):
         raise AuthorizeErrorRedirect(
-            request.callback_url(error="invalid_request", error_description="code_challenge: 43 characters are expected")
+            request.callback_url(error="invalid_request", error_description="code_challenge: must have 43 characters")
         )
     if challenge is None and settings.require_pkce:
         raise AuthorizeErrorRedirect(request.callback_url(error="invalid_request", error_description="code_challenge: required"))

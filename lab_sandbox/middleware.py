@@ -1,4 +1,4 @@
-"""A line for each request, for whoever watches an adapter at work: method, path and status, never a query or a body."""
+"""The request log: method, path, status and faults of each request, never its query or body."""
 
 import sys
 import time
@@ -11,30 +11,30 @@ from lab_sandbox.faults.middleware import FAULTS_KEY
 
 
 def log_to_stderr() -> None:
-    """Standard output is for the line with the address; the log goes beside it."""
+    """Logs to standard error; standard output has only the line with the address."""
     processors: list[Processor] = [
         structlog.processors.TimeStamper(fmt="iso"),
         structlog.processors.LogfmtRenderer(key_order=["timestamp", "action"]),
     ]
-    # Standard error is looked up for each line: whoever replaced it may have closed the one of now by then.
+    # sys.stderr is looked up for each line: a test may replace it and close the earlier one.
     structlog.configure(processors=processors, logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
 
 
 class RequestLogMiddleware:
-    """Logs what came and how it was answered; `status=None` is an answer that never left."""
+    """Logs each request and its status; `status=None`: no response was sent."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._log = structlog.get_logger("lab_sandbox")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes the request on and logs it when it is over."""
+        """Passes the request on, and logs it afterwards."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         status: int | None = None
 
-        async def noting(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -42,7 +42,7 @@ class RequestLogMiddleware:
 
         started = time.perf_counter()
         try:
-            await self._app(scope, receive, noting)
+            await self._app(scope, receive, send_and_note)
         finally:
             self._log.info(
                 "request", action="request", method=scope["method"], path=scope["path"], status=status,

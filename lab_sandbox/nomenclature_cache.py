@@ -1,4 +1,4 @@
-"""Order rule 2, as far as the service can see: it forwards the nomenclature, so it knows what has a choice of specimen."""
+"""Order rule 2: one specimen type for each test. The service knows the choices from the nomenclature that it forwards."""
 
 from collections import Counter
 
@@ -13,14 +13,14 @@ _MAX_BYTES = 20_000_000
 
 
 class NomenclatureCache:
-    """What the laboratory's nomenclature last said about each contract's items."""
+    """The specimen choices of each contract's items, from the latest nomenclature."""
 
     def __init__(self, config: SandboxConfig) -> None:
         self._config = config
         self._specimen_choices: dict[str, dict[str, frozenset[str]]] = {}
 
     def store(self, contract: str, nomenclature: bytes) -> None:
-        """Remembers, per item without multiple_specimen, the specimen types to choose one from."""
+        """Stores the specimen types that each item without multiple_specimen offers."""
         if len(nomenclature) > _MAX_BYTES:
             return
         try:
@@ -31,7 +31,7 @@ class NomenclatureCache:
         self._specimen_choices[contract] = {str(one.get("id")): _alternative_specimens(one) for one in single}
 
     def check_specimen_types(self, bundle: OrderBundle, contract: Contract | None, problems: Problems) -> None:
-        """Each test with a choice of specimen is one basket item with one chosen specimen type."""
+        """A test with a choice of specimen types is ordered with one of them."""
         choices = self._specimen_choices.get(contract.code, {}) if contract else {}
         for line in bundle.of_type("ProcedureRequest"):
             study = find_code(line.resource.get("code"), self._config.system("nomenclature")) or ""
@@ -39,12 +39,12 @@ class NomenclatureCache:
             types = Counter(find_code(one.resource.get("type"), self._config.system("specimen-type")) for one in specimens if one)
             chosen = sorted(str(code) for code in types if code in choices.get(study, frozenset()))
             if len(chosen) > 1:
-                text = f"study {study} takes exactly one of its specimen types, {', '.join(chosen)} came; order two items"
+                text = f"study {study} needs exactly one of its specimen types, not {', '.join(chosen)}; order it as two items"
                 problems.add(f"{line.element}.specimen", "one-specimen-type", text)
 
 
 def _alternative_specimens(item: Json) -> frozenset[str]:
-    """Specimen types that are a choice; what is mandatory anyway is not."""
+    """Specimen types that are a choice, without the required ones."""
     chosen, required = (
         {str(one.get("specimen_code")) for one in as_list(item.get(name)) if isinstance(one, dict)}
         for name in ("specimen", "required_specimen")

@@ -1,4 +1,4 @@
-"""The token endpoint's decisions: each grant type -> a token response, or a `TokenRefusal` (RFC 6749, 5.2)."""
+"""The token endpoint: each grant type gives a token response, or `OAuthError` (RFC 6749, 5.2)."""
 
 import base64
 import hashlib
@@ -15,7 +15,7 @@ OFFLINE_ACCESS = "offline_access"
 
 
 class OAuthError(HttpError):
-    """A refusal of the authorization endpoints: RFC 6749's error word travels beside the OperationOutcome."""
+    """An error of the authorization endpoints: an OperationOutcome with RFC 6749's error code beside it."""
 
     def __init__(self, error: str, description: str, status: int = 400) -> None:
         headers = {"WWW-Authenticate": 'Basic realm="exchange"'} if status == 401 else {}
@@ -25,25 +25,25 @@ class OAuthError(HttpError):
 
 
 class TokenEndpoint:
-    """What `POST {auth_url}/connect/token` does."""
+    """Handles `POST {auth_url}/connect/token`."""
 
     def __init__(self, accounts: Accounts, tokens: TokenStore) -> None:
         self._accounts = accounts
         self._tokens = tokens
 
     def issue_tokens(self, form: Mapping[str, str], authorization: str | None) -> dict[str, Any]:
-        """Form fields (and a client's Basic header) -> the token response."""
+        """The token response for these form fields and a client's Basic header."""
         client = self.authenticate_client(form, authorization)
-        kinds = {
+        grants = {
             "authorization_code": self._authorization_code_grant,
             "password": self._password_grant,
             "client_credentials": self._client_credentials_grant,
             "refresh_token": self._refresh_token_grant,
         }
         kind = form.get("grant_type", "")
-        if kind not in kinds:
-            raise OAuthError("unsupported_grant_type", f"grant_type: one of {', '.join(kinds)}; came: {kind!r}")
-        return kinds[kind](form, client)
+        if kind not in grants:
+            raise OAuthError("unsupported_grant_type", f"grant_type: must be one of {', '.join(grants)}, not {kind!r}")
+        return grants[kind](form, client)
 
     def authenticate_client(self, form: Mapping[str, str], authorization: str | None) -> Counterparty:
         """The client, by client_secret_basic or client_secret_post; `invalid_client` (401) otherwise."""
@@ -54,21 +54,21 @@ class TokenEndpoint:
             client_id, secret = form.get("client_id", ""), form.get("client_secret", "")
         found = self._accounts.authenticate_client(client_id, secret)
         if found is None:
-            raise OAuthError("invalid_client", "client_id or client_secret is wrong", 401)
+            raise OAuthError("invalid_client", "wrong client_id or client_secret", 401)
         return found
 
     def _authorization_code_grant(self, form: Mapping[str, str], client: Counterparty) -> dict[str, Any]:
-        shown = form.get("code", "")
-        code = self._tokens.redeem_code(shown)
+        value = form.get("code", "")
+        code = self._tokens.redeem_code(value)
         if code is None:
             raise OAuthError("invalid_grant", "code: unknown, used or expired")
         if code.client_id != client.client_id:
-            raise OAuthError("invalid_grant", "code: it was given to another client")
+            raise OAuthError("invalid_grant", "code: issued to another client")
         if code.redirect_uri != form.get("redirect_uri"):
-            raise OAuthError("invalid_grant", "redirect_uri: not the one that the code was asked with")
+            raise OAuthError("invalid_grant", "redirect_uri: differs from that of the authorize request")
         _check_verifier(code, form.get("code_verifier"))
         family = secrets.token_hex(8)
-        self._tokens.record_use(shown, family)
+        self._tokens.record_use(value, family)
         return self._tokens.issue_tokens(
             code.guid, code.client_id, code.scope, refresh=_has_offline_access(code.scope), family=family
         )
@@ -76,7 +76,7 @@ class TokenEndpoint:
     def _password_grant(self, form: Mapping[str, str], client: Counterparty) -> dict[str, Any]:
         party = self._accounts.authenticate_login(form.get("username", ""), form.get("password", ""))
         if party is None:
-            raise OAuthError("invalid_grant", "username or password is wrong")
+            raise OAuthError("invalid_grant", "wrong username or password")
         scope = form.get("scope", OFFLINE_ACCESS)
         return self._tokens.issue_tokens(party.guid, str(client.client_id), scope, refresh=_has_offline_access(scope))
 
@@ -95,11 +95,11 @@ def _has_offline_access(scope: str) -> bool:
 
 
 def _check_verifier(code: AuthorizationCode, verifier: str | None) -> None:
-    """PKCE (RFC 7636), S256 only: a code asked for with a challenge is worth nothing without its verifier."""
+    """PKCE (RFC 7636), S256 only: a code requested with a challenge needs the verifier."""
     if code.challenge is None:
         if verifier is not None:
-            raise OAuthError("invalid_grant", "code_verifier: the code was asked for without a code_challenge")
+            raise OAuthError("invalid_grant", "code_verifier: the code was requested without a code_challenge")
         return
     digest = hashlib.sha256((verifier or "").encode()).digest()
     if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != code.challenge:
-        raise OAuthError("invalid_grant", "code_verifier: it does not fit the code_challenge")
+        raise OAuthError("invalid_grant", "code_verifier: does not match the code_challenge")

@@ -1,4 +1,4 @@
-"""What the OpenAPI says beyond the routes themselves: resource names, bodies, headers and the shape of every failure."""
+"""Schemas of the OpenAPI description: resource names, bodies, headers, search parameters and OperationOutcome."""
 
 from typing import Annotated, Any, Final
 
@@ -12,7 +12,7 @@ Schema = dict[str, Any]
 _RESOURCE_NAMES: Final = [spelling for name in RESOURCE_TYPES for spelling in (name, name.lower())]
 
 ResourceName = Annotated[str, Path(description="In either case.", json_schema_extra={"enum": _RESOURCE_NAMES})]
-"""The name of a resource type in a path; others are answered with 404."""
+"""A resource type in a path; others are answered with 404."""
 
 _STRING_SCHEMA: Final[Schema] = {"type": "string"}
 _ISSUE_SCHEMA: Final[Schema] = {
@@ -40,12 +40,12 @@ _FORM_FIELDS: Final = (
 
 
 def object_body(kind: str | None = None) -> Schema:
-    """A request whose body is a JSON object; of a resource type, when one is named."""
+    """A request with a JSON object, of this resource type if one is given."""
     return _request_body("application/json", {"type": "object", **(_resource_schema(kind) if kind else {})})
 
 
 def any_resource_body(*headers: Schema) -> Schema:
-    """A request whose body is a resource of the type in the path, with these headers."""
+    """A request with a resource of the type in the path, and these headers."""
     return {
         **_request_body("application/json", {"type": "object", **_resource_schema(*RESOURCE_TYPES)}),
         "parameters": list(headers),
@@ -60,7 +60,7 @@ def form_body(*fields: str) -> Schema:
 
 
 def token_body() -> Schema:
-    """The token request, of any grant."""
+    """A token request with any grant."""
     fields: Schema = {"grant_type": {"enum": _GRANT_TYPES}, **dict.fromkeys(_FORM_FIELDS, _STRING_SCHEMA)}
     return _request_body(
         "application/x-www-form-urlencoded", {"type": "object", "required": ["grant_type"], "properties": fields}
@@ -68,7 +68,7 @@ def token_body() -> Schema:
 
 
 def header_parameter(name: str, example: str) -> Schema:
-    """A header that the request may carry."""
+    """An optional request header."""
     return {"name": name, "in": "header", "required": False, "schema": _STRING_SCHEMA, "example": example}
 
 
@@ -78,13 +78,13 @@ IF_NONE_MATCH: Final = header_parameter("If-None-Match", 'W/"1"')
 
 
 def query_parameters(*names: str) -> list[Schema]:
-    """Parameters that the query may carry."""
+    """Optional query parameters."""
     return [{"name": name, "in": "query", "required": False, "schema": _STRING_SCHEMA} for name in names]
 
 
 _SEARCH_PARAMETER_NAMES: Final = sorted({name for one in SEARCH_PARAMETERS.values() for name in one} - {STATUS_AND_CODE})
 SEARCH_OPENAPI: Final[Schema] = {"parameters": query_parameters(*_SEARCH_PARAMETER_NAMES, "_count", "_after", "_format")}
-"""Every parameter that a search of some type takes."""
+"""All search parameters of all types."""
 
 
 def _resource_schema(*kinds: str) -> Schema:

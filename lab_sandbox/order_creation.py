@@ -1,4 +1,4 @@
-"""`$CreateDiagnosticRequest`: judge the bundle, replace its local addresses, keep it whole, answer with every id filled."""
+"""`$CreateDiagnosticRequest`: checks the bundle, replaces its local references, and stores all of it or nothing."""
 
 from collections.abc import Mapping
 from uuid import uuid4
@@ -21,7 +21,7 @@ _GrantSet = set[tuple[str, str]]
 
 
 class OrderService:
-    """Creates orders from bundles, and finds an order again by one of its lines."""
+    """Creates orders from bundles, and finds an order by one of its lines."""
 
     def __init__(
         self, resources: ResourceService, store: ResourceStore, config: SandboxConfig, nomenclature_cache: NomenclatureCache
@@ -32,17 +32,17 @@ class OrderService:
         self._nomenclature_cache = nomenclature_cache
 
     def create(self, bundle: Json, caller: Counterparty) -> list[StoredResource]:
-        """Every resource of the accepted order, in the bundle's order; a `Refusal` lists all that is wrong, and keeps nothing."""
+        """The stored resources of the order, as ordered in the bundle; `HttpError` lists all problems, and nothing is stored."""
         problems = Problems(frozenset(self._config.rules.off))
-        draft = parse_order_bundle(bundle, problems)
-        contract = check_order(draft, self._config, caller, problems)
-        check_order_resources(draft, self._config, problems)
-        self._nomenclature_cache.check_specimen_types(draft, contract, problems)
-        self._check_structure(draft, problems)
-        self._check_references(draft, caller, problems)
-        grants = {entry.full_url: self._parse_grants(entry, contract, problems) for entry in draft.entries}
+        order = parse_order_bundle(bundle, problems)
+        contract = check_order(order, self._config, caller, problems)
+        check_order_resources(order, self._config, problems)
+        self._nomenclature_cache.check_specimen_types(order, contract, problems)
+        self._check_structure(order, problems)
+        self._check_references(order, caller, problems)
+        grants = {entry.full_url: self._parse_grants(entry, contract, problems) for entry in order.entries}
         problems.raise_if_any()
-        return self._store_order(draft, grants, caller)
+        return self._store_order(order, grants, caller)
 
     def find_by_line(self, line: StoredResource) -> list[StoredResource]:
         """All resources of the order that a ProcedureRequest belongs to."""
@@ -50,12 +50,12 @@ class OrderService:
         order_tasks: list[StoredResource] = []
         for task in self._find_all("Task", "based-on", line.ref):
             parents = [parse_reference(reference_text(one)) for one in as_list(decode_stored(task.body).get("partOf"))]
-            order_tasks += [kept for ref in parents if ref and (kept := self._resources.find(ref))]
+            order_tasks += [found for ref in parents if ref and (found := self._resources.find(ref))]
         tasks = [task for parent in order_tasks[:1] for task in self._find_all("Task", "part-of", parent.ref)]
         if tasks:
-            lines = [kept for task in tasks for kept in self._referenced_resources(task, "basedOn")]
-        specimens = {kept.ref: kept for one in lines for kept in self._referenced_resources(one, "specimen")}
-        answers = [kept for one in lines for kept in self._find_all("QuestionnaireResponse", "subject", one.ref)]
+            lines = [found for task in tasks for found in self._referenced_resources(task, "basedOn")]
+        specimens = {found.ref: found for one in lines for found in self._referenced_resources(one, "specimen")}
+        answers = [found for one in lines for found in self._find_all("QuestionnaireResponse", "subject", one.ref)]
         return [*lines, *order_tasks[:1], *tasks, *specimens.values(), *answers]
 
     def _store_order(self, bundle: OrderBundle, grants: Mapping[str, _GrantSet], caller: Counterparty) -> list[StoredResource]:
@@ -81,10 +81,8 @@ class OrderService:
             )
 
     def _target_type(self, text: str, bundle: OrderBundle) -> str | None:
-        inside, outside = bundle.find(text), parse_reference(text, self._config.own_addresses)
-        if inside is not None:
-            return inside.type
-        return outside.type if outside is not None else None
+        target = bundle.find(text) or parse_reference(text, self._config.own_addresses)
+        return target.type if target is not None else None
 
     def _check_references(self, bundle: OrderBundle, caller: Counterparty, problems: Problems) -> None:
         for entry in bundle.entries:
@@ -92,14 +90,14 @@ class OrderService:
                 element = f"{entry.element}.{path}"
                 if is_local_reference(text):
                     if bundle.find(text) is None:
-                        problems.add(element, "local-reference", f"no entry of the bundle has the fullUrl {text}", "not-found")
+                        problems.add(element, "local-reference", f"the bundle has no entry with the fullUrl {text}", "not-found")
                     continue
                 ref = parse_reference(text, self._config.own_addresses)
-                kept = self._resources.find(ref) if ref else None
-                if kept is None:
-                    problems.add(element, "reference-known", f"{text} leads to no resource of this service", "not-found")
-                elif not kept.access.allows("read", caller.guid):
-                    problems.add(element, "reference-right", f"no right to read {text}", "forbidden")
+                stored = self._resources.find(ref) if ref else None
+                if stored is None:
+                    problems.add(element, "reference-known", f"{text} is not a resource of this service", "not-found")
+                elif not stored.access.allows("read", caller.guid):
+                    problems.add(element, "reference-right", f"you have no right to read {text}", "forbidden")
 
     def _parse_grants(self, entry: BundleEntry, contract: Contract | None, problems: Problems) -> _GrantSet:
         known = {party.guid: party for party in self._config.counterparties}
@@ -107,7 +105,9 @@ class OrderService:
         if entry.type == "Task" and contract is not None:
             for right in ("read", "updatebody"):
                 if (right, contract.laboratory) not in grants:
-                    text = f"all Tasks carry read and updatebody for the laboratory ({contract.laboratory}); {right} is missing"
+                    text = (
+                        f"every Task must grant read and updatebody to the laboratory ({contract.laboratory}); {right} is missing"
+                    )
                     problems.add(f"{entry.element}.meta.security", "task-rights", text, "required")
         return grants
 

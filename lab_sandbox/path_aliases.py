@@ -1,8 +1,7 @@
-"""Every spelling of a path leads to one: any case of the resource name, with and without `fhir/`, with the address's prefix.
+"""The names of the interface (resource types, operations), and one canonical path for all spellings of a path.
 
-The endpoint table spells `fhir/task`, `fhir/Patient`, and generic rows without `fhir/`; the service in a box serves them all.
-
-The resource types that the service keeps, and the names that the interface gives them.
+The endpoint table writes `fhir/task`, `fhir/Patient`, and some rows without `fhir/`. The sandbox serves all of them, in any
+case and with the prefix of its base address.
 """
 
 from collections.abc import Iterable
@@ -35,7 +34,7 @@ _TYPE_BY_LOWER_CASE: Final = {name.lower(): name for name in RESOURCE_TYPES}
 
 
 def canonical_type(name: str) -> str | None:
-    """`task`, `TASK` -> `Task`; None for what is no resource type of the service."""
+    """`task`, `TASK` -> `Task`; None for an unknown resource type."""
     return _TYPE_BY_LOWER_CASE.get(name.lower())
 
 
@@ -70,7 +69,7 @@ def _without_prefix(path: str, prefixes: Iterable[str]) -> str:
 
 
 class PathAliasMiddleware:
-    """Rewrites the path before routing; what the client wrote stays in `scope["raw_path"]`."""
+    """Rewrites the path before routing; the original stays in `scope["raw_path"]`."""
 
     def __init__(self, app: ASGIApp, addresses: Iterable[str]) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""References: read in every spelling, resolved to (type, id), and replaced where they were local to a bundle."""
+"""References: parsed in every spelling to (type, id), and replaced where they are local to a bundle."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,17 +12,17 @@ LOCAL_REFERENCE_PATTERN = re.compile(r"urn:uuid:[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){
 
 @dataclass(frozen=True)
 class Ref:
-    """A resource of this service."""
+    """The type and id of a resource of this service."""
 
     type: str
     id: str
 
     def key(self) -> str:
-        """The form that the index keeps: `task/<id>`."""
+        """The form used in the search index: `task/<id>`."""
         return f"{self.type.lower()}/{self.id}"
 
     def format(self, style: str) -> str:
-        """As it stands in a resource: `task/<id>` (the document's spelling) or `Task/<id>`."""
+        """The form used in a resource: `task/<id>` (as in the interface document) or `Task/<id>`."""
         return self.key() if style == "lower" else f"{self.type}/{self.id}"
 
 
@@ -54,23 +54,23 @@ def is_local_reference(text: Any) -> bool:
 
 
 def iter_references(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Every (element path, value) of a `reference` in a resource, at any depth."""
+    """Every `reference` in a resource as (element path, value), at any depth."""
     if isinstance(node, dict):
         for key, child in node.items():
-            here = f"{path}.{key}" if path else key
+            child_path = f"{path}.{key}" if path else key
             if key == "reference" and isinstance(child, str):
-                yield here, child
+                yield child_path, child
             else:
-                yield from iter_references(child, here)
+                yield from iter_references(child, child_path)
     elif isinstance(node, list):
         for position, child in enumerate(node):
             yield from iter_references(child, f"{path}[{position}]")
 
 
 def replace_local_references(node: Any, by_local: Mapping[str, str]) -> Any:
-    """The same tree with every string that is a local address of the bundle replaced, wherever it stands.
+    """A copy of the tree with every local address of the bundle replaced, in any field.
 
-    Only an Identifier's `value` stays: it is the client's own word, and looks like an address when a client numbers by UUID.
+    Only the `value` of an Identifier stays: it is the client's own number, which may be a UUID too.
     """
     if isinstance(node, dict):
         return {key: _replace_in_child(key, child, by_local) for key, child in node.items()}

@@ -1,13 +1,4 @@
-"""The rules of each resource of an order: its own fields, as the tables of "Resources" give them.
-
-What a Patient must carry when it is created or replaced ("Resources", Patient).
-
-What a Task may become when it is updated ("Resources", Task): a status that there is, and errors as text in output.
-
-The forms of Observation.value[x] and of referenceRange ("Resources", Observation): exactly one value, in its own form.
-
-What the laboratory's uploads must carry ("Resources", DiagnosticReport and Observation).
-"""
+"""The rules of each resource type's own fields, from the tables of "Resources": order resources, Patient, Task and uploads."""
 
 import re
 from collections.abc import Callable
@@ -34,11 +25,11 @@ SECOND_BARCODES = {
     "042.075": ("0000-0000", re.compile(r"[0-9]{4}-[0-9]{4}")),
     "042.076": ("000-000-000", re.compile(r"[0-9]{3}-[0-9]{3}-[0-9]{3}")),
 }
-"""Order rule 3: studies that need a second barcode, and its shape."""
+"""Order rule 3: studies that need a second barcode, and its format."""
 
 
 def check_order_resources(bundle: OrderBundle, config: SandboxConfig, problems: Problems) -> None:
-    """Judges every ProcedureRequest, Specimen and QuestionnaireResponse of an order."""
+    """Checks every ProcedureRequest, Specimen and QuestionnaireResponse of an order."""
     for line in bundle.of_type("ProcedureRequest"):
         _check_line(line, bundle, config, problems)
         _check_second_barcode(line, bundle, config, problems)
@@ -50,28 +41,28 @@ def check_order_resources(bundle: OrderBundle, config: SandboxConfig, problems: 
 
 def _check_line(line: BundleEntry, bundle: OrderBundle, config: SandboxConfig, problems: Problems) -> None:
     if line.resource.get("status") != "active":
-        problems.add(f"{line.element}.status", "line-status", "required, active", "required")
+        problems.add(f"{line.element}.status", "line-status", "required, must be active", "required")
     if find_code(line.resource.get("code"), config.system("nomenclature")) is None:
-        problems.add(f"{line.element}.code", "line-code", f"a code in {config.system('nomenclature')} is required", "required")
+        problems.add(f"{line.element}.code", "line-code", f"required, a code in {config.system('nomenclature')}", "required")
     if not is_instant(line.resource.get("occurrenceDateTime")):
-        problems.add(f"{line.element}.occurrenceDateTime", "line-moment", "a date-time with offset is required", "required")
+        problems.add(f"{line.element}.occurrenceDateTime", "line-moment", "required, a date-time with UTC offset", "required")
     for position, one in enumerate(as_list(line.resource.get("identifier"))):
         value = identifier_value(one)
         if value is None or value.startswith("|"):
-            problems.add(f"{line.element}.identifier[{position}]", "line-identifier", "system and value are expected")
+            problems.add(f"{line.element}.identifier[{position}]", "line-identifier", "must have system and value")
     for position, one in enumerate(as_list(line.resource.get("specimen"))):
         if bundle.find(reference_text(one), "Specimen") is None:
             problems.add(
-                f"{line.element}.specimen[{position}]", "line-specimen", "a reference to a Specimen of the order is expected"
+                f"{line.element}.specimen[{position}]", "line-specimen", "must be a reference to a Specimen of the order"
             )
 
 
 def _check_second_barcode(line: BundleEntry, bundle: OrderBundle, config: SandboxConfig, problems: Problems) -> None:
-    """Order rule 3: the laboratory barcode and a second one of the study's shape in one container."""
+    """Order rule 3: one container has the laboratory's barcode and a second one in the study's format."""
     study = find_code(line.resource.get("code"), config.system("nomenclature"))
     if study not in SECOND_BARCODES:
         return
-    shape, pattern = SECOND_BARCODES[study]
+    form, pattern = SECOND_BARCODES[study]
     specimens = [bundle.find(reference_text(one), "Specimen") for one in as_list(line.resource.get("specimen"))]
     containers = [box for one in specimens if one for box in as_list(one.resource.get("container")) if isinstance(box, dict)]
     for box in containers:
@@ -79,27 +70,27 @@ def _check_second_barcode(line: BundleEntry, bundle: OrderBundle, config: Sandbo
         if find_identifier_value(box.get("identifier"), config.lab_system("labels")) and second and pattern.fullmatch(second):
             return
     element = f"{specimens[0].element}.container" if specimens and specimens[0] else f"{line.element}.specimen"
-    both = f"{config.lab_system('labels')}, and {config.second_labels_system} of shape {shape}"
-    text = f"study {study} needs two barcodes in identifier: {both}"
+    both = f"{config.lab_system('labels')} and {config.second_labels_system} as {form}"
+    text = f"study {study} needs two barcodes in identifier, {both}"
     problems.add(element, "two-barcodes", text, "required")
 
 
 def _check_specimen(specimen: BundleEntry, config: SandboxConfig, problems: Problems) -> None:
     body, element = specimen.resource, specimen.element
     if find_code(body.get("type"), config.system("specimen-type")) is None:
-        problems.add(f"{element}.type", "specimen-type", f"a code in {config.system('specimen-type')} is required", "required")
+        problems.add(f"{element}.type", "specimen-type", f"required, a code in {config.system('specimen-type')}", "required")
     collection = body.get("collection")
     collected = collection.get("collectedDateTime") if isinstance(collection, dict) else None
     if collection is not None and not isinstance(collection, dict):
-        problems.add(f"{element}.collection", "specimen-collected", "an object with collectedDateTime and method is expected")
+        problems.add(f"{element}.collection", "specimen-collected", "must be an object with collectedDateTime and method")
     if collected is not None and not is_instant(collected):
-        problems.add(f"{element}.collection.collectedDateTime", "specimen-collected", "a date-time with offset is expected")
+        problems.add(f"{element}.collection.collectedDateTime", "specimen-collected", "must be a date-time with UTC offset")
     if (
         isinstance(collection, dict)
         and "method" in collection
         and find_code(collection["method"], config.system("treatment_protocol")) is None
     ):
-        text = f"a code in {config.system('treatment_protocol')} is expected"
+        text = f"must have a code in {config.system('treatment_protocol')}"
         problems.add(f"{element}.collection.method", "specimen-method", text)
     for position, box in enumerate(as_list(body.get("container"))):
         _check_container(box, f"{element}.container[{position}]", config, problems)
@@ -110,13 +101,13 @@ def _check_container(container: object, element: str, config: SandboxConfig, pro
     fields = container if isinstance(container, dict) else {}
     if find_identifier_value(fields.get("identifier"), config.lab_system("labels")) is None:
         problems.add(
-            f"{element}.identifier", "container-barcode", f"a barcode in {config.lab_system('labels')} is required", "required"
+            f"{element}.identifier", "container-barcode", f"required, a barcode in {config.lab_system('labels')}", "required"
         )
     if find_code(fields.get("type"), config.system("specimen_type")) is None:
-        problems.add(f"{element}.type", "container-type", f"a code in {config.system('specimen_type')} is required", "required")
+        problems.add(f"{element}.type", "container-type", f"required, a code in {config.system('specimen_type')}", "required")
     quantity = fields.get("specimenQuantity")
     if not is_number(quantity.get("value") if isinstance(quantity, dict) else None):
-        problems.add(f"{element}.specimenQuantity.value", "container-quantity", "a number is required", "required")
+        problems.add(f"{element}.specimenQuantity.value", "container-quantity", "required, a number", "required")
 
 
 def _check_extension(specimen: BundleEntry, config: SandboxConfig, problems: Problems) -> None:
@@ -124,40 +115,45 @@ def _check_extension(specimen: BundleEntry, config: SandboxConfig, problems: Pro
     only = extension[0] if isinstance(extension, list) and len(extension) == 1 else None
     url = f"{config.base_url}extra/supportingInfo"
     if not isinstance(only, dict) or only.get("url") != url or not isinstance(only.get("valueString"), str):
-        text = f"exactly one object: url {url}, valueString from pre-analytics"
+        text = f"must be exactly one object with url {url} and the valueString from pre-analytics"
         problems.add(f"{specimen.element}.extension", "specimen-extension", text)
 
 
 def _check_answers(answers: BundleEntry, bundle: OrderBundle, problems: Problems) -> None:
     if answers.resource.get("status") != "completed":
-        problems.add(f"{answers.element}.status", "answers-status", "completed is expected", "value")
+        problems.add(f"{answers.element}.status", "answers-status", "must be completed", "value")
     if bundle.find(reference_text(answers.resource.get("subject")), "ProcedureRequest") is None:
         problems.add(
             f"{answers.element}.subject",
             "answers-subject",
-            "a reference to any one ProcedureRequest of the order is required",
+            "required, a reference to a ProcedureRequest of the order",
             "required",
         )
     _check_items(answers.resource, answers.element, problems)
 
 
 def _check_items(holder: Json, element: str, problems: Problems) -> None:
-    """Every item has its linkId, and every answer a value, at any depth."""
+    """Every item has a linkId, and every answer a value, at any depth."""
     for position, item in enumerate(as_list(holder.get("item"))):
-        here, fields = f"{element}.item[{position}]", item if isinstance(item, dict) else {}
+        path, fields = f"{element}.item[{position}]", item if isinstance(item, dict) else {}
         if not is_text(fields.get("linkId")):
-            problems.add(f"{here}.linkId", "answers-link-id", "required", "required")
+            problems.add(f"{path}.linkId", "answers-link-id", "required", "required")
         for number, answer in enumerate(as_list(fields.get("answer"))):
             if not isinstance(answer, dict) or not any(name.startswith("value") for name in answer):
-                problems.add(f"{here}.answer[{number}]", "answers-value", "valueCoding or valueInteger is expected", "required")
-        _check_items(fields, here, problems)
+                problems.add(
+                    f"{path}.answer[{number}]",
+                    "answers-value",
+                    "must have a value, such as valueCoding or valueInteger",
+                    "required",
+                )
+        _check_items(fields, path, problems)
 
 
 GENDERS = ("male", "female", "other", "unknown")
 
 
 def check_patient(patient: Json, problems: Problems) -> None:
-    """Required on creation: name.family, name.given[0], name.given[1], gender, birthDate; anonymous names in their form."""
+    """Checks the fields required on creation: family name, two given names, gender, birthDate; and anonymous names."""
     _check_name(patient.get("name"), problems)
     if patient.get("gender") not in GENDERS:
         problems.add("Patient.gender", "patient-required", f"required, one of {', '.join(GENDERS)}", "required")
@@ -174,20 +170,22 @@ def _check_name(names: Any, problems: Problems) -> None:
         if not is_text(value):
             problems.add(f"Patient.name[0].{element}", "patient-name", "required on creation", "required")
     if first == "-" and second == "-" and not re.fullmatch(r"[0-9]{10}", str(family)):
-        problems.add("Patient.name[0].family", "anonymous", "in an anonymous order it is exactly 10 digits")
+        problems.add("Patient.name[0].family", "anonymous", "must be exactly 10 digits in an anonymous order")
     if re.fullmatch(r"[0-9]+", str(family)) and not (first == "-" and second == "-" and len(str(family)) == 10):
-        problems.add("Patient.name[0]", "anonymous", "an anonymous name is 10 digits, with given[0] and given[1] each `-`")
+        problems.add(
+            "Patient.name[0]", "anonymous", "an anonymous name has a family name of 10 digits, and `-` as given[0] and given[1]"
+        )
 
 
 def _check_telecom(telecom: Any, problems: Problems) -> None:
     if telecom is None:
         return
     if not isinstance(telecom, list):
-        problems.add("Patient.telecom", "patient-telecom", "an array is expected")
+        problems.add("Patient.telecom", "patient-telecom", "must be an array")
         return
     for position, entry in enumerate(telecom):
         if not isinstance(entry, dict) or entry.get("system") not in {"phone", "email"} or not is_text(entry.get("value")):
-            problems.add(f"Patient.telecom[{position}]", "patient-telecom", "system phone or email, and a value")
+            problems.add(f"Patient.telecom[{position}]", "patient-telecom", "must have the system phone or email, and a value")
 
 
 TASK_STATUSES = (
@@ -207,12 +205,12 @@ TASK_STATUSES = (
 
 
 def check_task(task: Json, problems: Problems) -> None:
-    """Judges the Task that a PUT brings."""
+    """Checks the Task of a PUT: a known status, and errors as text in output."""
     if task.get("status") not in TASK_STATUSES:
-        problems.add("Task.status", "task-status", f"one of {', '.join(TASK_STATUSES)}", "value")
+        problems.add("Task.status", "task-status", f"must be one of {', '.join(TASK_STATUSES)}", "value")
     for position, one in enumerate(as_list(task.get("output"))):
         if not isinstance(one, dict) or not is_text(one.get("valueString")):
-            problems.add(f"Task.output[{position}]", "task-output", "valueString with the error text is expected")
+            problems.add(f"Task.output[{position}]", "task-output", "must have a valueString with the error text")
 
 
 _TIME_PATTERN = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]+)?")
@@ -246,28 +244,30 @@ RANGE_PARTS: Final = ("low", "high", "meaning", "age", "text")
 
 
 def check_value(observation: Json, problems: Problems) -> None:
-    """Cardinality 1: one of the value forms, and in its form."""
+    """Checks that there is exactly one value[x], and its form."""
     given = [name for name in observation if name.startswith("value")]
     if len(given) != 1 or given[0] not in VALUE_FORMS:
         problems.add(
-            "Observation.value[x]", "observation-value", f"exactly one of {', '.join(VALUE_FORMS)}; came: {given or 'none'}"
+            "Observation.value[x]",
+            "observation-value",
+            f"must be exactly one of {', '.join(VALUE_FORMS)}, not {', '.join(given) or 'none'}",
         )
         return
-    fits, form = VALUE_FORMS[given[0]]
-    if not fits(observation[given[0]]):
-        problems.add(f"Observation.{given[0]}", "observation-value", f"{form} is expected")
+    is_valid, form = VALUE_FORMS[given[0]]
+    if not is_valid(observation[given[0]]):
+        problems.add(f"Observation.{given[0]}", "observation-value", f"must be {form}")
 
 
 def check_ranges(observation: Json, problems: Problems) -> None:
-    """Each range has at least one of its parts; the bounds are quantities."""
+    """Checks that each reference range has a known part, and that its bounds are quantities."""
     for position, part in enumerate(as_list(observation.get("referenceRange"))):
         element = f"Observation.referenceRange[{position}]"
         if not isinstance(part, dict) or not any(name in part for name in RANGE_PARTS):
-            problems.add(element, "observation-range", f"parts are {', '.join(RANGE_PARTS)}")
+            problems.add(element, "observation-range", f"must have one of {', '.join(RANGE_PARTS)}")
             continue
         for name in ("low", "high"):
             if name in part and not _is_quantity(part[name]):
-                problems.add(f"{element}.{name}", "observation-range", "an object whose value is a number is expected")
+                problems.add(f"{element}.{name}", "observation-range", "must be an object whose value is a number")
 
 
 REPORT_STATUSES = ("registered", "partial", "preliminary", "final")
@@ -276,45 +276,45 @@ LOINC = "http://loinc.org"
 
 
 def check_report(report: Json, nomenclature: str, problems: Problems) -> None:
-    """Cardinality 1: status, code (nomenclature), subject, effectiveDateTime, issued; several basedOn and result."""
+    """Checks status, code (nomenclature), subject, effectiveDateTime, issued, and the references in basedOn and result."""
     if report.get("status") not in REPORT_STATUSES:
-        problems.add("DiagnosticReport.status", "report-status", f"one of {', '.join(REPORT_STATUSES)}", "value")
+        problems.add("DiagnosticReport.status", "report-status", f"must be one of {', '.join(REPORT_STATUSES)}", "value")
     if find_code(report.get("code"), nomenclature) is None:
-        problems.add("DiagnosticReport.code", "report-code", f"a code in {nomenclature} is required", "required")
+        problems.add("DiagnosticReport.code", "report-code", f"required, a code in {nomenclature}", "required")
     if reference_text(report.get("subject")) is None and not _has_identifier(report.get("subject")):
-        problems.add("DiagnosticReport.subject", "report-required", "a reference to the patient is required", "required")
+        problems.add("DiagnosticReport.subject", "report-required", "required, a reference to the patient", "required")
     for name in ("effectiveDateTime", "issued"):
         if not is_date_time(report.get(name)):
-            problems.add(f"DiagnosticReport.{name}", "report-required", "a date-time is required", "required")
+            problems.add(f"DiagnosticReport.{name}", "report-required", "required, a date-time", "required")
     for name in ("basedOn", "result"):
-        _check_report_references(report, "DiagnosticReport", name, problems)
+        _check_report_references(report, name, problems)
     for position, form in enumerate(as_list(report.get("presentedForm"))):
         if not isinstance(form, dict) or not is_text(form.get("url")):
             problems.add(
-                f"DiagnosticReport.presentedForm[{position}].url", "report-document", "a relative or absolute url is expected"
+                f"DiagnosticReport.presentedForm[{position}].url", "report-document", "required, a relative or absolute URL"
             )
 
 
 def check_observation(observation: Json, problems: Problems) -> None:
-    """Cardinality 1: status, code (LOINC), exactly one of the value[x] forms."""
+    """Checks status, code (LOINC), the one value[x] and the reference ranges."""
     if observation.get("status") not in OBSERVATION_STATUSES:
-        problems.add("Observation.status", "observation-status", f"one of {', '.join(OBSERVATION_STATUSES)}", "value")
+        problems.add("Observation.status", "observation-status", f"must be one of {', '.join(OBSERVATION_STATUSES)}", "value")
     if find_code(observation.get("code"), LOINC) is None:
-        problems.add("Observation.code", "observation-loinc", f"a code in {LOINC} is required", "required")
+        problems.add("Observation.code", "observation-loinc", f"required, a code in {LOINC}", "required")
     check_value(observation, problems)
     if "issued" in observation and not is_date_time(observation["issued"]):
-        problems.add("Observation.issued", "observation-issued", "a date-time is expected")
+        problems.add("Observation.issued", "observation-issued", "must be a date-time")
     check_ranges(observation, problems)
 
 
-def _check_report_references(report: Json, kind: str, name: str, problems: Problems) -> None:
+def _check_report_references(report: Json, name: str, problems: Problems) -> None:
     value = report.get(name)
     if value is not None and not isinstance(value, list):
-        problems.add(f"{kind}.{name}", "report-references", "an array of references is expected")
+        problems.add(f"DiagnosticReport.{name}", "report-references", "must be an array of references")
         return
     for position, one in enumerate(value or []):
         if reference_text(one) is None:
-            problems.add(f"{kind}.{name}[{position}]", "report-references", "a reference is expected")
+            problems.add(f"DiagnosticReport.{name}[{position}]", "report-references", "must be a reference")
 
 
 def _has_identifier(node: Any) -> bool:

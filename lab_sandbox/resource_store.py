@@ -1,9 +1,8 @@
-"""Where resources lie: serialised bytes with an index in SQLite, so that a hundred thousand orders fit in memory.
+"""Stores resources as compressed bytes with a search index in SQLite, so that 100,000 orders fit in memory.
 
-A transaction covers a whole bundle: it is kept whole or not at all. Everything is synchronous and runs on the event loop's
-thread, which makes each call atomic without locks; one call is some tens of microseconds.
-
-Makes resources small: order resources look alike, so a shared dictionary packs each to a third or a fourth.
+A transaction stores a whole bundle or nothing. All calls are synchronous and run on the event loop's thread, which makes each
+atomic without locks; one takes some tens of microseconds. Resources resemble each other, so a shared dictionary compresses each
+to a third or a quarter.
 """
 
 from __future__ import annotations
@@ -50,19 +49,19 @@ _DICTIONARY: Final = (
 
 
 def compress_body(body: bytes) -> bytes:
-    """Serialised resource -> what is kept."""
+    """Compresses a serialised resource."""
     packer = zlib.compressobj(level=2, wbits=-15, zdict=_DICTIONARY)
     return packer.compress(body) + packer.flush()
 
 
 def decompress_body(packed: bytes) -> bytes:
-    """What is kept -> the serialised resource, byte for byte."""
+    """Restores a serialised resource, byte for byte."""
     unpacker = zlib.decompressobj(wbits=-15, zdict=_DICTIONARY)
     return unpacker.decompress(packed) + unpacker.flush()
 
 
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS word (n INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
+CREATE TABLE IF NOT EXISTS interned_text (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
 CREATE TABLE IF NOT EXISTS resource (
     pk INTEGER PRIMARY KEY, type INTEGER NOT NULL, id TEXT NOT NULL, version INTEGER NOT NULL, access TEXT NOT NULL,
     body BLOB NOT NULL
@@ -75,10 +74,10 @@ CREATE TABLE IF NOT EXISTS history (
 CREATE TABLE IF NOT EXISTS term (
     param INTEGER NOT NULL, value TEXT NOT NULL, pk INTEGER NOT NULL, PRIMARY KEY (param, value, pk)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS notice (
-    n INTEGER PRIMARY KEY, receiver INTEGER NOT NULL, body BLOB NOT NULL
+CREATE TABLE IF NOT EXISTS notification (
+    number INTEGER PRIMARY KEY, receiver INTEGER NOT NULL, body BLOB NOT NULL
 );
-CREATE INDEX IF NOT EXISTS notice_receiver ON notice (receiver, n);
+CREATE INDEX IF NOT EXISTS notification_receiver ON notification (receiver, number);
 """
 
 _RIGHT_LETTERS = {"read": "r", "readhistory": "h", "updatebody": "u"}
@@ -87,7 +86,7 @@ _RIGHT_BY_LETTER = {letter: right for right, letter in _RIGHT_LETTERS.items()}
 
 @dataclass(frozen=True)
 class StoredResource:
-    """One resource as it lies on the shelf, in its newest version."""
+    """The newest version of a stored resource."""
 
     pk: int
     ref: Ref
@@ -101,50 +100,51 @@ class StoredResource:
 
 
 class ResourceStoreError(Exception):
-    """The file with the resources cannot be used; the text names it and says why."""
+    """The data file cannot be used; the text names it and says why."""
 
 
 _ResourceRow = tuple[int, int, str, int, str, bytes]
 
 Criterion = tuple[str, Sequence[str]]
-"""A search parameter and the values of which one must match."""
+"""A search parameter, and the values one of which must match."""
 
 
 class ResourceStore:
-    """The store of resources, their histories, their index and the partners' notices."""
+    """Resources, their histories and search index, and the partners' notifications."""
 
     def __init__(self, path: Path | None = None, history_limit: int = 5) -> None:
         self._db = _open_database(path)
         self._history_limit = history_limit
-        self._id_by_text = {str(text): int(n) for n, text in self._db.execute("SELECT n, text FROM word")}
-        self._text_by_id = {n: text for text, n in self._id_by_text.items()}
-        self._depth = 0
+        self._id_by_text: dict[str, int] = {}
+        self._text_by_id: dict[int, str] = {}
+        self._load_interned_texts()
+        self._is_in_transaction = False
 
     def close(self) -> None:
-        """Closes the store; a store in memory is gone then."""
+        """Closes the store; a store in memory is lost."""
         self._db.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All of it or nothing; transactions inside one another are one."""
-        if self._depth:
+        """Commits everything in the block or nothing; an inner transaction is part of the outer one."""
+        if self._is_in_transaction:
             yield
             return
         self._db.execute("BEGIN IMMEDIATE")
-        self._depth = 1
+        self._is_in_transaction = True
         try:
             yield
         except BaseException:
             self._db.execute("ROLLBACK")
-            self._reload_interned_texts()
+            self._load_interned_texts()
             raise
         else:
             self._db.execute("COMMIT")
         finally:
-            self._depth = 0
+            self._is_in_transaction = False
 
     def insert(self, ref: Ref, access: AccessRights, body: bytes, terms: Iterable[Term]) -> StoredResource:
-        """A new resource in version 1."""
+        """Stores a new resource in version 1."""
         with self.transaction():
             cursor = self._db.execute(
                 "INSERT INTO resource (type, id, version, access, body) VALUES (?, ?, 1, ?, ?)",
@@ -164,7 +164,7 @@ class ResourceStore:
         removed_terms: Iterable[Term] = (),
         added_terms: Iterable[Term] = (),
     ) -> StoredResource:
-        """The next version of a resource, or the same version with other rights; the old one goes to the bounded history."""
+        """Stores the next version, or the same one with other rights; the old version goes to the bounded history."""
         with self.transaction():
             if version != old.version and self._history_limit:
                 self._db.execute("INSERT INTO history SELECT pk, version, body FROM resource WHERE pk = ?", (old.pk,))
@@ -189,14 +189,14 @@ class ResourceStore:
         return self._to_resource(row) if row else None
 
     def get_version(self, stored: StoredResource, version: int) -> bytes | None:
-        """An earlier version while the history still has it; the newest when its number is asked for."""
+        """The newest version, or an earlier one that the history still has; else None."""
         if version == stored.version:
             return stored.body
         row = self._db.execute("SELECT body FROM history WHERE pk = ? AND version = ?", (stored.pk, version)).fetchone()
         return decompress_body(row[0]) if row else None
 
     def versions(self, stored: StoredResource) -> list[bytes]:
-        """All versions that are still kept, the newest first."""
+        """All stored versions, newest first."""
         rows = self._db.execute("SELECT body FROM history WHERE pk = ? ORDER BY version DESC", (stored.pk,))
         return [stored.body, *(decompress_body(row[0]) for row in rows)]
 
@@ -209,39 +209,39 @@ class ResourceStore:
         after: int = 0,
         limit: int = 50,
     ) -> list[StoredResource]:
-        """Resources that meet all criteria and may be seen, in the order of their creation, after a position."""
+        """Visible resources that meet all criteria, in the order of their creation, after a position."""
         found: list[StoredResource] = []
         while len(found) < limit:
             rows = self._candidates(kind, criteria, after, limit + 1)
-            found += [kept for kept in map(self._to_resource, rows) if is_visible(kept.access)]
+            found += [one for one in map(self._to_resource, rows) if is_visible(one.access)]
             if len(rows) < limit + 1:
                 break
             after = rows[-1][0]
         return found[:limit]
 
     def counts(self) -> dict[str, int]:
-        """How many resources of each type there are."""
+        """The number of resources of each type."""
         rows = self._db.execute("SELECT type, count(*) FROM resource GROUP BY type")
         return {self._text_by_id[kind]: count for kind, count in rows}
 
     def add_notification(self, receiver: str, body: bytes) -> int:
-        """Notes something for a partner; returns its number, which only grows."""
+        """Adds a notification for a partner; returns its number, which always increases."""
         with self.transaction():
             cursor = self._db.execute(
-                "INSERT INTO notice (receiver, body) VALUES (?, ?)", (self._intern(receiver), compress_body(body))
+                "INSERT INTO notification (receiver, body) VALUES (?, ?)", (self._intern(receiver), compress_body(body))
             )
             return int(cursor.lastrowid or 0)
 
     def notifications(self, receiver: str, after: int, limit: int) -> list[tuple[int, bytes]]:
-        """A partner's notices with a number above the given one, oldest first."""
+        """A partner's notifications with a number above `after`, oldest first."""
         rows = self._db.execute(
-            "SELECT n, body FROM notice WHERE receiver = ? AND n > ? ORDER BY n LIMIT ?",
+            "SELECT number, body FROM notification WHERE receiver = ? AND number > ? ORDER BY number LIMIT ?",
             (self._id_by_text.get(receiver, 0), after, limit),
         )
-        return [(int(n), decompress_body(body)) for n, body in rows]
+        return [(int(number), decompress_body(body)) for number, body in rows]
 
     def _candidates(self, kind: str, criteria: Sequence[Criterion], after: int, limit: int) -> list[_ResourceRow]:
-        """Each criterion is a range of the index, read in the order of creation; the first one drives, the others look up."""
+        """One page of matches. Each criterion is a range of the index in the order of creation; the first one leads the join."""
         tables, wheres, values = [], [], list[int | str]()
         for position, (param, options) in enumerate(criteria):
             name = f"t{position}"
@@ -254,7 +254,7 @@ class ResourceStore:
         values += [] if criteria else [self._id_by_text.get(kind, 0), after]
         distinct = "DISTINCT" if any(len(options) > 1 for _, options in criteria) else ""
         sql = (
-            f"SELECT {distinct} r.pk, r.type, r.id, r.version, r.access, r.body "  # noqa: S608 - every name in it is ours
+            f"SELECT {distinct} r.pk, r.type, r.id, r.version, r.access, r.body "  # noqa: S608 - all names in it are constants
             f"FROM {' CROSS JOIN '.join([*tables, 'resource AS r'])} WHERE {' AND '.join(wheres)} ORDER BY {order} LIMIT ?"
         )
         return self._db.execute(sql, [*values, limit]).fetchall()
@@ -272,17 +272,17 @@ class ResourceStore:
 
     def _intern(self, text: str) -> int:
         if text not in self._id_by_text:
-            number = int(self._db.execute("INSERT INTO word (text) VALUES (?)", (text,)).lastrowid or 0)
+            number = int(self._db.execute("INSERT INTO interned_text (text) VALUES (?)", (text,)).lastrowid or 0)
             self._id_by_text[text], self._text_by_id[number] = number, text
         return self._id_by_text[text]
 
-    def _reload_interned_texts(self) -> None:
-        self._id_by_text = {str(text): int(n) for n, text in self._db.execute("SELECT n, text FROM word")}
-        self._text_by_id = {n: text for text, n in self._id_by_text.items()}
+    def _load_interned_texts(self) -> None:
+        self._text_by_id = {int(id_): str(text) for id_, text in self._db.execute("SELECT id, text FROM interned_text")}
+        self._id_by_text = {text: id_ for id_, text in self._text_by_id.items()}
 
     def _encode_access(self, access: AccessRights) -> str:
         grants = sorted((_RIGHT_LETTERS[right], self._intern(guid)) for right, guid in access.grants)
-        return ",".join([str(self._intern(access.owner)), *(f"{letter}{n}" for letter, n in grants)])
+        return ",".join([str(self._intern(access.owner)), *(f"{letter}{id_}" for letter, id_ in grants)])
 
     def _decode_access(self, text: str) -> AccessRights:
         owner, *grants = text.split(",")
@@ -296,5 +296,5 @@ def _open_database(path: Path | None) -> sqlite3.Connection:
         db = sqlite3.connect(":memory:" if path is None else str(path), isolation_level=None, check_same_thread=False)
         db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" + _SCHEMA)
     except sqlite3.Error as exc:
-        raise ResourceStoreError(f"data: {path} cannot be used ({exc})") from exc
+        raise ResourceStoreError(f"data: {path} cannot be used: {exc}") from exc
     return db

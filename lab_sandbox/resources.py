@@ -1,4 +1,7 @@
-"""The life of a resource: created with rights, read by right, replaced as a whole under a new version, never half."""
+"""Creates, reads and replaces resources according to access rights, and notifies owners of Task status changes.
+
+The interface does not show the channel of notifications, so the service lists them.
+"""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -9,16 +12,16 @@ from lab_sandbox.access_rights import AccessRights
 from lab_sandbox.config import Counterparty, SandboxConfig
 from lab_sandbox.errors import HttpError
 from lab_sandbox.exact_json import Json, decode_stored, encode
-from lab_sandbox.notifications import build_task_notification
-from lab_sandbox.references import Ref
+from lab_sandbox.path_aliases import ORDER_TASK_CODE
+from lab_sandbox.references import Ref, parse_reference
 from lab_sandbox.resource_store import ResourceStore, StoredResource
-from lab_sandbox.search_index import index_terms
+from lab_sandbox.search_index import as_list, concept_codes, index_terms
 
 Clock = Callable[[], datetime]
 
 
 class ResourceService:
-    """Creates, reads and updates resources on the shelf, on behalf of a counterparty."""
+    """Stores and reads resources on behalf of a counterparty."""
 
     def __init__(self, store: ResourceStore, config: SandboxConfig, clock: Clock) -> None:
         self._store = store
@@ -28,56 +31,53 @@ class ResourceService:
     def create(
         self, kind: str, body: Json, owner: Counterparty, grants: Iterable[tuple[str, str]], id_: str | None = None
     ) -> StoredResource:
-        """Keeps a new resource in version 1; the creator owns it, others have what was granted and nothing else."""
+        """Stores a new resource in version 1; the creator owns it, others have only the granted rights."""
         ref = Ref(kind, id_ or str(uuid4()))
         access = AccessRights(owner.guid).with_grants(grants)
-        stored = self._with_meta(ref, body, access, 1)
-        return self._store.insert(ref, access, encode(stored), index_terms(kind, stored, self._config.own_addresses))
+        resource = self._with_meta(ref, body, access, 1)
+        return self._store.insert(ref, access, encode(resource), index_terms(kind, resource, self._config.own_addresses))
 
     def replace(self, old: StoredResource, body: Json, grants: Iterable[tuple[str, str]] = ()) -> StoredResource:
-        """The whole resource anew, one version higher; what the body does not carry is gone, rights are only added to."""
+        """Replaces the whole resource under the next version; fields missing in the body are dropped, rights only added."""
         before = decode_stored(old.body)
         access = old.access.with_grants(grants)
-        stored = self._with_meta(old.ref, body, access, old.version + 1)
-        was, now = (index_terms(old.ref.type, body_, self._config.own_addresses) for body_ in (before, stored))
+        after = self._with_meta(old.ref, body, access, old.version + 1)
+        old_terms, new_terms = (index_terms(old.ref.type, one, self._config.own_addresses) for one in (before, after))
+        removed, added = old_terms - new_terms, new_terms - old_terms
         with self._store.transaction():
-            kept = self._store.replace(
-                old, old.version + 1, access, encode(stored), removed_terms=was - now, added_terms=now - was
-            )
-            notice = build_task_notification(kept, before, stored, self._timestamp())
-            if notice is not None:
-                self._store.add_notification(kept.access.owner, encode(notice))
-        return kept
+            stored = self._store.replace(old, old.version + 1, access, encode(after), removed_terms=removed, added_terms=added)
+            notification = _build_task_notification(stored, before, after, self._timestamp())
+            if notification is not None:
+                self._store.add_notification(stored.access.owner, encode(notification))
+        return stored
 
     def add_rights(self, old: StoredResource, grants: Iterable[tuple[str, str]]) -> StoredResource:
-        """`$meta-add`: more rights on the same version."""
+        """Adds rights to the same version (`$meta-add`)."""
         access = old.access.with_grants(grants)
-        stored = decode_stored(old.body)
-        stored["meta"]["security"] = access.security_labels(self._config.base_url)
-        return self._store.replace(old, old.version, access, encode(stored))
+        resource = decode_stored(old.body)
+        resource["meta"]["security"] = access.security_labels(self._config.base_url)
+        return self._store.replace(old, old.version, access, encode(resource))
 
     def get(self, ref: Ref, caller: Counterparty, right: str = "read") -> StoredResource:
-        """The resource when it is there and the caller has the right; else a `Refusal`.
+        """The resource, if it exists and the caller has the right; else `HttpError`.
 
-        404 when it is not there. Without the right: 404 for a Binary ("Errors": result document without read right), else
-        the configured code. Whoever may not even read gets no other answer to a write.
+        404 if it does not exist, and for a Binary without the right ("Errors": result document without read right); else the
+        configured status. A caller who may not read gets the same answer to a write.
         """
-        kept = self._store.get(ref)
-        if kept is None or (ref.type == "Binary" and not kept.access.allows("read", caller.guid)):
-            raise HttpError.of(404, "not-found", f"{ref.type}/{ref.id}: there is no such resource, or no right to read it")
-        if not kept.access.allows(right, caller.guid):
-            raise self._missing_right_error(ref, right)
-        return kept
+        stored = self._store.get(ref)
+        if stored is None or (ref.type == "Binary" and not stored.access.allows("read", caller.guid)):
+            raise _not_found(ref)
+        if not stored.access.allows(right, caller.guid):
+            raise _not_found(ref) if self._config.rules.no_right_code == 404 else missing_right_error(ref, right)
+        return stored
 
     def find(self, ref: Ref) -> StoredResource | None:
-        """The resource, whoever may read it."""
+        """The resource, without a check of rights."""
         return self._store.get(ref)
 
-    def _missing_right_error(self, ref: Ref, right: str) -> HttpError:
-        code = self._config.rules.no_right_code
-        if code == 404:
-            return HttpError.of(404, "not-found", f"{ref.type}/{ref.id}: there is no such resource, or no right to read it")
-        return HttpError.of(403, "forbidden", f"{ref.type}/{ref.id}: meta.security does not give you the right {right}")
+    def now(self) -> datetime:
+        """The service's time."""
+        return self._clock()
 
     def _with_meta(self, ref: Ref, body: Json, access: AccessRights, version: int) -> Json:
         given = body.get("meta")
@@ -93,6 +93,36 @@ class ResourceService:
     def _timestamp(self) -> str:
         return self.now().isoformat(timespec="milliseconds")
 
-    def now(self) -> datetime:
-        """The service's time."""
-        return self._clock()
+
+def _not_found(ref: Ref) -> HttpError:
+    return HttpError.of(404, "not-found", f"{ref.type}/{ref.id}: does not exist, or you have no right to read it")
+
+
+def missing_right_error(ref: Ref, right: str) -> HttpError:
+    """403: the caller lacks a right."""
+    return HttpError.of(403, "forbidden", f"{ref.type}/{ref.id}: meta.security does not grant you {right}")
+
+
+def _build_task_notification(stored: StoredResource, before: Json, after: Json, now: str) -> Json | None:
+    """The notification for an update of a Task ("Events"), or None if its status did not change.
+
+    Fields: `task` and `order_task` (references), `level` (order or line), `status`, `previous`, `version`, `time`.
+    """
+    if stored.ref.type != "Task" or before.get("status") == after.get("status"):
+        return None
+    is_order = ORDER_TASK_CODE in set(concept_codes(after.get("code")))
+    parents = (
+        []
+        if is_order
+        else [parse_reference(one.get("reference")) for one in as_list(after.get("partOf")) if isinstance(one, dict)]
+    )
+    order = next((ref.key() for ref in parents if ref is not None), stored.ref.key() if is_order else None)
+    return {
+        "task": stored.ref.key(),
+        "order_task": order,
+        "level": "order" if is_order else "line",
+        "status": after.get("status"),
+        "previous": before.get("status"),
+        "version": stored.version,
+        "time": now,
+    }

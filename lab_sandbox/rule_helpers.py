@@ -1,16 +1,13 @@
-"""Where references may lead: each row of "Resources" names the type, and a report is about its lines' own patient.
+"""What several rules share: forms of values, arrays of objects, contract links, and the targets of references.
 
-Which elements are arrays of objects ("Resources": *Array of …*): a single object in their place is told, not guessed at.
-
-Small questions about the shape of a value, asked by all the rules.
-
-ProcedureRequest.supportingInfo: the link to the contract, by reference or by identifier.
+Which elements are arrays, and the type that a reference leads to, are from the tables of "Resources".
 """
 
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Any, Final
 
 from lab_sandbox.config import Contract, SandboxConfig
@@ -35,31 +32,31 @@ _ARRAYS_BY_TYPE: Final[dict[str, frozenset[str]]] = {
 
 
 def check_arrays(kind: str, resource: Json, element: str, problems: Problems) -> None:
-    """Notes every element that should be an array of objects and is something else."""
+    """Reports every element that must be an array of objects and is not; a single object is not accepted in its place."""
     own = _ARRAYS_BY_TYPE.get(kind, frozenset())
     for path, value in _iter_arrays(resource, own, element):
         if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
-            problems.add(path, "array", "an array of objects is expected")
+            problems.add(path, "array", "must be an array of objects")
 
 
 def _iter_arrays(node: Json, own: frozenset[str], path: str, parent: str = "") -> Iterator[tuple[str, Any]]:
-    """Every element that the tables call an array, at any depth, with its path."""
+    """Every element that the tables define as an array, at any depth, with its path."""
     for name, child in node.items():
-        here = f"{path}.{name}"
+        child_path = f"{path}.{name}"
         if child is not None and (name in own or name in _ARRAYS_EVERYWHERE or (parent, name) in _NESTED_ARRAYS):
-            yield here, child
+            yield child_path, child
         if isinstance(child, dict):
-            yield from _iter_arrays(child, frozenset(), here, name)
+            yield from _iter_arrays(child, frozenset(), child_path, name)
         for position, one in enumerate(child if isinstance(child, list) else ()):
             if isinstance(one, dict):
-                yield from _iter_arrays(one, frozenset(), f"{here}[{position}]", name)
+                yield from _iter_arrays(one, frozenset(), f"{child_path}[{position}]", name)
 
 
 _DATE_TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2})", re.ASCII)
 
 
 def is_text(value: Any) -> bool:
-    """A string with something in it."""
+    """A string that is not blank."""
     return isinstance(value, str) and bool(value.strip())
 
 
@@ -75,7 +72,7 @@ def is_date(value: Any) -> bool:
 
 
 def is_instant(value: Any) -> bool:
-    """A date-time with offset."""
+    """A date-time with UTC offset."""
     if not isinstance(value, str) or not _DATE_TIME.fullmatch(value):
         return False
     try:
@@ -86,7 +83,7 @@ def is_instant(value: Any) -> bool:
 
 
 def is_date_time(value: Any) -> bool:
-    """A FHIR dateTime: a year, a month, a date, or a date-time with offset."""
+    """A FHIR dateTime: a year, a month, a date, or a date-time with UTC offset."""
     return (
         is_instant(value)
         or is_date(value)
@@ -95,8 +92,8 @@ def is_date_time(value: Any) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """A JSON number (`true` is none)."""
-    return not isinstance(value, bool) and not isinstance(value, str | dict | list) and value is not None
+    """A JSON number; a boolean is not one."""
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
 def find_code(concept: Any, system: str) -> str | None:
@@ -123,18 +120,18 @@ def reference_text(node: Any) -> str | None:
 
 @dataclass(frozen=True)
 class ContractLink:
-    """One link as it stands in a ProcedureRequest."""
+    """One contract link of a ProcedureRequest."""
 
     link_type: str
     """`reference` or `identifier`."""
     contract_key: str
     """The contract id, or the contract code."""
     contract: Contract | None
-    """The contract that it leads to; None when there is no such contract."""
+    """The contract that it leads to; None if there is no such contract."""
 
 
 def find_contract_links(line: Json, config: SandboxConfig) -> list[ContractLink]:
-    """All contract links of a ProcedureRequest; other supporting information is passed over."""
+    """All contract links of a ProcedureRequest; other supporting information is ignored."""
     system = config.lab_system("contract")
     found = []
     for info in as_list(line.get("supportingInfo")):
@@ -159,31 +156,30 @@ _REFERENCE_TARGETS: Final[dict[str, dict[str, str]]] = {
 }
 
 TypeResolver = Callable[[str], str | None]
-"""Reference -> the type of what it leads to; None when that cannot be told."""
+"""Gives the type of the resource that a reference leads to; None if unknown."""
 
 
 def check_reference_targets(kind: str, resource: Json, element: str, resolve_type: TypeResolver, problems: Problems) -> None:
-    """Notes every reference that leads to a resource of another type than its row says."""
+    """Reports every reference that leads to a resource of the wrong type."""
     for name, wanted in _REFERENCE_TARGETS.get(kind, {}).items():
         value = resource.get(name)
         for position, one in enumerate(as_list(value)):
             text = reference_text(one)
             found = resolve_type(text) if text is not None else None
             if found not in {None, wanted}:
-                where = f"{element}.{name}[{position}]" if isinstance(value, list) else f"{element}.{name}"
-                problems.add(where, "reference-type", f"a reference to a {wanted} is expected, {text} is a {found}")
+                path = f"{element}.{name}[{position}]" if isinstance(value, list) else f"{element}.{name}"
+                problems.add(path, "reference-type", f"must be a reference to a {wanted}, but {text} is a {found}")
 
 
 def check_report_patient(report: Json, resources: ResourceService, own_addresses: tuple[str, ...], problems: Problems) -> None:
-    """A report and the ProcedureRequests that it is based on are about one patient."""
+    """Checks that a report and the ProcedureRequests that it is based on have the same patient."""
     subject = parse_reference(reference_text(report.get("subject")), own_addresses)
     for position, line in enumerate(_report_lines(report, own_addresses)):
-        kept = resources.find(line) if line is not None else None
-        patient = (
-            parse_reference(reference_text(decode_stored(kept.body).get("subject")), own_addresses) if kept is not None else None
-        )
+        stored = resources.find(line) if line is not None else None
+        patient_text = reference_text(decode_stored(stored.body).get("subject")) if stored is not None else None
+        patient = parse_reference(patient_text, own_addresses)
         if subject is not None and patient not in {None, subject}:
-            text = f"the patient of this ProcedureRequest is not the report's subject, {subject.key()}"
+            text = f"this ProcedureRequest has another patient than the report's subject, {subject.key()}"
             problems.add(f"DiagnosticReport.basedOn[{position}]", "report-patient", text)
 
 

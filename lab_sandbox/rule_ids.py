@@ -1,4 +1,4 @@
-"""The ids of all rules that the service checks, so that a refusal, the settings and the documents name the same things."""
+"""The ids of all rules that the service checks: the same in diagnostics, settings and documentation."""
 
 from typing import Literal
 
@@ -12,7 +12,7 @@ FixedRule = Literal[
     "meta-add",
     "rights-shape",
 ]
-"""Without these a request has no meaning; they are always checked."""
+"""Always checked: without them a request cannot be processed."""
 
 SwitchableRule = Literal[
     "anonymous",
@@ -75,7 +75,7 @@ SwitchableRule = Literal[
     "task-type-system",
     "two-barcodes",
 ]
-"""These may be named in `rules.off`."""
+"""Can be switched off with `rules.off`."""
 
 Rule = FixedRule | SwitchableRule
-"""As it stands in the diagnostics of a refusal."""
+"""As given in the diagnostics of a rejection."""

@@ -1,4 +1,4 @@
-"""Searches: parameters in any order and repetition -> criteria of the index, pages, and the Bundle that answers."""
+"""Searches: query parameters become criteria of the index; pages of matches become a searchset Bundle."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -28,14 +28,14 @@ _IDENTIFIER_PARAMETERS = frozenset({"identifier", "requisition", "container-id"}
 
 @dataclass(frozen=True)
 class SearchQuery:
-    """A checked search."""
+    """A valid search."""
 
     type: str
     criteria: tuple[Criterion, ...]
     after: int
     count: int
     raw: tuple[tuple[str, str], ...]
-    """The parameters as sent, without the place in the list."""
+    """The parameters as sent, without the position of the page."""
 
     def next_page(self, last: StoredResource) -> str:
         """The query of the page after this one."""
@@ -43,60 +43,60 @@ class SearchQuery:
 
 
 def parse_search(kind: str, pairs: Iterable[tuple[str, str]], config: SandboxConfig) -> SearchQuery:
-    """Query parameters -> Query; a `Refusal` (400) names the parameter that cannot be understood."""
+    """Parses query parameters, which may be repeated; `HttpError` (400) names an invalid one."""
     criteria: list[Criterion] = []
-    kept: list[tuple[str, str]] = []
+    sent: list[tuple[str, str]] = []
     after, count = 0, config.rules.page_size
     for name, value in pairs:
         if name == "_after":
             after = _parse_number(name, value)
             continue
-        kept.append((name, value))
+        sent.append((name, value))
         if name == "_count":
             count = max(1, min(_parse_number(name, value), config.rules.max_page_size))
         elif name != "_format":
             criteria.append(_parse_criterion(kind, name, value, config))
     if len(criteria) > MAX_CRITERIA or any(len(options) > MAX_OPTIONS for _, options in criteria):
-        text = f"search: at most {MAX_CRITERIA} criteria of {MAX_OPTIONS} values each"
+        text = f"search: at most {MAX_CRITERIA} criteria with {MAX_OPTIONS} values each"
         raise HttpError.of(400, "too-costly", text)
-    return SearchQuery(kind, _combine_status_and_code(kind, criteria), after, count, tuple(kept))
+    return SearchQuery(kind, _combine_status_and_code(kind, criteria), after, count, tuple(sent))
 
 
 def parse_if_none_exist(kind: str, header: str, config: SandboxConfig) -> tuple[Criterion, ...]:
-    """`If-None-Exist: identifier=<system>|<value>` -> criteria; a `Refusal` (400) when it says nothing."""
+    """The criteria of `If-None-Exist: identifier=<system>|<value>`; `HttpError` (400) if there are none."""
     pairs = parse_qsl(header.strip().lstrip("?"), keep_blank_values=True)
     criteria = parse_search(kind, pairs, config).criteria
     if not criteria:
-        raise HttpError.of(400, "invalid", "If-None-Exist: identifier=<system>|<value> is expected")
+        raise HttpError.of(400, "invalid", "If-None-Exist: must have the form identifier=<system>|<value>")
     return criteria
 
 
 def build_search_bundle(found: Sequence[StoredResource], address: str, self_url: str, next_url: str | None) -> Json:
-    """The searchset: `entry` with fullUrl and resource, `link` self and, when there is more, next."""
+    """The searchset: `entry` with fullUrl and resource, `link` with self and, if there are more, next."""
     links = [{"relation": "self", "url": self_url}] + ([{"relation": "next", "url": next_url}] if next_url else [])
     return {"resourceType": "Bundle", "type": "searchset", "link": links, "entry": bundle_entries(found, address)}
 
 
 def bundle_entries(found: Iterable[StoredResource], address: str) -> list[Json]:
     """Bundle entries with absolute fullUrls."""
-    return [{"fullUrl": f"{address}fhir/{kept.ref.type}/{kept.ref.id}", "resource": decode_stored(kept.body)} for kept in found]
+    return [{"fullUrl": f"{address}fhir/{one.ref.type}/{one.ref.id}", "resource": decode_stored(one.body)} for one in found]
 
 
 def _parse_criterion(kind: str, name: str, value: str, config: SandboxConfig) -> Criterion:
     param = PARAMETER_ALIASES.get(name.lower(), name.lower())
     if param not in SEARCH_PARAMETERS[kind] or param == STATUS_AND_CODE:
-        offered = ", ".join(sorted(one for one in SEARCH_PARAMETERS[kind] if one != STATUS_AND_CODE))
-        raise HttpError.of(400, "not-supported", f"{name}: {kind} is not searched by this; offered: {offered}")
+        supported = ", ".join(sorted(one for one in SEARCH_PARAMETERS[kind] if one != STATUS_AND_CODE))
+        raise HttpError.of(400, "not-supported", f"{name}: unknown search parameter of {kind}; supported: {supported}")
     options = [_parse_value(kind, param, _unescape(one), config) for one in re.split(r"(?<!\\),", value) if one]
     if not options:
-        raise HttpError.of(400, "invalid", f"{name}: a value is required")
+        raise HttpError.of(400, "invalid", f"{name}: required, a value")
     return param, options
 
 
 def _parse_value(kind: str, param: str, text: str, config: SandboxConfig) -> str:
     if param in _IDENTIFIER_PARAMETERS:
         if "|" not in text or text.endswith("|"):
-            raise HttpError.of(400, "invalid", f"{param}: <system>|<value> is expected, came: {text}")
+            raise HttpError.of(400, "invalid", f"{param}: must have the form <system>|<value>, not {text}")
         return text
     if param not in _REFERENCE_PARAMETERS:
         return text
@@ -104,7 +104,7 @@ def _parse_value(kind: str, param: str, text: str, config: SandboxConfig) -> str
     if ref is None and text and "/" not in text:
         ref = parse_reference(f"{_target_type(kind, param)}/{text}")
     if ref is None or canonical_type(ref.type) is None:
-        raise HttpError.of(400, "invalid", f"{param}: <type>/<id> is expected, came: {text}")
+        raise HttpError.of(400, "invalid", f"{param}: must have the form <type>/<id>, not {text}")
     return ref.key()
 
 
@@ -115,7 +115,7 @@ def _target_type(kind: str, param: str) -> str:
 
 
 def _combine_status_and_code(kind: str, criteria: list[Criterion]) -> tuple[Criterion, ...]:
-    """Status and code of Tasks are looked up as a pair, so that the poll costs what it finds and not what is archived."""
+    """Searches Tasks by the pair of status and code, so that a poll does not get slower as completed orders accumulate."""
     by_name = dict(criteria)
     if kind != "Task" or len(by_name) != len(criteria) or not {"status", "code"} <= by_name.keys():
         return tuple(criteria)
@@ -125,10 +125,10 @@ def _combine_status_and_code(kind: str, criteria: list[Criterion]) -> tuple[Crit
 
 def _parse_number(name: str, value: str) -> int:
     if not value.isascii() or not value.isdigit() or len(value) > 15:
-        raise HttpError.of(400, "invalid", f"{name}: a number is expected, came: {value}")
+        raise HttpError.of(400, "invalid", f"{name}: must be a number, not {value}")
     return int(value)
 
 
 def _unescape(text: str) -> str:
-    """FHIR's escapes of the characters that mean something in a search value."""
+    """Removes FHIR's escapes of special characters in a search value."""
     return re.sub(r"\\([,$|\\])", r"\1", text)

@@ -1,4 +1,4 @@
-"""Which words a resource can be found by: one set of (parameter, value) terms per resource, kept beside it."""
+"""The search parameters of each resource type, and the index terms of a resource."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
@@ -20,11 +20,11 @@ class Term(NamedTuple):
 
 
 STATUS_AND_CODE: Final = "status+code"
-"""Orders are polled by status and code together; one entry for the pair keeps that poll independent of the archive's size."""
+"""Clients poll orders by status and code; one term for the pair keeps the poll independent of the number of stored orders."""
 
 
 def identifier_value(identifier: Any) -> str | None:
-    """`system|value` of an Identifier, None when it has no value."""
+    """`system|value` of an Identifier; None without a value."""
     if not isinstance(identifier, dict):
         return None
     value, system = identifier.get("value"), identifier.get("system", "")
@@ -32,7 +32,7 @@ def identifier_value(identifier: Any) -> str | None:
 
 
 def as_list(value: Any) -> list[Any]:
-    """An array as it is, a single element as an array of one, nothing as an empty one."""
+    """An array as it is, a single value as a list of one, None as an empty list."""
     if value is None:
         return []
     return value if isinstance(value, list) else [value]
@@ -60,7 +60,7 @@ def _references(*names: str) -> TermReader:
 
 
 def concept_codes(concept: Any) -> Iterator[str]:
-    """Codes of a CodeableConcept, each bare and with its system."""
+    """The codes of a CodeableConcept, each alone and with its system."""
     for coding in as_list(concept.get("coding")) if isinstance(concept, dict) else []:
         code = coding.get("code") if isinstance(coding, dict) else None
         if isinstance(code, str):
@@ -130,7 +130,7 @@ PARAMETER_ALIASES: Final = {"patient": "subject", "basedon": "based-on", "partof
 
 
 def index_terms(kind: str, resource: Json, own_addresses: OwnAddresses = ()) -> frozenset[Term]:
-    """All index entries of one resource; absolute references under our own addresses count like relative ones."""
+    """All index terms of a resource; absolute references to this service equal relative ones."""
     return frozenset(
         Term(param, value) for param, read in SEARCH_PARAMETERS[kind].items() for value in read(resource, own_addresses)
     )

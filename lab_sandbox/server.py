@@ -1,4 +1,4 @@
-"""Runs the app on a port, and says on which one as soon as it can be reached."""
+"""Runs the application on a port, and announces its address once it listens."""
 
 import asyncio
 import socket
@@ -14,28 +14,28 @@ from lab_sandbox.faults.middleware import TRANSPORT_KEY
 from lab_sandbox.middleware import log_to_stderr
 
 SHUTDOWN_GRACE_SECONDS = 3
-"""Seconds that a stopping server waits for answers under way; a hanging one is a fault, and waits for nobody."""
+"""Seconds that a stopping server waits for open requests; short, because an injected `hang` never ends by itself."""
 
 
 class AddressInUseError(Exception):
-    """The port cannot be had; the text says which and why."""
+    """The server cannot listen on the address; the text says which and why."""
 
 
 class _TransportInScopeProtocol(H11Protocol):
-    """Leaves the connection in the ASGI scope, so that a fault can cut it."""
+    """Puts the connection into the ASGI scope, so that a fault can reset it."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         app: Any = self.app
 
-        async def reachable(scope: Any, receive: Any, send: Any) -> None:
+        async def app_with_transport(scope: Any, receive: Any, send: Any) -> None:
             await app({**scope, TRANSPORT_KEY: transport}, receive, send)
 
-        self.app = reachable
+        self.app = app_with_transport
 
 
 class _AnnouncingServer(uvicorn.Server):
-    """Tells its address after it has started to listen, not before."""
+    """Announces its address after it has started to listen."""
 
     def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
         super().__init__(config)
@@ -48,12 +48,12 @@ class _AnnouncingServer(uvicorn.Server):
 
 
 def serve(config: SandboxConfig, announce: Callable[[str], None]) -> None:
-    """Serves until a signal; `announce` gets `http://host:port`, with the chosen port when port 0 was asked for."""
+    """Serves until a signal; `announce` gets `http://host:port`, with the chosen port if the setting is 0."""
     log_to_stderr()
     with _bind(config.host, config.port) as listener:
         port = int(listener.getsockname()[1])
-        settled = config.resolve_addresses_for(config.host, port)
-        app = create_app(settled)
+        resolved = config.resolve_addresses_for(config.host, port)
+        app = create_app(resolved)
         options = uvicorn.Config(
             app,
             log_level="warning",
@@ -63,7 +63,7 @@ def serve(config: SandboxConfig, announce: Callable[[str], None]) -> None:
             http=_TransportInScopeProtocol,
             timeout_graceful_shutdown=SHUTDOWN_GRACE_SECONDS,
         )
-        server = _AnnouncingServer(options, lambda: announce(settled.listening.rstrip("/")))
+        server = _AnnouncingServer(options, lambda: announce(resolved.listening.rstrip("/")))
         server.run(sockets=[listener])
 
 
@@ -71,12 +71,12 @@ def _bind(host: str, port: int) -> socket.socket:
     try:
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as exc:
-        raise AddressInUseError(f"{host} cannot be listened on ({exc.strerror}); choose another with --host") from exc
+        raise AddressInUseError(f"Cannot listen on {host}: {exc.strerror}. Choose another address with --host.") from exc
     listener = socket.socket(family, kind, proto)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as exc:
         listener.close()
-        raise AddressInUseError(f"{host}:{port} cannot be listened on ({exc.strerror}); choose another with --port") from exc
+        raise AddressInUseError(f"Cannot listen on {host}:{port}: {exc.strerror}. Choose another port with --port.") from exc
     return listener

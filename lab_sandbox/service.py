@@ -1,4 +1,4 @@
-"""The parts of one running service, made from its configuration in one place."""
+"""The components of one running service, built from its settings."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ from lab_sandbox.token_store import TokenStore
 
 @dataclass(frozen=True)
 class Service:
-    """Everything that the routes need."""
+    """The components that the routes use."""
 
     config: SandboxConfig
     store: ResourceStore
@@ -36,25 +36,25 @@ class Service:
 
 
 def utc_now() -> datetime:
-    """The time with its offset."""
+    """The current time in UTC."""
     return datetime.now(UTC)
 
 
 def build_service(config: SandboxConfig, clock: Clock = utc_now, transport: httpx.AsyncBaseTransport | None = None) -> Service:
-    """Opens the shelf, puts the contracts on it and connects the parts; `transport` stands in for the laboratories' network."""
-    shelf = ResourceStore(Path(config.data) if config.data else None, config.rules.history_limit)
-    resources = ResourceService(shelf, config, clock)
+    """Opens the store, adds the contracts and builds the components; `transport` replaces the network to laboratories."""
+    store = ResourceStore(Path(config.data) if config.data else None, config.rules.history_limit)
+    resources = ResourceService(store, config, clock)
     _seed_contracts(resources, config)
-    offers = NomenclatureCache(config)
+    nomenclature_cache = NomenclatureCache(config)
     tokens = TokenStore(config.tokens, clock)
     accounts = Accounts(config, tokens)
     plan = load_plan(Path(config.faults)) if config.faults else FaultPlan()
     return Service(
         config=config,
-        store=shelf,
+        store=store,
         resources=resources,
-        orders=OrderService(resources, shelf, config, offers),
-        nomenclature_cache=offers,
+        orders=OrderService(resources, store, config, nomenclature_cache),
+        nomenclature_cache=nomenclature_cache,
         tokens=tokens,
         accounts=accounts,
         token_endpoint=TokenEndpoint(accounts, tokens),
@@ -64,7 +64,7 @@ def build_service(config: SandboxConfig, clock: Clock = utc_now, transport: http
 
 
 def _seed_contracts(resources: ResourceService, config: SandboxConfig) -> None:
-    """Each contract as a resource that both sides may read; its fields beyond the identifier are not shown in the interface."""
+    """Stores each contract as a resource that both parties may read; the interface defines only its identifier."""
     for contract in config.contracts:
         owner = config.counterparty(contract.partner)
         if owner is None or resources.find(Ref("Contract", contract.resource_id())):

@@ -1,4 +1,4 @@
-"""Codes, access tokens and refresh tokens: handed out, shown once, rotated, revoked, expired."""
+"""Authorization codes, access tokens and refresh tokens: issued, redeemed, rotated, revoked and expired."""
 
 import secrets
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,7 @@ from lab_sandbox.resources import Clock
 
 @dataclass(frozen=True)
 class AuthorizationCode:
-    """An authorization code: used once, soon, by the client that asked for it."""
+    """An authorization code: valid once, for a short time, for the client that requested it."""
 
     client_id: str
     redirect_uri: str
@@ -23,7 +23,7 @@ class AuthorizationCode:
 
 @dataclass(frozen=True)
 class IssuedToken:
-    """One token and what it stands for; tokens of one sign-in share a family."""
+    """An access or refresh token; tokens of one sign-in share a family."""
 
     guid: str
     client_id: str
@@ -34,7 +34,7 @@ class IssuedToken:
 
 @dataclass
 class TokenStore:
-    """All live codes and tokens, in memory: a restart ends every sign-in but none of the accounts."""
+    """All valid codes and tokens, in memory: a restart ends every sign-in."""
 
     settings: TokenSettings
     clock: Clock
@@ -42,7 +42,7 @@ class TokenStore:
     _access_tokens: dict[str, IssuedToken] = field(default_factory=dict)
     _refresh_tokens: dict[str, IssuedToken] = field(default_factory=dict)
     _used_credentials: dict[str, str] = field(default_factory=dict)
-    """Used codes and refresh tokens -> the family that came from them."""
+    """The family issued for each used code or refresh token."""
 
     def issue_code(self, party: Counterparty, client_id: str, redirect_uri: str, scope: str, challenge: str | None) -> str:
         """A one-time code for the callback address."""
@@ -52,7 +52,7 @@ class TokenStore:
         return code
 
     def redeem_code(self, code: str) -> AuthorizationCode | None:
-        """The code's meaning, once; a second use revokes what the first one gave."""
+        """What the code was issued for, once; a second use revokes the tokens of the first one."""
         if code in self._used_credentials:
             self._revoke_family(self._used_credentials[code])
         found = self._codes.pop(code, None)
@@ -61,24 +61,24 @@ class TokenStore:
         return found
 
     def record_use(self, credential: str, family: str) -> None:
-        """Notes which family came from a code or a refresh token that is used up."""
+        """Records the family issued for a used code or refresh token."""
         self._used_credentials[credential] = family
 
     def issue_tokens(self, guid: str, client_id: str, scope: str, *, refresh: bool, family: str | None = None) -> dict[str, Any]:
-        """The token response (RFC 6749, 5.1), with a refresh token when one is due."""
+        """Issues tokens and gives the token response (RFC 6749, 5.1)."""
         self._drop_expired()
         grant = IssuedToken(guid, client_id, scope, family or secrets.token_hex(8), self._expiry(self.settings.lifetime_seconds))
         access = secrets.token_urlsafe(32)
         self._access_tokens[access] = grant
-        answer: dict[str, Any] = {"access_token": access, "token_type": "Bearer", "scope": scope}
+        response: dict[str, Any] = {"access_token": access, "token_type": "Bearer", "scope": scope}
         if self.settings.send_expires_in:
-            answer["expires_in"] = int(self.settings.lifetime_seconds)
+            response["expires_in"] = int(self.settings.lifetime_seconds)
         if refresh:
-            answer["refresh_token"] = self._issue_refresh(grant)
-        return answer
+            response["refresh_token"] = self._issue_refresh(grant)
+        return response
 
     def redeem_refresh_token(self, token: str, client_id: str) -> IssuedToken | None:
-        """What a refresh token stands for; with rotation it works once."""
+        """What a refresh token was issued for; with rotation it is valid once."""
         found = self._refresh_tokens.get(token)
         if found is None or found.client_id != client_id or found.expires <= self.clock():
             if token in self._used_credentials and self.settings.reuse_revokes:
@@ -90,14 +90,14 @@ class TokenStore:
         return found
 
     def holder(self, access_token: str) -> str | None:
-        """The guid of the counterparty that an access token stands for; None when it is unknown, revoked or expired."""
+        """The guid of an access token's counterparty; None if the token is unknown, revoked or expired."""
         grant = self._access_tokens.get(access_token)
         return grant.guid if grant and grant.expires > self.clock() else None
 
     def revoke(self, token: str, client_id: str) -> bool:
-        """Ends a token; with a refresh token the whole sign-in ends. Unknown tokens are no error (RFC 7009).
+        """Revokes a token; a refresh token ends the whole sign-in. An unknown token is no error (RFC 7009).
 
-        False when the token was given to another client, and lives on.
+        False if the token was issued to another client, and stays valid.
         """
         grant = self._refresh_tokens.get(token) or self._access_tokens.get(token)
         if grant is not None and grant.client_id != client_id:
@@ -108,19 +108,19 @@ class TokenStore:
         return True
 
     def revoke_login(self, access_token: str) -> None:
-        """Ends the sign-in that an access token belongs to, refresh token included."""
+        """Ends the sign-in of an access token, including its refresh token."""
         if access_token in self._access_tokens:
             self._revoke_family(self._access_tokens[access_token].family)
 
     def expire(self, access_token: str) -> None:
-        """Makes an access token expired now; its refresh token lives on."""
+        """Expires an access token now; its refresh token stays valid."""
         if access_token in self._access_tokens:
             self._access_tokens[access_token] = replace(self._access_tokens[access_token], expires=self.clock())
 
     def _issue_refresh(self, grant: IssuedToken) -> str:
         if not self.settings.rotate_refresh:
-            for token, kept in self._refresh_tokens.items():
-                if kept.family == grant.family:
+            for token, issued in self._refresh_tokens.items():
+                if issued.family == grant.family:
                     return token
         token = secrets.token_urlsafe(32)
         self._refresh_tokens[token] = replace(grant, expires=self._expiry(self.settings.refresh_lifetime_seconds))

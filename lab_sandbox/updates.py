@@ -1,4 +1,4 @@
-"""Creates and updates as the interface wants them: If-None-Exist, If-Match, whole-resource replacement, checked first."""
+"""Checked creation and replacement of single resources, with If-None-Exist and If-Match."""
 
 import re
 from collections.abc import Iterable
@@ -12,6 +12,7 @@ from lab_sandbox.path_aliases import CREATED_BY_POST
 from lab_sandbox.references import Ref, is_local_reference, iter_references, parse_reference
 from lab_sandbox.resource_rules import check_observation, check_patient, check_report, check_task
 from lab_sandbox.resource_store import StoredResource
+from lab_sandbox.resources import missing_right_error
 from lab_sandbox.rule_helpers import check_arrays, check_reference_targets, check_report_patient
 from lab_sandbox.search import parse_if_none_exist
 from lab_sandbox.service import Service
@@ -22,26 +23,26 @@ _ID_PATTERN = re.compile(r"[A-Za-z0-9.-]{1,64}")
 
 
 def find_existing(service: Service, kind: str, header: str | None, caller: Counterparty) -> StoredResource | None:
-    """If-None-Exist: nothing matches -> None, one -> that one, more -> 412 ("Errors")."""
+    """The resource that matches If-None-Exist, or None; `HttpError` (412) if several match ("Errors")."""
     if header is None:
         return None
     criteria = parse_if_none_exist(kind, header, service.config)
     found = service.store.find(kind, criteria, lambda access: access.allows("read", caller.guid), limit=2)
     if len(found) > 1:
-        raise HttpError.of(412, "multiple-matches", f"If-None-Exist: more than one {kind} matches the criteria")
+        raise HttpError.of(412, "multiple-matches", f"If-None-Exist: more than one {kind} matches")
     return found[0] if found else None
 
 
 def create(service: Service, kind: str, body: Json, caller: Counterparty, id_: str | None = None) -> StoredResource:
-    """A checked new resource, owned by the caller; a `Refusal` lists what is wrong with it."""
+    """Stores a new resource owned by the caller; `HttpError` lists what is wrong with it."""
     if kind not in CREATED_BY_POST:
         raise HttpError.of(
-            405, "not-supported", f"{kind}: not created by itself; an order comes as one bundle", {"Allow": "GET, PUT"}
+            405, "not-supported", f"{kind}: cannot be created alone; send an order as one bundle", {"Allow": "GET, PUT"}
         )
     if id_ is not None and not _ID_PATTERN.fullmatch(id_):
-        raise HttpError.of(400, "invalid", f"{kind}.id: up to 64 letters, digits, dots and hyphens are expected, came: {id_}")
+        raise HttpError.of(400, "invalid", f"{kind}.id: must be up to 64 letters, digits, dots and hyphens, not {id_}")
     if id_ is None and "id" in body:
-        raise HttpError.of(400, "not-supported", f"{kind}.id: create with a client-chosen id through POST is not supported")
+        raise HttpError.of(400, "not-supported", f"{kind}.id: POST with a client-chosen id is not supported here")
     problems = Problems(frozenset(service.config.rules.off))
     _check_body(kind, body, service, problems)
     _check_references(kind, iter_references(body), service, caller, problems)
@@ -51,31 +52,31 @@ def create(service: Service, kind: str, body: Json, caller: Counterparty, id_: s
 
 
 def update(service: Service, ref: Ref, body: Json, caller: Counterparty, if_match: str | None) -> StoredResource:
-    """The whole resource replaced, when the version in If-Match is still the newest."""
+    """Replaces the whole resource if the version in If-Match is current."""
     old = service.resources.get(ref, caller)
     if ref.type == "Contract":
-        raise HttpError.of(405, "not-supported", "Contract: contracts are kept by the service", {"Allow": "GET"})
+        raise HttpError.of(405, "not-supported", "Contract: read-only, contracts are managed by the service", {"Allow": "GET"})
     if not old.access.allows("updatebody", caller.guid):
-        raise HttpError.of(403, "forbidden", f"{ref.type}/{ref.id}: meta.security does not give you the right updatebody")
-    wanted = _parse_if_match(if_match)
-    if wanted != old.version:
-        text = f"If-Match: version {wanted} is out of date, the newest is {old.version} (rule stale-version)"
+        raise missing_right_error(ref, "updatebody")
+    expected = _parse_if_match(if_match)
+    if expected != old.version:
+        text = f"If-Match: version {expected} is out of date, the current one is {old.version} (rule stale-version)"
         raise HttpError.of(service.config.rules.stale_code, "conflict", text, {"ETag": old.etag()})
     if "id" in body and body["id"] != ref.id:
-        raise HttpError.of(400, "invalid", f"{ref.type}.id: {body['id']!r} is not the id in the address, {ref.id}")
+        raise HttpError.of(400, "invalid", f"{ref.type}.id: {body['id']!r} differs from the id in the address, {ref.id}")
     problems = Problems(frozenset(service.config.rules.off))
     _check_body(ref.type, body, service, problems)
     known = {text for _, text in iter_references(decode_stored(old.body))}
-    fresh = [(path, text) for path, text in iter_references(body) if text not in known]
-    _check_references(ref.type, fresh, service, caller, problems)
-    owns = old.access.owner == caller.guid
-    grants = _parse_grants(ref.type, body, service.config, problems) if owns else set()
+    new_references = [(path, text) for path, text in iter_references(body) if text not in known]
+    _check_references(ref.type, new_references, service, caller, problems)
+    is_owner = old.access.owner == caller.guid
+    grants = _parse_grants(ref.type, body, service.config, problems) if is_owner else set()
     problems.raise_if_any()
     return service.resources.replace(old, body, grants)
 
 
 def _check_body(kind: str, body: Json, service: Service, problems: Problems) -> None:
-    """The rules of one resource that comes by itself."""
+    """Checks the rules of a single resource."""
     own = service.config.own_addresses
     check_arrays(kind, body, kind, problems)
     check_reference_targets(kind, body, kind, lambda text: ref.type if (ref := parse_reference(text, own)) else None, problems)
@@ -99,14 +100,14 @@ def _check_references(
         if text.startswith("#"):
             continue
         if is_local_reference(text):
-            problems.add(f"{kind}.{path}", "local-reference", f"{text} is local to a bundle, and this is none")
+            problems.add(f"{kind}.{path}", "local-reference", f"{text} is local to a bundle, and this is a single resource")
             continue
         ref = parse_reference(text, service.config.own_addresses)
-        kept = service.resources.find(ref) if ref else None
-        if kept is None:
-            problems.add(f"{kind}.{path}", "reference-known", f"{text} leads to no resource of this service", "not-found")
-        elif not kept.access.allows("read", caller.guid):
-            problems.add(f"{kind}.{path}", "reference-right", f"no right to read {text}", "forbidden")
+        stored = service.resources.find(ref) if ref else None
+        if stored is None:
+            problems.add(f"{kind}.{path}", "reference-known", f"{text} is not a resource of this service", "not-found")
+        elif not stored.access.allows("read", caller.guid):
+            problems.add(f"{kind}.{path}", "reference-right", f"you have no right to read {text}", "forbidden")
 
 
 def _parse_grants(kind: str, body: Json, config: SandboxConfig, problems: Problems) -> set[tuple[str, str]]:
@@ -116,8 +117,8 @@ def _parse_grants(kind: str, body: Json, config: SandboxConfig, problems: Proble
 
 def _parse_if_match(header: str | None) -> int:
     if header is None:
-        raise HttpError.of(428, "required", 'If-Match: required on PUT, W/"<version>" from the ETag header')
+        raise HttpError.of(428, "required", 'If-Match: required on PUT, as W/"<version>" from the ETag header')
     found = _IF_MATCH_PATTERN.fullmatch(header)
     if found is None:
-        raise HttpError.of(400, "invalid", f'If-Match: W/"<version>" is expected, came: {header}')
+        raise HttpError.of(400, "invalid", f'If-Match: must have the form W/"<version>", not {header}')
     return int(found[1])

@@ -1,1 +1,1 @@
-"""The demo: every program of the house as a process on this machine, and the daily flow through all of them."""
+"""The demo: all programs of the project as processes on this machine, and the daily flow through them."""

@@ -1,4 +1,4 @@
-"""What a person sees of the demo: headings, steps and checks, line by line, readable in a terminal and in a pipe."""
+"""The demo's output: headings, steps and checks line by line, readable in a terminal and in a pipe."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ class DemoConsole:
         self._console = console
 
     def heading(self, text: str) -> None:
-        """A new part."""
+        """Starts a new part."""
         self._print_line(Text(f"\n{text}", style="bold"))
 
     def step(self, text: str) -> None:
-        """Something that was done."""
+        """Prints something that was done."""
         self._print_line(Text(f"  · {text}", style="dim"))
 
     def check(self, check: Check) -> None:
-        """An outcome."""
+        """Prints a check and its outcome."""
         mark, style = ("✓", "green") if check.ok else ("✗", "bold red")
         line = Text(f"  {mark} ", style=style).append(check.name, style="default" if check.ok else style)
         self._print_line(line.append(f"  {check.detail}", style="dim") if check.detail else line)
 
     def error(self, text: str, log_tail: str = "") -> None:
-        """What went wrong, with the end of a log."""
+        """Prints an error, with the end of a log."""
         self._print_line(Text(f"\n{text}", style="bold red"))
         for line in log_tail.splitlines():
             self._print_line(Text(f"    {line}", style="dim"))
 
     def addresses(self, addresses: Mapping[str, str]) -> None:
-        """Names and where they are."""
+        """Prints names and addresses in two columns."""
         width = max(map(len, addresses))
-        for name, where in addresses.items():
-            self._print_line(Text(f"  {name.ljust(width)}  {where}"))
+        for name, address in addresses.items():
+            self._print_line(Text(f"  {name.ljust(width)}  {address}"))
 
     def _print_line(self, text: Text) -> None:
         self._console.print(text, soft_wrap=True, highlight=False)

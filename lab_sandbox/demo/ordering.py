@@ -16,7 +16,7 @@ from lab_sandbox.partner.errors import Json
 
 @dataclass(frozen=True, slots=True)
 class PreparedScenario:
-    """A scene with what the laboratory asked for its basket."""
+    """A scenario with the questionnaire and pre-analytics of its basket."""
 
     scenario: Scenario
     prepared: PreparedBasket
@@ -24,14 +24,14 @@ class PreparedScenario:
 
 @dataclass(frozen=True, slots=True)
 class PlacedScenario:
-    """A scene with its accepted order."""
+    """A scenario with its accepted order."""
 
     scenario: Scenario
     order: PlacedOrder
 
 
 class OrderPlacement:
-    """The clinic orders; what the laboratory answers to its baskets is checked on the way."""
+    """The clinic places its orders; the laboratory's answers to its baskets are checked on the way."""
 
     def __init__(self, clinic: Clinic, check_list: CheckList, console: DemoConsole) -> None:
         self._clinic = clinic
@@ -40,68 +40,68 @@ class OrderPlacement:
         self._console = console
 
     async def run(self) -> list[PlacedScenario]:
-        """All six points; an order that the service refuses is a failed check, and missing in what is given."""
-        acts = await self._prepare_baskets(self._build_baskets(await self._fetch_nomenclature()))
-        self._report_collection(acts)
-        return await self._place_orders(acts)
+        """All six points; an order that the service rejects is a failed check, and missing in the result."""
+        prepared = await self._prepare_baskets(self._build_baskets(await self._fetch_nomenclature()))
+        self._report_collection(prepared)
+        return await self._place_orders(prepared)
 
     async def _fetch_nomenclature(self) -> list[Json]:
         self._console.heading("1  Nomenclature of the contract")
         nomenclature, eta = await asyncio.gather(self._client.nomenclature(), self._client.eta())
-        offer = orderable_items(nomenclature, eta)
-        self._check_list.record("nomenclature: tests can be ordered", bool(offer), f"{len(offer)} of {len(nomenclature)}")
-        timed = {one["id"] for one in eta} >= {one["id"] for one in nomenclature}
-        self._check_list.record("eta: every test has a turnaround time", timed)
-        return offer
+        items = orderable_items(nomenclature, eta)
+        self._check_list.record("nomenclature: tests can be ordered", bool(items), f"{len(items)} of {len(nomenclature)}")
+        complete = {one["id"] for one in eta} >= {one["id"] for one in nomenclature}
+        self._check_list.record("eta: every test has a turnaround time", complete)
+        return items
 
     def _build_baskets(self, items: Sequence[Json]) -> list[Scenario]:
         self._console.heading("2  The operator builds baskets")
-        listed = build_scenarios(self._client.account.contract, items)
-        for scene in listed:
-            tests = ", ".join(item.caption for item in scene.plan.basket.items)
-            self._console.step(f"{scene.name}: {scene.title} ({tests})")
-        return listed
+        scenarios = build_scenarios(self._client.account.contract, items)
+        for scenario in scenarios:
+            tests = ", ".join(item.caption for item in scenario.plan.basket.items)
+            self._console.step(f"{scenario.name}: {scenario.title} ({tests})")
+        return scenarios
 
     async def _prepare_baskets(self, scenarios: Sequence[Scenario]) -> list[PreparedScenario]:
-        self._console.heading("3  Questionnaire and  4  pre-analytics, each for the whole basket")
-        acts = [PreparedScenario(scene, await self._clinic.prepare_basket(scene.plan)) for scene in scenarios]
-        for act in acts:
-            name, specimens = act.scenario.name, act.prepared.specimens
-            wanted = {item.guid for item in act.scenario.plan.basket.items}
-            covered = {guid for one in specimens for guid in one["guids"]} == wanted
-            links = _question_link_ids(act.prepared.questionnaire)
-            detail = ", ".join(
-                (pluralize(len(wanted), "test"), pluralize(len(specimens), "tube"), pluralize(len(links), "question"))
-            )
-            self._check_list.record(f"{name}: every test has its tube", covered, detail)
-            self._check_list.record(f"{name}: no question is asked twice", len(links) == len(set(links)))
-        shared = max((len(one["guids"]) for one in acts[0].prepared.specimens), default=0)
-        self._check_list.record("shared: several tests share one tube", shared > 1, f"{shared} tests in one tube")
-        return acts
+        self._console.heading("3 and 4  Questionnaire and pre-analytics, each for the whole basket")
+        prepared = [PreparedScenario(one, await self._clinic.prepare_basket(one.plan)) for one in scenarios]
+        for one in prepared:
+            self._check_basket(one)
+        first = prepared[0]
+        shared = max((len(specimen["guids"]) for specimen in first.prepared.specimens), default=0)
+        self._check_list.record(f"{first.scenario.name}: several tests share one tube", shared > 1, f"{shared} tests in one tube")
+        return prepared
+
+    def _check_basket(self, prepared: PreparedScenario) -> None:
+        name, specimens = prepared.scenario.name, prepared.prepared.specimens
+        ordered = {item.guid for item in prepared.scenario.plan.basket.items}
+        covered = {guid for one in specimens for guid in one["guids"]} == ordered
+        links = _question_link_ids(prepared.prepared.questionnaire)
+        counts = (pluralize(len(ordered), "test"), pluralize(len(specimens), "tube"), pluralize(len(links), "question"))
+        self._check_list.record(f"{name}: every test has a tube", covered, ", ".join(counts))
+        self._check_list.record(f"{name}: no question is asked twice", len(links) == len(set(links)))
 
     def _report_collection(self, prepared: Sequence[PreparedScenario]) -> None:
         self._console.heading("5  The clinic collects the biomaterial and labels the tubes")
-        self._console.step(
-            f"{pluralize(sum(len(act.prepared.specimens) for act in prepared), 'tube')} for {pluralize(len(prepared), 'order')}"
-        )
+        tubes = sum(len(one.prepared.specimens) for one in prepared)
+        self._console.step(f"{pluralize(tubes, 'tube')} for {pluralize(len(prepared), 'order')}")
 
     async def _place_orders(self, prepared: Sequence[PreparedScenario]) -> list[PlacedScenario]:
-        self._console.heading("6  Each order is created with one bundle request")
-        ordered = []
-        for act in prepared:
-            with self._check_list.record_partner_errors(f"{act.scenario.name}: the service accepts the order"):
-                bundle = await self._clinic.build_bundle(act.scenario.plan, act.prepared)
-                order = await self._clinic.send_bundle(
-                    act.scenario.change_bundle(bundle) if act.scenario.change_bundle else bundle
-                )
-                ordered.append(PlacedScenario(act.scenario, order))
-                detail = f"requisition {order.requisition}, {pluralize(len(order.lines), 'line')}, barcodes {', '.join(order.barcodes)}"
-                self._check_list.record(f"{act.scenario.name}: the service accepts the order", True, detail)
-        return ordered
+        self._console.heading("6  Each order is created with one bundle")
+        placed = []
+        for one in prepared:
+            check, change = f"{one.scenario.name}: the service accepts the order", one.scenario.change_bundle
+            with self._check_list.record_partner_errors(check):
+                bundle = await self._clinic.build_bundle(one.scenario.plan, one.prepared)
+                order = await self._clinic.send_bundle(change(bundle) if change else bundle)
+                placed.append(PlacedScenario(one.scenario, order))
+                lines, barcodes = pluralize(len(order.lines), "line"), ", ".join(order.barcodes)
+                self._check_list.record(check, True, f"requisition {order.requisition}, {lines}, barcodes {barcodes}")
+        return placed
 
 
 def _question_link_ids(questionnaire: Json) -> list[str]:
-    """The linkIds of everything that wants an answer, and not of the groups around it."""
+    """The linkIds of all questions; groups have no answer of their own."""
 
     def walk(item: Json) -> list[str]:
         nested = [link for each in item.get("item", ()) for link in walk(each)]

@@ -1,6 +1,6 @@
-"""The demo's programs as processes: each on a leash of its own, with its own log, watched from its start to its end.
+"""The demo's programs as processes: which ones, in which order they start, and how they are watched and stopped.
 
-Which programs the demo runs, with which settings, and in which order they are brought up.
+Each has its own log and runs under `subprocess_guard`, so that nothing is left running even if the demo is killed.
 """
 
 from __future__ import annotations
@@ -24,14 +24,18 @@ from lab_sandbox.demo.scenarios import HAEMOLYSED_ITEM, STAGED_ITEM
 from lab_sandbox.demo.workspace import Workspace
 
 GRACE_PERIOD = 10.0
-"""Seconds between asking a program to end and making it end."""
+"""Seconds between SIGTERM and SIGKILL."""
+START_TIMEOUT = 60.0
+"""Seconds that a program may take to become ready."""
+STATUS_USER, STATUS_PASSWORD = "demo", "demo-status-password"
+"""The login of the status page; its database is deleted after the demo."""
 _LOG_TAIL_LINES = 25
 _POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What is started: a name for people, a command, and an address that answers 200 when it is ready (or nothing)."""
+    """What is started: a display name, a command, and a URL that answers 200 when the program is ready, if it has one."""
 
     name: str
     command: Sequence[str]
@@ -47,17 +51,17 @@ class RunningProgram:
     log: Path
 
     def log_tail(self) -> str:
-        """The end of its log."""
+        """The last lines of its log."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(lines[-_LOG_TAIL_LINES:])
 
     def exit_error(self) -> DemoError:
-        """That it ended, with its exit code and the end of its log."""
-        return DemoError(f"{self.program.name} ended with exit code {self.process.returncode}", self.log_tail())
+        """The error that it exited, with its exit code and the end of its log."""
+        return DemoError(f"The {self.program.name} exited with code {self.process.returncode}.", self.log_tail())
 
 
 class ProcessGroup:
-    """All programs of one demo, ended together, the last one started first."""
+    """All programs of one demo, stopped together in reverse order of their start."""
 
     def __init__(self, folder: Path, logs: Path, grace_period: float = GRACE_PERIOD) -> None:
         self._folder = folder
@@ -73,19 +77,19 @@ class ProcessGroup:
             await _stop(one, self._grace_period + 5)
 
     async def start(self, program: Program) -> RunningProgram:
-        """Starts it on a leash; it need not be ready yet."""
-        leash = (sys.executable, "-m", "lab_sandbox.demo.subprocess_guard", str(self._grace_period))
+        """Starts a program under the guard, without waiting until it is ready."""
+        guard = (sys.executable, "-m", "lab_sandbox.demo.subprocess_guard", str(self._grace_period))
         log = self._log_path(program)
         with log.open("ab") as file:
-            process = await self._spawn((*leash, *program.command), file)
+            process = await self._spawn((*guard, *program.command), file)
         running = RunningProgram(program, process, log)
         self._running.append(running)
         return running
 
     async def run_to_end(self, program: Program, timeout: float, stdin_text: str = "") -> None:
-        """Runs a program that ends by itself, with `given` on its standard input.
+        """Runs a program that ends by itself, with `stdin_text` on its standard input.
 
-        `DemoError` if it fails or takes longer than `within` seconds. It needs no leash: it is never left to itself.
+        `DemoError` if it fails or takes longer than `timeout` seconds. It needs no guard: it is always waited for.
         """
         log = self._log_path(program)
         with log.open("ab") as file:
@@ -94,7 +98,7 @@ class ProcessGroup:
         try:
             await asyncio.wait_for(process.communicate(stdin_text.encode()), timeout)
         except TimeoutError as exc:
-            raise DemoError(f"{program.name} did not end within {timeout:.0f} s", running.log_tail()) from exc
+            raise DemoError(f"The {program.name} did not end within {timeout:.0f} s.", running.log_tail()) from exc
         finally:
             if process.returncode is None:
                 process.kill()
@@ -103,23 +107,23 @@ class ProcessGroup:
             raise running.exit_error()
 
     async def wait_until_ready(self, running: RunningProgram, timeout: float) -> None:
-        """Waits until it answers; `DemoError` if it ends instead, or does not answer within `within` seconds."""
+        """Waits until the program answers; `DemoError` if it exits, or does not answer within `timeout` seconds."""
         deadline = time.monotonic() + timeout
         async with httpx.AsyncClient(timeout=2.0, trust_env=False) as http:
             while not await _is_answering(http, running.program.ready_url):
                 if running.process.returncode is not None:
                     raise running.exit_error()
                 if time.monotonic() > deadline:
-                    raise DemoError(f"{running.program.name} was not ready within {timeout:.0f} s", running.log_tail())
+                    raise DemoError(f"The {running.program.name} was not ready within {timeout:.0f} s.", running.log_tail())
                 await asyncio.sleep(_POLL_SECONDS)
 
     async def stop(self, running: RunningProgram) -> None:
-        """Ends one program before the others."""
+        """Stops one program before the others."""
         self._running.remove(running)
         await _stop(running, self._grace_period + 5)
 
     async def wait_for_first_exit(self) -> RunningProgram:
-        """Waits until one of them ends, which none should."""
+        """Waits until one of the programs exits, which none should do."""
         waits = {asyncio.create_task(one.process.wait()): one for one in self._running}
         try:
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -139,7 +143,7 @@ class ProcessGroup:
             stderr=log,
             cwd=self._folder,
             env=_child_environment(os.environ),
-            start_new_session=True,  # Ctrl-C is for the demo, which ends the others in their order
+            start_new_session=True,  # Ctrl-C reaches the demo alone, which stops the others in order
         )
 
 
@@ -147,15 +151,15 @@ def program_path(name: str) -> str:
     """The path of one of our programs, beside the Python that runs this one."""
     path = Path(sys.executable).with_name(name)
     if not path.exists():
-        raise DemoError(f"{path}: there is no such program; install the project into this environment first")
+        raise DemoError(f"{path} does not exist. Install the project into this environment.")
     return str(path)
 
 
 def _child_environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Without settings of another agent on this machine, and without systemd's hand-outs to us."""
+    """Our environment without settings of another agent on this machine, and without what systemd passes to a service."""
     foreign = ("LAB_AGENT_", "CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET", "WATCHDOG_")
-    kept = {name: value for name, value in inherited.items() if not name.startswith(foreign)}
-    return {**kept, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
+    rest = {name: value for name, value in inherited.items() if not name.startswith(foreign)}
+    return {**rest, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
 
 
 async def _is_answering(http: httpx.AsyncClient, address: str | None) -> bool:
@@ -168,7 +172,7 @@ async def _is_answering(http: httpx.AsyncClient, address: str | None) -> bool:
 
 
 async def _stop(running: RunningProgram, timeout: float) -> None:
-    """Lets the leash go and waits; whatever is still there then is killed, with the whole of its own process group."""
+    """Closes the guard's standard input and waits; then kills the process group of what is left."""
     if running.process.stdin is not None:
         running.process.stdin.close()
     try:
@@ -178,14 +182,8 @@ async def _stop(running: RunningProgram, timeout: float) -> None:
         await running.process.wait()
 
 
-START_TIMEOUT = 60.0
-"""Seconds that a program may take until it is ready."""
-STATUS_USER, STATUS_PASSWORD = "demo", "demo-status-password"
-"""Whom the status page lets in; known to a journal that ends with the demo."""
-
-
 async def start_all(processes: ProcessGroup, workspace: Workspace, console: DemoConsole) -> None:
-    """Starts everything; returns when all of it is ready."""
+    """Starts all programs; returns when they are ready."""
     console.heading("Starting the programs")
     early = [await processes.start(_exchange_service_program(workspace))]
     await processes.run_to_end(_database_upgrade_program(workspace), START_TIMEOUT)
@@ -199,7 +197,7 @@ async def start_all(processes: ProcessGroup, workspace: Workspace, console: Demo
 
 async def _wait_until_ready(processes: ProcessGroup, running: RunningProgram, console: DemoConsole) -> None:
     await processes.wait_until_ready(running, START_TIMEOUT)
-    console.step(f"{running.program.name} is ready")
+    console.step(f"the {running.program.name} is ready")
 
 
 def _exchange_service_program(workspace: Workspace) -> Program:
@@ -213,7 +211,7 @@ def _lab_api_program(workspace: Workspace) -> Program:
 
 
 def _database_upgrade_program(workspace: Workspace) -> Program:
-    return Program("journal", (program_path("lab-agent"), "db", "upgrade", "--config", str(workspace.agent_settings)))
+    return Program("database upgrade", (program_path("lab-agent"), "db", "upgrade", "--config", str(workspace.agent_settings)))
 
 
 def _status_user_program(workspace: Workspace) -> Program:
@@ -243,7 +241,8 @@ def _staging_tables_program(workspace: Workspace) -> Program:
 
 def _lis_program(workspace: Workspace) -> Program:
     folders = ("--orders", str(workspace.orders), "--results", str(workspace.results), "--own", str(workspace.lis))
-    habits = ("--staged", STAGED_ITEM, "--refused", HAEMOLYSED_ITEM)
+    behaviour = ("--staged", STAGED_ITEM, "--refused", HAEMOLYSED_ITEM)
     return Program(
-        "stand-in LIS", (program_path("lab-sandbox"), "stand-in-lis", *folders, *habits, *workspace.connection.simulator_options)
+        "LIS simulator",
+        (program_path("lab-sandbox"), "stand-in-lis", *folders, *behaviour, *workspace.connection.simulator_options),
     )

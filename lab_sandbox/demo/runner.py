@@ -1,6 +1,6 @@
-"""One performance of the demo, from an empty folder to the verdict.
+"""One run of the demo, from an empty folder to the result.
 
-The daily flow, told point by point as the interface document lists it, from the partner's side alone.
+The daily flow follows the points of the interface document, and is checked from the partner's side alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lab_sandbox.demo.ordering import OrderPlacement
 from lab_sandbox.demo.processes import STATUS_PASSWORD, STATUS_USER, ProcessGroup, start_all
 from lab_sandbox.demo.scenario_mapping import MappingScenario
 from lab_sandbox.demo.verification import ResultVerification
-from lab_sandbox.demo.workspace import Workspace, create_workspace
+from lab_sandbox.demo.workspace import SERVICE_CONFIG_FILE, Workspace, create_workspace
 from lab_sandbox.partner.account import PartnerAccount
 from lab_sandbox.partner.client import open_partner_client
 from lab_sandbox.partner.clinic import Clinic
@@ -34,10 +34,10 @@ async def run_daily_flow(
 ) -> dict[str, Json]:
     """All eight points; gives each order as the partner sees it at the end.
 
-    `patience` is how many seconds anything may take that the laboratory's side does.
+    `timeout`: seconds to wait for each step of the laboratory.
     """
-    ordered = await OrderPlacement(clinic, check_list, console).run()
-    return await ResultVerification(clinic.client, lis_record, check_list, console, timeout).run(ordered)
+    placed = await OrderPlacement(clinic, check_list, console).run()
+    return await ResultVerification(clinic.client, lis_record, check_list, console, timeout).run(placed)
 
 
 T = TypeVar("T")
@@ -45,10 +45,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """How the demo shall run.
+    """How the demo runs.
 
-    `config` is the settings folder; `once` ends after the story; `patience` is how many seconds one step of the laboratory may
-    take; `other_ports` leaves the ports of the settings to others; `lis` is how the laboratory system is connected.
+    `config` is the settings folder; `step_timeout` the seconds to wait for each step of the laboratory; `other_ports` chooses
+    other free ports than those of the settings; `lis` is how the LIS is connected.
     """
 
     config: Path
@@ -60,7 +60,7 @@ class DemoOptions:
 
 @dataclass(slots=True)
 class DemoResult:
-    """How it went: the orders as the partner saw them at the end, and the checks."""
+    """The result: the orders as the partner saw them at the end, and the checks."""
 
     check_list: CheckList
     orders: dict[str, Json] = field(default_factory=dict)
@@ -69,43 +69,43 @@ class DemoResult:
 
     @property
     def ok(self) -> bool:
-        """Whether the story was told to its end and every check held."""
+        """Whether the daily flow was completed and every check passed."""
         return self.completed and self.error is None and self.check_list.ok
 
     def as_json(self) -> Json:
         """The demo's last line."""
         line: Json = {"ok": self.ok, "orders": self.orders, "checks": [check.as_json() for check in self.check_list.checks]}
-        return line if self.error is None else {**line, "trouble": self.error}
+        return line if self.error is None else {**line, "error": self.error}
 
 
 async def run_demo(options: DemoOptions, console: DemoConsole, result: DemoResult) -> None:
-    """Fills in the verdict; stays up afterwards, unless it shall end, until it is cancelled or a program ends."""
-    place: Workspace | None = None
+    """Fills in the result; then stays up until it is cancelled or a program exits, unless `exit_after_run` is set."""
+    workspace: Workspace | None = None
     try:
-        place = create_workspace(options.config, other_ports=options.other_ports, lis=options.lis)
-        async with ProcessGroup(place.folder, place.logs) as troupe:
-            await start_all(troupe, place, console)
+        workspace = create_workspace(options.config, other_ports=options.other_ports, lis=options.lis)
+        async with ProcessGroup(workspace.folder, workspace.logs) as processes:
+            await start_all(processes, workspace, console)
             result.orders = await _cancel_if_program_exits(
-                troupe, _run_scenarios(place, console, result.check_list, options.step_timeout)
+                processes, _run_scenarios(workspace, console, result.check_list, options.step_timeout)
             )
             result.completed = True
             if not options.exit_after_run:
-                _print_addresses(console, place)
-                raise (await troupe.wait_for_first_exit()).exit_error()
+                _print_addresses(console, workspace)
+                raise (await processes.wait_for_first_exit()).exit_error()
     except DemoError as exc:
         result.error = str(exc)
         console.error(str(exc), exc.log_tail)
     except PartnerError as exc:
-        result.error = f"the clinic could not go on: {exc}"
+        result.error = f"The clinic could not continue: {exc}"
         console.error(result.error)
     finally:
-        if place is not None:
-            _clean_up(place, console, keep=not result.ok)
+        if workspace is not None:
+            _clean_up(workspace, console, keep=not result.ok)
 
 
 async def _run_scenarios(workspace: Workspace, console: DemoConsole, check_list: CheckList, timeout: float) -> dict[str, Json]:
     async with open_partner_client(build_account(workspace), grant="code") as client:
-        console.step("the clinic has signed in through the authorization site")
+        console.step("the clinic has signed in on the authorization site")
         clinic = Clinic(client, LabelSequence(first=7_000_001), local_now, local_now().strftime("%y%m%d%H%M%S"))
         orders = await run_daily_flow(clinic, LisRecord(workspace.lis), check_list, console, timeout)
         if workspace.connection.kind == "folder":
@@ -114,25 +114,25 @@ async def _run_scenarios(workspace: Workspace, console: DemoConsole, check_list:
 
 
 async def _cancel_if_program_exits(processes: ProcessGroup, work: Coroutine[Any, Any, T]) -> T:
-    telling, death = asyncio.create_task(work), asyncio.create_task(processes.wait_for_first_exit())
+    flow, first_exit = asyncio.create_task(work), asyncio.create_task(processes.wait_for_first_exit())
     try:
-        await asyncio.wait((telling, death), return_when=asyncio.FIRST_COMPLETED)
-        if telling.done():
-            return telling.result()
-        raise death.result().exit_error()
+        await asyncio.wait((flow, first_exit), return_when=asyncio.FIRST_COMPLETED)
+        if flow.done():
+            return flow.result()
+        raise first_exit.result().exit_error()
     finally:
-        for task in (telling, death):
+        for task in (flow, first_exit):
             task.cancel()
-        await asyncio.gather(telling, death, return_exceptions=True)
+        await asyncio.gather(flow, first_exit, return_exceptions=True)
 
 
 def build_account(workspace: Workspace) -> PartnerAccount:
-    """The partner of the first contract, as the service's own settings register it."""
+    """The partner of the first contract, as registered in the service's settings."""
     service = workspace.service_config.resolve_addresses()
     contract = service.contracts[0]
     partner = service.counterparty(contract.partner)
     if partner is None or not partner.redirect_uris:
-        raise DemoError(f"{workspace.service_settings}: the partner of contract {contract.code} has no callback address")
+        raise DemoError(f"{workspace.service_settings}: the partner of contract {contract.code} has no redirect_uris. Set one.")
     return PartnerAccount(
         base_url=service.base_url,
         auth_url=service.auth_url,
@@ -152,17 +152,17 @@ def build_account(workspace: Workspace) -> PartnerAccount:
 def _require_field(partner: Counterparty, name: str) -> str:
     value: str | None = getattr(partner, name)
     if value is None:
-        raise DemoError(f"the service's settings give the partner {partner.name} no {name}")
+        raise DemoError(f"{SERVICE_CONFIG_FILE}: the partner {partner.name} has no {name}. Set one.")
     return value
 
 
 def _print_addresses(console: DemoConsole, workspace: Workspace) -> None:
-    console.heading("Everything stays up until Ctrl-C")
+    console.heading("All programs keep running until Ctrl-C")
     console.addresses(
         {
             "exchange service": workspace.service_url,
             "laboratory API": f"{workspace.api_url}/docs",
-            "status page": f"{workspace.status_url}  (name {STATUS_USER}, password {STATUS_PASSWORD})",
+            "status page": f"{workspace.status_url}  (user {STATUS_USER}, password {STATUS_PASSWORD})",
             "orders for the LIS": str(workspace.orders),
             "results of the LIS": str(workspace.results),
             "settings": str(workspace.folder / "config"),
@@ -173,6 +173,6 @@ def _print_addresses(console: DemoConsole, workspace: Workspace) -> None:
 
 def _clean_up(workspace: Workspace, console: DemoConsole, *, keep: bool) -> None:
     if keep:
-        console.step(f"settings, journal and logs are kept in {workspace.folder}")
+        console.step(f"settings, database and logs are kept in {workspace.folder}")
     else:
         shutil.rmtree(workspace.folder, ignore_errors=True)

@@ -1,6 +1,6 @@
-"""The match desk: a device reports in words that nobody has mapped; a person adds a row, and the result goes out.
+"""A device reports a code that is not mapped; a person adds a row to the mapping table, and the result is released.
 
-It comes after the story, about an order that has ended: what is released moves no Task.
+It comes after the daily flow and concerns a completed order, so the released result changes no Task.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from datetime import datetime
 from lab_sandbox.demo.checks import CheckList
 from lab_sandbox.demo.console import DemoConsole
 from lab_sandbox.demo.errors import DemoError
+from lab_sandbox.demo.lis.simulator import RECEIVED_FOLDER
 from lab_sandbox.demo.lis.transport_files import write_atomically
 from lab_sandbox.demo.processes import program_path
 from lab_sandbox.demo.workspace import Workspace
@@ -19,7 +20,7 @@ from lab_sandbox.partner.client import PartnerClient
 from lab_sandbox.partner.errors import Json, decode, encode
 from lab_sandbox.partner.result_reader import wait_until
 
-_REPORT_ID, _LOCAL_CODE, _LOINC_CODE = "own-words", "FERR", "2276-4"
+_REPORT_ID, _LOCAL_CODE, _LOINC_CODE = "unmapped-code", "FERR", "2276-4"
 _MAPPING_ROW = f"{_LOCAL_CODE},{_LOINC_CODE},Ferritin [Mass/volume] in Serum or Plasma,\n"
 _BLOOD_COUNT_ITEM = "001.001"
 _VALUE, _UNIT, _UCUM = "41.0", "мкг/л", "ug/L"
@@ -27,7 +28,7 @@ _VALUE, _UNIT, _UCUM = "41.0", "мкг/л", "ug/L"
 
 @dataclass(frozen=True, slots=True)
 class MappingScenario:
-    """One result from its hold to the clinic; only where the laboratory system works on folders."""
+    """Follows one held result to the clinic; only for a LIS on folders."""
 
     workspace: Workspace
     client: PartnerClient
@@ -36,9 +37,9 @@ class MappingScenario:
     timeout: float
 
     async def run(self) -> None:
-        """All of it."""
-        self.console.heading("And: a code that nobody has mapped, released from the match desk")
-        with self.check_list.record_partner_errors("desk: the result reaches the clinic"):
+        """Runs the scenario and records its checks."""
+        self.console.heading("Finally: a result with an unmapped code is held, and released once the code is mapped")
+        with self.check_list.record_partner_errors("mapping: the released result reaches the clinic"):
             self._write_report(*self._find_line())
             held = await wait_until(
                 lambda: self._run_agent_command("results", "list", "--state", "unmapped", "--json"),
@@ -47,26 +48,30 @@ class MappingScenario:
                 description="an unmapped result",
             )
             self.check_list.record(
-                "desk: an unmapped code is held, with its reason", _LOCAL_CODE in held[0]["reason"], held[0]["reason"]
+                "mapping: a result with an unmapped code is held with a reason",
+                _LOCAL_CODE in held[0]["reason"],
+                held[0]["reason"],
             )
-            self.check_list.record("desk: nothing of it is with the clinic", await self._find_report() is None)
+            self.check_list.record("mapping: the held result has not reached the clinic", await self._find_report() is None)
             table = self.workspace.folder / "config" / "mappings" / "codes.csv"
             table.write_text(table.read_text(encoding="utf-8") + _MAPPING_ROW, encoding="utf-8")
             preview = await self._run_agent_command("mappings", "release", "--preview", "--json")
             self.check_list.record(
-                "desk: a preview says what a new row releases", [one["state"] for one in preview] == ["matched"]
+                "mapping: the preview shows what the new row releases", [one["state"] for one in preview] == ["matched"]
             )
             await self._run_agent_command("mappings", "release", "--by", "demo", "--json")
             found = await wait_until(
-                self._find_report, lambda one: one is not None, timeout=self.timeout, description="the released result"
+                self._find_report, lambda report: report is not None, timeout=self.timeout, description="the released result"
             )
             await self._check_report(found or {})
 
     async def _check_report(self, report: Json) -> None:
         observation = await self.client.read(report["result"][0]["reference"])
         value, code = observation["valueQuantity"], observation["code"]["coding"][0]["code"]
-        right = (code, str(value["value"]), value["code"]) == (_LOINC_CODE, _VALUE, _UCUM)
-        self.check_list.record("desk: the result reaches the clinic", right, f"{code} {value['value']} {value['unit']}")
+        mapped = (code, str(value["value"]), value["code"]) == (_LOINC_CODE, _VALUE, _UCUM)
+        self.check_list.record(
+            "mapping: the released result reaches the clinic", mapped, f"{code} {value['value']} {value['unit']}"
+        )
 
     async def _find_report(self) -> Json | None:
         listed = await self.client.search("DiagnosticReport", {})
@@ -74,12 +79,12 @@ class MappingScenario:
 
     def _find_line(self) -> tuple[str, str]:
         """Keys of an order and of a line that the laboratory has performed."""
-        for file in sorted((self.workspace.lis / "taken").glob("*.json")):
+        for file in sorted((self.workspace.lis / RECEIVED_FOLDER).glob("*.json")):
             order = decode(file.read_bytes())
             for line in order["lines"]:
                 if line["item"] == _BLOOD_COUNT_ITEM:
                     return order["key"], line["key"]
-        raise DemoError("the laboratory system has counted no blood")
+        raise DemoError(f"The LIS simulator has received no order for {_BLOOD_COUNT_ITEM}.")
 
     def _write_report(self, order: str, line: str) -> None:
         now = datetime.now().astimezone().isoformat(timespec="seconds")
@@ -104,5 +109,5 @@ class MappingScenario:
         )  # fmt: skip
         out, err = await process.communicate()
         if process.returncode:
-            raise DemoError(f"lab-agent {' '.join(arguments[:2])} failed", err.decode())
+            raise DemoError(f"lab-agent {' '.join(arguments[:2])} failed.", err.decode())
         return list(decode(out))

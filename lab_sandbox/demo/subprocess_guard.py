@@ -1,7 +1,7 @@
-"""Holds one program on a leash: `python -m lab_sandbox.demo.subprocess_guard PATIENCE PROGRAM ARGUMENT…`.
+"""Runs one program until standard input closes: `python -m lab_sandbox.demo.subprocess_guard GRACE_PERIOD PROGRAM ARGUMENT…`.
 
-The leash is a pipe on standard input. When it is let go (closed on purpose, or because whoever held it was killed), the program
-is asked to end, and made to end if it does not: so a demo that is killed leaves nothing running behind.
+Standard input is a pipe that the demo holds. When it closes, on purpose or because the demo was killed, the program is
+terminated, and killed after the grace period: even a killed demo leaves nothing running.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ STDIN = 0
 
 
 def supervise(command: Sequence[str], grace_period: float) -> int:
-    """Runs the program until it ends or the leash is let go; gives its exit code, 128 and more for a signal.
+    """Runs the program until it ends or standard input closes; gives its exit code, 128 and more for a signal.
 
-    `patience` is how many seconds lie between asking it to end and making it end.
+    `grace_period` is the number of seconds between SIGTERM and SIGKILL.
     """
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603 - the demo's own programs
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -30,7 +30,7 @@ def supervise(command: Sequence[str], grace_period: float) -> int:
 
 
 def _stop_when_stdin_closes(child: subprocess.Popen[bytes], grace_period: float) -> None:
-    while os.read(STDIN, 4096):  # not sys.stdin: its lock would be held while the interpreter ends
+    while os.read(STDIN, 4096):  # not sys.stdin: its lock would still be held when the interpreter exits
         pass
     child.terminate()
     try:

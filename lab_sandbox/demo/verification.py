@@ -1,4 +1,4 @@
-"""Points 7 and 8 of the daily flow: the orders are followed to their ends, and their results read and judged."""
+"""Points 7 and 8 of the daily flow: the orders are followed to their end, and their results are read and checked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lab_sandbox.partner.result_reader import (
 
 
 class ResultVerification:
-    """The clinic follows its orders. `patience` is how many seconds anything may take that the laboratory's side does."""
+    """The clinic follows its orders. `timeout`: seconds to wait for each step of the laboratory."""
 
     def __init__(
         self, client: PartnerClient, lis_record: LisRecord, check_list: CheckList, console: DemoConsole, timeout: float
@@ -34,29 +34,29 @@ class ResultVerification:
         self._console = console
         self._timeout = timeout
 
-    async def run(self, ordered: Sequence[PlacedScenario]) -> dict[str, Json]:
+    async def run(self, placed_orders: Sequence[PlacedScenario]) -> dict[str, Json]:
         """Both points; gives each order as the partner sees it at the end."""
         self._console.heading("7  The laboratory polls, checks and sets the Tasks")
-        await asyncio.gather(*(self._wait_until_processed(one) for one in ordered))
+        await asyncio.gather(*(self._wait_until_processed(one) for one in placed_orders))
         self._console.heading("8  The laboratory uploads results; the clinic reads them")
-        for one in ordered:
-            with self._check_list.record_partner_errors(f"{one.scenario.name}: can be read to its end"):
+        for one in placed_orders:
+            with self._check_list.record_partner_errors(f"{one.scenario.name}: all results can be read"):
                 await self._check_results(one)
-        with self._check_list.record_partner_errors("the clinic is notified"):
-            await self._check_notifications(ordered)
-        return {one.scenario.name: await self._summarize(one) for one in ordered}
+        with self._check_list.record_partner_errors("the clinic gets notifications"):
+            await self._check_notifications(placed_orders)
+        return {one.scenario.name: await self._summarize(one) for one in placed_orders}
 
     async def _wait_until_processed(self, placed: PlacedScenario) -> None:
-        """The first sign of the laboratory's work that a partner sees: a report, or a Task at its end."""
-        name = f"{placed.scenario.name}: the laboratory has taken it up"
+        """Waits for the first sign of the laboratory's work that a partner sees: a report, or a Task at its end."""
+        name = f"{placed.scenario.name}: the laboratory has processed the order"
         with self._check_list.record_partner_errors(name):
-            status, found = await wait_until(
+            status, reports = await wait_until(
                 lambda: asyncio.gather(read_order_status(self._client, placed.order), read_reports(self._client, placed.order)),
-                lambda seen: bool(seen[1]) or seen[0].has_ended(),
+                lambda found: bool(found[1]) or found[0].has_ended(),
                 timeout=self._timeout,
                 description=name,
             )
-            self._check_list.record(name, True, f"{status}; {pluralize(len(found), 'report')}")
+            self._check_list.record(name, True, f"{status}; {pluralize(len(reports), 'report')}")
 
     async def _check_results(self, placed: PlacedScenario) -> None:
         self._console.step(f"{placed.scenario.name}: {placed.scenario.title}")
@@ -66,14 +66,14 @@ class ResultVerification:
             lambda: read_order_status(self._client, placed.order),
             OrderStatus.has_ended,
             timeout=self._timeout,
-            description=f"{placed.scenario.name}: Tasks",
+            description=f"{placed.scenario.name}: the end of all Tasks",
         )
-        found = await self._wait_for_reports(placed)
-        files = [await download_documents(self._client, report) for report in found]
+        reports = await self._wait_for_reports(placed)
+        documents = [await download_documents(self._client, report) for report in reports]
         compare_results(
             placed.scenario,
             placed.order,
-            OrderFindings(status, found, files),
+            OrderFindings(status, reports, documents),
             self._lis_record.latest_reports(placed.order.requisition),
             self._check_list,
         )
@@ -81,7 +81,7 @@ class ResultVerification:
             await self._check_anonymous_patient(placed)
 
     async def _wait_for_reports(self, placed: PlacedScenario) -> list[ReceivedReport]:
-        """The order's reports, as soon as there are as many as the laboratory says it wrote."""
+        """The order's reports, as soon as there are as many as the laboratory has sent."""
         expected = len(self._lis_record.latest_reports(placed.order.requisition))
         return await wait_until(
             lambda: read_reports(self._client, placed.order),
@@ -92,17 +92,17 @@ class ResultVerification:
 
     async def _check_anonymous_patient(self, placed: PlacedScenario) -> None:
         name = (await self._client.read(placed.order.patient))["name"][0]
-        right = len(name["family"]) == 10 and name["family"].isdigit() and name["given"] == ["-", "-"]
-        self._check_list.record(f"{placed.scenario.name}: the patient is a number, with no name", right)
+        is_anonymous = len(name["family"]) == 10 and name["family"].isdigit() and name["given"] == ["-", "-"]
+        self._check_list.record(f"{placed.scenario.name}: the patient is a number without a name", is_anonymous)
 
-    async def _check_notifications(self, ordered: Sequence[PlacedScenario]) -> None:
-        told = {(one["order_task"], one["status"]) for one in await self._client.notifications() if one["level"] == "order"}
-        missing = [one.scenario.name for one in ordered if (f"task/{one.order.order_task}", "completed") not in told]
+    async def _check_notifications(self, placed_orders: Sequence[PlacedScenario]) -> None:
+        notified = {(one["order_task"], one["status"]) for one in await self._client.notifications() if one["level"] == "order"}
+        missing = [one.scenario.name for one in placed_orders if (f"task/{one.order.order_task}", "completed") not in notified]
         self._check_list.record("the clinic is notified of the end of every order", not missing, ", ".join(missing))
 
     async def _summarize(self, placed: PlacedScenario) -> Json:
-        status, found = await asyncio.gather(
+        status, reports = await asyncio.gather(
             read_order_status(self._client, placed.order), read_reports(self._client, placed.order)
         )
         lines = {line.item: status.lines[line.procedure_request] for line in placed.order.lines}
-        return {"requisition": placed.order.requisition, "status": status.order, "lines": lines, "reports": len(found)}
+        return {"requisition": placed.order.requisition, "status": status.order, "lines": lines, "reports": len(reports)}

@@ -1,10 +1,6 @@
-"""A fresh working folder for one demo: a copy of the settings with ports that are free, folders, logs, an empty journal.
+"""A fresh working folder for one demo: a copy of the settings with free ports, the chosen LIS connection, folders and logs.
 
-The programs run in it, so that every relative path of the settings lies in it, and nothing of an earlier run is met.
-
-Ports for the demo's programs: the ones of the settings where they are free, other free ones where they are taken.
-
-The ways by which the demo's laboratory system can be connected: the agent's settings for each, and the stand-in's options.
+The programs run in it, so that relative paths of the settings lead into it, and nothing is left of an earlier run.
 """
 
 from __future__ import annotations
@@ -27,20 +23,27 @@ from lab_sandbox.demo.lis.transport_http import AGENT_SECRET, LIS_SECRET, HttpTr
 from lab_sandbox.demo.lis.transport_sql import SqlTransport
 
 HOST = "127.0.0.1"
+AGENT_CONFIG_FILE, SERVICE_CONFIG_FILE = "sandbox.toml", "sandbox-service.toml"
+CONNECTION_KINDS = ("folder", "http", "hl7v2", "sql")
+STAGING_DDL_FILE = "logs/staging-tables.log"
+"""The log of `lab-agent adapter sql ddl`: the statements that create the staging tables."""
+_STAGING_DATABASE = "lis/lis.db"
+_HTTP_PORTS = (8485, 8486)
+_HL7_PORTS = (8487, 8488)
 
 
 def choose_ports(wanted: Iterable[int], *, use_other_ports: bool = False) -> dict[int, int]:
-    """For each wanted port the one to use, all of them different; `others` takes none of the wanted ones."""
+    """For each wanted port a free one, all different; `use_other_ports` avoids all the wanted ones."""
     wanted = list(wanted)
-    given = {} if use_other_ports else {port: port for port in wanted if is_port_free(port)}
+    chosen = {} if use_other_ports else {port: port for port in wanted if is_port_free(port)}
     for port in wanted:
-        if port not in given:
-            given[port] = _find_free_port({*wanted, *given.values()})
-    return given
+        if port not in chosen:
+            chosen[port] = _find_free_port({*wanted, *chosen.values()})
+    return chosen
 
 
 def is_port_free(port: int) -> bool:
-    """Whether a server could listen on this port now."""
+    """Whether a server could listen on this port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -59,17 +62,9 @@ def _find_free_port(taken: set[int]) -> int:
             return port
 
 
-CONNECTION_KINDS = ("folder", "http", "hl7v2", "sql")
-STAGING_DDL_FILE = "logs/staging-tables.log"
-"""Where the statements that make the staging tables are: `lab-agent adapter sql ddl` writes them there."""
-_STAGING_DATABASE = "lis/lis.db"
-_HTTP_PORTS = (8485, 8486)
-_HL7_PORTS = (8487, 8488)
-
-
 @dataclass(frozen=True, slots=True)
 class LisConnection:
-    """One way: `table` is what the agent's settings say of it (nothing for the way that they have already)."""
+    """How the LIS is connected: a table for the agent's settings (empty if they have it already), and the simulator's options."""
 
     kind: str
     settings_toml: str = ""
@@ -77,11 +72,11 @@ class LisConnection:
 
 
 FOLDER_CONNECTION = LisConnection("folder")
-"""The way that the settings of the demo have already."""
+"""The connection in the settings of the demo."""
 
 
 def build_connection(kind: str, folder: Path, *, other_ports: bool) -> LisConnection:
-    """The connection of that kind within the working folder; `DemoError` if there is none."""
+    """A connection of this kind within the working folder; `DemoError` for an unknown kind."""
     match kind:
         case "folder":
             return FOLDER_CONNECTION
@@ -93,11 +88,11 @@ def build_connection(kind: str, folder: Path, *, other_ports: bool) -> LisConnec
             table = f'[lis.sql]\nurl = "sqlite:///{_STAGING_DATABASE}"\n'
             return LisConnection(kind, table, _by_options(kind, str(folder / _STAGING_DATABASE), str(folder / STAGING_DDL_FILE)))
         case _:
-            raise DemoError(f"there is no way {kind} to a laboratory system; there are {', '.join(CONNECTION_KINDS)}")
+            raise DemoError(f"Unknown LIS connection {kind}. Use --lis with one of {', '.join(CONNECTION_KINDS)}.")
 
 
 def configure_connection(settings: Path, connection: LisConnection) -> None:
-    """Let the agent's settings say so: this way is the default, and the folders are the stand-in's own affair."""
+    """Writes the connection to the agent's settings as the default adapter, in place of the folder adapter."""
     if connection.kind == "folder":
         return
     text = settings.read_text(encoding="utf-8")
@@ -125,7 +120,7 @@ def _hl7_connection(lis_port: int, agent_port: int) -> LisConnection:
 
 
 def build_transport(arguments: Sequence[str], folders: SimulatorFolders) -> LisTransport:
-    """The stand-in's end of a way, from the words of its `--by` options."""
+    """The simulator's side of a connection, from the values of its `--by` options."""
     match list(arguments):
         case []:
             return FolderTransport()
@@ -137,20 +132,17 @@ def build_transport(arguments: Sequence[str], folders: SimulatorFolders) -> LisT
             return SqlTransport(folders, Path(database), Path(ddl))
         case _:
             raise DemoError(
-                "say --by http --by PORT --by AGENT, --by hl7v2 --by PORT --by AGENTPORT, or --by sql --by DATABASE --by DDL"
+                "Use --by http --by PORT --by AGENT, --by hl7v2 --by PORT --by AGENTPORT, or --by sql --by DATABASE --by DDL."
             )
 
 
 def _by_options(*arguments: str) -> tuple[str, ...]:
-    return tuple(part for word in arguments for part in ("--by", word))
-
-
-AGENT_CONFIG_FILE, SERVICE_CONFIG_FILE = "sandbox.toml", "sandbox-service.toml"
+    return tuple(part for argument in arguments for part in ("--by", argument))
 
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Where one demo runs. `agent` are the agent's settings as TOML tables, `service` those of the exchange service."""
+    """Where one demo runs, with the settings of the agent (as TOML tables) and of the exchange service."""
 
     folder: Path
     agent_config: dict[str, Any]
@@ -159,7 +151,7 @@ class Workspace:
 
     @property
     def agent_settings(self) -> Path:
-        """The settings file of the agent and the laboratory's API."""
+        """The settings file of the agent and of the laboratory's API."""
         return self.folder / "config" / AGENT_CONFIG_FILE
 
     @property
@@ -169,12 +161,12 @@ class Workspace:
 
     @property
     def orders(self) -> Path:
-        """Where orders for the laboratory system are put, by the agent or by what brings them."""
+        """Where orders for the LIS are written, by the agent or by the simulator's transport."""
         return self._lis_exchange_folder("orders")
 
     @property
     def results(self) -> Path:
-        """Where the laboratory system puts results."""
+        """Where the LIS writes results."""
         return self._lis_exchange_folder("results")
 
     def _lis_exchange_folder(self, name: str) -> Path:
@@ -184,7 +176,7 @@ class Workspace:
 
     @property
     def lis(self) -> Path:
-        """The stand-in laboratory system's own folder."""
+        """The LIS simulator's own folder."""
         return self.folder / "lis"
 
     @property
@@ -209,35 +201,32 @@ class Workspace:
 
 
 def create_workspace(config: Path, *, other_ports: bool = False, lis: str = "folder") -> Workspace:
-    """Makes a working folder from the settings folder `config`; `DemoError` if that is not one.
+    """Creates a working folder from the settings folder `config`; `DemoError` if that has not the demo's settings.
 
-    `other_ports` takes free ports at once, so that several demos can start side by side; `lis` is how the laboratory system is
-    connected.
+    `other_ports` chooses other free ports, so that several demos can run side by side; `lis` is how the LIS is connected.
     """
     for name in (AGENT_CONFIG_FILE, SERVICE_CONFIG_FILE):
         if not (config / name).is_file():
-            raise DemoError(
-                f"{config / name}: there is no such file; run the demo in the root of the checkout, or use --config-dir"
-            )
+            raise DemoError(f"{config / name} does not exist. Run the demo in the root of the checkout, or set --config-dir.")
     ports = choose_ports(_configured_ports(config), use_other_ports=other_ports)
     folder = Path(tempfile.mkdtemp(prefix="lab-demo-"))
     shutil.copytree(config, folder / "config")
     _replace_ports(folder / "config", ports)
-    way = build_connection(lis, folder, other_ports=other_ports)
-    configure_connection(folder / "config" / AGENT_CONFIG_FILE, way)
-    place = Workspace(
+    connection = build_connection(lis, folder, other_ports=other_ports)
+    configure_connection(folder / "config" / AGENT_CONFIG_FILE, connection)
+    workspace = Workspace(
         folder,
         _read_toml(folder / "config" / AGENT_CONFIG_FILE),
         _read_service_config(folder / "config" / SERVICE_CONFIG_FILE),
-        way,
+        connection,
     )
-    for path in (place.orders, place.results, place.lis, place.logs):
+    for path in (workspace.orders, workspace.results, workspace.lis, workspace.logs):
         path.mkdir(parents=True, exist_ok=True)
-    return place
+    return workspace
 
 
 def _configured_ports(config: Path) -> list[int]:
-    """The ports of the settings: service, laboratory API, status page. `DemoError` for settings that cannot be a demo's."""
+    """The ports of the service, the laboratory's API and the status page; `DemoError` if the settings lack one."""
     agent, service = _read_toml(config / AGENT_CONFIG_FILE), _read_service_config(config / SERVICE_CONFIG_FILE)
     try:
         own = [int(agent[table]["port"]) for table in ("api", "status")]
@@ -245,13 +234,13 @@ def _configured_ports(config: Path) -> list[int]:
     except (KeyError, TypeError, ValueError) as exc:
         needed = "[api] port, [status] port, [lis.folder] orders and results"
         raise DemoError(
-            f"{config / AGENT_CONFIG_FILE}: the demo needs {needed}; use the file that comes with it ({exc})"
+            f"{config / AGENT_CONFIG_FILE}: the demo needs {needed} ({exc}). Use the file that comes with it."
         ) from exc
     return [service.port, *own]
 
 
 def _replace_ports(config: Path, ports: Mapping[int, int]) -> None:
-    """Writes the ports to use into both files, wherever they stand in them as a number of their own."""
+    """Replaces the ports in both files, wherever they occur as a number of their own."""
     pattern = re.compile(r"(?<![\w.])(" + "|".join(map(str, ports)) + r")(?![\w.])")
     for file in (config / AGENT_CONFIG_FILE, config / SERVICE_CONFIG_FILE):
         text = file.read_text(encoding="utf-8")
@@ -262,7 +251,7 @@ def _read_toml(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as exc:
-        raise DemoError(f"{file}: not TOML ({exc})") from exc
+        raise DemoError(f"{file} is not valid TOML: {exc}") from exc
 
 
 def _read_service_config(file: Path) -> SandboxConfig:

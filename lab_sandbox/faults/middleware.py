@@ -1,10 +1,7 @@
-"""Plays the faults of one request around the app, in a fixed order: before the work, on the query, after the work.
+"""Injects the faults of a request in a fixed order: before it is processed, in its query, and in the response.
 
-The admin endpoint for faults, only there when it is switched on: `GET`, `PUT` and `DELETE /sandbox/faults`.
-
-The line to the client: cut with a reset, closed in the middle of an answer, or left silent.
-
-A whole answer, held back so that it can be changed, cut short or lost.
+The response is buffered, so that it can be changed, truncated or dropped. The admin endpoint `/sandbox/faults` (GET, PUT,
+DELETE) exists only if it is enabled.
 """
 
 import asyncio
@@ -29,16 +26,23 @@ from lab_sandbox.path_aliases import canonical_type
 from lab_sandbox.references import Ref
 from lab_sandbox.service import Service
 
+FAULTS_KEY: Final = "lab_sandbox.faults"
+"""The key of a request's faults in the ASGI scope."""
+TRANSPORT_KEY: Final = "lab_sandbox.transport"
+"""The key of the connection in the ASGI scope."""
+_JSON_HEADER = (b"content-type", b"application/json")
+_HTML_BODY = b"<!doctype html><html><body><h1>Service temporarily unavailable</h1></body></html>"
+
 
 def fault_routes(service: Service) -> APIRouter:
-    """Anybody who reaches the port may use these; that is why they are off by default."""
+    """The admin endpoint. It needs no sign-in, and is therefore disabled by default."""
     router = APIRouter(prefix="/sandbox", tags=["faults"])
 
-    @router.get("/faults", summary="The plan in force, and how often each fault happened")
+    @router.get("/faults", summary="The active fault plan, and how often each fault fired")
     async def show_plan() -> Response:
         return json_response(service.faults.state())
 
-    @router.put("/faults", summary="Put a plan in force, from its beginning")
+    @router.put("/faults", summary="Activate a fault plan, from its beginning")
     async def put_plan(request: Request) -> Response:
         raw = decode_object(await read_json_body(request, service))
         try:
@@ -47,7 +51,7 @@ def fault_routes(service: Service) -> APIRouter:
             raise HttpError.of(400, "invalid", str(exc)) from exc
         return json_response(service.faults.state())
 
-    @router.delete("/faults", summary="No faults any more")
+    @router.delete("/faults", summary="Deactivate all faults")
     async def delete_plan() -> Response:
         service.faults.activate(FaultPlan())
         return json_response(service.faults.state())
@@ -55,15 +59,11 @@ def fault_routes(service: Service) -> APIRouter:
     return router
 
 
-TRANSPORT_KEY: Final = "lab_sandbox.transport"
-"""The key in the ASGI scope under which the server leaves the connection."""
-
-
 async def reset_connection(scope: Scope, receive: Receive) -> None:
-    """Cuts the connection with a TCP reset; in-process, where there is none, raises ConnectionResetError."""
+    """Resets the TCP connection; in-process, where there is none, raises ConnectionResetError."""
     transport = scope.get(TRANSPORT_KEY)
     if transport is None:
-        raise ConnectionResetError("the sandbox cut the connection")
+        raise ConnectionResetError("the sandbox reset the connection")
     sock = transport.get_extra_info("socket")
     if sock is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -72,16 +72,16 @@ async def reset_connection(scope: Scope, receive: Receive) -> None:
 
 
 async def close_connection(scope: Scope, receive: Receive) -> None:
-    """Closes the connection after what was written is out; in-process raises ConnectionResetError."""
+    """Closes the connection after pending data is sent; in-process raises ConnectionResetError."""
     transport = scope.get(TRANSPORT_KEY)
     if transport is None:
-        raise ConnectionResetError("the sandbox closed the connection in the middle of an answer")
+        raise ConnectionResetError("the sandbox closed the connection in the middle of a response")
     transport.close()
     await _wait_for_disconnect(receive)
 
 
 async def wait_silently(receive: Receive, seconds: float) -> None:
-    """Says nothing until the client leaves, or the time is over."""
+    """Sends nothing until the client disconnects or the time has passed."""
     try:
         await asyncio.wait_for(_wait_for_disconnect(receive), seconds)
     except TimeoutError:
@@ -89,30 +89,30 @@ async def wait_silently(receive: Receive, seconds: float) -> None:
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:
-    """Waits for the server's word that the client is gone, so that it does not miss the answer that never comes."""
+    """Waits until the server reports the disconnect, so that it does not complain about a missing response."""
     while (await receive())["type"] != "http.disconnect":
         continue
 
 
 @dataclass(frozen=True)
 class BufferedResponse:
-    """Status, headers and body of one answer."""
+    """Status, headers and body of a response."""
 
     status: int
     headers: tuple[tuple[bytes, bytes], ...]
     body: bytes
 
     def with_body(self, body: bytes) -> "BufferedResponse":
-        """The same answer with another body."""
+        """A copy with another body."""
         return replace(self, body=body)
 
     def with_header(self, name: bytes, value: bytes) -> "BufferedResponse":
-        """The same answer with one header set."""
-        kept = tuple(pair for pair in self.headers if pair[0].lower() != name)
-        return replace(self, headers=(*kept, (name, value)))
+        """A copy with one header set."""
+        others = tuple(pair for pair in self.headers if pair[0].lower() != name)
+        return replace(self, headers=(*others, (name, value)))
 
     def parse_json_object(self) -> Json | None:
-        """The body when it is a JSON object, so that it can be reshaped."""
+        """The body if it is a JSON object, else None."""
         if not any(name.lower() == b"content-type" and b"json" in value for name, value in self.headers):
             return None
         try:
@@ -122,7 +122,7 @@ class BufferedResponse:
         return body if isinstance(body, dict) else None
 
     async def send(self, send: Send, max_bytes: int | None = None) -> None:
-        """Sends it; with `upto`, only so many bytes of the body that its Content-Length promises."""
+        """Sends the response; with `max_bytes`, only so many bytes of the body that Content-Length announces."""
         whole = self.with_header(b"content-length", str(len(self.body)).encode())
         await send({"type": "http.response.start", "status": whole.status, "headers": list(whole.headers)})
         sent = self.body if max_bytes is None else self.body[:max_bytes]
@@ -130,35 +130,27 @@ class BufferedResponse:
 
 
 async def capture_response(app: ASGIApp, scope: Scope, receive: Receive) -> BufferedResponse:
-    """Lets the app do its work and keeps what it answers."""
+    """Lets the application process the request, and returns its response."""
     messages: list[Message] = []
 
-    async def keep(message: Message) -> None:
+    async def collect(message: Message) -> None:
         messages.append(message)
 
-    await app(scope, receive, keep)
+    await app(scope, receive, collect)
     start = next(message for message in messages if message["type"] == "http.response.start")
     body = b"".join(message.get("body", b"") for message in messages if message["type"] == "http.response.body")
     return BufferedResponse(int(start["status"]), tuple(start.get("headers", ())), body)
 
 
-_JSON_HEADER = (b"content-type", b"application/json")
-_HTML_BODY = b"<!doctype html><html><body><h1>Service temporarily unavailable</h1></body></html>"
-
-
-FAULTS_KEY: Final = "lab_sandbox.faults"
-"""The key in the ASGI scope for the kinds of fault that happen to a request."""
-
-
 class FaultMiddleware:
-    """Asks the desk what happens to each request; without a fault, the request passes untouched."""
+    """Injects the scheduled faults; a request without faults passes unchanged."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
         self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes the request on, with whatever happens to it."""
+        """Passes the request on, with its faults."""
         if scope["type"] != "http" or scope["path"].startswith("/sandbox/"):
             await self._app(scope, receive, send)
             return
@@ -171,7 +163,7 @@ class FaultMiddleware:
         await _FaultedRequest(self._app, self._service, rules, scope, receive, send).run()
 
     def _caller_names(self, scope: Scope) -> frozenset[str]:
-        """What the caller may be called in a plan; nothing when no plan asks, or nobody can tell."""
+        """The names that a plan may use for the caller; none if no fault needs them, or the caller is unknown."""
         if not self._service.faults.needs_caller():
             return frozenset()
         try:
@@ -182,7 +174,7 @@ class FaultMiddleware:
 
 
 class _FaultedRequest:
-    """One request and the faults that happen to it."""
+    """One request and its faults."""
 
     def __init__(
         self, app: ASGIApp, service: Service, rules: list[FaultRule], scope: Scope, receive: Receive, send: Send
@@ -195,7 +187,7 @@ class _FaultedRequest:
         self._send = send
 
     async def run(self) -> None:
-        """Before the work; the work; after the work."""
+        """Applies all faults of the request."""
         if (latency := self._rules.get("latency")) is not None:
             await asyncio.sleep(latency.seconds)
         if (hang := self._rules.get("hang")) is not None:
@@ -203,15 +195,15 @@ class _FaultedRequest:
         if hang is not None or "reset" in self._rules:
             await reset_connection(self._scope, self._receive)
             return
-        instead = self._replacement_response(after_work=False)
-        if instead is not None:
-            await instead.send(self._send)
+        replacement = self._replacement_response(after_work=False)
+        if replacement is not None:
+            await replacement.send(self._send)
             return
         self._expire_or_revoke_token()
         self._edit_as_partner()
         self._rewrite_query()
-        reply = self._apply_variants(await capture_response(self._app, self._scope, self._receive))
-        await self._send_response(self._replacement_response(after_work=True) or reply)
+        response = self._apply_variants(await capture_response(self._app, self._scope, self._receive))
+        await self._send_response(self._replacement_response(after_work=True) or response)
 
     async def _send_response(self, response: BufferedResponse) -> None:
         if "lost_reply" in self._rules:
@@ -223,13 +215,13 @@ class _FaultedRequest:
             await response.send(self._send)
 
     def _replacement_response(self, *, after_work: bool) -> BufferedResponse | None:
-        """Another answer than the app's, when a fault says so."""
+        """The response that a fault sends in place of the application's, if any."""
         status, html = self._rules.get("status"), self._rules.get("html")
         if "unauthorized" in self._rules and not after_work:
             return _outcome_response(401, "login", "Authorization: the access token is unknown, revoked or expired")
         if status is not None and status.after_work == after_work:
             return self._with_retry_after(
-                _outcome_response(status.status, "transient", f"service: status {status.status}, on demand"), status
+                _outcome_response(status.status, "transient", f"service: injected status {status.status}"), status
             )
         if html is not None and html.after_work == after_work:
             return BufferedResponse(200, ((b"content-type", b"text/html; charset=utf-8"),), _HTML_BODY)
@@ -251,11 +243,11 @@ class _FaultedRequest:
             self._service.tokens.revoke_login(token)
 
     def _edit_as_partner(self) -> None:
-        """The partner edits the resource between the client's read and its write."""
+        """Edits the resource as its owner, between the client's read and its write."""
         rule, ref = self._rules.get("partner_edit"), self._target_ref()
-        kept = self._service.resources.find(ref) if rule is not None and ref is not None else None
-        if rule is not None and kept is not None:
-            self._service.resources.replace(kept, decode_stored(kept.body) | rule.change)
+        stored = self._service.resources.find(ref) if rule is not None and ref is not None else None
+        if rule is not None and stored is not None:
+            self._service.resources.replace(stored, decode_stored(stored.body) | rule.change)
 
     def _rewrite_query(self) -> None:
         small, repeated = self._rules.get("small_pages"), self._rules.get("repeated_rows")
@@ -267,30 +259,30 @@ class _FaultedRequest:
         size = small.size if small is not None else int(given.get("_count", self._service.config.rules.page_size))
         after = int(given.get("_after", 0))
         if repeated is not None and after:
-            # The row that ended the page before begins this one; a page of one row would never get on.
+            # Repeats the last result of the previous page; with pages of one result a client would never advance.
             after, size = after - 1, max(2, size)
-        more = [("_count", str(size))] + ([("_after", str(after))] if after else [])
-        self._scope["query_string"] = urlencode([*pairs, *more]).encode()
+        paging = [("_count", str(size))] + ([("_after", str(after))] if after else [])
+        self._scope["query_string"] = urlencode([*pairs, *paging]).encode()
 
     def _apply_variants(self, response: BufferedResponse) -> BufferedResponse:
         if "stale_read" in self._rules:
             response = self._previous_version(response)
-        shapes = [(RESPONSE_VARIANTS[kind], rule) for kind, rule in self._rules.items() if kind in RESPONSE_VARIANTS]
-        body = response.parse_json_object() if shapes else None
+        variants = [(RESPONSE_VARIANTS[kind], rule) for kind, rule in self._rules.items() if kind in RESPONSE_VARIANTS]
+        body = response.parse_json_object() if variants else None
         if body is None:
             return response
-        for shape, rule in shapes:
-            body = shape(body, rule, self._service.config.own_addresses)
+        for variant, rule in variants:
+            body = variant(body, rule, self._service.config.own_addresses)
         return response.with_body(encode(body))
 
     def _previous_version(self, response: BufferedResponse) -> BufferedResponse:
-        """A read as a replica that lags behind would answer it: the version before the newest, while it is kept."""
+        """The response of a lagging replica: the previous version, if it is stored."""
         ref = self._target_ref()
-        kept = self._service.resources.find(ref) if ref is not None and response.status == 200 else None
-        body = self._service.store.get_version(kept, kept.version - 1) if kept is not None else None
-        if kept is None or body is None:
+        stored = self._service.resources.find(ref) if ref is not None and response.status == 200 else None
+        body = self._service.store.get_version(stored, stored.version - 1) if stored is not None else None
+        if stored is None or body is None:
             return response
-        return response.with_body(body).with_header(b"etag", f'W/"{kept.version - 1}"'.encode())
+        return response.with_body(body).with_header(b"etag", f'W/"{stored.version - 1}"'.encode())
 
     def _target_ref(self) -> Ref | None:
         parts = self._scope["path"].strip("/").split("/")

@@ -1,6 +1,6 @@
-"""One fault: what happens, to which requests, and how often; read from a TOML file or from the admin endpoint.
+"""Fault plans: what happens, to which requests, and how often; read from a TOML file or the admin endpoint.
 
-Decides, request by request, which faults happen: by route, chance, count and script, the same way for the same seed.
+The scheduler selects the faults of each request by route, probability, count and script, repeatably for the same seed.
 """
 
 import random
@@ -24,52 +24,52 @@ FaultKind = Literal[
 
 
 class FaultRule(BaseModel):
-    """One fault of a plan; `docs/sandbox.md` says what each kind does."""
+    """One fault of a plan; docs/sandbox.md describes each kind."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: FaultKind
     route: str = "*"
-    """`[METHOD ]<path>` with `*` and `?`, in any case; the path as `/fhir/Task/<id>`, with the query if need be."""
+    """`[METHOD ]<path>` with `*` and `?`, in any case; the path as `/fhir/Task/<id>`, optionally with the query."""
     caller: str | None = None
     """Only requests of this counterparty: its name, its guid, or its kind (partner, laboratory)."""
     probability: float = Field(default=1.0, ge=0, le=1)
     skip: int = Field(default=0, ge=0)
-    """Requests on the route that are let through first."""
+    """Number of matching requests before the first fault."""
     count: int | None = Field(default=None, ge=0)
-    """How often it happens at most; None: no limit."""
+    """Maximum number of faults; None: no limit."""
     script: str = Field(default="", pattern=r"^[.x]*$")
-    """`x` happens, `.` does not, one letter for each request on the route; after its end nothing happens any more."""
+    """One character for each matching request: `x` fault, `.` none; no fault after its end."""
     seconds: float = Field(default=1.0, ge=0)
-    """latency: how long; hang: how long at most."""
+    """latency: the delay; hang: the maximum time."""
     status: int = Field(default=503, ge=400, le=599)
     retry_after: int | None = Field(default=None, ge=0)
     """status: seconds for the Retry-After header."""
     retry_after_form: Literal["seconds", "date"] = "seconds"
     after_work: bool = False
-    """status, html: the request is carried out before the answer is replaced."""
+    """status, html: process the request before replacing the response."""
     size: int = Field(default=2, ge=1)
-    """small_pages: rows on a page."""
+    """small_pages: results on a page."""
     drop: int = Field(default=1, ge=1)
-    """incomplete_search: rows left out at the end."""
+    """incomplete_search: number of results left out at the end."""
     change: dict[str, Any] = Field(default_factory=dict)
-    """partner_edit: fields that the edit sets; without any, the resource only gets a new version."""
+    """partner_edit: fields that the edit sets; if empty, the resource only gets a new version."""
     origin: str = "http://elsewhere.example"
-    """foreign_next, foreign_references: where they lead."""
+    """foreign_next, foreign_references: the foreign origin."""
 
     def matches(self, method: str, path: str, query: str, caller: frozenset[str] = frozenset()) -> bool:
-        """Whether a request is on this fault's route, and by its caller (known by several names, or by none)."""
+        """Whether a request matches this fault's route and caller; `caller` has all names of the caller."""
         if self.caller is not None and self.caller not in caller:
             return False
-        wanted, _, pattern = self.route.rpartition(" ")
-        if wanted and wanted.upper() != method:
+        route_method, _, pattern = self.route.rpartition(" ")
+        if route_method and route_method.upper() != method:
             return False
-        here = path.lower()
-        return any(fnmatchcase(one, pattern.lower()) for one in (here, f"{here}?{query.lower()}"))
+        path = path.lower()
+        return any(fnmatchcase(one, pattern.lower()) for one in (path, f"{path}?{query.lower()}"))
 
 
 class FaultPlan(BaseModel):
-    """All faults of a run. The seed makes chances come out the same way each time."""
+    """All faults of a run. The seed makes random faults repeatable."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -78,11 +78,11 @@ class FaultPlan(BaseModel):
 
 
 class FaultPlanError(Exception):
-    """The plan cannot be used; the text names each key and what is wrong with it."""
+    """An invalid plan; the text names each key and what is wrong with it."""
 
 
 def parse_plan(raw: Any, source: str) -> FaultPlan:
-    """Plain data -> plan, or a `FaultPlanError`."""
+    """A plan from plain data; `FaultPlanError` lists everything that is wrong."""
     try:
         return FaultPlan.model_validate(raw)
     except ValidationError as exc:
@@ -91,13 +91,13 @@ def parse_plan(raw: Any, source: str) -> FaultPlan:
 
 
 def load_plan(path: Path) -> FaultPlan:
-    """A TOML file -> plan, or a `FaultPlanError`."""
+    """A plan from a TOML file; `FaultPlanError` lists everything that is wrong."""
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as exc:
-        raise FaultPlanError(f"{path}: cannot be read ({exc.strerror})") from exc
+        raise FaultPlanError(f"{path} cannot be read: {exc.strerror}") from exc
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
-        raise FaultPlanError(f"{path}: not TOML ({exc})") from exc
+        raise FaultPlanError(f"{path} is not valid TOML: {exc}") from exc
     return parse_plan(raw, str(path))
 
 
@@ -106,7 +106,7 @@ _MAX_FIRED = 1000
 
 @dataclass
 class _FaultProgress:
-    """How far one fault has come."""
+    """One fault, and how often it was considered and fired."""
 
     rule: FaultRule
     rng: random.Random
@@ -114,60 +114,62 @@ class _FaultProgress:
     fired: int = 0
 
     def advance(self) -> bool:
-        """Counts one request on the route; whether the fault happens to it."""
+        """Counts one matching request; whether the fault fires for it."""
         number, self.seen = self.seen, self.seen + 1
-        happens = self._is_due(number)
-        self.fired += happens
-        return happens
+        is_due = self._is_due(number)
+        self.fired += is_due
+        return is_due
 
     def _is_due(self, number: int) -> bool:
         rule = self.rule
         if number < rule.skip or (rule.count is not None and self.fired >= rule.count):
             return False
         if rule.script:
-            place = number - rule.skip
-            return place < len(rule.script) and rule.script[place] == "x"
+            position = number - rule.skip
+            return position < len(rule.script) and rule.script[position] == "x"
         return self.rng.random() < rule.probability
 
 
 @dataclass
 class FaultScheduler:
-    """The plan in force and its state."""
+    """The active plan and its progress."""
 
     plan: FaultPlan = field(default_factory=FaultPlan)
     fired: deque[tuple[str, str, str]] = field(default_factory=lambda: deque(maxlen=_MAX_FIRED))
-    """The latest faults that happened: (kind, method, path)."""
+    """The latest faults: (kind, method, path)."""
     _progress: list[_FaultProgress] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.activate(self.plan)
 
     def activate(self, plan: FaultPlan) -> None:
-        """Puts a plan in force, from its beginning."""
+        """Activates a plan, from its beginning."""
         self.plan = plan
         self.fired.clear()
-        # A generator of its own for each fault: adding one to a plan does not change the luck of the others.
+        # A random generator for each fault: adding a fault to a plan does not change when the others fire.
         self._progress = [
-            _FaultProgress(rule, random.Random(f"{plan.seed}/{number}"))  # noqa: S311 - repeatable on purpose
+            _FaultProgress(rule, random.Random(f"{plan.seed}/{number}"))  # noqa: S311 - repeatable by design
             for number, rule in enumerate(plan.faults)
         ]
 
     def select_faults(self, method: str, path: str, query: str, caller: frozenset[str] = frozenset()) -> list[FaultRule]:
-        """The faults that happen to this request, in the plan's order."""
+        """The faults for this request, in the plan's order."""
         found = [
-            course.rule for course in self._progress if course.rule.matches(method, path, query, caller) and course.advance()
+            progress.rule
+            for progress in self._progress
+            if progress.rule.matches(method, path, query, caller) and progress.advance()
         ]
         self.fired.extend((rule.kind, method, path) for rule in found)
         return found
 
     def needs_caller(self) -> bool:
-        """Whether any fault of the plan is for one caller only."""
-        return any(course.rule.caller is not None for course in self._progress)
+        """Whether a fault of the plan depends on the caller."""
+        return any(progress.rule.caller is not None for progress in self._progress)
 
     def state(self) -> dict[str, Any]:
-        """For the admin endpoint: the plan, and how often each fault was met and happened."""
-        listed = [
-            {**course.rule.model_dump(mode="json", exclude_defaults=True), "seen": course.seen, "fired": course.fired}
-            for course in self._progress
+        """For the admin endpoint: the plan, and how many requests each fault has seen and hit."""
+        faults = [
+            {**progress.rule.model_dump(mode="json", exclude_defaults=True), "seen": progress.seen, "fired": progress.fired}
+            for progress in self._progress
         ]
-        return {"seed": self.plan.seed, "faults": listed}
+        return {"seed": self.plan.seed, "faults": faults}

@@ -1,4 +1,4 @@
-"""Answers in other, still permitted or plainly foreign, shapes: pure functions from JSON to JSON."""
+"""Variants of responses, permitted and foreign ones, as pure functions from JSON to JSON."""
 
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -23,17 +23,17 @@ def canonical_references(body: Json, _rule: FaultRule, own_addresses: tuple[str,
 
 
 def absolute_references(body: Json, _rule: FaultRule, own_addresses: tuple[str, ...]) -> Json:
-    """`task/1` -> `{base_url}fhir/Task/1`, under the address that the client came to."""
+    """`task/1` -> `{base_url}fhir/Task/1`, with the address that the server listens on."""
     return _with_references(body, own_addresses, lambda ref: f"{own_addresses[-1]}fhir/{ref.type}/{ref.id}")
 
 
 def foreign_references(body: Json, rule: FaultRule, own_addresses: tuple[str, ...]) -> Json:
-    """`task/1` -> the same under an address that is not the service's: nobody may take a token there."""
+    """`task/1` -> the same at a foreign origin, which must never get a token."""
     return _with_references(body, own_addresses, lambda ref: f"{rule.origin}/fhir/{ref.type}/{ref.id}")
 
 
 def foreign_next(body: Json, rule: FaultRule, own_addresses: tuple[str, ...]) -> Json:
-    """A search whose `next` link leads to a foreign origin."""
+    """A search with a `next` link to a foreign origin."""
     if body.get("type") != "searchset":
         return body
     links = [one for one in body.get("link", []) if one.get("relation") != "next"]
@@ -46,33 +46,33 @@ def foreign_next(body: Json, rule: FaultRule, own_addresses: tuple[str, ...]) ->
 
 
 def missing_entry(body: Json, _rule: FaultRule, _own: tuple[str, ...]) -> Json:
-    """An empty search without `entry` altogether."""
+    """An empty search without `entry`."""
     if body.get("resourceType") == "Bundle" and not body.get("entry"):
         return {key: value for key, value in body.items() if key != "entry"}
     return body
 
 
 def incomplete_search(body: Json, rule: FaultRule, _own: tuple[str, ...]) -> Json:
-    """A search that does not have its last rows yet."""
+    """A search without its last results."""
     if body.get("type") != "searchset":
         return body
     return {**body, "entry": body.get("entry", [])[: -rule.drop]}
 
 
 def unknown_fields(body: Json, _rule: FaultRule, _own: tuple[str, ...]) -> Json:
-    """Every resource carries a field and an extension that nobody has heard of."""
+    """Every resource with an unknown field and an unknown extension."""
     return _with_resources(body, _with_unknown_fields)
 
 
 def trailing_zeros(body: Json, _rule: FaultRule, _own: tuple[str, ...]) -> Json:
-    """Every `value` that is a number gets a digit more that changes nothing but must not be lost: 3 -> 3.0, 1.5 -> 1.50."""
+    """Every numeric `value` with one more zero, which must not be lost: 3 -> 3.0, 1.5 -> 1.50."""
     changed: Json = _add_trailing_zeros(body)
     return changed
 
 
 RESPONSE_VARIANTS: dict[str, ResponseVariant] = {
-    shape.__name__: shape
-    for shape in (
+    variant.__name__: variant
+    for variant in (
         lower_case_references, canonical_references, absolute_references, foreign_references, foreign_next, missing_entry,
         incomplete_search, unknown_fields, trailing_zeros,
     )
@@ -106,7 +106,7 @@ def _changed_entries(body: Json, change: Callable[[Json], Json]) -> Iterator[Jso
 
 def _with_unknown_fields(resource: Json) -> Json:
     extension = {"url": "http://elsewhere.example/unknown", "valueDecimal": Decimal("1.10")}
-    return {**resource, "unheardOf": {"of": [1, "two", None]}, "_status": {"extension": [extension]}}
+    return {**resource, "unknownField": {"of": [1, "two", None]}, "_status": {"extension": [extension]}}
 
 
 def _add_trailing_zeros(node: Any) -> Any:

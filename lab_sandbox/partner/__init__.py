@@ -1,5 +1,4 @@
-"""The partner's side of the exchange: a clinic's information system, as far as the daily flow needs one.
+"""The partner's side of the exchange: a clinic's information system, as far as the daily flow needs it.
 
-Demo, tests and benchmarks drive the service with it. It reads the interface document for itself and shares no code with the
-laboratory's side.
+The demo and tests use it. It follows the interface document independently and shares no code with the laboratory's side.
 """

@@ -1,4 +1,4 @@
-"""Who the partner is: its registration with the service, and the addresses that its resources are written with."""
+"""The partner's registration with the service, and the code systems of its resources."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class PartnerAccount:
         return f"{self.lab_codes_url}/{name}"
 
     def own_system(self, name: str) -> str:
-        """A system of the partner's own numbers (requisitions, lines, cards)."""
+        """A system of the partner's own identifiers (requisitions, lines)."""
         return f"{self.own_systems}/{name}"
 
     def security_meta(self, *laboratory_rights: str) -> Json:
-        """`meta` that grants the laboratory these rights, and ourselves read (interface: Authentication, point 8)."""
+        """`meta` that grants the laboratory these rights, and the partner read (interface: Authentication, point 8)."""
         return {
             "security": [
                 *_security_labels(laboratory_rights, self.laboratory),

@@ -1,10 +1,7 @@
-"""The basket: chosen tests, each with its chosen biomaterial, as the questionnaire and pre-analytics calls want them.
+"""The basket of chosen tests, and answers to its questionnaire.
 
-Both calls get the whole basket at once, since many tests may share one tube (interface: What the service does, rule 5).
-
-Answers to a questionnaire as an operator would give them: every required question, and most of the recommended ones.
-
-The interface shows valueCoding and valueInteger; a `string` question takes any scalar, and `0` and `false` are answers.
+Questionnaire and pre-analytics get the whole basket at once, since tests may share a tube (interface: What the service does,
+rule 5). Answers are as an operator would give them: to every required question, and to most of the others.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ _TEXT_ANSWERS = ("none", "as prescribed", "since last week", "not known", "aspir
 
 
 def answer_questionnaire(questionnaire: Json, rng: Random) -> list[Json]:
-    """`QuestionnaireResponse.item` for this questionnaire; empty when nothing is asked."""
+    """`QuestionnaireResponse.item` for this questionnaire; empty if it has no questions."""
     top = questionnaire.get("item")
     questions = [] if top is None else top if isinstance(top, list) else [top]
     return _answer_items(questions, rng)
@@ -61,7 +58,7 @@ def _random_scalar(rng: Random) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BasketItem:
-    """One chosen test with at most one chosen specimen type. `several` says that its types make one test together."""
+    """One chosen test with at most one specimen type. `multiple_specimen`: several types belong to one test."""
 
     id: str
     caption: str
@@ -72,14 +69,18 @@ class BasketItem:
     multiple_specimen: bool = False
 
     def as_json(self) -> Json:
-        """The item of `analyticsrequests`; insignificant fields are left out."""
-        given = {"specimen_code": self.specimen_code, "bodysite_code": self.bodysite_code, "container_type": self.container_type}
-        return {"id": self.id, "guid": self.guid, **{name: value for name, value in given.items() if value is not None}}
+        """The item of `analyticsrequests`, without empty fields."""
+        optional = {
+            "specimen_code": self.specimen_code,
+            "bodysite_code": self.bodysite_code,
+            "container_type": self.container_type,
+        }
+        return {"id": self.id, "guid": self.guid, **{name: value for name, value in optional.items() if value is not None}}
 
 
 @dataclass(frozen=True, slots=True)
 class Basket:
-    """Everything that is ordered together under one contract."""
+    """All tests that are ordered together under one contract."""
 
     contract: str
     items: tuple[BasketItem, ...]
@@ -91,25 +92,25 @@ class Basket:
 
 
 def choose_item(item: Json, rng: Random, *, option: Json | None = None) -> BasketItem:
-    """A nomenclature item with one of its specimen options (a drawn one unless `option` is given)."""
+    """A nomenclature item with one of its specimen options: `option`, or a random one."""
     options = item.get("specimen") or []
-    picked = option or (rng.choice(options) if options else {})
+    chosen = option or (rng.choice(options) if options else {})
     return BasketItem(
         id=item["id"],
         caption=item["caption"],
         guid=random_guid(rng),
-        specimen_code=_optional_text(picked.get("specimen_code")),
-        bodysite_code=_optional_text(picked.get("bodysite_code")),
-        container_type=_optional_text(picked.get("container_type")),
+        specimen_code=_optional_text(chosen.get("specimen_code")),
+        bodysite_code=_optional_text(chosen.get("bodysite_code")),
+        container_type=_optional_text(chosen.get("container_type")),
         multiple_specimen=bool(item.get("multiple_specimen")),
     )
 
 
 def orderable_items(nomenclature: Iterable[Json], eta: Iterable[Json], *, include_delayed: bool = False) -> list[Json]:
-    """The items that may be ordered now: not stopped, and not delayed unless `delayed` is wanted too."""
-    wanted = {"available", "delayed"} if include_delayed else {"available"}
-    status = {one["id"]: one["status"] for one in eta}
-    return [item for item in nomenclature if status.get(item["id"], "available") in wanted]
+    """The items that can be ordered now: not stopped, and not delayed unless `include_delayed` is set."""
+    allowed = {"available", "delayed"} if include_delayed else {"available"}
+    statuses = {one["id"]: one["status"] for one in eta}
+    return [item for item in nomenclature if statuses.get(item["id"], "available") in allowed]
 
 
 def _optional_text(code: object) -> str | None:

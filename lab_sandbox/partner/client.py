@@ -1,9 +1,7 @@
-"""The partner's HTTP: one pooled client with a bearer token, and the calls of the endpoint table that a partner makes.
+"""The partner's HTTP client: the calls of the endpoint table that a partner makes, with a bearer token and retries.
 
-The token goes to the service's own origin only: a result document may lie on the laboratory's own address, and is fetched
-from there without it.
-
-When a clinic's system asks again: busy services and lost answers, and never where something might be done twice.
+The token is sent to the service's own origin only; a document on the laboratory's address is downloaded without it. A request is
+retried if the service is busy, or if it is a GET: never if it might be processed twice.
 """
 
 from __future__ import annotations
@@ -32,34 +30,32 @@ from lab_sandbox.partner.errors import (
 )
 from lab_sandbox.partner.login import LoginClient, TokenPair
 
+TIMEOUT = httpx.Timeout(30.0)
+_MAX_PAGES = 1000
 RETRY_DELAYS = (0.1, 0.4, 1.6)
-"""Seconds before the second, third and fourth try."""
+"""Seconds before the second, third and fourth attempt."""
 MAX_RETRY_DELAY = 10.0
-"""The longest wait, in seconds, that a service may ask for; more than that, and the refusal is told as it is."""
+"""The longest Retry-After, in seconds, that is honoured; beyond it the error is raised."""
 _BUSY_STATUSES = frozenset({429, 503})
 _SERVER_ERROR_STATUSES = frozenset({500, 502, 504})
 
 
 def can_retry(method: str, outcome: httpx.Response | httpx.TransportError) -> bool:
-    """Whether another try is harmless and may help: a busy service did nothing, and a GET can be repeated after anything."""
+    """Whether a retry is safe and may help: a busy service has done nothing, and a GET can always be repeated."""
     if isinstance(outcome, httpx.TransportError):
         return method == "GET"
     return outcome.status_code in _BUSY_STATUSES or (method == "GET" and outcome.status_code in _SERVER_ERROR_STATUSES)
 
 
 def retry_delay(default: float, outcome: httpx.Response | httpx.TransportError, now: datetime) -> float:
-    """Seconds to wait: as the service asks (Retry-After, in either form), else `wait`."""
-    asked = outcome.headers.get("retry-after", "") if isinstance(outcome, httpx.Response) else ""
-    if asked.isascii() and asked.isdigit():
-        return float(asked)
+    """Seconds to wait: Retry-After in either form, else `default`."""
+    retry_after = outcome.headers.get("retry-after", "") if isinstance(outcome, httpx.Response) else ""
+    if retry_after.isascii() and retry_after.isdigit():
+        return float(retry_after)
     try:
-        return max(0.0, (parsedate_to_datetime(asked) - now).total_seconds())
+        return max(0.0, (parsedate_to_datetime(retry_after) - now).total_seconds())
     except (ValueError, TypeError):
         return default
-
-
-TIMEOUT = httpx.Timeout(30.0)
-_MAX_PAGES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +67,7 @@ class DownloadedDocument:
 
 
 class PartnerClient:
-    """Calls of one partner. Every call raises `ServiceRefusedError` or `ServiceUnreachableError`."""
+    """The calls of one partner. Each may raise `ServiceRefusedError` or `ServiceUnreachableError`."""
 
     def __init__(self, account: PartnerAccount, http: httpx.AsyncClient, tokens: TokenPair) -> None:
         self.account = account
@@ -105,10 +101,10 @@ class PartnerClient:
 
     async def contract_id(self) -> str:
         """The id of the contract, found by its code (interface: Search of a contract)."""
-        wanted = f"{self.account.lab_system('contract')}|{self.account.contract}"
-        found = await self.search("Contract", {"identifier": wanted})
+        identifier = f"{self.account.lab_system('contract')}|{self.account.contract}"
+        found = await self.search("Contract", {"identifier": identifier})
         if len(found) != 1:
-            raise PartnerError(f"contract {self.account.contract}: {len(found)} found, one expected")
+            raise PartnerError(f"contract {self.account.contract}: expected one, found {len(found)}")
         return str(found[0]["id"])
 
     async def read(self, reference: str) -> Json:
@@ -116,19 +112,19 @@ class PartnerClient:
         return _require_object(await self._get(f"fhir/{reference.removeprefix(self.account.base_url).removeprefix('fhir/')}"))
 
     async def search(self, kind: str, criteria: Mapping[str, str]) -> list[Json]:
-        """Every resource that matches, over all pages, each once."""
+        """Every matching resource from all pages, each once."""
         page = _require_object(await self._get(f"fhir/{kind}", criteria))
         found: dict[str, Json] = {}
         for _ in range(_MAX_PAGES):
             found.update({entry["resource"]["id"]: entry["resource"] for entry in page.get("entry", ())})
-            follow = next((link["url"] for link in page.get("link", ()) if link.get("relation") == "next"), None)
-            if follow is None:
+            next_url = next((link["url"] for link in page.get("link", ()) if link.get("relation") == "next"), None)
+            if next_url is None:
                 return list(found.values())
-            page = _require_object(await self._get(follow))
+            page = _require_object(await self._get(next_url))
         raise PartnerError(f"{kind}: more than {_MAX_PAGES} pages")
 
     async def notifications(self, since: int = 0) -> list[Json]:
-        """Status changes that the service notified us of, after the number `since` (the channel is the sandbox's own)."""
+        """Task status changes with a number above `since` (the channel is the sandbox's own)."""
         return list(_require_object(await self._get("notifications", {"since": str(since)}))["notifications"])
 
     async def update(self, resource: Json, etag: str) -> Json:
@@ -139,7 +135,7 @@ class PartnerClient:
         return _require_object(_decode_response(response))
 
     async def download_document(self, url: str, accept: str = "application/pdf") -> DownloadedDocument:
-        """A result document by its `presentedForm[].url`; a relative one is appended to the service's base address."""
+        """A result document by its `presentedForm[].url`; a relative URL is appended to the service's base address."""
         response = await self._send("GET", url, headers={"Accept": accept})
         return DownloadedDocument(response.content, response.headers.get("content-type", ""))
 
@@ -154,10 +150,10 @@ class PartnerClient:
     async def _send(self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **more: Any) -> httpx.Response:
         address = path if "://" in path else self.account.base_url + path.lstrip("/")
         outcome = await self._send_once(method, address, headers or {}, more)
-        for wait in RETRY_DELAYS:
-            if not can_retry(method, outcome) or (pause := retry_delay(wait, outcome, datetime.now(UTC))) > MAX_RETRY_DELAY:
+        for default in RETRY_DELAYS:
+            if not can_retry(method, outcome) or (delay := retry_delay(default, outcome, datetime.now(UTC))) > MAX_RETRY_DELAY:
                 break
-            await asyncio.sleep(pause)
+            await asyncio.sleep(delay)
             outcome = await self._send_once(method, address, headers or {}, more)
         if isinstance(outcome, httpx.TransportError):
             raise ServiceUnreachableError(f"{method} {urlsplit(address).path}: {type(outcome).__name__}") from outcome
@@ -196,11 +192,11 @@ class PartnerClient:
 async def open_partner_client(
     account: PartnerAccount, *, grant: Literal["password", "code"] = "password", transport: httpx.AsyncBaseTransport | None = None
 ) -> AsyncIterator[PartnerClient]:
-    """A signed-in client, closed at the end. `transport` replaces the aiohttp one (an ASGI app in a test, for example)."""
+    """A signed-in client, closed at the end. `transport` replaces the network, for example with an ASGI application."""
     async with HttpxAiohttpClient(transport=transport, timeout=TIMEOUT, trust_env=False) as http:
-        sign_in = LoginClient(account, http)
+        login = LoginClient(account, http)
         try:
-            tokens = await (sign_in.login_with_code() if grant == "code" else sign_in.login_with_password())
+            tokens = await (login.login_with_code() if grant == "code" else login.login_with_password())
         except httpx.TransportError as exc:
             raise ServiceUnreachableError(f"sign-in at {account.auth_url}: {type(exc).__name__}") from exc
         yield PartnerClient(account, http, tokens)
@@ -210,16 +206,16 @@ def _decode_response(response: httpx.Response) -> Any:
     try:
         return decode(response.content)
     except InvalidJsonError as exc:
-        raise PartnerError(f"{response.request.method} {response.request.url.path}: the answer is not JSON") from exc
+        raise PartnerError(f"{response.request.method} {response.request.url.path}: the response is not JSON") from exc
 
 
-def _require_array(answer: Any) -> list[Json]:
-    if not isinstance(answer, list):
-        raise PartnerError("an array was expected as the answer")
-    return answer
+def _require_array(body: Any) -> list[Json]:
+    if not isinstance(body, list):
+        raise PartnerError("the response is not a JSON array")
+    return body
 
 
-def _require_object(answer: Any) -> Json:
-    if not isinstance(answer, dict):
-        raise PartnerError("an object was expected as the answer")
-    return answer
+def _require_object(body: Any) -> Json:
+    if not isinstance(body, dict):
+        raise PartnerError("the response is not a JSON object")
+    return body

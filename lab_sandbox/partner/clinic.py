@@ -1,7 +1,4 @@
-"""The clinic at work: from a plan to an order that the service has accepted (interface: Daily flow, points 3 to 6).
-
-An order as the service keeps it: which server ids belong to which of our lines.
-"""
+"""Places a clinic's orders: from a plan to an accepted order with its server ids (interface: Daily flow, points 3 to 6)."""
 
 from __future__ import annotations
 
@@ -16,10 +13,13 @@ from lab_sandbox.partner.order_bundle import LabelSequence, OrderContent, anonym
 from lab_sandbox.partner.order_generator import OrderPlan
 from lab_sandbox.partner.random_source import seeded_random
 
+BundleChange = Callable[[Json], Json]
+"""A change made to a bundle before it is sent, to test errors."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlacedLine:
-    """One test: its nomenclature code, our own number of the line, and the ids of its ProcedureRequest and Task."""
+    """One test: its nomenclature code, the clinic's line number, and the ids of its ProcedureRequest and Task."""
 
     item: str
     number: str
@@ -39,7 +39,7 @@ class PlacedOrder:
 
 
 def parse_placed_order(bundle: Json, labels_system: str) -> PlacedOrder:
-    """Reads the service's answer; entries are told apart by what they are, not by their place in it."""
+    """Reads the service's response; its entries may be in any order."""
     resources = [entry["resource"] for entry in bundle.get("entry", ())]
     requests = {one["id"]: one for one in resources if one["resourceType"] == "ProcedureRequest"}
     tasks = [one for one in resources if one["resourceType"] == "Task"]
@@ -61,6 +61,73 @@ def reference_id(reference: str) -> str:
     return reference.split("/_history/", maxsplit=1)[0].rstrip("/").rsplit("/", 1)[-1]
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedBasket:
+    """The questionnaire of a basket, and the specimens from its pre-analytics."""
+
+    questionnaire: Json
+    specimens: tuple[Json, ...]
+
+
+class Clinic:
+    """Places the orders of one partner. `clock` gives a time with UTC offset; `run_id` makes requisitions unique between runs."""
+
+    def __init__(self, client: PartnerClient, labels: LabelSequence, clock: Callable[[], datetime], run_id: str) -> None:
+        self.client = client
+        self._labels = labels
+        self._clock = clock
+        self._run_id = run_id
+        self._cached_contract_id: str | None = None
+        self._known_patients: list[str] = []
+
+    async def prepare_basket(self, plan: OrderPlan) -> PreparedBasket:
+        """Questionnaire and pre-analytics, each for the whole basket at once."""
+        questionnaire = await self.client.questionnaire(plan.basket.as_json())
+        preanalytics = await self.client.preanalytics(plan.basket.as_json(transport=False))
+        return PreparedBasket(questionnaire, tuple(preanalytics["specimens"]))
+
+    async def create_or_reuse_patient(self, plan: OrderPlan) -> str:
+        """The reference to the plan's patient, created now or earlier."""
+        rng = seeded_random(plan.seed, "patient")
+        if plan.patient == "reused" and self._known_patients:
+            return rng.choice(self._known_patients)
+        make = anonymous_patient if plan.patient == "anonymous" else named_patient
+        created = await self.client.create_patient(make(self.client.account, rng, self._clock().date()))
+        reference = f"patient/{created['id']}"
+        if plan.patient != "anonymous":
+            self._known_patients.append(reference)
+        return reference
+
+    async def build_bundle(self, plan: OrderPlan, prepared: PreparedBasket) -> Json:
+        """The order bundle, ready to send."""
+        content = OrderContent(
+            account=self.client.account,
+            plan=plan,
+            requisition=f"{self._run_id}-{plan.seed.replace('/', '-')}",
+            patient=await self.create_or_reuse_patient(plan),
+            contract=await self._contract_id() if plan.contract_link != "identifier" else None,
+            specimens=prepared.specimens,
+            answers=answer_questionnaire(prepared.questionnaire, seeded_random(plan.seed, "answers")),
+            ordered_at=self._clock(),
+        )
+        return build_order_bundle(content, self._labels, seeded_random(plan.seed, "bundle"))
+
+    async def send_bundle(self, bundle: Json) -> PlacedOrder:
+        """Creates the order with one bundle request."""
+        created = await self.client.create_order(bundle)
+        return parse_placed_order(created, self.client.account.lab_system("labels"))
+
+    async def place_order(self, plan: OrderPlan, change: BundleChange | None = None) -> PlacedOrder:
+        """Prepares the basket, creates or reuses the patient, and sends the bundle."""
+        bundle = await self.build_bundle(plan, await self.prepare_basket(plan))
+        return await self.send_bundle(change(bundle) if change else bundle)
+
+    async def _contract_id(self) -> str:
+        if self._cached_contract_id is None:
+            self._cached_contract_id = await self.client.contract_id()
+        return self._cached_contract_id
+
+
 def _placed_lines(tasks: Iterable[Json], requests: dict[str, Json]) -> Iterable[PlacedLine]:
     for task in tasks:
         for based_on in task.get("basedOn", ()):
@@ -74,74 +141,3 @@ def _specimen_barcodes(resources: Iterable[Json], labels_system: str) -> Iterabl
         if one["resourceType"] == "Specimen":
             for container in one.get("container", ()):
                 yield from (each["value"] for each in container["identifier"] if each["system"] == labels_system)
-
-
-BundleChange = Callable[[Json], Json]
-"""What is done to a finished bundle before it is sent: tests make one thing wrong with it."""
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedBasket:
-    """What the laboratory asks for a basket: its questionnaire and the elements of its pre-analytics answer."""
-
-    questionnaire: Json
-    specimens: tuple[Json, ...]
-
-
-class Clinic:
-    """Places orders of one partner. `clock` gives the time with its offset, `run` keeps requisitions of several runs apart."""
-
-    def __init__(self, client: PartnerClient, labels: LabelSequence, clock: Callable[[], datetime], run_id: str) -> None:
-        self.client = client
-        self._labels = labels
-        self._clock = clock
-        self._run_id = run_id
-        self._cached_contract_id: str | None = None
-        self._known_patients: list[str] = []
-
-    async def prepare_basket(self, plan: OrderPlan) -> PreparedBasket:
-        """Questionnaire and pre-analytics, each for the whole basket at once."""
-        questionnaire = await self.client.questionnaire(plan.basket.as_json())
-        answer = await self.client.preanalytics(plan.basket.as_json(transport=False))
-        return PreparedBasket(questionnaire, tuple(answer["specimens"]))
-
-    async def create_or_reuse_patient(self, plan: OrderPlan) -> str:
-        """The reference to the plan's patient: created now, or one of those that were created before."""
-        luck = seeded_random(plan.seed, "patient")
-        if plan.patient == "reused" and self._known_patients:
-            return luck.choice(self._known_patients)
-        make = anonymous_patient if plan.patient == "anonymous" else named_patient
-        created = await self.client.create_patient(make(self.client.account, luck, self._clock().date()))
-        reference = f"patient/{created['id']}"
-        if plan.patient != "anonymous":
-            self._known_patients.append(reference)
-        return reference
-
-    async def build_bundle(self, plan: OrderPlan, prepared: PreparedBasket) -> Json:
-        """The order bundle, not sent yet."""
-        draft = OrderContent(
-            account=self.client.account,
-            plan=plan,
-            requisition=f"{self._run_id}-{plan.seed.replace('/', '-')}",
-            patient=await self.create_or_reuse_patient(plan),
-            contract=await self._contract_id() if plan.contract_link != "identifier" else None,
-            specimens=prepared.specimens,
-            answers=answer_questionnaire(prepared.questionnaire, seeded_random(plan.seed, "answers")),
-            ordered_at=self._clock(),
-        )
-        return build_order_bundle(draft, self._labels, seeded_random(plan.seed, "bundle"))
-
-    async def send_bundle(self, bundle: Json) -> PlacedOrder:
-        """Creates the order with one bundle request."""
-        created = await self.client.create_order(bundle)
-        return parse_placed_order(created, self.client.account.lab_system("labels"))
-
-    async def place_order(self, plan: OrderPlan, change: BundleChange | None = None) -> PlacedOrder:
-        """All of it: prepare, create or reuse the patient, send."""
-        bundle = await self.build_bundle(plan, await self.prepare_basket(plan))
-        return await self.send_bundle(change(bundle) if change else bundle)
-
-    async def _contract_id(self) -> str:
-        if self._cached_contract_id is None:
-            self._cached_contract_id = await self.client.contract_id()
-        return self._cached_contract_id

@@ -1,6 +1,6 @@
-"""What can go wrong on the partner's side, with the service's own words kept.
+"""The partner's errors, with the service's diagnostics, and its JSON with exact decimals.
 
-JSON of the partner's side, with every digit kept: a clinic must be able to see that `1.20` arrived as `1.20`.
+Digits must survive: a clinic has to see that `1.20` arrived as `1.20`.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import httpx
 import msgspec
 
 Json = dict[str, Any]
-"""A JSON object: a resource, a basket, an answer."""
+"""A JSON object."""
 
 _decoder = msgspec.json.Decoder(float_hook=Decimal)
 _encoder = msgspec.json.Encoder(decimal_format="number")
 
 
 class InvalidJsonError(ValueError):
-    """What came is not JSON."""
+    """The data is not valid JSON."""
 
 
 def decode(data: bytes) -> Any:
-    """Read JSON, fractional numbers as `Decimal`. Raises `NotJsonError`."""
+    """Parses JSON, fractions as `Decimal`; `InvalidJsonError` if it is invalid."""
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ArithmeticError) as exc:
@@ -31,12 +31,12 @@ def decode(data: bytes) -> Any:
 
 
 def encode(value: Any) -> bytes:
-    """Write JSON; a `Decimal` becomes a number with its own digits."""
+    """Serialises JSON; a `Decimal` keeps its digits."""
     return _encoder.encode(value)
 
 
 class PartnerError(Exception):
-    """The partner's flow cannot go on."""
+    """The partner cannot continue."""
 
 
 class ServiceRefusedError(PartnerError):
@@ -49,11 +49,11 @@ class ServiceRefusedError(PartnerError):
 
 
 class ServiceUnreachableError(PartnerError):
-    """The request got no answer; it may or may not have been carried out."""
+    """No response; the request may or may not have been processed."""
 
 
 def require_success(response: httpx.Response) -> httpx.Response:
-    """The response itself, unless it is a refusal: then `ServiceRefusedError` with its OperationOutcome."""
+    """The response; `ServiceRefusedError` with its diagnostics if the status is 400 or above."""
     if response.status_code < 400:
         return response
     request = f"{response.request.method} {response.request.url.path}"
@@ -61,7 +61,7 @@ def require_success(response: httpx.Response) -> httpx.Response:
 
 
 def parse_diagnostics(body: bytes) -> tuple[str, ...]:
-    """`issue[].diagnostics` of an OperationOutcome; the OAuth error of a token answer; else nothing."""
+    """`issue[].diagnostics` of an OperationOutcome, the OAuth error of a token response, or nothing."""
     try:
         outcome = decode(body)
     except InvalidJsonError:

@@ -1,9 +1,7 @@
-"""The partner's sign-in: the authorization code flow as the interface document has it, or the password grant.
+"""The partner's sign-in: the authorization code flow of the interface document, or the password grant.
 
-The code flow is driven to its end without a browser: the form is filled in, and the callback address is read from the
-redirect instead of being listened on.
-
-Filling in the service's sign-in page as a person would: by what kind of field it is, not by what it happens to be called.
+The code flow runs without a browser: the sign-in form is filled in by the types of its fields, whatever their names, and the
+code is read from the redirect to the callback address.
 """
 
 from __future__ import annotations
@@ -23,28 +21,28 @@ from lab_sandbox.partner.errors import PartnerError, decode, require_success
 
 @dataclass(slots=True)
 class HtmlForm:
-    """The first form of a page: where it goes, and its fields as (type, name, value)."""
+    """The first form of a page: its action and method, and its fields as (type, name, value)."""
 
     action: str = ""
     method: str = "get"
     fields: list[tuple[str, str, str]] = field(default_factory=list)
 
     def fill(self, login: str, password: str) -> dict[str, str]:
-        """What the browser would send after a person typed login and password and pressed the first button."""
+        """What a browser sends after login and password are entered and the first button is pressed."""
         typed = {"password": password, "text": login, "email": login}
-        sent = {name: typed.get(kind, value) for kind, name, value in self.fields if kind != "submit"}
+        data = {name: typed.get(kind, value) for kind, name, value in self.fields if kind != "submit"}
         button = next(((name, value) for kind, name, value in self.fields if kind == "submit"), None)
-        return sent if button is None else {**sent, button[0]: button[1]}
+        return data if button is None else {**data, button[0]: button[1]}
 
 
 def parse_form(page: str, address: str) -> HtmlForm | None:
-    """The first form of the page at `address`, its action as an absolute address; None if there is none."""
-    reader = _FormParser()
-    reader.feed(page)
-    if reader.form is None:
+    """The first form of the page at `address`, with an absolute action; None if there is none."""
+    parser = _FormParser()
+    parser.feed(page)
+    if parser.form is None:
         return None
-    reader.form.action = urljoin(address, reader.form.action)
-    return reader.form
+    parser.form.action = urljoin(address, parser.form.action)
+    return parser.form
 
 
 class _FormParser(HTMLParser):
@@ -54,12 +52,12 @@ class _FormParser(HTMLParser):
         self._is_inside_form = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attrs}
+        values = {name: value or "" for name, value in attrs}
         if tag == "form" and self.form is None:
-            self.form, self._is_inside_form = HtmlForm(given.get("action", ""), given.get("method", "get").lower()), True
-        elif self._is_inside_form and self.form and given.get("name") and tag in {"input", "button"}:
-            kind = given.get("type", "submit" if tag == "button" else "text").lower()
-            self.form.fields.append((kind, given["name"], given.get("value", "")))
+            self.form, self._is_inside_form = HtmlForm(values.get("action", ""), values.get("method", "get").lower()), True
+        elif self._is_inside_form and self.form and values.get("name") and tag in {"input", "button"}:
+            kind = values.get("type", "submit" if tag == "button" else "text").lower()
+            self.form.fields.append((kind, values["name"], values.get("value", "")))
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "form":
@@ -75,7 +73,7 @@ class LoginError(PartnerError):
 
 @dataclass(frozen=True, slots=True)
 class TokenPair:
-    """What the token endpoint gave."""
+    """An access token and, if issued, a refresh token."""
 
     access: str = field(repr=False)
     refresh: str | None = field(default=None, repr=False)
@@ -107,7 +105,7 @@ class LoginClient:
         )
 
     async def refresh(self, tokens: TokenPair) -> TokenPair:
-        """New tokens for the refresh token (offline refresh); without one, by password."""
+        """New tokens with the refresh token, or with the password if there is none."""
         if tokens.refresh is None:
             return await self.login_with_password()
         return await self._request_tokens({"grant_type": "refresh_token", "refresh_token": tokens.refresh})
@@ -120,11 +118,11 @@ class LoginClient:
 
     async def _authorize(self, verifier: str, state: str) -> str:
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
-        asked = {
+        parameters = {
             "response_type": "code", "client_id": self._account.client_id, "redirect_uri": self._account.redirect_uri,
             "scope": "offline_access", "state": state, "code_challenge": challenge, "code_challenge_method": "S256",
         }  # fmt: skip
-        response = await self._http.get(f"{self._account.auth_url}/connect/authorize?{urlencode(asked)}")
+        response = await self._http.get(f"{self._account.auth_url}/connect/authorize?{urlencode(parameters)}")
         for _ in range(_MAX_STEPS):
             target = response.headers.get("location")
             if target and target.startswith(self._account.redirect_uri):
@@ -150,7 +148,7 @@ class LoginClient:
 def _parse_callback(callback: str, state: str) -> str:
     query = parse_qs(urlsplit(callback).query)
     if query.get("state") != [state]:
-        raise LoginError("the callback carries another state than the one that was sent")
+        raise LoginError("the callback has another state than the authorize request")
     if "code" not in query:
-        raise LoginError(f"the authorization was refused: {query.get('error', ['no reason given'])[0]}")
+        raise LoginError(f"the authorization was denied: {query.get('error', ['no reason given'])[0]}")
     return query["code"][0]

@@ -1,13 +1,7 @@
-"""The order bundle: everything that the clinic sends in one request, by the tables of the interface document.
+"""Builds order bundles and Patients from the tables of the interface document.
 
-One ProcedureRequest and one Task for each test, one order-level Task, one Specimen for each element of the pre-analytics
-answer, and the answers to the questionnaire where there are any.
-
-Barcodes as the clinic's label printer gives them: each number once, and second barcodes where a study needs one.
-
-When the tubes were filled. The samples of a tolerance test carry times that follow their sequence (interface: Specimen).
-
-Patients of the clinic: named, or anonymous in the interface's form, each with the rights that the laboratory needs.
+A bundle has one ProcedureRequest and one Task for each test, one order-level Task, one Specimen with its barcodes and collection
+time for each element of the pre-analytics, and the answers to the questionnaire, if any.
 """
 
 from __future__ import annotations
@@ -27,11 +21,19 @@ from lab_sandbox.partner.order_generator import OrderPlan
 from lab_sandbox.partner.random_source import random_guid
 
 SECOND_LABEL_SHAPES = {"042.036": "0000-0000", "042.075": "0000-0000", "042.076": "000-000-000"}
-"""Study code to the shape of its second barcode (interface: order rule 3)."""
+"""The form of the second barcode for each study that needs one (interface: order rule 3)."""
+FAMILY_NAMES = ("Abramova", "Berg", "Castellanos", "D'Arcy", "Ekström", "Иванова", "Nguyễn", "O'Neill", "Şahin", "Zieliński")
+"""Invented family names in several scripts."""
+_GIVEN_NAMES = ("Alex", "Bo", "Chloé", "Dana", "Ємельян", "Ines", "Max", "Noa", "Robin", "Zoë")
+_MIDDLE_NAMES = ("A.", "Maria", "Jan", "Сергеевич", "Lee", "Van")
+_MAX_AGE_DAYS = 95 * 365
+_DELAY_PATTERN = re.compile(r"(\d+)\s*(h|min)", re.IGNORECASE)
+_DEFAULT_INTERVAL_MINUTES = 60
+_LAST_SAMPLE_AGE = timedelta(minutes=10)
 
 
 class LabelSequence:
-    """A roll of labels; no number comes twice from one roll. `first` keeps the rolls of several runs apart."""
+    """A sequence of unique barcodes; `first` keeps several sequences apart."""
 
     def __init__(self, first: int = 1, digits: int = 10) -> None:
         self._numbers = count(first)
@@ -43,27 +45,22 @@ class LabelSequence:
         return f"{next(self._numbers):0{self._digits}d}"
 
     def second_labels(self, studies: Iterable[str]) -> list[str]:
-        """The second barcodes that a tube of these studies carries: one for each shape, so at most one in practice."""
+        """The second barcodes for a tube of these studies: one for each form."""
         shapes = dict.fromkeys(SECOND_LABEL_SHAPES[study] for study in studies if study in SECOND_LABEL_SHAPES)
         return [fill_shape(shape, next(self._second_numbers)) for shape in shapes]
 
 
 def fill_shape(shape: str, number: int) -> str:
-    """The number in the shape's places, the last digit in the last place: `0000-0000`, 12345 gives `0001-2345`."""
+    """The number in the digits of the form: `0000-0000` and 12345 give `0001-2345`."""
     digits = iter(f"{number:0{shape.count('0')}d}"[-shape.count("0") :])
     return "".join(next(digits) if char == "0" else char for char in shape)
 
 
-_DELAY_PATTERN = re.compile(r"(\d+)\s*(h|min)", re.IGNORECASE)
-_DEFAULT_INTERVAL_MINUTES = 60
-_LAST_SAMPLE_AGE = timedelta(minutes=10)
-
-
 def collection_times(specimens: Sequence[Json], ordered_at: datetime) -> list[datetime]:
-    """One time for each element of the pre-analytics answer, the last of them ten minutes before `ordered_at`.
+    """A collection time for each element of the pre-analytics, the last one ten minutes before `ordered_at`.
 
-    Tubes of one biomaterial and container that are to be taken by different methods may be the samples of a tolerance test:
-    their minutes are read from the method text; where no text names any, their order in the answer gives each a time.
+    Tubes of the same biomaterial and container with different methods may be the samples of a tolerance test, whose times must
+    follow their sequence (interface: Specimen). The minutes are in the method text, or else derived from the sequence.
     """
     minutes = _sample_offsets(specimens)
     start = ordered_at - _LAST_SAMPLE_AGE - timedelta(minutes=max(minutes, default=0))
@@ -71,7 +68,7 @@ def collection_times(specimens: Sequence[Json], ordered_at: datetime) -> list[da
 
 
 def parse_minutes(method: str) -> int:
-    """The minutes that a method text names (`60 min after the load`, `2 hours after`); 0 when it names none (fasting)."""
+    """The minutes in a method text (`60 min after the load`, `2 hours after`); 0 if there are none (fasting)."""
     found = _DELAY_PATTERN.search(method)
     if found is None:
         return 0
@@ -81,28 +78,28 @@ def parse_minutes(method: str) -> int:
 def _sample_offsets(specimens: Sequence[Json]) -> list[int]:
     methods = [str(one["collection"]["method"]) for one in specimens]
     offsets = [parse_minutes(method) for method in methods]
-    for places in _group_by_tube(specimens):
-        if not any(offsets[place] for place in places):
-            sequence = list(dict.fromkeys(methods[place] for place in places))
-            for place in places:
-                offsets[place] = sequence.index(methods[place]) * _DEFAULT_INTERVAL_MINUTES
+    for group in _group_by_tube(specimens):
+        if not any(offsets[index] for index in group):
+            sequence = list(dict.fromkeys(methods[index] for index in group))
+            for index in group:
+                offsets[index] = sequence.index(methods[index]) * _DEFAULT_INTERVAL_MINUTES
     return offsets
 
 
 def _group_by_tube(specimens: Sequence[Json]) -> list[list[int]]:
-    alike: dict[tuple[object, object], list[int]] = defaultdict(list)
-    for place, one in enumerate(specimens):
+    groups: dict[tuple[object, object], list[int]] = defaultdict(list)
+    for index, one in enumerate(specimens):
         container = one["container"][0].get("type") if one.get("container") else None
-        alike[one["code"], container].append(place)
-    return list(alike.values())
+        groups[one["code"], container].append(index)
+    return list(groups.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderContent:
-    """All that one bundle is made of.
+    """The content of one bundle.
 
     `patient` is the reference to a Patient (`patient/<id>`), `contract` the id of the Contract (only for links by reference),
-    `specimens` the elements of the pre-analytics answer, `answers` the items of the QuestionnaireResponse.
+    `specimens` the elements of the pre-analytics, `answers` the items of the QuestionnaireResponse.
     """
 
     account: PartnerAccount
@@ -117,7 +114,7 @@ class OrderContent:
 
 @dataclass(frozen=True, slots=True)
 class _OrderLine:
-    """One test of the order, with the basket items that it stands for and its local address."""
+    """One test of the order, with the guids of its basket items and its local address."""
 
     item: str
     caption: str
@@ -127,7 +124,7 @@ class _OrderLine:
 
 @dataclass(slots=True)
 class _BundleEntries:
-    """The bundle's entries, each under a local address."""
+    """The bundle's entries, each with a local address."""
 
     rng: Random
     entries: list[Json] = field(default_factory=list)
@@ -142,7 +139,7 @@ class _BundleEntries:
 
 
 def build_order_bundle(content: OrderContent, labels: LabelSequence, rng: Random) -> Json:
-    """The Bundle of the order, barcodes from `labels`, local addresses from `luck`."""
+    """The Bundle of the order, with barcodes from `labels` and local addresses from `rng`."""
     entries = _BundleEntries(rng)
     lines = _group_lines(content.plan, entries)
     tubes = _add_specimens(content, lines, labels, entries)
@@ -178,9 +175,8 @@ def _add_specimens(
     for one, at in zip(content.specimens, collection_times(content.specimens, content.ordered_at), strict=True):
         guids = frozenset(one["guids"])
         studies = [line.item for line in lines if line.guids & guids]
-        tubes.append(
-            (entries.add(_specimen(content, one, at, _container_identifiers(content.account, one, studies, labels))), guids)
-        )
+        barcodes = _container_identifiers(content.account, one, studies, labels)
+        tubes.append((entries.add(_specimen(content, one, at, barcodes)), guids))
     return tubes
 
 
@@ -272,13 +268,6 @@ def _questionnaire_response(content: OrderContent, line: _OrderLine) -> Json:
         "subject": {"reference": line.full_url},
         "item": list(content.answers),
     }
-
-
-FAMILY_NAMES = ("Abramova", "Berg", "Castellanos", "D'Arcy", "Ekström", "Иванова", "Nguyễn", "O'Neill", "Şahin", "Zieliński")
-"""Made-up family names, in several scripts."""
-_GIVEN_NAMES = ("Alex", "Bo", "Chloé", "Dana", "Ємельян", "Ines", "Max", "Noa", "Robin", "Zoë")
-_MIDDLE_NAMES = ("A.", "Maria", "Jan", "Сергеевич", "Lee", "Van")
-_MAX_AGE_DAYS = 95 * 365
 
 
 def named_patient(account: PartnerAccount, rng: Random, today: date) -> Json:

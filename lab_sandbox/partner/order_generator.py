@@ -1,8 +1,8 @@
-"""Any number of varied, valid orders from a nomenclature: the same seed gives the same plans.
+"""Generates any number of varied, valid orders from a nomenclature; the same seed gives the same plans.
 
-A plan says what the clinic wants (tests, biomaterial, whose, with which notes and links); the flow with the service makes the
-order of it. Orders are valid by the interface's rules: one biomaterial type for each basket item, no repeats but where the
-nomenclature allows them, the follow-up study alone and with the number of the earlier order.
+A plan says what the clinic wants to order; `Clinic` makes an order of it. Orders follow the interface's rules: one biomaterial
+type for each basket item, repeats only where the nomenclature allows them, and the follow-up study alone, with the number of
+the earlier order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lab_sandbox.partner.errors import Json
 from lab_sandbox.partner.random_source import seeded_random
 
 FOLLOW_UP_STUDY = "190.1558"
-"""The study that carries the old order number in basedOn and is ordered alone (interface: order rule 4)."""
+"""The study that is ordered alone, with the number of the earlier order in basedOn (interface: order rule 4)."""
 
 PatientKind = Literal["named", "anonymous", "reused"]
 ContractLinkKind = Literal["reference", "absolute", "identifier"]
@@ -29,7 +29,7 @@ _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderPlan:
-    """One order as the clinic wants it. `seed` decides everything that is left to chance later on."""
+    """One order as the clinic wants it. `seed` determines all later random choices."""
 
     seed: str
     basket: Basket
@@ -43,7 +43,7 @@ class OrderPlan:
 
 @dataclass(frozen=True, slots=True)
 class OrderVariety:
-    """How varied the orders are: tests at most, and how often a patient is anonymous or known already (0 to 1)."""
+    """How varied the orders are: the maximum of tests, and the shares of anonymous and reused patients (0 to 1)."""
 
     max_tests: int = 6
     anonymous_share: float = 0.15
@@ -53,31 +53,31 @@ class OrderVariety:
 def generate_plans(
     contract: str, items: Sequence[Json], seed: int | str, variety: OrderVariety | None = None
 ) -> Iterator[OrderPlan]:
-    """Plans without end for these orderable nomenclature items."""
-    kinds = variety or OrderVariety()
+    """Endless plans with these orderable nomenclature items."""
+    variety = variety or OrderVariety()
     for number in count():
-        yield generate_plan(contract, items, f"{seed}/{number}", kinds)
+        yield generate_plan(contract, items, f"{seed}/{number}", variety)
 
 
 def generate_plan(contract: str, items: Sequence[Json], seed: str, variety: OrderVariety) -> OrderPlan:
-    """The plan of one seed."""
-    luck = seeded_random(seed)
-    tests = _choose_tests(items, luck, variety.max_tests)
+    """The plan for one seed."""
+    rng = seeded_random(seed)
+    tests = _choose_tests(items, rng, variety.max_tests)
     follow_up = [item["id"] for item in tests] == [FOLLOW_UP_STUDY]
     return OrderPlan(
         seed=seed,
-        basket=Basket(contract, tuple(_choose_basket_items(tests, luck))),
-        patient=_choose_patient_kind(luck, variety),
-        contract_link=luck.choice(("reference", "absolute", "identifier")),
-        merge_multiple_specimen_lines=luck.random() < 0.5,
-        notes=tuple(luck.sample(_NOTES, luck.choice((0, 0, 1, 2)))),
-        notify=tuple((channel, luck.random() < 0.5) for channel in ("sms", "email") if luck.random() < 0.3),
-        old_order_number=random_old_order_number(luck) if follow_up else None,
+        basket=Basket(contract, tuple(_choose_basket_items(tests, rng))),
+        patient=_choose_patient_kind(rng, variety),
+        contract_link=rng.choice(("reference", "absolute", "identifier")),
+        merge_multiple_specimen_lines=rng.random() < 0.5,
+        notes=tuple(rng.sample(_NOTES, rng.choice((0, 0, 1, 2)))),
+        notify=tuple((channel, rng.random() < 0.5) for channel in ("sms", "email") if rng.random() < 0.3),
+        old_order_number=random_old_order_number(rng) if follow_up else None,
     )
 
 
 def random_old_order_number(rng: Random) -> str:
-    """A number of shape 00000-XXXXX-00000000 (interface: order rule 4)."""
+    """A number of the form 00000-XXXXX-00000000 (interface: order rule 4)."""
     letters = "".join(rng.choices(_LETTERS, k=5))
     return f"{rng.randrange(10**5):05d}-{letters}-{rng.randrange(10**8):08d}"
 

@@ -1,4 +1,4 @@
-"""The one source of chance: the same seed gives the same orders, patients and answers on every machine."""
+"""Repeatable randomness: the same seed gives the same orders, patients and answers on every machine."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from random import Random
 
 
 def seeded_random(*seed: int | str) -> Random:
-    """A generator for this seed; several parts make independent ones, so that one more draw here changes nothing there."""
-    return Random("/".join(map(str, seed)))  # noqa: S311 - test data, nothing secret
+    """A generator for this seed. Different parts give independent generators: one more draw from one does not affect another."""
+    return Random("/".join(map(str, seed)))  # noqa: S311 - test data, no secrets
 
 
 def random_guid(rng: Random) -> str:

@@ -1,10 +1,8 @@
-"""What the partner reads when work is done: the Tasks' ends, the reports, their values and documents (Daily flow, point 8).
+"""Reads Tasks, reports, values and documents (Daily flow, point 8), and compares observations with what the LIS reported.
 
-Is what the partner reads what the laboratory reported? Digit for digit, form for form.
-
-The expectation is the laboratory system's own record of an observation (snake_case keys); the finding is the Observation on
-the service (camelCase keys). Everything that was reported must be there, the same; more may be there. Documents are the
-exception: their bytes lie behind an address, and are compared by whoever downloads them.
+`find_differences` compares the LIS's record of an observation (snake_case keys) with the Observation on the service (camelCase
+keys). Everything that was reported must be there unchanged; there may be more. Documents are compared by the caller, who
+downloads them.
 """
 
 from __future__ import annotations
@@ -23,72 +21,14 @@ from lab_sandbox.partner.client import DownloadedDocument, PartnerClient
 from lab_sandbox.partner.clinic import PlacedOrder, reference_id
 from lab_sandbox.partner.errors import Json, PartnerError
 
+T = TypeVar("T")
+
 _VALUE_PREFIX = "value_"
 _CONTENT_FIELDS = frozenset({"content", "file"})
 
 
-def find_differences(reported: Json, observation: Json) -> list[str]:
-    """What of a reported observation is missing or different in the Observation; empty when all of it arrived."""
-    found = [] if observation.get("status") == reported["status"] else [f"status: {observation.get('status')}"]
-    found += _compare(reported["code"], _find_coding(observation, reported["code"]), "code")
-    for name in reported:
-        if name.startswith(_VALUE_PREFIX) or name == "method":
-            found += _compare(reported[name], observation.get(_to_camel_case(name)), _to_camel_case(name))
-    ranges = observation.get("referenceRange", [])
-    for place, wanted in enumerate(reported.get("reference_ranges", ())):
-        found += _compare(wanted, ranges[place] if place < len(ranges) else None, f"referenceRange[{place}]")
-    return found
-
-
-def value_fields(observation: Json) -> list[str]:
-    """The value[x] fields of an Observation; exactly one is right."""
-    return [name for name in observation if re.match(r"value[A-Z]", name)]
-
-
-def _find_coding(observation: Json, code: Json) -> Json | None:
-    codings: list[Json] = observation.get("code", {}).get("coding", [])
-    return next((one for one in codings if one.get("code") == code["code"]), None)
-
-
-def _compare(expected: Any, actual: Any, where: str) -> Iterator[str]:
-    if isinstance(expected, dict) and isinstance(actual, dict):
-        for name, part in expected.items():
-            if name in _CONTENT_FIELDS:
-                continue
-            yield from _compare(part, actual.get(_to_camel_case(name)), f"{where}.{_to_camel_case(name)}")
-    elif isinstance(expected, list) and isinstance(actual, list) and len(actual) >= len(expected):
-        for place, part in enumerate(expected):
-            yield from _compare(part, actual[place], f"{where}[{place}]")
-    elif not _is_equal(expected, actual):
-        yield f"{where}: {actual!r} instead of {expected!r}"
-
-
-def _is_equal(expected: Any, actual: Any) -> bool:
-    if isinstance(expected, str) and isinstance(actual, str):
-        return expected == actual or _is_same_instant(expected, actual)
-    if isinstance(expected, bool) or isinstance(actual, bool):
-        return expected is actual
-    if isinstance(expected, int | Decimal) and isinstance(actual, int | Decimal):
-        return str(expected) == str(actual)
-    return bool(expected == actual)
-
-
-def _is_same_instant(expected: str, actual: str) -> bool:
-    try:
-        return datetime.fromisoformat(expected) == datetime.fromisoformat(actual)
-    except (ValueError, TypeError):
-        return False
-
-
-def _to_camel_case(name: str) -> str:
-    return re.sub(r"_([a-z])", lambda match: match[1].upper(), name)
-
-
-T = TypeVar("T")
-
-
 class WaitTimeoutError(PartnerError):
-    """What was waited for did not come before the deadline; the text says what was there instead."""
+    """A condition was not met in time; the text says what was seen last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +40,11 @@ class OrderStatus:
     reasons: dict[str, tuple[str, ...]]
 
     def has_ended(self) -> bool:
-        """Whether every Task has come to its end."""
+        """Whether every Task is completed or cancelled."""
         return not {self.order, *self.lines.values()} - {"completed", "cancelled"}
 
     def __str__(self) -> str:
-        """Give the statuses without ids."""
+        """The statuses without ids."""
         counted = Counter(self.lines.values())
         return f"order {self.order}; lines: {', '.join(f'{count} {status}' for status, count in counted.items())}"
 
@@ -118,7 +58,7 @@ class ReceivedReport:
 
     @property
     def status(self) -> str:
-        """Its status."""
+        """The status of the DiagnosticReport."""
         return str(self.resource["status"])
 
     @property
@@ -166,7 +106,7 @@ async def download_documents(client: PartnerClient, report: ReceivedReport) -> l
 async def wait_until(
     fetch: Callable[[], Awaitable[T]], is_done: Callable[[T], bool], *, timeout: float, description: str, interval: float = 0.25
 ) -> T:
-    """Looks again and again until it holds; `NotInTimeError` after `within` seconds, with what was seen last."""
+    """Fetches until `is_done`; `WaitTimeoutError` after `timeout` seconds, with what was fetched last."""
     deadline = time.monotonic() + timeout
     while True:
         seen = await fetch()
@@ -177,6 +117,24 @@ async def wait_until(
         await asyncio.sleep(interval)
 
 
+def find_differences(reported: Json, observation: Json) -> list[str]:
+    """What is missing or different in the Observation; empty if all of the reported one has arrived."""
+    found = [] if observation.get("status") == reported["status"] else [f"status: {observation.get('status')}"]
+    found += _compare(reported["code"], _find_coding(observation, reported["code"]), "code")
+    for name in reported:
+        if name.startswith(_VALUE_PREFIX) or name == "method":
+            found += _compare(reported[name], observation.get(_to_camel_case(name)), _to_camel_case(name))
+    ranges = observation.get("referenceRange", [])
+    for index, expected in enumerate(reported.get("reference_ranges", ())):
+        found += _compare(expected, ranges[index] if index < len(ranges) else None, f"referenceRange[{index}]")
+    return found
+
+
+def value_fields(observation: Json) -> list[str]:
+    """The value[x] fields of an Observation; there must be exactly one."""
+    return [name for name in observation if re.match(r"value[A-Z]", name)]
+
+
 async def _read_report(client: PartnerClient, resource: Json) -> ReceivedReport:
     listed = [one["reference"] for one in resource.get("result", ())]
     return ReceivedReport(resource, tuple(await asyncio.gather(*(client.read(reference) for reference in listed))))
@@ -184,3 +142,42 @@ async def _read_report(client: PartnerClient, resource: Json) -> ReceivedReport:
 
 def _error_texts(task: Json) -> tuple[str, ...]:
     return tuple(one["valueString"] for one in task.get("output", ()) if "valueString" in one)
+
+
+def _find_coding(observation: Json, code: Json) -> Json | None:
+    codings: list[Json] = observation.get("code", {}).get("coding", [])
+    return next((one for one in codings if one.get("code") == code["code"]), None)
+
+
+def _compare(expected: Any, actual: Any, path: str) -> Iterator[str]:
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        for name, part in expected.items():
+            if name in _CONTENT_FIELDS:
+                continue
+            yield from _compare(part, actual.get(_to_camel_case(name)), f"{path}.{_to_camel_case(name)}")
+    elif isinstance(expected, list) and isinstance(actual, list) and len(actual) >= len(expected):
+        for index, part in enumerate(expected):
+            yield from _compare(part, actual[index], f"{path}[{index}]")
+    elif not _is_equal(expected, actual):
+        yield f"{path}: {actual!r} instead of {expected!r}"
+
+
+def _is_equal(expected: Any, actual: Any) -> bool:
+    if isinstance(expected, str) and isinstance(actual, str):
+        return expected == actual or _is_same_instant(expected, actual)
+    if isinstance(expected, bool) or isinstance(actual, bool):
+        return expected is actual
+    if isinstance(expected, int | Decimal) and isinstance(actual, int | Decimal):
+        return str(expected) == str(actual)
+    return bool(expected == actual)
+
+
+def _is_same_instant(expected: str, actual: str) -> bool:
+    try:
+        return datetime.fromisoformat(expected) == datetime.fromisoformat(actual)
+    except (ValueError, TypeError):
+        return False
+
+
+def _to_camel_case(name: str) -> str:
+    return re.sub(r"_([a-z])", lambda match: match[1].upper(), name)

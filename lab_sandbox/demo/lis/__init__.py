@@ -1,4 +1,4 @@
-"""A stand-in laboratory system that works on files: takes orders from one folder, "measures", and drops reports into another.
+"""A simulator of a laboratory system (LIS): it takes orders from one folder and writes made-up reports to another.
 
-It does what a laboratory system does and no more: it knows the two folders and their JSON, nothing of the exchange.
+Like a real LIS it knows only the two folders and their JSON, nothing of the exchange service.
 """

@@ -1,4 +1,4 @@
-"""The printed form: one page with the results as a table. It names nobody: the requisition is enough to find the patient."""
+"""PDF reports with the results as a table. They name no patient: the requisition identifies the order."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def build_report_pdf(title: str, requisition: str, observations: Iterable[Json])
 
 
 def build_curve_pdf(title: str, heights: Sequence[float]) -> bytes:
-    """A PDF with one curve, as a device draws it: the heights are from 0 to 1."""
+    """A PDF with one curve, as a device draws it; heights are between 0 and 1."""
     page = BytesIO()
     drawing = Canvas(page, pagesize=(300, 120), invariant=1)
     drawing.drawString(10, 104, title)
-    for place, (left, right) in enumerate(pairwise(heights)):
+    for position, (left, right) in enumerate(pairwise(heights)):
         step = 280 / (len(heights) - 1)
-        drawing.line(10 + place * step, 10 + left * 80, 10 + (place + 1) * step, 10 + right * 80)
+        drawing.line(10 + position * step, 10 + left * 80, 10 + (position + 1) * step, 10 + right * 80)
     drawing.save()
     return page.getvalue()
 
 
 def format_value(observation: Json) -> str:
-    """The value as a person reads it; forms that do not fit a cell are left to the other systems."""
+    """The value as a person reads it; forms that do not fit a table cell are not printed."""
     if "value_quantity" in observation:
         return _format_quantity(observation["value_quantity"])
     if "value_codeable_concept" in observation:

@@ -1,13 +1,8 @@
-"""The stand-in at work: takes orders, says what it has to say about each, and remembers in files what it has said.
+"""The LIS simulator (`lab-sandbox stand-in-lis`): takes orders from one folder and writes results to another.
 
-Nothing is kept in memory: after a restart it goes on where it was. Folders under its own one: `taken` (orders), `written`
-(a copy of each message that was dropped) and `bench` (the assistant's hand: `<requisition>.<stage>` lets a stage go on at once).
-
-How the stand-in is reached: by its two folders alone, or by a link that carries what lies in them over another way.
-
-Whatever the way, the stand-in itself works on folders: a link puts orders into the one and takes results out of the other.
-
-The stand-in as a process: `lab-sandbox stand-in-lis`.
+All its state is in files, so it continues after a restart: `received` (orders), `sent` (a copy of each message) and
+`released-stages` (`<requisition>.<stage>` lets a stage continue at once). Over HTTP, HL7 v2 or SQL it works the same way; a
+transport moves the contents of the two folders.
 """
 
 from __future__ import annotations
@@ -22,44 +17,51 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
+from typing_extensions import override
+
 from lab_sandbox.demo.lis.messages import ResultMessage, SimulatorBehaviour, build_messages
 from lab_sandbox.demo.lis.transport_files import TEMPORARY_SUFFIX, write_atomically
-from lab_sandbox.demo.lis.value_fallbacks import apply_value_fallbacks
 from lab_sandbox.partner.errors import Json, decode, encode
+
+ORDER_FILE_PATTERN = "*.json"
+CANCELLATION_SUFFIX = ".cancel.json"
+RECEIVED_FOLDER, SENT_FOLDER, STAGES_FOLDER = "received", "sent", "released-stages"
+"""Folders within the simulator's own folder."""
 
 
 class LisTransport(Protocol):
-    """A way to the agent."""
+    """A connection between the two folders and the agent."""
 
     def run_once(self) -> Iterator[str]:
-        """One round: takes what has come, brings what is to go; gives a line about each thing."""
+        """Stores what has arrived and sends what is ready; yields a log line about each message."""
         ...
 
     def close(self) -> None:
-        """Ends it."""
+        """Closes the connection."""
         ...
 
 
-class FolderTransport:
-    """The agent uses the folders itself."""
+class FolderTransport(LisTransport):
+    """The agent uses the folders itself, so there is nothing to move."""
 
+    @override
     def run_once(self) -> Iterator[str]:
-        """Nothing to carry."""
         return iter(())
 
+    @override
     def close(self) -> None:
-        """Nothing to end."""
+        pass
 
 
 def outgoing_messages(results: Path) -> Iterator[tuple[Path, Json]]:
-    """The messages in the folder for results, oldest first, their documents within them."""
+    """The messages in the results folder, oldest first, with their documents embedded."""
     files = [file for file in results.glob("*.json") if not file.name.endswith(TEMPORARY_SUFFIX)]
     for file in sorted(files, key=lambda one: (one.stat().st_mtime_ns, one.name)):
         yield file, _embed_documents(decode(file.read_bytes()), results)
 
 
 def remove_sent_message(file: Path) -> None:
-    """Removes a message that has arrived, and the documents that lay beside it."""
+    """Removes a message that was delivered, and the document files beside it."""
     for document in decode(file.read_bytes()).get("documents", ()):
         if "file" in document:
             (file.parent / document["file"]).unlink(missing_ok=True)
@@ -67,8 +69,8 @@ def remove_sent_message(file: Path) -> None:
 
 
 def write_cancellation(orders: Path, cancellation: Json) -> None:
-    """Puts a withdrawal into the folder for orders; one that was not taken yet is joined."""
-    name = f"{cancellation['order']}.cancel.json"
+    """Writes a cancellation to the orders folder; one that was not processed yet is merged with it."""
+    name = f"{cancellation['order']}{CANCELLATION_SUFFIX}"
     earlier = decode((orders / name).read_bytes())["lines"] if (orders / name).exists() else []
     write_atomically(orders, name, encode({**cancellation, "lines": [*earlier, *cancellation["lines"]]}))
 
@@ -85,13 +87,9 @@ def _embed_content(document: Json, results: Path) -> Json:
     return {**rest, "content": base64.b64encode((results / document["file"]).read_bytes()).decode("ascii")}
 
 
-ORDER_FILE_PATTERN = "*.json"
-CANCELLATION_SUFFIX = ".cancel.json"
-
-
 @dataclass(frozen=True, slots=True)
 class SimulatorFolders:
-    """Where orders come from, where results go, and the stand-in's own folder."""
+    """Where orders come from, where results go, and the simulator's own folder."""
 
     orders: Path
     results: Path
@@ -99,27 +97,27 @@ class SimulatorFolders:
 
     @property
     def received_orders(self) -> Path:
-        """Orders that were taken."""
-        return self.state / "taken"
+        """Orders that were received."""
+        return self.state / RECEIVED_FOLDER
 
     @property
     def sent_messages(self) -> Path:
-        """Copies of what was dropped."""
-        return self.state / "written"
+        """Copies of the messages that were sent."""
+        return self.state / SENT_FOLDER
 
     @property
     def released_stages(self) -> Path:
-        """Where stages are let go."""
-        return self.state / "bench"
+        """One file for each stage that may continue at once."""
+        return self.state / STAGES_FOLDER
 
     def create(self) -> None:
-        """Makes those that are not there."""
+        """Creates the missing folders."""
         for folder in (self.orders, self.results, self.received_orders, self.sent_messages, self.released_stages):
             folder.mkdir(parents=True, exist_ok=True)
 
 
 class LisSimulator:
-    """A laboratory system on two folders. A stage waits for the bench, at most `patience` seconds."""
+    """A laboratory system on two folders. A stage waits until it is released, at most `stage_timeout` seconds."""
 
     def __init__(
         self, folders: SimulatorFolders, behaviour: SimulatorBehaviour, stage_timeout: float, clock: Callable[[], datetime]
@@ -130,7 +128,7 @@ class LisSimulator:
         self._clock = clock
 
     def run_once(self) -> list[str]:
-        """One round; gives a line about each thing that was done."""
+        """Receives orders and sends the messages that are due; gives a log line about each."""
         return [*self._receive_orders(), *self._send_due_messages()]
 
     def _receive_orders(self) -> Iterator[str]:
@@ -138,14 +136,14 @@ class LisSimulator:
             if file.name.endswith(CANCELLATION_SUFFIX):
                 self._merge_cancellation(file)
             file.replace(self._folders.received_orders / file.name)
-            yield f"took order {file.stem}"
+            yield f"received order {file.stem}"
 
     def _merge_cancellation(self, cancel: Path) -> None:
-        """A cancel file says what is new; what an earlier one said that was taken already stays true."""
+        """Adds the lines of an earlier, already received cancellation: a new file lists only the new ones."""
         earlier = self._folders.received_orders / cancel.name
         if earlier.exists():
-            told, new = decode(earlier.read_bytes()), decode(cancel.read_bytes())
-            write_atomically(cancel.parent, cancel.name, encode({**new, "lines": [*told["lines"], *new["lines"]]}))
+            old, new = decode(earlier.read_bytes()), decode(cancel.read_bytes())
+            write_atomically(cancel.parent, cancel.name, encode({**new, "lines": [*old["lines"], *new["lines"]]}))
 
     def _send_due_messages(self) -> Iterator[str]:
         for file in sorted(self._folders.received_orders.glob(ORDER_FILE_PATTERN)):
@@ -153,16 +151,15 @@ class LisSimulator:
                 yield from self._send_order_messages(self._remove_cancelled_lines(decode(file.read_bytes())))
 
     def _remove_cancelled_lines(self, order: Json) -> Json:
-        """The order without the lines that a later cancel file took back."""
+        """The order without the lines that were cancelled later."""
         cancel = self._folders.received_orders / f"{order['key']}{CANCELLATION_SUFFIX}"
-        gone = {entry["line"] for entry in decode(cancel.read_bytes())["lines"]} if cancel.exists() else set()
-        return {**order, "lines": [line for line in order["lines"] if line["key"] not in gone]}
+        cancelled = {entry["line"] for entry in decode(cancel.read_bytes())["lines"]} if cancel.exists() else set()
+        return {**order, "lines": [line for line in order["lines"] if line["key"] not in cancelled]}
 
     def _send_order_messages(self, order: Json) -> Iterator[str]:
-        """What is due about one order; what is not due yet stops what comes after it about the same line, not the others."""
+        """Sends what is due for one order. A message that is not due yet holds back later ones of its report, not the others."""
         waiting: set[str] = set()
-        for said in build_messages(order, self._behaviour, self._clock()):
-            message = apply_value_fallbacks(said) if self._behaviour.use_value_fallbacks else said
+        for message in build_messages(order, self._behaviour, self._clock()):
             report = message.body.get("report_id", message.name)
             if report in waiting or (self._folders.sent_messages / message.name).exists():
                 continue
@@ -170,7 +167,7 @@ class LisSimulator:
                 waiting.add(report)
                 continue
             self._write_message(message)
-            yield f"wrote {message.name}"
+            yield f"sent {message.name}"
 
     def _is_stage_due(self, order: Json, message: ResultMessage) -> bool:
         if (self._folders.released_stages / f"{order['requisition']['value']}.{message.stage}").exists():
@@ -187,7 +184,7 @@ class LisSimulator:
 
 
 def local_now() -> datetime:
-    """The time with this machine's offset."""
+    """The current time with this machine's UTC offset."""
     return datetime.now().astimezone()
 
 
@@ -200,15 +197,15 @@ def run_simulator(
     stage_timeout: float,
     print_line: Callable[[str], None],
 ) -> None:
-    """Works until SIGTERM or SIGINT, a round every `interval` seconds."""
-    ended = threading.Event()
+    """Runs until SIGTERM or SIGINT, one round every `interval` seconds."""
+    stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+        signal.signal(number, lambda *_: stopped.set())
     folders.create()
-    stand_in, way = LisSimulator(folders, behaviour, stage_timeout, local_now), open_transport()
-    print_line(f"working on {folders.orders} and {folders.results}")
-    while not ended.is_set():
-        for done in (*stand_in.run_once(), *way.run_once()):
-            print_line(done)
-        ended.wait(interval)
-    way.close()
+    simulator, transport = LisSimulator(folders, behaviour, stage_timeout, local_now), open_transport()
+    print_line(f"orders from {folders.orders}, results to {folders.results}")
+    while not stopped.is_set():
+        for line in (*simulator.run_once(), *transport.run_once()):
+            print_line(line)
+        stopped.wait(interval)
+    transport.close()

@@ -1,4 +1,4 @@
-"""Writing into the results folder so that nobody ever reads half a file: a temporary name, fsync, rename, fsync of the folder."""
+"""Atomic writes, so that no reader sees half a file: a temporary name, fsync, rename, fsync of the folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TEMPORARY_SUFFIX = ".part"
 
 
 def write_atomically(folder: Path, name: str, content: bytes) -> Path:
-    """Puts a file into the folder, whole or not at all."""
+    """Writes a file into the folder, whole or not at all."""
     temporary, final = folder / f".{name}{TEMPORARY_SUFFIX}", folder / name
     with temporary.open("wb") as file:
         file.write(content)

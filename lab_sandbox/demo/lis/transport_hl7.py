@@ -1,6 +1,6 @@
-"""The stand-in's HL7 v2: its messages as ORU^R01, and what an OML^O21 orders. Written for itself, with python-hl7 to read by.
+"""The LIS simulator over HL7 v2 (MLLP): receives OML^O21 on a port of its own, and sends ORU^R01 until the agent accepts them.
 
-The stand-in by HL7 v2 over MLLP: takes orders on a port of its own, and sends results to the agent until they are taken.
+It shares no code with the agent's HL7 v2 adapter, so that a mistake in one does not hide in the other; python-hl7 parses.
 """
 
 from __future__ import annotations
@@ -14,8 +14,16 @@ from itertools import count
 from typing import Any, BinaryIO
 
 import hl7  # type: ignore[import-untyped]
+from typing_extensions import override
 
-from lab_sandbox.demo.lis.simulator import SimulatorFolders, outgoing_messages, remove_sent_message, write_cancellation
+from lab_sandbox.demo.lis.simulator import (
+    CANCELLATION_SUFFIX,
+    LisTransport,
+    SimulatorFolders,
+    outgoing_messages,
+    remove_sent_message,
+    write_cancellation,
+)
 from lab_sandbox.demo.lis.transport_files import write_atomically
 from lab_sandbox.partner.errors import Json, encode
 
@@ -25,12 +33,12 @@ _ESCAPES = {"\\": "\\E\\", "|": "\\F\\", "^": "\\S\\", "&": "\\T\\", "~": "\\R\\
 
 
 def escape(text: str) -> str:
-    """A text as one value."""
+    """A text with HL7's separators escaped."""
     return "".join(_ESCAPES.get(char, char) for char in text)
 
 
 def parse_order(message: hl7.Message) -> Json:
-    """An order in the words that the stand-in works with."""
+    """An OML^O21 as the order JSON that the simulator works with."""
     lines: list[Json] = []
     specimens: dict[str, Json] = {}
     for segment in message:
@@ -61,17 +69,17 @@ def parse_order(message: hl7.Message) -> Json:
 
 
 def build_result(message: Json, control_id: str, now: datetime) -> str:
-    """A report or a refusal as ORU^R01."""
-    head = f"MSH|^~\\&|STAND-IN|LAB|LAB-AGENT||{_format_timestamp(now)}||ORU^R01^ORU_R01|{control_id}|P|2.5.1||||||UNICODE UTF-8"
+    """A report or a rejection as ORU^R01."""
+    head = f"MSH|^~\\&|SIMULATOR|LAB|LAB-AGENT||{_format_timestamp(now)}||ORU^R01^ORU_R01|{control_id}|P|2.5.1||||||UNICODE UTF-8"
     body = _rejection_segments(message) if message["kind"] == "rejection" else _report_segments(message)
-    return "\r".join((head, "PID|1||STAND-IN", *body)) + "\r"
+    return "\r".join((head, "PID|1||SIMULATOR", *body)) + "\r"
 
 
 def build_acknowledgement(message: hl7.Message, now: datetime) -> str:
-    """AA, with a number of ours for each line."""
+    """AA, with the simulator's own number for each line."""
     header = message.segment("MSH")
     lines = [str(one[2]) for one in message.segments("ORC")]
-    head = f"MSH|^~\\&|STAND-IN|LAB|LAB-AGENT||{_format_timestamp(now)}||ORL^O22|{header[10]}|P|2.5.1"
+    head = f"MSH|^~\\&|SIMULATOR|LAB|LAB-AGENT||{_format_timestamp(now)}||ORL^O22|{header[10]}|P|2.5.1"
     numbers = (f"ORC|OK|{line}|S{line[1:]}" for line in lines)
     return "\r".join((head, f"MSA|AA|{header[10]}", *numbers)) + "\r"
 
@@ -99,11 +107,12 @@ def _observation_segment(number: int, observation: Json) -> str:
     kind, value, unit = _value_fields(observation)
     bounds = "~".join(map(_reference_range, observation.get("reference_ranges", ())))
     flags = "~".join(observation.get("flags", ()))
-    return f"OBX|{number}|{kind}|{_coded_field(observation['code'])}||{value}|{unit}|{escape(bounds)}|{flags}|||{_RESULT_STATUSES[observation['status']]}"
+    code, status = _coded_field(observation["code"]), _RESULT_STATUSES[observation["status"]]
+    return f"OBX|{number}|{kind}|{code}||{value}|{unit}|{escape(bounds)}|{flags}|||{status}"
 
 
 def _value_fields(observation: Json) -> tuple[str, str, str]:
-    """Type, value and unit."""
+    """OBX-2, OBX-5 and OBX-6."""
     match next((name, value) for name, value in observation.items() if name.startswith("value_")):
         case "value_quantity", quantity:
             return ("SN" if "comparator" in quantity else "NM"), _numeric_value(quantity), _unit_field(quantity)
@@ -144,7 +153,7 @@ def _format_timestamp(moment: datetime) -> str:
 
 
 def _to_hl7_time(text: str) -> str:
-    """A time of ISO 8601 as HL7 writes it, fractions of a second kept."""
+    """An ISO 8601 time as HL7 TS, with fractions of a second."""
     moment = datetime.fromisoformat(text)
     fraction = f".{moment.microsecond // 100:04d}" if moment.microsecond else ""
     return f"{moment:%Y%m%d%H%M%S}{fraction}{moment:%z}"
@@ -159,7 +168,7 @@ def _parse_hl7_time(text: str) -> str | None:
 
 
 def _component(segment: Any, field: int, component: int = 1) -> str:
-    """A component's text; empty if it is not there."""
+    """A component's text; empty if it is missing."""
     if len(segment) <= field:
         return ""
     value = segment[field]
@@ -174,8 +183,8 @@ _START_BLOCK, _END_BLOCK = b"\x0b", b"\x1c\r"
 _CONNECT_TIMEOUT = 10.0
 
 
-class Hl7Transport:
-    """Listens on `port` for orders, and connects to the agent's port `agent` for results."""
+class Hl7Transport(LisTransport):
+    """Listens on `port` for orders, and connects to `agent_port` for results."""
 
     def __init__(self, folders: SimulatorFolders, port: int, agent_port: int) -> None:
         self._folders = folders
@@ -183,10 +192,11 @@ class Hl7Transport:
         self._log_lines: list[str] = []
         self._lock = threading.Lock()
         self._server = _MllpServer(("127.0.0.1", port), _handler_class(self))
-        threading.Thread(target=self._server.serve_forever, name="orders by HL7", daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, name="HL7 orders", daemon=True).start()
 
+    @override
     def run_once(self) -> Iterator[str]:
-        """Tells of what came, and sends what is to go; the first that is not taken waits, and what is behind it too."""
+        """Logs what was received, and sends results in order; one that is not accepted holds back the rest."""
         while self._log_lines:
             yield self._log_lines.pop(0)
         waiting = list(outgoing_messages(self._folders.results))
@@ -195,26 +205,26 @@ class Hl7Transport:
         try:
             with (
                 socket.create_connection(("127.0.0.1", self._agent_port), _CONNECT_TIMEOUT) as connection,
-                connection.makefile("rwb") as way,
+                connection.makefile("rwb") as stream,
             ):
                 for file, message in waiting:
                     text = build_result(message, file.stem, datetime.now().astimezone())
-                    answer = _send_and_read_ack(way, text.encode())
+                    answer = _send_and_read_ack(stream, text.encode())
                     if answer is None or str(answer.segment("MSA")[1]) != "AA" or str(answer.segment("MSA")[2]) != file.stem:
-                        yield f"{file.name}: not taken ({answer.segment('MSA')[1] if answer else 'no answer'})"
+                        yield f"{file.name}: not accepted ({answer.segment('MSA')[1] if answer else 'no answer'})"
                         return
                     remove_sent_message(file)
                     yield f"sent {file.name}"
         except OSError as exc:
             yield f"results not sent: {type(exc).__name__}"
 
+    @override
     def close(self) -> None:
-        """Ends listening."""
         self._server.shutdown()
         self._server.server_close()
 
     def receive(self, data: bytes) -> bytes:
-        """Takes an order or a withdrawal; a repeat is told by MSH-10. Gives the answer."""
+        """Stores an order or a cancellation and gives the acknowledgement; repeats are recognised by MSH-10."""
         message = hl7.parse(data.decode())
         with self._lock:
             self._store_message(message)
@@ -229,16 +239,16 @@ class Hl7Transport:
         name = f"{order['key']}.json"
         if not any((folder / name).exists() for folder in (self._folders.orders, self._folders.received_orders)):
             write_atomically(self._folders.orders, name, encode(order))
-            self._log_lines.append("was sent an order")
+            self._log_lines.append("received an order")
 
     def _store_cancellation(self, lines: list[str]) -> None:
-        """A withdrawal names lines; their order is found by them."""
+        """A cancellation names only lines; they lead to the order."""
         for folder in (self._folders.orders, self._folders.received_orders):
             for file in folder.glob("R*.json"):
-                if not file.name.endswith(".cancel.json") and lines[0].encode() in file.read_bytes():
-                    entries = [{"line": line, "reason": "withdrawn"} for line in lines]
+                if not file.name.endswith(CANCELLATION_SUFFIX) and lines[0].encode() in file.read_bytes():
+                    entries = [{"line": line, "reason": "cancelled"} for line in lines]
                     write_cancellation(self._folders.orders, {"kind": "cancel", "order": file.stem, "lines": entries})
-                    self._log_lines.append("was sent a withdrawal")
+                    self._log_lines.append("received a cancellation")
                     return
 
 
@@ -264,7 +274,7 @@ def _send_and_read_ack(stream: Any, message: bytes) -> hl7.Message | None:
 
 
 def _read_frame(stream: BinaryIO | Any) -> bytes | None:
-    """One message; None at the end of the stream."""
+    """One MLLP frame; None at the end of the stream."""
     data = bytearray()
     while not data.endswith(_END_BLOCK):
         byte = stream.read(1)

@@ -1,4 +1,4 @@
-"""The stand-in by HTTP: takes signed orders on a port of its own, and posts signed results to the agent until they are taken."""
+"""The LIS simulator over HTTP: receives signed orders on a port of its own, and posts signed results until they are accepted."""
 
 from __future__ import annotations
 
@@ -11,8 +11,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
+from typing_extensions import override
 
-from lab_sandbox.demo.lis.simulator import SimulatorFolders, outgoing_messages, remove_sent_message, write_cancellation
+from lab_sandbox.demo.lis.simulator import (
+    LisTransport,
+    SimulatorFolders,
+    outgoing_messages,
+    remove_sent_message,
+    write_cancellation,
+)
 from lab_sandbox.demo.lis.transport_files import write_atomically
 from lab_sandbox.partner.errors import decode, encode
 
@@ -21,12 +28,12 @@ _SIGNATURE_WINDOW = 300.0
 
 
 def signature(secret: str, stamp: str, name: str, body: bytes) -> str:
-    """HMAC-SHA256 over time stamp, name and body, as docs/adapters-http.md says it."""
+    """HMAC-SHA256 over timestamp, name and body, as docs/adapters-http.md defines it."""
     return "v1=" + hmac.new(secret.encode(), f"{stamp}.{name}.".encode() + body, hashlib.sha256).hexdigest()
 
 
-class HttpTransport:
-    """Listens on `port`, and posts to the agent's endpoint at `agent`."""
+class HttpTransport(LisTransport):
+    """Listens on `port`, and posts to the agent's endpoint at `agent_url`."""
 
     def __init__(self, folders: SimulatorFolders, port: int, agent_url: str) -> None:
         self._folders = folders
@@ -35,32 +42,33 @@ class HttpTransport:
         self._lock = threading.Lock()
         self._client = httpx.Client(timeout=10.0, trust_env=False)
         self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler_class(self))
-        threading.Thread(target=self._server.serve_forever, name="orders by HTTP", daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, name="HTTP orders", daemon=True).start()
 
+    @override
     def run_once(self) -> Iterator[str]:
-        """Tells of what came, and posts what is to go; the first that is not taken waits, and what is behind it too."""
+        """Logs what was received, and posts results in order; one that is not accepted holds back the rest."""
         while self._log_lines:
             yield self._log_lines.pop(0)
         for file, message in outgoing_messages(self._folders.results):
             status = self._post(file.name, encode(message))
             if status != 200:
-                yield f"{file.name}: not taken ({status})"
+                yield f"{file.name}: not accepted ({status})"
                 return
             remove_sent_message(file)
             yield f"posted {file.name}"
 
+    @override
     def close(self) -> None:
-        """Ends listening."""
         self._server.shutdown()
         self._server.server_close()
         self._client.close()
 
     def has_order(self, key: str) -> bool:
-        """Whether an order of that key came before."""
+        """Whether an order with this key was received before."""
         return any((folder / f"{key}.json").exists() for folder in (self._folders.orders, self._folders.received_orders))
 
     def receive(self, path: str, headers: Mapping[str, str], body: bytes) -> int:
-        """Take what the agent posted; gives the HTTP status."""
+        """Stores what the agent posted; gives the HTTP status."""
         stamp, name = headers.get("Lab-Timestamp", ""), headers.get("Idempotency-Key", "")
         genuine = hmac.compare_digest(signature(AGENT_SECRET, stamp, name, body), headers.get("Lab-Signature", ""))
         if not genuine or abs(time.time() - int(stamp)) > _SIGNATURE_WINDOW:
@@ -78,7 +86,7 @@ class HttpTransport:
                 write_atomically(self._folders.orders, f"{Path(name).name}.json", body)
             case _:
                 return 404
-        self._log_lines.append(f"was sent {path.strip('/')}")
+        self._log_lines.append(f"received {path.strip('/')}")
         return 200
 
     def _post(self, name: str, body: bytes) -> int | str:
@@ -99,7 +107,7 @@ def _handler_class(transport: HttpTransport) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-            self._answer(transport.receive(self.path, self.headers, body))  # type: ignore[arg-type]  # a mapping in all that is asked
+            self._answer(transport.receive(self.path, self.headers, body))  # type: ignore[arg-type]  # the headers are used as a mapping only
 
         def _answer(self, status: int) -> None:
             self.send_response(status)
@@ -107,6 +115,6 @@ def _handler_class(transport: HttpTransport) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 — the standard library's name
-            """Say nothing: what came is told by the stand-in."""
+            """Logs nothing: the simulator logs what was received."""
 
     return Handler

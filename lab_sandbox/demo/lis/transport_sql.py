@@ -1,6 +1,6 @@
-"""The stand-in by staging tables: its own SQLite database, with the tables that `lab-agent adapter sql ddl` printed.
+"""The LIS simulator over staging tables: a SQLite database with the tables that `lab-agent adapter sql ddl` prints.
 
-Orders are read column by column, as a laboratory's report generator would; refusals are written as rows, reports as documents.
+Orders are read column by column, as a laboratory's report generator would; rejections are written as rows, reports as documents.
 """
 
 from __future__ import annotations
@@ -11,13 +11,21 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lab_sandbox.demo.lis.simulator import SimulatorFolders, outgoing_messages, remove_sent_message, write_cancellation
+from typing_extensions import override
+
+from lab_sandbox.demo.lis.simulator import (
+    LisTransport,
+    SimulatorFolders,
+    outgoing_messages,
+    remove_sent_message,
+    write_cancellation,
+)
 from lab_sandbox.demo.lis.transport_files import write_atomically
 from lab_sandbox.partner.errors import Json, encode
 
 
-class SqlTransport:
-    """Works on the database `file`; makes the tables by the statements in `ddl` where they are not there."""
+class SqlTransport(LisTransport):
+    """Works on `database_file`; creates missing tables with the statements in the file `ddl`."""
 
     def __init__(self, folders: SimulatorFolders, database_file: Path, ddl: Path) -> None:
         self._folders = folders
@@ -26,15 +34,16 @@ class SqlTransport:
             if not database.execute("select 1 from sqlite_master where name = 'lab_orders'").fetchone():
                 database.executescript(ddl.read_text(encoding="utf-8"))
 
+    @override
     def run_once(self) -> Iterator[str]:
-        """Takes orders and withdrawals that nobody has taken, and writes results."""
         with closing(self._open()) as database:
             yield from self._read_orders(database)
             yield from self._read_cancellations(database)
             yield from self._write_results(database)
 
+    @override
     def close(self) -> None:
-        """Nothing stays open."""
+        """Nothing stays open between rounds."""
 
     def _open(self) -> sqlite3.Connection:
         database = sqlite3.connect(self._database_file, timeout=10.0)
@@ -47,7 +56,7 @@ class SqlTransport:
             write_atomically(self._folders.orders, f"{key}.json", encode(_build_order(database, row)))
             with database:
                 database.execute(
-                    "update lab_orders set taken_at = ?, taken_by = 'stand-in' where order_key = ?", (_timestamp(), key)
+                    "update lab_orders set taken_at = ?, taken_by = 'simulator' where order_key = ?", (_timestamp(), key)
                 )
             yield f"read order {key}"
 
@@ -57,7 +66,7 @@ class SqlTransport:
             write_cancellation(self._folders.orders, {"kind": "cancel", "order": row["order_key"], "lines": [line]})
             with database:
                 database.execute("update lab_cancellations set taken_at = ? where line_key = ?", (_timestamp(), row["line_key"]))
-            yield f"read the withdrawal of line {row['line_key']}"
+            yield f"read the cancellation of line {row['line_key']}"
 
     def _write_results(self, database: sqlite3.Connection) -> Iterator[str]:
         for file, message in outgoing_messages(self._folders.results):
@@ -94,11 +103,10 @@ def _insert_result(database: sqlite3.Connection, message: Json) -> None:
     if message.get("kind") != "rejection":
         database.execute("insert into lab_results (document, ready) values (?, 1)", (encode(message).decode("utf-8"),))
         return
-    again = int(message.get("collect_again", False))
-    values = ("rejection", message["order"], again)
+    values = ("rejection", message["order"], int(message.get("collect_again", False)))
     number = database.execute("insert into lab_results (kind, order_key, collect_again) values (?, ?, ?)", values).lastrowid
-    for place, entry in enumerate(message["not_performed"]):
-        row = (number, place, entry["line"], entry["reason"])
+    for position, entry in enumerate(message["not_performed"]):
+        row = (number, position, entry["line"], entry["reason"])
         statement = "insert into lab_result_not_performed (result_id, position, line_key, reason) values (?, ?, ?, ?)"
         database.execute(statement, row)
     database.execute("update lab_results set ready = 1 where id = ?", (number,))

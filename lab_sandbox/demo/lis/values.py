@@ -1,6 +1,6 @@
-"""Makers of results: each draws one value in one of the interface's value forms, with the digits that a device would show.
+"""The values that the LIS simulator measures: real LOINC codes, and together every value form of the interface.
 
-What the stand-in measures for each test: real LOINC codes, and between them every value form of the interface.
+Each value has the digits that a device would show.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ UCUM = "http://unitsofmeasure.org"
 SNOMED = "http://snomed.info/sct"
 
 ValueGenerator = Callable[[Random, datetime], Json]
-"""Draws the value fields of an observation of a specimen that was collected at the given time."""
+"""Draws the value fields of an observation; the time is when the specimen was collected."""
 
 
 def amount(value: Decimal | str, unit: str, comparator: str | None = None) -> Json:
@@ -29,25 +29,24 @@ def amount(value: Decimal | str, unit: str, comparator: str | None = None) -> Js
 
 
 def measured_quantity(low: str, high: str, unit: str) -> ValueGenerator:
-    """A measured amount around the reference range `low` to `high`, with as many places as they have."""
+    """A measured amount around the reference range `low` to `high`, with as many decimal places as they have."""
     lowest, highest = Decimal(low), Decimal(high)
-    places = int(lowest.as_tuple().exponent)
-    step = Decimal(1).scaleb(places)
+    step = Decimal(1).scaleb(int(lowest.as_tuple().exponent))
 
     def draw(rng: Random, _collected: datetime) -> Json:
         spread = int((highest - lowest) / step)
         value = lowest + step * rng.randint(-spread // 3, spread + spread // 3)
         value = max(value, step)
         ranges: Json = {"low": amount(lowest, unit), "high": amount(highest, unit)}
-        flag = ["L"] if value < lowest else ["H"] if value > highest else []
-        return {"value_quantity": amount(value, unit), "reference_ranges": [ranges], **({"flags": flag} if flag else {})}
+        flags = ["L"] if value < lowest else ["H"] if value > highest else []
+        return {"value_quantity": amount(value, unit), "reference_ranges": [ranges], **({"flags": flags} if flags else {})}
 
     return draw
 
 
 def below_limit(limit: str, unit: str) -> ValueGenerator:
-    """Less than the device can tell: a quantity with a comparator."""
-    return lambda _luck, _collected: {
+    """Below the detection limit: a quantity with a comparator."""
+    return lambda _rng, _collected: {
         "value_quantity": amount(limit, unit, "<"),
         "reference_ranges": [{"high": amount(limit, unit), "text": f"below {limit} {unit}"}],
     }
@@ -64,12 +63,12 @@ def coded_value(*choices: tuple[str, str], system: str = SNOMED) -> ValueGenerat
 
 
 def text_value(*choices: str) -> ValueGenerator:
-    """A finding in words."""
-    return lambda luck, _collected: {"value_string": luck.choice(choices)}
+    """A finding as text."""
+    return lambda rng, _collected: {"value_string": rng.choice(choices)}
 
 
 def value_range(pairs: Sequence[tuple[str, str]], unit: str) -> ValueGenerator:
-    """From–to, as under the microscope."""
+    """A range, as counted under the microscope."""
 
     def draw(rng: Random, _collected: datetime) -> Json:
         low, high = rng.choice(pairs)
@@ -79,7 +78,7 @@ def value_range(pairs: Sequence[tuple[str, str]], unit: str) -> ValueGenerator:
 
 
 def value_ratio(low: str, high: str, numerator_unit: str, denominator_unit: str) -> ValueGenerator:
-    """So much of one thing to one of another."""
+    """A ratio whose denominator is 1."""
     lowest, highest = Decimal(low), Decimal(high)
     step = Decimal(1).scaleb(int(lowest.as_tuple().exponent))
 
@@ -91,7 +90,7 @@ def value_ratio(low: str, high: str, numerator_unit: str, denominator_unit: str)
 
 
 def sampled_curve(unit: str, minutes: int, points: int) -> ValueGenerator:
-    """A series of samples at even distances."""
+    """A series of samples at equal intervals."""
 
     def draw(rng: Random, _collected: datetime) -> Json:
         data = " ".join(str(Decimal(rng.randint(420, 980)).scaleb(-2)) for _ in range(points))
@@ -102,7 +101,7 @@ def sampled_curve(unit: str, minutes: int, points: int) -> ValueGenerator:
 
 
 def curve_document(title: str) -> ValueGenerator:
-    """A curve as a picture: a document that is itself the value."""
+    """A curve as a document that is itself the value."""
 
     def draw(rng: Random, _collected: datetime) -> Json:
         content = build_curve_pdf(title, [rng.random() for _ in range(24)])
@@ -112,17 +111,17 @@ def curve_document(title: str) -> ValueGenerator:
     return draw
 
 
-def time_of_day(_luck: Random, collected: datetime) -> Json:
-    """When on its day the specimen was collected."""
+def time_of_day(_rng: Random, collected: datetime) -> Json:
+    """The time of day at which the specimen was collected."""
     return {"value_time": collected.strftime("%H:%M:%S")}
 
 
-def date_time(_luck: Random, collected: datetime) -> Json:
+def date_time(_rng: Random, collected: datetime) -> Json:
     """When the specimen was collected."""
     return {"value_date_time": collected.isoformat(timespec="seconds")}
 
 
-def preceding_day(_luck: Random, collected: datetime) -> Json:
+def preceding_day(_rng: Random, collected: datetime) -> Json:
     """The twenty-four hours up to the collection."""
     start = collected - timedelta(hours=24)
     return {"value_period": {"start": start.isoformat(timespec="seconds"), "end": collected.isoformat(timespec="seconds")}}
@@ -134,14 +133,14 @@ _NEGATIVE, _POSITIVE = ("260385009", "Negative"), ("10828004", "Positive")
 
 @dataclass(frozen=True, slots=True)
 class Measurand:
-    """One thing that is observed: its LOINC code and how its value is drawn."""
+    """One observable: its LOINC code and how its value is drawn."""
 
     code: str
     display: str
     draw: ValueGenerator
 
     def measure(self, rng: Random, collected: datetime) -> Json:
-        """One observation; its code names it from version to version."""
+        """One observation, identified by its code from version to version."""
         coding = {"system": LOINC, "code": self.code, "display": self.display}
         return {"id": self.code, "code": coding, "status": "final", **self.draw(rng, collected)}
 
@@ -194,5 +193,5 @@ _DEFAULT_PANEL = (
 
 
 def observations(item: str, rng: Random, collected: datetime) -> list[Json]:
-    """The observations of one test; a test without a panel of its own is reported in words."""
+    """The observations of one test; a test without a panel is reported as text."""
     return [measurand.measure(rng, collected) for measurand in PANELS.get(item, _DEFAULT_PANEL)]

@@ -1,6 +1,6 @@
-"""The demo's world in one process, with a laboratory's side as small as it can be in the place of the agent.
+"""The daily flow of the demo in one process, with a minimal laboratory in place of the agent.
 
-It exists so that the story can be told and *spoilt*: `spoil` changes what is uploaded, and the story must notice.
+A test can corrupt what the laboratory uploads: the checks of the demo must notice.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def to_camel_case(value: Any) -> Any:
 
 @dataclass
 class MinimalLaboratory:
-    """Polls, cancels lines with unknown codes, writes order files, uploads result files. Not a model for anybody."""
+    """Polls, cancels lines with unknown codes, writes order files and uploads result files. Not an example to follow."""
 
     client: PartnerClient
     folders: SimulatorFolders
@@ -97,7 +97,7 @@ class MinimalLaboratory:
         for task, request in requests.items():
             item = request["code"]["coding"][0]["code"]
             if item not in self.known_items:
-                await self._end_task(task, "cancelled", f"{item} is no test of this contract; refresh the nomenclature")
+                await self._end_task(task, "cancelled", f"{item} is not in this contract; refresh the nomenclature")
                 continue
             ids = [reference_id(one["reference"]) for one in request["specimen"]]
             specimens.update({one: await self.client.read(f"specimen/{one}") for one in ids})
@@ -167,8 +167,8 @@ class MinimalLaboratory:
         return await self._upsert(f"{message['report_id']}/{reported['id']}", resource)
 
     async def _upload_document(self, document: Json) -> str:
-        beside = self.folders.results / document.get("file", "")
-        content = document.get("content") or base64.b64encode(beside.read_bytes()).decode()
+        file = self.folders.results / document.get("file", "")
+        content = document.get("content") or base64.b64encode(file.read_bytes()).decode()
         binary = self.corrupt({"resourceType": "Binary", "meta": READABLE, "contentType": "application/pdf", "content": content})
         return f"fhir/Binary/{(await self._create('POST', 'Binary', binary))['id']}"
 
@@ -186,8 +186,8 @@ class MinimalLaboratory:
         return id_
 
     async def _create(self, method: str, kind: str, resource: Json) -> Json:
-        made: Json = await self.client._post(f"fhir/{kind}", resource)
-        return made
+        created: Json = await self.client._post(f"fhir/{kind}", resource)
+        return created
 
     async def _end_task(self, task: str, status: str, reason: str | None = None) -> None:
         current = await self.client.read(f"task/{task}")
@@ -199,16 +199,16 @@ class MinimalLaboratory:
 
 @dataclass
 class DemoWorld:
-    """A stage for the story; `tell` plays it with every upload passed through `spoil`."""
+    """Runs the daily flow; every upload passes through `corrupt`."""
 
     transport: httpx.ASGITransport
     folder: Path
     known_items: set[str]
 
-    async def run_story(
+    async def run_flow(
         self, corrupt: Callable[[Json], Json] = lambda resource: resource, timeout: float = 20.0
     ) -> tuple[CheckList, Json]:
-        ledger = CheckList(lambda _check: None)
+        check_list = CheckList(lambda _check: None)
         folders = SimulatorFolders(self.folder / "orders", self.folder / "results", self.folder / "own")
         folders.create()
         lis = LisSimulator(folders, SimulatorBehaviour(frozenset({STAGED_ITEM}), frozenset({HAEMOLYSED_ITEM})), 3600, now)
@@ -217,9 +217,9 @@ class DemoWorld:
             open_partner_client(account("laboratory", LABORATORY_GUID, "lab-agent"), transport=self.transport) as laboratory,
             _run_in_background(lis, MinimalLaboratory(laboratory, folders, self.known_items, corrupt)),
         ):
-            screen = DemoConsole(Console(file=io.StringIO()))
+            console = DemoConsole(Console(file=io.StringIO()))
             clinic = Clinic(partner, LabelSequence(), now, "T1")
-            return ledger, await run_daily_flow(clinic, LisRecord(folders.state), ledger, screen, timeout)
+            return check_list, await run_daily_flow(clinic, LisRecord(folders.state), check_list, console, timeout)
 
 
 @contextlib.asynccontextmanager
@@ -244,8 +244,8 @@ async def _run_in_background(lis: LisSimulator, laboratory: MinimalLaboratory) -
 @pytest.fixture
 def world(tmp_path: Path) -> DemoWorld:
     settings = load_settings(ROOT / "config" / "sandbox.toml", {})
-    shelf = CurrentCatalogue(load_catalogue(CATALOGUE), now)
-    api = httpx.ASGITransport(create_api(settings.api, shelf))
+    catalogue = CurrentCatalogue(load_catalogue(CATALOGUE), now)
+    api = httpx.ASGITransport(create_api(settings.api, catalogue))
     service = create_app(SandboxConfig(base_url=BASE), transport=api)
-    known = set(shelf.responses.catalogue.contracts["C-100"].items)
+    known = set(catalogue.responses.catalogue.contracts["C-100"].items)
     return DemoWorld(httpx.ASGITransport(service), tmp_path, known)

@@ -1,4 +1,4 @@
-"""The stand-in laboratory system on its two folders; what it writes must be what the agent's reader understands."""
+"""The LIS simulator on its two folders: the agent must understand every message that it writes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lab_sandbox.demo.lis.values import PANELS
 from lab_sandbox.partner.errors import Json, decode, encode
 
 NOW = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
-HABITS = SimulatorBehaviour(staged_items=frozenset({"050.002"}), rejected_items=frozenset({"002.003"}))
+BEHAVIOUR = SimulatorBehaviour(staged_items=frozenset({"050.002"}), rejected_items=frozenset({"002.003"}))
 
 
 def order(*items: str, key: str = "RAAAAAAAAAAAAAAA") -> Json:
@@ -30,13 +30,13 @@ def order(*items: str, key: str = "RAAAAAAAAAAAAAAA") -> Json:
         "patient": {"gender": "female", "birth_date": "1980-01-02"},
         "lines": [
             {
-                "key": f"L{place}",
+                "key": f"L{number}",
                 "item": item,
                 "text": f"Test {item}",
                 "ordered_at": "2026-03-04T10:00:00+03:00",
                 "specimens": ["s1"],
             }
-            for place, item in enumerate(items, 1)
+            for number, item in enumerate(items, 1)
         ],
         "specimens": [{"id": "s1", "type": "10", "collected_at": "2026-03-04T09:30:00+03:00"}],
     }
@@ -44,17 +44,17 @@ def order(*items: str, key: str = "RAAAAAAAAAAAAAAA") -> Json:
 
 @pytest.fixture
 def folders(tmp_path: Path) -> SimulatorFolders:
-    made = SimulatorFolders(tmp_path / "orders", tmp_path / "results", tmp_path / "own")
-    made.create()
-    return made
+    created = SimulatorFolders(tmp_path / "orders", tmp_path / "results", tmp_path / "own")
+    created.create()
+    return created
 
 
-def stand_in(folders: SimulatorFolders, patience: float = 3600) -> LisSimulator:
-    return LisSimulator(folders, HABITS, patience, lambda: NOW)
+def simulator(folders: SimulatorFolders, stage_timeout: float = 3600) -> LisSimulator:
+    return LisSimulator(folders, BEHAVIOUR, stage_timeout, lambda: NOW)
 
 
-def give(folders: SimulatorFolders, taken: Json) -> None:
-    (folders.orders / f"{taken['key']}.json").write_bytes(encode(taken))
+def write_order(folders: SimulatorFolders, content: Json) -> None:
+    (folders.orders / f"{content['key']}.json").write_bytes(encode(content))
 
 
 def results(folders: SimulatorFolders) -> Iterator[LabReport | LabRejection]:
@@ -63,8 +63,8 @@ def results(folders: SimulatorFolders) -> Iterator[LabReport | LabRejection]:
 
 
 def test_every_test_gets_final_report_with_pdf(folders: SimulatorFolders):
-    give(folders, order("001.001", "002.001"))
-    stand_in(folders).run_once()
+    write_order(folders, order("001.001", "002.001"))
+    simulator(folders).run_once()
     reports = [one for one in results(folders) if isinstance(one, LabReport) and one.lines]
     assert {one.lines for one in reports} == {("L1",), ("L2",)}
     assert {one.status for one in reports} == {ReportStatus.FINAL}
@@ -72,17 +72,17 @@ def test_every_test_gets_final_report_with_pdf(folders: SimulatorFolders):
 
 
 def test_order_wide_document_completes_nothing(folders: SimulatorFolders):
-    """The document for the whole order lies beside its message and completes no line."""
-    give(folders, order("001.001"))
-    stand_in(folders).run_once()
+    """The document for the whole order is a file beside its message and completes no line."""
+    write_order(folders, order("001.001"))
+    simulator(folders).run_once()
     (wide,) = [one for one in results(folders) if isinstance(one, LabReport) and not one.lines]
     assert wide.completes == ()
     assert (folders.results / str(wide.documents[0].file)).read_bytes().startswith(b"%PDF-")
 
 
 def test_all_value_types_are_produced():
-    everything = build_messages(order(*PANELS), HABITS, NOW)
-    reports = [load_message(encode(one.body)) for one in everything]
+    messages = build_messages(order(*PANELS), BEHAVIOUR, NOW)
+    reports = [load_message(encode(one.body)) for one in messages]
     forms = {one.name for one in fields(ReportedObservation) if one.name.startswith("value_")}
     seen = {
         form
@@ -97,8 +97,8 @@ def test_all_value_types_are_produced():
 
 def test_culture_reported_in_three_versions(folders: SimulatorFolders):
     """A culture comes in three versions, each when its stage is released."""
-    give(folders, order("050.002"))
-    lis = stand_in(folders)
+    write_order(folders, order("050.002"))
+    lis = simulator(folders)
     for version in range(1, len(STAGES) + 1):
         lis.run_once()
         reports = [one for one in results(folders) if isinstance(one, LabReport) and one.lines]
@@ -112,47 +112,47 @@ def test_culture_reported_in_three_versions(folders: SimulatorFolders):
 
 
 def test_unattended_culture_advances_after_a_while(folders: SimulatorFolders):
-    """Without an operator the stages go on after a while."""
-    give(folders, order("050.002"))
-    lis = stand_in(folders, patience=0)
+    """Without an operator the stages continue after a while."""
+    write_order(folders, order("050.002"))
+    lis = simulator(folders, stage_timeout=0)
     lis.run_once()
     assert [one.version for one in results(folders) if isinstance(one, LabReport) and one.lines] == [1, 2, 3]
 
 
 def test_haemolysed_specimen_rejected_and_others_reported(folders: SimulatorFolders):
-    give(folders, order("002.003", "002.002"))
-    stand_in(folders).run_once()
-    (refusal,) = [one for one in results(folders) if isinstance(one, LabRejection)]
-    assert refusal.collect_again
-    assert "haemolysed" in refusal.not_performed[0].reason
+    write_order(folders, order("002.003", "002.002"))
+    simulator(folders).run_once()
+    (rejection,) = [one for one in results(folders) if isinstance(one, LabRejection)]
+    assert rejection.collect_again
+    assert "haemolysed" in rejection.not_performed[0].reason
     assert {one.lines for one in results(folders) if isinstance(one, LabReport)} == {(), ("L2",)}
 
 
 def test_cancelled_line_not_measured(folders: SimulatorFolders):
-    give(folders, order("001.001", "002.002"))
+    write_order(folders, order("001.001", "002.002"))
     cancelled = {"kind": "cancel", "order": "RAAAAAAAAAAAAAAA", "lines": [{"line": "L1", "reason": "withdrawn"}]}
     (folders.orders / "RAAAAAAAAAAAAAAA.cancel.json").write_bytes(encode(cancelled))
-    lis = stand_in(folders)
+    lis = simulator(folders)
     lis.run_once()
     assert {one.lines for one in results(folders) if isinstance(one, LabReport)} == {(), ("L2",)}
     (folders.orders / "RAAAAAAAAAAAAAAA.cancel.json").write_bytes(
         encode({**cancelled, "lines": [{"line": "L2", "reason": "too"}]})
     )
-    assert lis.run_once() == ["took order RAAAAAAAAAAAAAAA.cancel"]
+    assert lis.run_once() == ["received order RAAAAAAAAAAAAAAA.cancel"]
 
 
 def test_restart_repeats_no_message(folders: SimulatorFolders):
-    give(folders, order("001.001"))
-    stand_in(folders).run_once()
+    write_order(folders, order("001.001"))
+    simulator(folders).run_once()
     for file in folders.results.iterdir():
         file.unlink()
-    assert stand_in(folders).run_once() == []
+    assert simulator(folders).run_once() == []
     assert list(folders.results.iterdir()) == []
 
 
 def test_delivered_files_equal_kept_files(folders: SimulatorFolders):
-    give(folders, order("001.001"))
-    stand_in(folders).run_once()
+    write_order(folders, order("001.001"))
+    simulator(folders).run_once()
     for file in folders.sent_messages.iterdir():
         assert (folders.results / file.name).read_bytes() == file.read_bytes()
     assert not [file for file in folders.results.iterdir() if file.name.startswith(".")]

@@ -1,4 +1,4 @@
-"""Many generated orders through all programs at once: each comes to its right end, each value arrives digit for digit."""
+"""Many generated orders through all programs at once: each ends as expected, each value arrives with all its digits."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from tests.harness.paths import ROOT
 CONFIG = ROOT / "config"
 ORDERS = max(10, round(400 * float(os.environ.get("LAB_PROOF_SHARE", "1"))))
 AT_ONCE = 8
-PATIENCE = 60.0 + ORDERS
+TIMEOUT = 60.0 + ORDERS
 
 
-def judged(plan: OrderPlan) -> Scenario:
-    """What is expected of a generated order; one whose every sample is refused is not completed, and is left out before."""
+def expected_outcome(plan: OrderPlan) -> Scenario:
+    """What is expected of a generated order."""
     ordered = {item.id for item in plan.basket.items}
     return Scenario(
         name=plan.seed, title="", plan=plan, rejected_items=frozenset({HAEMOLYSED_ITEM} & ordered), staged=STAGED_ITEM in ordered
@@ -43,61 +43,64 @@ def judged(plan: OrderPlan) -> Scenario:
 
 
 def is_usable(plan: OrderPlan) -> bool:
+    """An order whose only sample is rejected does not end as completed, and is left out."""
     return {item.id for item in plan.basket.items} != {HAEMOLYSED_ITEM}
 
 
-async def place_all(clinic: Clinic, wanted: Sequence[OrderPlan]) -> list[PlacedOrder]:
-    gate = asyncio.Semaphore(AT_ONCE)
+async def place_all(clinic: Clinic, plans: Sequence[OrderPlan]) -> list[PlacedOrder]:
+    limit = asyncio.Semaphore(AT_ONCE)
 
     async def place(plan: OrderPlan) -> PlacedOrder:
-        async with gate:
+        async with limit:
             return await clinic.place_order(plan)
 
-    return list(await asyncio.gather(*(place(plan) for plan in wanted)))
+    return list(await asyncio.gather(*(place(plan) for plan in plans)))
 
 
-async def judge_one(client: PartnerClient, record: LisRecord, ledger: CheckList, plan: OrderPlan, order: PlacedOrder) -> None:
-    scene = judged(plan)
+async def check_one(client: PartnerClient, record: LisRecord, check_list: CheckList, plan: OrderPlan, order: PlacedOrder) -> None:
+    scenario = expected_outcome(plan)
     for stage in ("final", "corrected"):
         record.release_stage(order.requisition, stage)
-    with ledger.record_partner_errors(plan.seed):
+    with check_list.record_partner_errors(plan.seed):
         status = await wait_until(
-            lambda: read_order_status(client, order), OrderStatus.has_ended, timeout=PATIENCE, description=plan.seed, interval=1.0
+            lambda: read_order_status(client, order), OrderStatus.has_ended, timeout=TIMEOUT, description=plan.seed, interval=1.0
         )
-        if scene.staged:
+        if scenario.staged:
             await wait_until(
                 lambda: read_reports(client, order),
                 lambda found: any(one["status"] == "amended" for report in found for one in report.observations),
-                timeout=PATIENCE,
+                timeout=TIMEOUT,
                 description=f"{plan.seed}: corrected",
             )
         found = await read_reports(client, order)
         files = [await download_documents(client, report) for report in found]
-        compare_results(scene, order, OrderFindings(status, found, files), record.latest_reports(order.requisition), ledger)
+        compare_results(
+            scenario, order, OrderFindings(status, found, files), record.latest_reports(order.requisition), check_list
+        )
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(900)
 async def test_many_orders_reach_their_expected_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    place = create_workspace(CONFIG, other_ports=True)
-    ledger = CheckList(lambda _check: None)
-    async with ProcessGroup(place.folder, place.logs) as troupe:
-        await start_all(troupe, place, DemoConsole(Console(file=io.StringIO())))
-        async with open_partner_client(build_account(place)) as client:
+    workspace = create_workspace(CONFIG, other_ports=True)
+    check_list = CheckList(lambda _check: None)
+    async with ProcessGroup(workspace.folder, workspace.logs) as processes:
+        await start_all(processes, workspace, DemoConsole(Console(file=io.StringIO())))
+        async with open_partner_client(build_account(workspace)) as client:
             items = orderable_items(await client.nomenclature(), await client.eta())
-            wanted = list(islice(filter(is_usable, generate_plans("C-100", items, seed=20)), ORDERS))
-            orders = await place_all(Clinic(client, LabelSequence(), local_now, "many"), wanted)
-            for plan, order in zip(wanted, orders, strict=True):
-                await judge_one(client, LisRecord(place.lis), ledger, plan, order)
-    assert [check for check in ledger.checks if not check.ok] == []
-    assert len(ledger.checks) >= 6 * ORDERS
-    assert_nobody_is_named(place)
+            plans = list(islice(filter(is_usable, generate_plans("C-100", items, seed=20)), ORDERS))
+            orders = await place_all(Clinic(client, LabelSequence(), local_now, "many"), plans)
+            for plan, order in zip(plans, orders, strict=True):
+                await check_one(client, LisRecord(workspace.lis), check_list, plan, order)
+    assert [check for check in check_list.checks if not check.ok] == []
+    assert len(check_list.checks) >= 6 * ORDERS
+    assert_no_patient_data(workspace)
 
 
-def assert_nobody_is_named(place: Workspace) -> None:
-    """Neither a log nor the journal at rest holds a name or a telephone number as such."""
+def assert_no_patient_data(workspace: Workspace) -> None:
+    """Neither a log nor the database holds a name or a telephone number in plain text."""
     words = [word.encode() for word in (*(family for family in FAMILY_NAMES if len(family) > 6), "+1555")]
-    files = [*place.logs.iterdir(), *(place.folder / "var").rglob("*.db*")]
+    files = [*workspace.logs.iterdir(), *(workspace.folder / "var").rglob("*.db*")]
     assert len(files) > 5
     assert [(file.name, word) for file in files for word in words if word in file.read_bytes()] == []

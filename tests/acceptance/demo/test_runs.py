@@ -1,4 +1,4 @@
-"""The demo itself, as a process with all its programs: its verdict, its end, and nothing left behind however it ends."""
+"""The demo as a process with all its programs: its result, its exit, and nothing left behind however it ends."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ DEADLINE = 90.0
 
 
 @contextmanager
-def performed(*options: str, temp: Path) -> Iterator[subprocess.Popen[str]]:
-    """A running demo whose working folder lies in `temp`; it is killed if the test leaves it running."""
+def running_demo(*options: str, temp: Path) -> Iterator[subprocess.Popen[str]]:
+    """A running demo whose working folder is in `temp`; it is killed if the test leaves it running."""
     environment = {**os.environ, "TMPDIR": str(temp)}
     with subprocess.Popen(
         (*DEMO, *options), cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -39,37 +39,37 @@ def performed(*options: str, temp: Path) -> Iterator[subprocess.Popen[str]]:
 def lines_until(process: subprocess.Popen[str], pattern: str) -> list[str]:
     """Reads its output up to the first line that matches."""
     assert process.stdout is not None
-    seen: list[str] = []
+    read: list[str] = []
     for line in process.stdout:
-        seen.append(line.rstrip())
+        read.append(line.rstrip())
         if re.search(pattern, line):
-            return seen
-    raise AssertionError("\n".join(seen))
+            return read
+    raise AssertionError("\n".join(read))
 
 
 def programs_in(temp: Path) -> dict[int, str]:
-    """Processes that were started with something in this folder."""
+    """Processes with an argument in this folder."""
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
+                arguments = (entry / "cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if any(str(temp).encode() in word for word in words):
-                found[int(entry.name)] = " ".join(word.decode() for word in words)
+            if any(str(temp).encode() in one for one in arguments):
+                found[int(entry.name)] = " ".join(one.decode() for one in arguments)
     return found
 
 
-def assert_nothing_is_left(temp: Path) -> None:
+def assert_nothing_left(temp: Path) -> None:
     deadline = time.monotonic() + 30
     while programs_in(temp) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert programs_in(temp) == {}
 
 
-def assert_signs_in(address: str, name: str, password: str) -> None:
-    """The user that the demo prints gets in, and sees the overview."""
+def assert_can_sign_in(address: str, name: str, password: str) -> None:
+    """The user that the demo prints can sign in, and sees the overview."""
     with httpx.Client(trust_env=False, follow_redirects=True, headers={"Origin": address}) as browser:
         page = browser.get(address)
         form = parse_form(page.text, str(page.url))
@@ -83,58 +83,62 @@ def assert_signs_in(address: str, name: str, password: str) -> None:
 def test_once_ends_by_itself_with_passing_checks(tmp_path: Path):
     command = (*DEMO, "--once", "--json")
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
-    verdict = json.loads(ended.stdout.splitlines()[-1])
-    assert ended.returncode == 0, ended.stderr
-    assert verdict["ok"] is True
-    assert [check for check in verdict["checks"] if not check["ok"]] == []
-    assert len(verdict["checks"]) > 60
-    assert set(verdict["orders"]) >= {"shared", "bad-line", "anonymous", "growing"}
-    assert_nothing_is_left(tmp_path)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert done.returncode == 0, done.stderr
+    assert result["ok"] is True
+    assert [check for check in result["checks"] if not check["ok"]] == []
+    assert len(result["checks"]) > 60
+    assert set(result["orders"]) >= {"shared-tubes", "unknown-code", "anonymous", "culture"}
+    assert_nothing_left(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(300)
 def test_demo_stays_up_until_a_process_exits(tmp_path: Path):
-    """It stays up with its addresses until a program dies."""
-    with performed(temp=tmp_path) as process:
-        seen = lines_until(process, r"^  logs ")
-        places = dict(
-            re.findall(r"^  (\S.*?)  +(\S+)", "\n".join(seen[seen.index("Everything stays up until Ctrl-C") :]), re.MULTILINE)
+    """It stays up and prints its addresses until a program exits."""
+    with running_demo(temp=tmp_path) as process:
+        lines = lines_until(process, r"^  logs ")
+        addresses = dict(
+            re.findall(
+                r"^  (\S.*?)  +(\S+)", "\n".join(lines[lines.index("All programs keep running until Ctrl-C") :]), re.MULTILINE
+            )
         )
-        assert httpx.get(f"{places['exchange service']}healthz", trust_env=False).status_code == 200
-        assert httpx.get(places["laboratory API"], trust_env=False).status_code == 200
-        assert Path(places["orders for the LIS"]).is_dir()
-        assert_signs_in(*re.findall(r"^  status page +(\S+)  \(name (\S+), password (\S+)\)$", "\n".join(seen), re.MULTILINE)[0])
+        assert httpx.get(f"{addresses['exchange service']}healthz", trust_env=False).status_code == 200
+        assert httpx.get(addresses["laboratory API"], trust_env=False).status_code == 200
+        assert Path(addresses["orders for the LIS"]).is_dir()
+        assert_can_sign_in(
+            *re.findall(r"^  status page +(\S+)  \(user (\S+), password (\S+)\)$", "\n".join(lines), re.MULTILINE)[0]
+        )
         (agent,) = [
             pid
-            for pid, words in programs_in(tmp_path).items()
-            if "lab-agent run" in words and "demo.subprocess_guard" not in words
+            for pid, command in programs_in(tmp_path).items()
+            if "lab-agent run" in command and "demo.subprocess_guard" not in command
         ]
         os.kill(agent, signal.SIGKILL)
-        seen = lines_until(process, "FAILED")
-        assert "agent ended with exit code 137" in seen
-        assert any("action=task_set" in line for line in seen), "the end of its log is shown"
+        lines = lines_until(process, "FAILED")
+        assert "The agent exited with code 137." in lines
+        assert any("action=task_set" in line for line in lines), "the end of its log is printed"
         assert process.wait(DEADLINE) == 1
-    assert_nothing_is_left(tmp_path)
+    assert_nothing_left(tmp_path)
 
 
 @pytest.mark.parametrize(
     "sent", [signal.SIGKILL, *(pytest.param(one, marks=pytest.mark.proof) for one in (signal.SIGINT, signal.SIGTERM))]
 )
 def test_interrupted_demo_leaves_nothing_behind(tmp_path: Path, sent: signal.Signals):
-    with performed("--once", temp=tmp_path) as process:
+    with running_demo("--once", temp=tmp_path) as process:
         lines_until(process, "agent is ready")
         assert programs_in(tmp_path)
         process.send_signal(sent)
         assert process.wait(DEADLINE) == (-sent if sent is signal.SIGKILL else 1)
-    assert_nothing_is_left(tmp_path)
+    assert_nothing_left(tmp_path)
 
 
 def test_folder_without_settings_reported(tmp_path: Path):
-    ended = subprocess.run(
+    done = subprocess.run(
         (*DEMO, "--once", "--config-dir", "elsewhere"), cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert ended.returncode == 1
-    assert "elsewhere/sandbox.toml: there is no such file; run the demo in the root of the checkout" in ended.stdout
+    assert done.returncode == 1
+    assert "elsewhere/sandbox.toml does not exist. Run the demo in the root of the checkout" in done.stdout

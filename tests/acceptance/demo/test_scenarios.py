@@ -1,4 +1,4 @@
-"""The story holds when the laboratory does its work, and each kind of fault makes exactly the check about it fail."""
+"""All checks of the daily flow pass when the laboratory works correctly, and each kind of fault makes its check fail."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from lab_sandbox.partner.errors import Json
 HAEMOGLOBIN = "718-7"
 
 
-async def test_whole_scenario_passes(world):
-    ledger, orders = await world.run_story()
-    assert [check for check in ledger.checks if not check.ok] == []
-    assert set(orders) == {"shared", "bad-line", "anonymous", "growing", "special", "haemolysed"}
-    assert orders["bad-line"]["lines"]["999.999"] == "cancelled"
-    assert orders["bad-line"]["status"] == "completed"
-    assert len(ledger.checks) > 50
+async def test_daily_flow_passes(world):
+    check_list, orders = await world.run_flow()
+    assert [check for check in check_list.checks if not check.ok] == []
+    assert set(orders) == {"shared-tubes", "unknown-code", "anonymous", "culture", "special-studies", "rejected-sample"}
+    assert orders["unknown-code"]["lines"]["999.999"] == "cancelled"
+    assert orders["unknown-code"]["status"] == "completed"
+    assert len(check_list.checks) > 50
 
 
-def _digits(resource: Json) -> Json:
-    """A trailing zero is lost, as a float would lose it."""
+def _changed_digits(resource: Json) -> Json:
+    """One more trailing zero, as a careless conversion would add."""
     coding = resource.get("code", {}).get("coding", [{}])[0]
     if coding.get("code") != HAEMOGLOBIN:
         return resource
@@ -30,21 +30,21 @@ def _digits(resource: Json) -> Json:
     return {**resource, "valueQuantity": {**quantity, "value": Decimal(f"{quantity['value']}0")}}
 
 
-def _unit(resource: Json) -> Json:
+def _missing_unit(resource: Json) -> Json:
     if "valueQuantity" not in resource:
         return resource
     return {**resource, "valueQuantity": {name: one for name, one in resource["valueQuantity"].items() if name != "unit"}}
 
 
-def _document(resource: Json) -> Json:
+def _other_document(resource: Json) -> Json:
     return {**resource, "content": "JVBERi0xLjQK"} if resource["resourceType"] == "Binary" else resource
 
 
-def _mute(resource: Json) -> Json:
+def _missing_reason(resource: Json) -> Json:
     return {name: one for name, one in resource.items() if name != "output"} if resource["resourceType"] == "Task" else resource
 
 
-def _unreadable(resource: Json) -> Json:
+def _missing_results(resource: Json) -> Json:
     if resource["resourceType"] != "DiagnosticReport":
         return resource
     return {name: one for name, one in resource.items() if name != "result"}
@@ -55,17 +55,17 @@ def _never_final(resource: Json) -> Json:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "words"),
+    ("corrupt", "check"),
     [
-        (_digits, "shared: values are those of the laboratory, digit for digit"),
-        (_unit, "shared: values are those of the laboratory, digit for digit"),
-        (_document, "anonymous: the PDFs are the laboratory's, byte for byte"),
-        (_mute, "bad-line: the clinic reads which code is not known"),
-        (_unreadable, "shared: each line that was served has a report, the others have none"),
-        (_never_final, "shared: every report is final"),
+        (_changed_digits, "shared-tubes: values equal those of the laboratory, digit by digit"),
+        (_missing_unit, "shared-tubes: values equal those of the laboratory, digit by digit"),
+        (_other_document, "anonymous: the PDFs equal those of the laboratory, byte by byte"),
+        (_missing_reason, "unknown-code: the clinic reads which code is unknown"),
+        (_missing_results, "shared-tubes: each performed line has a report, the others have none"),
+        (_never_final, "shared-tubes: every report is final"),
     ],
 )
-async def test_fault_fails_its_check(world, spoil: Callable[[Json], Json], words: str):
-    ledger, _ = await world.run_story(spoil, patience=2.0)
-    assert not ledger.ok
-    assert words in {check.name for check in ledger.checks if not check.ok}
+async def test_fault_fails_its_check(world, corrupt: Callable[[Json], Json], check: str):
+    check_list, _ = await world.run_flow(corrupt, timeout=2.0)
+    assert not check_list.ok
+    assert check in {one.name for one in check_list.checks if not one.ok}

@@ -1,4 +1,4 @@
-"""The demo's laboratory by HTTP and by staging tables: the agent's settings, the stand-in's ends, and the whole story."""
+"""The transports of the demo's LIS: the agent's settings, the simulator's side, and the daily flow."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from tests.harness.paths import ROOT
 @pytest.mark.parametrize("kind", CONNECTION_KINDS)
 def test_agent_settings_name_one_lis(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    place = create_workspace(ROOT / "config", other_ports=True, lis=kind)
-    monkeypatch.chdir(place.folder)
-    settings = load_settings(place.agent_settings)
+    workspace = create_workspace(ROOT / "config", other_ports=True, lis=kind)
+    monkeypatch.chdir(workspace.folder)
+    settings = load_settings(workspace.agent_settings)
     (status,) = build_adapters(settings).statuses
-    assert (status.name, status.is_loaded, status.reason) == (kind, True, None)
+    assert status.is_loaded, status.reason
+    assert status.name == kind
+    assert status.reason is None
     assert settings.lis.default == kind
-    assert place.orders.is_dir()
-    assert place.results.is_dir()
+    assert workspace.orders.is_dir()
+    assert workspace.results.is_dir()
 
 
 def test_unknown_transport_gives_clear_error(tmp_path: Path) -> None:
@@ -43,5 +45,5 @@ def test_unknown_transport_gives_clear_error(tmp_path: Path) -> None:
 def test_daily_flow_passes_by_every_transport(kind: str) -> None:
     command = (program_path("lab-sandbox"), "demo", "--once", "--json", "--other-ports", "--lis", kind)
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    verdict = json.loads(done.stdout.splitlines()[-1])
-    assert verdict["ok"], done.stderr[-3000:]
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["ok"], done.stderr[-3000:]

@@ -1,4 +1,4 @@
-"""The working folder: a copy of the settings in which all addresses fit each other, whatever ports are free."""
+"""The working folder: a copy of the settings in which all addresses agree, whatever ports are free."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def ports_of(place: Workspace) -> dict[str, int | None]:
-    agent = load_settings(place.agent_settings, {})
-    laboratory = next(one for one in place.service_config.counterparties if one.kind == "laboratory")
+def ports_of(workspace: Workspace) -> dict[str, int | None]:
+    agent = load_settings(workspace.agent_settings, {})
+    laboratory = next(one for one in workspace.service_config.counterparties if one.kind == "laboratory")
     return {
-        "service": place.service_config.port,
-        "service in its code systems": urlsplit(place.service_config.base_url).port,
+        "service": workspace.service_config.port,
+        "service in its code systems": urlsplit(workspace.service_config.base_url).port,
         "service as the agent sees it": urlsplit(str(agent.exchange.base_url)).port,
         "api": agent.api.port,
         "api in the counterparty card": urlsplit(str(laboratory.address)).port,
@@ -51,7 +51,7 @@ def occupied() -> Iterator[int]:
         try:
             listener.bind((HOST, wanted))
         except OSError:
-            pass  # somebody else holds it, which is as good
+            pass  # another program holds it already
         else:
             listener.listen()
         yield wanted
@@ -72,24 +72,24 @@ def test_several_workspaces_start_side_by_side(temp: Path):
 
 
 def test_workspace_leaves_checkout_unchanged(temp: Path):
-    """Everything lies in the working folder, and nothing in the checkout changes."""
+    """All files are in the working folder, and the checkout is unchanged."""
     before = {path: path.read_bytes() for path in CONFIG.rglob("*") if path.is_file()}
-    place = create_workspace(CONFIG, other_ports=True)
-    for path in (place.orders, place.results, place.lis, place.logs, place.agent_settings):
+    workspace = create_workspace(CONFIG, other_ports=True)
+    for path in (workspace.orders, workspace.results, workspace.lis, workspace.logs, workspace.agent_settings):
         assert path.exists()
         assert path.is_relative_to(temp)
     assert {path: path.read_bytes() for path in CONFIG.rglob("*") if path.is_file()} == before
-    assert (place.folder / load_settings(place.agent_settings, {}).api.catalogue).is_dir()
+    assert (workspace.folder / load_settings(workspace.agent_settings, {}).api.catalogue).is_dir()
 
 
 def test_broken_settings_reported(temp: Path):
     folder = temp / "config"
     folder.mkdir()
-    with pytest.raises(DemoError, match=r"sandbox.toml: there is no such file"):
+    with pytest.raises(DemoError, match=r"sandbox.toml does not exist"):
         create_workspace(folder)
     (folder / "sandbox.toml").write_text("[api\n")
     (folder / "sandbox-service.toml").write_text("port = 'x'\n")
-    with pytest.raises(DemoError, match=r"sandbox.toml: not TOML"):
+    with pytest.raises(DemoError, match=r"sandbox.toml is not valid TOML"):
         create_workspace(folder)
     (folder / "sandbox.toml").write_text("")
     with pytest.raises(DemoError, match=r"sandbox-service.toml: port"):
@@ -97,4 +97,4 @@ def test_broken_settings_reported(temp: Path):
     (folder / "sandbox-service.toml").write_text("")
     with pytest.raises(DemoError, match=r"sandbox.toml: the demo needs \[api\] port"):
         create_workspace(folder)
-    assert [path.name for path in temp.iterdir()] == ["config"], "no folder is left behind"
+    assert [path.name for path in temp.iterdir()] == ["config"], "no working folder is left"

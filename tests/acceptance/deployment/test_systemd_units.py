@@ -60,7 +60,8 @@ def test_unit_is_valid(name: str, tmp_path: Path):
     unit.write_text(re.sub(r"ExecStart=\S+", f"ExecStart={sys.executable}", text))
     done = analyze("verify", str(unit))
     complaints = [line for line in done.stderr.splitlines() if f"{name}.service" in line]
-    assert (done.returncode, complaints) == (0, [])
+    assert done.returncode == 0
+    assert complaints == []
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -101,7 +102,8 @@ def get(address: str) -> int:
 def running(machine: Any, unit: str) -> int:
     """The main process, in the machine's own numbers, of a unit that is up."""
     seen = machine.show(unit, "ActiveState", "SubState", "MainPID")
-    assert (seen["ActiveState"], seen["SubState"]) == ("active", "running")
+    assert seen["ActiveState"] == "active"
+    assert seen["SubState"] == "running"
     return int(seen["MainPID"])
 
 

@@ -1,4 +1,4 @@
-"""The world that the sandbox's tests live in: a clinic, a laboratory and a second clinic, in-process or on a port."""
+"""The sandbox with a clinic, a laboratory and a second clinic, in-process."""
 
 import copy
 import json
@@ -78,15 +78,14 @@ class SandboxClock:
 
 @dataclass
 class FakeLaboratoryApi:
-    """A laboratory's web API: what it was asked, and what it will answer."""
+    """A laboratory's web API: the requests that it got, and the responses that it gives."""
 
     requests: list[httpx.Request] = field(default_factory=list)
     responses: dict[str, httpx.Response] = field(default_factory=dict)
 
     def handle(self, request: httpx.Request) -> httpx.Response:
         self.requests.append(request)
-        answer = self.responses.get(request.url.path)
-        return answer or httpx.Response(200, json=[])
+        return self.responses.get(request.url.path) or httpx.Response(200, json=[])
 
 
 @dataclass
@@ -125,10 +124,10 @@ class SandboxWorld:
     async def created_order(self, lines: int = 2) -> dict[str, list[dict[str, Any]]]:
         answer = await self.order(lines)
         assert answer.status_code == 200, answer.text
-        kept: dict[str, list[dict[str, Any]]] = {}
+        created: dict[str, list[dict[str, Any]]] = {}
         for entry in answer.json()["entry"]:
-            kept.setdefault(entry["resource"]["resourceType"], []).append(entry["resource"])
-        return kept
+            created.setdefault(entry["resource"]["resourceType"], []).append(entry["resource"])
+        return created
 
     async def upload(self, resource: dict[str, Any], **headers: str) -> httpx.Response:
         return await self.client.post(f"/fhir/{resource['resourceType']}", json=resource, headers=self.laboratory | headers)
@@ -158,7 +157,7 @@ def local_urn() -> str:
 
 
 def order_bundle(patient_id: str, lines: int = 2, study: str = "001.00{}") -> dict[str, Any]:
-    """A valid order: lines that share one tube, their Tasks, the order-level Task, the answers to the questionnaire."""
+    """A valid order: lines that share one tube, their Tasks, the order-level Task, and answers to the questionnaire."""
     subject = {"reference": f"patient/{patient_id}"}
     order_task, specimen, requests = local_urn(), local_urn(), [local_urn() for _ in range(lines)]
     requisition = {"system": "urn:clinic:orders", "value": str(uuid4())}
@@ -278,7 +277,7 @@ def resources_of_type(bundle: dict[str, Any], kind: str) -> list[dict[str, Any]]
 
 
 def diagnostics(answer: httpx.Response) -> str:
-    """The one text of an OperationOutcome, after checking its shape ("Errors")."""
+    """The diagnostics of an OperationOutcome, after a check of its form ("Errors")."""
     body = json.loads(answer.content)
     assert body["resourceType"] == "OperationOutcome"
     for issue in body["issue"]:
@@ -297,7 +296,7 @@ def make_world(**changes: Any) -> SandboxWorld:
 
 @pytest.fixture(autouse=True)
 def restore_logging() -> Iterator[None]:
-    """A server that was started in-process leaves its logging to nobody after it."""
+    """Resets the logging of a server that ran in-process."""
     yield
     structlog.reset_defaults()
 
@@ -326,22 +325,22 @@ def helpers() -> SimpleNamespace:
 
 @pytest.fixture
 async def world() -> AsyncIterator[SandboxWorld]:
-    made = make_world()
-    yield made
-    await close(made)
+    sandbox = make_world()
+    yield sandbox
+    await close(sandbox)
 
 
 @pytest.fixture
 async def world_factory() -> AsyncIterator[Any]:
-    """Makes worlds of other settings."""
-    made: list[SandboxWorld] = []
+    """Builds sandboxes with other settings."""
+    sandboxes: list[SandboxWorld] = []
 
     def make(**changes: Any) -> SandboxWorld:
-        made.append(make_world(**changes))
-        return made[-1]
+        sandboxes.append(make_world(**changes))
+        return sandboxes[-1]
 
     yield make
-    for one in made:
+    for one in sandboxes:
         await close(one)
 
 

@@ -1,6 +1,6 @@
-"""Fills a service in-process with three-line orders and their results, and prints what that costs, as one line of JSON.
+"""Fills a sandbox in-process with three-line orders and their results, and prints memory and times as one line of JSON.
 
-Run as a program, so that the memory it reports is the service's and nobody else's.
+It runs as a program of its own, so that the memory it reports is that of the sandbox alone.
 """
 
 import json
@@ -24,20 +24,20 @@ def load_helpers():
 
 
 def fill(count, open_orders):
-    kit = load_helpers()
-    config = kit.make_config().model_copy(update={"base_url": kit.BASE})
+    helpers = load_helpers()
+    config = helpers.make_config().model_copy(update={"base_url": helpers.BASE})
     service = create_app(config).state.service
     clinic, laboratory = config.counterparties[0], config.counterparties[1]
     for number in range(count):
-        patient = updates.create(service, "Patient", kit.patient(), clinic)
-        kept = service.orders.create(kit.order_bundle(patient.ref.id, 3), clinic)
+        patient = updates.create(service, "Patient", helpers.patient(), clinic)
+        created = service.orders.create(helpers.order_bundle(patient.ref.id, 3), clinic)
         if number >= count - open_orders:
             continue
-        for line in (one for one in kept if one.ref.type == "ProcedureRequest"):
-            seen = updates.create(service, "Observation", kit.observation(), laboratory)
-            report = kit.report(patient.ref.id, line.ref.id, result=[{"reference": seen.ref.key()}])
+        for line in (one for one in created if one.ref.type == "ProcedureRequest"):
+            observation = updates.create(service, "Observation", helpers.observation(), laboratory)
+            report = helpers.report(patient.ref.id, line.ref.id, result=[{"reference": observation.ref.key()}])
             updates.create(service, "DiagnosticReport", report, laboratory)
-        for task in (one for one in kept if one.ref.type == "Task"):
+        for task in (one for one in created if one.ref.type == "Task"):
             body = json.loads(task.body) | {"status": "completed"}
             updates.update(service, task.ref, body, laboratory, task.etag())
     return service, laboratory
@@ -57,22 +57,22 @@ def main(count):
 
     def poll():
         query = parse_search("Task", [("status", "requested"), ("code", "OrderProcessingTask")], service.config)
-        found = service.shelf.find("Task", query.criteria, lambda access: access.may("read", laboratory.guid), limit=51)
+        found = service.store.find("Task", query.criteria, lambda access: access.allows("read", laboratory.guid), limit=51)
         assert len(found) == 20
         return found
 
     order = poll()[-1].ref
 
     def lines():
-        found = service.shelf.find("Task", [("part-of", [order.key()])], lambda _: True, limit=51)
+        found = service.store.find("Task", [("part-of", [order.key()])], lambda _: True, limit=51)
         assert len(found) == 3
 
-    answer = {
-        "orders": count, "seconds": round(seconds, 1), "resources": sum(service.shelf.counts().values()),
+    result = {
+        "orders": count, "seconds": round(seconds, 1), "resources": sum(service.store.counts().values()),
         "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "poll_ms": mean_milliseconds(poll), "part_of_ms": mean_milliseconds(lines), "read_ms": mean_milliseconds(lambda: service.resources.find(order)),
     }  # fmt: skip
-    print(json.dumps(answer))  # noqa: T201 - its whole purpose
+    print(json.dumps(result))  # noqa: T201 - the output of this program
 
 
 if __name__ == "__main__":

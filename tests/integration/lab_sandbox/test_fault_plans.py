@@ -1,4 +1,4 @@
-"""Any plan of faults harms the line and never the service: nothing unforeseen, nothing half done, and all is well afterwards."""
+"""No fault plan damages the service: no unexpected error, nothing stored in part, and normal service afterwards."""
 
 import asyncio
 from typing import get_args
@@ -40,10 +40,10 @@ RULES = st.builds(
 PLANS = st.builds(FaultPlan, seed=st.integers(0, 1000), faults=st.lists(RULES, min_size=1, max_size=6).map(tuple))
 
 
-async def a_day(world, kit):
-    """Something of everything, by both sides; a line that is cut is part of it."""
+async def send_all_kinds(world, helpers):
+    """Requests of all kinds by both sides; connection resets are expected."""
     transport = httpx.ASGITransport(world.app, raise_app_exceptions=True)
-    async with httpx.AsyncClient(transport=transport, base_url=kit.BASE) as client:
+    async with httpx.AsyncClient(transport=transport, base_url=helpers.BASE) as client:
 
         async def send(method, path, headers, **more):
             try:
@@ -51,9 +51,9 @@ async def a_day(world, kit):
             except ConnectionResetError:
                 return None
 
-        patient = await send("POST", "/fhir/Patient", world.clinic, json=kit.patient())
+        patient = await send("POST", "/fhir/Patient", world.clinic, json=helpers.patient())
         if patient is not None and patient.status_code == 200 and patient.headers["content-type"] == "application/json":
-            bundle = kit.order_bundle(patient.json()["id"], 2)
+            bundle = helpers.order_bundle(patient.json()["id"], 2)
             await send("POST", "/fhir/$CreateDiagnosticRequest", world.clinic, json=bundle)
         await send("GET", "/nomenclature?contract=C-100", world.clinic)
         found = await send("GET", "/fhir/task?status=requested&code=OrderProcessingTask", world.laboratory)
@@ -64,12 +64,12 @@ async def a_day(world, kit):
             content = body.content if body is not None else b"{}"
             headers = world.laboratory | {"If-Match": task.etag(), "Content-Type": "application/json"}
             await send("PUT", f"/fhir/task/{task.ref.id}", headers, content=content)
-        await send("POST", "/fhir/Observation", world.laboratory, json=kit.observation())
+        await send("POST", "/fhir/Observation", world.laboratory, json=helpers.observation())
         await send("POST", "/connect/token", world.laboratory, data={"grant_type": "client_credentials"})
 
 
-def whole(counts):
-    """Orders are there whole: two lines, three Tasks, one Specimen, one set of answers each."""
+def assert_orders_complete(counts):
+    """Each order has two lines, three Tasks, one Specimen and one QuestionnaireResponse."""
     orders = counts.get("Specimen", 0)
     assert counts.get("ProcedureRequest", 0) == 2 * orders
     assert counts.get("Task", 0) == 3 * orders
@@ -77,7 +77,7 @@ def whole(counts):
 
 
 @pytest.fixture(scope="module")
-def place(request):
+def world_and_runner(request):
     module = request.config.pluginmanager.get_plugin(str(request.path.with_name("conftest.py")))
     world, runner = module.make_world(), asyncio.Runner()
     yield world, runner
@@ -87,14 +87,14 @@ def place(request):
 
 @given(plan=PLANS)
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-def test_any_fault_plan_leaves_service_consistent(place, helpers, plan):
-    """Any plan of faults disturbs the connection only: nothing is half done, and afterwards orders work again."""
-    world, runner = place
-    desk = world.app.state.service.faults
-    desk.activate(plan)
-    runner.run(a_day(world, helpers))
-    whole(world.app.state.service.store.counts())
-    desk.activate(FaultPlan())
+def test_any_fault_plan_leaves_service_consistent(world_and_runner, helpers, plan):
+    """Faults affect only the connection: nothing is stored in part, and orders work again afterwards."""
+    world, runner = world_and_runner
+    scheduler = world.app.state.service.faults
+    scheduler.activate(plan)
+    runner.run(send_all_kinds(world, helpers))
+    assert_orders_complete(world.app.state.service.store.counts())
+    scheduler.activate(FaultPlan())
     answer = runner.run(world.order())
     assert answer.status_code == 200
-    whole(world.app.state.service.store.counts())
+    assert_orders_complete(world.app.state.service.store.counts())

@@ -1,4 +1,4 @@
-"""Whatever is sent: no 500, no undocumented content type, no stack trace, no half-saved bundle."""
+"""No request causes a 500, an undocumented content type, a stack trace, or a bundle stored in part."""
 
 import asyncio
 import copy
@@ -34,7 +34,7 @@ JSON = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dict
 
 
 class Runner:
-    """One world and one loop for all examples; the world's checks hold after each."""
+    """One sandbox and one event loop for all examples."""
 
     def __init__(self, world):
         self.world = world
@@ -42,7 +42,7 @@ class Runner:
         schema = schemathesis.openapi.from_dict(json.loads(json.dumps(world.app.openapi())))
         self.operations = [found.ok() for found in schema.get_all_operations()]
         order = self(world.created_order())
-        self.kept = [{"resource": kind, "id_": one["id"]} for kind, some in order.items() for one in some]
+        self.stored = [{"resource": kind, "id_": one["id"]} for kind, some in order.items() for one in some]
 
     def __call__(self, coroutine):
         return self.runner.run(coroutine)
@@ -51,17 +51,17 @@ class Runner:
 @pytest.fixture(scope="module")
 def runner(request):
     module = request.config.pluginmanager.get_plugin(str(request.path.with_name("conftest.py")))
-    made = Runner(module.make_world())
-    yield made
-    made(module.close(made.world))
-    made.runner.close()
+    created = Runner(module.make_world())
+    yield created
+    created(module.close(created.world))
+    created.runner.close()
 
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 
 def check_outcome(answer):
-    """Never a 500 or a stack trace; a failure is an OperationOutcome that says something."""
+    """Never a 500 or a stack trace; an error is an OperationOutcome with diagnostics."""
     assert answer.status_code < 500, answer.text
     assert "Traceback" not in answer.text
     if answer.status_code >= 400 and not answer.headers["content-type"].startswith("text/html"):
@@ -72,31 +72,31 @@ def check_outcome(answer):
 
 @st.composite
 def cases(draw, runner):
-    """What schemathesis makes of one row of the OpenAPI: as it is documented, or broken; often about what is there."""
+    """Requests of the OpenAPI description, valid or broken; often for resources that exist."""
     operation = draw(st.sampled_from(runner.operations))
     parts = any((operation.path_parameters, operation.query, operation.headers, operation.body))
     mode = draw(st.sampled_from(list(GenerationMode) if parts else [GenerationMode.POSITIVE]))
     case = draw(operation.as_strategy(generation_mode=mode))
     if "id_" in (case.path_parameters or {}) and draw(st.booleans()):
-        case.path_parameters |= draw(st.sampled_from(runner.kept))
+        case.path_parameters |= draw(st.sampled_from(runner.stored))
     return case
 
 
 def send_anything(runner, data):
     case = data.draw(cases(runner))
-    who = data.draw(st.sampled_from([runner.world.clinic, runner.world.laboratory, runner.world.stranger, {}]))
-    asked = requests.Request(**case.as_transport_kwargs(base_url="http://exchange.test")).prepare()
-    headers = {name: value for name, value in asked.headers.items() if name.lower() != "content-length"} | who
-    answer = runner(runner.world.client.request(asked.method, asked.url, content=asked.body, headers=headers))
+    caller = data.draw(st.sampled_from([runner.world.clinic, runner.world.laboratory, runner.world.stranger, {}]))
+    request = requests.Request(**case.as_transport_kwargs(base_url="http://exchange.test")).prepare()
+    headers = {name: value for name, value in request.headers.items() if name.lower() != "content-length"} | caller
+    answer = runner(runner.world.client.request(request.method, request.url, content=request.body, headers=headers))
     check_outcome(answer)
     case.validate_response(answer, checks=CHECKS)
 
 
-def places(node, path=()):
+def paths(node, path=()):
     yield path
     children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
     for key, child in children:
-        yield from places(child, (*path, key))
+        yield from paths(child, (*path, key))
 
 
 def changed(tree, path, value):
@@ -107,11 +107,11 @@ def changed(tree, path, value):
     return tree
 
 
-def send_damaged_order(runner, kit, data):
+def send_damaged_order(runner, helpers, data):
     world = runner.world
-    bundle = kit.order_bundle(runner(world.patient()), 2)
+    bundle = helpers.order_bundle(runner(world.patient()), 2)
     for _ in range(data.draw(st.integers(1, 3))):
-        path = data.draw(st.sampled_from(list(places(bundle))[1:]))
+        path = data.draw(st.sampled_from(list(paths(bundle))[1:]))
         bundle = changed(bundle, path, data.draw(JSON))
         if not isinstance(bundle.get("entry"), list):
             break
@@ -122,9 +122,9 @@ def send_damaged_order(runner, kit, data):
     if answer.status_code >= 400:
         assert after == before
     else:
-        kept = [one["resource"] for one in answer.json()["entry"]]
-        assert sum(after.values()) - sum(before.values()) == len(kept)
-        assert {one["resourceType"] for one in kept} >= {"ProcedureRequest", "Task", "Specimen"}
+        stored = [one["resource"] for one in answer.json()["entry"]]
+        assert sum(after.values()) - sum(before.values()) == len(stored)
+        assert {one["resourceType"] for one in stored} >= {"ProcedureRequest", "Task", "Specimen"}
 
 
 @given(data=st.data())

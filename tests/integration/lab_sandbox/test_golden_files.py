@@ -1,4 +1,4 @@
-"""Golden wire files, written by hand from the document's tables, against what the service takes, keeps and returns."""
+"""Golden files, written by hand from the document's tables, against what the service accepts, stores and returns."""
 
 import json
 import re
@@ -58,20 +58,20 @@ TABLES = {
 }
 
 
-def load(name, **words):
+def load(name, **replacements):
     text = (GOLDEN / name).read_text()
-    for word, value in words.items():
-        text = text.replace(word, value)
+    for placeholder, value in replacements.items():
+        text = text.replace(placeholder, value)
     return text
 
 
 def exact(text):
-    """JSON in which numbers keep their digits: 2.50 is not 2.5."""
+    """Parses JSON with the digits of numbers: 2.50 is not 2.5."""
     return json.loads(text, parse_float=lambda digits: ("number", digits))
 
 
-def named(text, patient):
-    """The answer with the server's ids replaced by ID-1, ID-2, … in the order of the entries."""
+def with_numbered_ids(text, patient):
+    """The response with the server's ids replaced by ID-1, ID-2, … in the order of the entries."""
     text = text.replace(patient, "PATIENT")
     for number, entry in enumerate(json.loads(text)["entry"], 1):
         text = text.replace(entry["resource"]["id"], f"ID-{number}")
@@ -88,7 +88,7 @@ def values(node, path):
 
 
 def check_table(resource):
-    """Every field of the document's table for this type is there, in its form."""
+    """Every field of the document's table for this type is present and well-formed."""
     for path, pattern in TABLES[resource["resourceType"]].items():
         found = list(values(resource, path))
         assert found, f"{resource['resourceType']}.{path} is missing"
@@ -108,7 +108,7 @@ async def created(world):
 
 async def test_order_response_matches_golden_file(world):
     patient, answer = await created(world)
-    assert exact(named(answer.text, patient)) == exact(load("order_answer.json"))
+    assert exact(with_numbered_ids(answer.text, patient)) == exact(load("order_answer.json"))
 
 
 async def test_read_returns_resource_as_created(world):
@@ -134,16 +134,16 @@ async def test_stored_order_matches_documented_fields(world):
 async def test_results_stored_as_uploaded(world):
     patient, answer = await created(world)
     entries = [entry["resource"]["id"] for entry in answer.json()["entry"]]
-    words = {"PATIENT": patient, "ID-1": entries[0], "ID-4": entries[3]}
-    kept = {"OBSERVATION": "?"}
+    ids = {"PATIENT": patient, "ID-1": entries[0], "ID-4": entries[3]}
+    uploaded = {"OBSERVATION": "?"}
     for number in range(2):
-        resource = exact(load("results.json", **words, **kept))[number]
-        body = json.dumps(json.loads(load("results.json", **words, **kept))[number])
+        resource = exact(load("results.json", **ids, **uploaded))[number]
+        body = json.dumps(json.loads(load("results.json", **ids, **uploaded))[number])
         made = await world.client.post(
             f"/fhir/{resource['resourceType']}", content=body, headers=world.laboratory | {"Content-Type": "application/json"}
         )
         assert made.status_code == 201, made.text
-        kept = {"OBSERVATION": made.json()["id"]}
+        uploaded = {"OBSERVATION": made.json()["id"]}
         read = exact((await world.client.get(f"/fhir/{resource['resourceType']}/{made.json()['id']}", headers=world.clinic)).text)
         assert {key: value for key, value in read.items() if key not in {"id", "meta"}} == {
             key: value for key, value in resource.items() if key != "meta"
@@ -151,7 +151,7 @@ async def test_results_stored_as_uploaded(world):
 
 
 async def test_order_level_report_references_all_lines(world, helpers):
-    """A report for the whole order references all its lines, and carries only a link."""
+    """A report for the whole order references all its lines, and has only a link to a document."""
     order = await world.created_order(3)
     lines = [{"reference": f"procedurerequest/{one['id']}"} for one in order["ProcedureRequest"]]
     patient = order["ProcedureRequest"][0]["subject"]["reference"].partition("/")[2]

@@ -1,4 +1,4 @@
-"""The order rules 1 to 5, and the rules of each resource: every refusal names element and rule, and keeps nothing."""
+"""Order rules 1 to 5 and the rules of each resource: a rejection names element and rule, and nothing is stored."""
 
 import copy
 
@@ -6,15 +6,15 @@ import httpx
 import pytest
 
 
-async def refused(world, kit, change, *names, lines=2):
-    """The order with the change is refused, the diagnostics name all of this, and nothing was kept."""
+async def assert_rejected(world, helpers, change, *names, lines=2):
+    """The changed order is rejected, the diagnostics contain all names, and nothing was stored."""
     patient = await world.patient()
-    bundle = kit.order_bundle(patient, lines)
+    bundle = helpers.order_bundle(patient, lines)
     change(bundle)
     before = world.app.state.service.store.counts()
     answer = await world.client.post("/fhir/$CreateDiagnosticRequest", json=bundle, headers=world.clinic)
     assert answer.status_code == 422, answer.text
-    text = kit.diagnostics(answer)
+    text = helpers.diagnostics(answer)
     for name in names:
         assert name in text
     assert world.app.state.service.store.counts() == before
@@ -32,22 +32,22 @@ async def test_rule_1_lines_share_requisition(world, helpers):
     def change(bundle):
         every(bundle, "ProcedureRequest")[1]["requisition"] = {"system": "urn:clinic:orders", "value": "another"}
 
-    await refused(world, helpers, change, "Bundle.entry[4].resource.requisition", "one-requisition")
-    await refused(world, helpers, lambda bundle: first(bundle, "ProcedureRequest").pop("requisition"), "requisition")
+    await assert_rejected(world, helpers, change, "Bundle.entry[4].resource.requisition", "one-requisition")
+    await assert_rejected(world, helpers, lambda bundle: first(bundle, "ProcedureRequest").pop("requisition"), "requisition")
 
 
 async def test_rule_1_lines_share_contract(world, helpers):
     def change(bundle):
         every(bundle, "ProcedureRequest")[1]["supportingInfo"][0]["identifier"]["value"] = "C-200"
 
-    await refused(world, helpers, change, "Bundle.entry[4].resource.supportingInfo", "one-contract)")
+    await assert_rejected(world, helpers, change, "Bundle.entry[4].resource.supportingInfo", "one-contract)")
 
 
 async def test_rule_1_lines_share_contract_link_type(world, helpers):
     def change(bundle):
         every(bundle, "ProcedureRequest")[1]["supportingInfo"] = [{"reference": "contract/contract-100"}]
 
-    await refused(world, helpers, change, "one-contract-link-type")
+    await assert_rejected(world, helpers, change, "one-contract-link-type")
 
 
 @pytest.mark.parametrize("link", ["contract/contract-100", "http://exchange.test/fhir/Contract/contract-100"])
@@ -74,7 +74,7 @@ async def test_contract_must_be_linked_known_and_own(world, helpers, info, rule)
         for one in every(bundle, "ProcedureRequest"):
             one["supportingInfo"] = copy.deepcopy(info)
 
-    await refused(world, helpers, change, "supportingInfo", rule)
+    await assert_rejected(world, helpers, change, "supportingInfo", rule)
 
 
 async def test_rule_2_two_specimen_types_need_two_items(world, helpers):
@@ -96,13 +96,13 @@ async def test_rule_2_two_specimen_types_need_two_items(world, helpers):
         bundle["entry"].append(specimen)
         every(bundle, "ProcedureRequest")[line]["specimen"].append({"reference": specimen["fullUrl"]})
 
-    await refused(world, helpers, lambda bundle: second_type(bundle, 0), "specimen", "one-specimen-type")
+    await assert_rejected(world, helpers, lambda bundle: second_type(bundle, 0), "specimen", "one-specimen-type")
     answer = await world.order(change=lambda bundle: second_type(bundle, 1))
     assert answer.status_code == 200, answer.text
 
 
 @pytest.mark.parametrize(
-    ("study", "second", "right"),
+    ("study", "second", "is_valid"),
     [
         ("042.036", "1234-5678", True),
         ("042.036", "123-456-789", False),
@@ -113,22 +113,22 @@ async def test_rule_2_two_specimen_types_need_two_items(world, helpers):
         ("042.076", "1234-5678", False),
     ],
 )
-async def test_rule_3_special_studies_need_second_barcode(world, helpers, study, second, right):
+async def test_rule_3_special_studies_need_second_barcode(world, helpers, study, second, is_valid):
     def change(bundle):
         first(bundle, "ProcedureRequest")["code"]["coding"][0]["code"] = study
         if second:
             box = first(bundle, "Specimen")["container"][0]
             box["identifier"].append({"system": "http://codes.lab.example/second-labels", "value": second})
 
-    if right:
+    if is_valid:
         assert (await world.order(change=change)).status_code == 200
     else:
-        await refused(world, helpers, change, "Bundle.entry[1].resource.container", study, "two-barcodes")
+        await assert_rejected(world, helpers, change, "Bundle.entry[1].resource.container", study, "two-barcodes")
 
 
-@pytest.mark.parametrize(("number", "right"), [("12345-ABCDE-12345678", True), ("12345-ABCDE-1234567", False), (None, False)])
-async def test_rule_4_follow_up_alone_with_old_number(world, helpers, number, right):
-    """The follow-up study is ordered alone, and carries the old order number."""
+@pytest.mark.parametrize(("number", "is_valid"), [("12345-ABCDE-12345678", True), ("12345-ABCDE-1234567", False), (None, False)])
+async def test_rule_4_follow_up_alone_with_old_number(world, helpers, number, is_valid):
+    """The follow-up study is ordered alone, with the number of the earlier order."""
 
     def change(bundle):
         line = first(bundle, "ProcedureRequest")
@@ -136,10 +136,10 @@ async def test_rule_4_follow_up_alone_with_old_number(world, helpers, number, ri
         if number:
             line["basedOn"] = [{"identifier": {"system": "http://codes.lab.example/mis", "value": number}}]
 
-    if right:
+    if is_valid:
         assert (await world.order(1, change)).status_code == 200
     else:
-        await refused(world, helpers, change, "Bundle.entry[2].resource.basedOn", "follow-up-number", lines=1)
+        await assert_rejected(world, helpers, change, "Bundle.entry[2].resource.basedOn", "follow-up-number", lines=1)
 
 
 async def test_rule_4_ignores_other_studies(world):
@@ -153,30 +153,30 @@ async def test_rule_5_if_none_exist_keeps_identifiers_unique(world, helpers):
     bundle = helpers.order_bundle(await world.patient(), 3)
     identifier = first(bundle, "ProcedureRequest")["identifier"][0]
     header = {"If-None-Exist": f"identifier={identifier['system']}|{identifier['value']}"}
-    once = await world.client.post("/fhir/$CreateDiagnosticRequest", json=bundle, headers=world.clinic | header)
+    first_answer = await world.client.post("/fhir/$CreateDiagnosticRequest", json=bundle, headers=world.clinic | header)
     counts = world.app.state.service.store.counts()
-    again = await world.client.post("/fhir/$CreateDiagnosticRequest", json=bundle, headers=world.clinic | header)
-    assert once.status_code == again.status_code == 200
+    second_answer = await world.client.post("/fhir/$CreateDiagnosticRequest", json=bundle, headers=world.clinic | header)
+    assert first_answer.status_code == second_answer.status_code == 200
     assert world.app.state.service.store.counts() == counts
 
     def ids(answer):
         return {entry["resource"]["id"] for entry in answer.json()["entry"]}
 
-    assert ids(once) == ids(again)
+    assert ids(first_answer) == ids(second_answer)
     await world.client.post("/fhir/$CreateDiagnosticRequest", json=bundle, headers=world.clinic)
     third = await world.client.post("/fhir/$CreateDiagnosticRequest", json=bundle, headers=world.clinic | header)
     assert third.status_code == 412
     assert "If-None-Exist" in helpers.diagnostics(third)
 
 
-def drop(kind):
+def remove_all(kind):
     def change(bundle):
         bundle["entry"] = [one for one in bundle["entry"] if one["resource"]["resourceType"] != kind]
 
     return change
 
 
-def on(kind, number, **fields):
+def update_resource(kind, number, **fields):
     def change(bundle):
         every(bundle, kind)[number].update(copy.deepcopy(fields))
 
@@ -186,40 +186,48 @@ def on(kind, number, **fields):
 @pytest.mark.parametrize(
     ("change", "names"),
     [
-        (drop("ProcedureRequest"), ["at least one ProcedureRequest"]),
-        (drop("Specimen"), ["at least one Specimen"]),
-        (drop("Task"), ["one order-level Task is required", "one Task per ProcedureRequest"]),
-        (on("Task", 0, status="completed"), ["Bundle.entry[0].resource.status", "task-requested"]),
-        (on("Task", 0, meta={}), ["Bundle.entry[0].resource.meta.security", "task-rights"]),
-        (on("Task", 1, partOf=[]), ["Bundle.entry[3].resource.partOf", "task-part-of"]),
-        (on("Task", 1, basedOn=[]), ["Bundle.entry[3].resource.basedOn", "task-based-on", "one-task-per-line"]),
+        (remove_all("ProcedureRequest"), ["at least one ProcedureRequest", "order-counts"]),
+        (remove_all("Specimen"), ["at least one Specimen", "order-counts"]),
+        (remove_all("Task"), ["order-counts", "one-task-per-line"]),
+        (update_resource("Task", 0, status="completed"), ["Bundle.entry[0].resource.status", "task-requested"]),
+        (update_resource("Task", 0, meta={}), ["Bundle.entry[0].resource.meta.security", "task-rights"]),
+        (update_resource("Task", 1, partOf=[]), ["Bundle.entry[3].resource.partOf", "task-part-of"]),
+        (update_resource("Task", 1, basedOn=[]), ["Bundle.entry[3].resource.basedOn", "task-based-on", "one-task-per-line"]),
         (
-            on("Task", 0, input=[{"type": {"coding": [{"system": "http://codes.lab.example/notification", "code": "fax"}]}}]),
+            update_resource(
+                "Task", 0, input=[{"type": {"coding": [{"system": "http://codes.lab.example/notification", "code": "fax"}]}}]
+            ),
             ["input[0]", "task-notification"],
         ),
-        (on("ProcedureRequest", 0, status="draft"), ["Bundle.entry[2].resource.status", "line-status"]),
-        (on("ProcedureRequest", 0, code={"text": "x"}), ["Bundle.entry[2].resource.code", "line-code"]),
-        (on("ProcedureRequest", 0, occurrenceDateTime="2026-01-05T08:00:00"), ["occurrenceDateTime", "line-moment"]),
-        (on("ProcedureRequest", 0, subject={}), ["Bundle.entry[2].resource.subject", "subject"]),
+        (update_resource("ProcedureRequest", 0, status="draft"), ["Bundle.entry[2].resource.status", "line-status"]),
+        (update_resource("ProcedureRequest", 0, code={"text": "x"}), ["Bundle.entry[2].resource.code", "line-code"]),
+        (update_resource("ProcedureRequest", 0, occurrenceDateTime="2026-01-05T08:00:00"), ["occurrenceDateTime", "line-moment"]),
+        (update_resource("ProcedureRequest", 0, subject={}), ["Bundle.entry[2].resource.subject", "subject"]),
         (
-            on("ProcedureRequest", 0, specimen=[{"reference": "urn:uuid:00000000-0000-0000-0000-000000000000"}]),
+            update_resource("ProcedureRequest", 0, specimen=[{"reference": "urn:uuid:00000000-0000-0000-0000-000000000000"}]),
             ["specimen[0]", "line-specimen", "local-reference"],
         ),
-        (on("ProcedureRequest", 0, meta={"security": [{"system": "read", "code": "nobody"}]}), ["rights-guid", "nobody"]),
-        (on("ProcedureRequest", 0, meta={"security": [{"system": "rule", "code": "guid-laboratory"}]}), ["rights-shape"]),
-        (on("Specimen", 0, type={}), ["Bundle.entry[1].resource.type", "specimen-type"]),
-        (on("Specimen", 0, extension=[]), ["Bundle.entry[1].resource.extension", "specimen-extension"]),
         (
-            on("Specimen", 0, container=[{}]),
+            update_resource("ProcedureRequest", 0, meta={"security": [{"system": "read", "code": "nobody"}]}),
+            ["rights-guid", "nobody"],
+        ),
+        (
+            update_resource("ProcedureRequest", 0, meta={"security": [{"system": "rule", "code": "guid-laboratory"}]}),
+            ["rights-shape"],
+        ),
+        (update_resource("Specimen", 0, type={}), ["Bundle.entry[1].resource.type", "specimen-type"]),
+        (update_resource("Specimen", 0, extension=[]), ["Bundle.entry[1].resource.extension", "specimen-extension"]),
+        (
+            update_resource("Specimen", 0, container=[{}]),
             ["container[0].identifier", "container[0].type", "container[0].specimenQuantity.value"],
         ),
         (
-            on("Specimen", 0, collection={"collectedDateTime": "yesterday", "method": {}}),
+            update_resource("Specimen", 0, collection={"collectedDateTime": "yesterday", "method": {}}),
             ["collectedDateTime", "collection.method"],
         ),
-        (on("QuestionnaireResponse", 0, status="in-progress"), ["answers-status"]),
-        (on("QuestionnaireResponse", 0, subject={"reference": "patient/1"}), ["answers-subject"]),
-        (on("QuestionnaireResponse", 0, source=None), ["answers-source"]),
+        (update_resource("QuestionnaireResponse", 0, status="in-progress"), ["answers-status"]),
+        (update_resource("QuestionnaireResponse", 0, subject={"reference": "patient/1"}), ["answers-subject"]),
+        (update_resource("QuestionnaireResponse", 0, source=None), ["answers-source"]),
         (lambda bundle: bundle.update(type="transaction"), ["Bundle.type"]),
         (lambda bundle: bundle.update(entry=[]), ["Bundle.entry"]),
         (lambda bundle: bundle["entry"][0].update(fullUrl="http://x/1"), ["Bundle.entry[0].fullUrl"]),
@@ -229,28 +237,35 @@ def on(kind, number, **fields):
     ],
 )
 async def test_order_required_fields_checked(world, helpers, change, names):
-    await refused(world, helpers, change, *names)
+    await assert_rejected(world, helpers, change, *names)
 
 
 async def test_order_has_one_patient(world, helpers):
     other = await world.patient()
-    await refused(world, helpers, on("Specimen", 0, subject={"reference": f"patient/{other}"}), "one-patient")
+    await assert_rejected(
+        world, helpers, update_resource("Specimen", 0, subject={"reference": f"patient/{other}"}), "one-patient"
+    )
 
 
 async def test_missing_or_unreadable_references_rejected(world, helpers):
     answer = await world.client.post("/fhir/Patient", json=helpers.patient(meta={}), headers=world.stranger)
-    await refused(world, helpers, on("QuestionnaireResponse", 0, source={"reference": "patient/404"}), "reference-known")
-    await refused(
-        world, helpers, on("QuestionnaireResponse", 0, source={"reference": f"patient/{answer.json()['id']}"}), "reference-right"
+    await assert_rejected(
+        world, helpers, update_resource("QuestionnaireResponse", 0, source={"reference": "patient/404"}), "reference-known"
+    )
+    await assert_rejected(
+        world,
+        helpers,
+        update_resource("QuestionnaireResponse", 0, source={"reference": f"patient/{answer.json()['id']}"}),
+        "reference-right",
     )
 
 
 async def test_all_problems_reported_at_once(world, helpers):
     def change(bundle):
-        on("Specimen", 0, extension=[])(bundle)
-        on("ProcedureRequest", 1, status="draft")(bundle)
+        update_resource("Specimen", 0, extension=[])(bundle)
+        update_resource("ProcedureRequest", 1, status="draft")(bundle)
 
-    await refused(world, helpers, change, "specimen-extension", "line-status")
+    await assert_rejected(world, helpers, change, "specimen-extension", "line-status")
 
 
 async def test_rule_can_be_disabled(world_factory):

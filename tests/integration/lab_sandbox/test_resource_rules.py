@@ -1,4 +1,4 @@
-"""Arrays where the tables say array, references to the types they name, values in their forms; what is a client's own stays."""
+"""Arrays, reference types and value forms as in the tables; the client's own identifiers stay unchanged."""
 
 import copy
 
@@ -14,11 +14,11 @@ def change_first(kind, **fields):
 
 
 def single(kind, *path):
-    """Puts a single object where an array of one stood."""
+    """Replaces an array of one object by the object."""
 
     def change(bundle):
-        wanted = [one["resource"] for one in bundle["entry"] if one["resource"]["resourceType"] == kind]
-        node = next(one for one in wanted if path[0] in one)
+        resources = [one["resource"] for one in bundle["entry"] if one["resource"]["resourceType"] == kind]
+        node = next(one for one in resources if path[0] in one)
         for step in path[:-1]:
             node = node[step]
         node[path[-1]] = node[path[-1]][0]
@@ -46,7 +46,8 @@ def single(kind, *path):
 async def test_order_scalar_instead_of_array_rejected(world, helpers, change, element):
     answer = await world.order(change=change)
     assert answer.status_code == 422
-    assert f"Bundle.{element}: an array of objects is expected (rule array)" in helpers.diagnostics(answer)
+    problems = helpers.diagnostics(answer).splitlines()
+    assert any(one.startswith(f"Bundle.{element}: ") and one.endswith("(rule array)") for one in problems), problems
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ async def test_patient_reference_spellings_are_equal(world, helpers):
 
 
 async def test_client_identifier_stays_unchanged(world, helpers):
-    """Clients may number by UUID; an identifier that was rewritten could not be found again."""
+    """Clients may use UUIDs as identifiers; a rewritten identifier could not be found again."""
 
     def change(bundle):
         line = helpers.of_type(bundle, "ProcedureRequest")[0]
@@ -148,7 +149,8 @@ async def test_local_references_replaced_everywhere(world, helpers):
 async def test_value_of_wrong_type_rejected(world, helpers, value, element):
     observation = {key: one for key, one in helpers.observation().items() if key != "valueQuantity"} | value
     answer = await world.upload(observation)
-    assert (answer.status_code, element in helpers.diagnostics(answer)) == (422, True)
+    assert answer.status_code == 422
+    assert element in helpers.diagnostics(answer)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +184,8 @@ async def test_upload_references_must_have_documented_types(world, helpers):
     wrong = {"reference": f"task/{task['id']}"}
     for changes in ({"basedOn": [wrong]}, {"result": [wrong]}, {"subject": wrong}):
         answer = await world.upload(helpers.report(patient.partition("/")[2], line["id"], **changes))
-        assert (answer.status_code, "reference-type" in helpers.diagnostics(answer)) == (422, True)
+        assert answer.status_code == 422
+        assert "reference-type" in helpers.diagnostics(answer)
     for changes in ({"subject": wrong}, {"specimen": wrong}):
         assert "reference-type" in helpers.diagnostics(await world.upload(helpers.observation(**changes)))
 
@@ -190,7 +193,8 @@ async def test_upload_references_must_have_documented_types(world, helpers):
 async def test_report_subject_must_match_lines_patient(world, helpers):
     line, other = (await world.created_order())["ProcedureRequest"][0], await world.patient()
     answer = await world.upload(helpers.report(other, line["id"]))
-    assert (answer.status_code, "report-patient" in helpers.diagnostics(answer)) == (422, True)
+    assert answer.status_code == 422
+    assert "report-patient" in helpers.diagnostics(answer)
 
 
 async def test_task_error_text_required_in_output_value_string(world, helpers):
@@ -201,7 +205,8 @@ async def test_task_error_text_required_in_output_value_string(world, helpers):
             json=task | {"status": "cancelled", "output": output},
             headers=world.laboratory | {"If-Match": 'W/"1"'},
         )
-        assert (answer.status_code, "Task.output" in helpers.diagnostics(answer)) == (422, True)
+        assert answer.status_code == 422
+        assert "Task.output" in helpers.diagnostics(answer)
 
 
 async def test_number_out_of_range_returns_400(world, helpers):
@@ -210,4 +215,5 @@ async def test_number_out_of_range_returns_400(world, helpers):
         content='{"resourceType": "Observation", "valueQuantity": {"value": 1e99999999999999999999}}',
         headers=world.laboratory | {"Content-Type": "application/json"},
     )
-    assert (answer.status_code, "exponent" in helpers.diagnostics(answer)) == (400, True)
+    assert answer.status_code == 400
+    assert "exponent" in helpers.diagnostics(answer)

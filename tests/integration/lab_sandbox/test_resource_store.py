@@ -1,4 +1,4 @@
-"""The shelf: whole transactions, an index that always agrees with what lies there, bytes that come back as they were."""
+"""The resource store: atomic transactions, an index consistent with the resources, bodies returned byte for byte."""
 
 import pytest
 from hypothesis import given, settings
@@ -20,16 +20,16 @@ STEPS = st.lists(
 )
 
 
-def words(colour, size):
+def terms(colour, size):
     return {Term("colour", colour), Term("size", size)}
 
 
-def everything(shelf, criteria, visible, page):
+def find_all(store, criteria, is_visible, page):
     found, after = [], 0
     while True:
-        rows = shelf.find("Task", criteria, visible, after=after, limit=page)
+        rows = store.find("Task", criteria, is_visible, after=after, limit=page)
         if not rows:
-            return [kept.ref.id for kept in found]
+            return [one.ref.id for one in found]
         found += rows
         after = rows[-1].pk
 
@@ -37,25 +37,28 @@ def everything(shelf, criteria, visible, page):
 @given(steps=STEPS, page=st.integers(1, 5), colours=st.lists(COLOURS, min_size=1, max_size=2, unique=True), size=SIZES)
 @settings(max_examples=80, deadline=None)
 def test_indexed_search_equals_full_scan(steps, page, colours, size):
-    shelf, model = ResourceStore(), {}
+    store, model = ResourceStore(), {}
     for step in steps:
         if step[0] == "insert":
             ref = Ref("Task", f"t{len(model)}")
             grants = {("read", "reader")} if step[3] else set()
-            kept = shelf.insert(ref, AccessRights("owner", frozenset(grants)), b"{}", words(step[1], step[2]))
-            model[ref.id] = (kept, step[1], step[2], step[3])
+            stored = store.insert(ref, AccessRights("owner", frozenset(grants)), b"{}", terms(step[1], step[2]))
+            model[ref.id] = (stored, step[1], step[2], step[3])
         elif model:
-            old, colour, old_size, seen = model[f"t{step[1] % len(model)}"]
-            was, now = words(colour, old_size), words(step[2], step[3])
-            kept = shelf.replace(old, old.version + 1, old.access, b"{}", removed_terms=was - now, added_terms=now - was)
-            model[old.ref.id] = (kept, step[2], step[3], seen)
-    expected = [name for name, (_, colour, its, seen) in model.items() if colour in colours and its == size and seen]
+            old, colour, old_size, readable = model[f"t{step[1] % len(model)}"]
+            before, after = terms(colour, old_size), terms(step[2], step[3])
+            stored = store.replace(
+                old, old.version + 1, old.access, b"{}", removed_terms=before - after, added_terms=after - before
+            )
+            model[old.ref.id] = (stored, step[2], step[3], readable)
+    expected = [name for name, (_, colour, own, readable) in model.items() if colour in colours and own == size and readable]
     criteria = [("colour", colours), ("size", [size])]
-    assert everything(shelf, criteria, lambda access: access.may("read", "reader"), page) == expected
-    for name, (kept, *_) in model.items():
-        again = shelf.get(Ref("Task", name))
-        assert (again.version, again.access) == (kept.version, kept.access)
-    shelf.close()
+    assert find_all(store, criteria, lambda access: access.allows("read", "reader"), page) == expected
+    for name, (stored, *_) in model.items():
+        again = store.get(Ref("Task", name))
+        assert again.version == stored.version
+        assert again.access == stored.access
+    store.close()
 
 
 @given(st.binary(max_size=2000))
@@ -64,21 +67,21 @@ def test_stored_bytes_returned_unchanged(body):
 
 
 def test_failed_transaction_leaves_nothing(tmp_path):
-    shelf = ResourceStore(tmp_path / "shelf.db")
+    store = ResourceStore(tmp_path / "resources.db")
 
-    def fails():
-        with shelf.transaction():
-            shelf.insert(Ref("Task", "1"), AccessRights("a-new-party"), b"{}", words("red", "s"))
+    def insert_and_fail():
+        with store.transaction():
+            store.insert(Ref("Task", "1"), AccessRights("a-new-party"), b"{}", terms("red", "s"))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        fails()
-    assert shelf.counts() == {}
-    assert shelf.find("Task", [("colour", ["red"])], lambda _: True) == []
-    # The word "a-new-party" was numbered inside the lost transaction; its number must not live on in memory alone.
-    shelf.insert(Ref("Task", "1"), AccessRights("a-new-party"), b"{}", words("red", "s"))
-    shelf.close()
-    again = ResourceStore(tmp_path / "shelf.db")
+        insert_and_fail()
+    assert store.counts() == {}
+    assert store.find("Task", [("colour", ["red"])], lambda _: True) == []
+    # The id of the text "a-new-party" was assigned in the failed transaction; it must not survive in memory.
+    store.insert(Ref("Task", "1"), AccessRights("a-new-party"), b"{}", terms("red", "s"))
+    store.close()
+    again = ResourceStore(tmp_path / "resources.db")
     assert again.get(Ref("Task", "1")).access == AccessRights("a-new-party")
     again.close()
 
@@ -86,20 +89,20 @@ def test_failed_transaction_leaves_nothing(tmp_path):
 async def test_failure_within_bundle_stores_nothing(world, helpers, monkeypatch):
     bundle = helpers.order_bundle(await world.patient(), 3)
     service = world.app.state.service
-    before, inserted, insert = service.shelf.counts(), [], service.shelf.insert
+    before, inserted, insert = service.store.counts(), [], service.store.insert
 
-    def breaks(ref, *rest):
+    def failing_insert(ref, *rest):
         inserted.append(ref)
         if len(inserted) == 5:
             raise OSError("disk full")
         return insert(ref, *rest)
 
-    monkeypatch.setattr(service.shelf, "insert", breaks)
+    monkeypatch.setattr(service.store, "insert", failing_insert)
     answer = await world.client.post("/fhir/$CreateDiagnosticRequest", json=bundle, headers=world.clinic)
     assert answer.status_code == 500
     assert "disk full" not in answer.text
     assert helpers.diagnostics(answer)
-    assert service.shelf.counts() == before
+    assert service.store.counts() == before
     monkeypatch.undo()
     again = await world.client.post("/fhir/$CreateDiagnosticRequest", json=bundle, headers=world.clinic)
     assert again.status_code == 200

@@ -1,4 +1,4 @@
-"""Scale: 100,000 three-line orders with results in under 2 GB, and searches that cost what they find."""
+"""Scale: 100,000 three-line orders with results in under 2 GB, and searches that use the index."""
 
 import asyncio
 import json
@@ -13,31 +13,31 @@ ORDERS = 100_000
 LIMIT_MB = 2000
 
 
-async def filled(count):
+async def fill(count):
     process = await asyncio.create_subprocess_exec(sys.executable, str(FILL), str(count), stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()
     assert process.returncode == 0
     return json.loads(out)
 
 
-def projected(small, large):
-    """Megabytes that 100,000 orders take, by what each further order took."""
+def project(small, large):
+    """Megabytes that 100,000 orders take, by the increase for each order."""
     each = (large["megabytes"] - small["megabytes"]) / (large["orders"] - small["orders"])
     return large["megabytes"] + each * (ORDERS - large["orders"])
 
 
 async def test_few_orders_project_total_within_limit():
-    """The memory of a few orders, projected to a hundred thousand, stays below the limit."""
-    small, large = await filled(30), await filled(330)
+    """The memory of a few orders, projected to 100,000, is below the limit."""
+    small, large = await fill(30), await fill(330)
     assert large["resources"] > 300 * 15
-    assert projected(small, large) < LIMIT_MB
+    assert project(small, large) < LIMIT_MB
 
 
 @pytest.mark.proof
 async def test_hundred_thousand_orders_fit_two_gigabytes():
     count = max(2000, int(ORDERS * float(os.environ.get("LAB_PROOF_SHARE", "1"))))
-    small, large = await filled(200), await filled(count)
-    assert projected(small, large) < LIMIT_MB
+    small, large = await fill(200), await fill(count)
+    assert project(small, large) < LIMIT_MB
     # A scan of this many resources would take hundreds of milliseconds.
     assert large["poll_ms"] < 20
     assert large["part_of_ms"] < 5

@@ -1,4 +1,4 @@
-"""The service on a real port: its command line, and the faults that need a line to cut."""
+"""The sandbox on a real port: its command line, and the faults that need a connection."""
 
 import asyncio
 import io
@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import httpx
 import pytest
@@ -22,7 +23,7 @@ LABORATORY = ("laboratory", "demo-laboratory-password")
 
 
 @asynccontextmanager
-async def running(*options):
+async def running_sandbox(*options):
     """`lab-sandbox run` as a process on a free port; yields its address."""
     process = await asyncio.create_subprocess_exec(*COMMAND, "run", "--port", "0", *options, stdout=asyncio.subprocess.PIPE)
     try:
@@ -34,24 +35,24 @@ async def running(*options):
         assert await asyncio.wait_for(process.wait(), 30) in {0, -signal.SIGTERM}
 
 
-async def fails(*options):
-    """Exit code and standard error of a run that does not come up."""
+async def failed_run(*options):
+    """Exit code and standard error of a run that cannot start."""
     process = await asyncio.create_subprocess_exec(*COMMAND, "run", *options, stderr=asyncio.subprocess.PIPE)
     _, err = await asyncio.wait_for(process.communicate(), 30)
     return process.returncode, err.decode()
 
 
-async def play(client, *faults):
+async def activate(client, *faults):
     assert (await client.put("/sandbox/faults", json={"faults": list(faults)})).status_code == 200
 
 
-async def kept(client):
+async def patient_count(client):
     return (await client.get("/healthz")).json()["resources"].get("Patient", 0)
 
 
 @pytest.fixture(scope="module")
-def shared():
-    """One service for all tests that only set faults; a process takes a second to come up."""
+def shared_address():
+    """One sandbox for all tests that only set faults: a process takes a second to start."""
     with subprocess.Popen([*COMMAND, "run", "--port", "0", "--fault-admin"], stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process.stdout.readline().removeprefix("listening on ").strip()
@@ -61,10 +62,10 @@ def shared():
 
 
 @pytest.fixture
-async def client(shared):
-    async with httpx.AsyncClient(base_url=shared, timeout=10) as made:
-        await play(made)
-        yield made
+async def client(shared_address):
+    async with httpx.AsyncClient(base_url=shared_address, timeout=10) as opened:
+        await activate(opened)
+        yield opened
 
 
 def patient(kit):
@@ -72,7 +73,7 @@ def patient(kit):
 
 
 async def test_port_0_prints_address_used_as_base_url(client):
-    """Port 0 prints the address that was chosen, and the base URL follows it."""
+    """With port 0 the chosen address is printed, and the base URL follows it."""
     answer = await client.get("/fhir/Contract", auth=CLINIC)
     address = str(client.base_url)
     assert answer.json()["entry"][0]["resource"]["meta"]["security"][0]["system"] == f"{address.rstrip('/')}/security/owner"
@@ -81,7 +82,7 @@ async def test_port_0_prints_address_used_as_base_url(client):
 
 async def test_demo_config_keeps_base_url_on_other_port(request):
     file = request.config.rootpath / "config" / "sandbox-service.toml"
-    async with running("--config", str(file)) as address, httpx.AsyncClient(base_url=address) as client:
+    async with running_sandbox("--config", str(file)) as address, httpx.AsyncClient(base_url=address) as client:
         answer = await client.get("/fhir/Contract", auth=LABORATORY)
         systems = {one["resource"]["meta"]["security"][0]["system"] for one in answer.json()["entry"]}
         assert systems == {"http://127.0.0.1:8480/security/owner"}
@@ -91,31 +92,31 @@ async def test_demo_config_keeps_base_url_on_other_port(request):
 
 
 async def test_connection_reset_before_work(client, helpers):
-    before = await kept(client)
-    await play(client, {"kind": "reset", "route": "POST *", "count": 1})
+    before = await patient_count(client)
+    await activate(client, {"kind": "reset", "route": "POST *", "count": 1})
     with pytest.raises((httpx.ReadError, httpx.RemoteProtocolError)):
         await client.post("/fhir/Patient", json=patient(helpers), auth=CLINIC)
-    assert await kept(client) == before
+    assert await patient_count(client) == before
     assert (await client.post("/fhir/Patient", json=patient(helpers), auth=CLINIC)).status_code == 200
 
 
 async def test_reply_lost_after_work_done(client, helpers):
-    before = await kept(client)
-    await play(client, {"kind": "lost_reply", "route": "POST /fhir/Patient", "count": 1})
+    before = await patient_count(client)
+    await activate(client, {"kind": "lost_reply", "route": "POST /fhir/Patient", "count": 1})
     with pytest.raises((httpx.ReadError, httpx.RemoteProtocolError)):
         await client.post("/fhir/Patient", json=patient(helpers), auth=CLINIC)
-    assert await kept(client) == before + 1
+    assert await patient_count(client) == before + 1
 
 
 async def test_truncated_body(client, helpers):
-    await play(client, {"kind": "truncate", "route": "GET /fhir/*", "count": 1})
+    await activate(client, {"kind": "truncate", "route": "GET /fhir/*", "count": 1})
     with pytest.raises(httpx.RemoteProtocolError):
         await client.get("/fhir/Contract", auth=CLINIC)
     assert (await client.get("/fhir/Contract", auth=CLINIC)).status_code == 200
 
 
 async def test_hang_ends_on_disconnect_or_timeout(client):
-    await play(client, {"kind": "hang", "seconds": 60, "count": 1}, {"kind": "hang", "seconds": 0.2, "skip": 1, "count": 1})
+    await activate(client, {"kind": "hang", "seconds": 60, "count": 1}, {"kind": "hang", "seconds": 0.2, "skip": 1, "count": 1})
     with pytest.raises(httpx.ReadTimeout):
         await client.get("/fhir/Contract", auth=CLINIC, timeout=0.3)
     with pytest.raises((httpx.ReadError, httpx.RemoteProtocolError)):
@@ -124,7 +125,7 @@ async def test_hang_ends_on_disconnect_or_timeout(client):
 
 
 async def test_latency(client):
-    await play(client, {"kind": "latency", "seconds": 0.5, "count": 1})
+    await activate(client, {"kind": "latency", "seconds": 0.5, "count": 1})
     with pytest.raises(httpx.ReadTimeout):
         await client.get("/fhir/Contract", auth=CLINIC, timeout=0.2)
     assert (await client.get("/fhir/Contract", auth=CLINIC)).status_code == 200
@@ -134,13 +135,14 @@ async def test_unreachable_laboratory_reported(client, helpers, tmp_path):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         file = tmp_path / "sandbox.toml"
-        file.write_text(world_file(closed.getsockname()[1]))
-        async with running("--config", str(file)) as address, httpx.AsyncClient(base_url=address) as other:
+        file.write_text(config_text(closed.getsockname()[1]))
+        async with running_sandbox("--config", str(file)) as address, httpx.AsyncClient(base_url=address) as other:
             answer = await other.get("/nomenclature?contract=C-1", auth=("p", "p"))
-    assert (answer.status_code, "laboratory" in helpers.diagnostics(answer)) == (502, True)
+    assert answer.status_code == 502
+    assert "laboratory" in helpers.diagnostics(answer)
 
 
-def world_file(port):
+def config_text(port):
     return f"""
 [[counterparties]]
 guid = "p"
@@ -163,20 +165,21 @@ laboratory = "l"
 async def test_file_storage_survives_restart(tmp_path, helpers):
     file = tmp_path / "sandbox.toml"
     file.write_text(f'data = "{tmp_path / "sandbox.db"}"\n')
-    async with running("--config", str(file)) as address, httpx.AsyncClient(base_url=address) as client:
+    async with running_sandbox("--config", str(file)) as address, httpx.AsyncClient(base_url=address) as client:
         made = (await client.post("/fhir/Patient", json=patient(helpers), auth=CLINIC)).json()["id"]
-    async with running("--config", str(file)) as address, httpx.AsyncClient(base_url=address) as client:
+    async with running_sandbox("--config", str(file)) as address, httpx.AsyncClient(base_url=address) as client:
         assert (await client.get(f"/fhir/patient/{made}", auth=CLINIC)).status_code == 200
         assert len((await client.get("/fhir/Contract", auth=CLINIC)).json()["entry"]) == 2
 
 
-async def test_port_in_use_reported_in_one_sentence():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        code, err = await fails("--port", port)
-    assert (code, err.count("\n")) == (2, 1)
+async def test_port_in_use_reported_in_one_line():
+    with socket.socket() as occupied:
+        occupied.bind(("127.0.0.1", 0))
+        occupied.listen()
+        port = str(occupied.getsockname()[1])
+        code, err = await failed_run("--port", port)
+    assert code == 2
+    assert err.count("\n") == 1
     assert port in err
     assert "--port" in err
 
@@ -188,14 +191,14 @@ async def test_port_in_use_reported_in_one_sentence():
         ("colour = 1", ["colour"]),
         ("[rules]\nstale_code = 410", ["rules.stale_code"]),
         ("[[contracts]]\ncode = 'C'\npartner = 'x'\nlaboratory = 'y'", ["contract C", "partner"]),
-        ("port = ", ["not TOML"]),
+        ("port = ", ["not valid TOML"]),
         ("[rules]\noff = ['two-barcode']", ["rules.off.0", "two-barcodes"]),
         ("base_url = 'here'", ["base_url", "here"]),
         ("faults = '/nowhere/faults.toml'", ["/nowhere/faults.toml"]),
         ("data = '/nowhere/data.db'", ["/nowhere/data.db"]),
     ],
 )
-def test_invalid_config_file_reported_in_one_sentence(tmp_path, text, names):
+def test_invalid_config_file_reported_in_one_line(tmp_path, text, names):
     file = tmp_path / "sandbox.toml"
     file.write_text(text)
     result = CliRunner().invoke(app, ["run", "--config", str(file), "--port", "0"])
@@ -206,9 +209,11 @@ def test_invalid_config_file_reported_in_one_sentence(tmp_path, text, names):
 
 
 async def test_golden_order_follows_the_guide(request):
-    root = request.config.rootpath
-    world = root / "config" / "sandbox-service.toml"
-    async with running("--config", str(world), "--base-url", "auto") as address, httpx.AsyncClient(base_url=address) as client:
+    config = request.config.rootpath / "config" / "sandbox-service.toml"
+    async with (
+        running_sandbox("--config", str(config), "--base-url", "auto") as address,
+        httpx.AsyncClient(base_url=address) as client,
+    ):
         laboratory = "8b9e7a52-0f64-4c1f-a6a5-52d3f2b7a002"
         anonymous = {
             "resourceType": "Patient",
@@ -218,9 +223,9 @@ async def test_golden_order_follows_the_guide(request):
             "name": [{"family": "0123456789", "given": ["-", "-"]}],
         }
         patient = (await client.post("/fhir/Patient", json=anonymous, auth=CLINIC)).json()["id"]
-        text = (root / "tests" / "sandbox" / "golden" / "order_request.json").read_text()
-        for was, now in (("PATIENT", patient), ("http://exchange.test", address), ("guid-laboratory", laboratory)):
-            text = text.replace(was, now)
+        text = (Path(__file__).parent / "golden" / "order_request.json").read_text()
+        for placeholder, value in (("PATIENT", patient), ("http://exchange.test", address), ("guid-laboratory", laboratory)):
+            text = text.replace(placeholder, value)
         json_type = {"Content-Type": "application/json"}
         made = await client.post("/fhir/$CreateDiagnosticRequest", content=text, headers=json_type, auth=CLINIC)
         assert made.status_code == 200, made.text
@@ -233,6 +238,6 @@ def test_log_uses_current_standard_error(monkeypatch):
     for _ in range(2):
         stream = io.StringIO()
         monkeypatch.setattr(sys, "stderr", stream)
-        structlog.get_logger().info("told", action="told")
-        assert "action=told" in stream.getvalue()
+        structlog.get_logger().info("tested", action="tested")
+        assert "action=tested" in stream.getvalue()
         stream.close()

@@ -1,4 +1,4 @@
-"""Versions, If-Match, If-None-Exist, states and notices; the errors table row by row."""
+"""Versions, If-Match, If-None-Exist, statuses and notifications; the errors table row by row."""
 
 import json
 
@@ -14,7 +14,8 @@ async def test_stale_if_match_rejected(world, helpers):
     task = (await world.created_order())["Task"][1]
     assert (await put(world, task, 1, world.laboratory, status="in-progress")).status_code == 200
     stale = await put(world, task, 1, world.laboratory, status="completed")
-    assert (stale.status_code, stale.headers["etag"]) == (412, 'W/"2"')
+    assert stale.status_code == 412
+    assert stale.headers["etag"] == 'W/"2"'
     assert "If-Match" in helpers.diagnostics(stale)
 
 
@@ -39,7 +40,8 @@ async def test_created_patient_etag_allows_update_without_read(world, helpers):
         json=helpers.patient(gender="other"),
         headers=world.clinic | {"If-Match": made.headers["etag"]},
     )
-    assert (answer.status_code, answer.json()["gender"]) == (200, "other")
+    assert answer.status_code == 200
+    assert answer.json()["gender"] == "other"
 
 
 async def test_identifiers_omitted_in_update_are_removed(world, helpers):
@@ -55,11 +57,13 @@ async def test_put_with_wrong_type_or_id_rejected(world, helpers):
     other = await world.client.put(
         f"/fhir/task/{task['id']}", json={"resourceType": "Patient"}, headers=world.laboratory | {"If-Match": 'W/"1"'}
     )
-    assert (other.status_code, "resourceType" in helpers.diagnostics(other)) == (400, True)
+    assert other.status_code == 400
+    assert "resourceType" in helpers.diagnostics(other)
     wrong = await world.client.put(
         f"/fhir/task/{task['id']}", json=task | {"id": "x"}, headers=world.laboratory | {"If-Match": 'W/"1"'}
     )
-    assert (wrong.status_code, "Task.id" in helpers.diagnostics(wrong)) == (400, True)
+    assert wrong.status_code == 400
+    assert "Task.id" in helpers.diagnostics(wrong)
     none = await world.client.put("/fhir/task/none", json=task | {"id": "none"}, headers=world.laboratory | {"If-Match": 'W/"1"'})
     assert none.status_code == 404
 
@@ -67,7 +71,8 @@ async def test_put_with_wrong_type_or_id_rejected(world, helpers):
 async def test_read_with_current_etag_returns_304(world):
     task = (await world.created_order())["Task"][1]
     answer = await world.client.get(f"/fhir/task/{task['id']}", headers=world.laboratory | {"If-None-Match": 'W/"1"'})
-    assert (answer.status_code, answer.content) == (304, b"")
+    assert answer.status_code == 304
+    assert answer.content == b""
 
 
 @pytest.mark.parametrize("kind", ["Observation", "DiagnosticReport"])
@@ -78,10 +83,12 @@ async def test_conditional_create_none_one_or_several_matches(world, helpers, ki
     one = resource["identifier"][0]
     header = {"If-None-Exist": f"identifier={one['system']}|{one['value']}"}
     created = await world.upload(resource, **header)
-    assert (created.status_code, created.headers["etag"]) == (201, 'W/"1"')
+    assert created.status_code == 201
+    assert created.headers["etag"] == 'W/"1"'
     assert created.headers["location"].endswith(f"/fhir/{kind}/{created.json()['id']}")
     again = await world.upload(resource, **header)
-    assert (again.status_code, again.content) == (200, created.content)
+    assert again.status_code == 200
+    assert again.content == created.content
     assert (await world.upload(resource)).status_code == 201
     several = await world.upload(resource, **header)
     assert several.status_code == 412
@@ -96,16 +103,19 @@ async def test_empty_create_condition_rejected(world, helpers, header):
 
 
 async def test_create_with_client_chosen_id(world, helpers):
-    refused = await world.client.post("/fhir/Patient", json=helpers.patient(id="mine"), headers=world.clinic)
-    assert (refused.status_code, "Patient.id" in helpers.diagnostics(refused)) == (400, True)
+    rejected = await world.client.post("/fhir/Patient", json=helpers.patient(id="mine"), headers=world.clinic)
+    assert rejected.status_code == 400
+    assert "Patient.id" in helpers.diagnostics(rejected)
     made = await world.client.post("/fhir/patient/mine", json=helpers.patient(id="mine"), headers=world.clinic)
-    assert (made.status_code, made.json()["id"]) == (200, "mine")
+    assert made.status_code == 200
+    assert made.json()["id"] == "mine"
     assert (await world.client.post("/fhir/patient/mine", json=helpers.patient(), headers=world.clinic)).status_code == 409
 
 
 async def test_order_resources_need_bundle_to_create(world, helpers):
     answer = await world.client.post("/fhir/Task", json={"resourceType": "Task"}, headers=world.clinic)
-    assert (answer.status_code, "bundle" in helpers.diagnostics(answer)) == (405, True)
+    assert answer.status_code == 405
+    assert "bundle" in helpers.diagnostics(answer)
 
 
 async def test_decimals_keep_digits_both_ways(world, helpers):
@@ -163,7 +173,8 @@ async def test_cancelled_task_keeps_error_text_in_output(world):
     output = [{"valueString": "unknown item"}]
     assert (await put(world, task, 1, world.laboratory, status="cancelled", output=output)).status_code == 200
     read = (await world.client.get(f"/fhir/task/{task['id']}", headers=world.clinic)).json()
-    assert (read["status"], read["output"]) == ("cancelled", output)
+    assert read["status"] == "cancelled"
+    assert read["output"] == output
 
 
 async def test_both_task_levels_go_from_requested_to_completed(world):
@@ -180,7 +191,8 @@ async def test_both_task_levels_go_from_requested_to_completed(world):
 async def test_unknown_task_status_rejected(world, helpers):
     task = (await world.created_order())["Task"][1]
     answer = await put(world, task, 1, world.laboratory, status="done")
-    assert (answer.status_code, "Task.status" in helpers.diagnostics(answer)) == (422, True)
+    assert answer.status_code == 422
+    assert "Task.status" in helpers.diagnostics(answer)
 
 
 async def test_partner_notified_of_own_status_changes_only(world):
@@ -188,14 +200,14 @@ async def test_partner_notified_of_own_status_changes_only(world):
     await put(world, line, 1, world.laboratory, note="no change of status")
     await put(world, line, 2, world.laboratory, status="completed")
     await put(world, order, 1, world.laboratory, status="completed")
-    told = (await world.client.get("/notifications", headers=world.clinic)).json()["notifications"]
-    assert [(one["task"], one["level"], one["previous"], one["status"]) for one in told] == [
+    notifications = (await world.client.get("/notifications", headers=world.clinic)).json()["notifications"]
+    assert [(one["task"], one["level"], one["previous"], one["status"]) for one in notifications] == [
         (f"task/{line['id']}", "line", "requested", "completed"),
         (f"task/{order['id']}", "order", "requested", "completed"),
     ]
-    assert {one["order_task"] for one in told} == {f"task/{order['id']}"}
-    later = await world.client.get(f"/notifications?since={told[0]['number']}", headers=world.clinic)
-    assert later.json()["notifications"] == told[1:]
+    assert {one["order_task"] for one in notifications} == {f"task/{order['id']}"}
+    later = await world.client.get(f"/notifications?since={notifications[0]['number']}", headers=world.clinic)
+    assert later.json()["notifications"] == notifications[1:]
     assert (await world.client.get("/notifications", headers=world.stranger)).json()["notifications"] == []
     assert (await world.client.get("/notifications?since=x", headers=world.clinic)).status_code == 400
 
@@ -222,7 +234,8 @@ async def test_invalid_json_body_rejected(world, helpers, content, kind, status)
 async def test_oversized_body_rejected(world_factory, helpers):
     world = world_factory(rules={"max_body_bytes": 100})
     answer = await world.client.post("/fhir/Patient", json=helpers.patient(), headers=world.clinic)
-    assert (answer.status_code, "body" in helpers.diagnostics(answer)) == (413, True)
+    assert answer.status_code == 413
+    assert "body" in helpers.diagnostics(answer)
 
 
 async def test_history_is_bounded(world_factory, helpers):
@@ -230,8 +243,8 @@ async def test_history_is_bounded(world_factory, helpers):
     task = (await world.created_order())["Task"][1]
     for version in range(1, 8):
         assert (await put(world, task, version, world.laboratory, number=version)).status_code == 200
-    listed = (await world.client.get(f"/fhir/task/{task['id']}/_history", headers=world.clinic)).json()["entry"]
-    assert [one["resource"]["meta"]["versionId"] for one in listed] == ["8", "7", "6"]
+    entries = (await world.client.get(f"/fhir/task/{task['id']}/_history", headers=world.clinic)).json()["entry"]
+    assert [one["resource"]["meta"]["versionId"] for one in entries] == ["8", "7", "6"]
 
 
 @pytest.mark.parametrize("header", ["Basic é".encode(), b"Basic \xff\xff", b"Bearer \xe9"])
@@ -243,10 +256,12 @@ async def test_undecodable_header_bytes_return_401(world, header):
 @pytest.mark.parametrize("id_", ["_search", "a" * 65, "ä", "a b"])
 async def test_client_chosen_id_must_be_valid(world, helpers, id_):
     answer = await world.client.post(f"/fhir/patient/{id_}", json=helpers.patient(), headers=world.clinic)
-    assert (answer.status_code, "Patient.id" in helpers.diagnostics(answer)) == (400, True)
+    assert answer.status_code == 400
+    assert "Patient.id" in helpers.diagnostics(answer)
 
 
 @pytest.mark.parametrize("query", ["&".join(["status=a"] * 70), "status=" + ",".join("abc" * 200)])
 async def test_expensive_search_rejected(world, helpers, query):
     answer = await world.client.get(f"/fhir/task?{query}", headers=world.laboratory)
-    assert (answer.status_code, "search" in helpers.diagnostics(answer)) == (400, True)
+    assert answer.status_code == 400
+    assert "search" in helpers.diagnostics(answer)

@@ -96,7 +96,8 @@ def test_login_form_filled_by_field_type():
     <button name="go" value="no">Cancel</button></form><form><input name=other></form>"""
     form = parse_form(page, "http://service.test/connect/authorize")
     assert form is not None
-    assert (form.action, form.method) == ("http://service.test/in?x=1", "post")
+    assert form.action == "http://service.test/in?x=1"
+    assert form.method == "post"
     filled = form.fill("clinic", "word")
     assert filled == {"csrf": "a&b", "who": "clinic", "secret": "word", "mail": "clinic", "go": "yes"}
 

@@ -171,7 +171,7 @@ def test_follow_up_study_carries_old_order_number(account: PartnerAccount):
 @pytest.mark.parametrize(("together", "lines"), [(True, 1), (False, 2)])
 def test_several_specimen_types_one_line_or_several(account: PartnerAccount, together: bool, lines: int):
     items = [item("051.001", "g1", several=True), item("051.001", "g2", several=True)]
-    made = bundle(account, items, [tube("g1"), tube("g2", code=20)], one_line_for_several=together)
+    made = bundle(account, items, [tube("g1"), tube("g2", code=20)], merge_multiple_specimen_lines=together)
     requests = of(made, "ProcedureRequest")
     assert len(requests) == lines
     assert sum(len(one["specimen"]) for one in requests) == 2
@@ -179,7 +179,7 @@ def test_several_specimen_types_one_line_or_several(account: PartnerAccount, tog
 
 def test_repeated_test_stays_two_lines(account: PartnerAccount):
     """A repeated test is two lines, even where several specimen types share one."""
-    made = bundle(account, [item("060.001", "g1"), item("060.001", "g2")], [tube("g1", "g2")], one_line_for_several=True)
+    made = bundle(account, [item("060.001", "g1"), item("060.001", "g2")], [tube("g1", "g2")], merge_multiple_specimen_lines=True)
     assert len(of(made, "ProcedureRequest")) == 2
 
 
