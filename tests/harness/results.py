@@ -139,7 +139,7 @@ class ResultsBench:
     async def run_until_idle(self, rounds: int = 30) -> None:
         for _ in range(rounds):
             if not await self.run_due_jobs():
-                waiting = [each for each in await self.jobs() if each.state.value in {"due", "unknown"}]
+                waiting = [each for each in await self.jobs() if each.state.value in {"due", "outcome_unknown"}]
                 if not waiting:
                     return
                 self.clock.time += timedelta(seconds=15)
@@ -201,7 +201,7 @@ class ResultsBench:
         assert len(found) == 1, f"{len(found)} resources {identifier}"
         service = self.app.state.service
         kept = service.resources.find(Ref(kind, found[0]["id"]))
-        return [loads(body) for body in reversed(service.shelf.versions(kept))]
+        return [loads(body) for body in reversed(service.store.versions(kept))]
 
 
 def make_settings(results: dict[str, Any] | None = None, **more: Any) -> Settings:

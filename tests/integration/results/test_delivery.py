@@ -103,7 +103,7 @@ async def test_value_missing_from_journal_is_still_amended(bench: ResultsBench) 
     await bench.receive(make_report(version=1))
 
     def forget(uow: object) -> None:
-        uow._shelf.uploads.clear()  # type: ignore[attr-defined]
+        uow._data.uploads.clear()  # type: ignore[attr-defined]
         uow.commit()  # type: ignore[attr-defined]
 
     await bench.store.run(forget)

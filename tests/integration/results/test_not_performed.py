@@ -104,7 +104,7 @@ async def test_line_cancelled_while_report_pending_holds_report(bench: ResultsBe
     await bench.receive(make_report(haemoglobin("1"), lines=("L0", "L1")))
 
     def cancel(uow: Any) -> None:
-        line = uow.orders.line_key(LineKey("L0")).transition_to(LineState.CANCELLED, bench.clock.now(), ("lost",))
+        line = uow.orders.line(LineKey("L0")).transition_to(LineState.CANCELLED, bench.clock.now(), ("lost",))
         uow.orders.save_line(line)
         uow.jobs.add(jobs.update_line_task(line, jobs.TASK_CANCELLED, bench.clock.now()))
         uow.commit()

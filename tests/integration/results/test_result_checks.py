@@ -207,7 +207,7 @@ async def test_reused_barcode_with_unknown_accession_matches_newest_order(bench:
     old = OrderKey("ROLD")
 
     def years_ago(uow: Any) -> None:
-        order, line = uow.orders.get_for_update(ORDER), uow.orders.line_key(bench.line_key(0))
+        order, line = uow.orders.get_for_update(ORDER), uow.orders.line(bench.line_key(0))
         uow.orders.add(replace(order, key=old, task_id="T-old", accession="A-0", seen_at=NOW - timedelta(days=900)))
         uow.orders.add_line(replace(line, key="L-old", order=old, task_id="T-old-1", state=LineState.COMPLETED))
         label = bench.store._data.label_uses[0]

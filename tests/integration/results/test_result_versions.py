@@ -283,7 +283,7 @@ async def test_retried_older_version_stays_behind_started_newer(bench: ResultsBe
     await put(bench, make_report(haemoglobin("2"), version=2))
     await bench.run_due_jobs()
     await bench.run_due_jobs()
-    assert {each.state.value for each in await bench.jobs()} == {"parked", "unknown"}
+    assert {each.state.value for each in await bench.jobs()} == {"dead_letter", "outcome_unknown"}
     await retry_job(bench.store, first.id, by="ann", now=bench.clock.now())
     await bench.run_until_idle()
     assert ((await bench.get_report("m1")).state, (await bench.get_report("m2")).state) == (
@@ -368,7 +368,7 @@ async def test_update_with_unknown_outcome_is_verified_first(bench: ResultsBench
         FaultRule(kind="status", status=403, route="GET /fhir/Observation/*", count=1, skip=1),
     )
     parked = await bench.receive(make_report(haemoglobin("14.0"), version=2))
-    assert (parked.state, [each.state.value for each in await bench.jobs()]) == (ReportState.MATCHED, ["parked"])
+    assert (parked.state, [each.state.value for each in await bench.jobs()]) == (ReportState.MATCHED, ["dead_letter"])
     bench.inject_faults()
     assert (await bench.receive(make_report(haemoglobin("13.2"), version=3))).state is ReportState.DELIVERED
     values = [str(each["valueQuantity"]["value"]) for each in await bench.resource_versions("Observation", "RORDER.rep.hb")]
