@@ -1,10 +1,10 @@
-"""The composition root: settings in, running parts out. The only place that wires; its keyword overrides are the test seam."""
+"""The composition root: settings in, running parts out. Nothing is wired elsewhere; its keyword overrides are the test seam."""
 
 from __future__ import annotations
 
 import random
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -26,7 +26,7 @@ from lab_agent.mappings.loader import MappingCache
 from lab_agent.metrics import Metrics
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
-from lab_agent.ports.jobs import JobHandler
+from lab_agent.ports.jobs import AnyJobHandler
 from lab_agent.ports.lis import AdapterSource, NoAdapters
 from lab_agent.ports.queries import Queries
 from lab_agent.ports.repositories import Store
@@ -40,7 +40,7 @@ from lab_agent.worker.job_queues import build_worker_loops
 from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
 from lab_agent.worker.schedule import LisHealth, PollInterval, PollTask, Scheduler
-from lab_agent.worker.worker import Worker
+from lab_agent.worker.worker import BackgroundTask, Worker
 from lab_agent.workflow.assessment import CatalogueSource, OrderAssessor
 from lab_agent.workflow.attention_alerts import AttentionAlerts
 from lab_agent.workflow.decision import DecisionPolicy
@@ -66,19 +66,19 @@ class SystemClock:
     """The machine's clock, in UTC."""
 
     def now(self) -> datetime:
-        """Give the time."""
+        """Tell the time."""
         return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """What everything else is made of. Tests replace single parts."""
+    """The parts that everything else is built from. Tests replace single ones."""
 
     settings: Settings
     clock: Clock
     store: Store
     queries: Queries | None
-    """None over a store in memory, as a check without a database uses it."""
+    """None for a store in memory, which a check without a database uses."""
     exchange: Exchange
     authenticator: Authenticator
     adapters: AdapterRegistry
@@ -89,13 +89,13 @@ class Components:
 
 
 def open_store(settings: Settings) -> SqlStore:
-    """Open the store. Raises `SchemaMismatchError` where the schema is not this program's, `CryptoError`, `StoreError`."""
+    """Open the store. Raises `SchemaMismatchError` if the schema is not this program's, `CryptoError`, `StoreError`."""
     check_schema(settings.store.url)
     return SqlStore(settings.store.url, build_cipher(settings))
 
 
 def build_cipher(settings: Settings) -> Cipher:
-    """The keys that seal what must not be read from the database."""
+    """Build the cipher of what must not be readable in the database."""
     return Cipher(*(key.get_secret_value() for key in settings.store.encryption_keys))
 
 
@@ -104,7 +104,7 @@ async def open_components(
     settings: Settings,
     *,
     store: Store | None = None,
-    wrap_exchange: Callable[[Exchange], Exchange] = lambda port: port,
+    wrap_exchange: Callable[[Exchange], Exchange] = lambda exchange: exchange,
     clock: Clock | None = None,
 ) -> AsyncIterator[Components]:
     """Open everything that a command or the daemon needs, and close it again."""
@@ -137,18 +137,18 @@ async def open_components(
 
 
 def build_adapters(settings: Settings, metrics: Metrics | None = None) -> AdapterRegistry:
-    """Load the LIS adapters. Never raises: what could not be loaded is a status with its reason."""
+    """Load the LIS adapters. Never raises: one that could not be loaded is a status with its reason."""
     lis = settings.lis
     return load_adapters(lis.tables, lis.default, call_timeout=lis.call_timeout, metrics=metrics)
 
 
 def build_version_horizon(settings: Settings) -> VersionHorizon:
-    """How far back catalogue versions are needed in this installation."""
+    """How far back this installation needs catalogue versions."""
     return VersionHorizon(timedelta(days=settings.rules.look_back_days), timedelta(seconds=settings.api.cache_lifetime))
 
 
 def build_code_systems(settings: Settings) -> CodeSystems:
-    """The code systems of this installation."""
+    """Build the code systems of this installation."""
     return CodeSystems(
         base_url=settings.exchange.base_url,
         lab_codes_url=settings.exchange.lab_codes_url,
@@ -156,10 +156,10 @@ def build_code_systems(settings: Settings) -> CodeSystems:
     )
 
 
-def build_handlers(components: Components, adapters: AdapterSource) -> dict[JobKind, JobHandler]:
-    """One handler for each kind of effect."""
+def build_handlers(components: Components, adapters: AdapterSource) -> dict[JobKind, AnyJobHandler]:
+    """Build one handler for each kind of job."""
     settings, store, clock, exchange = components.settings, components.store, components.clock, components.exchange
-    made: list[JobHandler] = [
+    handlers: list[AnyJobHandler] = [
         FetchOrderHandler(
             exchange,
             store,
@@ -182,11 +182,11 @@ def build_handlers(components: Components, adapters: AdapterSource) -> dict[JobK
         ),
         TaskUpdateHandler(exchange, store, clock, build_late_lines(components)),
     ]
-    return {kind: handler for handler in made for kind in handler.kinds}
+    return {kind: handler for handler in handlers for kind in handler.kinds}
 
 
 def build_planning(settings: Settings, mappings: MappingCache, catalogues: CatalogueSource) -> UploadPlanner:
-    """How this installation's reports become uploads."""
+    """Build what turns this installation's reports into uploads."""
     return UploadPlanner(
         systems=build_code_systems(settings),
         contracts=settings.exchange.contracts,
@@ -199,29 +199,29 @@ def build_planning(settings: Settings, mappings: MappingCache, catalogues: Catal
 
 
 def build_matcher(settings: Settings, mappings: MappingCache, catalogues: CatalogueSource) -> ReportMatcher:
-    """What finds the order of a report; also for the desk."""
+    """Build what finds the order of a report."""
     return ReportMatcher(ReleaseChecks(build_planning(settings, mappings, catalogues), DocumentService(settings.results)))
 
 
 def build_manual_matcher(settings: Settings, catalogues: CatalogueSource) -> ReportMatcher:
-    """What matches results at the match desk, with the mapping tables as they lie in their folder now."""
+    """Build what matches results by hand, with the mapping tables as they are in their folder now."""
     return build_matcher(settings, MappingCache(settings.results.mappings), catalogues)
 
 
 async def load_catalogues(settings: Settings, store: Store) -> CatalogueSource:
-    """The catalogue versions as they lie in the store now; for a command, which ends before they change."""
-    shelf = CatalogueCache(store, None, build_version_horizon(settings), SystemClock())
-    await shelf.refresh()
-    return shelf.view
+    """Load the catalogue versions as they are in the store now; for a command, which ends before they change."""
+    cache = CatalogueCache(store, None, build_version_horizon(settings), SystemClock())
+    await cache.refresh()
+    return cache.view
 
 
 def build_late_lines(components: Components) -> LateLineFinder:
-    """What finds the lines that come after their order was judged."""
+    """Build what finds lines that come after their order was assessed."""
     return LateLineFinder(components.exchange, components.store, components.clock, components.settings.exchange.base_url)
 
 
 def build_assessor(components: Components) -> OrderAssessor:
-    """The judge of this installation. Raises `SettingsError` where its rules are set in a way that is not possible."""
+    """Build this installation's assessor. Raises `SettingsError` if a severity is set for an unknown rule or not allowed."""
     settings = components.settings
     if problems := check_severities(settings.rules.severities):
         raise SettingsError(problems)
@@ -239,7 +239,7 @@ def build_assessor(components: Components) -> OrderAssessor:
 
 
 def build_decision_policy(settings: Settings) -> DecisionPolicy:
-    """What follows upon a judgement in this installation."""
+    """Build what decides an assessed order in this installation."""
     return DecisionPolicy(
         systems=build_code_systems(settings),
         contracts=settings.exchange.contracts,
@@ -253,15 +253,15 @@ def build_worker(
     components: Components,
     *,
     adapters: AdapterSource | None = None,
-    background_tasks: Mapping[str, Callable[[], Coroutine[object, object, None]]] | None = None,
+    background_tasks: Mapping[str, BackgroundTask] | None = None,
 ) -> Worker:
-    """The daemon's worker. `side_tasks` run beside it by name, until it ends; one that ends by itself stops it."""
+    """Build the daemon's worker. `background_tasks` run beside it by name until it stops; one that ends by itself stops it."""
     settings, store, clock = components.settings, components.store, components.clock
     observe = settings.worker.mode == "observe"
-    # Observing writes nothing anywhere, so no laboratory system is even started: one that pushes would be acknowledged (law 10).
+    # Observing writes nothing anywhere, so no adapter is even started: a LIS that pushes results would be acknowledged (law 10).
     lis: AdapterSource = NoAdapters() if observe else components.adapters if adapters is None else adapters
     outages = OutageTracker(store, clock, lambda: _is_service_up(components.exchange))
-    engine = JobRunner(
+    runner = JobRunner(
         store=store,
         clock=clock,
         handlers=build_handlers(components, lis),
@@ -272,8 +272,8 @@ def build_worker(
         random=random.Random().random,  # noqa: S311 - jitter, no secret
         on_attempt=components.metrics.record_attempt,
     )
-    groups = build_worker_loops(engine, outages, concurrency=settings.worker.concurrency, observe=observe)
-    ticks = Scheduler(outages)
+    loops = build_worker_loops(runner, outages, concurrency=settings.worker.concurrency, observe=observe)
+    scheduler = Scheduler(outages)
     poll = PollTask(
         poll=OrderPoller(components.exchange, store, clock, settings.exchange.base_url),
         outages=outages,
@@ -281,13 +281,13 @@ def build_worker(
         clock=clock,
         metrics=components.metrics,
         interval=PollInterval(settings.worker.poll_interval, settings.worker.poll_longest),
-        reschedule=lambda seconds: ticks.postpone("poll", seconds),
-        wake=groups.wake,
+        reschedule=lambda seconds: scheduler.postpone("poll", seconds),
+        wake=loops.wake,
     )
-    watch = LisHealth(outages, store, clock, groups.wake)
-    rounds = {
+    lis_health = LisHealth(outages, store, clock, loops.wake)
+    scheduled_tasks = {
         "poll": (settings.worker.poll_interval, poll.run),
-        "collect": (settings.lis.collect_interval, ResultCollector(lis, watch.on_result).run),
+        "collect": (settings.lis.collect_interval, ResultCollector(lis, lis_health.on_result).run),
         "reconcile": (
             settings.worker.reconcile_interval,
             Reconciler(components.exchange, store, clock, build_late_lines(components)).run,
@@ -299,21 +299,21 @@ def build_worker(
         ),
     }
     if observe:
-        rounds = {"poll": rounds["poll"]}
+        scheduled_tasks = {"poll": scheduled_tasks["poll"]}
     return Worker(
-        loops=groups,
-        scheduler=ticks,
+        loops=loops,
+        scheduler=scheduler,
         outages=outages,
         adapters=lis,
-        inbox_for=lambda name: StoreInbox(store, clock, name, groups.wake),
-        scheduled_tasks=rounds,
+        inbox_for=lambda name: StoreInbox(store, clock, name, loops.wake),
+        scheduled_tasks=scheduled_tasks,
         background_tasks=background_tasks or {},
         drain_timeout=settings.worker.drain_timeout,
     )
 
 
 async def _is_service_up(exchange: Exchange) -> bool:
-    """Whether the service answers a harmless question."""
+    """Whether the service answers a harmless request."""
     try:
         await exchange.check()
     except Failure:

@@ -22,7 +22,7 @@ from lab_agent.errors import SettingsError, StoreError
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.status.app import create_app
 from lab_agent.status.context import AdapterStatus, StatusContext
-from lab_agent.worker.worker import Worker
+from lab_agent.worker.worker import BackgroundTask, Worker, loop_task_name
 
 log = structlog.get_logger(__name__)
 
@@ -35,15 +35,15 @@ async def run(
     settings: Settings,
     config: Path | None = None,
     *,
-    replace_components: Callable[[Components], Components] = lambda parts: parts,
+    replace_components: Callable[[Components], Components] = lambda components: components,
 ) -> None:
-    """Run until SIGTERM or SIGINT. `change` replaces parts (the test seam).
+    """Run until SIGTERM or SIGINT. `replace_components` is the test seam.
 
-    Raises `SettingsError` where the status page's address cannot be had, `StoreError` where the store cannot be opened,
-    `CryptoError` where it was written with other keys, and `SideTaskDied` if a part ended by itself.
+    Raises `SettingsError` if the status page's address cannot be bound, `StoreError` if the database cannot be opened,
+    `CryptoError` if it was written with other keys, and `BackgroundTaskFailed` if a part ended by itself.
     """
     logs.configure(settings.logging)
-    # The address is taken before anything else is: where it cannot be had, nothing was begun.
+    # The address is bound before anything else: if that fails, nothing was started.
     with closing(web_server.listen(settings.status.host, settings.status.port, settings_group="status")) as sock:
         await _run(settings, config, replace_components, sock)
 
@@ -51,15 +51,18 @@ async def run(
 async def _run(
     settings: Settings, config: Path | None, replace_components: Callable[[Components], Components], sock: socket.socket
 ) -> None:
-    async with bootstrap.open_components(settings) as connected:
-        parts = replace_components(connected)
-        await parts.catalogue_cache.reload()
-        parts.mapping_cache.reload()
-        page = create_app(_build_status_context(parts, lambda: _stopped_loops(worker), lambda: worker.outages.is_store_down))
-        serve = partial(web_server.serve, page, sock, drain=_STATUS_DRAIN_SECONDS)
-        worker = bootstrap.build_worker(parts, background_tasks={"status page": serve, "catalogue": parts.catalogue_cache.watch})
+    async with bootstrap.open_components(settings) as opened:
+        components = replace_components(opened)
+        await components.catalogue_cache.reload()
+        components.mapping_cache.reload()
+        app = create_app(_build_status_context(components, lambda: _stopped_loops(worker), lambda: worker.outages.is_store_down))
+        background_tasks: dict[str, BackgroundTask] = {
+            "status page": partial(web_server.serve, app, sock, drain=_STATUS_DRAIN_SECONDS),
+            "catalogue": components.catalogue_cache.watch,
+        }
+        worker = bootstrap.build_worker(components, background_tasks=background_tasks)
         _log_address(sock)
-        reload = ReloadHandler(settings, config, parts)
+        reload = ReloadHandler(settings, config, components)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, worker.stop)
@@ -70,10 +73,10 @@ async def _run(
 def _build_status_context(
     components: Components, stopped_loops: Callable[[], Sequence[str]], cannot_write: Callable[[], bool]
 ) -> StatusContext:
-    """What the status page works with."""
+    """Build what the status page works with."""
     if components.queries is None:
-        raise StoreError("The daemon needs a store on a database.")
-    shown = [
+        raise StoreError("The daemon needs a database.")
+    adapters = [
         AdapterStatus(name=each.name, kind=each.kind, loaded=each.is_loaded, reason=each.reason)
         for each in components.adapters.statuses
     ]
@@ -85,7 +88,7 @@ def _build_status_context(
         cipher=bootstrap.build_cipher(components.settings),
         metrics=components.metrics,
         clock=components.clock,
-        adapters=shown,
+        adapters=adapters,
         mode=components.settings.worker.mode,
         create_matcher=partial(bootstrap.build_manual_matcher, components.settings, components.catalogue_cache.view),
         missing_tasks=stopped_loops,
@@ -94,9 +97,9 @@ def _build_status_context(
 
 
 def _stopped_loops(worker: Worker) -> list[str]:
-    """Loops of the worker that do not run."""
+    """The queues of the worker whose loop does not run."""
     running = {task.get_name() for task in asyncio.all_tasks()}
-    return [name for name in worker.loops.loops if f"group {name}" not in running]
+    return [name for name in worker.loops.loops if loop_task_name(name) not in running]
 
 
 def _log_address(sock: socket.socket) -> None:
@@ -106,19 +109,19 @@ def _log_address(sock: socket.socket) -> None:
 
 @dataclass(slots=True)
 class ReloadHandler:
-    """What SIGHUP does: catalogue, mapping tables and log settings are read anew; what else changed is said to need a restart."""
+    """What SIGHUP does: reload catalogue, mapping tables and log settings; the log names other changes that need a restart."""
 
     settings: Settings
     config: Path | None
     components: Components
 
     def run(self) -> None:
-        """Reload. What cannot be read leaves everything as it is, with one line about it."""
+        """Reload. Settings that cannot be read leave everything as it is, with one log line about it."""
         web_server.notify_reloading(time.monotonic_ns() // 1000)
         try:
             new = load_settings(self.config)
         except SettingsError as exc:
-            log.error("settings not reloaded", action="reload_rejected", reason=str(exc))  # noqa: TRY400 - an error of the data
+            log.error("settings not reloaded", action="reload_rejected", reason=str(exc))  # noqa: TRY400 - a fault in the file needs no traceback
         else:
             self._apply(new)
         self.components.catalogue_cache.request_reload()

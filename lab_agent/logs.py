@@ -30,7 +30,7 @@ FIELDS = frozenset(
     count counterparty delay document documents dropped due effect elapsed endpoint error event expires fence field file found
     generation grant groups held host id interval item items job kept key kind lane lease level limit line lines listening
     logger message method metric mode needs_restart next number observations of operation order orders origin outage outcome
-    owner page pages part path paths phase pid pool port problem problems procedure_request purged reason refused released
+    owner page pages part path paths phase pid pool port problem problems procedure_request purged queues reason refused released
     report reports resource resource_type rule rules schema seconds sequence severity signal size source state states status
     step stopped task template tick timestamp tries until url_path version versions waited waiting warning why worker written
     """.split()  # noqa: SIM905 — a page of quotes would hide the words

@@ -1,4 +1,4 @@
-"""What the laboratory offers, as the store keeps it: catalogue versions, notices, label reservations, tokens of its callers."""
+"""The records of what the laboratory offers: catalogue versions, turnaround notices, issued labels, tokens of API clients."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from decimal import Decimal
 from lab_agent.domain.ids import OrderKey
 
 CATALOGUE_CHANGE_STAMP = "catalogue.change_stamp"
-"""Note that changes with every change of catalogue, notices and API tokens: processes look at it, and at nothing else."""
+"""Key of a value that changes with every change of catalogue, notices and API tokens: processes poll this one alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogueVersion:
-    """One imported catalogue, in force from `since` until the next one is. `content` is its tables, packed."""
+    """One imported catalogue, in force from `since` until the next one is. `content` is its tables, compressed."""
 
     version: str
     since: datetime
@@ -41,7 +41,7 @@ class TurnaroundNotice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssuedLabel:
-    """A barcode that was given out. `basket` names the basket that asked, so that the same one asked again gets the same."""
+    """A barcode that was issued. `basket` identifies the basket that it was for, so that the same basket gets the same again."""
 
     label: str
     pool: str
@@ -55,7 +55,7 @@ class IssuedLabel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiToken:
-    """A credential of a caller of the laboratory's API; `contracts` None sees every contract. The secret is kept nowhere."""
+    """A credential of an API client; `contracts` None sees every contract. The secret itself is not stored."""
 
     id: str
     name: str
@@ -66,5 +66,5 @@ class ApiToken:
     revoked_at: datetime | None = None
 
     def is_valid(self, now: datetime) -> bool:
-        """Whether it still opens anything."""
+        """Whether it is neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)

@@ -1,8 +1,8 @@
-"""The addresses of code systems, in one place, written as the interface writes them and read with tolerance.
+"""The URLs of code systems, written exactly as the interface writes them and compared with tolerance.
 
 The interface writes `{base_url}terminology/…` without and `{lab_codes_url}/…` with a slash between, and spells the specimen type
-in two ways. What we write follows it to the letter. What we read is compared with the slashes, the case, the scheme and
-`-`/`_` left aside, so that a slip of spelling is a warning and only a foreign system is a fault.
+in two ways. Slashes, case, scheme and `-`/`_` are ignored when a received system is compared, so that a spelling mistake is a
+warning and only a foreign system is an error.
 """
 
 from __future__ import annotations
@@ -23,37 +23,39 @@ class SystemMatch(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CodeSystem:
-    """One code system: the `address` that the interface names, and its `tail` behind the installation's own address."""
+    """One code system: its `url` as the interface names it, and the `suffix` of that after the installation's own address."""
 
     url: str
     suffix: str
 
     def match(self, received: str | None) -> SystemMatch:
-        """Compare with a system as received; one with the same tail behind another base address counts as spelled differently."""
+        """Compare with a system as received; one with the same suffix after another address counts as spelled differently."""
         if received is None or not received.strip():
             return SystemMatch.MISSING
         if received == self.url:
             return SystemMatch.EXACT
-        tail = _segments(self.suffix)
-        same_tail = bool(tail) and _segments(received)[-len(tail) :] == tail
+        suffix = _segments(self.suffix)
+        same_suffix = bool(suffix) and _segments(received)[-len(suffix) :] == suffix
         return (
-            SystemMatch.SPELLED_DIFFERENTLY if same_tail or _normalize(received) == _normalize(self.url) else SystemMatch.FOREIGN
+            SystemMatch.SPELLED_DIFFERENTLY
+            if same_suffix or _normalize(received) == _normalize(self.url)
+            else SystemMatch.FOREIGN
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeSystems:
-    """The installation's addresses from which every code system is made (interface: preamble)."""
+    """The installation's addresses, from which every code system is derived (interface: preamble)."""
 
     base_url: str
     lab_codes_url: str
     second_labels_system: str | None = None
 
-    def _service_system(self, tail: str) -> CodeSystem:
-        return CodeSystem(f"{self.base_url.rstrip('/')}/{tail}", tail)
+    def _service_system(self, suffix: str) -> CodeSystem:
+        return CodeSystem(f"{self.base_url.rstrip('/')}/{suffix}", suffix)
 
-    def _laboratory_system(self, tail: str) -> CodeSystem:
-        return CodeSystem(f"{self.lab_codes_url.rstrip('/')}/{tail}", tail)
+    def _laboratory_system(self, suffix: str) -> CodeSystem:
+        return CodeSystem(f"{self.lab_codes_url.rstrip('/')}/{suffix}", suffix)
 
     @property
     def nomenclature(self) -> CodeSystem:
@@ -67,7 +69,7 @@ class CodeSystems:
 
     @property
     def specimen_type(self) -> CodeSystem:
-        """Codes of biomaterial (Specimen.type)."""
+        """Codes of biomaterials (Specimen.type)."""
         return self._service_system("terminology/specimen-type")
 
     @property
@@ -82,7 +84,7 @@ class CodeSystems:
 
     @property
     def supporting_info(self) -> CodeSystem:
-        """The url of the Specimen's extension."""
+        """The URL of the Specimen's extension."""
         return self._service_system("extra/supportingInfo")
 
     @property
@@ -97,7 +99,7 @@ class CodeSystems:
 
     @property
     def second_labels(self) -> CodeSystem | None:
-        """Second barcodes of the two-barcode studies; None where the installation has set none."""
+        """Second barcodes of the two-barcode studies; None if the installation has set no system for them."""
         return CodeSystem(self.second_labels_system, "") if self.second_labels_system else None
 
     @property

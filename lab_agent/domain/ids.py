@@ -1,7 +1,7 @@
 """Our own keys.
 
 A key is derived from the address of the exchange service and the Task's id there, so that the same order has the same key on
-every worker and after a restored backup: the LIS can recognise a repeat even when our own memory of it is gone. Keys are short
+every worker and after a restored backup: the LIS can recognise a repeat even if our own database is lost. Keys are short
 and plain (16 characters of A–Z and 2–7), since they travel in HL7 v2 fields of 20 characters and in barcodes.
 """
 
@@ -19,30 +19,30 @@ LineKey = NewType("LineKey", str)
 ReportKey = NewType("ReportKey", str)
 """Our key of one version of one report, as it came in: `P` and 15 characters."""
 JobId = NewType("JobId", int)
-"""Number of a row of the outbox; a larger number was decided later."""
+"""Number of a row of the outbox; a larger one was decided later."""
 ResourceId = NewType("ResourceId", str)
 """Id of a resource on the exchange service."""
 
 _DIGEST_LENGTH = 15
 
 
-def order_key(service: str, task_id: str) -> OrderKey:
-    """Key of the order whose order-level Task is `task_id` on `service` (its base address)."""
-    return OrderKey("R" + _digest(service, task_id))
+def order_key(base_url: str, task_id: str) -> OrderKey:
+    """Key of the order whose order-level Task is `task_id` on the exchange service at `base_url`."""
+    return OrderKey("R" + _digest(base_url, task_id))
 
 
-def line_key(service: str, task_id: str) -> LineKey:
-    """Key of the line whose Task is `task_id` on `service` (its base address)."""
-    return LineKey("L" + _digest(service, task_id))
+def line_key(base_url: str, task_id: str) -> LineKey:
+    """Key of the line whose Task is `task_id` on the exchange service at `base_url`."""
+    return LineKey("L" + _digest(base_url, task_id))
 
 
 def report_key(adapter: str, message: str, part: int = 0) -> ReportKey:
-    """Key of a report that arrived in `message` (its stable name) from `adapter`, the `part`-th in it."""
+    """Key of the `part`-th report in the message with the stable name `message` from `adapter`."""
     return ReportKey("P" + _digest(adapter, f"{message}#{part}"))
 
 
 def worker_name(host: str) -> str:
-    """Name of a running worker, unique for each start, so that a claim of a dead process is never taken for ours."""
+    """Name of a running worker, unique for each start, so that the lease of a dead process is never taken for ours."""
     return f"{host}-{secrets.token_hex(4)}"
 
 

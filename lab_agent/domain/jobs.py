@@ -1,6 +1,6 @@
-"""The effects that exist: what each is called (`once`), what it waits for (`lane`), and what it carries.
+"""The jobs that exist, with their deduplication and ordering keys.
 
-All names are made here, so that the same decision taken twice writes one row (law 5).
+All keys are made here, so that the same decision taken twice writes one row (law 5).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TERMINAL_TASK_STATUSES = frozenset({TASK_COMPLETED, TASK_CANCELLED, "failed", "r
 
 
 def fetch_order(order: OrderKey, now: datetime) -> NewJob:
-    """Fetch an order and judge it."""
+    """Fetch and assess an order."""
     return NewJob(
         kind=JobKind.FETCH_ORDER,
         dedup_key=f"fetch_order:{order}",
@@ -33,7 +33,7 @@ def fetch_order(order: OrderKey, now: datetime) -> NewJob:
 
 
 def submit_order(order: OrderKey, now: datetime) -> NewJob:
-    """Hand an order to the laboratory system."""
+    """Submit an order to the laboratory system."""
     return NewJob(
         kind=JobKind.SUBMIT_ORDER,
         dedup_key=f"submit_order:{order}",
@@ -45,21 +45,21 @@ def submit_order(order: OrderKey, now: datetime) -> NewJob:
 
 
 def cancel_at_lis(order: OrderKey, lines: Sequence[LineKey], reason: str, now: datetime) -> NewJob:
-    """Tell the laboratory system that lines were withdrawn; after the handover, if that is still under way."""
-    names = sorted(lines)
+    """Cancel withdrawn lines at the laboratory system, after the handover if that is still running."""
+    line_keys = sorted(lines)
     return NewJob(
         kind=JobKind.CANCEL_AT_LIS,
-        dedup_key=f"cancel_at_lis:{order}:{'+'.join(names)}",
+        dedup_key=f"cancel_at_lis:{order}:{'+'.join(line_keys)}",
         ordering_key=f"lis:{order}",
         target=order,
         order=order,
-        payload={"lines": names, "reason": reason},
+        payload={"lines": line_keys, "reason": reason},
         due_at=now,
     )
 
 
 def match_report(report: ReportRecord, order_reference: str, now: datetime) -> NewJob:
-    """Find the order of a report. Reports that name the same `target` keep their order of arrival."""
+    """Find the order of a report. Reports with the same `order_reference` are matched by arrival."""
     return NewJob(
         kind=JobKind.MATCH_REPORT,
         dedup_key=f"match_report:{report.key}",
@@ -70,12 +70,12 @@ def match_report(report: ReportRecord, order_reference: str, now: datetime) -> N
 
 
 def match_report_after_accession(report: ReportRecord, order_reference: str, order: OrderKey, now: datetime) -> NewJob:
-    """Find the order of a report that came before the laboratory's numbers of that `order`."""
+    """Match a report again that came before the laboratory's own numbers of that `order`."""
     return replace(match_report(report, order_reference, now), dedup_key=f"match_report:{report.key}:{order}")
 
 
 def match_report_after_decision(report: ReportRecord, decided_report: ReportKey, now: datetime) -> NewJob:
-    """Find the order of a version again that has waited for an older one, about which is `decided` now."""
+    """Match a version again that waited for an older one, `decided_report`, which is decided now."""
     return replace(
         match_report(report, report.key, now),
         dedup_key=f"match_report:{report.key}:{decided_report}:{now.isoformat()}",
@@ -94,7 +94,7 @@ def match_report_after_delivery(report: ReportRecord, on_its_way: ReportKey, now
 
 
 def deliver_report(report: ReportKey, order: OrderKey, now: datetime) -> NewJob:
-    """Upload a report; the reports of one order keep their order."""
+    """Upload a report; the reports of one order are uploaded one after the other."""
     return NewJob(
         kind=JobKind.DELIVER_REPORT,
         dedup_key=f"deliver_report:{report}",
@@ -106,7 +106,7 @@ def deliver_report(report: ReportKey, order: OrderKey, now: datetime) -> NewJob:
 
 
 def update_line_task(line: LineRecord, status: str, now: datetime) -> NewJob:
-    """Bring the Task of a line to `status`, with the line's outputs."""
+    """Set the Task of a line to `status`, with the line's outputs."""
     return NewJob(
         kind=JobKind.UPDATE_LINE_TASK,
         dedup_key=f"update_line_task:{line.key}:{status}",
@@ -119,7 +119,7 @@ def update_line_task(line: LineRecord, status: str, now: datetime) -> NewJob:
 
 
 def update_order_task(order: OrderKey, status: str, now: datetime) -> NewJob:
-    """Bring the order-level Task to `status`."""
+    """Set the order-level Task to `status`."""
     return NewJob(
         kind=JobKind.UPDATE_ORDER_TASK,
         dedup_key=f"update_order_task:{order}:{status}",

@@ -1,7 +1,7 @@
-"""`LabOrder`: the order as the laboratory system sees it, in the laboratory's words, made only after judgement.
+"""`LabOrder`: the order as the laboratory system gets it, made only after the assessment.
 
-Adapter authors build against this module; its JSON Schema is printed by `lab-agent schema order`. Fields are added, never
-renamed, within one `schema_version`.
+Adapter authors build against this module; `lab-agent schema order` prints its JSON Schema. Within one `schema_version` fields
+are added, never renamed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Telecom:
-    """A way to reach the patient: `system` is phone or email."""
+    """A contact of the patient: `system` is phone or email."""
 
     system: str
     value: str
@@ -92,7 +92,7 @@ class OrderAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotificationOption:
-    """Whether the client wants to be told of status changes by `channel` (sms or email)."""
+    """Whether the client wants to be notified of status changes by `channel` (sms or email)."""
 
     channel: str
     wanted: bool
@@ -100,7 +100,7 @@ class NotificationOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabOrder:
-    """An order, checked. `key` is stable: the same order has the same key for ever, and a LIS may tell repeats by it."""
+    """An assessed order. `key` is stable: the same order always has the same key, and a LIS may recognise repeats by it."""
 
     key: OrderKey
     requisition: Identifier

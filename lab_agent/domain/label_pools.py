@@ -1,8 +1,6 @@
-"""Pools of barcodes: a pattern, a range of numbers, and a check digit where the laboratory's scanners expect one.
+"""Pools of barcodes: a pattern, a range of numbers, and a check digit if the laboratory's scanners expect one.
 
-Shapes of numbers as the interface document writes them: `0000-0000`, `00000-XXXXX-00000000`.
-
-`0` stands for a digit, `X` for a letter or a digit, and anything else for itself (interface: Create order, rules 3 and 4).
+Also the patterns of identifiers that the interface document gives, such as `00000-XXXXX-00000000`.
 """
 
 from __future__ import annotations
@@ -16,12 +14,12 @@ _PATTERN_CLASSES = {"0": "[0-9]", "X": "[0-9A-Za-z]"}
 
 @dataclass(frozen=True, slots=True)
 class IdentifierPattern:
-    """One such shape."""
+    """A pattern of the interface: `0` is a digit, `X` a letter or a digit, anything else itself (Create order, rules 3 and 4)."""
 
     text: str
 
     def matches(self, value: str) -> bool:
-        """Whether the value has this shape."""
+        """Whether the value has this pattern."""
         pattern = "".join(_PATTERN_CLASSES.get(char) or re.escape(char) for char in self.text)
         return re.fullmatch(pattern, value) is not None
 
@@ -32,12 +30,12 @@ class IdentifierPattern:
 DIGIT_PLACEHOLDER, CHECK_DIGIT_PLACEHOLDER = "#", "%"
 """In a pattern: a digit of the number (there may be several), and the place of the check digit."""
 NumberRange = tuple[int, int]
-"""Numbers of a pattern that were given, by whichever pool: the first, and the one behind the last."""
+"""Numbers of a pattern that are allocated, by whichever pool: the first, and the one after the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelPool:
-    """One pool. `contracts` None serves every contract that no other pool names; `second` makes second barcodes."""
+    """One pool. `contracts` None serves every contract that no other pool names; `second` is for second barcodes."""
 
     name: str
     pattern: str
@@ -49,20 +47,20 @@ class LabelPool:
     warn_below: int = 0
 
     def label(self, number: int) -> str:
-        """Give the barcode with this number."""
+        """Format the barcode with this number."""
         digits = iter(str(number).zfill(self.pattern.count(DIGIT_PLACEHOLDER)))
         text = "".join(next(digits) if char == DIGIT_PLACEHOLDER else char for char in self.pattern)
         if self.check_digit == "none":
             return text
-        counted = [int(char) for char in text if char.isascii() and char.isdecimal()]
-        return text.replace(CHECK_DIGIT_PLACEHOLDER, str(CHECK_DIGIT_FUNCTIONS[self.check_digit](counted)), 1)
+        payload_digits = [int(char) for char in text if char.isascii() and char.isdecimal()]
+        return text.replace(CHECK_DIGIT_PLACEHOLDER, str(CHECK_DIGIT_FUNCTIONS[self.check_digit](payload_digits)), 1)
 
     def matches(self, pattern: IdentifierPattern) -> bool:
-        """Whether its barcodes have that shape."""
+        """Whether its barcodes have that pattern."""
         return all(pattern.matches(self.label(number)) for number in (self.first, self.last))
 
     def next_number(self, allocated: Iterable[NumberRange]) -> int:
-        """The first number of the range that is in none of the stretches; behind `last` where all are given."""
+        """The first number of the pool that is in none of the ranges; `last` + 1 if all are allocated."""
         number = self.first
         for start, end in sorted(allocated):
             if start <= number < end:
@@ -70,7 +68,7 @@ class LabelPool:
         return number
 
     def remaining(self, allocated: Iterable[NumberRange]) -> int:
-        """How many numbers of the range are in none of the stretches."""
+        """How many numbers of the pool are in none of the ranges."""
         count, number = 0, self.first
         for start, end in sorted(allocated):
             count += max(0, min(start, self.last + 1) - number)
@@ -79,20 +77,20 @@ class LabelPool:
 
 
 def find_pool(pools: tuple[LabelPool, ...], contract: str) -> LabelPool | None:
-    """The pool of a contract's labels: the one that names it, else the one for every contract; None for no labels."""
+    """The pool of a contract's labels: the one that names it, else the one for every contract; None if there is none."""
     fitting = [each for each in pools if not each.second and (each.contracts is None or contract in each.contracts)]
     return min(fitting, key=lambda each: each.contracts is None, default=None)
 
 
 def find_second_label_pool(pools: tuple[LabelPool, ...], contract: str, pattern: IdentifierPattern) -> LabelPool | None:
-    """The pool of a contract's second barcodes of that shape; None where the partner has its own."""
+    """The pool of a contract's second barcodes of that pattern; None if the partner has its own."""
     ours = (each for each in pools if each.second and each.matches(pattern))
     fitting = [each for each in ours if each.contracts is None or contract in each.contracts]
     return min(fitting, key=lambda each: each.contracts is None, default=None)
 
 
 def luhn_check_digit(digits: list[int]) -> int:
-    """The check digit of ISO/IEC 7812: every second digit from the right doubled, cross sums, up to the next ten."""
+    """The check digit of ISO/IEC 7812: every second digit from the right doubled, digit sums added, up to the next ten."""
     doubled = [each if place % 2 else each * 2 for place, each in enumerate(reversed(digits))]
     return -sum(each // 10 + each % 10 for each in doubled) % 10
 

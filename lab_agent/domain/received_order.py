@@ -1,8 +1,8 @@
-"""The order as received: what the partner sent, in frozen values, before anybody has judged it.
+"""The order as received: what the partner sent, in frozen values, before it is assessed.
 
 Nothing is required here. Whatever is missing or of the wrong type is None or empty, and what was of the wrong type is kept as a
-`Flaw`, so that the rules can say all that is wrong at once. Every part knows its place (`where`, such as
-`Specimen[2].container[0]`), since a refusal must name it.
+`MalformedField`, so that the rules can report all problems at once. Every part knows its place (`where`, such as
+`Specimen[2].container[0]`), since a rejection must name it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Protocol
 from lab_agent.domain.values import CodeableConcept, Coding, Identifier
 
 EMPTY_CONCEPT = CodeableConcept()
-"""What stands where no concept was sent."""
+"""Stands for a concept that was not sent."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -32,7 +32,7 @@ class ResourceRef:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableResource:
-    """Why a resource could not be read: HTTP `status` (0 where there was none) and the service's words."""
+    """Why a resource could not be read: HTTP `status` (0 if there was none) and the service's reason."""
 
     reason: str
     status: int
@@ -40,7 +40,7 @@ class UnreadableResource:
 
 @dataclass(frozen=True, slots=True)
 class MalformedField:
-    """Something of the wrong type, which was left out: where, and what it should have been."""
+    """A field of the wrong type, which was left out: where, and what it should have been."""
 
     where: str
     what: str
@@ -48,7 +48,7 @@ class MalformedField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceText:
-    """A reference as received. `target` is None where it leads nowhere that we know; `foreign` where it leaves the service."""
+    """A reference as received. `target` is None if it is not one that we know; `is_foreign` if it leaves the service."""
 
     where: str
     text: str | None = None
@@ -102,13 +102,13 @@ class ReceivedTask:
 
     @property
     def id(self) -> str:
-        """Its id; empty where the resource carried none."""
+        """Its id; empty if the resource had none."""
         return self.ref.id if self.ref else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedRequest:
-    """A ProcedureRequest. `supporting` are all links of supportingInfo, contract and others; `old_orders` basedOn identifiers."""
+    """A ProcedureRequest. `supporting_info` has all references, contract and others; `old_orders` the identifiers of basedOn."""
 
     ref: ResourceRef
     where: str
@@ -139,12 +139,12 @@ class ReceivedLine:
 
     @property
     def id(self) -> str:
-        """The line's name: the id of its Task."""
+        """The id of its Task, by which the line is named."""
         return self.task.id
 
     @property
     def where(self) -> str:
-        """The place to name for it."""
+        """Its place in the order."""
         return self.request.where if self.request else self.task.where
 
 
@@ -184,7 +184,7 @@ class ReceivedSpecimen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedTelecom:
-    """A way to reach the patient."""
+    """A contact of the patient."""
 
     system: str | None
     value: str | None
@@ -193,7 +193,7 @@ class ReceivedTelecom:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedPatient:
-    """A Patient. `birth_date` is None unless the text is a whole date. `birth_text` is what was sent."""
+    """A Patient. `birth_date` is None unless `birth_date_text`, which was sent, is a full date."""
 
     ref: ResourceRef
     where: str = "Patient"
@@ -218,7 +218,7 @@ AnswerValue = bool | int | Decimal | str | Coding
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedAnswer:
-    """The answers to one question, wherever it was nested; `values` is empty for a group and for no answer."""
+    """The answers to one question, however deeply nested; `values` is empty for a group and for a question without answer."""
 
     where: str
     link_id: str | None
@@ -228,7 +228,7 @@ class ReceivedAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedResponse:
-    """A QuestionnaireResponse, its nested answers in one row."""
+    """A QuestionnaireResponse, its nested answers in one list."""
 
     ref: ResourceRef | None
     where: str
@@ -240,11 +240,11 @@ class ReceivedResponse:
 
 
 class OrderResource(Protocol):
-    """A resource of the order: what it is, where it stands, and who has which right to it."""
+    """A resource of the order: its reference, its place, and who has which right to it."""
 
     @property
     def ref(self) -> ResourceRef | None:
-        """Its id on the service."""
+        """Its type and id on the service."""
         ...
 
     @property
@@ -260,7 +260,7 @@ class OrderResource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedOrder:
-    """A whole order. `responses` is None where it is not known whether there are answers."""
+    """A whole order. `responses` is None if it is not known whether there are answers."""
 
     task: ReceivedTask
     lines: tuple[ReceivedLine, ...] = ()
@@ -279,7 +279,7 @@ class ReceivedOrder:
 
     @property
     def counterparty(self) -> str | None:
-        """The guid of the partner: the one owner of the ProcedureRequests; None where there is none, or more than one."""
+        """The GUID of the partner: the one owner of the ProcedureRequests; None if there is none, or more than one."""
         owners = {request.owner for request in self.requests if request.owner}
         return owners.pop() if len(owners) == 1 else None
 
@@ -290,7 +290,7 @@ class ReceivedOrder:
 
     @property
     def patient_reference(self) -> str | None:
-        """The one patient of the order, as `patient/<id>`, or `<system>|<value>` of a global identifier; None where not one."""
+        """The one patient of the order: `patient/<id>`, or `<system>|<value>` of a global identifier; None if not exactly one."""
         subjects = {patient_key(request.subject) for request in self.requests if request.subject} - {None}
         return subjects.pop() if len(subjects) == 1 else None
 
@@ -307,7 +307,7 @@ class ReceivedOrder:
 
 
 def patient_key(reference: ReferenceText | None) -> str | None:
-    """A text that is the same for the same patient: the reference in one form, or the global identifier."""
+    """A text that is the same for the same patient: the normalized reference, or the global identifier."""
     if reference is None or (reference.target is None and reference.identifier is None):
         return None
     if reference.target is not None:

@@ -1,7 +1,7 @@
-"""What is remembered about an order, a line, a report and an effect. Frozen; a change makes a new value.
+"""The records of orders, lines, reports, jobs and what belongs to them. Frozen; a change makes a new value.
 
-These are the words in which steps and store speak to each other; the store's rows are its own affair. Nothing here
-identifies a patient: identification data is kept apart, encrypted (law 7).
+Workflow and store exchange these records; how the store keeps them in rows is its own business. Nothing here identifies a
+patient: identification data is kept apart, encrypted (law 7).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from lab_agent.domain.values import Identifier
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderRecord:
-    """An order in the journal.
+    """An order.
 
-    `seen_lines` are the line Task ids of the last part-of answer (an order is judged after two equal ones). `received` is the
+    `seen_lines` are the line Task ids of the last part-of answer (an order is assessed after two equal ones). `received` is the
     order as fetched, without identification data; `lab_order` the part of `LabOrder` that identifies nobody; both are JSON.
-    `adapter` names the LIS adapter that the order goes to. `reason` says why it is where it is. `sent_statuses` are the
+    `adapter` names the LIS adapter that the order goes to. `reason` says why it is in its state. `sent_statuses` are the
     statuses that we ever *sent* for the order-level Task, as with lines.
     """
 
@@ -56,16 +56,16 @@ class OrderRecord:
     sent_statuses: tuple[str, ...] = ()
 
     def transition_to(self, state: OrderState, now: datetime, reason: str | None = None) -> OrderRecord:
-        """Move to `state`. Raises `IllegalMoveError`."""
+        """Move to `state`. Raises `InvalidTransitionError`."""
         return replace(self, state=transition(ORDER_TRANSITIONS, self.state, state), changed_at=now, reason=reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineRecord:
-    """A line in the journal: one ProcedureRequest and its Task.
+    """An order line: one ProcedureRequest and its Task.
 
-    `outputs` are the sentences that its Task carries (or will carry) in `output[].valueString`; `sent_statuses` every status that
-    we ever *sent* for its Task, answered or not: those are ours, any other is somebody else's.
+    `outputs` are the sentences that its Task has (or will have) in `output[].valueString`; `sent_statuses` every status that we
+    ever *sent* for its Task, answered or not: those are ours, any other is somebody else's.
     """
 
     key: LineKey
@@ -80,7 +80,7 @@ class LineRecord:
     sent_statuses: tuple[str, ...] = ()
 
     def transition_to(self, state: LineState, now: datetime, outputs: tuple[str, ...] | None = None) -> LineRecord:
-        """Move to `state`. Raises `IllegalMoveError`."""
+        """Move to `state`. Raises `InvalidTransitionError`."""
         return replace(
             self,
             state=transition(LINE_TRANSITIONS, self.state, state),
@@ -91,7 +91,7 @@ class LineRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelUse:
-    """A barcode as an order uses it: whose it is, in which line; found again when a result names only the barcode."""
+    """A barcode that an order uses: for which patient, in which line. A result that names only the barcode is matched by it."""
 
     barcode: str
     order: OrderKey
@@ -101,7 +101,7 @@ class LabelUse:
 
 
 class JobKind(StrEnum):
-    """What an effect does. `look` and `match` change nothing outside; the others do."""
+    """What a job does. `FETCH_ORDER` and `MATCH_REPORT` change nothing outside; the others do."""
 
     FETCH_ORDER = "fetch_order"
     SUBMIT_ORDER = "submit_order"
@@ -114,10 +114,10 @@ class JobKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob:
-    """An effect to be written in the transaction that decides it.
+    """A job to be written in the transaction that decides it.
 
-    `once` names it uniquely: a second one with the same name is not written (law 5). Effects of one `lane` are done one after
-    the other, in the order in which they were decided. `subject` is what it is about (a line key, a report key, an order key).
+    A second job with the same `dedup_key` is not written (law 5). Jobs with the same `ordering_key` run one after the other, in
+    the order in which they were decided. `target` is what the job is about (a line key, a report key, an order key).
     """
 
     kind: JobKind
@@ -133,8 +133,8 @@ class NewJob:
 class Job:
     """A row of the outbox.
 
-    `begun` is true from the commit just before the effect may first be felt outside; until then a lost claim needs no look.
-    `fence` grows with every claim; a write with an older one is refused (`LeaseLostError`).
+    `started` is true from the commit just before the job may first have consequences outside; until then a lost lease needs no
+    verification. `fencing_token` grows with every claim; a write with an older one is rejected (`LeaseLostError`).
     """
 
     id: JobId
@@ -167,7 +167,7 @@ class Job:
         )
 
     def claim(self, owner: str, now: datetime, lease: timedelta) -> Job:
-        """Take it for `owner`: a due one becomes in flight, an unknown one stays so, for its owner looks first."""
+        """Claim it for `owner`: a due job becomes in flight; one of unknown outcome stays so, as its owner verifies it first."""
         state = (
             self.state if self.state is JobState.OUTCOME_UNKNOWN else transition(JOB_TRANSITIONS, self.state, JobState.IN_FLIGHT)
         )
@@ -182,47 +182,49 @@ class Job:
         )
 
     def lease_expired(self, now: datetime) -> Job:
-        """Take it away from an owner that was silent for too long: what it did is unknown."""
+        """Take it from an owner that sent no heartbeat for too long: what it did is unknown."""
         return replace(
-            self._transition_to(JobState.OUTCOME_UNKNOWN, now, "its worker stopped in the middle; looking first", now),
+            self._transition_to(
+                JobState.OUTCOME_UNKNOWN, now, "its worker stopped in the middle; verifying the outcome first", now
+            ),
             fencing_token=self.fencing_token + 1,
         )
 
     def mark_started(self, now: datetime) -> Job:
-        """Say, before it is done, that it may be felt outside from now on."""
+        """Mark, before it is done, that it may have consequences outside from now on."""
         return replace(self, started=True, changed_at=now)
 
     def complete(self, now: datetime, reason: str | None = None) -> Job:
-        """It has happened."""
+        """End it: it has happened."""
         return self._transition_to(JobState.DONE, now, reason)
 
     def reschedule(self, now: datetime, at: datetime, reason: str) -> Job:
-        """It has not happened; again at `at`."""
+        """Let it be due again at `at`: it has not happened."""
         return self._transition_to(JobState.DUE, now, reason, at)
 
     def outcome_unknown(self, now: datetime, at: datetime, reason: str) -> Job:
-        """It may have happened; look at `at`."""
+        """Let it be verified at `at`: it may have happened."""
         return self._transition_to(JobState.OUTCOME_UNKNOWN, now, reason, at)
 
     def dead_letter(self, now: datetime, reason: str) -> Job:
-        """It will not work by itself."""
+        """Set it aside for a person: it will not succeed by itself."""
         return self._transition_to(JobState.DEAD_LETTER, now, reason)
 
     def needs_review(self, now: datetime, reason: str) -> Job:
-        """Nobody here can tell whether it has happened: a person decides."""
+        """Leave it to a person: the program cannot tell whether it has happened."""
         return self._transition_to(JobState.NEEDS_REVIEW, now, reason)
 
     def mark_obsolete(self, now: datetime, reason: str) -> Job:
-        """It is not needed any more."""
+        """End it: it is not needed any more."""
         return self._transition_to(JobState.OBSOLETE, now, reason)
 
     def dismiss(self, now: datetime, reason: str) -> Job:
-        """A person decided that it shall not be done."""
+        """End it: a person decided that it shall not be done."""
         return self._transition_to(JobState.DISMISSED, now, reason)
 
     @property
     def safe_to_retry(self) -> bool:
-        """Whether nothing needs a look: it was never begun, or changes nothing outside."""
+        """Whether it needs no verification: it was never started, or changes nothing outside."""
         return not self.started or self.kind in {JobKind.FETCH_ORDER, JobKind.MATCH_REPORT}
 
 
@@ -241,11 +243,11 @@ class HoldReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportRecord:
-    """One message of a LIS in the journal: one version of a report, or a refusal.
+    """One message of a LIS: one version of a report, or a rejection.
 
     `source` is the adapter and `message` its own stable name for the message; `body` the `LabMessage` as JSON, its documents
-    taken out into the vault, where their `file` names them. `sequence` is the order of arrival. `hold_reason` is set exactly
-    while the state is held; `reason` is its sentence, for people.
+    moved to the vault, where their `file` names them. `sequence` is the order of arrival. `hold_reason` is set exactly while the
+    state is held; `reason` is its sentence, for people.
     """
 
     key: ReportKey
@@ -277,7 +279,7 @@ class ReportRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadRecord:
-    """A resource that we created on the service: found by our `identifier`, changed by its `resource_id` and `version`."""
+    """A resource that we created on the service: found by our `identifier`, updated by its `resource_id` and `version`."""
 
     identifier: str
     resource_type: str
@@ -312,7 +314,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One line of an order's timeline, of a report's history, or of both: where the order is not known, the report's alone."""
+    """One line of an order's timeline, of a report's history, or of both; of the report's alone if the order is not known."""
 
     order: OrderKey | None
     report: ReportKey | None = None
@@ -324,7 +326,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredToken:
-    """The tokens of our sign-in at the service, and which generation they are."""
+    """The OAuth tokens for the exchange service; every refresh is a new generation."""
 
     generation: int
     access_token: str

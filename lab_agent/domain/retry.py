@@ -1,4 +1,4 @@
-"""What follows upon a failure: again at a time, a look first, or a person. Pure; the caller acts."""
+"""What follows a failure: retry at some time, verify first, or leave it to a person. Pure; the caller acts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lab_agent.errors import AmbiguousFailure, Failure, PermanentFailure, Tempor
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How waits grow: `first` seconds, doubled each time up to `longest` seconds, then drawn from zero to that (full jitter)."""
+    """How waits grow: `first` seconds, doubled each time up to `longest`; the wait is drawn from zero to that (full jitter)."""
 
     first: float = 2.0
     longest: float = 300.0
@@ -18,28 +18,28 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class RetryAt:
-    """Do it again, not before `at`."""
+    """Retry it, not before `at`."""
 
     at: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyFirst:
-    """It may have happened: look, not before `at`, and only then decide."""
+    """It may have happened: verify that, not before `at`, and decide only then."""
 
     at: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """It will not work by itself: a person decides."""
+    """It will not succeed by itself: a person decides."""
 
 
 RetryDecision = RetryAt | VerifyFirst | DeadLetter
 
 
 def decide_retry(failure: Failure, *, attempts: int, now: datetime, backoff: Backoff, random: float) -> RetryDecision:
-    """Say what follows upon `failure` after `attempts` tries; `luck` is a number from 0 to 1 that the caller drew."""
+    """Decide what follows `failure` after `attempts` attempts; `random` is a number from 0 to 1 that the caller drew."""
     if isinstance(failure, PermanentFailure):
         return DeadLetter()
     wait = backoff_delay(attempts, backoff, random)
@@ -51,6 +51,6 @@ def decide_retry(failure: Failure, *, attempts: int, now: datetime, backoff: Bac
 
 
 def backoff_delay(attempts: int, backoff: Backoff, random: float) -> float:
-    """Seconds to wait after `attempts` tries: full jitter over a doubling ceiling, never less than a tenth of the first wait."""
-    ceiling = min(backoff.longest, backoff.first * 2.0 ** min(attempts - 1, 30))
-    return max(backoff.first / 10, ceiling * random)
+    """Seconds to wait after `attempts` attempts: full jitter up to a doubling limit, at least a tenth of the first wait."""
+    limit = min(backoff.longest, backoff.first * 2.0 ** min(attempts - 1, 30))
+    return max(backoff.first / 10, limit * random)

@@ -1,9 +1,7 @@
-"""The states of order, line, report and effect, as tables.
+"""The states of order, line, report and job, their transition tables, and the sets of states that several modules ask about.
 
-The tables are the only place that knows which move is legal. An illegal move raises `IllegalMoveError` and changes nothing;
-the pictures in the documentation are drawn from the same tables.
-
-Sets of states that several of our modules ask about.
+The tables alone know which transition is legal: any other raises `InvalidTransitionError` and changes nothing. The diagrams in
+the documentation are drawn from them.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ class OrderState(StrEnum):
 
 
 class LineState(StrEnum):
-    """Where an order line stands; `refused` and `cancelled` are Task status cancelled, `completed` is completed."""
+    """Where an order line stands; the Task of a `rejected` or `cancelled` line is cancelled."""
 
     REQUESTED = "requested"
     HELD = "held"
@@ -55,7 +53,7 @@ class ReportState(StrEnum):
 
 
 class JobState(StrEnum):
-    """Where an effect (a row of the outbox) stands."""
+    """Where a job (a row of the outbox) stands."""
 
     DUE = "due"
     IN_FLIGHT = "in_flight"
@@ -74,8 +72,8 @@ Transitions = Mapping[StateT, frozenset[StateT]]
 def _parse_transitions(states: type[StateT], table: str) -> Transitions[StateT]:
     """Read lines of the form `from -> to to to`; every state has a line."""
     rows = (line.split("->") for line in table.strip().splitlines())
-    moves = {states(before.strip()): frozenset(states(word) for word in after.split()) for before, after in rows}
-    return {state: moves[state] for state in states}
+    targets = {states(before.strip()): frozenset(states(word) for word in after.split()) for before, after in rows}
+    return {state: targets[state] for state in states}
 
 
 ORDER_TRANSITIONS = _parse_transitions(
@@ -86,7 +84,7 @@ ORDER_TRANSITIONS = _parse_transitions(
     fetched     -> held handed_over rejected withdrawn
     handed_over -> reported withdrawn
     reported    -> handed_over closed withdrawn
-    rejected     -> closed withdrawn
+    rejected    -> closed withdrawn
     withdrawn   -> closed
     closed      ->
     """,
@@ -99,7 +97,7 @@ LINE_TRANSITIONS = _parse_transitions(
     held      -> rejected accepted withdrawn
     accepted  -> resulted completed cancelled withdrawn
     resulted  -> accepted completed cancelled withdrawn
-    rejected   ->
+    rejected  ->
     completed ->
     cancelled ->
     withdrawn ->
@@ -123,45 +121,48 @@ REPORT_TRANSITIONS = _parse_transitions(
 JOB_TRANSITIONS = _parse_transitions(
     JobState,
     """
-    due       -> in_flight obsolete
-    in_flight -> done due outcome_unknown dead_letter needs_review obsolete
-    outcome_unknown   -> done due needs_review dead_letter obsolete
+    due             -> in_flight obsolete
+    in_flight       -> done due outcome_unknown dead_letter needs_review obsolete
+    outcome_unknown -> done due needs_review dead_letter obsolete
     needs_review    -> due done obsolete dismissed
-    dead_letter    -> due done obsolete dismissed
-    done      ->
-    obsolete  ->
-    dismissed ->
+    dead_letter     -> due done obsolete dismissed
+    done            ->
+    obsolete        ->
+    dismissed       ->
     """,
 )
 
-OPEN_ORDERS = frozenset(OrderState) - {OrderState.CLOSED}
-ENDED_LINES = frozenset({LineState.REJECTED, LineState.COMPLETED, LineState.CANCELLED, LineState.WITHDRAWN})
-OPEN_JOBS = frozenset({JobState.DUE, JobState.IN_FLIGHT, JobState.OUTCOME_UNKNOWN, JobState.NEEDS_REVIEW, JobState.DEAD_LETTER})
-BLOCKING_STATES = frozenset({JobState.DUE, JobState.IN_FLIGHT, JobState.OUTCOME_UNKNOWN, JobState.NEEDS_REVIEW})
-"""A parked effect is settled as far as the machine goes: what comes after it in its lane goes on (law 9)."""
-JOBS_NEEDING_OPERATOR = frozenset({JobState.NEEDS_REVIEW, JobState.DEAD_LETTER})
-"""A person decides about them."""
-REPORTS_NEEDING_OPERATOR = frozenset({ReportState.UNMATCHED, ReportState.UNMAPPED, ReportState.HELD})
-
 
 def transition(table: Transitions[StateT], current: StateT, target: StateT) -> StateT:
-    """Give `to` if the table allows the move from `now`; staying is no move. Raises `IllegalMoveError`."""
+    """Give `target` if the table allows it after `current`; staying is no transition. Raises `InvalidTransitionError`."""
     if target == current or target in table[current]:
         return target
     raise InvalidTransitionError(f"{type(current).__name__}: {current.value} cannot become {target.value}; nothing was changed")
 
 
-UNASSESSED_ORDERS = frozenset({OrderState.SEEN, OrderState.FETCHED, OrderState.HELD})
-"""States of an order about which nothing is decided yet."""
-LABEL_RELEASING = frozenset({LineState.REJECTED, LineState.WITHDRAWN})
-"""States in which a line does not use its labels any more."""
-AT_LABORATORY = frozenset({LineState.ACCEPTED, LineState.RESULTED, LineState.COMPLETED, LineState.CANCELLED})
-"""States of a line that the laboratory was to perform."""
+OPEN_ORDERS = frozenset(OrderState) - {OrderState.CLOSED}
+UNDECIDED_ORDERS = frozenset({OrderState.SEEN, OrderState.HELD})
+"""Orders whose lines are neither accepted nor rejected yet."""
+ORDERS_BEFORE_HANDOVER = UNDECIDED_ORDERS | {OrderState.FETCHED}
+
+ENDED_LINES = frozenset({LineState.REJECTED, LineState.COMPLETED, LineState.CANCELLED, LineState.WITHDRAWN})
+LINES_WITH_RESULT = frozenset({LineState.RESULTED, LineState.COMPLETED})
+"""Lines with a final result on the service, or on its way there."""
+AT_LABORATORY = LINES_WITH_RESULT | {LineState.ACCEPTED, LineState.CANCELLED}
+"""Lines that the laboratory was to perform."""
 WITHDRAWN_LINES = frozenset({LineState.WITHDRAWN})
-"""The state of a line that the partner withdrew; the laboratory may report on it all the same."""
-CLAIMABLE_STATES = frozenset({JobState.DUE, JobState.OUTCOME_UNKNOWN})
-"""Effects that an owner can be found for."""
-IN_FLIGHT_STATES = frozenset({JobState.IN_FLIGHT})
-"""Effects that may lapse."""
+"""Lines that the partner or the service withdrew; the laboratory may report on them all the same."""
+LABEL_RELEASING = frozenset({LineState.REJECTED, LineState.WITHDRAWN})
+"""Lines that do not use their labels any more."""
+
+REPORTS_NEEDING_OPERATOR = frozenset({ReportState.UNMATCHED, ReportState.UNMAPPED, ReportState.HELD})
 FINISHED_REPORTS = frozenset({ReportState.DELIVERED, ReportState.SUPERSEDED, ReportState.DISMISSED})
-"""States of a report that need nothing more of its documents."""
+"""Reports whose documents are not needed any more."""
+
+JOBS_NEEDING_OPERATOR = frozenset({JobState.NEEDS_REVIEW, JobState.DEAD_LETTER})
+OPEN_JOBS = JOBS_NEEDING_OPERATOR | {JobState.DUE, JobState.IN_FLIGHT, JobState.OUTCOME_UNKNOWN}
+BLOCKING_STATES = OPEN_JOBS - {JobState.DEAD_LETTER}
+"""Jobs that later ones with the same ordering key wait for. A dead letter blocks nothing: the others go on (law 9)."""
+CLAIMABLE_STATES = frozenset({JobState.DUE, JobState.OUTCOME_UNKNOWN})
+IN_FLIGHT_STATES = frozenset({JobState.IN_FLIGHT})
+"""Jobs whose lease may expire."""

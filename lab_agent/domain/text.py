@@ -1,7 +1,4 @@
-"""Values of observations as people read them, digit for digit. Pure.
-
-Foreign words within our own sentences: a reason quotes a little of them, whatever was sent. Pure.
-"""
+"""Text for people: foreign text shortened for our own sentences, and values of observations, digit for digit. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +10,11 @@ from lab_agent.domain.values import CodeableConcept, Coding, Period, Quantity, R
 
 MAX_LENGTH = 80
 _MAX_ITEMS = 5
+_DASH = "–"
 
 
 def shorten(text: str) -> str:
-    """Give a foreign text as a reason, a timeline or a log may repeat it: on one line, and no longer than `LONGEST`."""
+    """Give a foreign text as a reason, a timeline or a log may quote it: on one line, at most `MAX_LENGTH` characters of it."""
     shown = "".join(char if char.isprintable() else "?" for char in text[:MAX_LENGTH])
     return shown if len(text) <= MAX_LENGTH else f"{shown}…"
 
@@ -28,32 +26,28 @@ def join_limited(texts: Iterable[str], separator: str = ", ") -> str:
     return separator.join(listed[:_MAX_ITEMS]) + (f"{separator}and {more} more" if more > 0 else "")
 
 
-_DASH = "–"
-
-
 def display_name(code: Coding) -> str:
-    """What is observed."""
+    """The name of a code for people."""
     return code.display or code.code
 
 
 def format_value(observation: ReportedObservation) -> str:
-    """The value in words; what does not fit a cell is said to be in the electronic report."""
-    one = observation
+    """The value as text; of one that does not fit a table cell, where to find it."""
     forms: tuple[tuple[Any, Callable[[Any], str]], ...] = (
-        (one.value_quantity, format_quantity),
-        (one.value_codeable_concept, format_concept),
-        (one.value_range, format_range),
-        (one.value_ratio, lambda ratio: f"{format_quantity(ratio.numerator)} : {format_quantity(ratio.denominator)}"),
-        (one.value_period, format_period),
-        (one.value_date_time, lambda moment: moment.isoformat(" ", "minutes")),
-        (one.value_time, lambda moment: moment.isoformat()),
-        (one.value_string, str),
+        (observation.value_quantity, format_quantity),
+        (observation.value_codeable_concept, format_concept),
+        (observation.value_range, format_range),
+        (observation.value_ratio, lambda ratio: f"{format_quantity(ratio.numerator)} : {format_quantity(ratio.denominator)}"),
+        (observation.value_period, format_period),
+        (observation.value_date_time, lambda moment: moment.isoformat(" ", "minutes")),
+        (observation.value_time, lambda moment: moment.isoformat()),
+        (observation.value_string, str),
     )
-    return next((say(value) for value, say in forms if value is not None), "see the electronic report")
+    return next((format_(value) for value, format_ in forms if value is not None), "see the electronic report")
 
 
 def format_quantity(quantity: Quantity) -> str:
-    """A quantity with its own digits."""
+    """A quantity with the digits that it came with."""
     return " ".join(part for part in (f"{quantity.comparator or ''}{quantity.value:f}", quantity.unit or quantity.code) if part)
 
 
@@ -78,7 +72,7 @@ def format_period(value: Period) -> str:
 
 
 def format_reference_ranges(ranges: tuple[ReferenceRange, ...]) -> str:
-    """Normal values, one line for each."""
+    """Reference ranges, one line each."""
     return "\n".join(line for line in map(_format_reference_range, ranges) if line)
 
 

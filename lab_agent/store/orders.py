@@ -10,7 +10,7 @@ from sqlalchemy import Connection, delete, func, insert, literal_column, select,
 
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
-from lab_agent.domain.state_machines import AT_LABORATORY, LABEL_RELEASING, UNASSESSED_ORDERS, WITHDRAWN_LINES, LineState
+from lab_agent.domain.state_machines import AT_LABORATORY, LABEL_RELEASING, ORDERS_BEFORE_HANDOVER, WITHDRAWN_LINES, LineState
 from lab_agent.errors import AlreadyExistsError, StoreError
 from lab_agent.store.column_types import indexable_text
 from lab_agent.store.row_mapping import chunked, in_states, insert_new, to_record, to_values
@@ -110,7 +110,7 @@ class SqlOrderRepository:
     def unassessed_since(self) -> datetime | None:
         """When the oldest order was seen that is still to be judged."""
         found: datetime | None = self._connection.scalar(
-            select(func.min(orders.c.seen_at)).where(in_states(orders.c.state, UNASSESSED_ORDERS))
+            select(func.min(orders.c.seen_at)).where(in_states(orders.c.state, ORDERS_BEFORE_HANDOVER))
         )
         return found
 

@@ -1,1 +1,1 @@
-"""When steps run: groups of workers on the outbox, a schedule of ticks, signals, and the end of the day."""
+"""When work is done: loops that take jobs from the outbox, a schedule of recurring tasks, outages, and an orderly stop."""

@@ -1,4 +1,4 @@
-"""A worker's hold on one effect, kept alive while it works (law 8)."""
+"""A worker's hold on one job, renewed while it works, so that nobody else does the job at the same time (law 8)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import structlog
 from lab_agent.domain.records import Job
 from lab_agent.errors import LeaseLostError, StoreUnreachableError
 from lab_agent.ports.clock import Clock
+from lab_agent.ports.jobs import JobHandler, ResultT
 from lab_agent.ports.repositories import Store, UnitOfWork
 
 log = structlog.get_logger(__name__)
 
 
 class JobLease:
-    """The claim that handlers see: every write goes through the fence."""
+    """The lease that handlers see: every write is checked against the job's fencing token."""
 
     def __init__(self, job: Job, store: Store, clock: Clock, duration: timedelta) -> None:
         self._job = job
@@ -29,54 +30,63 @@ class JobLease:
 
     @property
     def job(self) -> Job:
-        """The effect as it stands."""
+        """The job as it stands."""
         return self._job
 
     async def mark_started(self, also_write: Callable[[UnitOfWork], None] | None = None) -> None:
-        """Commit that the effect may be felt outside from now on, with a full lease ahead. Raises `LeaseLostError`."""
+        """Commit that the job may have consequences outside from now on, with a full lease ahead. Raises `LeaseLostError`."""
         now = self._clock.now()
-        begun = replace(self._job.mark_started(now), lease_until=now + self._duration)
+        started = replace(self._job.mark_started(now), lease_until=now + self._duration)
 
         def write(uow: UnitOfWork) -> None:
-            uow.jobs.save(begun)
+            uow.jobs.save(started)
             if also_write is not None:
                 also_write(uow)
             uow.commit()
 
         await self._store.run(write)
-        self._job = begun
+        self._job = started
 
     async def write(self, work: Callable[[UnitOfWork], None]) -> None:
-        """Commit an intermediate fact, if the claim is still ours. Raises `LeaseLostError`."""
+        """Commit an intermediate fact, if the lease is still ours. Raises `LeaseLostError`."""
 
-        def fenced(uow: UnitOfWork) -> None:
+        def guarded(uow: UnitOfWork) -> None:
             uow.jobs.renew_lease(self._job, now=self._clock.now(), lease=self._duration)
             work(uow)
             uow.commit()
 
-        await self._store.run(fenced)
+        await self._store.run(guarded)
 
-    async def complete(self, completion: Callable[[UnitOfWork, Job], Job]) -> Job:
-        """Commit what follows and the effect's own end, in one unit of work. Raises `LeaseLostError`, and nothing is written."""
+    async def complete(self, handler: JobHandler[ResultT], result: ResultT) -> Job:
+        """Commit what follows from a result and the job's own end, in one unit of work.
+
+        Raises `LeaseLostError`, and nothing is written then.
+        """
 
         def write(uow: UnitOfWork) -> Job:
-            ended = completion(uow, self._job)
-            uow.jobs.save(ended)
-            uow.commit()
-            return ended
+            return self._save(uow, handler.complete(uow, self._job, result))
 
         return await self._store.run(write)
 
+    async def end(self, ended: Job) -> Job:
+        """Commit the end of a job from which nothing else follows. Raises `LeaseLostError`."""
+        return await self._store.run(lambda uow: self._save(uow, ended))
+
+    def _save(self, uow: UnitOfWork, ended: Job) -> Job:
+        uow.jobs.save(ended)
+        uow.commit()
+        return ended
+
     @asynccontextmanager
     async def keep_alive(self) -> AsyncIterator[None]:
-        """Prolong the lease every third of it; when it was lost all the same, the work in the block is cancelled."""
+        """Renew the lease after every third of its duration; if it is lost all the same, the work in the block is cancelled."""
         owner = asyncio.current_task()
-        beat = asyncio.create_task(self._send_heartbeats(owner), name=f"heartbeat of effect {self._job.id}")
+        heartbeat = asyncio.create_task(self._send_heartbeats(owner), name=f"heartbeat of job {self._job.id}")
         try:
             yield
         finally:
-            beat.cancel()
-            await asyncio.gather(beat, return_exceptions=True)
+            heartbeat.cancel()
+            await asyncio.gather(heartbeat, return_exceptions=True)
 
     async def _send_heartbeats(self, owner: asyncio.Task[object] | None) -> None:
         while True:
@@ -84,9 +94,9 @@ class JobLease:
             try:
                 await self.write(lambda _: None)
             except StoreUnreachableError:
-                continue  # the lease lapses by itself if the store stays away
+                continue  # the lease expires by itself if the database stays unavailable
             except LeaseLostError:
-                log.warning("claim lost", action="lease_lost", effect=self._job.id, kind=self._job.kind.value)
+                log.warning("lease lost", action="lease_lost", job=self._job.id, kind=self._job.kind.value)
                 if owner is not None:
-                    owner.cancel("claim lost")
+                    owner.cancel("lease lost")
                 return

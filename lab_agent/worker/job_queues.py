@@ -1,4 +1,4 @@
-"""Groups of effects, each worked on by a loop of its own, so that a slow neighbour stalls only its own group (law 9)."""
+"""Queues of job kinds, each with a worker loop of its own, so that one slow remote system delays only its own queue (law 9)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ JOB_QUEUES: dict[str, frozenset[JobKind]] = {
 }
 
 OUTBOUND_QUEUES = frozenset({"submission", "delivery", "tasks"})
-"""Groups that are felt outside; in observe mode they do not run."""
+"""Queues with consequences outside; in observe mode they do not run."""
 
 
 class WorkerLoop:
-    """One loop: claims what is due, works on up to `width` effects side by side, and sleeps until it is nudged."""
+    """One queue's loop: claims what is due, runs up to `concurrency` jobs at once, and sleeps until it is woken."""
 
     def __init__(self, kinds: frozenset[JobKind], runner: JobRunner, outages: OutageTracker, *, concurrency: int) -> None:
         self._kinds = kinds
@@ -37,15 +37,15 @@ class WorkerLoop:
         self.on_progress: Callable[[], None] = lambda: None
 
     def wake(self) -> None:
-        """Say that something may be due."""
+        """Let it check for due jobs."""
         self._woken.set()
 
     async def run(self) -> None:
-        """Work until `stop` is called, then finish what is under way."""
+        """Work until `stop` is called, then finish what is running."""
         while not self._stopping:
             self._woken.clear()
             if not await self._claim_jobs():
-                await self._wait_for_wake()
+                await self._woken.wait()
         if self._running:
             await asyncio.wait(self._running)
 
@@ -55,24 +55,24 @@ class WorkerLoop:
         self._woken.set()
 
     def cancel_running(self) -> None:
-        """Cancel what is under way: its lease lapses, and whoever comes next looks before doing it again."""
+        """Cancel what is running: its lease expires, and whoever claims it next verifies the outcome first."""
         for task in self._running:
             task.cancel()
 
     async def _claim_jobs(self) -> bool:
-        """Claim as many effects as there are free places; whether there were any."""
+        """Claim as many jobs as there are free places; whether there were any."""
         free = self._concurrency - len(self._running)
         if free <= 0:
             return False
         try:
             jobs = await self._runner.claim(self._kinds, free)
-        except StoreUnreachableError as exc:  # any other fault of the store ends the group, and with it the worker
+        except StoreUnreachableError as exc:  # any other error of the store ends the loop, and with it the worker
             await self._outages.record_failure(exc)
             return False
-        if jobs:  # a claim that finds nothing writes nothing, and says nothing of a full disk
+        if jobs:  # a claim that finds nothing writes nothing, and so proves nothing about a full disk
             self._outages.store_recovered()
         for job in jobs:
-            task = asyncio.create_task(self._runner.run(job), name=f"effect {job.id}")
+            task = asyncio.create_task(self._runner.run(job), name=f"job {job.id}")
             self._running.add(task)
             task.add_done_callback(self._on_job_done)
         return bool(jobs)
@@ -83,36 +83,33 @@ class WorkerLoop:
         if not task.cancelled():
             self.on_progress()
 
-    async def _wait_for_wake(self) -> None:
-        await self._woken.wait()
-
 
 @dataclass(frozen=True, slots=True)
 class WorkerLoops:
-    """All groups of a worker. Progress in one nudges the others, since it may have made something due for them."""
+    """All loops of a worker by queue. Progress in one wakes the others, since it may have made something due for them."""
 
     loops: dict[str, WorkerLoop]
 
     def wake(self) -> None:
-        """Nudge every group."""
-        for group in self.loops.values():
-            group.wake()
+        """Wake every loop."""
+        for loop in self.loops.values():
+            loop.wake()
 
     def stop(self) -> None:
         """Stop claiming everywhere."""
-        for group in self.loops.values():
-            group.stop()
+        for loop in self.loops.values():
+            loop.stop()
 
     def cancel_running(self) -> None:
-        """Cancel what is under way everywhere."""
-        for group in self.loops.values():
-            group.cancel_running()
+        """Cancel what is running everywhere."""
+        for loop in self.loops.values():
+            loop.cancel_running()
 
 
 def build_worker_loops(runner: JobRunner, outages: OutageTracker, *, concurrency: int, observe: bool) -> WorkerLoops:
-    """The groups of a worker; without the outward ones where it only observes."""
+    """Build the loops of a worker; without the outbound queues where it only observes."""
     names = [name for name in JOB_QUEUES if not (observe and name in OUTBOUND_QUEUES)]
-    groups = WorkerLoops({name: WorkerLoop(JOB_QUEUES[name], runner, outages, concurrency=concurrency) for name in names})
-    for group in groups.loops.values():
-        group.on_progress = groups.wake
-    return groups
+    loops = WorkerLoops({name: WorkerLoop(JOB_QUEUES[name], runner, outages, concurrency=concurrency) for name in names})
+    for loop in loops.loops.values():
+        loop.on_progress = loops.wake
+    return loops

@@ -1,4 +1,4 @@
-"""The engine: takes due effects from the outbox, lets their handlers work, and decides what follows upon a failure."""
+"""Runs jobs: claims what is due in the outbox, lets the handlers work, and decides what follows a failure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lab_agent.domain.retry import Backoff, DeadLetter, RetryAt, VerifyFirst, de
 from lab_agent.domain.state_machines import JobState
 from lab_agent.errors import Failure, LabAgentError, LeaseLostError, StoreUnreachableError
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.jobs import Completion, JobHandler
+from lab_agent.ports.jobs import AnyJobHandler
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.worker.job_lease import JobLease
 from lab_agent.worker.outages import OutageTracker, exchange_part_outage
@@ -23,21 +23,21 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class JobRunner:
-    """Works on effects for one worker (`owner`). `luck` draws the jitter, from 0 to 1."""
+    """Runs jobs for one worker (`owner`). `random` draws the jitter of retries, from 0 to 1."""
 
     store: Store
     clock: Clock
-    handlers: Mapping[JobKind, JobHandler]
+    handlers: Mapping[JobKind, AnyJobHandler]
     outages: OutageTracker
     owner: str
     lease: timedelta
     backoff: Backoff
     random: Callable[[], float]
     on_attempt: Callable[[str, str], None]
-    """Hears of every try: the kind of effect and the state in which it ended."""
+    """Called after every attempt with the kind of job and the state in which it ended."""
 
     async def claim(self, kinds: Collection[JobKind], limit: int) -> tuple[Job, ...]:
-        """Claim up to `limit` effects that are due."""
+        """Claim up to `limit` jobs that are due."""
 
         def take(uow: UnitOfWork) -> tuple[Job, ...]:
             taken = uow.jobs.claim(kinds, owner=self.owner, now=self.clock.now(), lease=self.lease, limit=limit)
@@ -47,7 +47,7 @@ class JobRunner:
         return await self.store.run(take)
 
     async def run(self, job: Job) -> None:
-        """Do one claimed effect to its end, whatever happens: nothing is raised but cancellation."""
+        """Run one claimed job to its end, whatever happens: nothing is raised but cancellation."""
         lease = JobLease(job, self.store, self.clock, self.lease)
         try:
             async with lease.keep_alive():
@@ -56,61 +56,56 @@ class JobRunner:
             if ended.state is JobState.DONE:
                 await self.outages.end(exchange_part_outage(ended.kind.value))
         except LeaseLostError:
-            log.warning("late result dropped", action="lease_lost", effect=job.id, kind=job.kind.value)
+            log.warning("late result dropped", action="lease_lost", job=job.id, kind=job.kind.value)
         except StoreUnreachableError as exc:
-            await self.outages.record_failure(exc)  # the lease lapses, and the effect is looked at again
+            await self.outages.record_failure(exc)  # the lease expires, and the outcome is verified then
 
     async def _run_to_end(self, lease: JobLease) -> Job:
-        must_look = lease.job.state is JobState.OUTCOME_UNKNOWN and not lease.job.safe_to_retry
+        must_verify = lease.job.state is JobState.OUTCOME_UNKNOWN and not lease.job.safe_to_retry
+        handler = self.handlers[lease.job.kind]
         try:
-            return await lease.complete(await self._perform_or_verify(lease, must_verify=must_look))
+            return await lease.complete(handler, await (handler.verify(lease) if must_verify else handler.perform(lease)))
         except (LeaseLostError, StoreUnreachableError):
             raise
         except Failure as failure:
             await self.outages.record_failure(failure, lease.job.kind.value)
-            return await lease.complete(self._completion_after_failure(failure, lease.job, verifying=must_look))
-        except Exception as exc:  # the one boundary: a bad one is parked with its reason, and the good ones go on (law 9)
-            log.exception("effect failed", action="job_failed", effect=lease.job.id, kind=lease.job.kind.value)
-            return await lease.complete(self._completion_after_error(exc, lease.job))
+            return await lease.end(self._after_failure(failure, lease.job, verifying=must_verify))
+        except Exception as exc:  # the one boundary: a bad job is set aside with its reason, and the good ones go on (law 9)
+            log.exception("job failed", action="job_failed", job=lease.job.id, kind=lease.job.kind.value)
+            return await lease.end(self._after_error(exc, lease.job))
 
-    async def _perform_or_verify(self, lease: JobLease, *, must_verify: bool) -> Completion:
-        handler = self.handlers[lease.job.kind]
-        return await (handler.verify(lease) if must_verify else handler.perform(lease))
-
-    def _completion_after_failure(self, failure: Failure, job: Job, *, verifying: bool) -> Completion:
+    def _after_failure(self, failure: Failure, job: Job, *, verifying: bool) -> Job:
         now = self.clock.now()
         decision = decide_retry(failure, attempts=job.attempts, now=now, backoff=self.backoff, random=self.random())
         self._log_failure(failure, job, decision)
         reason = str(failure)
         match decision:
             case RetryAt(at) if not verifying:
-                # Nothing of this try was felt outside, so the next one starts afresh.
-                return lambda _, e: replace(e.reschedule(now, at, reason), started=False)
+                # Nothing of this attempt had consequences outside, so the next one starts afresh.
+                return replace(job.reschedule(now, at, reason), started=False)
             case RetryAt(at) | VerifyFirst(at):
-                return lambda _, e: e.outcome_unknown(now, at, reason)
+                return job.outcome_unknown(now, at, reason)
             case DeadLetter():
-                return lambda _, e: e.dead_letter(now, reason)
+                return job.dead_letter(now, reason)
 
-    def _completion_after_error(self, error: Exception, job: Job) -> Completion:
+    def _after_error(self, error: Exception, job: Job) -> Job:
         now = self.clock.now()
-        told = str(error) if isinstance(error, LabAgentError) else f"internal error {type(error).__name__}"
-        reason = f"{told}; the log of {now:%Y-%m-%d %H:%M:%S} UTC says more"
-        if job.safe_to_retry:
-            return lambda _, e: e.dead_letter(now, reason)
-        return lambda _, e: e.needs_review(now, reason)
+        text = str(error) if isinstance(error, LabAgentError) else f"internal error {type(error).__name__}"
+        reason = f"{text}; the log of {now:%Y-%m-%d %H:%M:%S} UTC says more"
+        return job.dead_letter(now, reason) if job.safe_to_retry else job.needs_review(now, reason)
 
     def _log_failure(self, failure: Failure, job: Job, decision: RetryAt | VerifyFirst | DeadLetter) -> None:
-        """One line when an effect first fails, and one when it is parked; an outage has its own line."""
+        """One line when a job first fails, and one when it becomes a dead letter; an outage has its own line."""
         if isinstance(decision, DeadLetter):
-            tell = log.error
+            write_line = log.error
         elif job.attempts == 1 and not self.outages.is_known(failure, job.kind.value):
-            tell = log.warning
+            write_line = log.warning
         else:
-            tell = log.debug
-        tell(
-            "effect failed",
+            write_line = log.debug
+        write_line(
+            "job failed",
             action="job_dead_letter" if isinstance(decision, DeadLetter) else "job_retries",
-            effect=job.id,
+            job=job.id,
             kind=job.kind.value,
             order=job.order,
             reason=str(failure),

@@ -1,8 +1,6 @@
-"""The rounds of a worker: poll, collect, reconcile, housekeeping, each with what its success or failure says of a neighbour.
+"""What a worker does at intervals (APScheduler): the poll with its adaptive interval, and the health of laboratory systems.
 
-How often the service is asked for new orders: often while they come, seldom while they do not.
-
-The schedule: what is asked again and again, and how often (APScheduler).
+The exchange service is polled often while orders come, and seldom while they do not.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ class PollInterval:
     longest: float
 
     def next_wait(self, wait: float, found: int) -> float:
-        """The wait that follows upon a poll that found `found` new orders after having waited `wait`."""
+        """The wait after a poll that had waited `wait` seconds and found `found` new orders."""
         return self.shortest if found else min(max(wait, self.shortest) * 1.5, max(self.longest, self.shortest))
 
 
@@ -54,7 +52,7 @@ _LIS_JOB_KINDS = (JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS)
 
 @dataclass(slots=True)
 class PollTask:
-    """Polls, keeps its pace, and ends the outage of a service that answers again. `again_in` sets the next run."""
+    """Polls, adapts the interval, and ends the outage of a service that answers again. `reschedule` sets the next run."""
 
     poll: OrderPoller
     outages: OutageTracker
@@ -67,7 +65,7 @@ class PollTask:
     _wait: float = field(default=0.0, init=False)
 
     async def run(self) -> None:
-        """Poll once, tell what went wrong, and set the next run."""
+        """Poll once, report what went wrong, and set the next run."""
         try:
             found = await self.poll.run()
         except Failure as failure:
@@ -83,7 +81,7 @@ class PollTask:
         self.reschedule(self._wait)
 
     async def _wait_after_failure(self, failure: Failure) -> float:
-        """Tell the failure; the wait in seconds: short while the service is away, growing while it refuses the poll itself."""
+        """Report the failure; the wait in seconds: short while the service is unavailable, growing while it rejects the poll."""
         if isinstance(failure, TemporaryFailure):
             await self.outages.record_failure(failure)
             return max(self.interval.shortest, failure.retry_after or 0.0)
@@ -93,7 +91,7 @@ class PollTask:
 
 @dataclass(frozen=True, slots=True)
 class LisHealth:
-    """Begins and ends the outages of laboratory systems, as collection hears of them."""
+    """Begins and ends the outages of laboratory systems, as the collection of results notices them."""
 
     outages: OutageTracker
     store: Store
@@ -101,7 +99,7 @@ class LisHealth:
     wake: Callable[[], None]
 
     async def on_result(self, name: str, failure: Failure | None) -> None:
-        """Hear that the laboratory system `name` failed, or worked (None)."""
+        """Record that the laboratory system `name` failed, or worked (None)."""
         key = f"{LIS_OUTAGE_PREFIX}{name}.unavailable"
         if failure is not None:
             await self.outages.begin(key, f"laboratory system {name}: {failure}")
@@ -111,7 +109,7 @@ class LisHealth:
 
 
 async def make_jobs_due(store: Store, clock: Clock, kinds: tuple[JobKind, ...]) -> None:
-    """Let effects that wait for a neighbour be due now, since it has shown a sign of life."""
+    """Let jobs that wait for a remote system be due now, since it answers again."""
 
     def write(uow: UnitOfWork) -> None:
         for kind in kinds:
@@ -125,7 +123,7 @@ ScheduledTask = Callable[[], Awaitable[Any]]
 
 
 class Scheduler:
-    """Jobs at intervals. A late tick is never dropped, several late ones become one, and no job overlaps with itself."""
+    """Tasks at intervals. A late run is never dropped, several late ones become one, and no task overlaps with itself."""
 
     def __init__(self, outages: OutageTracker) -> None:
         self._outages = outages
@@ -137,7 +135,7 @@ class Scheduler:
         )
 
     def every(self, seconds: float, name: str, task: ScheduledTask, *, jitter: float = 0.1) -> None:
-        """Run `tick` now and then every `seconds`, give or take the share `jitter` of it."""
+        """Run `task` now and then every `seconds`, plus or minus the share `jitter` of that."""
         self._scheduler.add_job(
             self._run_guarded,
             IntervalTrigger(seconds=seconds, jitter=seconds * jitter, timezone=UTC),
@@ -148,41 +146,37 @@ class Scheduler:
         )
 
     def postpone(self, name: str, seconds: float) -> None:
-        """Let the next run of a job be `seconds` from now, whatever its interval."""
+        """Let the next run of a task be `seconds` from now, whatever its interval."""
         self._scheduler.modify_job(name, next_run_time=datetime.now(UTC) + timedelta(seconds=seconds))
 
-    def run_soon(self, name: str) -> None:
-        """Run a job as soon as it can be."""
-        self.postpone(name, 0)
-
     def start(self) -> None:
-        """Begin to tick."""
+        """Start running tasks."""
         self._scheduler.start()
 
     def stop(self) -> None:
-        """Tick no more."""
+        """Run no more tasks."""
         self._stopping = True
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
 
     async def _run_guarded(self, name: str, task: ScheduledTask) -> None:
-        """Run one tick; what goes wrong is told, and the next tick comes all the same."""
+        """Run a task once; what goes wrong is reported, and the next run comes all the same."""
         try:
             await task()
             await self._outages.end(exchange_part_outage(name))
         except asyncio.CancelledError:
-            if not self._stopping:  # a tick that is cut off by the end is no news
+            if not self._stopping:  # a task that is cut off by the stop needs no line
                 raise
         except LabAgentError as failure:
             await self._log_failure(name, failure)
-        except Exception:  # boundary: a bug in one tick does not end the daemon; it is logged whole
-            log.exception("tick failed", action="scheduled_task_failed", tick=name)
+        except Exception:  # boundary: a bug in one task does not end the daemon; it is logged whole
+            log.exception("scheduled task failed", action="scheduled_task_failed", task=name)
 
     async def _log_failure(self, name: str, failure: LabAgentError) -> None:
         known = self._outages.is_known(failure, name)
         try:
             await self._outages.record_failure(failure, name)
-        except LabAgentError as second:  # the store is away, too
+        except LabAgentError as second:  # the database is unavailable, too
             await self._outages.record_failure(second)
         if not known and not self._outages.is_known(failure, name):
-            log.warning("tick failed", action="scheduled_task_failed", tick=name, reason=str(failure))
+            log.warning("scheduled task failed", action="scheduled_task_failed", task=name, reason=str(failure))

@@ -1,4 +1,4 @@
-"""The worker: starts everything, watches it, and ends it in order."""
+"""The worker: starts everything, watches it, and stops it in order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,15 @@ from lab_agent.worker.schedule import Scheduler
 log = structlog.get_logger(__name__)
 
 WAKE_INTERVAL = 1.0
-"""Seconds between two nudges: how late a waiting effect may be, at most."""
+"""Seconds between two wake-ups of the loops: how late a due job may be taken, at most."""
+
+
+BackgroundTask = Callable[[], Coroutine[object, object, None]]
+
+
+def loop_task_name(queue: str) -> str:
+    """Name of the asyncio task of a queue's loop."""
+    return f"loop {queue}"
 
 
 class BackgroundTaskFailed(LabAgentError):
@@ -27,7 +35,7 @@ class BackgroundTaskFailed(LabAgentError):
 
 @dataclass(slots=True)
 class Worker:
-    """The running parts. `rounds` are the jobs of the schedule by name, with their interval in seconds."""
+    """The running parts. `scheduled_tasks` have their interval in seconds, by name."""
 
     loops: WorkerLoops
     scheduler: Scheduler
@@ -35,34 +43,34 @@ class Worker:
     adapters: AdapterSource
     inbox_for: Callable[[str], Inbox]
     scheduled_tasks: Mapping[str, tuple[float, Callable[[], Awaitable[object]]]]
-    background_tasks: Mapping[str, Callable[[], Coroutine[object, object, None]]]
+    background_tasks: Mapping[str, BackgroundTask]
     drain_timeout: float
     _stop_requested: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def stop(self) -> None:
-        """Ask for the end: nothing new is begun, what is under way is finished."""
+        """Request the stop: nothing new is started, what is running is finished."""
         self._stop_requested.set()
 
     async def run(self) -> None:
-        """Run until `stop`. Raises `SideTaskDied` if a part ended by itself."""
+        """Run until `stop`. Raises `BackgroundTaskFailed` if a part ended by itself."""
         await self._start_adapters()
-        loops = {asyncio.create_task(group.run(), name=f"group {name}") for name, group in self.loops.loops.items()}
-        beside = {asyncio.create_task(task(), name=name) for name, task in self.background_tasks.items()}
+        loops = {asyncio.create_task(loop.run(), name=loop_task_name(name)) for name, loop in self.loops.loops.items()}
+        background = {asyncio.create_task(task(), name=name) for name, task in self.background_tasks.items()}
         self._start_scheduler()
         web_server.notify_ready("working")
-        log.info("worker started", action="worker_started", groups=sorted(self.loops.loops))
+        log.info("worker started", action="worker_started", queues=sorted(self.loops.loops))
         stopping = asyncio.create_task(self._stop_requested.wait(), name="stop")
-        ended, _ = await asyncio.wait({stopping, *loops, *beside}, return_when=asyncio.FIRST_COMPLETED)
-        died = [task for task in ended if task is not stopping]
-        web_server.notify_stopping("finishing what is under way")
-        await self._shut_down(loops, beside | {stopping})
+        ended, _ = await asyncio.wait({stopping, *loops, *background}, return_when=asyncio.FIRST_COMPLETED)
+        failed = [task for task in ended if task is not stopping]
+        web_server.notify_stopping("finishing running jobs")
+        await self._shut_down(loops, background | {stopping})
         log.info("worker stopped", action="worker_stopped")
-        if died:
-            names = ", ".join(task.get_name() for task in died)
-            raise BackgroundTaskFailed(f"{names} ended by itself; the worker stops") from died[0].exception()
+        if failed:
+            names = ", ".join(task.get_name() for task in failed)
+            raise BackgroundTaskFailed(f"{names} ended by itself; the worker stops") from failed[0].exception()
 
     async def _start_adapters(self) -> None:
-        """Start the laboratory systems' adapters side by side; one that cannot start now is tried again when it is needed."""
+        """Start the LIS adapters concurrently; one that cannot start now is tried again when it is needed."""
         await asyncio.gather(*(self._start_adapter(name) for name, _ in self.adapters.running()))
 
     async def _start_adapter(self, name: str) -> None:
@@ -90,7 +98,7 @@ class Worker:
         self.loops.stop()
         _, unfinished = await asyncio.wait(loops, timeout=self.drain_timeout)
         if unfinished:
-            log.warning("work left unfinished", action="drain_timeout", groups=sorted(task.get_name() for task in unfinished))
+            log.warning("jobs left unfinished", action="drain_timeout", queues=sorted(task.get_name() for task in unfinished))
             self.loops.cancel_running()
             await asyncio.wait(unfinished, timeout=5)
         for task in background:

@@ -1,6 +1,6 @@
-"""The laboratory's own numbers: written on the order and its lines, whether they come at the handover or later.
+"""The laboratory's own accession numbers: saved with the order and its lines, whether they come at the handover or later.
 
-A report may then name its order by any of them. A line that has no number of its own carries that of its tube.
+A report may then name its order by any of them. A line without a number of its own has that of its tube.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from lab_agent.workflow.order_lookup import order_codes
 
 
 class UnknownNumberTarget(LookupError):
-    """A receipt gives a number to something that the order does not have."""
+    """An update numbers something that the order does not have."""
 
 
 def save_submit_accessions(uow: UnitOfWork, key: OrderKey, submit_result: SubmitResult) -> None:
-    """Write the numbers of a receipt; a name that is not in the order is passed over, since the order was taken all the same."""
+    """Save the numbers of a handover's answer; unknown barcodes are ignored, since the order was accepted all the same."""
     order = uow.orders.get_for_update(key)
     if submit_result.accession:
         uow.orders.save(replace(order, accession=submit_result.accession))
@@ -36,14 +36,14 @@ def save_submit_accessions(uow: UnitOfWork, key: OrderKey, submit_result: Submit
 
 
 def rematch_waiting_reports(uow: UnitOfWork, key: OrderKey, submit_result: SubmitResult, now: datetime) -> None:
-    """Let what came before the numbers of a receipt, and names its order by one of them, be matched again."""
+    """Let reports that came before the numbers of a handover's answer, and name their order by one of them, be matched again."""
     numbers = {submit_result.accession, *submit_result.tube_accessions.values(), *submit_result.line_accessions.values()}
     for report, number in reports_waiting_for(uow, numbers - {None}):
         uow.jobs.add(jobs.match_report_after_accession(report, number, key, now))
 
 
 def reports_waiting_for(uow: UnitOfWork, numbers: Collection[str | None]) -> tuple[tuple[ReportRecord, str], ...]:
-    """What waits because its accession, one of these `numbers`, was not known, each with it; by arrival."""
+    """The reports that wait because their accession number, one of `numbers`, was unknown, each with it; by arrival."""
     waiting = [each for each in uow.reports.needing_operator() if each.state is ReportState.UNMATCHED] if numbers else []
     named = (
         (each, message.accession)
@@ -54,16 +54,16 @@ def reports_waiting_for(uow: UnitOfWork, numbers: Collection[str | None]) -> tup
 
 
 def save_accession_update(uow: UnitOfWork, order: OrderRecord, update: AccessionUpdate) -> None:
-    """Write the numbers of a receipt that came by itself. Raises `UnknownNumber`, and nothing was written then."""
-    known = order_codes(order)
+    """Save the numbers of an accession update. Raises `UnknownNumberTarget`, and nothing was written then."""
+    codes = order_codes(order)
     keys = {str(line.key): (line.key,) for line in uow.orders.lines(order.key)}
     by_line: dict[LineKey, str] = {}
     by_tube: dict[LineKey, str] = {}
     for each in update.accessions:
-        numbers, places = (by_tube, known.barcodes) if each.barcode else (by_line, {**known.codes, **keys})
+        numbers, places = (by_tube, codes.barcodes) if each.barcode else (by_line, {**codes.codes, **keys})
         name = each.barcode or each.line or each.item or ""
         if name not in places:
-            raise UnknownNumberTarget(f"{shorten(name)} is no line, item or tube of this order")
+            raise UnknownNumberTarget(f"{shorten(name)} names no line, item or tube of this order")
         numbers.update(dict.fromkeys(places[name], each.number))
     if update.accession:
         uow.orders.save(replace(order, accession=update.accession))

@@ -1,6 +1,6 @@
-"""Judge a fetched order: gather what the rules cannot see, then ask them.
+"""Assess a fetched order: gather what the rules cannot see, then run them.
 
-Judge an order once more, for somebody who wants to know why: nothing is written anywhere.
+An order may be assessed once more for somebody who wants to know why; nothing is written anywhere then.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import structlog
 
 from lab_agent.domain.code_systems import CodeSystems
 from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.received_order import ReceivedOrder, ReferenceText
+from lab_agent.domain.received_order import ReceivedOrder
 from lab_agent.domain.records import OrderRecord
 from lab_agent.errors import ServiceRefusal, StoreError
 from lab_agent.fhir.order_graph import OrderGraph
@@ -42,7 +42,7 @@ CatalogueSource = Callable[[], CatalogueHistory | None]
 
 
 class ContractLookup(Protocol):
-    """What the judge asks the service itself (part of the port `Exchange`)."""
+    """What an assessment asks the service itself (part of the port `Exchange`)."""
 
     async def contract_ids(self, code: str) -> Sequence[str]:
         """Ids of the Contract with this code."""
@@ -51,7 +51,7 @@ class ContractLookup(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AssessedOrder:
-    """An order, what the rules say of it, and the contract that it comes under (None where that is not known)."""
+    """An order, what the rules say of it, and the contract that it comes under (None if that is not known)."""
 
     graph: OrderGraph
     received: ReceivedOrder
@@ -63,7 +63,7 @@ class AssessedOrder:
 
 @dataclass(frozen=True, slots=True)
 class OrderAssessor:
-    """The judge and what it needs to know of this installation."""
+    """Assesses orders by the rules and the settings of this installation."""
 
     exchange: ContractLookup
     store: Store
@@ -74,19 +74,20 @@ class OrderAssessor:
     rules: RulesSettings
     catalogues: CatalogueSource
     messages: Mapping[str, str] = field(default_factory=dict)
-    """The reasons in another language, by rule id."""
+    """Reasons in another language, by rule id."""
 
-    async def assess(self, key: OrderKey, graph: OrderGraph, *, reject_unreadable: bool = False) -> AssessedOrder:
-        """Judge the order of that key. Raises what the exchange port raises when it is away.
+    async def assess(
+        self, key: OrderKey, graph: OrderGraph, received: ReceivedOrder, *, reject_unreadable: bool = False
+    ) -> AssessedOrder:
+        """Assess an order, given as its graph and as `received` from it. Raises what the exchange port raises if unavailable.
 
-        `patience_ended`: what still cannot be read refuses the order (`worker.unreadable_refuse_after`).
+        `reject_unreadable`: what still cannot be read rejects the order (`worker.unreadable_refuse_after`).
         """
-        received = parse_order(graph)
         facts = await self._gather_facts(key, received)
         catalogue = self.catalogues()
         severities = {**self.rules.severities, **({UNREADABLE_RULE: "refuse"} if reject_unreadable else {})}
-        judgement = assess(received, catalogue=catalogue, facts=facts, severities=severities, messages=self.messages)
-        return AssessedOrder(graph, received, judgement, RuleContext(received, catalogue, facts).contract(), catalogue, facts)
+        assessment = assess(received, catalogue=catalogue, facts=facts, severities=severities, messages=self.messages)
+        return AssessedOrder(graph, received, assessment, RuleContext(received, catalogue, facts).contract(), catalogue, facts)
 
     async def _gather_facts(self, key: OrderKey, received: ReceivedOrder) -> Facts:
         return Facts(
@@ -102,18 +103,18 @@ class OrderAssessor:
         )
 
     async def _load_contract_ids(self) -> dict[str, str]:
-        """Ids of the configured contracts. One that the service refuses to tell is unknown, which holds and never refuses."""
+        """Ids of the configured contracts. One that the service does not give stays unknown: orders are held, never rejected."""
         ids: dict[str, str] = {}
         for code in self.contracts:
             try:
                 ids.update(dict.fromkeys(await self.exchange.contract_ids(code), code))
             except ServiceRefusal as refusal:
-                log.warning("contract unknown to the service", action="contract_unknown", contract=code, reason=str(refusal))
+                log.warning("contract not given by the service", action="contract_unknown", contract=code, reason=str(refusal))
         return ids
 
 
 def labels_in_use(uow: UnitOfWork, key: OrderKey, received: ReceivedOrder) -> Mapping[str, frozenset[str]]:
-    """Whose (patient references) the barcodes of this order are in other orders: asked to judge, and again to write it down."""
+    """By barcode of this order, whose other orders use it (patient references): read to assess, and again before saving."""
     barcodes = {
         identifier.value
         for specimen in received.specimens
@@ -127,13 +128,13 @@ def labels_in_use(uow: UnitOfWork, key: OrderKey, received: ReceivedOrder) -> Ma
 
 
 def lock_labels(uow: UnitOfWork, key: OrderKey) -> None:
-    """Wait until no other order is being written down: two that were judged side by side must not both find a label free."""
+    """Wait until no other decision is being saved: two orders assessed at once must not both find a label free."""
     uow.key_values.set(_LABEL_LOCK, key)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedContracts:
-    """Contract ids without the service: what the order links to is taken for the contract that the journal has it under."""
+    """Contract ids without the service: what the order links to is taken for the contract that is stored with it."""
 
     code: str | None
     ids: tuple[str, ...]
@@ -144,25 +145,26 @@ class RecordedContracts:
 
 
 async def reassess(store: Store, assessor: OrderAssessor, key: OrderKey) -> AssessedOrder:
-    """Judge the order as it was fetched last. Raises `StoreError` where it is unknown or was never fetched."""
+    """Assess the order as it was last fetched. Raises `StoreError` if it is unknown or was never fetched."""
     order, identity = await store.run(lambda uow: (uow.orders.get_for_update(key), uow.vault.identity(key)))
     if order.received is None:
-        raise StoreError(f"order {key} was never fetched whole; --fetch asks the service for it")
+        raise StoreError(f"order {key} was never fetched completely; use --fetch to read it from the service")
     graph = OrderGraph.from_json(order.received, unpack_patients(identity) if identity else None)
-    return await replace(assessor, exchange=_recorded_contracts(order, graph)).assess(key, graph)
+    received = parse_order(graph)
+    return await replace(assessor, exchange=_recorded_contracts(order, received)).assess(key, graph, received)
 
 
 async def fetch_and_assess(
     exchange: Exchange, base_url: str, store: Store, assessor: OrderAssessor, key: OrderKey
 ) -> AssessedOrder:
-    """Judge the order as the service has it now. Raises `StoreError`, and what the exchange port raises."""
+    """Assess the order as the service has it now. Raises `StoreError`, and what the exchange port raises."""
     order = await store.run(lambda uow: uow.orders.get_for_update(key))
     order_task = (await exchange.read("Task", order.task_id)).body
-    lines = await exchange.line_tasks(order.task_id)
-    return await assessor.assess(key, await fetch_graph(exchange, base_url, order_task, lines))
+    graph = await fetch_graph(exchange, base_url, order_task, await exchange.line_tasks(order.task_id))
+    return await assessor.assess(key, graph, parse_order(graph))
 
 
-def _recorded_contracts(order: OrderRecord, graph: OrderGraph) -> RecordedContracts:
-    links: list[ReferenceText] = [link for request in parse_order(graph).requests for link in request.supporting_info]
-    ids = {link.target.id for link in links if link.target is not None and link.target.type == "Contract"}
+def _recorded_contracts(order: OrderRecord, received: ReceivedOrder) -> RecordedContracts:
+    targets = [link.target for request in received.requests for link in request.supporting_info]
+    ids = {target.id for target in targets if target is not None and target.type == "Contract"}
     return RecordedContracts(order.contract, tuple(sorted(ids)))

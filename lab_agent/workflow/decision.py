@@ -1,4 +1,4 @@
-"""Write down what was decided about an order, with all that follows, in one unit of work."""
+"""Decide an assessed order, and write the decision with all that follows in one unit of work."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from lab_agent.workflow.assessment import AssessedOrder
 from lab_agent.workflow.line_lifecycle import advance_order, close_order
 from lab_agent.workflow.rejection_breaker import RejectionBreaker
 
-OTHER_LINE_REJECTED = "not performed: another line of this order was refused, and this laboratory takes orders only whole"
-"""Reason for the good lines of an order under `worker.on_line_error = cancel_order`."""
+OTHER_LINE_REJECTED = "not performed: another line of this order was rejected, and this laboratory takes orders only whole"
+"""Reason for the valid lines of an order under `worker.on_line_error = cancel_order`."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionPolicy:
-    """What this installation has set: the contracts, where orders go by default, and what a bad line does to the others."""
+    """What this installation has set: its contracts, where orders go by default, and what an invalid line does to the others."""
 
     systems: CodeSystems
     contracts: Mapping[str, ContractSettings]
@@ -39,58 +39,42 @@ class DecisionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The outcome of judging one order: lines that go to the laboratory, and refused ones with their reasons (by Task id)."""
+    """What becomes of an order's lines, by Task id: accepted ones go to the laboratory, rejected ones have their reasons."""
 
     accepted: tuple[str, ...]
     rejected: Mapping[str, tuple[str, ...]]
     ended: frozenset[str]
-    """Task ids of lines that somebody else had ended before we judged them."""
+    """Lines that somebody else had ended before the order was assessed."""
     rules: frozenset[str] = frozenset()
-    """Ids of the rules that refuse: what the safety catch counts. What a rule says of an ended line refuses nothing."""
+    """Ids of the rules that reject: what the circuit breaker counts. A rule's objection to an ended line rejects nothing."""
 
 
 def decide_lines(assessed: AssessedOrder, *, cancel_whole_order: bool) -> Decision:
-    """Read the verdict off the judgement. Pure."""
+    """Read the decision off the assessment. Pure."""
     lines = assessed.received.lines
     ended = frozenset(line.id for line in lines if line.task.status in TERMINAL_TASK_STATUSES)
-    refused = {line.id: assessed.assessment.refusal_reasons(line.id) for line in lines if line.id not in ended}
-    refused = {task_id: reasons for task_id, reasons in refused.items() if reasons}
-    if refused and cancel_whole_order:
-        refused = {line.id: refused.get(line.id, (OTHER_LINE_REJECTED,)) for line in lines if line.id not in ended}
-    accepted = tuple(each for each in assessed.assessment.accepted_lines if each not in refused and each not in ended)
-    return Decision(accepted, refused, ended, assessed.assessment.refusing_rules(refused))
+    rejected = {line.id: assessed.assessment.refusal_reasons(line.id) for line in lines if line.id not in ended}
+    rejected = {task_id: reasons for task_id, reasons in rejected.items() if reasons}
+    if rejected and cancel_whole_order:
+        rejected = {line.id: rejected.get(line.id, (OTHER_LINE_REJECTED,)) for line in lines if line.id not in ended}
+    accepted = tuple(each for each in assessed.assessment.accepted_lines if each not in rejected and each not in ended)
+    return Decision(accepted, rejected, ended, assessed.assessment.refusing_rules(rejected))
 
 
 def order_hold_reason(assessed: AssessedOrder) -> str | None:
-    """Why the order must be held instead of decided; None if nothing speaks for it."""
+    """Why the order must be held instead of decided; None if it need not be."""
     if assessed.assessment.holds:
         return "; ".join(dict.fromkeys(finding.message for finding in assessed.assessment.holds))
     if assessed.contract is None and not assessed.assessment.order_refusals:
-        return "the order's contract is not known here: see [exchange.contracts]"
+        return "the order's contract is not configured: see [exchange.contracts]"
     return None
-
-
-def hold_order(uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder, now: datetime, reason: str) -> None:
-    """Hold the order: it may be our own fault, so nothing is refused, and somebody is told (law 10)."""
-    hold_unassessed_order(uow, key, now, reason)
-    _save_fetched(uow, uow.orders.get_for_update(key), assessed, now)
-
-
-def hold_unassessed_order(uow: UnitOfWork, key: OrderKey, now: datetime, reason: str) -> None:
-    """Hold an order that cannot even be read."""
-    order = uow.orders.get_for_update(key)
-    if order.state is not OrderState.HELD or order.reason != reason:
-        uow.events.add(Event(order=key, at=now, action="held", text=reason))
-    uow.orders.save(order.transition_to(OrderState.HELD, now, reason))
-    uow.alerts.open(Alert(key=held_order_alert_key(key), text=f"order {key} is held: {reason}", opened_at=now))
 
 
 def save_decision(
     uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder, decision: Decision, policy: DecisionPolicy, now: datetime
 ) -> OrderRecord:
-    """Refuse what is refused, accept the rest, and write the effects of both. Gives the order as it stands then."""
+    """Write which lines are accepted and rejected, and the jobs that follow. Gives the order as it stands then."""
     order = uow.orders.get_for_update(key)
-    order = _save_fetched(uow, order, assessed, now)
     lines = [_save_line_decision(uow, order, line, decision, policy.systems.base_url, now) for line in assessed.received.lines]
     policy.breaker.record_rejections(uow, decision.rules, key, now)
     uow.alerts.close(held_order_alert_key(key), now=now)
@@ -99,16 +83,34 @@ def save_decision(
             uow.events.add(Event(order=key, at=now, action=finding.severity.value, text=f"{finding.rule}: {finding.message}"))
     if decision.accepted:
         return _accept(uow, order, assessed, lines, decision, policy, now)
-    why = "every line was refused" if decision.rejected else "every line had been ended by the partner or the service"
-    order = order.transition_to(OrderState.REJECTED, now, why)
+    reason = "every line was rejected" if decision.rejected else "every line had been ended by the partner or the service"
+    order = _with_fetched(uow, order, assessed, now).transition_to(OrderState.REJECTED, now, reason)
     uow.orders.save(order)
     advance_order(uow, key, now)
     return order
 
 
+def hold_order(uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder | None, now: datetime, reason: str) -> None:
+    """Hold the order and alert somebody: it may be our own fault, so nothing is rejected (law 10).
+
+    `assessed` is None for an order that could not even be read.
+    """
+    order = uow.orders.get_for_update(key)
+    if order.state is not OrderState.HELD or order.reason != reason:
+        uow.events.add(Event(order=key, at=now, action="held", text=reason))
+    held = order.transition_to(OrderState.HELD, now, reason)
+    uow.orders.save(held if assessed is None else _with_fetched(uow, held, assessed, now))
+    uow.alerts.open(Alert(key=held_order_alert_key(key), text=f"order {key} is held: {reason}", opened_at=now))
+
+
+def held_order_alert_key(key: OrderKey) -> str:
+    """Name of the alert of a held order."""
+    return f"order.{key}.held"
+
+
 def ignore_order(uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder, now: datetime, before: datetime) -> None:
     """Leave an order of the backlog alone (`worker.ignore_before`): nothing is written to the service."""
-    _save_fetched(uow, uow.orders.get_for_update(key), assessed, now)
+    uow.orders.save(_with_fetched(uow, uow.orders.get_for_update(key), assessed, now))
     close_order(uow, key, now, f"made before worker.ignore_before ({before.isoformat()}); left alone")
 
 
@@ -122,24 +124,24 @@ def _accept(
     now: datetime,
 ) -> OrderRecord:
     contract = assessed.contract or ""
+    line_keys = {str(line.task_id): line.key for line in lines}
     lab_order = make_lab_order(
         assessed.received,
         decision.accepted,
         order_key=order.key,
-        line_keys={line.task_id: line.key for line in lines},
+        line_keys=line_keys,
         contract=contract,
         catalogue=assessed.catalogue,
         systems=policy.systems,
         first_seen_at=order.seen_at,
     )
     medical, patient = split_identity(lab_order)
-    uow.vault.save_identity(order.key, pack_identity(assessed.graph.to_json().identification, patient), at=now)
-    labels = _label_uses(assessed, order.key, {line.task_id: line.key for line in lines}, decision.accepted)
+    labels = _label_uses(assessed, order.key, line_keys, decision.accepted)
     uow.orders.set_labels(order.key, labels)
     uow.issued_labels.mark_used([label.barcode for label in labels], order.key, at=now)
     settings = policy.contracts.get(contract, ContractSettings())
     order = replace(
-        order.transition_to(OrderState.FETCHED, now),
+        _with_fetched(uow, order, assessed, now, patient).transition_to(OrderState.FETCHED, now),
         lab_order=medical,
         adapter=settings.adapter or policy.default_adapter,
         expected_at=_expected_at(assessed, decision),
@@ -149,21 +151,21 @@ def _accept(
     return order
 
 
-def _save_fetched(uow: UnitOfWork, order: OrderRecord, assessed: AssessedOrder, now: datetime) -> OrderRecord:
-    """Keep what was fetched, in its two parts (law 7), and what can be told from it already."""
-    parts = assessed.graph.to_json()
+def _with_fetched(
+    uow: UnitOfWork, order: OrderRecord, assessed: AssessedOrder, now: datetime, patient: bytes | None = None
+) -> OrderRecord:
+    """Put identification data into the vault (law 7), and give the order with the rest of what was fetched."""
+    fetched = assessed.graph.to_json()
+    uow.vault.save_identity(order.key, pack_identity(fetched.identification, patient), at=now)
     requests = assessed.received.requests
-    order = replace(
+    return replace(
         order,
-        received=parts.medical,
+        received=fetched.medical,
         contract=assessed.contract,
         requisition=requests[0].requisition if requests else None,
         counterparty=assessed.received.counterparty,
         patient_reference=assessed.received.patient_reference,
     )
-    uow.orders.save(order)
-    uow.vault.save_identity(order.key, pack_identity(parts.identification), at=now)
-    return order
 
 
 def _save_line_decision(
@@ -185,7 +187,7 @@ def _save_line_decision(
         record = record.transition_to(LineState.ACCEPTED, now)
     else:
         status = line.task.status or TASK_REQUESTED
-        record = record.transition_to(LineState.WITHDRAWN, now, (f"its Task was {status} before it was judged",))
+        record = record.transition_to(LineState.WITHDRAWN, now, (f"its Task was {status} before the order was assessed",))
     (uow.orders.save_line if known else uow.orders.add_line)(record)
     if record.state is LineState.REJECTED:
         uow.jobs.add(jobs.update_line_task(record, jobs.TASK_CANCELLED, now))
@@ -212,7 +214,7 @@ def _label_uses(
 
 
 def _expected_at(assessed: AssessedOrder, decision: Decision) -> datetime | None:
-    """When the last result is expected, by the normal times of the catalogue; used to show overdue results, never to act."""
+    """When the last result is expected by the catalogue's turnaround times; used to show overdue results, never to act."""
     if assessed.catalogue is None or assessed.contract is None:
         return None
     expected = []
@@ -223,8 +225,3 @@ def _expected_at(assessed: AssessedOrder, decision: Decision) -> datetime | None
         items = [assessed.catalogue.current_item(assessed.contract, coding.code) for coding in line.request.code.coding]
         expected += [ordered_at + timedelta(hours=float(item.turnaround.hours)) for item in items if item and ordered_at]
     return max(expected, default=None)
-
-
-def held_order_alert_key(key: OrderKey) -> str:
-    """Name of the alert of a held order."""
-    return f"order.{key}.held"

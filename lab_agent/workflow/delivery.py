@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import structlog
 
-from lab_agent.domain.ids import LineKey, ReportKey
+from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.lab_messages import Document, LabReport, ReportStatus
 from lab_agent.domain.records import Event, HoldReason, Job, JobKind, LineRecord, OrderRecord, ReportRecord
 from lab_agent.domain.report_coverage import Coverage, determine_coverage
@@ -23,7 +23,7 @@ from lab_agent.fhir.report_builder import DocumentUrls, UploadPlan, report_ident
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.documents import Documents, PrintError
 from lab_agent.ports.exchange import Exchange
-from lab_agent.ports.jobs import Completion, Lease
+from lab_agent.ports.jobs import Lease
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.serialization import load_stored_message
 from lab_agent.workflow.hold_reasons import Hold, held, hold_report, unmapped
@@ -67,8 +67,34 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportDelivered:
+    """The report is on the service, as the delivery says."""
+
+    delivery: Delivery
+
+
+@dataclass(frozen=True, slots=True)
+class ReportHeld:
+    """The report is not delivered; nothing of it was sent now."""
+
+    order: OrderKey
+    hold: Hold
+
+
+@dataclass(frozen=True, slots=True)
+class ReportNotWanted:
+    """The report is not to be delivered any more."""
+
+    order: OrderKey
+    state: ReportState
+
+
+DeliveryResult = ReportDelivered | ReportHeld | ReportNotWanted
+
+
+@dataclass(frozen=True, slots=True)
 class DeliverReportHandler:
-    """Uploads reports, those of one order in their order. `host_at` is where our own API serves documents, if it does."""
+    """Uploads reports, those of one order one after the other; our own API serves documents under `document_base_url`, if set."""
 
     exchange: Exchange
     store: Store
@@ -79,29 +105,46 @@ class DeliverReportHandler:
 
     kinds: ClassVar[frozenset[JobKind]] = frozenset({JobKind.DELIVER_REPORT})
 
-    async def perform(self, lease: Lease) -> Completion:
+    async def perform(self, lease: Lease) -> DeliveryResult:
         """Upload what is not there yet."""
         return await self._deliver(lease, verifying=False)
 
-    async def verify(self, lease: Lease) -> Completion:
+    async def verify(self, lease: Lease) -> DeliveryResult:
         """Search for what a lost reply may have hidden, then upload the rest."""
         return await self._deliver(lease, verifying=True)
 
-    async def _deliver(self, lease: Lease, *, verifying: bool) -> Completion:
+    def complete(self, uow: UnitOfWork, job: Job, result: DeliveryResult) -> Job:
+        """Write what became of the report, of its other versions and of its lines."""
+        now = self.clock.now()
+        match result:
+            case ReportDelivered(delivery):
+                return _complete_delivered(uow, job, delivery, now)
+            case ReportHeld(order, hold):
+                return _complete_held(uow, job, order, hold, now)
+            case ReportNotWanted(order, state):
+                advance_order(uow, order, now, completing=job)
+                return job.mark_obsolete(now, f"the report is {state.value}")
+
+    async def _deliver(self, lease: Lease, *, verifying: bool) -> DeliveryResult:
         delivery = await self.store.run(lambda uow: _load_delivery(uow, lease.job))
         if delivery.record.state is not ReportState.MATCHED:
-            return self._complete_not_wanted(delivery)
+            return ReportNotWanted(delivery.order.key, delivery.record.state)
         if delivery.lines_ended is not None:
-            return self._hold(delivery, delivery.lines_ended)
+            return ReportHeld(delivery.order.key, delivery.lines_ended)
         uploader = Uploader(self.exchange, self.store, lease, delivery.order.key, delivery.record.key, verifying)
         reader = self.planner.reader(delivery.order)
         delivery = await self._add_printed_report(delivery)
-        if self.planner.unmapped_reason(delivery.message):  # whoever released it may have mended the tables since we read them
+        if self.planner.unmapped_reason(delivery.message):  # who released it may have changed the tables since we read them
             await asyncio.to_thread(self.planner.mappings.reload)
         try:
             await self._plan(delivery, reader, {}, uploader)  # before anything is sent
         except DataInvalidError as exc:
-            return self._hold(delivery, self._find_unrepresentable(delivery, exc))
+            return ReportHeld(delivery.order.key, self._find_unrepresentable(delivery, exc))
+        await self._upload(uploader, delivery, reader)
+        return ReportDelivered(delivery)
+
+    async def _upload(self, uploader: Uploader, delivery: Delivery, reader: str) -> None:
+        """Upload the documents, then the observations, then the report, which is the commit point."""
         urls = await self._upload_documents(uploader, delivery, reader)
         plan = await self._plan(delivery, reader, urls, uploader)
         observations = []
@@ -112,7 +155,6 @@ class DeliverReportHandler:
         with error_context("the report itself"):
             await uploader.ensure(report.resource_type, report.identifier, with_result_references(report, observations))
         log.info("report delivered", action="report_delivered", order=delivery.order.key, observations=len(observations))
-        return self._complete_delivered(delivery)
 
     async def _add_printed_report(self, delivery: Delivery) -> Delivery:
         """Add a PDF of the observations where the LIS gave no document and one is wanted; the values go without it, too."""
@@ -166,53 +208,36 @@ class DeliverReportHandler:
         previous = {identifier: upload.digest for identifier, upload in known.items() if upload is not None}
         return self.planner.plan(*given, reader=reader, urls=urls, previous=previous)
 
-    def _complete_delivered(self, delivery: Delivery) -> Completion:
-        now = self.clock.now()
-
-        def write(uow: UnitOfWork, job: Job) -> Job:
-            order = delivery.order.key
-            record = uow.reports.get_for_update(delivery.record.key).transition_to(ReportState.DELIVERED, now)
-            uow.reports.save(record)
-            settle_older_versions(uow, ReportVersion(replace(record, lines=delivery.coverage.lines), delivery.message), now)
-            rematch_waiting_versions(uow, record, now)
-            complete_lines(uow, order, delivery.coverage.completes, now)
-            reopen_lines(uow, order, now)
-            moved = cancel_lines(uow, order, delivery.coverage.not_performed, now)
-            text = f"{delivery.message.status.value} report {shorten(delivery.message.report_id)} is on the service"
-            unprinted = f"; without a PDF: {delivery.print_error}" if delivery.print_error else ""
-            text += _dropped_observations_text(delivery) + _unmoved_lines_text(delivery, moved) + unprinted
-            uow.events.add(Event(order=order, report=delivery.record.key, at=now, action="delivered", text=text))
-            advance_order(uow, order, now, completing=job)
-            return job.complete(now)
-
-        return write
-
-    def _hold(self, delivery: Delivery, hold: Hold) -> Completion:
-        """Hold what could be delivered when it was matched and cannot be now."""
-        now = self.clock.now()
-
-        def write(uow: UnitOfWork, job: Job) -> Job:
-            record = hold_report(uow, uow.reports.get_for_update(delivery.record.key), hold, now)
-            rematch_waiting_versions(uow, record, now)
-            reopen_lines(uow, delivery.order.key, now)
-            return job.mark_obsolete(now, hold.text)
-
-        return write
-
     def _find_unrepresentable(self, delivery: Delivery, error: DataInvalidError) -> Hold:
         """Why what was matched cannot be written as FHIR any more: a table was changed since."""
         if lacking := self.planner.unmapped_reason(delivery.message):
             return unmapped(lacking)
         return held(HoldReason.DEFECT, join_limited(map(str, error.problems), "; "))
 
-    def _complete_not_wanted(self, delivery: Delivery) -> Completion:
-        now = self.clock.now()
 
-        def write(uow: UnitOfWork, job: Job) -> Job:
-            advance_order(uow, delivery.order.key, now, completing=job)
-            return job.mark_obsolete(now, f"the report is {delivery.record.state.value}")
+def _complete_delivered(uow: UnitOfWork, job: Job, delivery: Delivery, now: datetime) -> Job:
+    order = delivery.order.key
+    record = uow.reports.get_for_update(delivery.record.key).transition_to(ReportState.DELIVERED, now)
+    uow.reports.save(record)
+    settle_older_versions(uow, ReportVersion(replace(record, lines=delivery.coverage.lines), delivery.message), now)
+    rematch_waiting_versions(uow, record, now)
+    complete_lines(uow, order, delivery.coverage.completes, now)
+    reopen_lines(uow, order, now)
+    moved = cancel_lines(uow, order, delivery.coverage.not_performed, now)
+    text = f"{delivery.message.status.value} report {shorten(delivery.message.report_id)} is on the service"
+    unprinted = f"; without a PDF: {delivery.print_error}" if delivery.print_error else ""
+    text += _dropped_observations_text(delivery) + _unmoved_lines_text(delivery, moved) + unprinted
+    uow.events.add(Event(order=order, report=record.key, at=now, action="delivered", text=text))
+    advance_order(uow, order, now, completing=job)
+    return job.complete(now)
 
-        return write
+
+def _complete_held(uow: UnitOfWork, job: Job, order: OrderKey, hold: Hold, now: datetime) -> Job:
+    """Hold what could be delivered when it was matched and cannot be now."""
+    record = hold_report(uow, uow.reports.get_for_update(ReportKey(job.target)), hold, now)
+    rematch_waiting_versions(uow, record, now)
+    reopen_lines(uow, order, now)
+    return job.mark_obsolete(now, hold.text)
 
 
 def _load_delivery(uow: UnitOfWork, job: Job) -> Delivery:

@@ -12,14 +12,14 @@ from lab_agent.fhir.order_graph import OrderGraph
 from lab_agent.ports.exchange import Exchange, Json
 
 MAX_PARALLEL_READS = 6
-"""How many reads of one order run side by side."""
+"""How many reads of one order run at once."""
 
 
 async def fetch_graph(exchange: Exchange, base_url: str, order_task: Json, line_tasks: Sequence[Json]) -> OrderGraph:
-    """Read what the Tasks lead to until nothing is wanted any more; what may not be read is told in the graph.
+    """Read everything that the Tasks refer to; the graph records what may not be read.
 
-    Raises what the exchange port raises, but for `NotReadable`. At most `WIDTH` reads of one order run at once, so that a large
-    order leaves room for small ones; the port bounds how many run over all.
+    Raises what the exchange port raises, but for `ResourceNotReadable`. At most `MAX_PARALLEL_READS` reads of one order run at
+    once, so that a large order leaves room for small ones; the port limits how many run overall.
     """
     graph = OrderGraph(base_url=base_url, order_task=order_task, line_tasks=tuple(line_tasks))
     graph = await _read_all(exchange, graph)
@@ -28,10 +28,10 @@ async def fetch_graph(exchange: Exchange, base_url: str, order_task: Json, line_
 
 
 async def _read_all(exchange: Exchange, graph: OrderGraph) -> OrderGraph:
-    gate = asyncio.Semaphore(MAX_PARALLEL_READS)
-    while wanted := sorted(graph.missing_references()):
-        answers = await asyncio.gather(*(_read(exchange, ref, gate) for ref in wanted))
-        for ref, answer in zip(wanted, answers, strict=True):
+    semaphore = asyncio.Semaphore(MAX_PARALLEL_READS)
+    while missing := sorted(graph.missing_references()):
+        answers = await asyncio.gather(*(_read(exchange, ref, semaphore) for ref in missing))
+        for ref, answer in zip(missing, answers, strict=True):
             if isinstance(answer, ResourceNotReadable):
                 graph = graph.with_unreadable(ref, str(answer), answer.status)
             else:
@@ -43,5 +43,5 @@ async def _read(exchange: Exchange, ref: ResourceRef, semaphore: asyncio.Semapho
     try:
         async with semaphore:
             return (await exchange.read(ref.type, ResourceId(ref.id))).body
-    except ResourceNotReadable as refusal:
-        return refusal
+    except ResourceNotReadable as unreadable:
+        return unreadable

@@ -1,4 +1,4 @@
-"""Handover: give a checked order to the laboratory system, once (law 2, law 3)."""
+"""Handover: submit an accepted order to the laboratory system once, and cancel withdrawn lines there (laws 2 and 3)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from lab_agent.domain.records import Event, Job, JobKind, OrderRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState
 from lab_agent.errors import LisRefusal, PermanentFailure
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.jobs import Completion, Lease
-from lab_agent.ports.lis import AdapterSource, Lis, SubmitResult
+from lab_agent.ports.jobs import Lease
+from lab_agent.ports.lis import AdapterSource, SubmitResult
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.serialization import join_identity
 from lab_agent.serialization.identity import unpack_lab_patient
@@ -27,8 +27,37 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class Submitted:
+    """The laboratory system has the order, and has answered this."""
+
+    answer: SubmitResult
+
+
+@dataclass(frozen=True, slots=True)
+class NotReceived:
+    """The laboratory system does not have the order, or would recognise it: it is submitted again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotNeeded:
+    """Nothing is handed over."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unverifiable:
+    """Nobody can tell whether the laboratory system has the order."""
+
+
+SubmitOutcome = Submitted | NotReceived | NotNeeded | Unverifiable
+
+
+@dataclass(frozen=True, slots=True)
 class SubmitOrderHandler:
-    """Prepare, commit *prepared*, submit, commit *done*; after a crash, ask before anything is done again."""
+    """Prepare, commit *started*, submit, commit *done*; after a crash, ask before anything is done again."""
 
     store: Store
     clock: Clock
@@ -38,81 +67,79 @@ class SubmitOrderHandler:
 
     kinds: ClassVar[frozenset[JobKind]] = frozenset({JobKind.SUBMIT_ORDER})
 
-    async def perform(self, lease: Lease) -> Completion:
+    async def perform(self, lease: Lease) -> SubmitOutcome:
         """Hand the order over, unless it was withdrawn meanwhile."""
         key = OrderKey(lease.job.target)
         record, order = await self.store.run(lambda uow: _load_order(uow, key))
         if record.state is not OrderState.FETCHED:
-            return self._complete_not_needed(f"the order is {record.state.value}")
-        if order is not None and not order.lines:
-            return self._complete_not_needed("every line was withdrawn before the handover")
+            return NotNeeded(f"the order is {record.state.value}")
         if order is None:
             raise PermanentFailure("the identification data of this order was purged; it cannot be handed over any more")
+        if not order.lines:
+            return NotNeeded("every line was withdrawn before the handover")
         adapter = self.adapters.get(record.adapter)
         if not lease.job.started:
             await adapter.prepare(order)
             await lease.mark_started()
-        receipt = await adapter.submit(order)
+        answer = await adapter.submit(order)
         log.info("order handed over", action="order_handed_over", order=key, adapter=record.adapter)
-        return self._complete_submitted(receipt)
+        return Submitted(answer)
 
-    async def verify(self, lease: Lease) -> Completion:
+    async def verify(self, lease: Lease) -> SubmitOutcome:
         """Ask the laboratory system whether it has the order; where nobody can tell, a person decides."""
         key = OrderKey(lease.job.target)
         record, _ = await self.store.run(lambda uow: _load_order(uow, key))
         adapter = self.adapters.get(record.adapter)
         match await adapter.was_received(key):
             case True:
-                return self._complete_submitted(SubmitResult())
+                return Submitted(SubmitResult())
             case False:
-                return lambda _, job: job.reschedule(self.clock.now(), self.clock.now(), "the laboratory system does not have it")
-            case None if record.state is OrderState.FETCHED:
-                return self._complete_unverifiable(adapter)
+                return NotReceived("the laboratory system does not have it")
+            case None if record.state is not OrderState.FETCHED:
+                return NotNeeded(f"the order is {record.state.value}; the laboratory system is informed of that in any case")
             case None:
-                return self._complete_not_needed(
-                    f"the order is {record.state.value}; the laboratory system is told so in any case"
+                return (
+                    NotReceived("the laboratory system recognises repeats by the order's key")
+                    if adapter.idempotent
+                    else Unverifiable()
                 )
 
-    def _complete_not_needed(self, reason: str) -> Completion:
-        """Hand nothing over. An order whose lines were all withdrawn one by one is refused here, so that it comes to its end."""
+    def complete(self, uow: UnitOfWork, job: Job, result: SubmitOutcome) -> Job:
+        """Apply the outcome."""
         now = self.clock.now()
+        match result:
+            case Submitted(answer):
+                return self._complete_submitted(uow, job, answer, now)
+            case NotReceived(reason):
+                return job.reschedule(now, now, reason)
+            case NotNeeded(reason):
+                return self._complete_not_needed(uow, job, reason, now)
+            case Unverifiable():
+                return job.needs_review(
+                    now, "nobody can tell whether the laboratory system has this order: ask there, then retry it or mark it done"
+                )
 
-        def write(uow: UnitOfWork, job: Job) -> Job:
-            key = OrderKey(job.target)
-            order = uow.orders.get_for_update(key)
-            lines = uow.orders.lines(key)
-            if order.state is OrderState.FETCHED and any(line.state is LineState.ACCEPTED for line in lines):
-                return job.reschedule(now, now, "the order changed meanwhile")
-            if order.state is OrderState.FETCHED:
-                uow.orders.save(order.transition_to(OrderState.REJECTED, now, reason))
-            advance_order(uow, key, now, completing=job)
-            return job.mark_obsolete(now, reason)
+    def _complete_submitted(self, uow: UnitOfWork, job: Job, answer: SubmitResult, now: datetime) -> Job:
+        key = OrderKey(job.target)
+        order = uow.orders.get_for_update(key)
+        uow.orders.save(_to_handed_over(order, now))
+        save_submit_accessions(uow, key, answer)
+        rematch_waiting_reports(uow, key, answer, now)
+        self._add_acknowledgements(uow, key, now)
+        uow.events.add(Event(order=key, at=now, action="handed_over", text=f"handed to {order.adapter}"))
+        advance_order(uow, key, now, completing=job)
+        return job.complete(now)
 
-        return write
-
-    def _complete_unverifiable(self, adapter: Lis) -> Completion:
-        now = self.clock.now()
-        if adapter.idempotent:
-            return lambda _, job: job.reschedule(now, now, "the laboratory system tells repeats by the order's key")
-        return lambda _, job: job.needs_review(
-            now, "nobody can tell whether the laboratory system has this order: ask there, then retry it or mark it done"
-        )
-
-    def _complete_submitted(self, submit_result: SubmitResult) -> Completion:
-        now = self.clock.now()
-
-        def write(uow: UnitOfWork, job: Job) -> Job:
-            key = OrderKey(job.target)
-            order = uow.orders.get_for_update(key)
-            uow.orders.save(_to_handed_over(order, now))
-            save_submit_accessions(uow, key, submit_result)
-            rematch_waiting_reports(uow, key, submit_result, now)
-            self._add_acknowledgements(uow, key, now)
-            uow.events.add(Event(order=key, at=now, action="handed_over", text=f"handed to {order.adapter}"))
-            advance_order(uow, key, now, completing=job)
-            return job.complete(now)
-
-        return write
+    def _complete_not_needed(self, uow: UnitOfWork, job: Job, reason: str, now: datetime) -> Job:
+        """Hand nothing over. An order whose lines were withdrawn one by one is rejected here, so that it comes to its end."""
+        key = OrderKey(job.target)
+        order = uow.orders.get_for_update(key)
+        if order.state is OrderState.FETCHED and any(line.state is LineState.ACCEPTED for line in uow.orders.lines(key)):
+            return job.reschedule(now, now, "the order changed meanwhile")
+        if order.state is OrderState.FETCHED:
+            uow.orders.save(order.transition_to(OrderState.REJECTED, now, reason))
+        advance_order(uow, key, now, completing=job)
+        return job.mark_obsolete(now, reason)
 
     def _add_acknowledgements(self, uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
         if self.acknowledge_status is None or uow.orders.get_for_update(key).state is not OrderState.HANDED_OVER:
@@ -124,8 +151,15 @@ class SubmitOrderHandler:
 
 
 @dataclass(frozen=True, slots=True)
+class CancelOutcome:
+    """What came of the cancellation, for the timeline."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class CancelOrderHandler:
-    """Tell the laboratory system that lines were withdrawn. Harmless when repeated, so nothing needs a look."""
+    """Tells the laboratory system that lines were withdrawn. Harmless when repeated, so nothing needs verification."""
 
     store: Store
     clock: Clock
@@ -133,33 +167,29 @@ class CancelOrderHandler:
 
     kinds: ClassVar[frozenset[JobKind]] = frozenset({JobKind.CANCEL_AT_LIS})
 
-    async def perform(self, lease: Lease) -> Completion:
-        """Tell it."""
+    async def perform(self, lease: Lease) -> CancelOutcome:
+        """Cancel the lines at the laboratory system, if it may have them."""
         job = lease.job
         key = OrderKey(job.target)
-        record, went_there = await self.store.run(lambda uow: (uow.orders.get_for_update(key), _is_possibly_submitted(uow, key)))
-        if not went_there:
-            return self._complete("the laboratory system never got the order, and need not be told")
+        record, submitted = await self.store.run(lambda uow: (uow.orders.get_for_update(key), _is_possibly_submitted(uow, key)))
+        if not submitted:
+            return CancelOutcome("the laboratory system never got the order, so nothing is cancelled there")
         lines = tuple(LineKey(line) for line in job.payload["lines"])
         await lease.mark_started()
         try:
             await self.adapters.get(record.adapter).cancel(key, lines, job.payload["reason"])
-        except LisRefusal as refusal:
-            return self._complete(f"the laboratory system did not cancel: {refusal}")
-        return self._complete("the laboratory system was told of the withdrawal")
+        except LisRefusal as rejection:
+            return CancelOutcome(f"the laboratory system did not cancel: {rejection}")
+        return CancelOutcome("the laboratory system was informed of the withdrawal")
 
     verify = perform
 
-    def _complete(self, text: str) -> Completion:
-        at = self.clock.now()
-
-        def write(uow: UnitOfWork, job: Job) -> Job:
-            key = OrderKey(job.target)
-            uow.events.add(Event(order=key, at=at, action="cancel_at_lis", text=text))
-            advance_order(uow, key, at, completing=job)
-            return job.complete(at, text)
-
-        return write
+    def complete(self, uow: UnitOfWork, job: Job, result: CancelOutcome) -> Job:
+        """Record what came of it."""
+        now, key = self.clock.now(), OrderKey(job.target)
+        uow.events.add(Event(order=key, at=now, action="cancel_at_lis", text=result.text))
+        advance_order(uow, key, now, completing=job)
+        return job.complete(now, result.text)
 
 
 def _is_possibly_submitted(uow: UnitOfWork, key: OrderKey) -> bool:
@@ -182,7 +212,7 @@ def _load_order(uow: UnitOfWork, key: OrderKey) -> tuple[OrderRecord, LabOrder |
 
 
 def mark_handed_over(uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
-    """Write that the laboratory system has the order, as a person found out."""
+    """Record that the laboratory system has the order, as a person found out."""
     uow.orders.save(_to_handed_over(uow.orders.get_for_update(key), now))
 
 

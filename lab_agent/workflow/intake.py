@@ -1,8 +1,7 @@
-"""Intake, second half: look at a new order until its picture is whole, fetch it, judge it, and decide."""
+"""Intake, second half: read a new order until its list of lines is stable, fetch it whole, assess it, and decide."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import ClassVar
@@ -12,22 +11,23 @@ import structlog
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES
 from lab_agent.domain.records import Event, Job, JobKind, OrderRecord
-from lab_agent.domain.state_machines import OrderState
+from lab_agent.domain.state_machines import UNDECIDED_ORDERS
 from lab_agent.errors import ServiceRefusal
 from lab_agent.fhir.order_graph import OrderGraph
+from lab_agent.fhir.order_parser import parse_order
 from lab_agent.fhir.task_update import task_status
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
-from lab_agent.ports.jobs import Completion, Lease, completion
+from lab_agent.ports.jobs import Lease
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.settings.groups import WorkerSettings
 from lab_agent.workflow.assessment import AssessedOrder, OrderAssessor, labels_in_use, lock_labels
 from lab_agent.workflow.decision import (
+    Decision,
     DecisionPolicy,
     decide_lines,
     held_order_alert_key,
     hold_order,
-    hold_unassessed_order,
     ignore_order,
     order_hold_reason,
     save_decision,
@@ -38,12 +38,68 @@ from lab_agent.workflow.line_lifecycle import close_order
 log = structlog.get_logger(__name__)
 
 QUESTIONNAIRE_SEARCH_MISSING_SINCE = "questionnaires.unknown_since"
-"""Note that holds since when the service offers no search of answers; empty where it does."""
+"""Key of the time since when the service offers no search of answers; empty if it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class NothingToDo:
+    """The order was decided before, or elsewhere."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinesChanging:
+    """The list of line Tasks is not known to be complete: it is read once more."""
+
+    line_tasks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The order is fetched again after `seconds`."""
+
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnded:
+    """The order-level Task had this terminal status before the order was assessed."""
+
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """The order is older than `worker.ignore_before`."""
+
+    assessed: AssessedOrder
+    before: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The order is held and fetched again later; `assessed` is None where its Task could not be read for too long."""
+
+    reason: str
+    assessed: AssessedOrder | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """Its lines are accepted and rejected, if nothing has changed meanwhile."""
+
+    assessed: AssessedOrder
+    decision: Decision
+
+
+FetchResult = NothingToDo | LinesChanging | Waiting | TaskEnded | Ignored | Held | Decided
 
 
 @dataclass(frozen=True, slots=True)
 class FetchOrderHandler:
-    """Fetches and judges one order. Nothing outside is changed, so a lost claim needs no look."""
+    """Fetches and assesses one order. Nothing outside is changed, so a lost lease needs no verification."""
 
     exchange: Exchange
     store: Store
@@ -55,137 +111,114 @@ class FetchOrderHandler:
 
     kinds: ClassVar[frozenset[JobKind]] = frozenset({JobKind.FETCH_ORDER})
 
-    async def perform(self, lease: Lease) -> Completion:
-        """Look; the order is judged once two part-of answers in a row were equal."""
+    async def perform(self, lease: Lease) -> FetchResult:
+        """Fetch the order and, once two readings of its line Tasks in a row were equal, assess it."""
         key = OrderKey(lease.job.target)
         order = await self.store.run(lambda uow: uow.orders.get_for_update(key))
-        if order.state not in {OrderState.SEEN, OrderState.HELD}:
-            return completion(f"the order is {order.state.value}")
+        if order.state not in UNDECIDED_ORDERS:
+            return NothingToDo(f"the order is {order.state.value}")
         try:
             order_task = (await self.exchange.read("Task", order.task_id)).body
             line_tasks = await self.exchange.line_tasks(order.task_id)
-        except ServiceRefusal as refusal:  # a missing right may be mended: never a reason to refuse (law 10)
-            return self._reschedule_unreadable(order, str(refusal))
+        except ServiceRefusal as refusal:  # a missing right may be granted later: never a reason to reject (law 10)
+            return self._wait_for_rights(order, str(refusal))
         if (status := task_status(order_task)) in TERMINAL_TASK_STATUSES:
-            return self._complete_ended(key, status)
-        seen = tuple(sorted(str(task.get("id")) for task in line_tasks))
-        if order.seen_lines != seen or (not seen and not self._is_older_than(order, self.settings.unreadable_after)):
-            return self._recheck_lines(key, seen)
-        graph = await fetch_graph(self.exchange, self.base_url, order_task, line_tasks)
+            return TaskEnded(str(status))
+        found = tuple(sorted(str(task.get("id")) for task in line_tasks))
+        if order.seen_lines != found or (not found and not self._is_older_than(order, self.settings.unreadable_after)):
+            return LinesChanging(found)
+        return await self._assess(order, await fetch_graph(self.exchange, self.base_url, order_task, line_tasks))
+
+    verify = perform
+
+    def complete(self, uow: UnitOfWork, job: Job, result: FetchResult) -> Job:
+        """Apply what was decided."""
+        now, key = self.clock.now(), OrderKey(job.target)
+        match result:
+            case NothingToDo(reason):
+                return job.complete(now, reason)
+            case LinesChanging(line_tasks):
+                uow.orders.save(replace(uow.orders.get_for_update(key), seen_lines=line_tasks))
+                at = now + timedelta(seconds=self.settings.second_look_after)
+                return job.reschedule(now, at, f"{len(line_tasks)} line Tasks found; reading once more whether these are all")
+            case Waiting(reason, seconds):
+                _record_waiting(uow, key, reason, now)
+                return job.reschedule(now, now + timedelta(seconds=seconds), reason)
+            case Held(reason, assessed):
+                return self._hold(uow, job, assessed, reason, now)
+            case Decided(assessed, decision):
+                return self._save(uow, job, assessed, decision, now)
+            case TaskEnded(status):
+                uow.alerts.close(held_order_alert_key(key), now=now)
+                close_order(uow, key, now, f"its Task was {status} before the order was assessed")
+            case Ignored(assessed, before):
+                ignore_order(uow, key, assessed, now, before)
+        return job.complete(now)
+
+    async def _assess(self, order: OrderRecord, graph: OrderGraph) -> FetchResult:
         await self.store.run(lambda uow: record_questionnaire_search(uow, graph, self.clock.now()))
         if graph.unreadable and not self._is_older_than(order, self.settings.unreadable_after):
             names = ", ".join(str(ref) for ref in sorted(graph.unreadable))
-            return self._reschedule(key, f"cannot be read yet: {names}", self.settings.backoff_longest / 10)
-        ended = self._is_older_than(order, self.settings.unreadable_refuse_after)
-        return self._complete(order, await self.assessor.assess(key, graph, reject_unreadable=ended))
+            return Waiting(f"cannot be read yet: {names}", self.settings.backoff_longest / 10)
+        reject_unreadable = self._is_older_than(order, self.settings.unreadable_refuse_after)
+        assessed = await self.assessor.assess(order.key, graph, parse_order(graph), reject_unreadable=reject_unreadable)
+        return self._decide(assessed)
 
-    verify = perform
+    def _decide(self, assessed: AssessedOrder) -> FetchResult:
+        before = self.settings.ignore_before
+        if before is not None and _are_all_made_before(assessed, before):
+            return Ignored(assessed, before)
+        reason = order_hold_reason(assessed)
+        if self.settings.mode == "observe":
+            return Waiting(f"observe: {reason or _summary(assessed)}", self.settings.hold_retry)
+        if reason is not None:
+            return Held(reason, assessed)
+        return Decided(assessed, decide_lines(assessed, cancel_whole_order=self.policy.cancel_whole_order))
+
+    def _wait_for_rights(self, order: OrderRecord, reason: str) -> FetchResult:
+        """Wait for a Task that cannot be read; after a while the order is held, and somebody is alerted."""
+        if self._is_older_than(order, self.settings.unreadable_after):
+            return Held(reason)
+        return Waiting(reason, self.settings.backoff_longest / 10)
 
     def _is_older_than(self, order: OrderRecord, seconds: float | None) -> bool:
         """Whether the order was seen so many seconds ago; never, for None."""
         return seconds is not None and self.clock.now() >= order.seen_at + timedelta(seconds=seconds)
 
-    def _complete(self, order: OrderRecord, assessed: AssessedOrder) -> Completion:
-        now = self.clock.now()
-        before = self.settings.ignore_before
-        if before is not None and _are_all_made_before(assessed, before):
-            return _complete_with(lambda uow: ignore_order(uow, order.key, assessed, now, before), now)
-        reason = order_hold_reason(assessed)
-        if self.settings.mode == "observe":
-            return self._reschedule(order.key, f"observe: {reason or _summary(assessed)}", self.settings.hold_retry)
-        if reason is not None:
-            return self._hold(order.key, assessed, reason)
-        return self._decide(order.key, assessed)
-
-    def _decide(self, key: OrderKey, assessed: AssessedOrder) -> Completion:
-        now = self.clock.now()
-        verdict = decide_lines(assessed, cancel_whole_order=self.policy.cancel_whole_order)
-
-        def write(uow: UnitOfWork, job: Job) -> Job:
-            if uow.orders.get_for_update(key).state not in {OrderState.SEEN, OrderState.HELD}:
-                return job.complete(now, "it was decided elsewhere")
-            lock_labels(uow, key)
-            if labels_in_use(uow, key, assessed.received) != assessed.facts.labels_in_use:
-                return job.reschedule(now, now, "another order took or gave up one of its labels meanwhile; judging it again")
-            if rule := self.policy.breaker.tripped(uow, verdict.rules, now):
-                return self._hold_and_reschedule(
-                    uow, job, key, assessed, f"rule {rule} refuses too many orders; a person must look first"
-                )
-            order = save_decision(uow, key, assessed, verdict, self.policy, now)
-            log.info("order judged", action="order_assessed", order=key, state=order.state.value, refused=len(verdict.rejected))
-            return job.complete(now)
-
-        return write
-
-    def _hold(self, key: OrderKey, assessed: AssessedOrder, reason: str) -> Completion:
-        return lambda uow, job: self._hold_and_reschedule(uow, job, key, assessed, reason)
-
-    def _hold_and_reschedule(self, uow: UnitOfWork, job: Job, key: OrderKey, assessed: AssessedOrder, reason: str) -> Job:
-        now = self.clock.now()
-        hold_order(uow, key, assessed, now, reason)
-        log.warning("order held", action="order_held", order=key, rules=sorted({each.rule for each in assessed.assessment.holds}))
-        return job.reschedule(now, now + timedelta(seconds=self.settings.hold_retry), reason)
-
-    def _recheck_lines(self, key: OrderKey, seen: tuple[str, ...]) -> Completion:
-        now = self.clock.now()
-
-        def write(uow: UnitOfWork, job: Job) -> Job:
-            uow.orders.save(replace(uow.orders.get_for_update(key), seen_lines=seen))
-            at = now + timedelta(seconds=self.settings.second_look_after)
-            return job.reschedule(now, at, f"{len(seen)} line Tasks found; looking once more whether these are all")
-
-        return write
-
-    def _reschedule(self, key: OrderKey, reason: str, seconds: float) -> Completion:
-        now = self.clock.now()
-
-        def write(uow: UnitOfWork, job: Job) -> Job:
-            order = uow.orders.get_for_update(key)
-            if order.reason != reason:
-                uow.orders.save(replace(order, reason=reason, changed_at=now))
-                uow.events.add(Event(order=key, at=now, action="waiting", text=reason))
-            return job.reschedule(now, now + timedelta(seconds=seconds), reason)
-
-        return write
-
-    def _reschedule_unreadable(self, order: OrderRecord, reason: str) -> Completion:
-        """Wait for a Task that cannot be read; after a while the order is held, and somebody is told."""
-        if not self._is_older_than(order, self.settings.unreadable_after):
-            return self._reschedule(order.key, reason, self.settings.backoff_longest / 10)
-        now = self.clock.now()
-
-        def write(uow: UnitOfWork, job: Job) -> Job:
-            hold_unassessed_order(uow, order.key, now, reason)
-            return job.reschedule(now, now + timedelta(seconds=self.settings.hold_retry), reason)
-
-        return write
-
-    def _complete_ended(self, key: OrderKey, status: str | None) -> Completion:
-        now = self.clock.now()
-
-        def work(uow: UnitOfWork) -> None:
-            uow.alerts.close(held_order_alert_key(key), now=now)
-            close_order(uow, key, now, f"its Task was {status} before the order was judged")
-
-        return _complete_with(work, now)
-
-
-def _complete_with(work: Callable[[UnitOfWork], None], now: datetime) -> Completion:
-    """Conclude with `work`, and nothing left to do."""
-
-    def write(uow: UnitOfWork, job: Job) -> Job:
-        work(uow)
+    def _save(self, uow: UnitOfWork, job: Job, assessed: AssessedOrder, decision: Decision, now: datetime) -> Job:
+        key = OrderKey(job.target)
+        if uow.orders.get_for_update(key).state not in UNDECIDED_ORDERS:
+            return job.complete(now, "it was decided elsewhere")
+        lock_labels(uow, key)
+        if labels_in_use(uow, key, assessed.received) != assessed.facts.labels_in_use:
+            return job.reschedule(now, now, "another order took or released one of its labels meanwhile; assessing it again")
+        if rule := self.policy.breaker.tripped(uow, decision.rules, now):
+            return self._hold(uow, job, assessed, f"rule {rule} rejects too many orders; a person must check it first", now)
+        order = save_decision(uow, key, assessed, decision, self.policy, now)
+        log.info("order assessed", action="order_assessed", order=key, state=order.state.value, refused=len(decision.rejected))
         return job.complete(now)
 
-    return write
+    def _hold(self, uow: UnitOfWork, job: Job, assessed: AssessedOrder | None, reason: str, now: datetime) -> Job:
+        key = OrderKey(job.target)
+        hold_order(uow, key, assessed, now, reason)
+        rules = sorted({each.rule for each in assessed.assessment.holds}) if assessed else []
+        log.warning("order held", action="order_held", order=key, rules=rules)
+        return job.reschedule(now, now + timedelta(seconds=self.settings.hold_retry), reason)
+
+
+def _record_waiting(uow: UnitOfWork, key: OrderKey, reason: str, now: datetime) -> None:
+    order = uow.orders.get_for_update(key)
+    if order.reason != reason:
+        uow.orders.save(replace(order, reason=reason, changed_at=now))
+        uow.events.add(Event(order=key, at=now, action="waiting", text=reason))
 
 
 def record_questionnaire_search(uow: UnitOfWork, graph: OrderGraph, now: datetime) -> None:
-    """Keep in sight whether the service offers the search of answers (`exchange.questionnaire_search`)."""
-    said = now.isoformat() if graph.questionnaire_responses is None else ""
+    """Record whether the service offers the search of answers (`exchange.questionnaire_search`)."""
+    missing_since = now.isoformat() if graph.questionnaire_responses is None else ""
     known = uow.key_values.get(QUESTIONNAIRE_SEARCH_MISSING_SINCE) or ""
-    if bool(said) != bool(known):
-        uow.key_values.set(QUESTIONNAIRE_SEARCH_MISSING_SINCE, said)
+    if bool(missing_since) != bool(known):
+        uow.key_values.set(QUESTIONNAIRE_SEARCH_MISSING_SINCE, missing_since)
         uow.commit()
 
 
@@ -195,5 +228,5 @@ def _are_all_made_before(assessed: AssessedOrder, before: datetime) -> bool:
 
 
 def _summary(assessed: AssessedOrder) -> str:
-    refused = assessed.assessment.refusing_rules()
-    return f"would be refused in part or whole by {', '.join(sorted(refused))}" if refused else "would be accepted"
+    rules = assessed.assessment.refusing_rules()
+    return f"would be rejected in part or whole by {', '.join(sorted(rules))}" if rules else "would be accepted"

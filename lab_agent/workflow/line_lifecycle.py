@@ -1,14 +1,7 @@
-"""Lines that come after their order was judged: the laboratory has the order without them, so a person decides.
+"""How lines and orders come to their ends, and how lines come late or wait again.
 
-How lines end: completed by a delivered report, or cancelled with the reason that the clinic will read.
-
-What follows for the order once its lines have ended: its own Task, and its end.
-
-Withdrawal: the partner or the service ended a line or an order; the LIS is told, and it is closed here.
-
-Only what is still open moves: a line that has ended before stays as it ended.
-
-Lines that were to be completed by a report which does not go after all: they wait for another one, in sight (law 11).
+A line is completed by a delivered report, cancelled with a reason that the clinic reads, or withdrawn by the partner or the
+service. Only what is open moves: a line that has ended stays as it ended. An order follows once all its lines have ended.
 """
 
 from __future__ import annotations
@@ -23,7 +16,16 @@ from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES
 from lab_agent.domain.lab_messages import AccessionUpdate
 from lab_agent.domain.records import Alert, Event, Job, JobKind, LineRecord, OrderRecord
 from lab_agent.domain.report_coverage import determine_coverage
-from lab_agent.domain.state_machines import ENDED_LINES, JobState, LineState, OrderState, ReportState
+from lab_agent.domain.state_machines import (
+    ENDED_LINES,
+    LINES_WITH_RESULT,
+    ORDERS_BEFORE_HANDOVER,
+    UNDECIDED_ORDERS,
+    JobState,
+    LineState,
+    OrderState,
+    ReportState,
+)
 from lab_agent.domain.text import join_limited
 from lab_agent.fhir.order_parser import parse_order
 from lab_agent.fhir.task_update import task_status
@@ -34,11 +36,12 @@ from lab_agent.serialization import load_stored_message
 from lab_agent.workflow.fetching import fetch_graph
 from lab_agent.workflow.order_lookup import order_codes
 
-_RESULT_STATES = frozenset({LineState.RESULTED, LineState.COMPLETED})
+_BLOCKING_JOBS = frozenset({JobKind.UPDATE_LINE_TASK, JobKind.DELIVER_REPORT, JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS})
+"""Jobs that must be settled before their order may end."""
 
 
 def complete_lines(uow: UnitOfWork, order: OrderKey, keys: Iterable[LineKey], now: datetime) -> None:
-    """End those of the lines that are open as completed; their Tasks follow."""
+    """Complete those of the lines that are open; their Tasks follow."""
     wanted = set(keys)
     for line in uow.orders.lines(order):
         if line.key in wanted and line.state not in ENDED_LINES:
@@ -48,9 +51,9 @@ def complete_lines(uow: UnitOfWork, order: OrderKey, keys: Iterable[LineKey], no
 
 
 def cancel_lines(uow: UnitOfWork, order: OrderKey, reasons: Mapping[LineKey, str], now: datetime) -> tuple[LineKey, ...]:
-    """End those of the lines that wait for a result as cancelled, each with its reason; their Tasks follow. Gives which moved.
+    """Cancel those of the lines that wait for a result, each with its reason; their Tasks follow. Gives which were cancelled.
 
-    One that is resulted stays: a final result of it is on its way.
+    One that is resulted stays: its final result is on its way.
     """
     moved = []
     for line in uow.orders.lines(order):
@@ -64,33 +67,46 @@ def cancel_lines(uow: UnitOfWork, order: OrderKey, reasons: Mapping[LineKey, str
 
 def lines_with_result(lines: Iterable[LineRecord], keys: Collection[LineKey]) -> tuple[LineKey, ...]:
     """Those of the lines that have a final result already, on the service or on its way there."""
-    return tuple(line.key for line in lines if line.key in keys and line.state in _RESULT_STATES)
+    return tuple(line.key for line in lines if line.key in keys and line.state in LINES_WITH_RESULT)
 
 
 def describe_existing_result(keys: Collection[LineKey]) -> str:
-    """Say of lines that a message calls not performed that they have a result, and what a person's release would do."""
-    mend = "send a corrected report, or tell the clinic; released, only lines that still wait are cancelled"
-    return f"{join_limited(keys)}, which has a final result already — {mend}"
+    """Say of lines that a message calls not performed that they have a result, and what releasing it would do."""
+    hint = "send a corrected report, or inform the clinic; if released, only lines that still wait are cancelled"
+    return f"{join_limited(keys)}, which has a final result already — {hint}"
 
 
-_BLOCKING_JOBS = frozenset({JobKind.UPDATE_LINE_TASK, JobKind.DELIVER_REPORT, JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS})
+def reopen_lines(uow: UnitOfWork, order: OrderKey, now: datetime) -> None:
+    """Take resulted lines that no report on its way completes back to accepted: they wait for a result again (law 11)."""
+    resulted = [line for line in uow.orders.lines(order) if line.state is LineState.RESULTED]
+    coming = _lines_being_completed(uow, order) if resulted else frozenset()
+    for line in resulted:
+        if line.key not in coming:
+            uow.orders.save_line(line.transition_to(LineState.ACCEPTED, now))
+            text = f"line {line.key} waits for a result again: the report that was to complete it is not delivered"
+            uow.events.add(Event(order=order, at=now, action="line_reopened", text=text))
 
-_UNDECIDED_STATES = frozenset({OrderState.SEEN, OrderState.HELD})
+
+def withdraw_line(uow: UnitOfWork, key: LineKey, now: datetime, reason: str) -> None:
+    """Withdraw one line, if it is open."""
+    line = uow.orders.line(key)
+    if line is not None:
+        _withdraw_lines(uow, line.order, [line], now, reason)
 
 
-def order_task_status(lines: tuple[LineRecord, ...]) -> str:
-    """Status of the order-level Task once every line has ended: completed if at least one line was, else cancelled.
-
-    Source: the interface does not show it; this is our one policy function for it.
-    """
-    return jobs.TASK_COMPLETED if any(line.state is LineState.COMPLETED for line in lines) else jobs.TASK_CANCELLED
+def withdraw_order(uow: UnitOfWork, key: OrderKey, now: datetime, reason: str) -> None:
+    """Withdraw an order with all its open lines."""
+    _withdraw_lines(uow, key, uow.orders.lines(key), now, reason)
+    order = uow.orders.get_for_update(key)
+    if order.state is not OrderState.CLOSED:
+        uow.orders.save(order.transition_to(OrderState.WITHDRAWN, now, reason))
 
 
 def advance_order(uow: UnitOfWork, key: OrderKey, now: datetime, *, completing: Job | None = None) -> None:
-    """Let the order follow its lines: nothing happens until every line has ended and its effects (but `ending`) are settled."""
+    """Let the order follow its lines, once every one of them has ended and their jobs (but `completing`) are settled."""
     order = uow.orders.get_for_update(key)
     lines = uow.orders.lines(key)
-    if any(line.state not in ENDED_LINES for line in lines) or (not lines and order.state in _UNDECIDED_STATES):
+    if any(line.state not in ENDED_LINES for line in lines) or (not lines and order.state in UNDECIDED_ORDERS):
         return
     waiting = (job for job in uow.jobs.list_for_order(key) if completing is None or job.id != completing.id)
     if any(job.kind in _BLOCKING_JOBS for job in waiting):
@@ -103,70 +119,22 @@ def advance_order(uow: UnitOfWork, key: OrderKey, now: datetime, *, completing: 
         uow.jobs.add(jobs.update_order_task(key, order_task_status(lines), now))
 
 
+def order_task_status(lines: tuple[LineRecord, ...]) -> str:
+    """Status of the order-level Task once every line has ended: completed if at least one line was, else cancelled.
+
+    Source: the interface does not show it; this is our one policy function for it.
+    """
+    return jobs.TASK_COMPLETED if any(line.state is LineState.COMPLETED for line in lines) else jobs.TASK_CANCELLED
+
+
 def close_order(uow: UnitOfWork, key: OrderKey, now: datetime, text: str) -> None:
-    """Close an order whose Task has been settled."""
+    """Close an order whose Task is settled."""
     _save_closed(uow, uow.orders.get_for_update(key), now, text)
-
-
-def _save_closed(uow: UnitOfWork, order: OrderRecord, now: datetime, text: str) -> None:
-    uow.orders.save(order.transition_to(OrderState.CLOSED, now, text))
-    uow.events.add(Event(order=order.key, at=now, action="closed", text=text))
-
-
-_BEFORE_HANDOVER = frozenset({OrderState.SEEN, OrderState.HELD, OrderState.FETCHED})
-
-
-def withdraw_line(uow: UnitOfWork, key: LineKey, now: datetime, reason: str) -> None:
-    """Withdraw one line, if it is open."""
-    line = uow.orders.line(key)
-    if line is not None:
-        withdraw_lines(uow, line.order, [line], now, reason)
-
-
-def withdraw_lines(uow: UnitOfWork, key: OrderKey, lines: Sequence[LineRecord], now: datetime, reason: str) -> None:
-    """Withdraw those of the lines that are open; tell the LIS if the order went there, or is on its way."""
-    order = uow.orders.get_for_update(key)
-    open_lines = [line for line in lines if line.state not in ENDED_LINES]
-    if not open_lines:
-        return
-    for line in open_lines:
-        uow.orders.save_line(line.transition_to(LineState.WITHDRAWN, now, (reason,)))
-    names = ", ".join(line.key for line in open_lines)
-    uow.events.add(Event(order=key, at=now, action="withdrawn", text=f"lines {names}: {reason}"))
-    for line in open_lines:
-        uow.alerts.close(late_line_alert_key(line.key), now=now)
-    told = [line.key for line in open_lines if line.state is not LineState.HELD]  # a held one never went to the LIS
-    if not told:
-        return
-    if order.state in {OrderState.HANDED_OVER, OrderState.REPORTED} or _is_submit_started(uow, key):
-        uow.jobs.add(jobs.cancel_at_lis(key, told, reason, now))
-    elif order.state in _BEFORE_HANDOVER and all(line.state in ENDED_LINES for line in uow.orders.lines(key)):
-        uow.orders.save(order.transition_to(OrderState.REJECTED, now, "every line was refused or withdrawn before the handover"))
-
-
-def withdraw_order(uow: UnitOfWork, key: OrderKey, now: datetime, reason: str) -> None:
-    """Withdraw an order with all its open lines."""
-    withdraw_lines(uow, key, uow.orders.lines(key), now, reason)
-    order = uow.orders.get_for_update(key)
-    if order.state is not OrderState.CLOSED:
-        uow.orders.save(order.transition_to(OrderState.WITHDRAWN, now, reason))
-
-
-def _is_submit_started(uow: UnitOfWork, key: OrderKey) -> bool:
-    return any(
-        job.kind is JobKind.SUBMIT_ORDER and (job.started or job.state is not JobState.DUE)
-        for job in uow.jobs.list_for_order(key)
-    )
-
-
-def late_line_alert_key(line: LineKey) -> str:
-    """Name of the alert of a line that came after its order had been judged."""
-    return f"line.{line}.late"
 
 
 @dataclass(frozen=True, slots=True)
 class LateLineFinder:
-    """Finds open lines that the journal does not know, with what can be told of them."""
+    """Finds late lines: open line Tasks that came after their order was assessed, so that the laboratory works without them."""
 
     exchange: Exchange
     store: Store
@@ -174,11 +142,11 @@ class LateLineFinder:
     base_url: str
 
     async def find(self, key: OrderKey, order_task: ResourceId) -> tuple[LineRecord, ...]:
-        """Ask the service once more for the lines of an order. Raises what the exchange port raises."""
+        """Read the line Tasks of an order and find the late ones. Raises what the exchange port raises."""
         return await self.find_in(key, await self.exchange.line_tasks(order_task))
 
     async def find_in(self, key: OrderKey, tasks: Sequence[Json]) -> tuple[LineRecord, ...]:
-        """Late lines among these line Tasks. Raises what the exchange port raises."""
+        """Find the late ones among these line Tasks. Raises what the exchange port raises."""
         known = await self.store.run(lambda uow: {line.task_id for line in uow.orders.lines(key)})
         new = [task for task in tasks if task.get("id") not in known and task_status(task) not in TERMINAL_TASK_STATUSES]
         return tuple([await self._to_line_record(key, task) for task in new])
@@ -199,36 +167,62 @@ class LateLineFinder:
 
 
 def hold_late_line(uow: UnitOfWork, line: LineRecord, now: datetime) -> None:
-    """Hold a late line in sight."""
+    """Hold a late line, and alert somebody: a person decides about it."""
     if uow.orders.line(line.key) is not None:
         return
     uow.orders.add_line(line)
-    text = f"line {line.key} (Task {line.task_id}) came after the order had been judged; it is held"
+    text = f"line {line.key} (Task {line.task_id}) came after the order had been assessed; it is held"
     uow.events.add(Event(order=line.order, at=now, action="late_line", text=text))
-    mend = f"enter it in the laboratory system and run `lab-agent orders accept-line {line.key}`, or refuse-line"
-    uow.alerts.open(Alert(key=late_line_alert_key(line.key), text=f"order {line.order}: {text}; {mend}", opened_at=now))
+    hint = f"enter it in the laboratory system and run `lab-agent orders accept-line {line.key}`, or `refuse-line`"
+    uow.alerts.open(Alert(key=late_line_alert_key(line.key), text=f"order {line.order}: {text}; {hint}", opened_at=now))
 
 
-def reopen_lines(uow: UnitOfWork, order: OrderKey, now: datetime) -> None:
-    """Take the lines that wait as resulted, and that no report on its way completes, back to accepted."""
-    resulted = [line for line in uow.orders.lines(order) if line.state is LineState.RESULTED]
-    coming = _lines_being_completed(uow, order) if resulted else frozenset()
-    for line in resulted:
-        if line.key not in coming:
-            uow.orders.save_line(line.transition_to(LineState.ACCEPTED, now))
-            text = f"line {line.key} waits for a result again: the report that was to complete it does not go"
-            uow.events.add(Event(order=order, at=now, action="line_reopened", text=text))
+def late_line_alert_key(line: LineKey) -> str:
+    """Name of the alert of a late line."""
+    return f"line.{line}.late"
 
 
 def _lines_being_completed(uow: UnitOfWork, order: OrderKey) -> frozenset[LineKey]:
-    """Lines that reports on their way will complete; each of these has an open delivery."""
-    lines, names = uow.orders.lines(order), order_codes(uow.orders.get_for_update(order))
-    deliveries = (each for each in uow.jobs.list_for_order(order) if each.kind is JobKind.DELIVER_REPORT)
-    reports = (uow.reports.get_for_update(ReportKey(each.target)) for each in deliveries)
+    """Lines that reports on their way will complete; each of these has an open delivery job."""
+    lines, codes = uow.orders.lines(order), order_codes(uow.orders.get_for_update(order))
+    deliveries = (job for job in uow.jobs.list_for_order(order) if job.kind is JobKind.DELIVER_REPORT)
+    reports = (uow.reports.get_for_update(ReportKey(job.target)) for job in deliveries)
     messages = (load_stored_message(report.body) for report in reports if report.state is ReportState.MATCHED)
     return frozenset(
         key
         for message in messages
         if not isinstance(message, AccessionUpdate)
-        for key in determine_coverage(message, lines, names).completes
+        for key in determine_coverage(message, lines, codes).completes
     )
+
+
+def _withdraw_lines(uow: UnitOfWork, key: OrderKey, lines: Sequence[LineRecord], now: datetime, reason: str) -> None:
+    """Withdraw those of the lines that are open; cancel them at the LIS if the order is there, or on its way."""
+    open_lines = [line for line in lines if line.state not in ENDED_LINES]
+    if not open_lines:
+        return
+    for line in open_lines:
+        uow.orders.save_line(line.transition_to(LineState.WITHDRAWN, now, (reason,)))
+        uow.alerts.close(late_line_alert_key(line.key), now=now)
+    names = ", ".join(line.key for line in open_lines)
+    uow.events.add(Event(order=key, at=now, action="withdrawn", text=f"lines {names}: {reason}"))
+    at_lis = [line.key for line in open_lines if line.state is not LineState.HELD]  # a held one never went to the LIS
+    if not at_lis:
+        return
+    order = uow.orders.get_for_update(key)
+    if order.state in {OrderState.HANDED_OVER, OrderState.REPORTED} or _is_submit_started(uow, key):
+        uow.jobs.add(jobs.cancel_at_lis(key, at_lis, reason, now))
+    elif order.state in ORDERS_BEFORE_HANDOVER and all(line.state in ENDED_LINES for line in uow.orders.lines(key)):
+        uow.orders.save(order.transition_to(OrderState.REJECTED, now, "every line was rejected or withdrawn before the handover"))
+
+
+def _is_submit_started(uow: UnitOfWork, key: OrderKey) -> bool:
+    return any(
+        job.kind is JobKind.SUBMIT_ORDER and (job.started or job.state is not JobState.DUE)
+        for job in uow.jobs.list_for_order(key)
+    )
+
+
+def _save_closed(uow: UnitOfWork, order: OrderRecord, now: datetime, text: str) -> None:
+    uow.orders.save(order.transition_to(OrderState.CLOSED, now, text))
+    uow.events.add(Event(order=order.key, at=now, action="closed", text=text))

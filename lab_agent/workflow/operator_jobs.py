@@ -1,8 +1,6 @@
-"""The desk: what a person decides about what waits, from the command line or the status page.
+"""What a person decides about waiting jobs and tripped rules, from the command line or the status page.
 
-Every decision is told in the order's timeline, with who took it.
-
-Why somebody decided: the words that the timeline keeps, or that the clinic reads. One rule for commands and pages.
+Every decision is recorded in the order's timeline, with who took it and why.
 """
 
 from __future__ import annotations
@@ -25,13 +23,13 @@ MAX_NOTE_LENGTH = 500
 
 
 def validate_note(note: str) -> str:
-    """Give the words on one line. Raises `InputError` where they say nothing, or too much."""
-    words = " ".join(note.split())
-    if not words:
-        raise InputError("Say why: the note is kept, and a blank one tells nobody anything. Nothing was changed.")
-    if len(words) > MAX_NOTE_LENGTH:
-        raise InputError(f"The note has {len(words)} characters; {MAX_NOTE_LENGTH} are enough. Nothing was changed.")
-    return words
+    """Give the note on one line. Raises `InputError` if it is empty or too long."""
+    text = " ".join(note.split())
+    if not text:
+        raise InputError("The note is empty. Say why; the note is kept in the timeline. Nothing was changed.")
+    if len(text) > MAX_NOTE_LENGTH:
+        raise InputError(f"The note has {len(text)} characters, the limit is {MAX_NOTE_LENGTH}. Nothing was changed.")
+    return text
 
 
 _CAN_BE_MARKED_DONE = frozenset(
@@ -41,100 +39,99 @@ _REPORT_JOBS = frozenset({JobKind.MATCH_REPORT, JobKind.DELIVER_REPORT})
 
 
 _RETRY_DESCRIPTIONS = {
-    JobKind.FETCH_ORDER: "fetches and judges the order now",
+    JobKind.FETCH_ORDER: "fetches and assesses the order now",
     JobKind.SUBMIT_ORDER: "hands the order to the laboratory system",
-    JobKind.CANCEL_AT_LIS: "tells the laboratory system of the withdrawal",
-    JobKind.MATCH_REPORT: "looks for the order of this result again",
-    JobKind.DELIVER_REPORT: "uploads the report; what is on the service already is found and not written twice",
+    JobKind.CANCEL_AT_LIS: "cancels the withdrawn lines at the laboratory system",
+    JobKind.MATCH_REPORT: "searches for the order of this result again",
+    JobKind.DELIVER_REPORT: "uploads the report; what is on the service already is not written twice",
     JobKind.UPDATE_LINE_TASK: "reads the Task and sets its status, unless somebody else has ended it",
     JobKind.UPDATE_ORDER_TASK: "reads the Task and sets its status, unless somebody else has ended it",
 }
 
 
 def describe_retry(kind: JobKind, state: JobState) -> str:
-    """Say, before anybody presses the button, what a retry will do."""
+    """Say, before anybody presses the button, what a retry does."""
     if kind is JobKind.SUBMIT_ORDER and state is JobState.NEEDS_REVIEW:
-        return "hands the order to the laboratory system AGAIN: only if it is certain that it is not there"
+        return "hands the order to the laboratory system AGAIN: do this only if it certainly is not there"
     return _RETRY_DESCRIPTIONS[kind]
 
 
 def can_be_marked_done(kind: JobKind) -> bool:
-    """Whether a person may say that it has happened; the others find out for themselves when they are retried."""
+    """Whether a person may mark it done; jobs of other kinds find out for themselves when they are retried."""
     return kind in _CAN_BE_MARKED_DONE
 
 
 async def retry_job(store: Store, job_id: JobId, *, by: str, now: datetime) -> Job:
-    """Do it (again) now. Raises `StoreError` if there is none, `IllegalMoveError` if it is done or under way."""
+    """Make a job due now. Raises `StoreError` if there is none, `InvalidTransitionError` if it has ended or is running."""
 
     def change(_: UnitOfWork, current: Job) -> Job:
         if current.state is JobState.DUE:
             return replace(current, due_at=now, changed_at=now)
         if current.state in JOBS_NEEDING_OPERATOR:
-            # The person has looked: the next try starts afresh.
+            # The person has checked: the next attempt starts afresh.
             return replace(current.reschedule(now, now, f"retried by {by}"), started=False, attempts=0)
         raise InvalidTransitionError(
-            f"effect {job_id} is {current.state.value}; only waiting, parked and doubtful ones can be retried"
+            f"job {job_id} is {current.state.value}; only due jobs, dead letters and jobs to review can be retried"
         )
 
     return await _change_job(store, job_id, "retried", by=by, now=now, change=change)
 
 
 async def dismiss_job(store: Store, job_id: JobId, *, by: str, note: str, now: datetime) -> Job:
-    """Leave it undone for good; the lines of an order that is not handed over are cancelled, and the clinic reads the note.
+    """Leave a job undone for good; the lines of an order that is not handed over are cancelled, and the clinic reads the note.
 
-    Raises as `retry_effect` does, `InputError` for a note that says nothing or too much, and `IllegalMoveError` for an order that
-    is not judged: refuse that one.
+    Raises as `retry_job` does, `InputError` for an empty or too long note, and `InvalidTransitionError` for an order that is not
+    decided: reject that one.
     """
-
-    why = validate_note(note)
+    reason = validate_note(note)
 
     def change(uow: UnitOfWork, current: Job) -> Job:
-        dismissed = current.dismiss(now, why)
+        dismissed = current.dismiss(now, reason)
         if current.kind is JobKind.FETCH_ORDER:
-            raise InvalidTransitionError("an order cannot be left unjudged; mend what holds it, or `lab-agent orders refuse` it")
+            raise InvalidTransitionError("an order cannot be left undecided; fix what holds it, or `lab-agent orders refuse` it")
         if current.kind is JobKind.SUBMIT_ORDER:
-            _reject_unsubmitted_order(uow, OrderKey(current.target), now, why)
+            _reject_unsubmitted_order(uow, OrderKey(current.target), now, reason)
         if current.kind is JobKind.DELIVER_REPORT:
-            report = uow.reports.get_for_update(ReportKey(current.target)).transition_to(ReportState.DISMISSED, now, why)
+            report = uow.reports.get_for_update(ReportKey(current.target)).transition_to(ReportState.DISMISSED, now, reason)
             uow.reports.save(report)
             rematch_waiting_versions(uow, report, now)
         return dismissed
 
-    return await _change_job(store, job_id, f"dismissed ({why})", by=by, now=now, change=change)
+    return await _change_job(store, job_id, f"dismissed ({reason})", by=by, now=now, change=change)
 
 
 async def mark_job_done(store: Store, job_id: JobId, *, by: str, note: str, now: datetime) -> Job:
-    """Say that it has happened, as a person found out elsewhere. Raises as `dismiss_effect` does."""
-
-    why = validate_note(note)
+    """Mark a job as done, as a person found out elsewhere. Raises as `dismiss_job` does."""
+    reason = validate_note(note)
 
     def change(uow: UnitOfWork, current: Job) -> Job:
         if not can_be_marked_done(current.kind):
             raise InvalidTransitionError(
-                f"{current.kind.value} cannot be marked done; retry it: what has happened already is found"
+                f"{current.kind.value} cannot be marked done; retry it: it finds out itself what has happened"
             )
         if current.kind is JobKind.SUBMIT_ORDER:
             mark_handed_over(uow, OrderKey(current.target), now)
-        return current.complete(now, why)
+        return current.complete(now, reason)
 
-    return await _change_job(store, job_id, f"marked done ({why})", by=by, now=now, change=change)
+    return await _change_job(store, job_id, f"marked done ({reason})", by=by, now=now, change=change)
 
 
 async def retry_order(store: Store, order: OrderKey, *, by: str, now: datetime) -> tuple[Job, ...]:
-    """Do now whatever of an order waits.
+    """Make everything of an order that waits due now.
 
-    Raises `StoreError` if there is no such order, or nothing of it waits, and `IllegalMoveError` while its handover is in doubt.
+    Raises `StoreError` if there is no such order, or nothing of it waits, and `InvalidTransitionError` while nobody knows whether
+    it was handed over.
     """
 
     def waiting(uow: UnitOfWork) -> tuple[Job, ...]:
         uow.orders.get_for_update(order)
-        return tuple(e for e in uow.jobs.list_for_order(order) if e.state in {JobState.DUE, *JOBS_NEEDING_OPERATOR})
+        return tuple(job for job in uow.jobs.list_for_order(order) if job.state in {JobState.DUE, *JOBS_NEEDING_OPERATOR})
 
     found = await store.run(waiting)
-    if doubtful := [e for e in found if e.kind is JobKind.SUBMIT_ORDER and e.state is JobState.NEEDS_REVIEW]:
-        number = doubtful[0].id
+    if unverified := [job for job in found if job.kind is JobKind.SUBMIT_ORDER and job.state is JobState.NEEDS_REVIEW]:
+        number = unverified[0].id
         raise InvalidTransitionError(
-            f"it is in doubt whether the laboratory system has order {order}: ask there, then `lab-agent outbox done {number}` "
+            f"it is not known whether the laboratory system has order {order}: ask there, then `lab-agent outbox done {number}` "
             f"if it is there, or `lab-agent outbox retry {number}` if it certainly is not"
         )
     if not found:
@@ -143,14 +140,14 @@ async def retry_order(store: Store, order: OrderKey, *, by: str, now: datetime) 
 
 
 async def reset_tripped_rule(store: Store, rule: str, *, now: datetime) -> bool:
-    """Let a rule refuse again that the safety catch had stopped. False if it was not stopped."""
+    """Let a tripped rule reject again. False if it was not tripped."""
 
     def write(uow: UnitOfWork) -> bool:
-        released = reset_rule(uow, rule, now)
-        if released:
+        was_tripped = reset_rule(uow, rule, now)
+        if was_tripped:
             uow.jobs.make_due(JobKind.FETCH_ORDER, now=now)
         uow.commit()
-        return released
+        return was_tripped
 
     return await store.run(write)
 
@@ -174,11 +171,11 @@ async def _change_job(
     def write(uow: UnitOfWork) -> Job:
         current = uow.jobs.get(job_id)
         if current is None:
-            raise StoreError(f"there is no effect {job_id}; `lab-agent outbox list` shows them")
+            raise StoreError(f"there is no job {job_id}; `lab-agent outbox list` shows them")
         changed = change(uow, current)
         uow.jobs.save(changed)
         if changed.order is not None:
-            text = f"{current.kind.value} (effect {job_id}) {description}"
+            text = f"{current.kind.value} (job {job_id}) {description}"
             report = ReportKey(changed.target) if changed.kind in _REPORT_JOBS else None
             uow.events.add(Event(order=changed.order, report=report, at=now, action="operator", text=text, by=by))
             _advance_order_after(uow, changed, changed.order, now)
@@ -189,7 +186,7 @@ async def _change_job(
 
 
 def _advance_order_after(uow: UnitOfWork, job: Job, order: OrderKey, now: datetime) -> None:
-    """Let the order go on, now that the effect does not stand in its way any more."""
+    """Let the order go on, now that the job does not block it any more."""
     if job.kind is JobKind.DELIVER_REPORT and job.state is JobState.DISMISSED:
         reopen_lines(uow, order, now)
     if uow.orders.get_for_update(order).state is OrderState.CLOSED:

@@ -1,6 +1,6 @@
-"""The desk for orders and lines: what a person decides where the machine holds its hand (law 10).
+"""What a person decides about held orders and lines (law 10).
 
-A held order may be refused; a line that came after its order was judged is entered in the laboratory by hand, or refused.
+A held order may be rejected; a line that came after its order was assessed is entered in the laboratory by hand, or rejected.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ from lab_agent.workflow.operator_jobs import validate_note
 
 
 async def reject_order(store: Store, base_url: str, key: OrderKey, reason: str, *, by: str, now: datetime) -> None:
-    """Refuse a held order; the clinic reads the reason at every line.
+    """Reject a held order; the clinic reads the reason at every line.
 
-    Raises `InputError` for a reason that says nothing, `StoreError`, and `IllegalMoveError` if it is not held.
+    Raises `InputError` for an empty reason, `StoreError`, and `InvalidTransitionError` if the order is not held.
     """
     reason = validate_note(reason)
 
     def write(uow: UnitOfWork) -> None:
         order = uow.orders.get_for_update(key)
         if order.state is not OrderState.HELD:
-            raise InvalidTransitionError(f"order {key} is {order.state.value}; only a held order can be refused by hand")
+            raise InvalidTransitionError(f"order {key} is {order.state.value}; only a held order can be rejected by hand")
         if order.received is None:
-            raise StoreError(f"order {key} could not be read yet, so its lines are not known; mend the right to read it first")
+            raise StoreError(
+                f"order {key} could not be read yet, so its lines are not known; have the right to read it granted first"
+            )
         for line in parse_order(OrderGraph.from_json(order.received, None)).lines:
             if line.task.status in TERMINAL_TASK_STATUSES:
                 continue
@@ -44,7 +46,7 @@ async def reject_order(store: Store, base_url: str, key: OrderKey, reason: str, 
             uow.jobs.add(jobs.update_line_task(record, jobs.TASK_CANCELLED, now))
         uow.orders.save(order.transition_to(OrderState.REJECTED, now, reason))
         uow.alerts.close(held_order_alert_key(key), now=now)
-        uow.events.add(Event(order=key, at=now, action="operator", text=f"refused: {reason}", by=by))
+        uow.events.add(Event(order=key, at=now, action="operator", text=f"rejected: {reason}", by=by))
         advance_order(uow, key, now)
         uow.commit()
 
@@ -52,22 +54,22 @@ async def reject_order(store: Store, base_url: str, key: OrderKey, reason: str, 
 
 
 async def reject_line(store: Store, key: LineKey, reason: str, *, by: str, now: datetime) -> None:
-    """Refuse a held line with the reason that the clinic reads. Raises as `refuse_order` does."""
+    """Reject a held line with a reason that the clinic reads. Raises as `reject_order` does."""
     reason = validate_note(reason)
 
     def write(uow: UnitOfWork) -> None:
         line = _get_held_line(uow, key).transition_to(LineState.REJECTED, now, (reason,))
         uow.orders.save_line(line)
         uow.jobs.add(jobs.update_line_task(line, jobs.TASK_CANCELLED, now))
-        _save_decision(uow, line, now, f"line {key} refused: {reason}", by)
+        _save_decision(uow, line, now, f"line {key} rejected: {reason}", by)
 
     await store.run(write)
 
 
 async def accept_line(store: Store, key: LineKey, *, by: str, now: datetime) -> None:
-    """Say that a held line was entered in the laboratory system by hand: its results are delivered like any other's.
+    """Accept a held line that was entered in the laboratory system by hand: its results are delivered like any other's.
 
-    Raises `StoreError`, and `IllegalMoveError` if it is not held, or the laboratory does not have its order.
+    Raises `StoreError`, and `InvalidTransitionError` if it is not held, or the laboratory does not have its order.
     """
 
     def write(uow: UnitOfWork) -> None:
@@ -75,11 +77,11 @@ async def accept_line(store: Store, key: LineKey, *, by: str, now: datetime) -> 
         order = uow.orders.get_for_update(line.order)
         if order.state is not OrderState.HANDED_OVER:
             raise InvalidTransitionError(
-                f"order {order.key} is {order.state.value}; the laboratory does not work on it. Refuse the line"
+                f"order {order.key} is {order.state.value}; the laboratory does not work on it. Reject the line"
             )
         if line.procedure_request_id is None:
             raise InvalidTransitionError(
-                f"the ProcedureRequest of line {key} could not be read, so no result could name it. Refuse the line"
+                f"the ProcedureRequest of line {key} could not be read, so no result could refer to it. Reject the line"
             )
         line = line.transition_to(LineState.ACCEPTED, now)
         uow.orders.save_line(line)

@@ -1,4 +1,4 @@
-"""Intake, first half: ask the service for requested orders and put the new ones into the journal (interface: Daily flow 7)."""
+"""Intake, first half: ask the exchange service for requested orders and record the new ones (interface: Daily flow 7)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OrderPoller:
-    """Asks for order-level Tasks in status requested; known ones are dropped before anything else is read.
+    """Searches order-level Tasks in status requested; known ones are dropped before anything else is read.
 
-    `service` is the base address, from which an order's key is derived.
+    Order keys are derived from `base_url`.
     """
 
     exchange: Exchange

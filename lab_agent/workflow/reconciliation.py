@@ -1,4 +1,4 @@
-"""Reconcile: go round the open orders at a gentle pace and notice what the partner or the service changed meanwhile."""
+"""Reconciliation: re-read the Tasks of open orders, and notice what the partner or the service changed meanwhile."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import structlog
 from lab_agent.domain.ids import OrderKey, ResourceId
 from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES
 from lab_agent.domain.records import JobKind, LineRecord, OrderRecord
-from lab_agent.domain.state_machines import ENDED_LINES, OrderState
+from lab_agent.domain.state_machines import ENDED_LINES, UNDECIDED_ORDERS, OrderState
 from lab_agent.errors import LabAgentError, StoreUnreachableError, TemporaryFailure
 from lab_agent.fhir.task_update import task_status
 from lab_agent.ports.clock import Clock
@@ -20,14 +20,13 @@ from lab_agent.workflow.line_lifecycle import LateLineFinder, advance_order, hol
 log = structlog.get_logger(__name__)
 
 PAGE_SIZE = 50
-_UNDECIDED_STATES = frozenset({OrderState.SEEN, OrderState.HELD})
 _CAN_GET_LINES = frozenset({OrderState.FETCHED, OrderState.HANDED_OVER, OrderState.REPORTED, OrderState.REJECTED})
 _TASK_JOBS = frozenset({JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK})
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciler:
-    """Re-reads the Tasks of judged orders. Tasks with open effects are left alone: their own handler looks at them."""
+    """Re-reads the Tasks of decided orders. Tasks with open jobs are left alone: their own handler reads them."""
 
     exchange: Exchange
     store: Store
@@ -35,17 +34,17 @@ class Reconciler:
     late_lines: LateLineFinder
 
     async def run(self) -> int:
-        """Go round all open orders once; how many were looked at. Raises what the exchange port raises when it is away."""
+        """Check all open orders once; how many were checked. Raises what the exchange port raises if it is unavailable."""
         after: OrderKey | None = None
-        looked = 0
+        checked = 0
         while orders := await self._load_page(after):
             for order in orders:
-                looked += await self._try_reconcile(order)
+                checked += await self._try_reconcile(order)
             after = orders[-1].key
-        return looked
+        return checked
 
     async def _try_reconcile(self, order: OrderRecord) -> bool:
-        """Look at one order; what is wrong with it alone is told, and the others go on (law 9)."""
+        """Check one order; what is wrong with it alone is logged, and the others go on (law 9)."""
         try:
             return await self._reconcile_order(order)
         except (TemporaryFailure, StoreUnreachableError):
@@ -58,8 +57,8 @@ class Reconciler:
         return await self.store.run(lambda uow: uow.orders.open_orders(limit=PAGE_SIZE, after=after))
 
     async def _reconcile_order(self, order: OrderRecord) -> bool:
-        """Look at one order, if it has been judged. Raises what the ports raise."""
-        if order.state in _UNDECIDED_STATES:
+        """Check one order, if it is decided. Raises what the ports raise."""
+        if order.state in UNDECIDED_ORDERS:
             return False
         order_status = task_status((await self.exchange.read("Task", order.task_id)).body)
         tasks = await self.exchange.line_tasks(order.task_id)

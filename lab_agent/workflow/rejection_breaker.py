@@ -1,4 +1,4 @@
-"""The safety catch (law 10): a rule that refuses many orders in a short time stops refusing until a person has looked."""
+"""The circuit breaker (law 10): a rule that rejects many orders in a short time stops rejecting until a person has checked it."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from lab_agent.ports.repositories import UnitOfWork
 
 @dataclass(frozen=True, slots=True)
 class RejectionBreaker:
-    """At most `limit` orders are refused by one rule within `window`."""
+    """At most `limit` orders are rejected by one rule within `window`."""
 
     limit: int
     window: timedelta
 
     def tripped(self, uow: UnitOfWork, rules: Iterable[str], now: datetime) -> str | None:
-        """The first of the rules that must not refuse now; its alert is opened when it just came to that."""
+        """The first of the rules that must not reject now; its alert is opened when it trips."""
         return next((rule for rule in sorted(set(rules)) if self._is_tripped(uow, rule, now)), None)
 
     def record_rejections(self, uow: UnitOfWork, rules: Iterable[str], order: OrderKey, now: datetime) -> None:
-        """Count a refusal."""
+        """Count a rejection by each of the rules."""
         for rule in set(rules):
             uow.rejections.add(rule, order, at=now)
 
     def _is_tripped(self, uow: UnitOfWork, rule: str, now: datetime) -> bool:
         if uow.key_values.get(_tripped_key(rule)):
             return True
-        released = uow.key_values.get(_reset_key(rule))
-        since = max(now - self.window, datetime.fromisoformat(released)) if released else now - self.window
+        reset_at = uow.key_values.get(_reset_key(rule))
+        since = max(now - self.window, datetime.fromisoformat(reset_at)) if reset_at else now - self.window
         if uow.rejections.count_since(rule, since) < self.limit:
             return False
         uow.key_values.set(_tripped_key(rule), now.isoformat())
-        text = f"rule {rule} refused {self.limit} orders in a short time; what it would refuse is held until somebody releases it"
+        text = f"rule {rule} rejected {self.limit} orders in a short time; what it would reject is held until somebody resets it"
         uow.alerts.open(Alert(key=tripped_rule_alert_key(rule), text=text, opened_at=now))
         return True
 
 
 def reset_rule(uow: UnitOfWork, rule: str, now: datetime) -> bool:
-    """Let a stopped rule refuse again, counting from now. False if it was not stopped."""
+    """Let a tripped rule reject again, counting from now. False if it was not tripped."""
     if not uow.key_values.get(_tripped_key(rule)):
         return False
     uow.key_values.set(_tripped_key(rule), "")
@@ -51,12 +51,12 @@ def reset_rule(uow: UnitOfWork, rule: str, now: datetime) -> bool:
 
 
 def tripped_rule_alert_key(rule: str) -> str:
-    """Name of the alert that a stopped rule opens."""
+    """Name of the alert of a tripped rule."""
     return f"rule.{rule}.stopped"
 
 
 def rule_from_alert_key(alert: str) -> str | None:
-    """The rule whose stop an alert of that name tells of; None if it tells of something else."""
+    """The tripped rule that an alert of this name is about; None if it is about something else."""
     rule = alert.removeprefix("rule.").removesuffix(".stopped")
     return rule if alert == tripped_rule_alert_key(rule) else None
 

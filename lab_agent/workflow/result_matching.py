@@ -22,7 +22,7 @@ from lab_agent.domain.state_machines import LineState, ReportState
 from lab_agent.domain.text import join_limited, shorten
 from lab_agent.fhir.report_builder import report_identifier
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.jobs import Completion, Lease
+from lab_agent.ports.jobs import Lease
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.serialization import dump_message, load_stored_message
 from lab_agent.workflow.accession_numbers import UnknownNumberTarget, reports_waiting_for, save_accession_update
@@ -147,22 +147,19 @@ class MatchReportHandler:
 
     kinds: ClassVar[frozenset[JobKind]] = frozenset({JobKind.MATCH_REPORT})
 
-    async def perform(self, lease: Lease) -> Completion:  # noqa: ARG002 - everything needed is in the store
-        """Match it in the concluding unit of work."""
-        now = self.clock.now()
-
-        def write(uow: UnitOfWork, job: Job) -> Job:
-            key = ReportKey(job.target)
-            waiting = uow.reports.get_for_update(key)
-            if not _is_unmatched(waiting):
-                return job.complete(now, "an operator has decided already")
-            report = self.matcher.match(uow, key, now)
-            log.info("report matched", action="report_matched", order=report.order, state=report.state.value)
-            return job.complete(now, report.reason)
-
-        return write
+    async def perform(self, lease: Lease) -> None:
+        """Nothing waits here: the report is matched in the completing unit of work."""
 
     verify = perform
+
+    def complete(self, uow: UnitOfWork, job: Job, result: None) -> Job:  # noqa: ARG002 - everything needed is in the store
+        """Match the report, unless an operator has decided about it already."""
+        now, key = self.clock.now(), ReportKey(job.target)
+        if not _is_unmatched(uow.reports.get_for_update(key)):
+            return job.complete(now, "an operator has decided already")
+        report = self.matcher.match(uow, key, now)
+        log.info("report matched", action="report_matched", order=report.order, state=report.state.value)
+        return job.complete(now, report.reason)
 
 
 def _is_unmatched(report: ReportRecord) -> bool:

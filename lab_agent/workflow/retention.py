@@ -1,4 +1,4 @@
-"""Housekeeping: remove what has been kept long enough. Unfinished work is never removed."""
+"""Retention: purge what has been kept long enough. Unfinished work is never purged."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from lab_agent.settings.groups import RetentionSettings
 log = structlog.get_logger(__name__)
 
 MIN_KEPT_CATALOGUES = 10
-"""So many of the newest catalogue versions stay, however old: to look at, and to go back to."""
+"""So many of the newest catalogue versions stay, however old, so that one can go back to them."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionPurger:
-    """Purges identification data, documents, closed orders, baskets and catalogues, a few at a time: work goes on beside it."""
+    """Purges identification data, documents, closed orders, baskets and catalogues in small batches, so that work goes on."""
 
     store: Store
     clock: Clock
     settings: RetentionSettings
     catalogues_needed_since: Callable[[UnitOfWork, datetime], datetime]
-    """Since when every catalogue version is needed, whatever its age."""
+    """The time since which every catalogue version is needed, whatever its age."""
 
     async def run(self) -> int:
-        """Purge all that is old enough; the number of things removed."""
+        """Purge everything that is old enough; how many things were removed."""
         now = self.clock.now()
         before = {
             "identities": now - timedelta(days=self.settings.identity_days),
@@ -54,12 +54,12 @@ class RetentionPurger:
         return uow.purge.catalogues(before=min(old, self.catalogues_needed_since(uow, now)), keep=MIN_KEPT_CATALOGUES)
 
     async def _purge_in_batches(self, purge: Callable[[UnitOfWork], int]) -> int:
-        def some(uow: UnitOfWork) -> int:
+        def purge_batch(uow: UnitOfWork) -> int:
             removed = purge(uow)
             uow.commit()
             return removed
 
         total = 0
-        while removed := await self.store.run(some):
+        while removed := await self.store.run(purge_batch):
             total += removed
         return total

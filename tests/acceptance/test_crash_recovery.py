@@ -19,39 +19,39 @@ SPOILT = "003.002"
 MOMENTS = [
     "before commit order",
     "after commit order",
-    "before commit look:done",
-    "after commit look:done",
-    "before commit handover:begun",  # the file lies there under its temporary name, and the store does not know
-    "after commit handover:begun",
+    "before commit fetch_order:done",
+    "after commit fetch_order:done",
+    "before commit submit_order:started",  # the file lies there under its temporary name, and the store does not know
+    "after commit submit_order:started",
     "after submit",  # the LIS has it, and the store does not know
-    "after commit handover:done",
+    "after commit submit_order:done",
     "before commit report",
     "after commit report",  # the report is kept, and its file was not moved away
-    "after commit match:done",
+    "after commit match_report:done",
     "after upload_document",
     "before create Observation",
     "after create Observation",  # done on the service, and nobody here knows
     "after create DiagnosticReport",
     "after commit upload DiagnosticReport",
-    "after commit deliver:done",
+    "after commit deliver_report:done",
     "before update Task",
     "after update Task",
-    "after commit line_task:done",
-    "before commit order_task:done",
+    "after commit update_line_task:done",
+    "before commit update_order_task:done",
 ]
 
 
 WORST = [
     "after commit order",
-    "before commit look:done",
-    "before commit handover:begun",
+    "before commit fetch_order:done",
+    "before commit submit_order:started",
     "after submit",
-    "after commit handover:done",
+    "after commit submit_order:done",
     "after commit report",
     "after create Observation",
     "after create DiagnosticReport",
     "after update Task",
-    "before commit order_task:done",
+    "before commit update_order_task:done",
 ]
 """The ten worst: some of them are tried each time, and `make proof` tries every moment."""
 

@@ -26,9 +26,9 @@ MOMENTS = [
     "before update DiagnosticReport",
     "after update DiagnosticReport",
     "after commit upload DiagnosticReport",
-    "before commit deliver:done",
-    "after commit deliver:done",
-    "before commit deliver:begun",
+    "before commit deliver_report:done",
+    "after commit deliver_report:done",
+    "before commit deliver_report:started",
     "after commit report",
 ]
 FAULTS = """

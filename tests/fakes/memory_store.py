@@ -54,8 +54,8 @@ from lab_agent.domain.state_machines import (
     JOBS_NEEDING_OPERATOR,
     LABEL_RELEASING,
     OPEN_JOBS,
+    ORDERS_BEFORE_HANDOVER,
     REPORTS_NEEDING_OPERATOR,
-    UNASSESSED_ORDERS,
     WITHDRAWN_LINES,
     JobState,
     OrderState,
@@ -565,7 +565,7 @@ class MemoryOrderRepository:
 
     def unassessed_since(self) -> datetime | None:
         """When the oldest order was seen that is still to be judged."""
-        return min((order.seen_at for order in self._data.orders.values() if order.state in UNASSESSED_ORDERS), default=None)
+        return min((order.seen_at for order in self._data.orders.values() if order.state in ORDERS_BEFORE_HANDOVER), default=None)
 
     def _newest_first(self, keys: Iterable[OrderKey]) -> tuple[OrderKey, ...]:
         return tuple(sorted(sorted(keys), key=lambda key: self._data.orders[key].seen_at, reverse=True))

@@ -1,10 +1,10 @@
-"""`lab-agent run` with a trap in it: at the n-th passing of a place the process kills itself with SIGKILL.
+"""`lab-agent run` with a crash point in it: when it is reached for the n-th time, the process kills itself with SIGKILL.
 
-    python trapped_agent.py CONFIG [PLACE [N]]
+    python crashing_agent.py SETTINGS [CRASH_POINT [N]]
 
-Places are named `before …` and `after …`: a commit by what it wrote (`commit handover:done`), a call to the service
-(`create Observation`, `update Task`), a call to the laboratory system (`prepare`, `submit`, `collect`). Every passing is written
-to `trap.log` beside the settings, so that a test can see that its trap was really met.
+Crash points are named `before …` and `after …`: a commit by what it wrote (`commit submit_order:done`), a call to the service
+(`create Observation`, `update Task`), a call to the laboratory system (`prepare`, `submit`, `collect`). Each one that is reached
+is written to `crash_points.log` beside the settings, so that a test can see where the process has been.
 """
 
 from __future__ import annotations
@@ -24,17 +24,19 @@ from lab_agent.domain.records import Job
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.settings.root import load_settings
 
+CRASH_LOG = "crash_points.log"
+
 
 @dataclass
 class CrashPoint:
-    """Kills the process at the `nth` passing of `place`."""
+    """Kills the process when it reaches the point `name` for the `occurrence`-th time; None: never."""
 
     name: str | None
     occurrence: int
     log: Path
     hits: int = 0
 
-    def pass_by(self, name: str) -> None:
+    def reach(self, name: str) -> None:
         with self.log.open("a") as log:
             log.write(f"{name}\n")
         if name == self.name:
@@ -44,11 +46,11 @@ class CrashPoint:
 
 
 class CrashingStore:
-    def __init__(self, store: Store, trap: CrashPoint) -> None:
-        self._store, self._trap = store, trap
+    def __init__(self, store: Store, crash_point: CrashPoint) -> None:
+        self._store, self._crash_point = store, crash_point
 
     async def run(self, work: Callable[[UnitOfWork], Any]) -> Any:
-        return await self._store.run(lambda uow: work(CrashingUnitOfWork(uow, self._trap)))
+        return await self._store.run(lambda uow: work(CrashingUnitOfWork(uow, self._crash_point)))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -57,8 +59,8 @@ class CrashingStore:
 class CrashingUnitOfWork:
     """A unit of work that names its commit by what was written in it last."""
 
-    def __init__(self, uow: UnitOfWork, trap: CrashPoint) -> None:
-        self._uow, self._trap, self.last_write = uow, trap, ""
+    def __init__(self, uow: UnitOfWork, crash_point: CrashPoint) -> None:
+        self._uow, self._crash_point, self.last_write = uow, crash_point, ""
         self.orders = ObservedRepository(uow.orders, self._order)
         self.jobs = ObservedRepository(uow.jobs, self._job)
         self.reports = ObservedRepository(uow.reports, self._report)
@@ -66,10 +68,10 @@ class CrashingUnitOfWork:
 
     def commit(self) -> None:
         if self.last_write:
-            self._trap.pass_by(f"before commit {self.last_write}")
+            self._crash_point.reach(f"before commit {self.last_write}")
         self._uow.commit()
         if self.last_write:
-            self._trap.pass_by(f"after commit {self.last_write}")
+            self._crash_point.reach(f"after commit {self.last_write}")
 
     def _order(self, method: str, _: Any) -> None:
         if method == "add":
@@ -80,39 +82,39 @@ class CrashingUnitOfWork:
             self.last_write = "report"
 
     def _upload(self, method: str, upload: Any) -> None:
-        if method == "put" and not self.last_write.endswith(":begun"):  # a change that begins says what is in doubt from then on
+        if method == "save" and not self.last_write.endswith(":started"):  # from then on the started change is in doubt
             self.last_write = f"upload {upload.resource_type}"
 
     def _job(self, method: str, job: Any) -> None:
         if method == "save" and isinstance(job, Job):
-            begun = job.started and job.state.value == "in_flight"
-            self.last_write = f"{job.kind.value}:{'begun' if begun else job.state.value}"
+            started = job.started and job.state.value == "in_flight"
+            self.last_write = f"{job.kind.value}:{'started' if started else job.state.value}"
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._uow, name)
 
 
 class ObservedRepository:
-    """A book whose calls are heard before they are made."""
+    """A repository that announces each call before it is made."""
 
     def __init__(self, repository: Any, on_call: Callable[[str, Any], None]) -> None:
-        self._book, self._heard = repository, on_call
+        self._repository, self._on_call = repository, on_call
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(self._book, name)
+        method = getattr(self._repository, name)
 
         def call(*args: Any, **more: Any) -> Any:
-            self._heard(name, args[0] if args else None)
+            self._on_call(name, args[0] if args else None)
             return method(*args, **more)
 
         return call
 
 
 class CrashingCalls:
-    """An object whose asynchronous calls pass the trap before and after."""
+    """An object whose asynchronous calls have a crash point before and after."""
 
-    def __init__(self, inner: Any, trap: CrashPoint) -> None:
-        self._inner, self._trap = inner, trap
+    def __init__(self, inner: Any, crash_point: CrashPoint) -> None:
+        self._inner, self._crash_point = inner, crash_point
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._inner, name)
@@ -120,21 +122,21 @@ class CrashingCalls:
             return method
 
         async def call(*args: Any, **more: Any) -> Any:
-            place = f"{name} {args[0]}" if args and name in {"create", "update", "read"} else name
-            self._trap.pass_by(f"before {place}")
+            point = f"{name} {args[0]}" if args and name in {"create", "update", "read"} else name
+            self._crash_point.reach(f"before {point}")
             answer = await method(*args, **more)
-            self._trap.pass_by(f"after {place}")
+            self._crash_point.reach(f"after {point}")
             return answer
 
         return call
 
 
 class CrashingAdapters:
-    def __init__(self, adapters: Any, trap: CrashPoint) -> None:
-        self._adapters, self._trap = adapters, trap
+    def __init__(self, adapters: Any, crash_point: CrashPoint) -> None:
+        self._adapters, self._crash_point = adapters, crash_point
 
     def get(self, name: str | None = None) -> Any:
-        return CrashingCalls(self._adapters.get(name), self._trap)
+        return CrashingCalls(self._adapters.get(name), self._crash_point)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._adapters, name)
@@ -145,20 +147,20 @@ class CrashingAdapters:
 
 
 def main() -> None:
-    config = Path(sys.argv[1])
-    place = sys.argv[2] if len(sys.argv) > 2 else None
-    nth = int(sys.argv[3]) if len(sys.argv) > 3 else 1
-    trap = CrashPoint(place, nth, config.with_name("trap.log"))
+    settings = Path(sys.argv[1])
+    name = sys.argv[2] if len(sys.argv) > 2 else None
+    occurrence = int(sys.argv[3]) if len(sys.argv) > 3 else 1
+    crash_point = CrashPoint(name, occurrence, settings.with_name(CRASH_LOG))
 
-    def change(parts: Components) -> Components:
+    def replace_components(components: Components) -> Components:
         changed: dict[str, Any] = {
-            "store": CrashingStore(parts.store, trap),
-            "exchange": CrashingCalls(parts.exchange, trap),
-            "adapters": CrashingAdapters(parts.adapters, trap),
+            "store": CrashingStore(components.store, crash_point),
+            "exchange": CrashingCalls(components.exchange, crash_point),
+            "adapters": CrashingAdapters(components.adapters, crash_point),
         }
-        return replace(parts, **changed)
+        return replace(components, **changed)
 
-    asyncio.run(daemon.run(load_settings(config), config, replace_components=change))
+    asyncio.run(daemon.run(load_settings(settings), settings, replace_components=replace_components))
 
 
 if __name__ == "__main__":

@@ -62,11 +62,11 @@ class AgentProcess:
     crash_point: str | None
 
     async def wait_killed(self, timeout: float = DEADLINE) -> None:
-        """Wait until its trap has killed it."""
+        """Wait until its crash point has killed it."""
         try:
             await asyncio.wait_for(self.process.wait(), timeout)
         except TimeoutError:
-            passed = (self.log.parents[1] / "config" / "trap.log").read_text().splitlines()
+            passed = (self.log.parents[1] / "config" / "crash_points.log").read_text().splitlines()
             raise AssertionError(f"never met {self.crash_point!r}; passed {sorted(set(passed))}") from None
         assert self.process.returncode == -signal.SIGKILL, f"ended by itself:\n{self.log.read_text()[-4000:]}"
 
@@ -158,7 +158,7 @@ class ProcessHarness:
 
     def poll_count(self) -> int:
         """How often the agents have polled, or tried to."""
-        log = self.workplace.agent_settings.with_name("trap.log")
+        log = self.workplace.agent_settings.with_name("crash_points.log")
         return log.read_text().count("before requested_order_tasks") if log.exists() else 0
 
     async def run_command(self, *words: str) -> None:

@@ -25,7 +25,7 @@ from lab_agent.errors import Failure, LabAgentError
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
 from lab_agent.http_client import HttpClient
-from lab_agent.ports.jobs import JobHandler
+from lab_agent.ports.jobs import AnyJobHandler
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.settings.root import Settings
@@ -143,11 +143,11 @@ class SimulatedAgent:
         )
         self.running: set[asyncio.Task[None]] = set()
 
-    def _handlers(self, world: World) -> dict[JobKind, JobHandler]:
+    def _handlers(self, world: World) -> dict[JobKind, AnyJobHandler]:
         """Those of orders; results have their own room, and come here as what their delivery writes (`World.report`)."""
         worker, service = world.settings.worker, world.settings.exchange.base_url
         judging, policy = self._order_assessor(world), _decision_policy(world.settings)
-        made: list[JobHandler] = [
+        made: list[AnyJobHandler] = [
             FetchOrderHandler(self.exchange, self.store, world.clock, judging, policy, worker, service),
             SubmitOrderHandler(self.store, world.clock, self.adapters, worker.acknowledge_status),
             CancelOrderHandler(self.store, world.clock, self.adapters),

@@ -75,7 +75,7 @@ class SimulationRun:
         deed()
 
     def _place_order(self) -> None:
-        template = self.rng.choice(templates(self.world.clock.now().replace(minute=0, second_labels=0)))
+        template = self.rng.choice(templates(self.world.clock.now().replace(minute=0, second=0)))
         number = len(procedure_requests(template.bundle))
         spoil = self.rng.randrange(number) if self.rng.random() < 0.3 else None
         task = self.world.place_order(template, spoil=spoil, relabel=True)

@@ -122,7 +122,7 @@ def test_units_work_under_real_systemd(machine: Any):
     as_agent = ("runuser", "-u", "lab-agent", "--", "env", *environment)
     machine.run(*as_agent, "mkdir", "/var/lib/lab-agent/orders", "/var/lib/lab-agent/results")
     machine.run(*as_agent, "/opt/lab-agent/bin/lab-agent", "db", "upgrade", "--config", "/etc/lab-agent/lab-agent.toml")
-    up = {"lab-agent": "outage begins", "lab-api": "API listens"}
+    up = {"lab-agent": "outage_started", "lab-api": "API listens"}
     for unit, port in ports.items():
         machine.run("systemctl", "start", unit)
         pid = running(machine, unit)

@@ -15,7 +15,7 @@ from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.ids import JobId
 from lab_agent.domain.records import Job, JobKind, NewJob
 from lab_agent.domain.retry import Backoff
-from lab_agent.ports.jobs import Completion, Lease
+from lab_agent.ports.jobs import Lease
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import SqlStore
@@ -27,27 +27,31 @@ from tests.harness.fault_injection import VirtualClock
 
 LEASE = timedelta(seconds=60)
 
+Outcome = Callable[[UnitOfWork, Job], Job] | None
+"""What a test lets a handler decide: something to write in completing the job; None ends it as done."""
+
 
 @dataclass
 class RecordingHandler:
-    """A handler whose deeds a test writes; it keeps what it was asked."""
+    """A handler whose behaviour a test writes; it records its calls."""
 
-    behaviour: Callable[[Lease], Awaitable[Completion]] | None = None
+    behaviour: Callable[[Lease], Awaitable[Outcome]] | None = None
     calls: list[str] = field(default_factory=list)
 
     kinds: ClassVar[frozenset[JobKind]] = frozenset(JobKind)
 
-    async def perform(self, lease: Lease) -> Completion:
-        return await self._record("do", lease)
+    async def perform(self, lease: Lease) -> Outcome:
+        return await self._record("perform", lease)
 
-    async def verify(self, lease: Lease) -> Completion:
-        return await self._record("look", lease)
+    async def verify(self, lease: Lease) -> Outcome:
+        return await self._record("verify", lease)
 
-    async def _record(self, how: str, lease: Lease) -> Completion:
+    def complete(self, uow: UnitOfWork, job: Job, result: Outcome) -> Job:
+        return job.complete(job.changed_at) if result is None else result(uow, job)
+
+    async def _record(self, how: str, lease: Lease) -> Outcome:
         self.calls.append(f"{how} {lease.job.dedup_key}")
-        if self.behaviour is not None:
-            return await self.behaviour(lease)
-        return lambda _, job: job.complete(job.changed_at)
+        return None if self.behaviour is None else await self.behaviour(lease)
 
 
 @dataclass
@@ -80,7 +84,7 @@ class WorkerBench:
         self, dedup_key: str = "e", *, kind: JobKind = JobKind.UPDATE_LINE_TASK, ordering_key: str | None = None
     ) -> None:
         job = NewJob(kind=kind, dedup_key=dedup_key, ordering_key=ordering_key or dedup_key, target="x", due_at=self.clock.now())
-        await self.write(lambda uow: uow.jobs.add_job(job))
+        await self.write(lambda uow: uow.jobs.add(job))
 
     async def write(self, work: Callable[[UnitOfWork], Any]) -> Any:
         def committed(uow: UnitOfWork) -> Any:

@@ -19,25 +19,25 @@ from lab_agent.errors import (
     StoreUnreachableError,
     TemporaryFailure,
 )
-from lab_agent.ports.jobs import Completion, Lease
+from lab_agent.ports.jobs import Lease
 from lab_agent.ports.repositories import UnitOfWork
-from tests.integration.worker.conftest import LEASE, WorkerBench
+from tests.integration.worker.conftest import LEASE, Outcome, WorkerBench
 
 
 def raising(failure: BaseException, *, begun: bool = False) -> object:
-    async def deed(lease: Lease) -> Completion:
+    async def behave(lease: Lease) -> Outcome:
         if begun:
             await lease.mark_started()
         raise failure
 
-    return deed
+    return behave
 
 
 async def test_done_job_runs_once(bench: WorkerBench) -> None:
     await bench.add_job()
     assert await bench.run_due_jobs() == 1
     assert await bench.run_due_jobs() == 0
-    assert bench.handler.calls == ["do e"]
+    assert bench.handler.calls == ["perform e"]
     assert bench.attempts == [("update_line_task", "done")]
 
 
@@ -74,7 +74,7 @@ async def test_unknown_outcome_is_verified_before_repeating(bench: WorkerBench) 
     bench.clock.advance(10)
     bench.handler.behaviour = None
     await bench.run_due_jobs()
-    assert bench.handler.calls == ["do e", "look e", "look e"]
+    assert bench.handler.calls == ["perform e", "verify e", "verify e"]
     assert (await bench.get_job()).state is JobState.DONE
 
 
@@ -84,14 +84,14 @@ async def test_bug_dead_letters_its_job_only(bench: WorkerBench, begun: bool, st
     await bench.add_job("bad")
     await bench.add_job("good")
 
-    async def deed(lease: Lease) -> Completion:
+    async def behave(lease: Lease) -> Outcome:
         if lease.job.dedup_key == "bad":
             if begun:
                 await lease.mark_started()
             raise ZeroDivisionError
-        return lambda _, job: job.complete(job.changed_at)
+        return None
 
-    bench.handler.behaviour = deed
+    bench.handler.behaviour = behave
     await bench.run_due_jobs()
     assert (await bench.get_job(1)).state is state
     assert "internal error ZeroDivisionError" in str((await bench.get_job(1)).reason)
@@ -106,10 +106,10 @@ async def test_completion_with_invalid_transition_writes_nothing(bench: WorkerBe
         uow.key_values.set("half", "written")
         raise InvalidTransitionError("no such move")
 
-    async def deed(_: Lease) -> Completion:
+    async def behave(_: Lease) -> Outcome:
         return conclusion
 
-    bench.handler.behaviour = deed
+    bench.handler.behaviour = behave
     await bench.run_due_jobs()
     job = await bench.get_job()
     assert job.state is JobState.DEAD_LETTER
@@ -124,14 +124,14 @@ async def test_completion_after_lost_lease_is_dropped(bench: WorkerBench) -> Non
     other = bench.make_runner("two")
     assert await bench.run_due_jobs(other) == 1
 
-    async def deed(_: Lease) -> Completion:
+    async def behave(_: Lease) -> Outcome:
         def conclusion(uow: UnitOfWork, late: Job) -> Job:
             uow.key_values.set("late", "written")
             return late.dead_letter(bench.clock.now(), "late")
 
         return conclusion
 
-    bench.handler.behaviour = deed
+    bench.handler.behaviour = behave
     await bench.runner.run(job)
     assert (await bench.get_job()).state is JobState.DONE
     assert await bench.store.run(lambda uow: uow.key_values.get("late")) is None
@@ -142,20 +142,20 @@ async def test_unstarted_job_of_dead_worker_needs_no_verification(bench: WorkerB
     await bench.runner.claim([JobKind.UPDATE_LINE_TASK], 1)
     bench.clock.advance(LEASE.total_seconds() + 1)
     await bench.run_due_jobs(bench.make_runner("two"))
-    assert bench.handler.calls == ["do e"]
+    assert bench.handler.calls == ["perform e"]
 
 
 async def test_started_job_of_dead_worker_is_verified(bench: WorkerBench) -> None:
     await bench.add_job()
     died = asyncio.Event()
 
-    async def deed(lease: Lease) -> Completion:
+    async def behave(lease: Lease) -> Outcome:
         await lease.mark_started()
         died.set()
         await asyncio.Event().wait()
         raise AssertionError
 
-    bench.handler.behaviour = deed
+    bench.handler.behaviour = behave
     (job,) = await bench.runner.claim([JobKind.UPDATE_LINE_TASK], 1)
     work = asyncio.create_task(bench.runner.run(job))
     await asyncio.wait_for(died.wait(), 5)
@@ -164,7 +164,7 @@ async def test_started_job_of_dead_worker_is_verified(bench: WorkerBench) -> Non
     bench.handler.behaviour = None
     bench.clock.advance(LEASE.total_seconds() + 1)
     await bench.run_due_jobs(bench.make_runner("two"))
-    assert bench.handler.calls == ["do e", "look e"]
+    assert bench.handler.calls == ["perform e", "verify e"]
 
 
 async def test_jobs_of_one_ordering_key_run_in_order(bench: WorkerBench) -> None:
@@ -172,7 +172,7 @@ async def test_jobs_of_one_ordering_key_run_in_order(bench: WorkerBench) -> None
         await bench.add_job(name, ordering_key="one")
     while await bench.run_due_jobs():
         pass
-    assert bench.handler.calls == ["do a", "do b", "do c"]
+    assert bench.handler.calls == ["perform a", "perform b", "perform c"]
 
 
 async def test_dead_lettered_job_does_not_block_ordering_key(bench: WorkerBench) -> None:
@@ -218,10 +218,10 @@ async def test_two_workers_share_due_jobs_without_duplicates(bench: WorkerBench)
 
     async def all_of(engine: object) -> None:
         while jobs := await engine.claim([JobKind.UPDATE_LINE_TASK], 3):  # type: ignore[attr-defined]
-            await asyncio.gather(*(engine.work(job) for job in jobs))  # type: ignore[attr-defined]
+            await asyncio.gather(*(engine.run(job) for job in jobs))  # type: ignore[attr-defined]
 
     await asyncio.gather(all_of(bench.runner), all_of(other))
-    assert sorted(bench.handler.calls) == sorted(f"do e{number}" for number in range(40))
+    assert sorted(bench.handler.calls) == sorted(f"perform e{number}" for number in range(40))
 
 
 def test_every_failure_derives_from_our_error() -> None:

@@ -9,12 +9,12 @@ import pytest
 
 from lab_agent.domain.records import JobKind
 from lab_agent.errors import AuthenticationRequired, LisUnavailable, PermanentFailure, ServiceUnavailable, StoreUnreachableError
-from lab_agent.ports.jobs import Completion, Lease
+from lab_agent.ports.jobs import Lease
 from lab_agent.worker.job_queues import JOB_QUEUES, OUTBOUND_QUEUES, WorkerLoop, build_worker_loops
 from lab_agent.worker.outages import EXCHANGE_OUTAGE, SIGN_IN_OUTAGE, OutageTracker, exchange_part_outage
 from lab_agent.worker.schedule import PollInterval, Scheduler
 from tests.fakes.exchange_service import service_reachable, service_unreachable
-from tests.integration.worker.conftest import WorkerBench
+from tests.integration.worker.conftest import Outcome, WorkerBench
 
 
 async def until(so: object, within: float = 5.0) -> None:
@@ -45,15 +45,15 @@ async def test_fetches_run_concurrently_up_to_limit(bench: WorkerBench) -> None:
         await bench.add_job(f"look{number}", kind=JobKind.FETCH_ORDER)
     inside, most, gate = 0, 0, asyncio.Event()
 
-    async def deed(_: Lease) -> Completion:
+    async def behave(_: Lease) -> Outcome:
         nonlocal inside, most
         inside += 1
         most = max(most, inside)
         await gate.wait()
         inside -= 1
-        return lambda _, job: job.complete(job.changed_at)
+        return None
 
-    bench.handler.behaviour = deed
+    bench.handler.behaviour = behave
     group = WorkerLoop(JOB_QUEUES["orders"], bench.runner, bench.outages, concurrency=3)
     loop = asyncio.create_task(group.run())
     await until(lambda: inside == 3)
@@ -69,12 +69,12 @@ async def test_slow_job_stalls_only_its_own_queue(bench: WorkerBench) -> None:
     await bench.add_job("quick", kind=JobKind.UPDATE_LINE_TASK)
     gate = asyncio.Event()
 
-    async def deed(lease: Lease) -> Completion:
+    async def behave(lease: Lease) -> Outcome:
         if lease.job.dedup_key == "slow":
             await gate.wait()
-        return lambda _, job: job.complete(job.changed_at)
+        return None
 
-    bench.handler.behaviour = deed
+    bench.handler.behaviour = behave
     groups = build_worker_loops(bench.runner, bench.outages, concurrency=1, observe=False)
     loops = [asyncio.create_task(group.run()) for group in groups.loops.values()]
     await until(lambda: ("update_line_task", "done") in bench.attempts)
@@ -90,12 +90,12 @@ async def test_stop_finishes_running_jobs_and_starts_none(bench: WorkerBench) ->
     await bench.add_job("second")
     started, gate = asyncio.Event(), asyncio.Event()
 
-    async def deed(_: Lease) -> Completion:
+    async def behave(_: Lease) -> Outcome:
         started.set()
         await gate.wait()
-        return lambda _, job: job.complete(job.changed_at)
+        return None
 
-    bench.handler.behaviour = deed
+    bench.handler.behaviour = behave
     group = WorkerLoop(JOB_QUEUES["tasks"], bench.runner, bench.outages, concurrency=1)
     loop = asyncio.create_task(group.run())
     await asyncio.wait_for(started.wait(), 5)

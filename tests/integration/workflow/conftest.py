@@ -86,7 +86,7 @@ def _events(uow: UnitOfWork) -> list[Event]:
 
 def pick_template(world: World, lines: int) -> OrderTemplate:
     """A valid order of so many lines."""
-    found = templates(world.clock.now().replace(minute=0, second_labels=0))
+    found = templates(world.clock.now().replace(minute=0, second=0))
     return next(one for one in found if len(procedure_requests(one.bundle)) == lines)
 
 

@@ -1,7 +1,7 @@
 """The laboratory's own numbers: at the handover or later, of the order, its lines and its tubes; reports are found by them."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,6 +17,7 @@ from lab_agent.lis.guard import check_submit_result as checked
 from lab_agent.lis.testing import make_order
 from lab_agent.ports.lis import SubmitResult
 from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.worker.job_lease import JobLease
 from lab_agent.workflow.accession_numbers import rematch_waiting_reports, save_submit_accessions
 from lab_agent.workflow.result_matching import MatchReportHandler, ReportMatcher
 from tests.fakes.memory_store import MemoryStore
@@ -125,19 +126,15 @@ async def test_message_before_submit_number_matched_later(store: MemoryStore) ->
         return duties
 
     (job,) = await store.run(handed_over)
-    concluded = await MatchReportHandler(Fixed(), MATCHER).perform(Claimed(job))  # type: ignore[arg-type]
+    handler = MatchReportHandler(Fixed(), MATCHER)
+    decided = await handler.perform(JobLease(job, store, Fixed(), timedelta(minutes=1)))  # type: ignore[func-returns-value]
 
-    def conclude(uow: UnitOfWork) -> ReportRecord:
-        concluded(uow, job)
+    def complete(uow: UnitOfWork) -> ReportRecord:
+        handler.complete(uow, job, decided)
         return uow.reports.get_for_update(report_key("lis", "m1"))
 
-    early = await store.run(conclude)
+    early = await store.run(complete)
     assert (early.state, early.order) == (ReportState.DELIVERED, ORDER.key)
-
-
-@dataclass
-class Claimed:
-    effect: Job
 
 
 class Fixed:

@@ -30,10 +30,10 @@ class Once(FaultInjector):
         self.method = method
         self.lost = 0
 
-    async def seam(self, name: str) -> None:
+    async def checkpoint(self, name: str) -> None:
         self.last = name
 
-    def fault(self, *kinds: str) -> str | None:
+    def draw_fault(self, *kinds: str) -> str | None:
         if "lost" in kinds and self.method in self.last.split() and not self.lost:
             self.lost += 1
             return "lost"

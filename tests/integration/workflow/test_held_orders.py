@@ -152,7 +152,7 @@ async def test_tripped_breaker_holds_orders_until_reset() -> None:
     """Many rejections by one rule trip the breaker; its reset lets the held orders proceed."""
     world = World("catch")
     limit = world.settings.rules.refusal_limit
-    found = templates(world.clock.now().replace(minute=0, second_labels=0))
+    found = templates(world.clock.now().replace(minute=0, second=0))
     tasks = [world.place_order(found[0], spoil=0, relabel=True) for _ in range(limit + 3)]
     here = Scenario(world, world.agent(), tasks[0])
     await here.agent.poll.run()
@@ -181,7 +181,7 @@ async def test_observe_mode_writes_nothing(make_scenario: MakeScene) -> None:
     await later(here, 700)
     assert set(sent) == {"GET"}
     record = await here.order_record()
-    assert "observe: would be refused in part or whole by line.item" in str(record.reason)
+    assert "observe: would be rejected in part or whole by line.item" in str(record.reason)
     assert {job.kind for job in await here.jobs(open_only=False)} == {JobKind.FETCH_ORDER}
     assert here.world.lis.submitted == []
 

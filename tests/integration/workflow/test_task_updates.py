@@ -128,7 +128,7 @@ async def conflicts(wanted: int) -> None:
     while met < wanted:
         seed += 1
         world = World(("conflict", seed), acknowledge_status=rng.choice([None, "accepted"]))
-        template = rng.choice(templates(world.clock.now().replace(minute=0, second_labels=0)))
+        template = rng.choice(templates(world.clock.now().replace(minute=0, second=0)))
         here = Scenario(world, world.agent(), world.place_order(template, spoil=rng.choice([None, 0])))
         update = here.agent.exchange.update
 
