@@ -34,6 +34,7 @@ from lab_agent.domain.state_machines import REPORTS_NEEDING_OPERATOR, ReportStat
 from lab_agent.errors import StoreError
 from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, Page, ReportSummary
 from lab_agent.workflow import operator_results
+from lab_agent.workflow.hold_reasons import what_to_do
 from lab_agent.workflow.operator_results import ResultDecision
 from lab_agent.workflow.result_matching import ReportMatcher
 
@@ -74,7 +75,7 @@ def show(result: ResultArgument, config: ConfigOption = None, as_json: JsonOptio
     report, history = run_with_store(config, work)
     if report is None:
         raise StoreError(f"There is no result {result}; `lab-agent results list` shows them.")
-    fields = {**to_plain(report), "next": operator_results.what_to_do(report.state, report.reason)}
+    fields = {**to_plain(report), "next": what_to_do(report.state, report.hold_reason)}
     content = exact_json.loads(report.body)
     if as_json:
         print_exact_json({**fields, "history": to_plain(history), "content": content})

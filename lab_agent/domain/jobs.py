@@ -83,6 +83,16 @@ def match_report_after_decision(report: ReportRecord, decided_report: ReportKey,
     )
 
 
+def match_report_after_delivery(report: ReportRecord, on_its_way: ReportKey, now: datetime) -> NewJob:
+    """Find the order of a version again when the delivery of another version, which is ahead in the queue, has ended."""
+    return replace(
+        match_report(report, report.key, now),
+        dedup_key=f"match_report:{report.key}:{on_its_way}:{now.isoformat()}",
+        ordering_key=f"deliver_report:{report.order}",
+        order=report.order,
+    )
+
+
 def deliver_report(report: ReportKey, order: OrderKey, now: datetime) -> NewJob:
     """Upload a report; the reports of one order are uploaded one after the other."""
     return NewJob(

@@ -228,12 +228,26 @@ class Job:
         return not self.started or self.kind in {JobKind.FETCH_ORDER, JobKind.MATCH_REPORT}
 
 
+class HoldReason(StrEnum):
+    """Why a report is held: decides what may bring it further. The sentences are in `workflow.hold_reasons`."""
+
+    UNEXPECTED = "unexpected"
+    QUESTION = "question"
+    DOCUMENT_MISMATCH = "document_mismatch"
+    LINE_HAS_RESULT = "line_has_result"
+    LINES_ENDED = "lines_ended"
+    DEFECT = "defect"
+    WAITS_FOR_VERSION = "waits_for_version"
+    SUPERSEDED_BY_NEWER = "superseded_by_newer"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportRecord:
     """One message of a LIS: one version of a report, or a rejection.
 
     `source` is the adapter and `message` its own stable name for the message; `body` the `LabMessage` as JSON, its documents
-    moved to the vault, where their `file` names them. `sequence` is the order of arrival.
+    moved to the vault, where their `file` names them. `sequence` is the order of arrival. `hold_reason` is set exactly while the
+    state is held; `reason` is its sentence, for people.
     """
 
     key: ReportKey
@@ -246,14 +260,21 @@ class ReportRecord:
     state: ReportState = ReportState.RECEIVED
     order: OrderKey | None = None
     lines: tuple[LineKey, ...] = ()
+    hold_reason: HoldReason | None = None
     reason: str | None = None
     received_at: datetime
     changed_at: datetime
     body: bytes
 
-    def transition_to(self, state: ReportState, now: datetime, reason: str | None = None) -> ReportRecord:
-        """Move to `state`. Raises `InvalidTransitionError`."""
-        return replace(self, state=transition(REPORT_TRANSITIONS, self.state, state), changed_at=now, reason=reason)
+    def transition_to(
+        self, state: ReportState, now: datetime, reason: str | None = None, hold_reason: HoldReason | None = None
+    ) -> ReportRecord:
+        """Move to `state`. Raises `InvalidTransitionError`, and `ValueError` for a held report without a hold reason."""
+        if (state is ReportState.HELD) is (hold_reason is None):
+            raise ValueError(f"a {state.value} report with hold reason {hold_reason}")
+        return replace(
+            self, state=transition(REPORT_TRANSITIONS, self.state, state), changed_at=now, reason=reason, hold_reason=hold_reason
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
-from lab_agent.domain.records import Alert, Event, Job, JobKind, LabelUse, LineRecord, OrderRecord, ReportRecord
+from lab_agent.domain.records import Alert, Event, HoldReason, Job, JobKind, LabelUse, LineRecord, OrderRecord, ReportRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState
 from lab_agent.domain.values import Identifier
 
@@ -96,6 +96,7 @@ class ReportSummary:
     state: ReportState
     order: OrderKey | None
     lines: tuple[LineKey, ...]
+    hold_reason: HoldReason | None
     reason: str | None
     received_at: datetime
     changed_at: datetime
@@ -126,7 +127,7 @@ class AttentionItem:
     """Something that waits for a person.
 
     A held order, a parked or doubtful effect, or a report that fits nothing. `ref` is its key or number; `kind` is the kind
-    of an effect, the adapter of a report, or the contract of an order.
+    of an effect, the adapter of a report, or the contract of an order; `hold_reason` is that of a held report.
     """
 
     attention_kind: AttentionKind
@@ -135,6 +136,7 @@ class AttentionItem:
     kind: str | None
     order: OrderKey | None
     target: str | None
+    hold_reason: HoldReason | None
     reason: str | None
     since: datetime
     attempts: int

@@ -25,7 +25,7 @@ from lab_agent.ports.repositories import Store
 from lab_agent.settings.groups import StatusSettings
 from lab_agent.status import formatting
 from lab_agent.status.auth import AccessControl, CurrentUser
-from lab_agent.workflow.operator_results import what_to_do
+from lab_agent.workflow.hold_reasons import what_to_do
 from lab_agent.workflow.result_matching import ReportMatcher
 
 

@@ -19,8 +19,8 @@ from lab_agent.domain.values import SampledData
 from lab_agent.errors import DataInvalidError
 from lab_agent.ports.queries import AttentionItem, AttentionKind, OrderDetail
 from lab_agent.serialization import load_stored_message
+from lab_agent.workflow.hold_reasons import what_to_do
 from lab_agent.workflow.operator_jobs import can_be_marked_done, describe_retry
-from lab_agent.workflow.operator_results import what_to_do
 
 _MESSAGE_KINDS = {LabReport: "report", LabRejection: "rejection", AccessionUpdate: "accession number"}
 
@@ -184,7 +184,7 @@ def next_step(item: AttentionItem) -> str:
     if item.attention_kind is AttentionKind.ORDER:
         return "Mend what the reason names. The order is judged again by itself from time to time, and at once with the button."
     if item.attention_kind is AttentionKind.REPORT:
-        return what_to_do(ReportState(item.state), item.reason)
+        return what_to_do(ReportState(item.state), item.hold_reason)
     if item.state == JobState.NEEDS_REVIEW:
         return "Look at the other side whether it happened: if so, mark it done; if it certainly did not, retry it."
     kind = JobKind(str(item.kind))

@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, FromClause, Select, String, Ta
 
 from lab_agent.crypto import decrypted_size
 from lab_agent.domain.ids import JobId, OrderKey, ReportKey
-from lab_agent.domain.records import Alert, Event, Job, JobKind, LabelUse, LineRecord, OrderRecord, ReportRecord
+from lab_agent.domain.records import Alert, Event, HoldReason, Job, JobKind, LabelUse, LineRecord, OrderRecord, ReportRecord
 from lab_agent.domain.state_machines import (
     CLAIMABLE_STATES,
     ENDED_LINES,
@@ -192,6 +192,7 @@ def select_attention_items() -> Any:
         orders.c.contract.label("kind"),
         orders.c.key.label("order_key"),
         cast(null(), String).label("target"),
+        cast(null(), String).label("hold_reason"),
         orders.c.reason.label("reason"),
         orders.c.changed_at.label("since"),
         literal(0).label("attempts"),
@@ -203,6 +204,7 @@ def select_attention_items() -> Any:
         cast(jobs.c.kind, String),
         jobs.c.order_key,
         jobs.c.target,
+        cast(null(), String),
         jobs.c.reason,
         jobs.c.changed_at,
         jobs.c.attempts,
@@ -214,6 +216,7 @@ def select_attention_items() -> Any:
         reports.c.source,
         reports.c.order_key,
         reports.c.report_id,
+        cast(reports.c.hold_reason, String),
         reports.c.reason,
         reports.c.changed_at,
         literal(0),
@@ -231,7 +234,13 @@ def count_attention_items(connection: Connection) -> Mapping[AttentionKind, int]
 def to_attention_item(row: Any) -> AttentionItem:
     """Make a `Trouble` of a row of `troubles`."""
     values = dict(row)
-    return AttentionItem(order=values.pop("order_key"), attention_kind=AttentionKind(values.pop("attention_kind")), **values)
+    hold_reason = values.pop("hold_reason")
+    return AttentionItem(
+        order=values.pop("order_key"),
+        attention_kind=AttentionKind(values.pop("attention_kind")),
+        hold_reason=HoldReason(hold_reason) if hold_reason else None,
+        **values,
+    )
 
 
 def record_factory(record_type: type[Any]) -> Callable[[Any], Any]:

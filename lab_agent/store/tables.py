@@ -16,7 +16,7 @@ from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, MetaData,
 from sqlalchemy.types import Boolean, TypeEngine
 from sqlmodel import Field, SQLModel
 
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.records import HoldReason, JobKind
 from lab_agent.domain.state_machines import (
     BLOCKING_STATES,
     CLAIMABLE_STATES,
@@ -204,6 +204,7 @@ class ReportRow(TableRow, table=True):
     state: ReportState = _required(EnumText(ReportState))
     order_key: str | None = _optional(IndexableText())
     lines: tuple[str, ...] = _required(TextTuple())
+    hold_reason: HoldReason | None = _optional(EnumText(HoldReason))
     reason: str | None = _optional(PlainText())
     received_at: datetime = _required(UtcDateTime())
     changed_at: datetime = _required(UtcDateTime())

@@ -60,7 +60,8 @@ def _results_text(reports: Sequence[ReportRecord]) -> str | None:
     if not reports:
         return None
     how_many = _count_text([report.state for report in reports])
-    return f"results wait for a person ({how_many}); the first: {_STATE_REASONS[reports[0].state]}. `lab-agent results list --waiting`"
+    first = _STATE_REASONS[reports[0].state]
+    return f"results wait for an operator ({how_many}); the first: {first}. `lab-agent results list --waiting`"
 
 
 def _jobs_text(jobs: Sequence[Job]) -> str | None:

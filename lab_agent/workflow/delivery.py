@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -11,14 +11,12 @@ from typing import ClassVar
 
 import structlog
 
-from lab_agent.domain import jobs
-from lab_agent.domain.ids import LineKey, ReportKey
+from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.lab_messages import Document, LabReport, ReportStatus
-from lab_agent.domain.records import Event, Job, JobKind, LineRecord, OrderRecord, ReportRecord
+from lab_agent.domain.records import Event, HoldReason, Job, JobKind, LineRecord, OrderRecord, ReportRecord
 from lab_agent.domain.report_coverage import Coverage, determine_coverage
 from lab_agent.domain.report_documents import documents_of, documents_with_paths
-from lab_agent.domain.report_versions import is_older, oldest_first
-from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, REPORTS_NEEDING_OPERATOR, LineState, ReportState
+from lab_agent.domain.state_machines import LineState, ReportState
 from lab_agent.domain.text import join_limited, shorten
 from lab_agent.errors import DataInvalidError, PermanentFailure
 from lab_agent.fhir.report_builder import DocumentUrls, UploadPlan, report_identifier, with_result_references
@@ -28,6 +26,7 @@ from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.jobs import Lease
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.serialization import load_stored_message
+from lab_agent.workflow.hold_reasons import Hold, held, hold_report, unmapped
 from lab_agent.workflow.line_lifecycle import (
     advance_order,
     cancel_lines,
@@ -38,24 +37,13 @@ from lab_agent.workflow.line_lifecycle import (
 )
 from lab_agent.workflow.order_lookup import order_codes
 from lab_agent.workflow.resource_upload import Uploader, error_context
-from lab_agent.workflow.result_matching import requeue_newer_versions
-from lab_agent.workflow.result_versions import (
-    defect_reason,
-    dropped_observations,
-    join_names,
-    lost_content,
-    lost_content_to,
-    superseded_by_newer_reason,
-    waits_for_older_reason,
-)
+from lab_agent.workflow.result_history import ReportVersion, dropped_observations, join_names
+from lab_agent.workflow.result_versions import load_other_versions, rematch_waiting_versions, settle_older_versions
 from lab_agent.workflow.upload_planning import UploadPlanner
 
 log = structlog.get_logger(__name__)
 
-Completion = Callable[[UnitOfWork, Job], Job]
-
 _PRINTED_FILE = "printed"
-_SUPERSEDED_REASON = "a newer version was delivered"
 _CANCELLED_OR_WITHDRAWN = frozenset({LineState.CANCELLED, LineState.WITHDRAWN})
 
 
@@ -68,24 +56,45 @@ class Delivery:
     order: OrderRecord
     lines: tuple[LineRecord, ...]
     coverage: Coverage
-    newer: ReportRecord | None
-    """The newest of the newer versions that were delivered before it."""
-    newer_started: bool
-    older_delivered_meanwhile: ReportKey | None
-    """An older version that came after this one was matched, and went."""
     documents: Mapping[tuple[str, str], bytes | None]
     """Documents by their id in the vault and their type; None for bytes that are not kept any more."""
     dropped_observations: tuple[str, ...]
     """Observations that the version before had, and this one has not."""
-    lines_ended_reason: str | None
-    """What became of its lines since it was matched, if a person must look at that first."""
+    lines_ended: Hold | None
+    """What happened to its lines since it was matched, if an operator must decide about that first."""
     print_error: str = ""
     """Why the PDF that was wanted could not be made."""
 
 
 @dataclass(frozen=True, slots=True)
+class ReportDelivered:
+    """The report is on the service, as the delivery says."""
+
+    delivery: Delivery
+
+
+@dataclass(frozen=True, slots=True)
+class ReportHeld:
+    """The report is not delivered; nothing of it was sent now."""
+
+    order: OrderKey
+    hold: Hold
+
+
+@dataclass(frozen=True, slots=True)
+class ReportNotWanted:
+    """The report is not to be delivered any more."""
+
+    order: OrderKey
+    state: ReportState
+
+
+DeliveryResult = ReportDelivered | ReportHeld | ReportNotWanted
+
+
+@dataclass(frozen=True, slots=True)
 class DeliverReportHandler:
-    """Uploads reports, those of one order in their order. `host_at` is where our own API serves documents, if it does."""
+    """Uploads reports, those of one order one after the other; our own API serves documents under `document_base_url`, if set."""
 
     exchange: Exchange
     store: Store
@@ -96,31 +105,46 @@ class DeliverReportHandler:
 
     kinds: ClassVar[frozenset[JobKind]] = frozenset({JobKind.DELIVER_REPORT})
 
-    async def perform(self, lease: Lease) -> Completion:
+    async def perform(self, lease: Lease) -> DeliveryResult:
         """Upload what is not there yet."""
         return await self._deliver(lease, verifying=False)
 
-    async def verify(self, lease: Lease) -> Completion:
+    async def verify(self, lease: Lease) -> DeliveryResult:
         """Search for what a lost reply may have hidden, then upload the rest."""
         return await self._deliver(lease, verifying=True)
 
-    def complete(self, uow: UnitOfWork, job: Job, result: Completion) -> Job:
-        """Write what was decided."""
-        return result(uow, job)
+    def complete(self, uow: UnitOfWork, job: Job, result: DeliveryResult) -> Job:
+        """Write what became of the report, of its other versions and of its lines."""
+        now = self.clock.now()
+        match result:
+            case ReportDelivered(delivery):
+                return _complete_delivered(uow, job, delivery, now)
+            case ReportHeld(order, hold):
+                return _complete_held(uow, job, order, hold, now)
+            case ReportNotWanted(order, state):
+                advance_order(uow, order, now, completing=job)
+                return job.mark_obsolete(now, f"the report is {state.value}")
 
-    async def _deliver(self, lease: Lease, *, verifying: bool) -> Completion:
+    async def _deliver(self, lease: Lease, *, verifying: bool) -> DeliveryResult:
         delivery = await self.store.run(lambda uow: _load_delivery(uow, lease.job))
-        if (instead := self._skip_or_defer(delivery)) is not None:
-            return instead
+        if delivery.record.state is not ReportState.MATCHED:
+            return ReportNotWanted(delivery.order.key, delivery.record.state)
+        if delivery.lines_ended is not None:
+            return ReportHeld(delivery.order.key, delivery.lines_ended)
         uploader = Uploader(self.exchange, self.store, lease, delivery.order.key, delivery.record.key, verifying)
         reader = self.planner.reader(delivery.order)
         delivery = await self._add_printed_report(delivery)
-        if self.planner.unmapped_reason(delivery.message):  # whoever released it may have mended the tables since we read them
+        if self.planner.unmapped_reason(delivery.message):  # who released it may have changed the tables since we read them
             await asyncio.to_thread(self.planner.mappings.reload)
         try:
             await self._plan(delivery, reader, {}, uploader)  # before anything is sent
         except DataInvalidError as exc:
-            return self._hold_unrepresentable(delivery, exc)
+            return ReportHeld(delivery.order.key, self._find_unrepresentable(delivery, exc))
+        await self._upload(uploader, delivery, reader)
+        return ReportDelivered(delivery)
+
+    async def _upload(self, uploader: Uploader, delivery: Delivery, reader: str) -> None:
+        """Upload the documents, then the observations, then the report, which is the commit point."""
         urls = await self._upload_documents(uploader, delivery, reader)
         plan = await self._plan(delivery, reader, urls, uploader)
         observations = []
@@ -131,24 +155,6 @@ class DeliverReportHandler:
         with error_context("the report itself"):
             await uploader.ensure(report.resource_type, report.identifier, with_result_references(report, observations))
         log.info("report delivered", action="report_delivered", order=delivery.order.key, observations=len(observations))
-        return self._complete_delivered(delivery)
-
-    def _skip_or_defer(self, delivery: Delivery) -> Completion | None:
-        """What is done instead of uploading a report that is not wanted, or not now; None for one that goes."""
-        if delivery.record.state is not ReportState.MATCHED:
-            return self._complete_not_wanted(delivery)
-        if delivery.newer is not None:
-            gone = lost_content_to(delivery.record, delivery.newer)
-            return (
-                self._hold(delivery, ReportState.HELD, superseded_by_newer_reason(gone))
-                if gone
-                else self._complete_superseded(delivery)
-            )
-        if delivery.newer_started:
-            return self._requeue_behind_newer(delivery)
-        if delivery.older_delivered_meanwhile is not None:
-            return self._rematch_after_older(delivery, delivery.older_delivered_meanwhile)
-        return self._hold(delivery, ReportState.HELD, delivery.lines_ended_reason) if delivery.lines_ended_reason else None
 
     async def _add_printed_report(self, delivery: Delivery) -> Delivery:
         """Add a PDF of the observations where the LIS gave no document and one is wanted; the values go without it, too."""
@@ -202,89 +208,36 @@ class DeliverReportHandler:
         previous = {identifier: upload.digest for identifier, upload in known.items() if upload is not None}
         return self.planner.plan(*given, reader=reader, urls=urls, previous=previous)
 
-    def _complete_delivered(self, delivery: Delivery) -> Completion:
-        now = self.clock.now()
+    def _find_unrepresentable(self, delivery: Delivery, error: DataInvalidError) -> Hold:
+        """Why what was matched cannot be written as FHIR any more: a table was changed since."""
+        if lacking := self.planner.unmapped_reason(delivery.message):
+            return unmapped(lacking)
+        return held(HoldReason.DEFECT, join_limited(map(str, error.problems), "; "))
 
-        def write(uow: UnitOfWork, job: Job) -> Job:
-            order = delivery.order.key
-            _supersede_older_versions(uow, delivery, now)
-            complete_lines(uow, order, delivery.coverage.completes, now)
-            reopen_lines(uow, order, now)
-            moved = cancel_lines(uow, order, delivery.coverage.not_performed, now)
-            text = f"{delivery.message.status.value} report {shorten(delivery.message.report_id)} is on the service"
-            unprinted = f"; without a printed form: {delivery.print_error}" if delivery.print_error else ""
-            told = text + _dropped_observations_text(delivery) + _unmoved_lines_text(delivery, moved) + unprinted
-            uow.events.add(Event(order=order, report=delivery.record.key, at=now, action="delivered", text=told))
-            advance_order(uow, order, now, completing=job)
-            return job.complete(now)
 
-        return write
+def _complete_delivered(uow: UnitOfWork, job: Job, delivery: Delivery, now: datetime) -> Job:
+    order = delivery.order.key
+    record = uow.reports.get_for_update(delivery.record.key).transition_to(ReportState.DELIVERED, now)
+    uow.reports.save(record)
+    settle_older_versions(uow, ReportVersion(replace(record, lines=delivery.coverage.lines), delivery.message), now)
+    rematch_waiting_versions(uow, record, now)
+    complete_lines(uow, order, delivery.coverage.completes, now)
+    reopen_lines(uow, order, now)
+    moved = cancel_lines(uow, order, delivery.coverage.not_performed, now)
+    text = f"{delivery.message.status.value} report {shorten(delivery.message.report_id)} is on the service"
+    unprinted = f"; without a PDF: {delivery.print_error}" if delivery.print_error else ""
+    text += _dropped_observations_text(delivery) + _unmoved_lines_text(delivery, moved) + unprinted
+    uow.events.add(Event(order=order, report=record.key, at=now, action="delivered", text=text))
+    advance_order(uow, order, now, completing=job)
+    return job.complete(now)
 
-    def _complete_superseded(self, delivery: Delivery) -> Completion:
-        now = self.clock.now()
-        reason = "a newer version of this report was delivered before it"
 
-        def write(uow: UnitOfWork, job: Job) -> Job:
-            uow.reports.save(uow.reports.get_for_update(delivery.record.key).transition_to(ReportState.SUPERSEDED, now, reason))
-            reopen_lines(uow, delivery.order.key, now)
-            advance_order(uow, delivery.order.key, now, completing=job)
-            return job.mark_obsolete(now, reason)
-
-        return write
-
-    def _requeue_behind_newer(self, delivery: Delivery) -> Completion:
-        """Take the place behind a newer version that has begun: if the lane's first waited for it, both would stand."""
-        now = self.clock.now()
-        duty = jobs.deliver_report(delivery.record.key, delivery.order.key, now)
-
-        def write(uow: UnitOfWork, job: Job) -> Job:
-            uow.jobs.add(replace(duty, dedup_key=f"{duty.dedup_key}:{now.isoformat()}"))
-            return job.mark_obsolete(now, "a newer version of this report is under way; this one is tried after it")
-
-        return write
-
-    def _rematch_after_older(self, delivery: Delivery, older: ReportKey) -> Completion:
-        """Let it be matched again, now that an older version has said what this one may leave out, or go on from."""
-        now = self.clock.now()
-
-        def write(uow: UnitOfWork, job: Job) -> Job:
-            held = uow.reports.get_for_update(delivery.record.key).transition_to(
-                ReportState.HELD, now, waits_for_older_reason(older)
-            )
-            uow.reports.save(held)
-            reopen_lines(uow, delivery.order.key, now)
-            uow.jobs.add(jobs.match_report_after_decision(held, older, now))
-            return job.mark_obsolete(now, "an older version went meanwhile; this one is matched again")
-
-        return write
-
-    def _hold_unrepresentable(self, delivery: Delivery, error: DataInvalidError) -> Completion:
-        """Hold what has no form any more (a table was changed since)."""
-        if unmapped := self.planner.unmapped_reason(delivery.message):
-            return self._hold(delivery, ReportState.UNMAPPED, unmapped)
-        return self._hold(delivery, ReportState.HELD, defect_reason(join_limited(map(str, error.problems), "; ")))
-
-    def _hold(self, delivery: Delivery, state: ReportState, reason: str) -> Completion:
-        """Hold what could be delivered when it was matched and cannot be now."""
-        now = self.clock.now()
-
-        def write(uow: UnitOfWork, job: Job) -> Job:
-            uow.reports.save(uow.reports.get_for_update(delivery.record.key).transition_to(state, now, reason))
-            order = delivery.order.key
-            uow.events.add(Event(order=order, report=delivery.record.key, at=now, action="result_held", text=reason))
-            reopen_lines(uow, order, now)
-            return job.mark_obsolete(now, reason)
-
-        return write
-
-    def _complete_not_wanted(self, delivery: Delivery) -> Completion:
-        now = self.clock.now()
-
-        def write(uow: UnitOfWork, job: Job) -> Job:
-            advance_order(uow, delivery.order.key, now, completing=job)
-            return job.mark_obsolete(now, f"the report is {delivery.record.state.value}")
-
-        return write
+def _complete_held(uow: UnitOfWork, job: Job, order: OrderKey, hold: Hold, now: datetime) -> Job:
+    """Hold what could be delivered when it was matched and cannot be now."""
+    record = hold_report(uow, uow.reports.get_for_update(ReportKey(job.target)), hold, now)
+    rematch_waiting_versions(uow, record, now)
+    reopen_lines(uow, order, now)
+    return job.mark_obsolete(now, hold.text)
 
 
 def _load_delivery(uow: UnitOfWork, job: Job) -> Delivery:
@@ -294,54 +247,31 @@ def _load_delivery(uow: UnitOfWork, job: Job) -> Delivery:
         raise PermanentFailure("this message has no report to deliver")
     order = uow.orders.get_for_update(record.order)
     lines = uow.orders.lines(order.key)
-    others = [other for other in uow.reports.versions(order.key, message.report_id) if other.key != record.key]
-    delivered = [other for other in others if other.state is ReportState.DELIVERED]
     coverage = determine_coverage(message, lines, order_codes(order))
-    newer = oldest_first(each for each in delivered if is_older(record, each))
+    previous = load_other_versions(uow, record).delivered
     return Delivery(
         record=record,
         message=message,
         order=order,
         lines=lines,
         coverage=coverage,
-        newer=newer[-1] if newer else None,
-        newer_started=_has_newer_started(uow, record, others),
-        older_delivered_meanwhile=_find_older_delivered_meanwhile(
-            uow, job, [each for each in delivered if is_older(each, record)]
-        ),
         documents=_load_documents(uow, message),
-        dropped_observations=tuple(dropped_observations(delivered, message)),
-        lines_ended_reason=_lines_ended_reason(
+        dropped_observations=tuple(dropped_observations(previous.message if previous else None, message)),
+        lines_ended=_find_ended_lines(
             record, lines, coverage, first=uow.uploads.get(report_identifier(order.key, message.report_id)) is None
         ),
     )
 
 
-def _has_newer_started(uow: UnitOfWork, record: ReportRecord, others: list[ReportRecord]) -> bool:
-    """Whether the delivery of a newer version has begun: an older one, which a person sends on its way again, stays behind it."""
-    newer = {other.key for other in others if other.state is ReportState.MATCHED and is_older(record, other)}
-    open_ones = uow.jobs.list_for_order(record.order) if newer and record.order else ()
-    return any(each.target in newer and each.started and each.state not in JOBS_NEEDING_OPERATOR for each in open_ones)
-
-
-def _find_older_delivered_meanwhile(uow: UnitOfWork, job: Job, older: Sequence[ReportRecord]) -> ReportKey | None:
-    """One of the older versions that was put behind this duty in the lane, and went before it all the same."""
-    if job.order is None or not older:
-        return None
-    duties = (each for each in uow.jobs.list_for_order(job.order, open_only=False) if each.kind is JobKind.DELIVER_REPORT)
-    behind_it = {each.target for each in duties if each.id > job.id}
-    return next((each.key for each in older if each.key in behind_it), None)
-
-
-def _lines_ended_reason(record: ReportRecord, lines: Sequence[LineRecord], coverage: Coverage, *, first: bool) -> str | None:
-    """What befell the lines of a matched report that it could not know of; what a person released knows it."""
+def _find_ended_lines(record: ReportRecord, lines: Sequence[LineRecord], coverage: Coverage, *, first: bool) -> Hold | None:
+    """What happened to the lines of a matched report after that; what an operator released knows it."""
     since = {line.key: line.state for line in lines if line.changed_at > record.changed_at}
     if taken := [key for key in coverage.completes if since.get(key) is LineState.CANCELLED]:
-        return f"{join_limited(taken)} was cancelled while this report of it waited; released, it goes and moves no Task"
+        return held(HoldReason.LINES_ENDED, f"{join_limited(taken)} was cancelled")
     if first and coverage.lines and all(since.get(key) in _CANCELLED_OR_WITHDRAWN for key in coverage.lines):
-        return f"{join_limited(coverage.lines)} was withdrawn or cancelled while this report waited; released, it goes and moves no Task"
+        return held(HoldReason.LINES_ENDED, f"{join_limited(coverage.lines)} was withdrawn or cancelled")
     if late := lines_with_result([line for line in lines if line.key in since], coverage.not_performed):
-        return f"not_performed: names {describe_existing_result(late)}"
+        return held(HoldReason.LINE_HAS_RESULT, describe_existing_result(late))
     return None
 
 
@@ -361,32 +291,3 @@ def _load_documents(uow: UnitOfWork, message: LabReport) -> dict[tuple[str, str]
     """The documents that are kept here; one that is not any more may be on the service."""
     named = {(document.file, document.content_type) for document in documents_of(message) if document.file}
     return {key: kept[0] if (kept := uow.vault.document(key[0])) else None for key in named}
-
-
-def _supersede_older_versions(uow: UnitOfWork, delivery: Delivery, now: datetime) -> None:
-    """End the versions before the one that was delivered, but for those that have more to say and were not delivered."""
-    order = delivery.order.key
-    parked = {each.target: each for each in uow.jobs.list_for_order(order) if each.state in JOBS_NEEDING_OPERATOR}
-    for listed in uow.reports.versions(order, delivery.message.report_id):
-        other = uow.reports.get_for_update(listed.key)  # as it stands: a person may have decided about it since it was listed
-        if other.key == delivery.record.key:
-            uow.reports.save(other.transition_to(ReportState.DELIVERED, now))
-        elif other.order != order or not is_older(other, delivery.record):
-            continue
-        elif other.state is ReportState.DELIVERED:
-            uow.reports.save(other.transition_to(ReportState.SUPERSEDED, now, _SUPERSEDED_REASON))
-        elif other.state in REPORTS_NEEDING_OPERATOR or other.key in parked:
-            _supersede_undelivered(uow, delivery, other, parked.get(other.key), now)
-
-
-def _supersede_undelivered(uow: UnitOfWork, delivery: Delivery, older: ReportRecord, job: Job | None, now: datetime) -> None:
-    if gone := lost_content(older, delivery.message, delivery.coverage.lines):
-        if older.state is ReportState.HELD:  # whatever was asked about it, this is the question now
-            uow.reports.save(older.transition_to(ReportState.HELD, now, superseded_by_newer_reason(gone)))
-        return
-    if job is not None:
-        uow.jobs.save(job.mark_obsolete(now, _SUPERSEDED_REASON))
-    uow.reports.save(older.transition_to(ReportState.SUPERSEDED, now, _SUPERSEDED_REASON))
-    requeue_newer_versions(uow, older, now)
-    text = f"result {older.key}, which waited for a person, is superseded: {_SUPERSEDED_REASON}"
-    uow.events.add(Event(order=delivery.order.key, report=older.key, at=now, action="superseded", text=text))

@@ -17,6 +17,7 @@ from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.workflow.handover import mark_handed_over
 from lab_agent.workflow.line_lifecycle import advance_order, cancel_lines, close_order, reopen_lines
 from lab_agent.workflow.rejection_breaker import reset_rule
+from lab_agent.workflow.result_versions import rematch_waiting_versions
 
 MAX_NOTE_LENGTH = 500
 
@@ -91,9 +92,9 @@ async def dismiss_job(store: Store, job_id: JobId, *, by: str, note: str, now: d
         if current.kind is JobKind.SUBMIT_ORDER:
             _reject_unsubmitted_order(uow, OrderKey(current.target), now, reason)
         if current.kind is JobKind.DELIVER_REPORT:
-            uow.reports.save(
-                uow.reports.get_for_update(ReportKey(current.target)).transition_to(ReportState.DISMISSED, now, reason)
-            )
+            report = uow.reports.get_for_update(ReportKey(current.target)).transition_to(ReportState.DISMISSED, now, reason)
+            uow.reports.save(report)
+            rematch_waiting_versions(uow, report, now)
         return dismissed
 
     return await _change_job(store, job_id, f"dismissed ({reason})", by=by, now=now, change=change)

@@ -26,8 +26,8 @@ from lab_agent.workflow.line_lifecycle import advance_order, reopen_lines
 from lab_agent.workflow.operator_jobs import validate_note
 from lab_agent.workflow.order_lookup import order_codes
 from lab_agent.workflow.result_inbox import rejected_messages_alert_key
-from lab_agent.workflow.result_matching import ReportMatcher, requeue_newer_versions
-from lab_agent.workflow.result_versions import is_defect, is_waiting_for_older
+from lab_agent.workflow.result_matching import ReportMatcher
+from lab_agent.workflow.result_versions import rematch_waiting_versions
 
 LineCodes = Mapping[str, Sequence[LineKey]]
 """What a message may call a line of the order (line keys, nomenclature codes, laboratory codes) → its lines."""
@@ -96,14 +96,6 @@ def _entry_names(entry: NotPerformed) -> list[str]:
 
 
 _DISMISSED = "dismissed"
-_NEXT_STEPS = {
-    ReportState.UNMATCHED: "match: say which order it belongs to; or dismiss it with a note",
-    ReportState.UNMAPPED: "add the missing rows to the mapping tables, then `lab-agent mappings release`; or dismiss it",
-    ReportState.HELD: "answer the question: release it, if it is meant; or dismiss it with a note",
-}
-_DEFECT_NEXT_STEP = (
-    "let the laboratory system send it mended, as the reason says, or dismiss it with a note; a release sends nothing"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,13 +104,6 @@ class ResultDecision:
 
     report: ReportRecord
     moved: bool
-
-
-def what_to_do(state: ReportState, reason: str | None) -> str:
-    """The next step for a result that is in this state for this reason; empty where nothing waits."""
-    if state is ReportState.HELD and is_waiting_for_older(reason):
-        return "decide about the result that it waits for; this one follows by itself"
-    return _DEFECT_NEXT_STEP if state is ReportState.HELD and is_defect(reason) else _NEXT_STEPS.get(state, "")
 
 
 async def waiting_results(store: Store) -> tuple[ReportRecord, ...]:
@@ -174,7 +159,7 @@ async def release_result(
     """
 
     def change(uow: UnitOfWork, report: ReportRecord) -> ReportRecord:
-        return matcher.match(uow, report.key, now, override=True)
+        return matcher.match(uow, report.key, now, released=True)
 
     return await _change_result(store, key, "released", by=by, note=note, now=now, seen_changed_at=seen_changed_at, change=change)
 
@@ -297,8 +282,8 @@ async def _change_result(
         if seen_changed_at not in (None, before.changed_at):
             raise InvalidTransitionError(f"result {key} has changed since you looked; nothing was done, look again")
         after = change(uow, before)
-        if after.state not in REPORTS_NEEDING_OPERATOR or after.order != before.order:
-            requeue_newer_versions(uow, before, now)
+        if after.state is not ReportState.MATCHED:
+            rematch_waiting_versions(uow, before, now)
         changed = f": {after.reason}" if after.state is ReportState.MATCHED and after.reason else ""
         text = f"result {key} {description} ({why}): it is {after.state.value} now{changed}"
         uow.events.add(Event(order=after.order, report=key, at=now, action="operator", text=text, by=by))

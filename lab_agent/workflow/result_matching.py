@@ -1,4 +1,4 @@
-"""Collection, second half: find the order and the lines of a report; what fits nothing is held in sight (law 11).
+"""Matching: find the order and the lines of a report; what fits nothing is held in sight (law 11).
 
 What is matched here can be delivered: codes are mapped, documents are what they say, and every value has a legal form.
 """
@@ -15,10 +15,10 @@ import structlog
 from lab_agent.domain import jobs
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.lab_messages import AccessionUpdate, LabRejection, LabReport
-from lab_agent.domain.records import Event, Job, JobKind, LineRecord, OrderRecord, ReportRecord
+from lab_agent.domain.records import Event, HoldReason, Job, JobKind, LineRecord, OrderRecord, ReportRecord
 from lab_agent.domain.report_coverage import Coverage, determine_coverage, is_only_not_performed
-from lab_agent.domain.report_versions import is_older, oldest_first
-from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, REPORTS_NEEDING_OPERATOR, LineState, ReportState
+from lab_agent.domain.report_versions import is_older
+from lab_agent.domain.state_machines import LineState, ReportState
 from lab_agent.domain.text import join_limited, shorten
 from lab_agent.fhir.report_builder import report_identifier
 from lab_agent.ports.clock import Clock
@@ -26,21 +26,20 @@ from lab_agent.ports.jobs import Lease
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.serialization import dump_message, load_stored_message
 from lab_agent.workflow.accession_numbers import UnknownNumberTarget, reports_waiting_for, save_accession_update
+from lab_agent.workflow.hold_reasons import Hold, held, hold_report, unmatched
 from lab_agent.workflow.line_lifecycle import advance_order, cancel_lines, describe_existing_result, lines_with_result
 from lab_agent.workflow.order_lookup import LookupResult, find_order, order_codes
-from lab_agent.workflow.result_checks import MatchedReport, ReleaseChecks, ReportHeld
+from lab_agent.workflow.result_checks import ClearedReport, MatchedReport, ReleaseChecks
 from lab_agent.workflow.result_versions import (
-    has_content,
-    is_superseded_by_newer,
-    is_waiting_for_older,
-    lost_content_to,
-    superseded_by_newer_reason,
-    waits_for_older_reason,
+    load_other_versions,
+    queue_behind,
+    rematch_waiting_versions,
+    settle_late_version,
+    settle_older_versions,
+    take_back_stuck_deliveries,
 )
 
 log = structlog.get_logger(__name__)
-
-_SENT_STATES = frozenset({ReportState.MATCHED, ReportState.DELIVERED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,73 +48,89 @@ class ReportMatcher:
 
     checks: ReleaseChecks
 
-    def match(self, uow: UnitOfWork, key: ReportKey, now: datetime, *, override: bool = False) -> ReportRecord:
-        """Match one report, write what follows, and give it as it stands then. Also called when a person asks for it again.
+    def match(self, uow: UnitOfWork, key: ReportKey, now: datetime, *, released: bool = False) -> ReportRecord:
+        """Match one report, write what follows, and give it as it stands then. Also called when an operator asks for it again.
 
-        What waits for it is matched again, once it does not wait any more.
-
-        `waive`: a person has looked, and a report for an order that has ended, that seems hardly meant, or with an odd document
-        (under the type that its bytes show) is to go out. What has no legal form on the wire is held all the same.
+        `released`: an operator has answered the reason that was shown. What has no legal form is held all the same.
         """
-        matched = self._match(uow, uow.reports.get_for_update(key), now, override=override)
-        if matched.state not in REPORTS_NEEDING_OPERATOR:
-            requeue_newer_versions(uow, matched, now)
-        return matched
+        before = uow.reports.get_for_update(key)
+        after = self._match(uow, before, now, released=released)
+        if after.state in {ReportState.DELIVERED, ReportState.SUPERSEDED}:
+            rematch_waiting_versions(uow, after, now)
+        return after
 
-    def _match(self, uow: UnitOfWork, report: ReportRecord, now: datetime, *, override: bool) -> ReportRecord:
+    def _match(self, uow: UnitOfWork, report: ReportRecord, now: datetime, *, released: bool) -> ReportRecord:
         message = load_stored_message(report.body)
-        named = find_order(uow, message)
-        if named.order is None:
-            return _hold(uow, report, ReportState.UNMATCHED, now, named.problem)
-        order = uow.orders.get_for_update(named.order)
+        found = find_order(uow, message)
+        if found.order is None:
+            return hold_report(uow, report, unmatched(found.problem), now)
+        order = uow.orders.get_for_update(found.order)
         lines = uow.orders.lines(order.key)
         report = replace(report, order=order.key)
-        _warn_unknown_references(uow, report, named, order, lines, now)
+        _warn_unknown_references(uow, report, found, order, lines, now)
         if isinstance(message, AccessionUpdate):
             return self._apply_accession_update(uow, report, order, message, now)
         coverage = determine_coverage(message, lines, order_codes(order))
         if coverage.problem:
-            return _hold(uow, report, ReportState.UNMATCHED, now, coverage.problem)
+            return hold_report(uow, report, unmatched(coverage.problem), now)
         report = replace(report, lines=coverage.lines)
         if isinstance(message, LabRejection):
-            return _cancel_rejected_lines(uow, report, message, coverage, now, override=override)
-        return self._match_results(uow, _load_matched_report(uow, report, message, order, coverage), now, override=override)
+            return _cancel_rejected_lines(uow, report, message, coverage, now, override=released)
+        matched_report = MatchedReport(
+            report=report,
+            message=message,
+            order=order,
+            lines=lines,
+            coverage=coverage,
+            others=load_other_versions(uow, report),
+            any_uploaded=uow.uploads.get(report_identifier(order.key, message.report_id)) is not None,
+            released=released,
+        )
+        return self._match_version(uow, matched_report, now)
 
     def _apply_accession_update(
         self, uow: UnitOfWork, report: ReportRecord, order: OrderRecord, update: AccessionUpdate, now: datetime
     ) -> ReportRecord:
         """Write the laboratory's numbers, then match what came before them and names the order by one of them."""
-        numbered = _save_accession_update(uow, report, order, update, now)
-        if numbered.state is ReportState.DELIVERED:
-            numbers = {update.accession, *(each.number for each in update.accessions)} - {None}
-            for early, _ in reports_waiting_for(uow, numbers):
-                self.match(uow, early.key, now)
-        return numbered
-
-    def _match_results(self, uow: UnitOfWork, matched_report: MatchedReport, now: datetime, *, override: bool) -> ReportRecord:
-        report, message = matched_report.report, matched_report.message
-        if matched_report.newer:
-            return _supersede_or_hold(uow, matched_report, now, override=override)
-        if self._is_incremental and matched_report.waiting and not override:
-            return _hold(uow, report, ReportState.HELD, now, waits_for_older_reason(matched_report.waiting[-1].key))
-        if (
-            is_only_not_performed(message)
-            and not matched_report.any_uploaded
-            and (override or not _has_earlier_content(matched_report))
-        ):
-            return _cancel_rejected_lines(uow, report, message, matched_report.coverage, now, override=override)
-        if self._is_incremental:
-            matched_report = matched_report.merge_with_previous()
         try:
-            cleared, changed = self.checks.check(uow, matched_report, now, override=override)
-        except ReportHeld as waits:
-            return _hold(uow, report, waits.state, now, str(waits))
-        if cleared != message:
-            report = replace(report, lines=matched_report.coverage.lines, body=dump_message(cleared))
-        _mark_resulted(uow, matched_report, now)
-        add_delivery_job(uow, report.key, matched_report.order.key, now)
-        matched = f"{message.status.value} report {shorten(message.report_id)} matched{_withdrawn_lines_text(matched_report)}"
-        return _save(uow, report.transition_to(ReportState.MATCHED, now, join_limited(changed, "; ") or None), now, matched)
+            save_accession_update(uow, order, update)
+        except UnknownNumberTarget as unknown:
+            return hold_report(uow, report, unmatched(str(unknown)), now)
+        done = report.transition_to(ReportState.MATCHED, now).transition_to(ReportState.DELIVERED, now)
+        _save(uow, done, now, "the laboratory gave its own numbers")
+        numbers = {update.accession, *(each.number for each in update.accessions)} - {None}
+        for early, _ in reports_waiting_for(uow, numbers):
+            self.match(uow, early.key, now)
+        return done
+
+    def _match_version(self, uow: UnitOfWork, matched_report: MatchedReport, now: datetime) -> ReportRecord:
+        """Let the version go when its turn has come (the rule is in `result_versions`)."""
+        report, others = matched_report.report, matched_report.others
+        if others.on_its_way is not None:
+            return queue_behind(uow, report, others.on_its_way, now)
+        if others.delivered is not None and is_older(report, others.delivered.record):
+            return settle_late_version(uow, matched_report.version, others.delivered, now, matched_report.answered)
+        blocking = others.find_blocking(matched_report.version, is_incremental=self._is_incremental)
+        if blocking is not None and matched_report.answered is not HoldReason.WAITS_FOR_VERSION:
+            return hold_report(uow, report, held(HoldReason.WAITS_FOR_VERSION, blocking.key), now)
+        if is_only_not_performed(matched_report.message) and not matched_report.any_uploaded:
+            return self._apply_rejection(uow, matched_report, now)
+        whole = matched_report.merge_with_previous() if self._is_incremental else matched_report
+        cleared = self.checks.check(uow, whole, now)
+        if isinstance(cleared, Hold):
+            return hold_report(uow, report, cleared, now)
+        if cleared.message != matched_report.message:
+            whole = replace(whole, report=replace(report, lines=whole.coverage.lines, body=dump_message(cleared.message)))
+        return _start_delivery(uow, whole, cleared, now)
+
+    def _apply_rejection(self, uow: UnitOfWork, matched_report: MatchedReport, now: datetime) -> ReportRecord:
+        """Cancel lines as a report that says nothing else asks for; nothing of it is uploaded."""
+        given = (matched_report.report, matched_report.message, matched_report.coverage)
+        after = _cancel_rejected_lines(uow, *given, now, override=matched_report.override)
+        if after.state is ReportState.DELIVERED:
+            take_back_stuck_deliveries(uow, after, matched_report.others, now)
+            settle_older_versions(uow, replace(matched_report.version, record=after), now)
+        return after
 
     @property
     def _is_incremental(self) -> bool:
@@ -138,84 +153,44 @@ class MatchReportHandler:
     verify = perform
 
     def complete(self, uow: UnitOfWork, job: Job, result: None) -> Job:  # noqa: ARG002 - everything needed is in the store
-        """Match the report, unless a person has decided about it already."""
+        """Match the report, unless an operator has decided about it already."""
         now, key = self.clock.now(), ReportKey(job.target)
-        waiting = uow.reports.get_for_update(key)
-        if waiting.state not in {ReportState.RECEIVED, ReportState.UNMATCHED} and not is_waiting_for_older(waiting.reason):
-            return job.complete(now, "a person has decided already")
+        if not _is_unmatched(uow.reports.get_for_update(key)):
+            return job.complete(now, "an operator has decided already")
         report = self.matcher.match(uow, key, now)
         log.info("report matched", action="report_matched", order=report.order, state=report.state.value)
         return job.complete(now, report.reason)
 
 
-def _load_matched_report(
-    uow: UnitOfWork, report: ReportRecord, message: LabReport, order: OrderRecord, coverage: Coverage
-) -> MatchedReport:
-    others = [other for other in uow.reports.versions(order.key, message.report_id) if other.key != report.key]
-    sent = oldest_first(each for each in others if each.state in _SENT_STATES and is_older(each, report))
-    waiting = (each for each in others if each.state in REPORTS_NEEDING_OPERATOR and is_older(each, report))
-    parked = {each.target for each in uow.jobs.list_for_order(order.key) if each.state in JOBS_NEEDING_OPERATOR}
-    return MatchedReport(
-        report=report,
-        message=message,
-        order=order,
-        lines=uow.orders.lines(order.key),
-        coverage=coverage,
-        sent=sent,
-        waiting=oldest_first(each for each in waiting if not any(is_older(each, other) for other in sent)),
-        newer=oldest_first(
-            each for each in others if each.state in _SENT_STATES and is_older(report, each) and each.key not in parked
-        ),
-        any_uploaded=uow.uploads.get(report_identifier(order.key, message.report_id)) is not None,
-    )
+def _is_unmatched(report: ReportRecord) -> bool:
+    """Whether matching goes on by itself; about everything else an operator decides."""
+    return report.state in {ReportState.RECEIVED, ReportState.UNMATCHED} or report.hold_reason is HoldReason.WAITS_FOR_VERSION
 
 
-def _has_earlier_content(matched_report: MatchedReport) -> bool:
-    """Whether a version before it has anything that an upload would tell the clinic."""
-    messages = (load_stored_message(each.body) for each in (*matched_report.sent, *matched_report.waiting))
-    return any(isinstance(each, LabReport) and has_content(each) for each in messages)
+def _start_delivery(uow: UnitOfWork, matched_report: MatchedReport, cleared: ClearedReport, now: datetime) -> ReportRecord:
+    report, order, coverage = matched_report.report, matched_report.order.key, matched_report.coverage
+    for line in matched_report.lines:
+        if line.key in coverage.completes and line.state is LineState.ACCEPTED:
+            uow.orders.save_line(line.transition_to(LineState.RESULTED, now))
+    _add_delivery_job(uow, report.key, order, now)
+    report = report.transition_to(ReportState.MATCHED, now, join_limited(cleared.changes, "; ") or None)
+    text = f"{cleared.message.status.value} report {shorten(cleared.message.report_id)} matched{_withdrawn_lines_text(coverage)}"
+    _save(uow, report, now, text)
+    take_back_stuck_deliveries(uow, report, matched_report.others, now)
+    return report
 
 
-def _supersede_or_hold(uow: UnitOfWork, matched_report: MatchedReport, now: datetime, *, override: bool) -> ReportRecord:
-    """Leave an older version aside; a person is asked that first, and nothing else, where nothing newer has what it says."""
-    report = matched_report.report
-    gone = lost_content_to(report, matched_report.newer[-1])
-    if gone and not (override and is_superseded_by_newer(report.reason)):
-        return _hold(uow, report, ReportState.HELD, now, superseded_by_newer_reason(gone))
-    reason = "a newer version of this report came before it"
-    return _save(uow, report.transition_to(ReportState.SUPERSEDED, now, reason), now, reason)
-
-
-def requeue_newer_versions(uow: UnitOfWork, decided: ReportRecord, now: datetime) -> None:
-    """Let the newer versions that wait for this one, about which is decided now, be matched again."""
-    if decided.order is None or decided.report_id is None:
-        return
-    for each in uow.reports.versions(decided.order, decided.report_id):
-        if each.state is ReportState.HELD and is_waiting_for_older(each.reason) and is_older(decided, each):
-            uow.jobs.add(jobs.match_report_after_decision(each, decided.key, now))
-
-
-def add_delivery_job(uow: UnitOfWork, report: ReportKey, order: OrderKey, now: datetime) -> None:
-    """Write the duty to deliver a report; once more, under a name of its own, where an earlier one has ended without effect."""
+def _add_delivery_job(uow: UnitOfWork, report: ReportKey, order: OrderKey, now: datetime) -> None:
+    """Write the job that delivers a report; under a name of its own where an earlier one has ended without delivery."""
     job = jobs.deliver_report(report, order, now)
     if not uow.jobs.add(job):
-        waiting = [
-            each for each in uow.jobs.list_for_order(order) if each.kind is JobKind.DELIVER_REPORT and each.target == report
-        ]
-        if not waiting:
-            uow.jobs.add(replace(job, dedup_key=f"{job.dedup_key}:{now.isoformat()}"))
-
-
-def _mark_resulted(uow: UnitOfWork, matched_report: MatchedReport, now: datetime) -> None:
-    for line in matched_report.lines:
-        if line.key in matched_report.coverage.completes and line.state is LineState.ACCEPTED:
-            uow.orders.save_line(line.transition_to(LineState.RESULTED, now))
+        uow.jobs.add(replace(job, dedup_key=f"{job.dedup_key}:{now.isoformat()}"))
 
 
 def _warn_unknown_references(
     uow: UnitOfWork, report: ReportRecord, found: LookupResult, order: OrderRecord, lines: Sequence[LineRecord], now: datetime
 ) -> None:
-    """Tell of names beside the right one that nobody knows here. A laboratory that never gave a number may give it any time."""
+    """Warn of unknown references beside the right one. A laboratory that never gave a number may give it any time."""
     numbered = bool(order.accession) or any(line.accession for line in lines)
     strange = [name for name in found.unknown if name.kind != "accession" or numbered]
     if strange:
@@ -223,35 +198,22 @@ def _warn_unknown_references(
         uow.events.add(Event(order=order.key, report=report.key, at=now, action="warning", text=text))
         kinds = [name.kind for name in strange]
         key = report.key
-        log.warning("result names what is not known here", action="result_name_unknown", order=order.key, report=key, kind=kinds)
+        log.warning("unknown reference in result", action="result_name_unknown", order=order.key, report=key, kind=kinds)
 
 
-def _save_accession_update(
-    uow: UnitOfWork, report: ReportRecord, order: OrderRecord, update: AccessionUpdate, now: datetime
-) -> ReportRecord:
-    """Write the laboratory's own numbers; nothing of it goes to the service."""
-    try:
-        save_accession_update(uow, order, update)
-    except UnknownNumberTarget as unknown:
-        return _hold(uow, report, ReportState.UNMATCHED, now, str(unknown))
-    done = report.transition_to(ReportState.MATCHED, now).transition_to(ReportState.DELIVERED, now)
-    return _save(uow, done, now, "the laboratory gave its own numbers")
-
-
-def _withdrawn_lines_text(matched_report: MatchedReport) -> str:
-    """What to tell of lines that the report is about and that were withdrawn."""
-    withdrawn = matched_report.coverage.withdrawn
-    return f"; {join_limited(withdrawn)} was withdrawn, and its Task does not move" if withdrawn else ""
+def _withdrawn_lines_text(coverage: Coverage) -> str:
+    """What to say of lines that the report is about and that were withdrawn."""
+    return f"; {join_limited(coverage.withdrawn)} was withdrawn, and its Task does not move" if coverage.withdrawn else ""
 
 
 def _cancel_rejected_lines(
     uow: UnitOfWork, report: ReportRecord, message: LabReport | LabRejection, coverage: Coverage, now: datetime, *, override: bool
 ) -> ReportRecord:
-    """Cancel the lines that a message refuses, and say only of those that moved that they were refused."""
+    """Cancel the lines that a message rejects, and say only of those that moved that they were rejected."""
     order = OrderKey(report.order or "")
     late = lines_with_result(uow.orders.lines(order), coverage.not_performed)
     if late and not override:
-        return _hold(uow, report, ReportState.HELD, now, f"refuses {describe_existing_result(late)}")
+        return hold_report(uow, report, held(HoldReason.LINE_HAS_RESULT, describe_existing_result(late)), now)
     collect = " — please collect again" if isinstance(message, LabRejection) and message.collect_again else ""
     moved = cancel_lines(uow, order, {line: reason + collect for line, reason in coverage.not_performed.items()}, now)
     report = report.transition_to(ReportState.MATCHED, now).transition_to(ReportState.DELIVERED, now)
@@ -269,19 +231,11 @@ def _rejection_text(
         key for key in unmentioned if key not in coverage.not_performed and states[key] == LineState.ACCEPTED.value
     )
     parts = [
-        f"the laboratory system refused {', '.join(moved)}" if moved else "the laboratory system refused what does not wait",
+        f"the laboratory system rejected {', '.join(moved)}" if moved else "the laboratory system rejected no line that waits",
         stayed,
         f"nothing is said of {waiting}, which wait for a result" if waiting else "",
     ]
     return "; ".join(part for part in parts if part)
-
-
-def _hold(uow: UnitOfWork, report: ReportRecord, state: ReportState, now: datetime, reason: str) -> ReportRecord:
-    held = report.transition_to(state, now, reason)
-    uow.reports.save(held)
-    text = f"result {held.key} is {state.value}: {reason}"
-    uow.events.add(Event(order=held.order, report=held.key, at=now, action="result_held", text=text))
-    return held
 
 
 def _save(uow: UnitOfWork, report: ReportRecord, now: datetime, text: str) -> ReportRecord:

@@ -18,7 +18,7 @@ from lab_agent.domain.ids import LineKey, OrderKey, ResourceId, report_key
 from lab_agent.domain.lab_messages import LabMessage, LabReport, ReportedObservation, ReportStatus
 from lab_agent.domain.records import Job, JobKind, LabelUse, LineRecord, OrderRecord, ReportRecord
 from lab_agent.domain.retry import Backoff
-from lab_agent.domain.state_machines import LineState, OrderState
+from lab_agent.domain.state_machines import LineState, OrderState, ReportState
 from lab_agent.domain.values import Coding, Identifier, Quantity
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
@@ -116,12 +116,16 @@ class ResultsBench:
 
     async def receive(self, content: LabMessage, name: str | None = None) -> ReportRecord:
         """Put a message into the inbox, and let everything that follows happen."""
-        self.message_count += 1
-        message = name or f"m{self.message_count}"
-        inbox = StoreInbox(self.store, self.clock, "lis", lambda: None)
-        await inbox.accept(message, content)
+        message = await self.accept(content, name)
         await self.run_until_idle()
         return await self.get_report(message)
+
+    async def accept(self, content: LabMessage, name: str | None = None) -> str:
+        """Put a message into the inbox, and let nothing follow yet; its name."""
+        self.message_count += 1
+        message = name or f"m{self.message_count}"
+        await StoreInbox(self.store, self.clock, "lis", lambda: None).accept(message, content)
+        return message
 
     async def run_due_jobs(self) -> bool:
         """Do what is due now; whether anything was."""
@@ -133,7 +137,7 @@ class ResultsBench:
     async def run_until_idle(self, rounds: int = 30) -> None:
         for _ in range(rounds):
             if not await self.run_due_jobs():
-                waiting = [each for each in await self.jobs() if each.state.value in {"due", "unknown"}]
+                waiting = [each for each in await self.jobs() if each.state.value in {"due", "outcome_unknown"}]
                 if not waiting:
                     return
                 self.clock.time += timedelta(seconds=15)
@@ -147,6 +151,10 @@ class ResultsBench:
 
     async def get_report(self, message: str) -> ReportRecord:
         return await self.store.run(lambda uow: uow.reports.get_for_update(report_key("lis", message)))
+
+    async def report_states(self) -> list[ReportState]:
+        """The state of each message, in their order of arrival."""
+        return [(await self.get_report(f"m{number}")).state for number in range(1, self.message_count + 1)]
 
     async def jobs(self, *, open_only: bool = True) -> tuple[Job, ...]:
         return await self.store.run(lambda uow: uow.jobs.list_for_order(ORDER, open_only=open_only))
@@ -195,7 +203,7 @@ class ResultsBench:
         assert len(found) == 1, f"{len(found)} resources {identifier}"
         service = self.app.state.service
         kept = service.resources.find(Ref(kind, found[0]["id"]))
-        return [loads(body) for body in reversed(service.shelf.versions(kept))]
+        return [loads(body) for body in reversed(service.store.versions(kept))]
 
 
 def make_settings(results: dict[str, Any] | None = None, **more: Any) -> Settings:

@@ -44,7 +44,7 @@ async def test_dead_lettered_delivery_keeps_alert_open_until_decided(bench: Resu
     bench.inject_faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport"))
     parked = await bench.receive(make_report(lines=("L0",)))
     (alert,) = await look(bench)
-    assert (alert.key, "(1 deliver); the first is parked" in alert.text) == (JOBS_ALERT, True)
+    assert (alert.key, "(1 deliver_report); the first is dead_letter" in alert.text) == (JOBS_ALERT, True)
     await desk.dismiss_result(bench.store, parked.key, by="ann", note="wrong", now=bench.clock.now())
     assert await look(bench) == []
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from lab_agent.domain.lab_messages import LabRejection, NotPerformed, ObservationStatus, ReportStatus
+from lab_agent.domain.records import HoldReason
 from lab_agent.domain.state_machines import LineState, OrderState, ReportState
 from lab_agent.workflow import operator_results as desk
 from lab_sandbox.faults.plan import FaultRule
@@ -103,7 +104,7 @@ async def test_value_missing_from_journal_is_still_amended(bench: ResultsBench) 
     await bench.receive(make_report(version=1))
 
     def forget(uow: object) -> None:
-        uow._shelf.uploads.clear()  # type: ignore[attr-defined]
+        uow._data.uploads.clear()  # type: ignore[attr-defined]
         uow.commit()  # type: ignore[attr-defined]
 
     await bench.store.run(forget)
@@ -131,7 +132,8 @@ async def test_unknown_extra_test_delivered_under_line_on_release(bench: Results
     if not catalogue:
         bench.catalogue = lambda: None
     held = await bench.receive(make_report(lines=("L0",), items=("X-1",)))
-    assert (held.state, where in (held.reason or "")) == (ReportState.HELD, True)
+    assert held.hold_reason is HoldReason.QUESTION
+    assert where in (held.reason or "")
     await desk.release_result(bench.store, bench.matcher, held.key, by="ann", note="asked", now=bench.clock.now())
     await bench.run_until_idle()
     (found,) = await bench.clinic_reports()
@@ -157,14 +159,13 @@ async def test_rejection_naming_only_its_line_is_matched(bench: ResultsBench) ->
 async def test_rejection_of_line_with_final_result_held(bench: ResultsBench) -> None:
     await bench.receive(make_report(lines=("L0",)))
     refused = await bench.receive(LabRejection(order=ORDER, not_performed=(NotPerformed(line="L0", reason="lost"),)))
-    assert refused.state is ReportState.HELD
-    assert "final result already" in (refused.reason or "")
+    assert refused.hold_reason is HoldReason.LINE_HAS_RESULT
 
 
 async def test_bad_report_does_not_block_next_report(bench: ResultsBench) -> None:
     """One bad report does not stop the next of its order."""
     bad = await bench.receive(make_report(haemoglobin("1", specimen="no such tube"), report_id="bad", lines=("L0",)))
-    assert bad.state is ReportState.HELD
+    assert bad.hold_reason is HoldReason.DEFECT
     assert "no specimen of this order" in (bad.reason or "")
     assert (await bench.receive(make_report(report_id="good", lines=("L1",)))).state is ReportState.DELIVERED
 
@@ -180,9 +181,7 @@ async def test_dead_lettered_older_version_superseded_without_blocking(bench: Re
     assert (await bench.get_order()).state is OrderState.CLOSED
     assert (await bench.order_status()).order == "completed"
     assert [each["valueQuantity"]["value"] for each in await bench.resource_versions("Observation", "RORDER.rep.hb")] == [1, 2]
-    assert bench.event_texts("superseded") == [
-        f"result {first.key}, which waited for a person, is superseded: a newer version was delivered"
-    ]
+    assert bench.event_texts("superseded") == [f"result {first.key} is superseded: a newer version was delivered"]
 
 
 async def test_report_for_completed_lines_of_closed_order_delivered(bench: ResultsBench) -> None:
@@ -194,8 +193,7 @@ async def test_report_for_completed_lines_of_closed_order_delivered(bench: Resul
 async def test_first_report_for_withdrawn_order_is_held(bench: ResultsBench) -> None:
     await bench.withdraw()
     held = await bench.receive(make_report())
-    assert held.state is ReportState.HELD
-    assert "withdrawn" in (held.reason or "")
+    assert held.hold_reason is HoldReason.UNEXPECTED
     assert await bench.clinic_reports() == []
 
 

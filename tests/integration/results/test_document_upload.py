@@ -10,7 +10,7 @@ import pytest
 
 from lab_agent.domain.ids import report_key
 from lab_agent.domain.lab_messages import Document
-from lab_agent.domain.state_machines import ReportState
+from lab_agent.domain.state_machines import JobState, ReportState
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.results import NOW, ResultsBench, haemoglobin, make_report, open_bench
 
@@ -65,7 +65,7 @@ async def test_rejected_upload_names_the_failing_part(
     bench.inject_faults(FaultRule(kind="status", route=route, skip=skip, status=status))
     documents = (Document(content=b"%PDF-1"), Document(content=b"%PDF-2"))
     await bench.receive(make_report(haemoglobin("1"), documents=documents), "refused")
-    (parked,) = [each for each in await bench.jobs() if each.state.value == "parked"]
+    (parked,) = [each for each in await bench.jobs() if each.state is JobState.DEAD_LETTER]
     assert (parked.reason or "").startswith(words)
     assert ("results.max_document" in (parked.reason or "")) == (status == 413)
     assert (

@@ -11,6 +11,7 @@ import pytest
 from lab_agent.domain import jobs
 from lab_agent.domain.ids import LineKey
 from lab_agent.domain.lab_messages import LabMessage, LabRejection, NotPerformed
+from lab_agent.domain.records import HoldReason
 from lab_agent.domain.state_machines import LineState, ReportState
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.results import NOW, ORDER, ResultsBench, haemoglobin, make_report
@@ -35,12 +36,11 @@ async def test_rejection_of_line_with_result_is_held(bench: ResultsBench, messag
     """A rejection of a line that has a result is held, and its history says what is true."""
     await bench.receive(make_report(lines=("L0",)))
     held = await bench.receive(message)
-    assert held.state is ReportState.HELD
-    assert "refuses L0, which has a final result already" in (held.reason or "")
+    assert held.hold_reason is HoldReason.LINE_HAS_RESULT
     assert await bench.line_states() == ["completed", "accepted", "accepted"]
     assert (await bench.release(held)).report.state is ReportState.DELIVERED
     assert await bench.line_states() == ["completed", "cancelled", "accepted"]
-    assert bench.event_texts("result")[-1] == "the laboratory system refused L1; L0 is completed, and stays so"
+    assert bench.event_texts("result")[-1] == "the laboratory system rejected L1; L0 is completed, and stays so"
     assert len(await bench.clinic_reports()) == 1, "an empty report is never sent"
 
 
@@ -49,10 +49,10 @@ async def test_released_rejection_of_completed_lines_does_nothing(bench: Results
     """A rejection of lines that all have results does nothing when released."""
     await bench.receive(make_report(lines=("L0",)))
     held = await bench.receive(message)
-    assert held.state is ReportState.HELD
+    assert held.hold_reason is HoldReason.LINE_HAS_RESULT
     await bench.release(held)
     assert await bench.line_states() == ["completed", "accepted", "accepted"]
-    assert bench.event_texts("result")[-1] == "the laboratory system refused what does not wait; L0 is completed, and stays so"
+    assert bench.event_texts("result")[-1] == "the laboratory system rejected no line that waits; L0 is completed, and stays so"
     assert len(await bench.clinic_reports()) == 1
 
 
@@ -62,7 +62,7 @@ async def test_only_not_performed_report_cancels_without_upload(bench: ResultsBe
     assert (await bench.receive(only)).state is ReportState.DELIVERED
     assert await bench.line_states() == ["accepted", "cancelled", "accepted"]
     assert await bench.clinic_reports() == []
-    told = "the laboratory system refused L1; nothing is said of L0, L2, which wait for a result"
+    told = "the laboratory system rejected L1; nothing is said of L0, L2, which wait for a result"
     assert bench.event_texts("result") == [told]
 
 
@@ -71,8 +71,8 @@ async def test_values_beside_completed_line_rejection_held_then_released(bench: 
     await bench.receive(make_report(lines=("L0",)))
     mixed = make_report(report_id="mixed", lines=("L0", "L1"), not_performed=absent("L0"))
     held = await bench.receive(mixed)
-    assert held.state is ReportState.HELD
-    assert "not_performed: names L0, which has a final result already" in (held.reason or "")
+    assert held.hold_reason is HoldReason.QUESTION
+    assert "not_performed: names L0" in (held.reason or "")
     await bench.release(held)
     assert await bench.line_states() == ["completed", "completed", "accepted"]
     assert bench.event_texts("delivered")[-1].endswith("; L0, said not performed, stays completed")
@@ -82,8 +82,8 @@ async def test_new_version_without_values_is_held(bench: ResultsBench) -> None:
     await bench.receive(make_report(lines=("L0",), version=1))
     gone = replace(make_report(lines=("L0",), version=2, issued=LATER, not_performed=absent("L0")), observations=())
     held = await bench.receive(gone)
-    assert held.state is ReportState.HELD
-    assert "has a final result already" in (held.reason or "")
+    assert held.hold_reason is HoldReason.QUESTION
+    assert "not_performed: names L0" in (held.reason or "")
     assert "leave out hb" in (held.reason or "")
 
 
@@ -92,7 +92,7 @@ async def test_rejection_after_pending_final_report_is_held(bench: ResultsBench)
     bench.inject_faults(FaultRule(kind="status", status=503, route="POST /fhir/*"))
     assert (await bench.receive(make_report(lines=("L0",)))).state is ReportState.MATCHED
     held = await bench.receive(refusal("L0"))
-    assert held.state is ReportState.HELD
+    assert held.hold_reason is HoldReason.LINE_HAS_RESULT
     bench.inject_faults()
     await bench.run_until_idle()
     assert (await bench.order_status()).lines[bench.placed.lines[0].procedure_request] == "completed"
@@ -104,7 +104,7 @@ async def test_line_cancelled_while_report_pending_holds_report(bench: ResultsBe
     await bench.receive(make_report(haemoglobin("1"), lines=("L0", "L1")))
 
     def cancel(uow: Any) -> None:
-        line = uow.orders.line_key(LineKey("L0")).transition_to(LineState.CANCELLED, bench.clock.now(), ("lost",))
+        line = uow.orders.line(LineKey("L0")).transition_to(LineState.CANCELLED, bench.clock.now(), ("lost",))
         uow.orders.save_line(line)
         uow.jobs.add(jobs.update_line_task(line, jobs.TASK_CANCELLED, bench.clock.now()))
         uow.commit()
@@ -114,8 +114,7 @@ async def test_line_cancelled_while_report_pending_holds_report(bench: ResultsBe
     bench.clock.time += timedelta(hours=1)
     await bench.run_until_idle()
     held = await bench.get_report("m1")
-    assert held.state is ReportState.HELD
-    assert "L0 was cancelled while this report of it waited" in (held.reason or "")
+    assert held.hold_reason is HoldReason.LINES_ENDED
     assert await bench.line_states() == ["cancelled", "accepted", "accepted"]
     await bench.release(held)
     assert await bench.line_states() == ["cancelled", "completed", "accepted"]

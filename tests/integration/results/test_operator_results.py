@@ -17,7 +17,7 @@ from pypdf import PdfReader
 from lab_agent import bootstrap
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
 from lab_agent.domain.lab_messages import Document, LabMessage, LabRejection, NotPerformed, ObservationStatus, ReportStatus
-from lab_agent.domain.state_machines import OrderState, ReportState
+from lab_agent.domain.state_machines import JobState, OrderState, ReportState
 from lab_agent.domain.values import Coding, Quantity
 from lab_agent.errors import InputError, InvalidTransitionError, StoreError
 from lab_agent.mappings.loader import MappingCache
@@ -301,14 +301,14 @@ async def test_missing_document_dead_letters_delivery(bench: ResultsBench) -> No
     await bench.receive(make_report(documents=(Document(content=PDF),)))
 
     def purge(uow: object) -> None:
-        uow._shelf.documents.clear()  # type: ignore[attr-defined]
+        uow._data.documents.clear()  # type: ignore[attr-defined]
         uow.commit()  # type: ignore[attr-defined]
 
     await bench.store.run(purge)
     bench.inject_faults()
     await bench.run_until_idle()
     (parked,) = await bench.jobs()
-    assert parked.state.value == "parked"
+    assert parked.state is JobState.DEAD_LETTER
     assert "is not kept any more" in (parked.reason or "")
 
 

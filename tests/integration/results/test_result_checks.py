@@ -11,9 +11,9 @@ import pytest
 
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.lab_messages import Document, ObservationStatus, ReferenceRange, ReportStatus
+from lab_agent.domain.records import HoldReason
 from lab_agent.domain.state_machines import LineState, ReportState
 from lab_agent.domain.values import Quantity
-from lab_agent.workflow import operator_results as desk
 from tests.harness.results import NOW, ORDER, ResultsBench, haemoglobin, make_report, open_bench
 
 LATER = NOW + timedelta(hours=1)
@@ -35,7 +35,7 @@ UPSIDE = ReferenceRange(low=Quantity(value=Decimal(9), unit="g/dL"), high=Quanti
 )
 async def test_implausible_report_is_held_then_released(bench: ResultsBench, odd: Any, words: str) -> None:
     held = await bench.receive(odd)
-    assert held.state is ReportState.HELD
+    assert held.hold_reason is HoldReason.QUESTION
     assert words in (held.reason or "")
     assert await bench.clinic_reports() == []
     assert (await bench.release(held)).moved
@@ -56,7 +56,8 @@ async def test_released_document_uses_detected_content_type(how: str) -> None:
     async with open_bench(settings["results"], api=settings["api"]) as bench:
         held = await bench.receive(make_report(documents=(Document(content=HTML),)))
         decided = await bench.release(held)
-        said = "documents[0] goes as text/html, and not as application/pdf"
+        assert held.hold_reason is HoldReason.DOCUMENT_MISMATCH
+        said = "documents[0] is sent as text/html, not as application/pdf"
         assert decided.report.reason == said
         (found,) = await bench.clinic_reports()
         assert [form["contentType"] for form in found.resource["presentedForm"]] == ["text/html"]
@@ -96,26 +97,30 @@ async def test_undeliverable_document_cannot_be_released(document: Document, wor
         held = await bench.receive(make_report(documents=(document,)))
         decided = await bench.release(held)
         assert not decided.moved
+        assert decided.report.hold_reason is HoldReason.DEFECT
         assert words in (decided.report.reason or "")
 
 
-async def test_hint_says_whether_release_can_help(bench: ResultsBench) -> None:
+async def test_release_helps_questions_but_not_defects(bench: ResultsBench) -> None:
     odd = await bench.receive(make_report(observations=()))
     form = await bench.receive(make_report(haemoglobin("1", specimen="no such tube"), report_id="form"))
     empty = await bench.receive(make_report(report_id="doc", documents=(Document(content=HTML), Document(content=b""))))
     html = await bench.receive(make_report(report_id="html", documents=(Document(content=HTML),)))
-    assert {held.state for held in (odd, form, empty, html)} == {ReportState.HELD}
-    advice = [desk.what_to_do(held.state, held.reason) for held in (odd, form, empty, html)]
-    assert ["release it, if it is meant" in each for each in advice] == [True, False, False, True]
-    assert "let the laboratory system send it mended" in advice[1]
+    assert [held.hold_reason for held in (odd, form, empty, html)] == [
+        HoldReason.QUESTION,
+        HoldReason.DEFECT,
+        HoldReason.DEFECT,
+        HoldReason.DOCUMENT_MISMATCH,
+    ]
     assert not (await bench.release(form)).moved
+    assert (await bench.release(html)).moved
 
 
 async def test_missing_final_value_in_new_version_holds(bench: ResultsBench) -> None:
     other = replace(haemoglobin("7"), id="other")
     await bench.receive(make_report(haemoglobin("13.2"), other, version=1))
     held = await bench.receive(make_report(haemoglobin("13.4"), version=2, issued=LATER))
-    assert held.state is ReportState.HELD
+    assert held.hold_reason is HoldReason.QUESTION
     assert "leave out other, final in a version before" in (held.reason or "")
     assert len((await bench.clinic_reports())[0].observations) == 2, "the clinic still reads what was there"
     await bench.release(held)
@@ -140,13 +145,13 @@ async def test_change_from_final_to_preliminary_is_held(bench: ResultsBench) -> 
     await bench.receive(make_report(haemoglobin("5.0"), other("6.0"), version=1))
     back = make_report(haemoglobin("50.0", **was), other("6.0", **was), status=ReportStatus.PRELIMINARY, version=2, issued=LATER)
     held = await bench.receive(back)
-    assert held.state is ReportState.HELD
+    assert held.hold_reason is HoldReason.QUESTION
     assert "status: goes from final back to preliminary" in (held.reason or "")
     assert "take hb, other from final back to preliminary" in (held.reason or "")
     assert [each["status"] for each in await bench.resource_versions("Observation", "RORDER.rep.hb")] == ["final"]
     assert (await bench.release(held)).moved
     less = await bench.receive(make_report(haemoglobin("50.0"), version=3, issued=LATER + timedelta(hours=1)))
-    assert less.state is ReportState.HELD, "6.0 was final two versions ago, and is so on the service"
+    assert less.hold_reason is HoldReason.QUESTION, "6.0 was final two versions ago, and is so on the service"
     assert "leave out other, final in a version before" in (less.reason or "")
 
 
@@ -164,7 +169,8 @@ async def test_partial_report_making_final_value_preliminary_is_held(bench: Resu
         haemoglobin("2", status=ObservationStatus.PRELIMINARY), status=ReportStatus.PARTIAL, version=2, issued=LATER
     )
     held = await bench.receive(back)
-    assert (held.state, "take hb from final back" in (held.reason or "")) == (ReportState.HELD, True)
+    assert held.hold_reason is HoldReason.QUESTION
+    assert "take hb from final back" in (held.reason or "")
 
 
 async def test_incremental_report_keeps_previous_values() -> None:
@@ -207,7 +213,7 @@ async def test_reused_barcode_with_unknown_accession_matches_newest_order(bench:
     old = OrderKey("ROLD")
 
     def years_ago(uow: Any) -> None:
-        order, line = uow.orders.get_for_update(ORDER), uow.orders.line_key(bench.line_key(0))
+        order, line = uow.orders.get_for_update(ORDER), uow.orders.line(bench.line_key(0))
         uow.orders.add(replace(order, key=old, task_id="T-old", accession="A-0", seen_at=NOW - timedelta(days=900)))
         uow.orders.add_line(replace(line, key="L-old", order=old, task_id="T-old-1", state=LineState.COMPLETED))
         label = bench.store._data.label_uses[0]

@@ -9,6 +9,7 @@ import pytest
 
 from lab_agent.domain.ids import LineKey
 from lab_agent.domain.lab_messages import LabRejection, LabReport, NotPerformed, ObservationStatus, ReportStatus
+from lab_agent.domain.records import HoldReason
 from lab_agent.domain.state_machines import OrderState, ReportState
 from lab_agent.workflow import operator_results as desk
 from lab_sandbox.faults.plan import FaultRule
@@ -27,8 +28,8 @@ async def test_first_report_for_withdrawn_order_held_then_released(bench: Result
     assert (await bench.get_order()).state is OrderState.CLOSED
     before = await bench.order_status()
     held = await bench.receive(late)
-    assert held.state is ReportState.HELD
-    assert "the order is withdrawn, and this is the first" in (held.reason or "")
+    assert held.hold_reason is HoldReason.UNEXPECTED
+    assert "the order is withdrawn" in (held.reason or "")
     assert await bench.clinic_reports() == []
     await bench.release(held)
     assert (await bench.get_report("m1")).state is ReportState.DELIVERED
@@ -43,7 +44,7 @@ async def test_unmatched_report_matched_to_withdrawn_order_is_released(bench: Re
     lost = await bench.receive(make_report(order="RNOBODY"))
     who: dict[str, Any] = {"by": "ann", "note": "read", "now": bench.clock.now()}
     matched = await desk.match_result(bench.store, bench.matcher, lost.key, ORDER, lines=(bench.line_key(0),), **who)
-    assert matched.report.state is ReportState.HELD
+    assert matched.report.hold_reason is HoldReason.UNEXPECTED
     await bench.release(lost)
     assert (await bench.get_report("m1")).state is ReportState.DELIVERED
 
@@ -81,11 +82,11 @@ async def test_second_version_of_undelivered_report_is_held(bench: ResultsBench)
     await bench.withdraw()
     bench.clock.time += timedelta(hours=1)
     newer = await bench.receive(make_report(haemoglobin("2"), version=2, issued=LATER))
-    assert newer.state is ReportState.HELD
+    assert newer.hold_reason is HoldReason.UNEXPECTED
     bench.inject_faults()
     bench.clock.time += timedelta(hours=1)
     await bench.run_until_idle()
-    assert (await bench.get_report("m1")).state is ReportState.HELD
+    assert (await bench.get_report("m1")).hold_reason is HoldReason.LINES_ENDED
     assert await bench.clinic_reports() == []
 
 
@@ -93,7 +94,7 @@ async def test_rejection_of_withdrawn_line_does_nothing(bench: ResultsBench) -> 
     await bench.withdraw(LineKey("L0"))
     refused = await bench.receive(LabRejection(order=ORDER, not_performed=(NotPerformed(line="L0", reason="cancelled"),)))
     assert refused.state is ReportState.DELIVERED
-    assert bench.event_texts("result") == ["the laboratory system refused what does not wait; L0 is withdrawn, and stays so"]
+    assert bench.event_texts("result") == ["the laboratory system rejected no line that waits; L0 is withdrawn, and stays so"]
 
 
 @pytest.mark.parametrize("withdrawn", [(), (LineKey("L0"),)], ids=["order", "line"])
@@ -105,8 +106,7 @@ async def test_line_withdrawn_while_report_pending_holds_report(bench: ResultsBe
     bench.clock.time += timedelta(hours=1)
     await bench.run_until_idle()
     held = await bench.get_report("m1")
-    assert held.state is ReportState.HELD
-    assert "L0 was withdrawn or cancelled while this report waited" in (held.reason or "")
+    assert held.hold_reason is HoldReason.LINES_ENDED
     assert await bench.clinic_reports() == []
     await bench.release(held)
     assert (await bench.get_report("m1")).state is ReportState.DELIVERED

@@ -13,6 +13,7 @@ from lab_agent.accounts import Role
 from lab_agent.domain.lab_messages import Accession, AccessionUpdate, Document, LabRejection, NotPerformed, ReportedObservation
 from lab_agent.domain.values import Coding, Quantity, SampledData
 from lab_agent.workflow import operator_results
+from lab_agent.workflow.hold_reasons import what_to_do
 from lab_agent.workflow.result_inbox import StoreInbox
 from tests.harness import status_pages
 from tests.harness.results import haemoglobin
@@ -51,7 +52,7 @@ async def test_held_reports_listed_oldest_first_with_hints(pages: Any, tmp_path:
     assert "folder, report, version 2, final" in text
     assert f'href="/orders/{status_pages.WITHDRAWN_ORDER}"' in text
     for kept in [await status_pages.get_report(pages, key) for key in keys]:
-        assert operator_results.what_to_do(kept.state, kept.reason) in text.replace("&#34;", '"').replace("&#39;", "'")
+        assert what_to_do(kept.state, kept.hold_reason) in text.replace("&#34;", '"').replace("&#39;", "'")
     assert "1.20" not in text
 
 

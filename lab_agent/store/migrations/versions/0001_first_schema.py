@@ -239,6 +239,7 @@ def upgrade() -> None:
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("order_key", sa.Text(), nullable=True),
         sa.Column("lines", sa.Text(), nullable=False),
+        sa.Column("hold_reason", sa.Text(), nullable=True),
         sa.Column("reason", sa.Text(), nullable=True),
         sa.Column("received_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("changed_at", sa.DateTime(timezone=True), nullable=False),
