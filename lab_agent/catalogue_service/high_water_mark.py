@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab_agent.atomic_file import write_atomically
 from lab_agent.errors import StoreError
 
 LastNumbers = Mapping[str, Mapping[int, int]]
@@ -46,7 +46,7 @@ class HighWaterMark:
                 for pattern, ranges in numbers.items():
                     marks = raised.setdefault(pattern, {})
                     marks.update({first: max(last, marks.get(first, last)) for first, last in ranges.items()})
-                self._write_atomically(json.dumps(raised, sort_keys=True))
+                write_atomically(self.path, json.dumps(raised, sort_keys=True).encode(), mode=0o644)
         except OSError as exc:
             raise self._error(exc.strerror or "cannot be written") from exc
 
@@ -56,19 +56,6 @@ class HighWaterMark:
         with self.path.with_name(f".{self.path.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
-
-    def _write_atomically(self, text: str) -> None:
-        part = self.path.with_name(f".{self.path.name}.part")
-        with part.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(self.path)
-        folder = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
     def _error(self, what: str) -> StoreError:
         return StoreError(f"The mark of labels given, {self.path}, {what}.")
