@@ -68,7 +68,7 @@ class LabelRequest:
     """A label that is wanted: for which tube, first or of which second shape (`place`), and from which pool."""
 
     tube: int
-    purpose: str
+    tube_slot: str
     pool: LabelPool
 
 
@@ -112,7 +112,7 @@ class LabelAllocator:
         pools = sorted({each.pool for each in wanted}, key=lambda pool: (pool.pattern, pool.first))  # in one order: no deadlock
         held = {pool: uow.issued_labels.lock_ranges(pool.pattern, pool.first) for pool in pools}
         had = _newest_unused(uow.issued_labels.list_for_basket(key)) if key else {}
-        if all(each.purpose in had for each in wanted):
+        if all(each.tube_slot in had for each in wanted):
             return had
         return self._issue(uow, key, wanted, held, now)
 
@@ -128,7 +128,7 @@ class LabelAllocator:
         given = {pool.pattern: issued_ranges(pool, following, marks) for pool, following in held.items()}
         labels = {}
         for each in wanted:
-            labels[each.purpose] = _issue_next(uow, each, given[each.pool.pattern], key, now)
+            labels[each.tube_slot] = _issue_next(uow, each, given[each.pool.pattern], key, now)
         if self._high_water_mark:  # before the commit: a label that was marked and never given is lost, one given twice is worse
             self._high_water_mark.raise_to(_to_last_numbers({pool: pool.next_number(given[pool.pattern]) - 1 for pool in held}))
         for pool in held:
@@ -167,14 +167,14 @@ def _issue_next(uow: UnitOfWork, wanted: LabelRequest, given: list[NumberRange],
             given.pop()  # the new stretch holds it: many numbers that another pool has given are passed one by one
         given.append((pool.first, number + 1))
         label = pool.label(number)
-        made = IssuedLabel(label=label, pool=pool.name, serial=number, basket=key, tube_slot=wanted.purpose, issued_at=now)
+        made = IssuedLabel(label=label, pool=pool.name, serial=number, basket=key, tube_slot=wanted.tube_slot, issued_at=now)
         if uow.issued_labels.add(made):  # False: another pool has given the same barcode
             return label
     raise PoolEmptyError(pool.name)
 
 
 def _tube_labels(tube: int, wanted: tuple[LabelRequest, ...], given: Mapping[str, str]) -> TubeLabels:
-    second = tuple(given[each.purpose] for each in wanted if each.tube == tube and each.pool.second)
+    second = tuple(given[each.tube_slot] for each in wanted if each.tube == tube and each.pool.second)
     return TubeLabels(given.get(f"{tube}"), second)
 
 

@@ -403,7 +403,7 @@ class IssuedLabelRow(TableRow, table=True):
     pool: str = _required(IndexableText())
     serial: int = _required(BigInteger())
     basket: str | None = _optional(IndexableText(), index=True)
-    purpose: str = _required(PlainText())
+    tube_slot: str = _required(PlainText())
     issued_at: datetime = _required(UtcDateTime())
     used_at: datetime | None = _optional(UtcDateTime())
     order_key: str | None = _optional(PlainText(), index=True)

@@ -47,7 +47,7 @@ async def keep(store: MemoryStore, *contents: bytes) -> tuple[bytes, ...]:
     """Put other bytes in the place of the kept versions, as a bad disk and a restored backup do; what was there."""
 
     def work(uow: Any) -> tuple[bytes, ...]:
-        kept = uow.catalogues._shelf.catalogues
+        kept = uow.catalogues._data.catalogues
         before = tuple(each.content for each in kept)
         kept[:] = [replace(each, content=content) for each, content in zip(kept, contents, strict=True)]
         uow.commit()

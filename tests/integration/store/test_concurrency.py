@@ -51,7 +51,7 @@ async def _work_off(store, owner, now):
             took.append((job.id, job.ordering_key))
 
             def finish(uow, job=job):
-                uow.jobs.save(job.done(now))
+                uow.jobs.save(job.complete(now))
                 uow.commit()
 
             await store.run(finish)
@@ -124,7 +124,7 @@ async def test_ordering_key_never_has_two_jobs_in_flight(transact_sql, sql_store
     async def person():
         def send_back(uow, number):
             job = uow.jobs.get(number)
-            if job.state == "parked":
+            if job.state == "dead_letter":
                 uow.jobs.save(job.reschedule(factory.now, factory.now, "sent back"))
 
         while ended < 60:

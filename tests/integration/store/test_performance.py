@@ -14,9 +14,10 @@ from lab_agent.store.queries import SqlQueries
 FINISHED = 100_000
 FILL = """
     INSERT INTO jobs
-        (kind, once, lane, subject, order_key, payload, state, begun, attempts, due_at, created_at, changed_at, fence)
+        (kind, dedup_key, ordering_key, target, order_key, payload, state, started, attempts, due_at, created_at, changed_at,
+         fencing_token)
     WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :finished)
-    SELECT 'line_task', 'done-' || n, 'lane-' || n % 1000, 's', 'R' || n % 5000, '{}', 'done', true, 1,
+    SELECT 'update_line_task', 'done-' || n, 'lane-' || n % 1000, 's', 'R' || n % 5000, '{}', 'done', true, 1,
         '2026-03-01 12:00:00.000000', '2026-03-01 12:00:00.000000', '2026-03-01 12:00:00.000000', 1
     FROM numbers
 """
@@ -41,7 +42,7 @@ async def test_claims_and_pages_stay_fast_beside_finished_jobs(bulk, transact_sq
     done = 0
     while found := await transact_sql.claim(limit=10):
         for job in found:
-            await transact_sql(lambda uow, job=job: uow.jobs.save(job.done(factory.now)))
+            await transact_sql(lambda uow, job=job: uow.jobs.save(job.complete(factory.now)))
             done += 1
     assert done == 100
     assert time.perf_counter() - start < 20  # a scan of the table for each claim and save would take minutes
