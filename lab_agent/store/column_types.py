@@ -9,17 +9,26 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import DateTime, LargeBinary, Text
+from sqlalchemy import BigInteger, DateTime, Integer, Text
 from sqlalchemy.engine import Dialect
-from sqlalchemy.types import TypeDecorator
+from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from lab_agent import exact_json
 from lab_agent.domain.values import Identifier
 from lab_agent.errors import StoreError
 
-Binary = LargeBinary
 _PREFIX_LENGTH = 500
 _MAX_LENGTH = _PREFIX_LENGTH + 65
+
+
+class RowNumber(TypeDecorator[int]):
+    """A number that the database gives to each new row. SQLite counts only in columns that are called INTEGER."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[int]:
+        return Integer() if dialect.name == "sqlite" else BigInteger()
 
 
 class UtcDateTime(TypeDecorator[datetime]):

@@ -52,7 +52,16 @@ def upsert(
 
 def in_states(column: ColumnElement[Any], states: Iterable[StrEnum]) -> ColumnElement[bool]:
     """Say that a state column holds one of `states`, in literals, so that partial indexes are used."""
-    return column.in_([literal_column(f"'{state.value}'") for state in sorted(states)])
+    return column.in_([literal_column(literal) for literal in _literals(states)])
+
+
+def states_condition(states: Iterable[StrEnum]) -> str:
+    """Give the condition of a partial index; a query uses the index only where it repeats it literally (`in_states`)."""
+    return f"state IN ({', '.join(_literals(states))})"
+
+
+def _literals(states: Iterable[StrEnum]) -> list[str]:
+    return [f"'{state.value}'" for state in sorted(states)]
 
 
 def chunked(values: Iterable[ItemT]) -> Iterator[list[ItemT]]:
