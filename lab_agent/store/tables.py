@@ -28,7 +28,7 @@ from lab_agent.domain.state_machines import (
     ReportState,
 )
 from lab_agent.domain.values import Identifier
-from lab_agent.ports.repositories import Role
+from lab_agent.ports.credential_repositories import Role
 from lab_agent.store.column_types import (
     DecimalText,
     EnumText,

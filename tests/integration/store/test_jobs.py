@@ -1,4 +1,4 @@
-"""The outbox: claims, leases, lanes and fences."""
+"""The job queue: claims, leases, ordering keys and fencing tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of the store for pages, commands and metrics."""
+"""Read models for pages, commands and metrics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def views(sql_store):
 
 @pytest.fixture
 async def day(transact_sql, factory):
-    """A small day: three orders, of which one is held and one has a parked effect and an unmapped report."""
+    """A small day: three orders, of which one is held and one has a dead letter and an unmapped report."""
     now = factory.now
     held = factory.order("RHELD", state=OrderState.HELD, reason="unknown contract", contract="C9", changed_at=now - 5 * HOUR)
     given = factory.order(
