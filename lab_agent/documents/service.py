@@ -1,6 +1,6 @@
-"""The room of documents behind its port: the check with this installation's limit, and the printer if one is wanted.
+"""Result documents: checked with the configured limit, and printed as PDF if that is configured.
 
-The printer's library takes a while to import, so only installations that print do it.
+The PDF library takes a while to import, so only installations that print import it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class DocumentService(Documents):
-    """Implements `lab_agent.ports.documents.Documents`."""
+    """Checks and prints by the settings of this installation."""
 
     def __init__(self, settings: ResultsSettings) -> None:
         self._settings = settings
@@ -39,7 +39,7 @@ class DocumentService(Documents):
         return print_report(report, heading, self._letterhead(), codes)
 
     def problems(self) -> tuple[Problem, ...]:
-        """What keeps reports from being printed, by the names of the settings; nothing where none are wanted."""
+        """What keeps reports from being printed, by setting; nothing if none are to be printed."""
         if not self._settings.print_reports:
             return ()
         from lab_agent.documents.pdf_report import letterhead_problems  # noqa: PLC0415 - see above
