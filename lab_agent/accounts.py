@@ -16,7 +16,8 @@ from datetime import datetime
 from lab_agent.crypto import Passwords, hash_token, new_token
 from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP, ApiToken
 from lab_agent.errors import DataInvalidError, Problem, StoreError
-from lab_agent.ports.repositories import Role, Store, UnitOfWork, UserRecord
+from lab_agent.ports.credential_repositories import Role, UserRecord
+from lab_agent.ports.repositories import Store, UnitOfWork
 
 __all__ = ["Account", "Accounts", "ApiClients", "Role"]
 

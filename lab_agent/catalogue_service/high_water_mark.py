@@ -1,22 +1,22 @@
-"""How far each range of barcodes has been given out, kept in a file outside the database and its backups.
+"""The highest label number issued of each range, in a file outside the database and its backups.
 
-A database that is restored from a backup has forgotten the labels given since; the file has not, and labels go on behind it.
+A database restored from a backup does not know the labels issued since; the file does, and issuing continues after it.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab_agent.atomic_file import write_atomically
 from lab_agent.errors import StoreError
 
 LastNumbers = Mapping[str, Mapping[int, int]]
-"""By pattern, and by the first number of the range: the last number given."""
+"""By pattern, and by the first number of the range: the last number issued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +36,17 @@ class HighWaterMark:
         try:
             return {pattern: {int(first): int(last) for first, last in of.items()} for pattern, of in json.loads(text).items()}
         except (ValueError, TypeError, AttributeError) as exc:
-            raise self._error("is damaged; put its last copy in its place, or remove it if no backup was restored") from exc
+            raise self._error("is damaged; restore its last copy, or remove it if no database backup was restored") from exc
 
     def raise_to(self, numbers: LastNumbers) -> None:
-        """Write that these numbers were given; a higher one that is there stays. On the disk when it returns."""
+        """Write that these numbers were issued; a higher one in the file stays. On the disk when it returns."""
         try:
             with self._locked():
                 raised = {pattern: dict(ranges) for pattern, ranges in self.read().items()}
                 for pattern, ranges in numbers.items():
                     marks = raised.setdefault(pattern, {})
                     marks.update({first: max(last, marks.get(first, last)) for first, last in ranges.items()})
-                self._write_atomically(json.dumps(raised, sort_keys=True))
+                write_atomically(self.path, json.dumps(raised, sort_keys=True).encode(), mode=0o644)
         except OSError as exc:
             raise self._error(exc.strerror or "cannot be written") from exc
 
@@ -57,18 +57,5 @@ class HighWaterMark:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def _write_atomically(self, text: str) -> None:
-        part = self.path.with_name(f".{self.path.name}.part")
-        with part.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(self.path)
-        folder = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
     def _error(self, what: str) -> StoreError:
-        return StoreError(f"The mark of labels given, {self.path}, {what}.")
+        return StoreError(f"The file of issued label numbers, {self.path}, {what}.")

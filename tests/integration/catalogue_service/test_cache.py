@@ -156,7 +156,7 @@ def test_packed_tables_unpack_without_loss() -> None:
 
 async def damage(store: MemoryStore, place: int) -> None:
     def work(uow: Any) -> None:
-        kept = uow.catalogues._shelf.catalogues
+        kept = uow.catalogues._data.catalogues
         kept[place] = replace(kept[place], content=b"damaged")
         mark_changed(uow)
         uow.commit()
@@ -165,7 +165,7 @@ async def damage(store: MemoryStore, place: int) -> None:
 
 
 async def open_alerts(store: MemoryStore) -> list[str]:
-    found = await store.run(lambda uow: uow.catalogues._shelf.alerts)  # type: ignore[attr-defined]
+    found = await store.run(lambda uow: uow.catalogues._data.alerts)  # type: ignore[attr-defined]
     return [each.key for each in found if each.closed_at is None]
 
 

@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from lab_agent.catalogue.spreadsheet.csv_files import read_tables
-from lab_agent.catalogue_service.notices import ActiveNotice, Announcement, NoticeBoard, announce, lift_notices
+from lab_agent.catalogue_service.notices import (
+    NO_READABLE_CATALOGUE,
+    ActiveNotice,
+    Announcement,
+    NoticeBoard,
+    announce,
+    lift_notices,
+)
 from lab_agent.catalogue_service.versions import activate
 from tests.fakes.memory_store import MemoryStore
 from tests.harness.paths import CATALOGUE
@@ -47,7 +54,7 @@ async def keep(store: MemoryStore, *contents: bytes) -> tuple[bytes, ...]:
     """Put other bytes in the place of the kept versions, as a bad disk and a restored backup do; what was there."""
 
     def work(uow: Any) -> tuple[bytes, ...]:
-        kept = uow.catalogues._shelf.catalogues
+        kept = uow.catalogues._data.catalogues
         before = tuple(each.content for each in kept)
         kept[:] = [replace(each, content=content) for each, content in zip(kept, contents, strict=True)]
         uow.commit()
@@ -106,7 +113,7 @@ async def test_unreadable_catalogue_gives_staleness_warning_until_readable(store
     board = NoticeBoard(store)
     older, newer = await keep(store, b"damaged", b"damaged")
     seen = await board.load_overview(NOW)
-    assert (seen.catalogue, "is not known" in str(seen.staleness_warning)) == (None, True)
+    assert (seen.catalogue, seen.staleness_warning) == (None, NO_READABLE_CATALOGUE)
     await keep(store, older, b"damaged")
     seen = await board.load_overview(NOW)
     assert "sheet notices were looked up in the one before it" in str(seen.staleness_warning)

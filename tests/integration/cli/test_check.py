@@ -182,8 +182,8 @@ def test_invalid_logo_and_font_detected_where_reports_printed(cli, lab, wanted):
     edit(lab, "[api]", f"[results]\n{keys}[api]")
     done = cli("check", "--offline")
     assert done.code == wanted
-    assert ("results.print_logo: is no picture that can be read — name a PNG or JPEG file, or leave it out" in done.out) is wanted
-    assert ("results.print_font: is no TrueType font that can be read" in done.out) is wanted
+    assert ("results.print_logo: is not a readable picture — name a PNG or JPEG file, or leave it out" in done.out) is wanted
+    assert ("results.print_font: is not a readable TrueType font" in done.out) is wanted
     if wanted:
         edit(lab, keys, "print_reports = true\n")
         assert "letterhead can be printed" in cli("check", "--offline").out

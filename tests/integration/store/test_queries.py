@@ -1,4 +1,4 @@
-"""Pictures of the store for pages, commands and metrics."""
+"""Read models for pages, commands and metrics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def views(sql_store):
 
 @pytest.fixture
 async def day(transact_sql, factory):
-    """A small day: three orders, of which one is held and one has a parked effect and an unmapped report."""
+    """A small day: three orders, of which one is held and one has a dead letter and an unmapped report."""
     now = factory.now
     held = factory.order("RHELD", state=OrderState.HELD, reason="unknown contract", contract="C9", changed_at=now - 5 * HOUR)
     given = factory.order(
@@ -85,7 +85,7 @@ async def test_overview_of_empty_store(views, factory):
         None,
         None,
     )
-    assert (await views.failures()).total == 0
+    assert (await views.needs_attention()).total == 0
 
 
 async def test_overview_counts_states_ages_and_alerts(views, day):
@@ -102,16 +102,16 @@ async def test_overview_counts_states_ages_and_alerts(views, day):
 
 
 async def test_needs_attention_lists_longest_waiting_first(views, day):
-    page = await views.failures()
-    found = [(each.sort, each.ref, each.state, each.kind, each.order, each.reason) for each in page.items]
+    page = await views.needs_attention()
+    found = [(each.attention_kind, each.ref, each.state, each.kind, each.order, each.reason) for each in page.items]
     assert found == [
         (AttentionKind.ORDER, "RHELD", "held", "C9", "RHELD", "unknown contract"),
-        (AttentionKind.JOB, "1", "parked", "line_task", "RGIVEN", "no right"),
+        (AttentionKind.JOB, "1", "dead_letter", "update_line_task", "RGIVEN", "no right"),
         (AttentionKind.REPORT, "P1", "unmapped", "folder", "RGIVEN", "GLU?"),
     ]
     assert [each.since for each in page.items] == [day - 5 * HOUR, day - 2 * HOUR, day]
     assert [each.attempts for each in page.items] == [0, 1, 0]
-    second = await views.failures(offset=1, limit=1)
+    second = await views.needs_attention(offset=1, limit=1)
     assert ([each.ref for each in second.items], second.total, second.has_more) == (["1"], 3, True)
 
 
@@ -146,17 +146,17 @@ async def test_order_detail_lists_its_records(views, day):
     assert detail.order.key == "RGIVEN"
     assert [line.key for line in detail.lines] == ["L1", "L2"]
     assert [label.barcode for label in detail.labels] == ["0001"]
-    assert [job.once for job in detail.jobs] == ["parked", "waits"]
+    assert [job.dedup_key for job in detail.jobs] == ["parked", "waits"]
     assert [report.key for report in detail.reports] == ["P1"]
     assert [(event.action, event.by) for event in detail.events] == [("first", "anna"), ("second", None)]
     assert await views.order("RNONE") is None
 
 
 async def test_jobs_reports_and_alerts_are_filtered(views, day):
-    assert [each.once for each in (await views.jobs()).items] == ["parked", "waits", "later"]
-    assert [each.once for each in (await views.jobs(states=[JobState.DEAD_LETTER])).items] == ["parked"]
-    assert [each.once for each in (await views.jobs(kinds=[JobKind.SUBMIT_ORDER], states=[JobState.DUE])).items] == ["waits"]
-    assert (await views.job(1)).once == "parked"
+    assert [each.dedup_key for each in (await views.jobs()).items] == ["parked", "waits", "later"]
+    assert [each.dedup_key for each in (await views.jobs(states=[JobState.DEAD_LETTER])).items] == ["parked"]
+    assert [each.dedup_key for each in (await views.jobs(kinds=[JobKind.SUBMIT_ORDER], states=[JobState.DUE])).items] == ["waits"]
+    assert (await views.job(1)).dedup_key == "parked"
     assert await views.job(99) is None
     assert [each.key for each in (await views.reports()).items] == ["P2", "P1"]
     assert [each.key for each in (await views.reports(states=[ReportState.UNMAPPED])).items] == ["P1"]
@@ -170,18 +170,18 @@ async def test_history_of_report_without_known_order(views, day, transact_sql):
     second = Event(order="RGIVEN", report="P7", at=day + HOUR, action="operator", text="matched", by="ann")
     other = Event(order=None, report="P8", at=day, action="operator", text="gone", by="ann")
     await transact_sql(lambda uow: [uow.events.add(event) for event in (second, first, other)])
-    assert await views.history("P7") == (first, second)
+    assert await views.report_events("P7") == (first, second)
     assert second in (await views.order("RGIVEN")).events
-    assert await views.history("P9") == ()
+    assert await views.report_events("P9") == ()
 
 
 async def test_attention_counts_by_kind(views, day):
-    assert await views.asking() == {AttentionKind.ORDER: 1, AttentionKind.JOB: 1, AttentionKind.REPORT: 1}
-    assert sum((await views.asking()).values()) == (await views.failures()).total
+    assert await views.attention_counts() == {AttentionKind.ORDER: 1, AttentionKind.JOB: 1, AttentionKind.REPORT: 1}
+    assert sum((await views.attention_counts()).values()) == (await views.needs_attention()).total
 
 
 async def test_attention_is_empty_without_waiting_items(views):
-    assert await views.asking() == {}
+    assert await views.attention_counts() == {}
     assert (await views.unmatched_reports()).items == ()
 
 
