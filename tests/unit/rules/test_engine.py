@@ -18,8 +18,8 @@ def test_bad_line_does_not_affect_other_line(wire: dict[str, Any], assess_wire: 
     wire["resources"]["ProcedureRequest/pr1"]["status"] = "draft"
     judgement = assess_wire(wire)
     assert judgement.accepted_lines == ("t2",)
-    assert judgement.reasons("t2") == ()
-    assert judgement.reasons("t1") == (
+    assert judgement.refusal_reasons("t2") == ()
+    assert judgement.refusal_reasons("t1") == (
         "ProcedureRequest[0].status (procedurerequest/pr1): is draft, and must be active. Send active tests only.",
     )
     assert judgement.refusing_rules() == {"line.status"}
@@ -39,13 +39,13 @@ def test_order_violation_rejects_every_line(wire: dict[str, Any], assess_wire: A
     judgement = assess_wire(wire)
     assert judgement.accepted_lines == ()
     assert [finding.line for finding in judgement.order_refusals] == [None]
-    assert judgement.reasons("t1") == judgement.reasons("t2") != ()
+    assert judgement.refusal_reasons("t1") == judgement.refusal_reasons("t2") != ()
 
 
 def test_possible_fault_of_ours_holds_whole_order(wire: dict[str, Any], assess_wire: Any) -> None:
     """What may be our own fault holds the order and accepts nothing."""
     judgement = assess_wire(wire, catalogue=None)
-    assert [finding.rule for finding in judgement.hold] == ["order.catalogue"]
+    assert [finding.rule for finding in judgement.holds] == ["order.catalogue"]
     assert judgement.order_refusals == ()
     assert judgement.accepted_lines == ()
 
@@ -54,7 +54,7 @@ def test_severities_are_overridden_where_rule_allows(wire: dict[str, Any], asses
     wire["resources"]["ProcedureRequest/pr1"]["status"] = "draft"
     assert assess_wire(wire, severities={"line.status": "warn"}).accepted_lines == ("t1", "t2")
     assert assess_wire(wire, severities={"line.status": "off"}).findings() == ()
-    assert assess_wire(wire, catalogue=None, severities={"order.catalogue": "refuse"}).hold
+    assert assess_wire(wire, catalogue=None, severities={"order.catalogue": "refuse"}).holds
 
 
 def test_invalid_severity_settings_are_reported() -> None:
@@ -65,7 +65,9 @@ def test_invalid_severity_settings_are_reported() -> None:
 
 def test_messages_are_translated(wire: dict[str, Any], assess_wire: Any) -> None:
     wire["resources"]["ProcedureRequest/pr1"]["status"] = "draft"
-    assert assess_wire(wire, messages={"line.status": "{where}: статус {status}"}).reasons("t1")[0].endswith("статус draft")
+    assert (
+        assess_wire(wire, messages={"line.status": "{where}: статус {status}"}).refusal_reasons("t1")[0].endswith("статус draft")
+    )
     problems = check_messages({"line.status": "{where} {nosuch}", "x": ""})
     assert [problem.where for problem in problems] == ["messages.line.status", "messages.x"]
 
