@@ -6,22 +6,22 @@ from collections.abc import Iterator
 
 from lab_agent.domain.received_order import AccessRight, OrderResource
 from lab_agent.rules.context import RuleContext
-from lab_agent.rules.rule import Rule, Severity, Violation
+from lab_agent.rules.rule import Severity, Violation, rule
+
+_SECTION = "Authentication: resource rights"
 
 
+@rule(
+    "rights.update",
+    Severity.WARN,
+    _SECTION,
+    "{where}: the laboratory has no right updatebody, and cannot report the status. Grant it.",
+)
 def _check_update(context: RuleContext) -> Iterator[Violation]:
     for task in (context.order.task, *(line.task for line in context.order.lines)):
         if _lacks_right(context, task.rights, "updatebody"):
             lines = (task.id,) if task is not context.order.task else ()
             yield Violation(f"{task.where}.meta.security", lines)
-
-
-def _check_read(context: RuleContext) -> Iterator[Violation]:
-    order = context.order
-    parts: tuple[OrderResource, ...] = (*order.requests, *order.specimens, *order.patients, *(order.responses or ()))
-    for part in parts:
-        if _lacks_right(context, part.rights, "read"):
-            yield Violation(f"{part.where}.meta.security")
 
 
 def _lacks_right(context: RuleContext, rights: tuple[AccessRight, ...], name: str) -> bool:
@@ -30,20 +30,15 @@ def _lacks_right(context: RuleContext, rights: tuple[AccessRight, ...], name: st
     return own is not None and bool(rights) and not any(each.code == own and each.name in {name, "owner"} for each in rights)
 
 
-_SECTION = "Authentication: resource rights"
-RULES = (
-    Rule(
-        id="rights.update",
-        severity=Severity.WARN,
-        section=_SECTION,
-        check=_check_update,
-        message="{where}: the laboratory has no right updatebody, and cannot report the status. Grant it.",
-    ),
-    Rule(
-        id="rights.read",
-        severity=Severity.WARN,
-        section=_SECTION,
-        check=_check_read,
-        message="{where}: the laboratory has no right read, and may not be able to read it again. Grant it.",
-    ),
+@rule(
+    "rights.read",
+    Severity.WARN,
+    _SECTION,
+    "{where}: the laboratory has no right read, and may not be able to read it again. Grant it.",
 )
+def _check_read(context: RuleContext) -> Iterator[Violation]:
+    order = context.order
+    parts: tuple[OrderResource, ...] = (*order.requests, *order.specimens, *order.patients, *(order.responses or ()))
+    for part in parts:
+        if _lacks_right(context, part.rights, "read"):
+            yield Violation(f"{part.where}.meta.security")

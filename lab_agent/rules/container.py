@@ -11,7 +11,9 @@ from lab_agent.catalogue.model import Item, Requirement
 from lab_agent.domain.code_systems import SystemMatch
 from lab_agent.domain.received_order import ReceivedContainer, ReceivedSpecimen
 from lab_agent.rules.context import RuleContext, all_versions_reject, best_coding, specimen_type_code
-from lab_agent.rules.rule import Rule, Severity, Violation
+from lab_agent.rules.rule import Severity, Violation, rule
+
+_CONTAINER_SECTION = "Specimen: container"
 
 
 def _specimen_containers(context: RuleContext) -> Iterator[tuple[ReceivedSpecimen, ReceivedContainer, tuple[str, ...]]]:
@@ -22,6 +24,12 @@ def _specimen_containers(context: RuleContext) -> Iterator[tuple[ReceivedSpecime
             yield specimen, container, lines
 
 
+@rule(
+    "tube.label",
+    Severity.REFUSE,
+    _CONTAINER_SECTION,
+    "{where}: there is no barcode. Send the barcode of every tube, in the laboratory's label system.",
+)
 def _check_label(context: RuleContext) -> Iterator[Violation]:
     for specimen, lines in context.specimens():
         if not specimen.containers:
@@ -37,12 +45,24 @@ def _labelled_containers(context: RuleContext) -> Iterator[tuple[ReceivedSpecime
             yield specimen, container, lines, label.value
 
 
+@rule(
+    "tube.label-form",
+    Severity.REFUSE,
+    _CONTAINER_SECTION,
+    "{where}: {label} is not a barcode of the agreed form. Send the barcode as it is printed.",
+)
 def _check_label_form(context: RuleContext) -> Iterator[Violation]:
     for _, container, lines, label in _labelled_containers(context):
         if not re.fullmatch(context.facts.label_pattern, label):
             yield Violation(f"{container.where}.identifier", lines, {"label": label})
 
 
+@rule(
+    "tube.label-system",
+    Severity.WARN,
+    _CONTAINER_SECTION,
+    "{where}: the system is not written as the interface writes it. Send {system}.",
+)
 def _check_label_system(context: RuleContext) -> Iterator[Violation]:
     system = context.facts.systems.labels
     for _, container, lines in context.containers():
@@ -51,6 +71,12 @@ def _check_label_system(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{container.where}.identifier", lines, {"system": system.url})
 
 
+@rule(
+    "tube.label-shared",
+    Severity.REFUSE,
+    _CONTAINER_SECTION,
+    "{where}: barcode {label} is on more than one Specimen of this order. Give every Specimen a barcode of its own.",
+)
 def _check_label_shared(context: RuleContext) -> Iterator[Violation]:
     users: dict[str, dict[object, None]] = defaultdict(dict)
     found = list(_labelled_containers(context))
@@ -61,6 +87,12 @@ def _check_label_shared(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{container.where}.identifier", lines, {"label": label})
 
 
+@rule(
+    "tube.label-in-use",
+    Severity.REFUSE,
+    _CONTAINER_SECTION,
+    "{where}: barcode {label} is in use for another patient. Check whose tube it is, and label it anew.",
+)
 def _check_label_in_use(context: RuleContext) -> Iterator[Violation]:
     for _, container, lines, label in _labelled_containers(context):
         others = context.facts.labels_in_use.get(label, frozenset()) - {context.order.patient_reference}
@@ -68,12 +100,24 @@ def _check_label_in_use(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{container.where}.identifier", lines, {"label": label})
 
 
+@rule(
+    "tube.label-reused",
+    Severity.WARN,
+    _CONTAINER_SECTION,
+    "{where}: barcode {label} is in another order of this patient. If it is not the same tube, label it anew.",
+)
 def _check_label_reused(context: RuleContext) -> Iterator[Violation]:
     for _, container, lines, label in _labelled_containers(context):
         if context.order.patient_reference in context.facts.labels_in_use.get(label, frozenset()):
             yield Violation(f"{container.where}.identifier", lines, {"label": label})
 
 
+@rule(
+    "tube.type",
+    Severity.REFUSE,
+    _CONTAINER_SECTION,
+    "{where}: {type} is not a container code of this laboratory. Send the container type that pre-analytics gave.",
+)
 def _check_type(context: RuleContext) -> Iterator[Violation]:
     known = context.catalogue.container_types() if context.catalogue else frozenset()
     system = context.facts.systems.container_type
@@ -84,6 +128,12 @@ def _check_type(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{container.where}.type", lines, {"type": coding.code})
 
 
+@rule(
+    "tube.type-missing",
+    Severity.WARN,
+    _CONTAINER_SECTION,
+    "{where}: is missing. Send the container type that pre-analytics gave.",
+)
 def _check_type_missing(context: RuleContext) -> Iterator[Violation]:
     """A container without a type, where pre-analytics names one: not every test does."""
     for line, request, items in context.known_lines():
@@ -93,6 +143,12 @@ def _check_type_missing(context: RuleContext) -> Iterator[Violation]:
             yield from (Violation(f"{container.where}.type", (line.id,)) for container in bare if named)
 
 
+@rule(
+    "tube.type-system",
+    Severity.WARN,
+    _CONTAINER_SECTION,
+    "{where}: the system is not written as the interface writes it. Send {system}.",
+)
 def _check_type_system(context: RuleContext) -> Iterator[Violation]:
     system = context.facts.systems.container_type
     for _, container, lines in context.containers():
@@ -101,6 +157,12 @@ def _check_type_system(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{container.where}.type.coding", lines, {"system": system.url})
 
 
+@rule(
+    "tube.type-fits",
+    Severity.REFUSE,
+    _CONTAINER_SECTION,
+    "{where}: test {code} cannot be made from container {type}. Collect in the container that pre-analytics names.",
+)
 def _check_type_fits(context: RuleContext) -> Iterator[Violation]:
     known = context.catalogue.container_types() if context.catalogue else frozenset()
     for line, request, items in context.known_lines():
@@ -128,6 +190,12 @@ def _accepts_container(context: RuleContext, specimen: str, container: str) -> C
     return takes
 
 
+@rule(
+    "tube.quantity",
+    Severity.REFUSE,
+    _CONTAINER_SECTION,
+    "{where}: {quantity} is not a quantity. Send the quantity that pre-analytics gave.",
+)
 def _check_quantity(context: RuleContext) -> Iterator[Violation]:
     for _, container, lines in context.containers():
         if container.quantity is not None and container.quantity <= 0:
@@ -135,12 +203,24 @@ def _check_quantity(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{container.where}.specimenQuantity.value", lines, values)
 
 
+@rule(
+    "tube.quantity-missing",
+    Severity.WARN,
+    _CONTAINER_SECTION,
+    "{where}: is missing. Send the quantity that pre-analytics gave.",
+)
 def _check_quantity_missing(context: RuleContext) -> Iterator[Violation]:
     for _, container, lines in _specimen_containers(context):
         if container.quantity is None:
             yield Violation(f"{container.where}.specimenQuantity.value", lines)
 
 
+@rule(
+    "tube.quantity-enough",
+    Severity.WARN,
+    _CONTAINER_SECTION,
+    "{where}: {quantity} is less than the {needed} that test {code} needs. The laboratory may ask for more.",
+)
 def _check_quantity_enough(context: RuleContext) -> Iterator[Violation]:
     for line, request, items in context.known_lines():
         for specimen in context.order.specimens_of(request):
@@ -160,99 +240,3 @@ def _minimum_volume(need: Requirement) -> Decimal:
     if usable is None or need.volume <= usable:
         return need.volume
     return need.volume % usable or usable
-
-
-_CONTAINER_SECTION = "Specimen: container"
-RULES = (
-    Rule(
-        id="tube.label",
-        severity=Severity.REFUSE,
-        section=_CONTAINER_SECTION,
-        check=_check_label,
-        message="{where}: there is no barcode. Send the barcode of every tube, in the laboratory's label system.",
-    ),
-    Rule(
-        id="tube.label-form",
-        severity=Severity.REFUSE,
-        section=_CONTAINER_SECTION,
-        check=_check_label_form,
-        message="{where}: {label} is not a barcode of the agreed form. Send the barcode as it is printed.",
-    ),
-    Rule(
-        id="tube.label-system",
-        severity=Severity.WARN,
-        section=_CONTAINER_SECTION,
-        check=_check_label_system,
-        message="{where}: the system is not written as the interface writes it. Send {system}.",
-    ),
-    Rule(
-        id="tube.label-shared",
-        severity=Severity.REFUSE,
-        section=_CONTAINER_SECTION,
-        check=_check_label_shared,
-        message="{where}: barcode {label} is on more than one Specimen of this order. Give every Specimen a barcode of its own.",
-    ),
-    Rule(
-        id="tube.label-in-use",
-        severity=Severity.REFUSE,
-        section=_CONTAINER_SECTION,
-        check=_check_label_in_use,
-        message="{where}: barcode {label} is in use for another patient. Check whose tube it is, and label it anew.",
-    ),
-    Rule(
-        id="tube.label-reused",
-        severity=Severity.WARN,
-        section=_CONTAINER_SECTION,
-        check=_check_label_reused,
-        message="{where}: barcode {label} is in another order of this patient. If it is not the same tube, label it anew.",
-    ),
-    Rule(
-        id="tube.type",
-        severity=Severity.REFUSE,
-        section=_CONTAINER_SECTION,
-        check=_check_type,
-        message="{where}: {type} is not a container code of this laboratory. Send the container type that pre-analytics gave.",
-    ),
-    Rule(
-        id="tube.type-missing",
-        severity=Severity.WARN,
-        section=_CONTAINER_SECTION,
-        check=_check_type_missing,
-        message="{where}: is missing. Send the container type that pre-analytics gave.",
-    ),
-    Rule(
-        id="tube.type-system",
-        severity=Severity.WARN,
-        section=_CONTAINER_SECTION,
-        check=_check_type_system,
-        message="{where}: the system is not written as the interface writes it. Send {system}.",
-    ),
-    Rule(
-        id="tube.type-fits",
-        severity=Severity.REFUSE,
-        section=_CONTAINER_SECTION,
-        check=_check_type_fits,
-        message="{where}: test {code} cannot be made from container {type}. Collect in the container that pre-analytics names.",
-    ),
-    Rule(
-        id="tube.quantity",
-        severity=Severity.REFUSE,
-        section=_CONTAINER_SECTION,
-        check=_check_quantity,
-        message="{where}: {quantity} is not a quantity. Send the quantity that pre-analytics gave.",
-    ),
-    Rule(
-        id="tube.quantity-missing",
-        severity=Severity.WARN,
-        section=_CONTAINER_SECTION,
-        check=_check_quantity_missing,
-        message="{where}: is missing. Send the quantity that pre-analytics gave.",
-    ),
-    Rule(
-        id="tube.quantity-enough",
-        severity=Severity.WARN,
-        section=_CONTAINER_SECTION,
-        check=_check_quantity_enough,
-        message="{where}: {quantity} is less than the {needed} that test {code} needs. The laboratory may ask for more.",
-    ),
-)

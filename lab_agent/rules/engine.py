@@ -16,15 +16,9 @@ from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.rules.context import Facts, RuleContext
 from lab_agent.rules.rule import Finding, Rule, Severity, format_message
 
-RULES: tuple[Rule, ...] = (
-    *order.RULES,
-    *line.RULES,
-    *specimen.RULES,
-    *container.RULES,
-    *patient.RULES,
-    *questionnaire.RULES,
-    *access_rights.RULES,
-)
+_RULE_MODULES = (order, line, specimen, container, patient, questionnaire, access_rights)
+RULES = tuple(each for module in _RULE_MODULES for each in vars(module).values() if isinstance(each, Rule))
+"""Every rule, module by module, in the order in which the rules are defined there."""
 
 
 @dataclass(frozen=True, slots=True)

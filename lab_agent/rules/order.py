@@ -9,16 +9,32 @@ from lab_agent.domain.code_systems import SystemMatch
 from lab_agent.domain.received_order import ReferenceText, patient_key
 from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.rules.context import RuleContext, best_coding
-from lab_agent.rules.rule import Rule, Severity, Violation
+from lab_agent.rules.rule import Severity, Violation, rule
 
 _REFERENCE_TYPES = {"subject": "Patient", "specimen": "Specimen", "basedOn": "ProcedureRequest"}
 
+_REFERENCES_SECTION = "Resources and their fields: ProcedureRequest, Task"
 
+
+@rule(
+    "order.has-lines",
+    Severity.HOLD,
+    "Task: laboratory-side counts per order",
+    "{where}: no ProcedureRequest-level Task of this order can be found. Send one Task for each ProcedureRequest, "
+    "part of this Task, and give the laboratory the right to read it.",
+    may_refuse=True,
+)
 def _check_has_lines(context: RuleContext) -> Iterator[Violation]:
     if not context.order.lines:
         yield Violation(context.order.task.where)
 
 
+@rule(
+    "order.task-code",
+    Severity.WARN,
+    "Task: order-level Task",
+    "{where}: is not the code OrderProcessingTask in its system as the interface writes it. Send it so.",
+)
 def _check_task_code(context: RuleContext) -> Iterator[Violation]:
     coding = best_coding(context.order.task.code.coding, context.facts.systems.task_type)
     fits = coding and coding.code == "OrderProcessingTask"
@@ -32,11 +48,12 @@ def _refers_only_elsewhere(context: RuleContext) -> bool:
     return bool(links) and all(link.is_foreign for link in links)
 
 
-def _check_address(context: RuleContext) -> Iterator[Violation]:
-    if _refers_only_elsewhere(context):
-        yield Violation("Task.basedOn")
-
-
+@rule(
+    "order.line-based-on",
+    Severity.REFUSE,
+    "Task: ProcedureRequest-level Task",
+    "{where}: must refer to exactly one ProcedureRequest, and refers to {count}. Send one Task for each ProcedureRequest.",
+)
 def _check_line_based_on(context: RuleContext) -> Iterator[Violation]:
     for line in context.order.lines if not _refers_only_elsewhere(context) else ():
         targets = {link.target for link in line.task.based_on}
@@ -45,6 +62,12 @@ def _check_line_based_on(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{line.task.where}.basedOn", (line.id,), {"count": str(len(right))})
 
 
+@rule(
+    "order.one-task-per-request",
+    Severity.REFUSE,
+    "Task: a bundle has one Task per ProcedureRequest",
+    "{where}: another Task of this order is based on {request} already. Send one Task for each ProcedureRequest.",
+)
 def _check_one_task_per_request(context: RuleContext) -> Iterator[Violation]:
     seen = set()
     for line, request in context.lines_with_requests():
@@ -53,12 +76,24 @@ def _check_one_task_per_request(context: RuleContext) -> Iterator[Violation]:
         seen.add(request.ref)
 
 
+@rule(
+    "order.line-part-of",
+    Severity.WARN,
+    "Task: ProcedureRequest-level Task",
+    "{where}: does not refer to the order-level Task. Send that reference.",
+)
 def _check_line_part_of(context: RuleContext) -> Iterator[Violation]:
     for line in context.order.lines:
         if context.order.task.ref not in {link.target for link in line.task.part_of}:
             yield Violation(f"{line.task.where}.partOf", (line.id,))
 
 
+@rule(
+    "order.reference-form",
+    Severity.REFUSE,
+    _REFERENCES_SECTION,
+    "{where}: the reference names no resource of the right type on this service. Refer to the resource as the service saved it.",
+)
 def _check_reference_form(context: RuleContext) -> Iterator[Violation]:
     for line, request in context.lines_with_requests():
         links = (*((request.subject,) if request.subject else ()), *request.specimens)
@@ -73,12 +108,38 @@ def _is_invalid_reference(reference: ReferenceText) -> bool:
     return reference.target is None or reference.target.type != _REFERENCE_TYPES.get(field, reference.target.type)
 
 
+@rule(
+    "order.address",
+    Severity.HOLD,
+    _REFERENCES_SECTION,
+    "{where}: every reference leads to another address than the service's. The laboratory looks whether "
+    "[exchange] base_url is the address that the service writes; if so, refer to resources of this service.",
+    may_refuse=True,
+)
+def _check_address(context: RuleContext) -> Iterator[Violation]:
+    if _refers_only_elsewhere(context):
+        yield Violation("Task.basedOn")
+
+
+@rule(
+    "order.readable",
+    Severity.HOLD,
+    "Authentication: resource rights",
+    "{where}: the laboratory cannot read it: {reason}. Give the laboratory the right to read it.",
+    may_refuse=True,
+)
 def _check_readable(context: RuleContext) -> Iterator[Violation]:
     for ref, why in context.order.unreadable:
         yield Violation(str(ref), values={"reason": f"{why.reason} ({why.status})" if why.status else why.reason})
     yield from (Violation(str(ref), values={"reason": "it has not been read yet"}) for ref in context.order.not_fetched)
 
 
+@rule(
+    "order.has-specimens",
+    Severity.REFUSE,
+    "Task: laboratory-side counts per order",
+    "{where}: the order has no Specimen. Send the order with the Specimens of its tests.",
+)
 def _check_has_specimens(context: RuleContext) -> Iterator[Violation]:
     if not context.order.lines or any(request.specimens for _, request in context.lines_with_requests()):
         return
@@ -89,18 +150,37 @@ def _check_has_specimens(context: RuleContext) -> Iterator[Violation]:
     yield Violation("Specimen")
 
 
+@rule(
+    "order.requisition",
+    Severity.REFUSE,
+    "ProcedureRequest: requisition",
+    "{where}: is missing. Send one requisition (system and value), the same in every ProcedureRequest of the order.",
+)
 def _check_requisition(context: RuleContext) -> Iterator[Violation]:
     for line, request in context.lines_with_requests():
         if request.requisition is None:
             yield Violation(f"{request.where}.requisition", (line.id,))
 
 
+@rule(
+    "order.one-requisition",
+    Severity.REFUSE,
+    "Create order: rule 1",
+    "{where}: the order has {count} different requisitions. Send the same system and value in every "
+    "ProcedureRequest, or send separate orders.",
+)
 def _check_one_requisition(context: RuleContext) -> Iterator[Violation]:
     found = {request.requisition for _, request in context.lines_with_requests() if request.requisition}
     if len(found) > 1:
         yield Violation("ProcedureRequest.requisition", values={"count": str(len(found))})
 
 
+@rule(
+    "order.contract",
+    Severity.REFUSE,
+    "ProcedureRequest: supportingInfo",
+    "{where}: names no contract. Send the contract, by reference or by identifier.",
+)
 def _check_contract(context: RuleContext) -> Iterator[Violation]:
     for line, request in context.lines_with_requests():
         if not context.contract_references(request):
@@ -112,17 +192,35 @@ def _contract_references(context: RuleContext) -> Iterator[ReferenceText]:
         yield from context.contract_references(request)
 
 
+@rule(
+    "order.one-contract",
+    Severity.REFUSE,
+    "Create order: rule 1",
+    "{where}: the order names {count} contracts. Send one order for each contract.",
+)
 def _check_one_contract(context: RuleContext) -> Iterator[Violation]:
     found = {context.contract_code(link) or str(link.target) for link in _contract_references(context)}
     if len(found) > 1:
         yield Violation("ProcedureRequest.supportingInfo", values={"count": str(len(found))})
 
 
+@rule(
+    "order.one-contract-link",
+    Severity.REFUSE,
+    "Create order: rule 1",
+    "{where}: the contract is named by reference in one place and by identifier in another. Use one way in the whole order.",
+)
 def _check_one_contract_link(context: RuleContext) -> Iterator[Violation]:
     if len({link.target is not None for link in _contract_references(context)}) > 1:
         yield Violation("ProcedureRequest.supportingInfo")
 
 
+@rule(
+    "order.contract-system",
+    Severity.WARN,
+    "ProcedureRequest: supportingInfo",
+    "{where}: is not written as the interface writes it. Send {system}.",
+)
 def _check_contract_system(context: RuleContext) -> Iterator[Violation]:
     system = context.facts.systems.contract
     for line, request in context.lines_with_requests():
@@ -131,12 +229,26 @@ def _check_contract_system(context: RuleContext) -> Iterator[Violation]:
                 yield Violation(f"{link.where}.identifier.system", (line.id,), {"system": system.url})
 
 
+@rule(
+    "order.contract-known",
+    Severity.HOLD,
+    "ProcedureRequest: supportingInfo",
+    "{where}: contract {contract} is not set up here. The laboratory looks whether it should be "
+    "([exchange.contracts]); if not, send the contract code that was agreed.",
+)
 def _check_contract_known(context: RuleContext) -> Iterator[Violation]:
     unknown = [link for link in _contract_references(context) if context.contract_code(link) not in context.facts.known_contracts]
     names = dict.fromkeys(context.contract_code(link) or str(link.target) for link in unknown)
     yield from (Violation("ProcedureRequest.supportingInfo", values={"contract": name}) for name in names)
 
 
+@rule(
+    "order.catalogue",
+    Severity.HOLD,
+    "What the service does: the laboratory provides the nomenclature",
+    "{where}: there is no catalogue here, or it offers nothing for contract {contract}. The laboratory loads its "
+    "catalogue; the order waits.",
+)
 def _check_catalogue(context: RuleContext) -> Iterator[Violation]:
     contract = context.contract()
     if context.catalogue is None or (contract is not None and not context.catalogue.has_items_for(contract)):
@@ -150,160 +262,23 @@ def _may_be_in_unreadable_version(context: RuleContext, catalogue: CatalogueHist
     return any(catalogue.may_include_unreadable(contract, context.ordered_at(request)) for request in unknown)
 
 
+@rule(
+    "order.one-patient",
+    Severity.REFUSE,
+    "Task: laboratory-side counts per order",
+    "{where}: the order is for {count} patients. Send one order for each patient.",
+)
 def _check_one_patient(context: RuleContext) -> Iterator[Violation]:
     subjects = Counter(key for _, request in context.lines_with_requests() if (key := patient_key(request.subject)))
     if len(subjects) > 1:
         yield Violation("ProcedureRequest.subject", values={"count": str(len(subjects))})
 
 
+@rule(
+    "order.shape",
+    Severity.WARN,
+    "Resources and their fields",
+    "{where}: {what}, so it was left out. Send it in the type that the interface shows.",
+)
 def _check_shape(context: RuleContext) -> Iterable[Violation]:
     return (Violation(flaw.where, values={"what": flaw.what}) for flaw in context.order.malformed_fields)
-
-
-_REFERENCES_SECTION = "Resources and their fields: ProcedureRequest, Task"
-RULES = (
-    Rule(
-        id="order.has-lines",
-        severity=Severity.HOLD,
-        section="Task: laboratory-side counts per order",
-        check=_check_has_lines,
-        message="{where}: no ProcedureRequest-level Task of this order can be found. Send one Task for each ProcedureRequest, "
-        "part of this Task, and give the laboratory the right to read it.",
-        may_refuse=True,
-    ),
-    Rule(
-        id="order.task-code",
-        severity=Severity.WARN,
-        section="Task: order-level Task",
-        check=_check_task_code,
-        message="{where}: is not the code OrderProcessingTask in its system as the interface writes it. Send it so.",
-    ),
-    Rule(
-        id="order.line-based-on",
-        severity=Severity.REFUSE,
-        section="Task: ProcedureRequest-level Task",
-        check=_check_line_based_on,
-        message="{where}: must refer to exactly one ProcedureRequest, and refers to {count}. Send one Task for each "
-        "ProcedureRequest.",
-    ),
-    Rule(
-        id="order.one-task-per-request",
-        severity=Severity.REFUSE,
-        section="Task: a bundle has one Task per ProcedureRequest",
-        check=_check_one_task_per_request,
-        message="{where}: another Task of this order is based on {request} already. Send one Task for each ProcedureRequest.",
-    ),
-    Rule(
-        id="order.line-part-of",
-        severity=Severity.WARN,
-        section="Task: ProcedureRequest-level Task",
-        check=_check_line_part_of,
-        message="{where}: does not refer to the order-level Task. Send that reference.",
-    ),
-    Rule(
-        id="order.reference-form",
-        severity=Severity.REFUSE,
-        section=_REFERENCES_SECTION,
-        check=_check_reference_form,
-        message="{where}: the reference names no resource of the right type on this service. Refer to the resource as the "
-        "service saved it.",
-    ),
-    Rule(
-        id="order.address",
-        severity=Severity.HOLD,
-        section=_REFERENCES_SECTION,
-        check=_check_address,
-        message="{where}: every reference leads to another address than the service's. The laboratory looks whether "
-        "[exchange] base_url is the address that the service writes; if so, refer to resources of this service.",
-        may_refuse=True,
-    ),
-    Rule(
-        id="order.readable",
-        severity=Severity.HOLD,
-        section="Authentication: resource rights",
-        check=_check_readable,
-        message="{where}: the laboratory cannot read it: {reason}. Give the laboratory the right to read it.",
-        may_refuse=True,
-    ),
-    Rule(
-        id="order.has-specimens",
-        severity=Severity.REFUSE,
-        section="Task: laboratory-side counts per order",
-        check=_check_has_specimens,
-        message="{where}: the order has no Specimen. Send the order with the Specimens of its tests.",
-    ),
-    Rule(
-        id="order.requisition",
-        severity=Severity.REFUSE,
-        section="ProcedureRequest: requisition",
-        check=_check_requisition,
-        message="{where}: is missing. Send one requisition (system and value), the same in every ProcedureRequest of the order.",
-    ),
-    Rule(
-        id="order.one-requisition",
-        severity=Severity.REFUSE,
-        section="Create order: rule 1",
-        check=_check_one_requisition,
-        message="{where}: the order has {count} different requisitions. Send the same system and value in every "
-        "ProcedureRequest, or send separate orders.",
-    ),
-    Rule(
-        id="order.contract",
-        severity=Severity.REFUSE,
-        section="ProcedureRequest: supportingInfo",
-        check=_check_contract,
-        message="{where}: names no contract. Send the contract, by reference or by identifier.",
-    ),
-    Rule(
-        id="order.one-contract",
-        severity=Severity.REFUSE,
-        section="Create order: rule 1",
-        check=_check_one_contract,
-        message="{where}: the order names {count} contracts. Send one order for each contract.",
-    ),
-    Rule(
-        id="order.one-contract-link",
-        severity=Severity.REFUSE,
-        section="Create order: rule 1",
-        check=_check_one_contract_link,
-        message="{where}: the contract is named by reference in one place and by identifier in another. Use one way in the "
-        "whole order.",
-    ),
-    Rule(
-        id="order.contract-system",
-        severity=Severity.WARN,
-        section="ProcedureRequest: supportingInfo",
-        check=_check_contract_system,
-        message="{where}: is not written as the interface writes it. Send {system}.",
-    ),
-    Rule(
-        id="order.contract-known",
-        severity=Severity.HOLD,
-        section="ProcedureRequest: supportingInfo",
-        check=_check_contract_known,
-        message="{where}: contract {contract} is not set up here. The laboratory looks whether it should be "
-        "([exchange.contracts]); if not, send the contract code that was agreed.",
-    ),
-    Rule(
-        id="order.catalogue",
-        severity=Severity.HOLD,
-        section="What the service does: the laboratory provides the nomenclature",
-        check=_check_catalogue,
-        message="{where}: there is no catalogue here, or it offers nothing for contract {contract}. The laboratory loads its "
-        "catalogue; the order waits.",
-    ),
-    Rule(
-        id="order.one-patient",
-        severity=Severity.REFUSE,
-        section="Task: laboratory-side counts per order",
-        check=_check_one_patient,
-        message="{where}: the order is for {count} patients. Send one order for each patient.",
-    ),
-    Rule(
-        id="order.shape",
-        severity=Severity.WARN,
-        section="Resources and their fields",
-        check=_check_shape,
-        message="{where}: {what}, so it was left out. Send it in the type that the interface shows.",
-    ),
-)

@@ -10,7 +10,9 @@ from lab_agent.catalogue.questionnaire import QuestionNode
 from lab_agent.domain.received_order import AnswerValue, patient_key
 from lab_agent.domain.values import Coding
 from lab_agent.rules.context import RuleContext
-from lab_agent.rules.rule import Rule, Severity, Violation
+from lab_agent.rules.rule import Severity, Violation, rule
+
+_SECTION = "QuestionnaireResponse"
 
 
 def _questions(context: RuleContext) -> tuple[QuestionNode, ...]:
@@ -18,17 +20,35 @@ def _questions(context: RuleContext) -> tuple[QuestionNode, ...]:
     return context.catalogue.questions(tuple(items[0] for _, _, items in context.known_lines())) if context.catalogue else ()
 
 
+@rule(
+    "questionnaire.unknown",
+    Severity.WARN,
+    _SECTION,
+    "{where}: the tests need answers, and it is not known here whether there are any. The laboratory may ask.",
+)
 def _check_unknown(context: RuleContext) -> Iterator[Violation]:
     if context.order.responses is None and any(node.required for node in _questions(context)):
         yield Violation("QuestionnaireResponse")
 
 
+@rule(
+    "questionnaire.completed",
+    Severity.WARN,
+    _SECTION,
+    "{where}: is {status}, and should be completed. Send completed answers.",
+)
 def _check_completed(context: RuleContext) -> Iterator[Violation]:
     for response in context.order.responses or ():
         if response.status != "completed":
             yield Violation(f"{response.where}.status", values={"status": response.status or "missing"})
 
 
+@rule(
+    "questionnaire.source",
+    Severity.REFUSE,
+    _SECTION,
+    "{where}: is another patient than the order's. Send the answers of the order's patient.",
+)
 def _check_source(context: RuleContext) -> Iterator[Violation]:
     wanted = context.order.patient_reference
     for response in context.order.responses or ():
@@ -36,6 +56,12 @@ def _check_source(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{response.where}.source")
 
 
+@rule(
+    "questionnaire.subject",
+    Severity.WARN,
+    _SECTION,
+    "{where}: is not a ProcedureRequest of this order. Send the reference of one of them.",
+)
 def _check_subject(context: RuleContext) -> Iterator[Violation]:
     if any(line.request is None for line in context.order.lines):
         return
@@ -53,6 +79,12 @@ def _answers(context: RuleContext) -> dict[str, list[tuple[str, AnswerValue]]]:
     return found
 
 
+@rule(
+    "questionnaire.required",
+    Severity.REFUSE,
+    "Questionnaire: required",
+    "{where}: test {code} needs an answer to: {question}. Fill in the questionnaire of the whole basket.",
+)
 def _check_required(context: RuleContext) -> Iterator[Violation]:
     """The lines that ask a required question which nobody answered."""
     if context.order.responses is None:
@@ -66,6 +98,12 @@ def _check_required(context: RuleContext) -> Iterator[Violation]:
                 yield Violation(f"QuestionnaireResponse.item[{asked.link_id}]", (line.id,), values)
 
 
+@rule(
+    "questionnaire.choice",
+    Severity.REFUSE,
+    "Questionnaire: option",
+    "{where}: the answer is not one of the options of: {question}. Choose one of the options.",
+)
 def _check_choice(context: RuleContext) -> Iterator[Violation]:
     answered = _answers(context)
     for node in _questions(context):
@@ -88,63 +126,15 @@ def _is_option(question: Question, value: AnswerValue) -> bool:
     return any(option.code == value.code and value.system in {None, option.system} for option in question.options)
 
 
+@rule(
+    "questionnaire.once",
+    Severity.WARN,
+    "Questionnaire: repeats",
+    "{where}: there are different answers to: {question}. Send one.",
+)
 def _check_once(context: RuleContext) -> Iterator[Violation]:
     answered = _answers(context)
     for node in _questions(context):
         values = answered.get(node.question.link_id, [])
         if not node.question.repeats and len({repr(value) for _, value in values}) > 1:
             yield Violation(values[-1][0], values={"question": node.question.text or node.question.link_id})
-
-
-_SECTION = "QuestionnaireResponse"
-RULES = (
-    Rule(
-        id="questionnaire.unknown",
-        severity=Severity.WARN,
-        section=_SECTION,
-        check=_check_unknown,
-        message="{where}: the tests need answers, and it is not known here whether there are any. The laboratory may ask.",
-    ),
-    Rule(
-        id="questionnaire.completed",
-        severity=Severity.WARN,
-        section=_SECTION,
-        check=_check_completed,
-        message="{where}: is {status}, and should be completed. Send completed answers.",
-    ),
-    Rule(
-        id="questionnaire.source",
-        severity=Severity.REFUSE,
-        section=_SECTION,
-        check=_check_source,
-        message="{where}: is another patient than the order's. Send the answers of the order's patient.",
-    ),
-    Rule(
-        id="questionnaire.subject",
-        severity=Severity.WARN,
-        section=_SECTION,
-        check=_check_subject,
-        message="{where}: is not a ProcedureRequest of this order. Send the reference of one of them.",
-    ),
-    Rule(
-        id="questionnaire.required",
-        severity=Severity.REFUSE,
-        section="Questionnaire: required",
-        check=_check_required,
-        message="{where}: test {code} needs an answer to: {question}. Fill in the questionnaire of the whole basket.",
-    ),
-    Rule(
-        id="questionnaire.choice",
-        severity=Severity.REFUSE,
-        section="Questionnaire: option",
-        check=_check_choice,
-        message="{where}: the answer is not one of the options of: {question}. Choose one of the options.",
-    ),
-    Rule(
-        id="questionnaire.once",
-        severity=Severity.WARN,
-        section="Questionnaire: repeats",
-        check=_check_once,
-        message="{where}: there are different answers to: {question}. Send one.",
-    ),
-)

@@ -55,6 +55,15 @@ class Rule:
         return frozenset(Severity)
 
 
+def rule(id_: str, severity: Severity, section: str, message: str, *, may_refuse: bool = False) -> Callable[[RuleCheck], Rule]:
+    """Make a `Rule` of the check below it; `message` and the other words are those of `Rule`."""
+
+    def make(check: RuleCheck) -> Rule:
+        return Rule(id=id_, severity=severity, section=section, check=check, message=message, may_refuse=may_refuse)
+
+    return make
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One problem as it is shown. `line` is the id of a line Task, or None for the whole order."""
