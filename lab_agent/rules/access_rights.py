@@ -15,7 +15,7 @@ _SECTION = "Authentication: resource rights"
     "rights.update",
     Severity.WARN,
     _SECTION,
-    "{where}: the laboratory has no right updatebody, and cannot report the status. Grant it.",
+    "{where}: the laboratory lacks the right updatebody, so it cannot report the status. Please grant it.",
 )
 def _check_update(context: RuleContext) -> Iterator[Violation]:
     for task in (context.order.task, *(line.task for line in context.order.lines)):
@@ -34,7 +34,7 @@ def _lacks_right(context: RuleContext, rights: tuple[AccessRight, ...], name: st
     "rights.read",
     Severity.WARN,
     _SECTION,
-    "{where}: the laboratory has no right read, and may not be able to read it again. Grant it.",
+    "{where}: the laboratory lacks the right read, so it may not be able to read this resource again. Please grant it.",
 )
 def _check_read(context: RuleContext) -> Iterator[Violation]:
     order = context.order

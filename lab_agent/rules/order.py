@@ -20,8 +20,8 @@ _REFERENCES_SECTION = "Resources and their fields: ProcedureRequest, Task"
     "order.has-lines",
     Severity.HOLD,
     "Task: laboratory-side counts per order",
-    "{where}: no ProcedureRequest-level Task of this order can be found. Send one Task for each ProcedureRequest, "
-    "part of this Task, and give the laboratory the right to read it.",
+    "{where}: no ProcedureRequest-level Task of this order was found. Please send one Task for each ProcedureRequest, with "
+    "this Task as its partOf, and grant the laboratory the right to read it.",
     may_refuse=True,
 )
 def _check_has_lines(context: RuleContext) -> Iterator[Violation]:
@@ -33,7 +33,7 @@ def _check_has_lines(context: RuleContext) -> Iterator[Violation]:
     "order.task-code",
     Severity.WARN,
     "Task: order-level Task",
-    "{where}: is not the code OrderProcessingTask in its system as the interface writes it. Send it so.",
+    "{where}: the code must be OrderProcessingTask, in the system that the interface defines. Please send both.",
 )
 def _check_task_code(context: RuleContext) -> Iterator[Violation]:
     coding = best_coding(context.order.task.code.coding, context.facts.systems.task_type)
@@ -52,7 +52,8 @@ def _refers_only_elsewhere(context: RuleContext) -> bool:
     "order.line-based-on",
     Severity.REFUSE,
     "Task: ProcedureRequest-level Task",
-    "{where}: must refer to exactly one ProcedureRequest, and refers to {count}. Send one Task for each ProcedureRequest.",
+    "{where}: a Task must refer to exactly one ProcedureRequest, and this one refers to {count}. Please send one Task for "
+    "each ProcedureRequest.",
 )
 def _check_line_based_on(context: RuleContext) -> Iterator[Violation]:
     for line in context.order.lines if not _refers_only_elsewhere(context) else ():
@@ -66,7 +67,7 @@ def _check_line_based_on(context: RuleContext) -> Iterator[Violation]:
     "order.one-task-per-request",
     Severity.REFUSE,
     "Task: a bundle has one Task per ProcedureRequest",
-    "{where}: another Task of this order is based on {request} already. Send one Task for each ProcedureRequest.",
+    "{where}: another Task of this order is already based on {request}. Please send only one Task for each ProcedureRequest.",
 )
 def _check_one_task_per_request(context: RuleContext) -> Iterator[Violation]:
     seen = set()
@@ -80,7 +81,7 @@ def _check_one_task_per_request(context: RuleContext) -> Iterator[Violation]:
     "order.line-part-of",
     Severity.WARN,
     "Task: ProcedureRequest-level Task",
-    "{where}: does not refer to the order-level Task. Send that reference.",
+    "{where}: the reference to the order-level Task is missing. Please add it.",
 )
 def _check_line_part_of(context: RuleContext) -> Iterator[Violation]:
     for line in context.order.lines:
@@ -92,7 +93,8 @@ def _check_line_part_of(context: RuleContext) -> Iterator[Violation]:
     "order.reference-form",
     Severity.REFUSE,
     _REFERENCES_SECTION,
-    "{where}: the reference names no resource of the right type on this service. Refer to the resource as the service saved it.",
+    "{where}: the reference does not lead to a resource of the right type on this service. Please refer to the resource as "
+    "the service saved it.",
 )
 def _check_reference_form(context: RuleContext) -> Iterator[Violation]:
     for line, request in context.lines_with_requests():
@@ -112,8 +114,8 @@ def _is_invalid_reference(reference: ReferenceText) -> bool:
     "order.address",
     Severity.HOLD,
     _REFERENCES_SECTION,
-    "{where}: every reference leads to another address than the service's. The laboratory looks whether "
-    "[exchange] base_url is the address that the service writes; if so, refer to resources of this service.",
+    "{where}: every reference leads to an address other than the service's. The laboratory checks its own setting "
+    "([exchange] base_url); if that is right, please refer to resources of this service.",
     may_refuse=True,
 )
 def _check_address(context: RuleContext) -> Iterator[Violation]:
@@ -125,7 +127,7 @@ def _check_address(context: RuleContext) -> Iterator[Violation]:
     "order.readable",
     Severity.HOLD,
     "Authentication: resource rights",
-    "{where}: the laboratory cannot read it: {reason}. Give the laboratory the right to read it.",
+    "{where}: the laboratory cannot read this resource: {reason}. Please grant the laboratory the right to read it.",
     may_refuse=True,
 )
 def _check_readable(context: RuleContext) -> Iterator[Violation]:
@@ -138,7 +140,7 @@ def _check_readable(context: RuleContext) -> Iterator[Violation]:
     "order.has-specimens",
     Severity.REFUSE,
     "Task: laboratory-side counts per order",
-    "{where}: the order has no Specimen. Send the order with the Specimens of its tests.",
+    "{where}: the order has no Specimen. Please send the order with the Specimens of its tests.",
 )
 def _check_has_specimens(context: RuleContext) -> Iterator[Violation]:
     if not context.order.lines or any(request.specimens for _, request in context.lines_with_requests()):
@@ -154,7 +156,8 @@ def _check_has_specimens(context: RuleContext) -> Iterator[Violation]:
     "order.requisition",
     Severity.REFUSE,
     "ProcedureRequest: requisition",
-    "{where}: is missing. Send one requisition (system and value), the same in every ProcedureRequest of the order.",
+    "{where}: the requisition is missing. Please send one requisition (system and value), the same in every "
+    "ProcedureRequest of the order.",
 )
 def _check_requisition(context: RuleContext) -> Iterator[Violation]:
     for line, request in context.lines_with_requests():
@@ -166,7 +169,7 @@ def _check_requisition(context: RuleContext) -> Iterator[Violation]:
     "order.one-requisition",
     Severity.REFUSE,
     "Create order: rule 1",
-    "{where}: the order has {count} different requisitions. Send the same system and value in every "
+    "{where}: the order has {count} different requisitions. Please send the same system and value in every "
     "ProcedureRequest, or send separate orders.",
 )
 def _check_one_requisition(context: RuleContext) -> Iterator[Violation]:
@@ -179,7 +182,7 @@ def _check_one_requisition(context: RuleContext) -> Iterator[Violation]:
     "order.contract",
     Severity.REFUSE,
     "ProcedureRequest: supportingInfo",
-    "{where}: names no contract. Send the contract, by reference or by identifier.",
+    "{where}: no contract is named. Please name the contract, by reference or by identifier.",
 )
 def _check_contract(context: RuleContext) -> Iterator[Violation]:
     for line, request in context.lines_with_requests():
@@ -196,7 +199,7 @@ def _contract_references(context: RuleContext) -> Iterator[ReferenceText]:
     "order.one-contract",
     Severity.REFUSE,
     "Create order: rule 1",
-    "{where}: the order names {count} contracts. Send one order for each contract.",
+    "{where}: the order names {count} contracts. Please send a separate order for each contract.",
 )
 def _check_one_contract(context: RuleContext) -> Iterator[Violation]:
     found = {context.contract_code(link) or str(link.target) for link in _contract_references(context)}
@@ -208,7 +211,8 @@ def _check_one_contract(context: RuleContext) -> Iterator[Violation]:
     "order.one-contract-link",
     Severity.REFUSE,
     "Create order: rule 1",
-    "{where}: the contract is named by reference in one place and by identifier in another. Use one way in the whole order.",
+    "{where}: the contract is named by reference in one place and by identifier in another. Please name it in the same way "
+    "throughout the order.",
 )
 def _check_one_contract_link(context: RuleContext) -> Iterator[Violation]:
     if len({link.target is not None for link in _contract_references(context)}) > 1:
@@ -219,7 +223,7 @@ def _check_one_contract_link(context: RuleContext) -> Iterator[Violation]:
     "order.contract-system",
     Severity.WARN,
     "ProcedureRequest: supportingInfo",
-    "{where}: is not written as the interface writes it. Send {system}.",
+    "{where}: the system is not spelled as in the interface. Please send {system}.",
 )
 def _check_contract_system(context: RuleContext) -> Iterator[Violation]:
     system = context.facts.systems.contract
@@ -233,8 +237,8 @@ def _check_contract_system(context: RuleContext) -> Iterator[Violation]:
     "order.contract-known",
     Severity.HOLD,
     "ProcedureRequest: supportingInfo",
-    "{where}: contract {contract} is not set up here. The laboratory looks whether it should be "
-    "([exchange.contracts]); if not, send the contract code that was agreed.",
+    "{where}: contract {contract} is not set up at the laboratory. The laboratory checks whether it should be "
+    "([exchange.contracts]); if not, please send the contract code that was agreed.",
 )
 def _check_contract_known(context: RuleContext) -> Iterator[Violation]:
     unknown = [link for link in _contract_references(context) if context.contract_code(link) not in context.facts.known_contracts]
@@ -246,11 +250,11 @@ def _check_contract_known(context: RuleContext) -> Iterator[Violation]:
     "order.catalogue",
     Severity.HOLD,
     "What the service does: the laboratory provides the nomenclature",
-    "{where}: there is no catalogue here, or it offers nothing for contract {contract}. The laboratory loads its "
-    "catalogue; the order waits.",
+    "{where}: the laboratory has no catalogue to check the order against, or its catalogue offers nothing for contract "
+    "{contract}. The order waits until the laboratory has loaded its catalogue.",
 )
 def _check_catalogue(context: RuleContext) -> Iterator[Violation]:
-    contract = context.contract()
+    contract = context.contract
     if context.catalogue is None or (contract is not None and not context.catalogue.has_items_for(contract)):
         yield Violation("catalogue", values={"contract": contract or "?"})
     elif contract is not None and _may_be_in_unreadable_version(context, context.catalogue, contract):
@@ -266,7 +270,7 @@ def _may_be_in_unreadable_version(context: RuleContext, catalogue: CatalogueHist
     "order.one-patient",
     Severity.REFUSE,
     "Task: laboratory-side counts per order",
-    "{where}: the order is for {count} patients. Send one order for each patient.",
+    "{where}: the order is for {count} patients. Please send a separate order for each patient.",
 )
 def _check_one_patient(context: RuleContext) -> Iterator[Violation]:
     subjects = Counter(key for _, request in context.lines_with_requests() if (key := patient_key(request.subject)))
@@ -278,7 +282,7 @@ def _check_one_patient(context: RuleContext) -> Iterator[Violation]:
     "order.shape",
     Severity.WARN,
     "Resources and their fields",
-    "{where}: {what}, so it was left out. Send it in the type that the interface shows.",
+    "{where}: {what}, so the value was ignored. Please send it in the type that the interface shows.",
 )
 def _check_shape(context: RuleContext) -> Iterable[Violation]:
     return (Violation(flaw.where, values={"what": flaw.what}) for flaw in context.order.malformed_fields)

@@ -17,7 +17,7 @@ _MAX_AGE_YEARS = 130
     "patient.gender",
     Severity.REFUSE,
     "Patient: on the laboratory side",
-    "{where}: is missing. Send the patient's gender.",
+    "{where}: the gender is missing. Please send the patient's gender.",
 )
 def _check_gender(context: RuleContext) -> Iterator[Violation]:
     for patient in context.order.patients:
@@ -29,7 +29,7 @@ def _check_gender(context: RuleContext) -> Iterator[Violation]:
     "patient.gender-code",
     Severity.REFUSE,
     "Patient: on the laboratory side",
-    "{where}: is none of male, female, other, unknown. Send one of these.",
+    "{where}: the gender must be male, female, other or unknown. Please send one of these.",
 )
 def _check_gender_code(context: RuleContext) -> Iterator[Violation]:
     for patient in context.order.patients:
@@ -41,7 +41,7 @@ def _check_gender_code(context: RuleContext) -> Iterator[Violation]:
     "patient.birth-date",
     Severity.REFUSE,
     "Patient: on the laboratory side",
-    "{where}: {what}. Send the patient's birth date.",
+    "{where}: the birth date {what}. Please send the patient's birth date.",
 )
 def _check_birth_date(context: RuleContext) -> Iterator[Violation]:
     for patient in context.order.patients:
@@ -54,7 +54,7 @@ def _check_birth_date(context: RuleContext) -> Iterator[Violation]:
     "patient.birth-possible",
     Severity.REFUSE,
     "Patient: on the laboratory side",
-    "{where}: is not possible. Check the patient's birth date.",
+    "{where}: this birth date is not possible. Please check the patient's birth date.",
 )
 def _check_birth_possible(context: RuleContext) -> Iterator[Violation]:
     latest = (context.facts.now + timedelta(days=1)).date()
@@ -68,7 +68,8 @@ def _check_birth_possible(context: RuleContext) -> Iterator[Violation]:
     "patient.anonymous",
     Severity.WARN,
     "Patient: anonymous order",
-    "{where}: is half of the anonymous form. For an anonymous order send ten digits and two given names `-`.",
+    "{where}: only half of the anonymous form is kept. For an anonymous order please send ten digits as the family name, "
+    "and two given names `-`.",
 )
 def _check_anonymous(context: RuleContext) -> Iterator[Violation]:
     """Half of the anonymous form: ten digits without the dashes, or dashes without the ten digits."""
@@ -83,7 +84,7 @@ def _check_anonymous(context: RuleContext) -> Iterator[Violation]:
     "patient.global",
     Severity.WARN,
     "What the service does: rule 5, a global patient identifier",
-    "{where}: is a global identifier without a Patient, so gender and birth date are not known here.",
+    "{where}: this is a global identifier without a Patient, so the laboratory knows neither gender nor birth date.",
 )
 def _check_global(context: RuleContext) -> Iterator[Violation]:
     for line, request in context.lines_with_requests():

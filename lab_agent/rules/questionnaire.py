@@ -24,7 +24,7 @@ def _questions(context: RuleContext) -> tuple[QuestionNode, ...]:
     "questionnaire.unknown",
     Severity.WARN,
     _SECTION,
-    "{where}: the tests need answers, and it is not known here whether there are any. The laboratory may ask.",
+    "{where}: the tests need answers, and the laboratory cannot see whether there are any. It may ask you for them.",
 )
 def _check_unknown(context: RuleContext) -> Iterator[Violation]:
     if context.order.responses is None and any(node.required for node in _questions(context)):
@@ -35,7 +35,7 @@ def _check_unknown(context: RuleContext) -> Iterator[Violation]:
     "questionnaire.completed",
     Severity.WARN,
     _SECTION,
-    "{where}: is {status}, and should be completed. Send completed answers.",
+    "{where}: the status is {status}, and should be completed. Please send completed answers.",
 )
 def _check_completed(context: RuleContext) -> Iterator[Violation]:
     for response in context.order.responses or ():
@@ -47,7 +47,7 @@ def _check_completed(context: RuleContext) -> Iterator[Violation]:
     "questionnaire.source",
     Severity.REFUSE,
     _SECTION,
-    "{where}: is another patient than the order's. Send the answers of the order's patient.",
+    "{where}: this is not the order's patient. Please send the answers of the order's patient.",
 )
 def _check_source(context: RuleContext) -> Iterator[Violation]:
     wanted = context.order.patient_reference
@@ -60,7 +60,7 @@ def _check_source(context: RuleContext) -> Iterator[Violation]:
     "questionnaire.subject",
     Severity.WARN,
     _SECTION,
-    "{where}: is not a ProcedureRequest of this order. Send the reference of one of them.",
+    "{where}: this is not a ProcedureRequest of this order. Please refer to one of them.",
 )
 def _check_subject(context: RuleContext) -> Iterator[Violation]:
     if any(line.request is None for line in context.order.lines):
@@ -83,7 +83,7 @@ def _answers(context: RuleContext) -> dict[str, list[tuple[str, AnswerValue]]]:
     "questionnaire.required",
     Severity.REFUSE,
     "Questionnaire: required",
-    "{where}: test {code} needs an answer to: {question}. Fill in the questionnaire of the whole basket.",
+    "{where}: test {code} needs an answer to: {question}. Please fill in the questionnaire of the whole basket.",
 )
 def _check_required(context: RuleContext) -> Iterator[Violation]:
     """The lines that ask a required question which nobody answered."""
@@ -102,7 +102,7 @@ def _check_required(context: RuleContext) -> Iterator[Violation]:
     "questionnaire.choice",
     Severity.REFUSE,
     "Questionnaire: option",
-    "{where}: the answer is not one of the options of: {question}. Choose one of the options.",
+    "{where}: the answer is not one of the options of: {question}. Please choose one of the options.",
 )
 def _check_choice(context: RuleContext) -> Iterator[Violation]:
     answered = _answers(context)
@@ -130,7 +130,7 @@ def _is_option(question: Question, value: AnswerValue) -> bool:
     "questionnaire.once",
     Severity.WARN,
     "Questionnaire: repeats",
-    "{where}: there are different answers to: {question}. Send one.",
+    "{where}: there are different answers to: {question}. Please send only one.",
 )
 def _check_once(context: RuleContext) -> Iterator[Violation]:
     answered = _answers(context)

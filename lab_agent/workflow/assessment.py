@@ -86,7 +86,7 @@ class OrderAssessor:
         catalogue = self.catalogues()
         severities = {**self.rules.severities, **({UNREADABLE_RULE: "refuse"} if reject_unreadable else {})}
         judgement = assess(received, catalogue=catalogue, facts=facts, severities=severities, messages=self.messages)
-        return AssessedOrder(graph, received, judgement, RuleContext(received, catalogue, facts).contract(), catalogue, facts)
+        return AssessedOrder(graph, received, judgement, RuleContext(received, catalogue, facts).contract, catalogue, facts)
 
     async def _gather_facts(self, key: OrderKey, received: ReceivedOrder) -> Facts:
         return Facts(

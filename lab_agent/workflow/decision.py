@@ -53,19 +53,19 @@ def decide_lines(assessed: AssessedOrder, *, cancel_whole_order: bool) -> Decisi
     """Read the verdict off the judgement. Pure."""
     lines = assessed.received.lines
     ended = frozenset(line.id for line in lines if line.task.status in TERMINAL_TASK_STATUSES)
-    refused = {line.id: assessed.assessment.refusal_reasons(line.id) for line in lines if line.id not in ended}
+    refused = {line.id: assessed.assessment.rejection_reasons(line.id) for line in lines if line.id not in ended}
     refused = {task_id: reasons for task_id, reasons in refused.items() if reasons}
     if refused and cancel_whole_order:
         refused = {line.id: refused.get(line.id, (OTHER_LINE_REJECTED,)) for line in lines if line.id not in ended}
     accepted = tuple(each for each in assessed.assessment.accepted_lines if each not in refused and each not in ended)
-    return Decision(accepted, refused, ended, assessed.assessment.refusing_rules(refused))
+    return Decision(accepted, refused, ended, assessed.assessment.rejecting_rules(refused))
 
 
 def order_hold_reason(assessed: AssessedOrder) -> str | None:
     """Why the order must be held instead of decided; None if nothing speaks for it."""
     if assessed.assessment.holds:
         return "; ".join(dict.fromkeys(finding.message for finding in assessed.assessment.holds))
-    if assessed.contract is None and not assessed.assessment.order_refusals:
+    if assessed.contract is None and not assessed.assessment.order_rejections:
         return "the order's contract is not known here: see [exchange.contracts]"
     return None
 

@@ -195,5 +195,5 @@ def _are_all_made_before(assessed: AssessedOrder, before: datetime) -> bool:
 
 
 def _summary(assessed: AssessedOrder) -> str:
-    refused = assessed.assessment.refusing_rules()
+    refused = assessed.assessment.rejecting_rules()
     return f"would be refused in part or whole by {', '.join(sorted(refused))}" if refused else "would be accepted"

@@ -91,7 +91,7 @@ def test_anything_any_version_allows_is_accepted(wire: Any, assess_wire: Any, ca
     newer = replace(catalogue, contracts={"C-100": replace(contract, items=items)})
     view = CatalogueHistory((VersionPeriod(newer), VersionPeriod(catalogue, active_until=ORDERED + HOUR)))
     assert assess_wire(wire, catalogue=view).accepted_lines == ("t1", "t2")
-    refused = assess_wire(wire, catalogue=CatalogueHistory.from_catalogue(newer)).lines["t1"].refusals
+    refused = assess_wire(wire, catalogue=CatalogueHistory.from_catalogue(newer)).lines["t1"].rejections
     assert "specimen.type-offered" in {finding.rule for finding in refused}
 
 

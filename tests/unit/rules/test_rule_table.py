@@ -441,4 +441,4 @@ def test_malformed_field_warns(wire: Wire, assess_wire: Any, rule_outcomes: Any)
 
 def test_timestamps_are_compared_with_their_offset(wire: Wire, assess_wire: Any, facts: Any) -> None:
     late = replace(facts, now=facts.now - dt.timedelta(days=1))
-    assert "specimen.collected-future" in assess_wire(wire, facts=late).refusing_rules()
+    assert "specimen.collected-future" in assess_wire(wire, facts=late).rejecting_rules()
