@@ -1,4 +1,4 @@
-"""Rules about rights: a missing one is named before work is wasted. They warn; what cannot be read is held elsewhere."""
+"""Rules about access rights: a missing one is named before work is wasted. They warn; `order.readable` holds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _check_update(context: RuleContext) -> Iterator[Violation]:
 
 
 def _lacks_right(context: RuleContext, rights: tuple[AccessRight, ...], name: str) -> bool:
-    """Whether rights are shown, and ours is not among them; a service that shows none says nothing."""
+    """Whether rights are shown and ours is not among them; a service that shows none leaves it open."""
     own = context.facts.own_guid
     return own is not None and bool(rights) and not any(each.code == own and each.name in {name, "owner"} for each in rights)
 

@@ -1,4 +1,4 @@
-"""Rules about the order as a whole: its counts, its references, its requisition, its contract, its patient."""
+"""Rules about the order as a whole: its Tasks, references, requisition, contract, catalogue and patient."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def _check_task_code(context: RuleContext) -> Iterator[Violation]:
 
 def _refers_only_elsewhere(context: RuleContext) -> bool:
     """Whether every line is based on a resource of another origin: then our own base_url is more likely wrong (law 10)."""
-    links = [link for line in context.order.lines for link in line.task.based_on]
-    return bool(links) and all(link.is_foreign for link in links)
+    references = [reference for line in context.order.lines for reference in line.task.based_on]
+    return bool(references) and all(reference.is_foreign for reference in references)
 
 
 @rule(
@@ -57,7 +57,7 @@ def _refers_only_elsewhere(context: RuleContext) -> bool:
 )
 def _check_line_based_on(context: RuleContext) -> Iterator[Violation]:
     for line in context.order.lines if not _refers_only_elsewhere(context) else ():
-        targets = {link.target for link in line.task.based_on}
+        targets = {reference.target for reference in line.task.based_on}
         right = [target for target in targets if target and target.type == "ProcedureRequest"]
         if len(right) != 1 or len(targets) != 1:
             yield Violation(f"{line.task.where}.basedOn", (line.id,), {"count": str(len(right))})
@@ -85,7 +85,7 @@ def _check_one_task_per_request(context: RuleContext) -> Iterator[Violation]:
 )
 def _check_line_part_of(context: RuleContext) -> Iterator[Violation]:
     for line in context.order.lines:
-        if context.order.task.ref not in {link.target for link in line.task.part_of}:
+        if context.order.task.ref not in {reference.target for reference in line.task.part_of}:
             yield Violation(f"{line.task.where}.partOf", (line.id,))
 
 
@@ -98,12 +98,12 @@ def _check_line_part_of(context: RuleContext) -> Iterator[Violation]:
 )
 def _check_reference_form(context: RuleContext) -> Iterator[Violation]:
     for line, request in context.lines_with_requests():
-        links = (*((request.subject,) if request.subject else ()), *request.specimens)
-        yield from (Violation(link.where, (line.id,)) for link in links if _is_invalid_reference(link))
+        references = (*((request.subject,) if request.subject else ()), *request.specimens)
+        yield from (Violation(reference.where, (line.id,)) for reference in references if _is_invalid_reference(reference))
 
 
 def _is_invalid_reference(reference: ReferenceText) -> bool:
-    """Whether a reference leads nowhere, elsewhere, or to a resource of another type; an identifier alone is another matter."""
+    """Whether a reference leads nowhere, elsewhere, or to a resource of another type; an identifier alone is for other rules."""
     if reference.text is None:
         return reference.identifier is None
     field = reference.where.rsplit(".", 1)[-1].split("[", 1)[0]
@@ -146,10 +146,9 @@ def _check_has_specimens(context: RuleContext) -> Iterator[Violation]:
     if not context.order.lines or any(request.specimens for _, request in context.lines_with_requests()):
         return
     known = list(context.known_lines())
-    needless = [not any(item.requirements for item in items) for _, _, items in known]
-    if len(known) == len(list(context.lines_with_requests())) and all(needless):
-        return
-    yield Violation("Specimen")
+    needs_none = [not any(item.requirements for item in items) for _, _, items in known]
+    if len(known) < len(list(context.lines_with_requests())) or not all(needs_none):
+        yield Violation("Specimen")
 
 
 @rule(
@@ -202,7 +201,7 @@ def _contract_references(context: RuleContext) -> Iterator[ReferenceText]:
     "{where}: the order names {count} contracts. Please send a separate order for each contract.",
 )
 def _check_one_contract(context: RuleContext) -> Iterator[Violation]:
-    found = {context.contract_code(link) or str(link.target) for link in _contract_references(context)}
+    found = {context.contract_code(reference) or str(reference.target) for reference in _contract_references(context)}
     if len(found) > 1:
         yield Violation("ProcedureRequest.supportingInfo", values={"count": str(len(found))})
 
@@ -215,7 +214,7 @@ def _check_one_contract(context: RuleContext) -> Iterator[Violation]:
     "throughout the order.",
 )
 def _check_one_contract_link(context: RuleContext) -> Iterator[Violation]:
-    if len({link.target is not None for link in _contract_references(context)}) > 1:
+    if len({reference.target is not None for reference in _contract_references(context)}) > 1:
         yield Violation("ProcedureRequest.supportingInfo")
 
 
@@ -228,9 +227,10 @@ def _check_one_contract_link(context: RuleContext) -> Iterator[Violation]:
 def _check_contract_system(context: RuleContext) -> Iterator[Violation]:
     system = context.facts.systems.contract
     for line, request in context.lines_with_requests():
-        for link in context.contract_references(request):
-            if link.target is None and link.identifier and system.match(link.identifier.system) is not SystemMatch.EXACT:
-                yield Violation(f"{link.where}.identifier.system", (line.id,), {"system": system.url})
+        for reference in context.contract_references(request):
+            identifier = reference.identifier
+            if reference.target is None and identifier and system.match(identifier.system) is not SystemMatch.EXACT:
+                yield Violation(f"{reference.where}.identifier.system", (line.id,), {"system": system.url})
 
 
 @rule(
@@ -241,8 +241,9 @@ def _check_contract_system(context: RuleContext) -> Iterator[Violation]:
     "([exchange.contracts]); if not, please send the contract code that was agreed.",
 )
 def _check_contract_known(context: RuleContext) -> Iterator[Violation]:
-    unknown = [link for link in _contract_references(context) if context.contract_code(link) not in context.facts.known_contracts]
-    names = dict.fromkeys(context.contract_code(link) or str(link.target) for link in unknown)
+    codes = {reference: context.contract_code(reference) for reference in _contract_references(context)}
+    unknown = ((reference, code) for reference, code in codes.items() if code not in context.facts.known_contracts)
+    names = dict.fromkeys(code or str(reference.target) for reference, code in unknown)
     yield from (Violation("ProcedureRequest.supportingInfo", values={"contract": name}) for name in names)
 
 
@@ -262,6 +263,7 @@ def _check_catalogue(context: RuleContext) -> Iterator[Violation]:
 
 
 def _may_be_in_unreadable_version(context: RuleContext, catalogue: CatalogueHistory, contract: str) -> bool:
+    """Whether an unknown test may be one that the unreadable version offered: the fault would be ours (law 10)."""
     unknown = (request for _, request in context.lines_with_requests() if not context.items(request))
     return any(catalogue.may_include_unreadable(contract, context.ordered_at(request)) for request in unknown)
 
@@ -285,4 +287,4 @@ def _check_one_patient(context: RuleContext) -> Iterator[Violation]:
     "{where}: {what}, so the value was ignored. Please send it in the type that the interface shows.",
 )
 def _check_shape(context: RuleContext) -> Iterable[Violation]:
-    return (Violation(flaw.where, values={"what": flaw.what}) for flaw in context.order.malformed_fields)
+    return (Violation(each.where, values={"what": each.what}) for each in context.order.malformed_fields)

@@ -1,4 +1,4 @@
-"""Rules about the Patient. Messages never repeat what the Patient says."""
+"""Rules about the Patient. Their messages never repeat what the Patient says (law 7)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _check_birth_possible(context: RuleContext) -> Iterator[Violation]:
     "and two given names `-`.",
 )
 def _check_anonymous(context: RuleContext) -> Iterator[Violation]:
-    """Half of the anonymous form: ten digits without the dashes, or dashes without the ten digits."""
+    """Digits for a family name without the dashes, or dashes without the ten digits."""
     for patient in context.order.patients:
         digits = bool(patient.family) and str(patient.family).isdigit()
         dashes = bool(patient.given) and set(patient.given) == {"-"}

@@ -1,4 +1,4 @@
-"""Rules about answers: the questions are the same fold that our API gives for this basket."""
+"""Rules about answers. The questions are those that our own API asks for the same basket."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ _SECTION = "QuestionnaireResponse"
 
 
 def _questions(context: RuleContext) -> tuple[QuestionNode, ...]:
-    """The questions of the basket; those of tests that we do not know are not asked."""
+    """The questions of the basket, without those of tests that are not in the catalogue."""
     return context.catalogue.questions(tuple(items[0] for _, _, items in context.known_lines())) if context.catalogue else ()
+
+
+def _title(question: Question) -> str:
+    return question.text or question.link_id
 
 
 @rule(
@@ -72,6 +76,7 @@ def _check_subject(context: RuleContext) -> Iterator[Violation]:
 
 
 def _answers(context: RuleContext) -> dict[str, list[tuple[str, AnswerValue]]]:
+    """The answers by linkId, each with its place."""
     found: dict[str, list[tuple[str, AnswerValue]]] = defaultdict(list)
     for response in context.order.responses or ():
         for answer in response.answers:
@@ -86,7 +91,6 @@ def _answers(context: RuleContext) -> dict[str, list[tuple[str, AnswerValue]]]:
     "{where}: test {code} needs an answer to: {question}. Please fill in the questionnaire of the whole basket.",
 )
 def _check_required(context: RuleContext) -> Iterator[Violation]:
-    """The lines that ask a required question which nobody answered."""
     if context.order.responses is None:
         return
     answered = _answers(context)
@@ -94,7 +98,7 @@ def _check_required(context: RuleContext) -> Iterator[Violation]:
     for line, _, items in context.known_lines():
         for asked in items[0].question_refs:
             if asked.required and asked.link_id in missing and not answered.get(asked.link_id):
-                values = {"question": missing[asked.link_id].text or asked.link_id, "code": items[0].id}
+                values = {"question": _title(missing[asked.link_id]), "code": items[0].id}
                 yield Violation(f"QuestionnaireResponse.item[{asked.link_id}]", (line.id,), values)
 
 
@@ -106,18 +110,20 @@ def _check_required(context: RuleContext) -> Iterator[Violation]:
 )
 def _check_choice(context: RuleContext) -> Iterator[Violation]:
     answered = _answers(context)
-    for node in _questions(context):
-        if node.question.type is QuestionType.CHOICE and node.question.options:
-            for where, value in answered.get(node.question.link_id, ()):
-                if not _is_option(node.question, value):
-                    asking = tuple(
-                        line.id for line, _, items in context.known_lines() if _has_question(items[0].question_refs, node)
-                    )
-                    yield Violation(where, asking, {"question": node.question.text or node.question.link_id})
+    choices = (
+        node.question for node in _questions(context) if node.question.type is QuestionType.CHOICE and node.question.options
+    )
+    for question in choices:
+        wrong = (where for where, value in answered.get(question.link_id, ()) if not _is_option(question, value))
+        yield from (Violation(where, _lines_asking(context, question), {"question": _title(question)}) for where in wrong)
 
 
-def _has_question(question_refs: tuple[object, ...], node: QuestionNode) -> bool:
-    return any(getattr(each, "link_id", None) == node.question.link_id for each in question_refs)
+def _lines_asking(context: RuleContext, question: Question) -> tuple[str, ...]:
+    """The lines whose test asks the question: only they are rejected for a wrong answer."""
+    link_id = question.link_id
+    return tuple(
+        line.id for line, _, items in context.known_lines() if any(each.link_id == link_id for each in items[0].question_refs)
+    )
 
 
 def _is_option(question: Question, value: AnswerValue) -> bool:
@@ -137,4 +143,4 @@ def _check_once(context: RuleContext) -> Iterator[Violation]:
     for node in _questions(context):
         values = answered.get(node.question.link_id, [])
         if not node.question.repeats and len({repr(value) for _, value in values}) > 1:
-            yield Violation(values[-1][0], values={"question": node.question.text or node.question.link_id})
+            yield Violation(values[-1][0], values={"question": _title(node.question)})
