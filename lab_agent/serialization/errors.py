@@ -25,7 +25,7 @@ _MESSAGES = {
     "bool_type": ("is neither true nor false", "write true or false, without quotes"),
     "int_type": ("is not a whole number", "write a whole number, without quotes"),
     "tuple_type": ("is not a list", "write a list in square brackets, even for one"),
-    "model_type": ("is not an object", "write an object in braces"),
+    "dataclass_type": ("is not an object", "write an object in braces"),
     "union_tag_not_found": ("is not a value that an answer can have", "write text, a number, true, false or a coding"),
 }
 
@@ -69,7 +69,7 @@ def did_you_mean(given: str, known: Collection[str]) -> str:
 
 def _to_issue(detail: ErrorDetails, field_names: Collection[str]) -> ValidationIssue:
     kind, place, context = detail["type"], detail["loc"], detail.get("ctx", {})
-    if kind == "extra_forbidden":
+    if kind in {"extra_forbidden", "unexpected_keyword_argument"}:
         return ValidationIssue(place, "is no field here", did_you_mean(str(place[-1]), field_names) or "leave it out")
     if kind == "enum":
         return ValidationIssue(place, "is not a word that is known here", f"write {context['expected']}")
