@@ -13,10 +13,10 @@ from lab_agent.serialization.validation import ACCESSION_FIELDS, MAX_NAME_LENGTH
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def build_schema(kinds: Mapping[str, type[Any]], title: str) -> dict[str, Any]:
+def build_schema(kinds: Mapping[str, Any], title: str) -> dict[str, Any]:
     """Give the schema of a value that is one of `kinds`, told apart by `kind` (nothing tells them apart where there is one)."""
-    generator = GenerateJsonSchema(ref_template="#/$defs/{model}")
-    references, definitions = generator.generate_definitions(
+    definitions: Any
+    references, definitions = GenerateJsonSchema(ref_template="#/$defs/{model}").generate_definitions(
         [(kind, "validation", strict_schema(target)) for kind, target in kinds.items()]
     )
     for kind, target in kinds.items():

@@ -30,22 +30,23 @@ def read_as(
     target: type[TargetT], tree: dict[str, Any], *, issues: list[ValidationIssue], time_zone: tzinfo | None = None
 ) -> TargetT:
     """Make a `target` of a JSON object. Raises `DataInvalidError` with what is wrong in shape, and with `issues`."""
+    kind: Any = target
     try:
-        value: TargetT = _validator(target).validate_python(tree, context={"time_zone": time_zone})
+        value: TargetT = _validator(kind).validate_python(tree, context={"time_zone": time_zone})
     except ValidationError as exc:
-        raise_issues([*issues_from_pydantic(exc, _field_names(target)), *issues])
+        raise_issues([*issues_from_pydantic(exc, _field_names(kind)), *issues])
     if issues:
         raise_issues(issues)
     return value
 
 
 @cache
-def _validator(target: type[Any]) -> SchemaValidator:
+def _validator(target: Any) -> SchemaValidator:
     return SchemaValidator(strict_schema(target))
 
 
 @cache
-def strict_schema(target: type[Any]) -> CoreSchema:
+def strict_schema(target: Any) -> CoreSchema:
     """Give the schema that pydantic makes of a domain dataclass, with strict readers, and without unknown fields."""
     strict: CoreSchema = _make_strict(TypeAdapter(target).core_schema)
     return strict

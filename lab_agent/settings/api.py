@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from lab_agent.domain.label_pools import LabelPool
 from lab_agent.settings.groups import Port, Seconds, SettingsGroup
 
 PositiveCount = Annotated[int, Field(ge=1)]
@@ -64,6 +65,11 @@ class ApiPoolSettings(SettingsGroup):
             raise ValueError("pattern and check_digit do not agree: a check digit has one place, written %, in the pattern")
         return self
 
+    def to_label_pool(self) -> LabelPool:
+        """Give the pool itself; its fields are those of this table."""
+        contracts = None if self.contracts is None else frozenset(self.contracts)
+        return LabelPool(**{**self.model_dump(), "contracts": contracts})
+
 
 class ApiSettings(SettingsGroup):
     """The laboratory's API: nomenclature, eta, questionnaire and preanalytics, for the exchange service."""
@@ -108,3 +114,8 @@ class ApiSettings(SettingsGroup):
     """Seconds that open requests get to end when the program is stopped."""
     docs: bool = False
     """Whether `/docs` and `/openapi.json` are served."""
+
+    @property
+    def label_pools(self) -> tuple[LabelPool, ...]:
+        """The pools of barcodes."""
+        return tuple(pool.to_label_pool() for pool in self.pools)

@@ -126,7 +126,7 @@ def test_all_errors_reported_at_once() -> None:
         "documents[1]",
         "documents[2]",
     }
-    assert "did you mean effective?" in found["efective"]
+    assert "did you mean 'effective'?" in found["efective"]
     assert "'final'" in found["status"]
     assert "zone" in found["issued"]
     assert "value_quantity, value_string" in found["observations[0]"]
