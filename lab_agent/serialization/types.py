@@ -113,8 +113,8 @@ _TIME = re.compile(r"\d\d:\d\d(:\d\d(\.\d+)?)?", re.ASCII)
 
 
 def invalid_value(what: str, hint: str) -> PydanticCustomError:
-    """Make the error of a value that cannot be read, with its mend."""
-    return PydanticCustomError("value", "{what}", {"what": what, "mend": hint})
+    """Make the error of a value that cannot be read."""
+    return PydanticCustomError("value", "{what}", {"what": what, "hint": hint})
 
 
 def parse_decimal(value: Any) -> Decimal:
@@ -129,7 +129,7 @@ def parse_decimal(value: Any) -> Decimal:
     if not isinstance(value, Decimal) or not value.is_finite():
         raise invalid_value("is not a decimal number", "write a number such as 1.20, with a point and no spaces")
     if is_out_of_range(value):
-        raise invalid_value("is a number out of all measure", f"write a number with an exponent within ±{MAX_EXPONENT}")
+        raise invalid_value("is out of range", f"write a number with an exponent within ±{MAX_EXPONENT}")
     return value
 
 
@@ -146,16 +146,16 @@ def _parse_datetime_in_context(value: Any, info: ValidationInfo) -> datetime:
 
 
 def parse_datetime(value: Any, time_zone: tzinfo | None) -> datetime:
-    """Read a date and time; `zone` is meant where it has none. Raises `PydanticCustomError`."""
-    mend = "write it as 2024-05-17T08:30:00+03:00"
-    read: datetime = _parse_iso(value, _DATETIME, datetime.fromisoformat, "is not a date and time", mend)
+    """Read a date and time; `time_zone` is meant where it has no offset. Raises `PydanticCustomError`."""
+    hint = "write it as 2024-05-17T08:30:00+03:00"
+    read: datetime = _parse_iso(value, _DATETIME, datetime.fromisoformat, "is not a date and time", hint)
     if read.tzinfo is None and time_zone is None:
-        raise invalid_value("is a time without a zone", f"add the offset from UTC: {mend}")
+        raise invalid_value("is a time without a zone", f"add the offset from UTC: {hint}")
     read = read if read.tzinfo else read.replace(tzinfo=time_zone)
     try:
         read.astimezone(UTC)
     except OverflowError:
-        raise invalid_value("is a time out of all measure", mend) from None
+        raise invalid_value("is out of range", hint) from None
     return read
 
 
@@ -256,9 +256,9 @@ def _scalar_to_json(value: Any, location: tuple[str | int, ...], issues: list[Va
 
 def _decimal_to_json(value: Decimal, location: tuple[str | int, ...], issues: list[ValidationIssue]) -> Decimal | str:
     if not value.is_finite():
-        issues.append(ValidationIssue(location, "is not a finite number", "leave the value out, or say it in words"))
-    minus_nought = value.is_signed() and not value and int(value.as_tuple().exponent) >= 0
-    return "-0" if minus_nought else value  # JSON readers take the number -0 for the whole number 0
+        issues.append(ValidationIssue(location, "is not a finite number", "leave the value out, or give it as text"))
+    is_minus_zero = value.is_signed() and not value and int(value.as_tuple().exponent) >= 0
+    return "-0" if is_minus_zero else value  # JSON readers take the number -0 for the whole number 0
 
 
 def _datetime_to_json(value: datetime, location: tuple[str | int, ...], issues: list[ValidationIssue]) -> str:
