@@ -16,7 +16,7 @@ from lab_agent.catalogue.labels import second_label_pattern
 from lab_agent.catalogue.model import Catalogue
 from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
 from lab_agent.catalogue_service.high_water_mark import HighWaterMark
-from lab_agent.catalogue_service.label_allocation import issued_ranges, to_label_pools
+from lab_agent.catalogue_service.label_allocation import issued_ranges
 from lab_agent.catalogue_service.versions import unpack_catalogue
 from lab_agent.cli.check_result import CheckResult, CheckStatus, failed_checks, join_sorted
 from lab_agent.documents.service import DocumentService
@@ -60,7 +60,7 @@ def read_store(uow: UnitOfWork, settings: Settings) -> StoreSnapshot:
     """Read it. Nothing is written: the unit of work is not committed."""
     now = datetime.now(UTC)
     tokens = tuple(each for each in uow.api_tokens.all() if each.is_valid(now))
-    given = {pool: uow.issued_labels.lock_ranges(pool.pattern, pool.first) for pool in to_label_pools(settings.api)}
+    given = {pool: uow.issued_labels.lock_ranges(pool.pattern, pool.first) for pool in settings.api.label_pools}
     return StoreSnapshot(uow.catalogues.newest(), tokens, given)
 
 
@@ -73,7 +73,7 @@ def check_api(settings: Settings, snapshot: StoreSnapshot | None) -> list[CheckR
     tokens = snapshot.valid_tokens if snapshot else ()
     if catalogue:
         found += _check_contracts(settings, catalogue, tokens)
-        found += _check_second_pools(to_label_pools(settings.api), catalogue)
+        found += _check_second_pools(settings.api.label_pools, catalogue)
     found += _check_api_clients(settings, tokens)
     return found + (list(_check_label_pools(settings, snapshot.labels_issued)) if snapshot else [])
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from pydantic.json_schema import GenerateJsonSchema
 
-from lab_agent.serialization.types import model_for
+from lab_agent.serialization.types import strict_schema
 from lab_agent.serialization.validation import ACCESSION_FIELDS, MAX_NAME_LENGTH, NAME_FIELDS, SOURCE_FIELDS, VALUE_FIELDS
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -16,13 +15,14 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 def build_schema(kinds: Mapping[str, Any], title: str) -> dict[str, Any]:
     """Give the schema of a value that is one of `kinds`, told apart by `kind` (nothing tells them apart where there is one)."""
-    models: dict[str, type[BaseModel]] = {kind: model_for(target) for kind, target in kinds.items()}
-    references, schema = models_json_schema([(one, "validation") for one in models.values()], title=title)
-    definitions = schema["$defs"]
-    for kind, one in models.items():
+    definitions: Any
+    references, definitions = GenerateJsonSchema(ref_template="#/$defs/{model}").generate_definitions(
+        [(kind, "validation", strict_schema(target)) for kind, target in kinds.items()]
+    )
+    for kind, target in kinds.items():
         if kind:
-            _add_kind(definitions[one.__name__], kind)
-    choices = [references[one, "validation"] for one in models.values()]
+            _add_kind(definitions[target.__name__], kind)
+    choices = list(references.values())
     top = choices[0] if len(choices) == 1 else {"oneOf": choices}
     return {"$schema": _DIALECT, "title": title, **top, "$defs": _require_exactly_one(_drop_null_branches(definitions))}
 

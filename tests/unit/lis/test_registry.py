@@ -92,14 +92,14 @@ def test_invalid_adapter_code_gives_reason(
 def test_all_invalid_settings_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every invalid setting of an adapter is reported by its name, and no value is shown."""
     told = reason(load(tmp_path, monkeypatch, GOOD, {"adress": "secret", "level": "secret"}))
-    assert "lis.odd.adress: is no field here — did you mean address?" in told
+    assert "lis.odd.adress: unknown key — did you mean 'address'?" in told
     assert "lis.odd.level: " in told
     assert "secret" not in told
 
 
 def test_unknown_adapter_name_suggests_nearest() -> None:
     adapters = load_adapters({"fodler": {}, "hl9": {}}, "fodler")
-    assert "did you mean folder?" in (adapters.statuses[0].reason or "")
+    assert "did you mean 'folder'?" in (adapters.statuses[0].reason or "")
     assert "folder" in (adapters.statuses[1].reason or "")
     with pytest.raises(LisUnavailable, match="no installed package offers an adapter fodler"):
         adapters.get()
@@ -113,7 +113,7 @@ def test_adapter_name_offered_twice_reported() -> None:
 
 def test_default_adapter_without_table_reported() -> None:
     adapters = load_adapters({"folder": {"orders": "/o", "results": "/r"}}, "foler")
-    with pytest.raises(LisUnavailable, match=r"there is no table \[lis.foler\] did you mean folder\?"):
+    with pytest.raises(LisUnavailable, match=r"there is no table \[lis.foler\] did you mean 'folder'\?"):
         adapters.get()
 
 
