@@ -142,7 +142,7 @@ class InvalidResponse(AmbiguousFailure):
     """The exchange service answered with something that is not the JSON which the interface promises."""
 
 
-class ServiceRefusal(PermanentFailure):
+class ServiceRejected(PermanentFailure):
     """The exchange service refused the request."""
 
     def __init__(self, message: str | None = None, *, status: int, issues: tuple[OutcomeIssue, ...] = ()) -> None:
@@ -151,19 +151,19 @@ class ServiceRefusal(PermanentFailure):
         self.issues = issues
 
 
-class ResourceNotReadable(ServiceRefusal):
+class ResourceNotReadable(ServiceRejected):
     """The resource does not exist, or we have no right to read it (401 after a fresh token, 403, 404, 410)."""
 
 
-class StaleVersion(ServiceRefusal):
+class StaleVersion(ServiceRejected):
     """The resource was changed by somebody else since it was read (409 or 412 to If-Match)."""
 
 
-class MultipleMatches(ServiceRefusal):
+class MultipleMatches(ServiceRejected):
     """Several resources match If-None-Exist (412); an operator decides which is the right one."""
 
 
-class SearchNotSupported(ServiceRefusal):
+class SearchNotSupported(ServiceRejected):
     """The service does not offer this search (400, 404, 405 or 501)."""
 
 
@@ -186,5 +186,5 @@ class LisOutcomeUnknown(AmbiguousFailure):
     """It is not known whether the laboratory system took it."""
 
 
-class LisRefusal(PermanentFailure):
+class LisRejected(PermanentFailure):
     """The laboratory system refused it."""

@@ -256,6 +256,6 @@ def _read_basket_file(basket: Path, limit: int) -> Any:
 async def _require_active_catalogue(context: CommandContext) -> Catalogue:
     catalogue = await load_active_catalogue(context.store)
     if catalogue is None:
-        mend = "import one: lab-agent catalogue import SOURCE; or name one with --catalogue"
-        raise CatalogueError((Problem("store", "holds no catalogue yet", mend),))
+        hint = "import one: lab-agent catalogue import SOURCE; or name one with --catalogue"
+        raise CatalogueError((Problem("store", "holds no catalogue yet", hint),))
     return catalogue

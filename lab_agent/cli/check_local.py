@@ -84,10 +84,10 @@ def _check_active_catalogue(
     what = "catalogue in force"
     if active_version is None:
         folder = settings.api.catalogue
-        mend = (
+        hint = (
             f"`lab-api run` and `lab-agent run` take {folder} over" if folder else "`lab-agent catalogue import` puts one there"
         )
-        return None, [CheckResult(what, CheckStatus.TODO, "the store holds none yet", mend)]
+        return None, [CheckResult(what, CheckStatus.TODO, "the store holds none yet", hint)]
     try:
         catalogue = unpack_catalogue(active_version)
     except CatalogueError as exc:
@@ -107,8 +107,8 @@ def _check_catalogue_folder(settings: Settings, active: Catalogue | None) -> tup
     if folder is None:
         return None, []
     if not folder.exists():
-        mend = "put the laboratory's CSV files there, or set api.catalogue"
-        return None, [CheckResult("catalogue", CheckStatus.TODO, f"there is no folder {folder} yet", mend)]
+        hint = "put the laboratory's CSV files there, or set api.catalogue"
+        return None, [CheckResult("catalogue", CheckStatus.TODO, f"there is no folder {folder} yet", hint)]
     try:
         catalogue = load_catalogue(folder)
     except CatalogueError as exc:
@@ -116,8 +116,8 @@ def _check_catalogue_folder(settings: Settings, active: Catalogue | None) -> tup
     except OSError as exc:
         return None, [CheckResult("catalogue", CheckStatus.WRONG, f"{exc.filename or folder}: {exc.strerror}")]
     if active and active.version != catalogue.version:
-        mend = f"`lab-agent catalogue diff {folder}` shows how; a start takes it over if it was changed since it was last taken"
-        return catalogue, [CheckResult("catalogue", CheckStatus.OK, f"{folder} is not what is in force", mend)]
+        hint = f"`lab-agent catalogue diff {folder}` shows how; a start takes it over if it was changed since it was last taken"
+        return catalogue, [CheckResult("catalogue", CheckStatus.OK, f"{folder} is not what is in force", hint)]
     return catalogue, [CheckResult("catalogue", CheckStatus.OK, f"{folder}, {_describe_contracts(catalogue)}")]
 
 
@@ -131,16 +131,16 @@ def _check_contracts(settings: Settings, catalogue: Catalogue, tokens: tuple[Api
     allowed = {code for each in tied for code in each.contracts or ()}
     found = []
     if missing := set_ - offered:
-        mend = "add them to the sheet contracts, or remove them from the settings"
-        found.append(CheckResult("contracts", CheckStatus.WRONG, f"not in the catalogue: {join_sorted(missing)}", mend))
+        hint = "add them to the sheet contracts, or remove them from the settings"
+        found.append(CheckResult("contracts", CheckStatus.WRONG, f"not in the catalogue: {join_sorted(missing)}", hint))
     if extra := offered - set_:
-        mend = "add [exchange.contracts.<code>]: orders under other contracts are held"
-        found.append(CheckResult("contracts", CheckStatus.WRONG, f"only in the catalogue: {join_sorted(extra)}", mend))
+        hint = "add [exchange.contracts.<code>]: orders under other contracts are held"
+        found.append(CheckResult("contracts", CheckStatus.WRONG, f"only in the catalogue: {join_sorted(extra)}", hint))
     if unknown := allowed - offered:
-        mend = "mend api.tokens, api.basic or api.pools, or revoke the token: lab-agent api-token list"
+        hint = "mend api.tokens, api.basic or api.pools, or revoke the token: lab-agent api-token list"
         found.append(
             CheckResult(
-                "contracts", CheckStatus.WRONG, f"callers or pools of the API name unknown ones: {join_sorted(unknown)}", mend
+                "contracts", CheckStatus.WRONG, f"callers or pools of the API name unknown ones: {join_sorted(unknown)}", hint
             )
         )
     return found or [
@@ -155,12 +155,12 @@ def _api_clients(settings: Settings, tokens: tuple[ApiToken, ...]) -> list[Contr
 def _check_api_clients(settings: Settings, tokens: tuple[ApiToken, ...]) -> list[CheckResult]:
     clients = _api_clients(settings, tokens)
     if not clients:
-        mend = "make one: lab-agent api-token create NAME; or add [[api.tokens]] or [[api.basic]]"
-        return [CheckResult("API clients", CheckStatus.TODO, "there are none yet: nobody may call", mend)]
+        hint = "make one: lab-agent api-token create NAME; or add [[api.tokens]] or [[api.basic]]"
+        return [CheckResult("API clients", CheckStatus.TODO, "there are none yet: nobody may call", hint)]
     seen = {code for each in clients for code in (settings.exchange.contracts if each.contracts is None else each.contracts)}
     if blind := set(settings.exchange.contracts) - seen:
-        mend = f"make one: lab-agent api-token create NAME --contract {min(blind)}"
-        return [CheckResult("API clients", CheckStatus.WRONG, f"none may see {join_sorted(blind)}", mend)]
+        hint = f"make one: lab-agent api-token create NAME --contract {min(blind)}"
+        return [CheckResult("API clients", CheckStatus.WRONG, f"none may see {join_sorted(blind)}", hint)]
     return [CheckResult("API clients", CheckStatus.OK, join_sorted({each.name for each in clients}))]
 
 
@@ -176,8 +176,8 @@ def _check_second_pools(pools: tuple[LabelPool, ...], catalogue: Catalogue) -> I
     for pool in pools:
         if pool.second and pool not in serving:
             shapes = join_sorted({str(shape) for _, shape in needed}) or "none"
-            mend = f"give it a pattern of a shape that tests need ({shapes}), or remove it"
-            yield CheckResult(f"labels {pool.name}", CheckStatus.WRONG, "second barcodes that no test takes", mend)
+            hint = f"give it a pattern of a shape that tests need ({shapes}), or remove it"
+            yield CheckResult(f"labels {pool.name}", CheckStatus.WRONG, "second barcodes that no test takes", hint)
 
 
 def _check_label_pools(settings: Settings, issued: Mapping[LabelPool, Mapping[int, int]]) -> Iterator[CheckResult]:
@@ -191,11 +191,11 @@ def _check_label_pools(settings: Settings, issued: Mapping[LabelPool, Mapping[in
 
 
 def _label_pool_result(pool: LabelPool, remaining: int) -> CheckResult:
-    what, mend = f"labels {pool.name}", "give it a new range in the settings ([[api.pools]])"
+    what, hint = f"labels {pool.name}", "give it a new range in the settings ([[api.pools]])"
     if not remaining:
-        return CheckResult(what, CheckStatus.WRONG, "used up: pre-analytics is answered with 503", mend)
+        return CheckResult(what, CheckStatus.WRONG, "used up: pre-analytics is answered with 503", hint)
     if remaining < pool.warn_below:
-        return CheckResult(what, CheckStatus.TODO, f"{remaining} left", mend)
+        return CheckResult(what, CheckStatus.TODO, f"{remaining} left", hint)
     return CheckResult(what, CheckStatus.OK, f"{remaining} left")
 
 

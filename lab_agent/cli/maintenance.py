@@ -67,8 +67,8 @@ async def _wait_for_callback(login_attempt: signing_in.BrowserLogin, wait: float
             async with asyncio.timeout(wait):
                 return await callback
         except TimeoutError as exc:
-            mend = "run `lab-agent login` again, with --paste where the browser is on another machine"
-            raise AuthenticationRequired(f"no callback came; {mend}") from exc
+            hint = "run `lab-agent login` again, with --paste where the browser is on another machine"
+            raise AuthenticationRequired(f"no callback came; {hint}") from exc
 
 
 async def _prompt_for_callback(login_attempt: signing_in.BrowserLogin) -> str:

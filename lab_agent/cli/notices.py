@@ -83,8 +83,8 @@ def clear(item: ItemArgument, config: ConfigOption = None, contract: ContractOpt
     lifted, seen = run_with_store(config, work)
     outlook = seen.test_status(item, contract)
     if not lifted:
-        mend = "; ".join(_remaining_sentences(outlook)) or "see them: lab-agent eta list"
-        raise DataInvalidError((Problem(item, "has no notice that could be lifted", mend),))
+        hint = "; ".join(_remaining_sentences(outlook)) or "see them: lab-agent eta list"
+        raise DataInvalidError((Problem(item, "has no notice that could be lifted", hint),))
     if seen.staleness_warning:
         print_error(seen.staleness_warning)
     print_line(_lifted_sentence(item, contract, outlook))

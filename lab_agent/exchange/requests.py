@@ -1,4 +1,4 @@
-"""One call to the service: signed, bounded in number, judged; a GET is tried a few times, a write once."""
+"""Authorized calls to the service, bounded in number; a GET is retried a few times, a write is sent once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ACCEPT_JSON = {"Accept": "application/json"}
 
 
 class AuthorizedRequests:
-    """Signed calls to one base address."""
+    """Authorized calls to one base address."""
 
     def __init__(
         self, base: str, http: HttpClient, authenticator: Authenticator, *, max_concurrency: int, on_call: CallObserver
@@ -36,7 +36,7 @@ class AuthorizedRequests:
         self._semaphore = asyncio.Semaphore(max_concurrency)
 
     async def get(self, context: RequestContext, address: str) -> tuple[Json, HttpResponse]:
-        """GET an object, again after a short wait where the service was away for a moment. Raises as the port says."""
+        """GET an object, retrying after a short wait while the service is unavailable. Raises what the port says."""
         retrying = tenacity.AsyncRetrying(
             retry=tenacity.retry_if_exception(_is_retryable),
             stop=tenacity.stop_any(
@@ -50,7 +50,7 @@ class AuthorizedRequests:
     async def write(
         self, context: RequestContext, method: str, address: str, headers: Mapping[str, str], body: Json
     ) -> HttpResponse:
-        """POST or PUT, once. Raises as the port says."""
+        """POST or PUT, once. Raises what the port says."""
         sent = exact_json.dumps(body)
         return await self._send_checked(context, method, address, {"Content-Type": "application/json", **headers}, sent)
 
@@ -63,14 +63,13 @@ class AuthorizedRequests:
     ) -> HttpResponse:
         with measure_call(context.description, self._on_call):
             answer = await self._send_authorized(method, address, headers, payload)
-            if (
-                wrong := response_error(context, answer.status, answer.headers, answer.body, now=self._authenticator.clock.now())
-            ) is not None:
-                raise wrong
+            error = response_error(context, answer.status, answer.headers, answer.body, now=self._authenticator.clock.now())
+            if error is not None:
+                raise error
             return answer
 
     async def _send_authorized(self, method: str, address: str, headers: Mapping[str, str], payload: bytes) -> HttpResponse:
-        """A 401 says that nothing was done, so that one more try with a newer token is right for a write as well."""
+        """Send a request. A 401 means nothing was done, so a write too may be repeated with a newer token."""
         credential = await self._authenticator.credential()
         answer = await self._send(method, address, {**headers, "Authorization": credential.header}, payload)
         if answer.status == 401 and credential.generation:
@@ -84,7 +83,7 @@ class AuthorizedRequests:
 
 
 def _is_retryable(exc: BaseException) -> bool:
-    """A long wait that the service asks for is left to the outbox and to the next poll."""
+    """Longer waits that the service asks for are left to the job queue and the next poll."""
     return isinstance(exc, ServiceUnavailable) and (exc.retry_after or 0.0) <= _MAX_RETRY_WAIT
 
 

@@ -13,7 +13,7 @@ from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.domain.records import Event, Job, JobKind, OrderRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState
-from lab_agent.errors import LisRefusal, PermanentFailure
+from lab_agent.errors import LisRejected, PermanentFailure
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.jobs import Completion, Lease
 from lab_agent.ports.lis import AdapterSource, Lis, SubmitResult
@@ -144,7 +144,7 @@ class CancelOrderHandler:
         await lease.mark_started()
         try:
             await self.adapters.get(record.adapter).cancel(key, lines, job.payload["reason"])
-        except LisRefusal as refusal:
+        except LisRejected as refusal:
             return self._complete(f"the laboratory system did not cancel: {refusal}")
         return self._complete("the laboratory system was told of the withdrawal")
 

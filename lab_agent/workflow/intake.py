@@ -13,7 +13,7 @@ from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES
 from lab_agent.domain.records import Event, Job, JobKind, OrderRecord
 from lab_agent.domain.state_machines import OrderState
-from lab_agent.errors import ServiceRefusal
+from lab_agent.errors import ServiceRejected
 from lab_agent.fhir.order_graph import OrderGraph
 from lab_agent.fhir.task_update import task_status
 from lab_agent.ports.clock import Clock
@@ -64,7 +64,7 @@ class FetchOrderHandler:
         try:
             order_task = (await self.exchange.read("Task", order.task_id)).body
             line_tasks = await self.exchange.line_tasks(order.task_id)
-        except ServiceRefusal as refusal:  # a missing right may be mended: never a reason to refuse (law 10)
+        except ServiceRejected as refusal:  # a missing right may be mended: never a reason to refuse (law 10)
             return self._reschedule_unreadable(order, str(refusal))
         if (status := task_status(order_task)) in TERMINAL_TASK_STATUSES:
             return self._complete_ended(key, status)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from lab_agent.domain.ids import LineKey
 from lab_agent.domain.lab_order import LabOrder, OrderLine
-from lab_agent.errors import LisRefusal
+from lab_agent.errors import LisRejected
 from lab_agent.lis.hl7v2.field_map import MessageLayout
 from lab_agent.lis.hl7v2.parser import STANDARD_SEPARATORS, escape
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
@@ -35,7 +35,7 @@ class OrderBuilder:
     settings: Hl7v2Settings
 
     def build_order(self, order: LabOrder, control_id: str, now: datetime) -> bytes:
-        """Write an order. Raises `LisRefusal` where the code page has no place for a character."""
+        """Write an order. Raises `LisRejected` where the code page has no place for a character."""
         layout = self.settings.field_map.orders[self.settings.order_message]
         once = order_values(order)
         lines = [self._header_segment(layout, control_id, now, once), *self._group_segments(layout.once[1:], once)]
@@ -114,7 +114,7 @@ class OrderBuilder:
             return ("\r".join(lines) + "\r").encode(self.settings.encoding, errors)
         except UnicodeEncodeError as exc:
             name = exc.object[: exc.start].rpartition("\r")[2][:3]
-            raise LisRefusal(
+            raise LisRejected(
                 f"{name} holds a character that the code page {self.settings.encoding} has not:"
                 " set encoding to utf-8, or unencodable to replace"
             ) from None

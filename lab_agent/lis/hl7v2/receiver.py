@@ -169,7 +169,7 @@ class Receiver:
         except OSError:
             log.exception("refused message not kept", action="hl7_message_not_kept", adapter=self.name)
             path = None
-        await self.inbox.refused(path.name if path else _digest(data), reason)
+        await self.inbox.reject(path.name if path else _digest(data), reason)
 
     async def _reply(self, connection: MllpConnection, header: Segment, decision: AckDecision) -> None:
         """Answer as the message asks, or as the settings say."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from lab_agent.errors import LisOutcomeUnknown, LisRefusal, LisUnavailable
+from lab_agent.errors import LisOutcomeUnknown, LisRejected, LisUnavailable
 from lab_agent.lis.hl7v2.acks import Ack
 from lab_agent.lis.hl7v2.connection import MllpConnection
 from lab_agent.lis.hl7v2.connector import MllpConnector
@@ -28,7 +28,7 @@ class Sender:
     async def send(self, message: bytes, control_id: str, target: str) -> Ack | None:
         """Send a message and give the LIS's last word on it; None where none is asked for.
 
-        Raises `LisUnavailable`, `LisRefusal` or `LisOutcomeUnknown`.
+        Raises `LisUnavailable`, `LisRejected` or `LisOutcomeUnknown`.
         """
         link = await self.connector.get_connection(self.settings.connect_timeout)
         with self.pending_acks.expect(control_id, target) as answers:
@@ -84,5 +84,5 @@ def check_ack(ack: Ack, settings: Hl7v2Settings) -> Ack:
     if set(ack.error_codes) & set(settings.retry_codes):
         raise LisUnavailable(f"{said}: it may take it later")
     if ack.code in {"AE", "AR", "CE", "CR"}:
-        raise LisRefusal(said)
+        raise LisRejected(said)
     raise LisOutcomeUnknown("the LIS answered with a code in MSA-1 that is none of HL7's")

@@ -225,7 +225,7 @@ async def test_file_replaced_during_read_is_read_too(place: Place) -> None:
 
 
 async def test_file_claimed_by_dead_process_returned(place: Place) -> None:
-    place.put(".taken-0a1b2c3d-a.json")
+    place.put(".claimed-0a1b2c3d-a.json")
     adapter = await place.adapter()
     assert await adapter.collect() == 1
     assert place.names("done") == ["a.json"]

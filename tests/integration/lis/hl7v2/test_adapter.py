@@ -18,7 +18,7 @@ from hl7.client import MLLPClient
 from hl7.mllp import open_hl7_connection, start_hl7_server
 
 from lab_agent.domain.lab_messages import AccessionUpdate, LabRejection, LabReport
-from lab_agent.errors import LisOutcomeUnknown, LisRefusal, LisUnavailable
+from lab_agent.errors import LisOutcomeUnknown, LisRejected, LisUnavailable
 from lab_agent.lis.guard import GuardedInbox
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
 from lab_agent.lis.testing import MemoryInbox, make_correction, make_order, make_report
@@ -240,7 +240,7 @@ async def test_submit_ack_line_rejection_goes_to_inbox(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("code", "error", "failure"),
-    [("AE", "", LisRefusal), ("AR", "200", LisRefusal), ("AE", "207", LisUnavailable), ("ZZ", "", LisOutcomeUnknown)],
+    [("AE", "", LisRejected), ("AR", "200", LisRejected), ("AE", "207", LisUnavailable), ("ZZ", "", LisOutcomeUnknown)],
 )
 async def test_submit_nak_code_decides_failure(tmp_path: Path, code: str, error: str, failure: type[Exception]) -> None:
     """The code of the negative acknowledgement says: rejected, unavailable or outcome unknown."""
