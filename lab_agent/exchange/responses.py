@@ -74,7 +74,7 @@ def response_error(
 def parse_object(context: RequestContext, body: bytes) -> Mapping[str, Any]:
     """Read the JSON object of a success. Raises `InvalidResponse` for a write, `ServiceUnavailable` otherwise."""
     try:
-        found = exact_json.loads(body.removeprefix(b"\xef\xbb\xbf"))
+        found = exact_json.loads(exact_json.strip_byte_order_mark(body))
     except DataInvalidError as exc:
         raise invalid_response(context, "something that is not JSON") from exc
     if not isinstance(found, dict):

@@ -37,7 +37,6 @@ _MESSAGE_TYPES: Mapping[str, type[LabReport] | type[LabRejection] | type[Accessi
     "rejection": LabRejection,
     "accession_update": AccessionUpdate,
 }
-_BOM = b"\xef\xbb\xbf"
 
 
 def dump_order(order: LabOrder) -> bytes:
@@ -124,7 +123,7 @@ def _message_type(tree: dict[str, Any]) -> tuple[type[LabReport] | type[LabRejec
 
 def _parse_object(data: bytes, loads: Callable[[bytes], Any] = exact_json.loads) -> dict[str, Any]:
     try:
-        tree = loads(data.removeprefix(_BOM))
+        tree = loads(exact_json.strip_byte_order_mark(data))
     except RecursionError:
         raise_issues([ValidationIssue((), "is nested too deeply", "send one object of the published schema")])
     if not isinstance(tree, dict):

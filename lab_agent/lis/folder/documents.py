@@ -5,7 +5,6 @@ For a rejected file, also which documents it names, as far as it can be read, an
 
 from __future__ import annotations
 
-import codecs
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -34,7 +33,7 @@ MAX_SCANNED_FILES = 500
 def referenced_documents(data: bytes) -> frozenset[str] | None:
     """The documents that a result file names; None if that cannot be determined."""
     try:
-        tree = exact_json.loads(data.removeprefix(codecs.BOM_UTF8))
+        tree = exact_json.loads(exact_json.strip_byte_order_mark(data))
     except (DataInvalidError, RecursionError):
         return None
     return frozenset(_document_file_names(tree)) if isinstance(tree, Mapping) else None

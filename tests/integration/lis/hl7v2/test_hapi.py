@@ -169,7 +169,7 @@ async def test_hapi_result_acknowledged_only_after_commit(hapi: list[str], tmp_p
         async with sending("H3", "X", 30) as client:
             refused = await said(client)
         assert (refused["code"], refused["about"]) == ("AE", "H3")
-        assert "person" in refused["why"]
+        assert "operator" in refused["why"]
         assert len(inbox.contents) == 2
 
     assert isinstance(report, LabReport)

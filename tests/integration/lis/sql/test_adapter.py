@@ -237,7 +237,7 @@ async def test_missing_database_temporary_without_password_in_error(url: str) ->
 
 async def test_missing_tables_reported_in_one_sentence(tmp_path: Path) -> None:
     adapter = SqlAdapter(SqlSettings.model_validate({"url": f"sqlite:///{tmp_path / 'empty.db'}"}), "sql")
-    with pytest.raises(LisUnavailable, match="answer"):
+    with pytest.raises(LisUnavailable, match="database of the LIS failed"):
         await adapter.check()
 
 
