@@ -149,7 +149,7 @@ class InvalidResponse(AmbiguousFailure):
     """The response of the exchange service is not the JSON that the interface specifies."""
 
 
-class ServiceRefusal(PermanentFailure):
+class ServiceRejected(PermanentFailure):
     """The exchange service rejected the request."""
 
     def __init__(self, message: str | None = None, *, status: int, issues: tuple[OutcomeIssue, ...] = ()) -> None:
@@ -158,19 +158,19 @@ class ServiceRefusal(PermanentFailure):
         self.issues = issues
 
 
-class ResourceNotReadable(ServiceRefusal):
+class ResourceNotReadable(ServiceRejected):
     """The resource does not exist, or we may not read it (401 with a fresh token, 403, 404, 410)."""
 
 
-class StaleVersion(ServiceRefusal):
+class StaleVersion(ServiceRejected):
     """The resource was changed by somebody else since it was read (409 or 412 to If-Match)."""
 
 
-class MultipleMatches(ServiceRefusal):
+class MultipleMatches(ServiceRejected):
     """Several resources match If-None-Exist (412); an operator decides which is the right one."""
 
 
-class SearchNotSupported(ServiceRefusal):
+class SearchNotSupported(ServiceRejected):
     """The service does not support this search (400, 404, 405 or 501)."""
 
 
@@ -193,5 +193,5 @@ class LisOutcomeUnknown(AmbiguousFailure):
     """It is unknown whether the laboratory system received it."""
 
 
-class LisRefusal(PermanentFailure):
+class LisRejected(PermanentFailure):
     """The laboratory system rejected it."""

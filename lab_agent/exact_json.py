@@ -7,6 +7,7 @@ no JSON form and are rejected.
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections import Counter
 from collections.abc import Mapping
@@ -32,6 +33,11 @@ def loads(data: bytes | str) -> Any:
         return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ArithmeticError) as exc:
         raise DataInvalidError((Problem("document", f"not JSON: {exc}", "send one JSON value in UTF-8"),)) from exc
+
+
+def strip_byte_order_mark(data: bytes) -> bytes:
+    """Remove the byte order mark that some programs put before UTF-8; JSON does not allow it."""
+    return data.removeprefix(codecs.BOM_UTF8)
 
 
 def loads_strictly(data: bytes | str) -> Any:

@@ -1,8 +1,8 @@
-"""The only room that knows the HTTP library (httpx, on the pool of aiohttp), so that a successor is one file.
+"""The only module that knows the HTTP library (httpx, on the connection pool of aiohttp), so that replacing it touches one file.
 
-Requests go to the transport directly, not through httpx's client: that one keeps cookies, reads proxies and passwords from
-the environment, and logs whole addresses with their query strings. Every call is pinned to the origin of its `base`.
-What is thrown says what may have happened: `ServiceUnavailable` only where nothing was sent, or nothing could be changed.
+Requests go to the transport directly rather than through httpx's client, which keeps cookies, reads proxies and passwords from
+the environment, and logs whole addresses with their query strings. Every call is pinned to the origin of its `base`. The error
+raised says what may have happened: `ServiceUnavailable` only if nothing was sent, or nothing could have changed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import os
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -27,6 +29,7 @@ from lab_agent.url_origin import join_url, origin_of
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 _MAX_REDIRECTS = 3
+_MAX_RETRY_AFTER = 3600.0
 _NOTHING_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
 _MAYBE_SENT = (httpx.HTTPError, aiohttp.ClientError, OSError)
 _DEFAULT_HEADERS = {"Accept-Encoding": "gzip, deflate", "User-Agent": "lab-agent"}
@@ -34,7 +37,7 @@ _DEFAULT_HEADERS = {"Accept-Encoding": "gzip, deflate", "User-Agent": "lab-agent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOptions:
-    """Limits of a client. Times in seconds (`timeout` is for the whole call, redirects included), `max_response` in bytes."""
+    """Limits of a client. Times in seconds (`timeout` covers the whole call, redirects included), `max_response` in bytes."""
 
     timeout: float = 60.0
     connect_timeout: float = 10.0
@@ -47,7 +50,7 @@ class HttpOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpResponse:
-    """What came back: `headers` are found in either case, `body` is decompressed, `url` is where it came from."""
+    """A response: `headers` ignore case, `body` is decompressed, `url` is where it came from."""
 
     status: int
     headers: Mapping[str, str]
@@ -56,7 +59,7 @@ class HttpResponse:
 
 
 class HttpClient:
-    """A pooled HTTP client. `transport` takes the place of the network, in tests: `httpx.MockTransport(router.async_handler)`."""
+    """A pooled HTTP client. In tests, `transport` replaces the network: `httpx.MockTransport(router.async_handler)`."""
 
     def __init__(self, options: HttpOptions, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
         proxy = _make_proxy(options.proxy)
@@ -66,7 +69,7 @@ class HttpClient:
 
     @property
     def max_call_seconds(self) -> float:
-        """Seconds after which a call has ended in any case; a lease that covers a call must be longer."""
+        """Seconds after which every call has ended; a lease that covers a call must be longer."""
         return self._options.timeout
 
     async def send(
@@ -81,10 +84,10 @@ class HttpClient:
     ) -> HttpResponse:
         """Send one request to `target`, joined onto `base` and of the same origin; a GET follows redirects within it.
 
-        `timeout` (seconds, for the whole call) may be shorter than that of the options.
+        `timeout` (seconds, for the whole call) may only shorten that of the options.
 
         Raises `ForeignOrigin` (nothing was sent there), `ServiceUnavailable` (nothing was sent, or it was a GET),
-        `OutcomeUnknown` (a write was sent, and no answer came) or `AnswerUnreadable` (a write, and the answer is too large).
+        `OutcomeUnknown` (a write was sent and not answered) or `InvalidResponse` (the answer to a write is too large).
         """
         url = join_url(base, target)
         try:
@@ -97,7 +100,7 @@ class HttpClient:
             raise (ServiceUnavailable(what) if method in _SAFE_METHODS else OutcomeUnknown(what)) from exc
 
     async def aclose(self) -> None:
-        """Close the pool."""
+        """Close the connection pool."""
         await self._transport.aclose()
 
     async def __aenter__(self) -> Self:
@@ -117,7 +120,7 @@ class HttpClient:
             if onward is None:
                 return answer
             url = join_url(url, onward)
-        raise ServiceUnavailable(f"{origin_of(url)} redirects without end")
+        raise ServiceUnavailable(f"{origin_of(url)} redirects endlessly")
 
     async def _send_once(self, method: str, url: str, base: str, headers: Mapping[str, str], content: bytes) -> HttpResponse:
         address = _checked_url(url, base)
@@ -143,27 +146,43 @@ class HttpClient:
         return {"timeout": {"connect": connect, "pool": connect, "read": read, "write": read}}
 
 
+def parse_retry_after(value: str | None, now: datetime) -> float | None:
+    """Seconds to wait, from either form of Retry-After (seconds or an HTTP-date); None if it is missing or invalid.
+
+    At most an hour: a longer wait is more often a wrong clock than a wish.
+    """
+    text = (value or "").strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text[:9]), _MAX_RETRY_AFTER)
+    try:
+        until = parsedate_to_datetime(text)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    until = until if until.tzinfo else until.replace(tzinfo=UTC)
+    return min(max(0.0, (until - now).total_seconds()), _MAX_RETRY_AFTER)
+
+
 def _checked_url(url: str, base: str) -> httpx.URL:
-    """Read the address once more with the parser that sends it: the pin holds for what goes out, not for what was meant."""
+    """Parse the address again with the parser that sends it, so that the pin holds for what is really sent."""
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as exc:
-        raise ForeignOrigin("an address cannot be read") from exc
+        raise ForeignOrigin("the address is invalid") from exc
     pin = origin_of(base)
     port = parsed.port or {"http": 80, "https": 443}.get(parsed.scheme)
     if (parsed.scheme, parsed.host.strip("[]"), port) != pin or parsed.userinfo:
-        raise ForeignOrigin(f"an address leads elsewhere than {pin}; nothing was sent there")
+        raise ForeignOrigin(f"the address leads away from {pin}; nothing was sent")
     return parsed
 
 
 def _too_large(method: str, limit: int) -> Failure:
-    what = f"the answer is larger than the {limit} bytes that `max_response` allows"
+    what = f"the response exceeds `max_response` ({limit} bytes)"
     return ServiceUnavailable(what) if method in _SAFE_METHODS else InvalidResponse(what)
 
 
 def _failure_reason(exc: Exception) -> str:
     if isinstance(exc.__cause__, aiohttp.ClientConnectorCertificateError):
-        return "its certificate is not trusted; name the authority that issued it in `ca_file`"
+        return "its certificate is not trusted; set `ca_file` to the certificate of the authority that issued it"
     if isinstance(exc.__cause__, aiohttp.ClientConnectorDNSError):
         return "its name cannot be resolved"
     if isinstance(exc.__cause__, aiohttp.ClientConnectorError) and (number := exc.__cause__.os_error.errno):
@@ -186,7 +205,7 @@ def _make_session(options: HttpOptions, tls: ssl.SSLContext) -> aiohttp.ClientSe
 
 
 async def _prevent_resend(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Keep aiohttp from repeating a PUT whose connection broke after sending, and its error from reading as "not connected"."""
+    """Keep aiohttp from repeating a PUT whose connection broke after sending, and from reporting that as "not connected"."""
     try:
         return await handler(request)
     except (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError):
@@ -196,7 +215,7 @@ async def _prevent_resend(request: aiohttp.ClientRequest, handler: aiohttp.Clien
 
 
 def _make_proxy(address: str | None) -> httpx.Proxy | None:
-    """Make the proxy, its password as a header (aiohttp deprecates the other way): in CONNECT for https, else in the request."""
+    """Make the proxy, with its password as a header: aiohttp deprecates passwords in the address."""
     if address is None:
         return None
     url = httpx.URL(address)

@@ -1,7 +1,7 @@
-"""The origin pin (law 6): an address is joined first, then its scheme, host and port are compared, and only then used.
+"""The origin pin (law 6): an address is joined first, then its scheme, host and port are compared, and only then is it used.
 
-Strict on purpose: whatever two parsers could read differently (a user part, a backslash, a control character, a host that
-is not plain ASCII) is refused rather than understood.
+Strict on purpose: whatever two parsers could read differently (user info, a backslash, a control character, a non-ASCII host)
+is rejected rather than interpreted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Origin(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        """Give it as an address without a path."""
+        """The origin as an address without a path."""
         return f"{self.scheme}://{self.host}:{self.port}"
 
 
@@ -38,11 +38,11 @@ def origin_of(address: str) -> Origin:
         or "@" in parts.netloc
         or not _HOST_CHARACTERS.issuperset(parts.netloc.lower())
     ):
-        raise ForeignOrigin("an address is not a plain http or https address")
+        raise ForeignOrigin("the address is not a plain http or https address")
     try:
         port = parts.port
     except ValueError as exc:
-        raise ForeignOrigin("an address has no valid port") from exc
+        raise ForeignOrigin("the address has an invalid port") from exc
     return Origin(parts.scheme, host, _DEFAULT_PORTS[parts.scheme] if port is None else port)
 
 
@@ -52,7 +52,7 @@ def join_url(base: str, target: str) -> str:
     address = _urljoin(base, _percent_encode(target))
     found = origin_of(address)
     if found != pin:
-        raise ForeignOrigin(f"an address leads to {found} instead of {pin}; nothing was sent there")
+        raise ForeignOrigin(f"the address leads to {found} instead of {pin}; nothing was sent")
     return address.partition("#")[0]
 
 
@@ -66,12 +66,12 @@ def _urljoin(base: str, target: str) -> str:
     try:
         return urljoin(base, target)
     except ValueError as exc:
-        raise ForeignOrigin("an address cannot be read") from exc
+        raise ForeignOrigin("the address is invalid") from exc
 
 
 def _percent_encode(target: str) -> str:
     if any(ch == "\\" or ord(ch) < 0x21 or ord(ch) == 0x7F for ch in target):
-        raise ForeignOrigin("an address holds a backslash, a blank or a control character")
+        raise ForeignOrigin("the address contains a backslash, a blank or a control character")
     return quote(target, safe=_PRINTABLE_ASCII)
 
 
@@ -80,4 +80,4 @@ def _urlsplit(address: str) -> SplitResult:
     try:
         return urlsplit(address)
     except ValueError as exc:
-        raise ForeignOrigin("an address cannot be read") from exc
+        raise ForeignOrigin("the address is invalid") from exc

@@ -173,13 +173,12 @@ def _reject_repeated_items(lines: list[BasketLine], problems: BasketProblems) ->
                 break
 
 
-_BOM = b"\xef\xbb\xbf"
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def decode_basket(body: bytes) -> Any:
     """Read JSON in UTF-8, with a mark or without. Raises `DataInvalidError` (also for a key that an object has twice)."""
-    plain = body.removeprefix(_BOM)
+    plain = exact_json.strip_byte_order_mark(body)
     try:
         return exact_json.loads_strictly(plain)
     except DataInvalidError:

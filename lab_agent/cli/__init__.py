@@ -1,13 +1,13 @@
-"""`lab-agent`: the command line. Thin: it parses, calls and prints; what is decided is decided elsewhere.
+"""`lab-agent`: the command line. Thin: it parses, calls and prints; decisions are made elsewhere.
 
-Importing this package does nothing but name `main`, so that `lab-agent --help` starts fast.
+Importing this package only defines `main`, so that `lab-agent --help` starts fast.
 """
 
 from __future__ import annotations
 
 
 def main() -> None:
-    """Run the command line: exit code 0 for done, 1 for one clear sentence on standard error, 2 for wrong usage."""
-    from lab_agent.cli.app import run  # noqa: PLC0415 - what the commands import takes a while
+    """Run the command line. Exit codes: 0 for success, 1 for an error (one sentence on standard error), 2 for wrong usage."""
+    from lab_agent.cli.app import run  # noqa: PLC0415 - the imports of the commands are slow
 
     raise SystemExit(run())

@@ -1,7 +1,4 @@
-"""`lab-agent api-token …`: who may call the laboratory's API.
-
-`lab-agent user …`: who may sign in to the status page.
-"""
+"""`lab-agent api-token …` and `lab-agent user …`: who may call the laboratory's API, and who may sign in to the status page."""
 
 from __future__ import annotations
 
@@ -18,31 +15,31 @@ from lab_agent.crypto import Passwords
 from lab_agent.domain.catalogue_records import ApiToken
 from lab_agent.errors import StoreError
 
-api_token_app = typer.Typer(help="Callers of the laboratory's API.", no_args_is_help=True)
+api_token_app = typer.Typer(help="Access tokens of the laboratory's API.", no_args_is_help=True)
 
 
 @api_token_app.command()
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the caller; several tokens may have the same.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the client; several tokens may share it.")],
     config: ConfigOption = None,
     contract: Annotated[
-        list[str] | None, typer.Option("--contract", help="A contract that it may see; by default every one.")
+        list[str] | None, typer.Option("--contract", help="Contract that the client may see; may be repeated. Default: all.")
     ] = None,
     days: Annotated[
-        int | None, typer.Option("--days", min=1, max=36500, help="Days after which it ends; by default never.")
+        int | None, typer.Option("--days", min=1, max=36500, help="Days until the token expires. Default: never.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a token. It is shown this once; only its hash is kept.
+    """Create a token. It is shown only once; only its hash is stored.
 
-    The caller sends it as a bearer token, or as the password of NAME with HTTP Basic, or (with `api.oauth`) fetches short-lived
-    tokens with NAME as client id and the token as client secret. It is valid within seconds, without a restart.
+    The client sends it as a bearer token, as the password of NAME with HTTP Basic, or (with `api.oauth`) requests short-lived
+    tokens with NAME as client id and the token as client secret. It becomes valid within seconds, without a restart.
     """
 
     async def work(context: CommandContext) -> tuple[ApiToken, str]:
-        end = None if days is None else context.now + timedelta(days=days)
+        expires_at = None if days is None else context.now + timedelta(days=days)
         return await ApiClients(context.store).create(
-            name, tuple(contract) if contract else None, now=context.now, expires_at=end
+            name, tuple(contract) if contract else None, now=context.now, expires_at=expires_at
         )
 
     made, token = run_with_store(config, work)
@@ -55,29 +52,29 @@ def create(
 
 @api_token_app.command("list")
 def list_tokens(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """List the tokens, without what they are."""
+    """List the tokens, without their secrets."""
 
     async def work(context: CommandContext) -> list[Row]:
         return [_token_row(each, valid=each.is_valid(context.now)) for each in await ApiClients(context.store).list()]
 
     rows = run_with_store(config, work)
-    print_list(rows, as_json=as_json, empty_text="No tokens yet; `lab-agent api-token create NAME` makes the first.")
+    print_list(rows, as_json=as_json, empty_text="No tokens yet; create one with `lab-agent api-token create NAME`.")
 
 
 @api_token_app.command()
 def revoke(
-    which: Annotated[str, typer.Argument(metavar="TOKEN", help="Id of a token, or a name for all of that name.")],
+    which: Annotated[str, typer.Argument(metavar="TOKEN", help="Id of a token, or a name for all its tokens.")],
     config: ConfigOption = None,
 ) -> None:
-    """End a token. It opens nothing more within seconds; short-lived tokens that were fetched with it end too."""
+    """Revoke a token. It becomes invalid within seconds, as do short-lived tokens requested with it."""
 
     async def work(context: CommandContext) -> int:
         return await ApiClients(context.store).revoke(which, now=context.now)
 
-    ended = run_with_store(config, work)
-    if not ended:
-        raise StoreError(f"There is no valid token {which}; `lab-agent api-token list` shows them.")
-    print_line(f"{ended} token{'s' if ended > 1 else ''} of {which} ended.")
+    revoked = run_with_store(config, work)
+    if not revoked:
+        raise StoreError(f"No valid token {which}; `lab-agent api-token list` lists them.")
+    print_line(f"{revoked} token{'s' if revoked > 1 else ''} of {which} revoked.")
 
 
 def _token_row(token: ApiToken, *, valid: bool) -> Row:
@@ -100,11 +97,11 @@ def add(
     name: UserNameArgument,
     config: ConfigOption = None,
     role: Annotated[
-        Role, typer.Option("--role", help="viewer looks; operator also retries and releases; admin does all.")
+        Role, typer.Option("--role", help="viewer may look; operator may also retry and release; admin may do everything.")
     ] = Role.VIEWER,
     as_json: JsonOption = False,
 ) -> None:
-    """Add a user. The password is asked for, or read from standard input where that is not a terminal."""
+    """Add a user. The password is prompted for, or read from standard input if that is not a terminal."""
     password = _read_password()
 
     async def work(context: CommandContext) -> Account:
@@ -152,20 +149,20 @@ def list_users(config: ConfigOption = None, as_json: JsonOption = False) -> None
         return await Accounts(context.store, Passwords()).list()
 
     accounts = run_with_store(config, work)
-    nothing = "No users yet; `lab-agent user add NAME --role admin` makes the first."
-    print_list([_user_row(account) for account in accounts], as_json=as_json, empty_text=nothing, json_rows=accounts)
+    empty_text = "No users yet; add one with `lab-agent user add NAME --role admin`."
+    print_list([_user_row(account) for account in accounts], as_json=as_json, empty_text=empty_text, json_rows=accounts)
 
 
 @user_app.command()
 def remove(name: UserNameArgument, config: ConfigOption = None) -> None:
-    """Remove a user; open sessions of that user end."""
+    """Remove a user; that user's sessions end."""
 
     async def work(context: CommandContext) -> bool:
         return await Accounts(context.store, Passwords()).remove(name)
 
     if not run_with_store(config, work):
-        raise StoreError(f"There is no user {name}; `lab-agent user list` shows them.")
-    print_line(f"{name} is removed.")
+        raise StoreError(f"No user {name}; `lab-agent user list` lists them.")
+    print_line(f"{name} was removed.")
 
 
 def _read_password() -> str:

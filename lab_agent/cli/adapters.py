@@ -1,8 +1,5 @@
-"""`lab-agent adapters`: the laboratory systems of the settings, and the kinds of adapter that are installed.
-
-`lab-agent adapter …`: a new adapter's project, and what the built-in ones need at the laboratory's end.
-
-`lab-agent schema …`: what laboratory systems are given and what they give, as JSON Schema.
+"""`lab-agent adapters`, `adapter …` and `schema …`: configured and installed adapters, a project for a new one, and what the
+built-in ones need in the laboratory.
 """
 
 from __future__ import annotations
@@ -25,30 +22,30 @@ from lab_agent.serialization import message_schema, order_schema
 from lab_agent.settings.root import load_settings
 
 adapter_app = typer.Typer(
-    help="Write an adapter of your own, or prepare the laboratory's end of a built-in one.", no_args_is_help=True
+    help="Create your own adapter, or prepare the laboratory system for a built-in one.", no_args_is_help=True
 )
-sql_app = typer.Typer(help="What the sql adapter needs.", no_args_is_help=True)
+sql_app = typer.Typer(help="Tables of the sql adapter.", no_args_is_help=True)
 adapter_app.add_typer(sql_app, name="sql")
 
 
 @adapter_app.command()
 def new(
     name: Annotated[str, typer.Argument(help="Name of the adapter, such as my-lis.")],
-    parent: Annotated[Path, typer.Option("--in", help="Folder that the project's folder is made in.")] = Path(),
+    parent: Annotated[Path, typer.Option("--in", help="Folder in which to create the project.")] = Path(),
 ) -> None:
-    """Write a small installable project that passes the contract suite, to be changed into an adapter of your own."""
+    """Create a small installable project that passes the contract suite, as a starting point for your own adapter."""
     for path in create_project(name, parent):
         typer.echo(path)
-    print_error(f"Next: pip install -e {parent / name}, and pytest in it.")
+    print_error(f"Next: run `pip install -e {parent / name}`, then pytest in that folder.")
 
 
 @sql_app.command("ddl")
 def sql_ddl(
     config: ConfigOption = None,
-    table: Annotated[str, typer.Option(help="Name of the laboratory system: the table lis.NAME of the settings.")] = "sql",
-    dialect: Annotated[str | None, typer.Option(help=f"Dialect, without any settings: {', '.join(DIALECTS)}.")] = None,
+    table: Annotated[str, typer.Option(help="Name of the laboratory system: the table lis.NAME in the settings.")] = "sql",
+    dialect: Annotated[str | None, typer.Option(help=f"Dialect, without settings: {', '.join(DIALECTS)}.")] = None,
 ) -> None:
-    """Print the statements that make the staging tables in the laboratory's own database."""
+    """Print the SQL that creates the staging tables in the laboratory's database."""
     if dialect is not None:
         typer.echo(create_statements(dialect, "lab_"), nl=False)
         return
@@ -59,11 +56,11 @@ def sql_ddl(
 
 
 def _sql_settings(config: Path | None, table: str) -> SqlSettings:
-    """Read the adapter's table, by way of loading it: what is wrong is said as `lab-agent adapters` says it."""
+    """The settings of the adapter, loaded as `lab-agent adapters` does, so that mistakes are reported alike."""
     settings = load_settings(config)
     status = next((each for each in bootstrap.build_adapters(settings).statuses if each.name == table), None)
     if status is None:
-        problem = Problem(f"lis.{table}", "is not there", "name the table with --table, or the dialect with --dialect")
+        problem = Problem(f"lis.{table}", "does not exist", "name the table with --table, or the dialect with --dialect")
         raise SettingsError((problem,))
     if not status.is_loaded:
         raise SettingsError(status.problems)
@@ -72,7 +69,7 @@ def _sql_settings(config: Path | None, table: str) -> SqlSettings:
 
 
 def list_adapters(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """List the laboratory systems that the settings name, and whether their adapters could be loaded."""
+    """List the configured laboratory systems, and whether their adapters were loaded."""
     settings = load_settings(config)
     statuses = bootstrap.build_adapters(settings).statuses
     rows = [
@@ -87,24 +84,24 @@ def list_adapters(config: ConfigOption = None, as_json: JsonOption = False) -> N
         }
         for status in statuses
     ]
-    print_list(rows, as_json=as_json, empty_text="The settings name no laboratory system.")
+    print_list(rows, as_json=as_json, empty_text="No laboratory system is configured.")
     if not as_json:
-        kinds = sorted({door.name for door in entry_points(group=ENTRY_POINT_GROUP)})
-        print_error(f"Installed kinds: {', '.join(kinds) or 'none'}.")
+        kinds = sorted({entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)})
+        print_error(f"Installed adapters: {', '.join(kinds) or 'none'}.")
     if not all(status.is_loaded for status in statuses):
         raise typer.Exit(1)
 
 
-schema_app = typer.Typer(help="JSON Schemas of what goes to a laboratory system and comes from it.", no_args_is_help=True)
+schema_app = typer.Typer(help="JSON Schemas of orders and results.", no_args_is_help=True)
 
 
 @schema_app.command()
 def order() -> None:
-    """Print the JSON Schema of an order, as an adapter gets it."""
+    """Print the JSON Schema of an order as adapters receive it."""
     print_json(order_schema())
 
 
 @schema_app.command()
 def result() -> None:
-    """Print the JSON Schema of a result or a refusal, as an adapter gives it."""
+    """Print the JSON Schema of the messages that adapters deliver: reports, rejections and accession updates."""
     print_json(message_schema())

@@ -1,4 +1,4 @@
-"""All commands together, and the one place where an error becomes a sentence."""
+"""Assembles all commands, and turns every error into one sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ app = typer.Typer(
 
 @app.callback()
 def _root_callback(_version: VersionOption = False) -> None:
-    """The laboratory's end of an order exchange: orders in, results out, none lost and none done twice."""
+    """Connects a laboratory to an order exchange service: receives orders, delivers results, loses and duplicates none."""
 
 
 app.command("run")(run_command.run)
@@ -50,8 +50,8 @@ app.add_typer(accounts.api_token_app, name="api-token")
 
 
 def run() -> int:
-    """Run one command and give its exit code. What is not an error of ours is named by its place, never by its data."""
-    logs.configure(LoggingSettings(level="error"))  # a command prints; only the daemon, which sets up its own, tells a story
+    """Run one command, and return its exit code. Unexpected errors are reported by their location, never with their data."""
+    logs.configure(LoggingSettings(level="error"))  # commands print; the daemon configures its own logging
     try:
         app()
     except SystemExit as exc:
@@ -60,10 +60,10 @@ def run() -> int:
         print_error(str(exc))
         return 2 if isinstance(exc, InputError) else 1
     except BrokenPipeError:
-        sys.stderr.close()  # whoever read us has gone; nothing is left to say, and nobody to say it to
+        sys.stderr.close()  # the reader has closed the pipe
     except OSError as exc:
-        print_error(f"{exc.filename or 'The machine'}: {exc.strerror or type(exc).__name__}")
-    except Exception as exc:  # noqa: BLE001 - the outermost rim: no trace and no data on a laboratory's screen
+        print_error(f"{exc.filename or 'System error'}: {exc.strerror or type(exc).__name__}")
+    except Exception as exc:  # noqa: BLE001 - outermost handler: neither traceback nor data on the screen
         place = traceback.extract_tb(exc.__traceback__)[-1]
-        print_error(f"An error of the program itself, {type(exc).__name__} at {place.filename}:{place.lineno}. Please report it.")
+        print_error(f"Internal error: {type(exc).__name__} at {place.filename}:{place.lineno}. Please report it.")
     return 1

@@ -1,6 +1,5 @@
-"""`lab-agent catalogue …`: the laboratory's tables, from a spreadsheet into the store and back.
-
-`lab-agent preanalytics explain`: why a basket needs these tubes.
+"""`lab-agent catalogue …` and `lab-agent preanalytics explain`: the laboratory's tables, from a spreadsheet into the store and
+back, and why a basket needs the tubes it needs.
 """
 
 from __future__ import annotations
@@ -30,12 +29,10 @@ from lab_agent.cli.output import print_error, print_json, print_line, print_raw
 from lab_agent.errors import CatalogueError, DataInvalidError, Problem
 from lab_agent.settings.root import load_settings
 
-catalogue_app = typer.Typer(help="What the laboratory offers: nomenclature, tubes, questions, times.", no_args_is_help=True)
+catalogue_app = typer.Typer(help="The laboratory's catalogue: tests, tubes, questions, turnaround times.", no_args_is_help=True)
 SourceArgument = Annotated[Path, typer.Argument(metavar="SOURCE", help="An .xlsx workbook, or a folder of CSV files.")]
-TargetArgument = Annotated[
-    Path, typer.Argument(metavar="TARGET", help="The .xlsx workbook, or the folder of CSV files, to be written.")
-]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+TargetArgument = Annotated[Path, typer.Argument(metavar="TARGET", help="The .xlsx workbook or folder of CSV files to write.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
 _MAX_CHANGES_PRINTED = 200
 _SAMPLE_FOLDERS = (
     Path(__file__).parents[2] / "config" / "catalogue",
@@ -45,9 +42,9 @@ _SAMPLE_FOLDERS = (
 
 @dataclass(frozen=True, slots=True)
 class CatalogueComparison:
-    """The tables of a source, their catalogue, and what they change; `found` is None where all is new, for the reason `why`.
+    """The tables of a source, their catalogue, and what they change; `changes` is None if all is new, with the `reason`.
 
-    `in_force` says whether they are in force already: that is a matter of the version alone.
+    `is_active` says whether this version is active already.
     """
 
     tables: dict[str, SheetTable]
@@ -60,21 +57,21 @@ class CatalogueComparison:
 @catalogue_app.command()
 def template(
     target: TargetArgument,
-    sample: Annotated[bool, typer.Option("--sample", help="With the sample: 36 realistic tests under two contracts.")] = False,
+    sample: Annotated[bool, typer.Option("--sample", help="Include sample data: 36 tests under two contracts.")] = False,
     force: ForceOption = False,
 ) -> None:
-    """Write an empty workbook with headings, explanations and lists to choose from (or a folder of CSV files with headings)."""
+    """Write an empty workbook with headings, explanations and drop-down lists (or a folder of CSV files with headings)."""
     _write_tables(
         target,
         csv_files.read_tables(_sample_folder()) if sample else {sheet.name: SheetTable(sheet.name) for sheet in SHEETS},
         force=force,
     )
-    print_line(f"{target} is written; fill it, then try it: lab-agent catalogue check {target}")
+    print_line(f"{target} was written. Fill it in, then run: lab-agent catalogue check {target}")
 
 
 @catalogue_app.command()
 def check(source: SourceArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Find every mistake of a catalogue, and whether its contracts are those of the settings. Exit code 1 for a mistake."""
+    """Report every mistake in a catalogue, and whether its contracts match the settings. Exit code 1 if there is a mistake."""
     catalogue = csv_files.load_catalogue(source)
     notes = _notes(catalogue, config)
     if as_json:
@@ -90,27 +87,29 @@ def check(source: SourceArgument, config: ConfigOption = None, as_json: JsonOpti
 def import_catalogue(
     source: SourceArgument,
     config: ConfigOption = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     by: ByOption = None,
 ) -> None:
-    """Show what a catalogue changes, and put it in force. It is served within seconds; a wrong one changes nothing."""
+    """Show what a catalogue changes, and activate it. It is served within seconds; an invalid one changes nothing."""
     new = _compare(source, config)
     tables, catalogue = new.tables, new.catalogue
     if new.is_active:
-        print_line(f"{source} is in force already; nothing to do.")
+        print_line(f"{source} is active already; nothing to do.")
         return
     _print_changes(new)
     for note in _notes(catalogue, config):
         print_line(f"note: {note}")
     if not yes:
-        typer.confirm(f"Put {source} in force?", abort=True)
+        typer.confirm(f"Activate {source}?", abort=True)
 
     async def work(context: CommandContext) -> bool:
-        named, who = context.settings.api.catalogue, operator_name(by)
-        return await activate(context.store, tables, origin=str(source), by=who, now=context.now, configured_source=named)
+        configured = context.settings.api.catalogue
+        return await activate(
+            context.store, tables, origin=str(source), by=operator_name(by), now=context.now, configured_source=configured
+        )
 
     run_with_store(config, work)
-    print_line(f"Version {catalogue.version} is in force: {_describe_contracts(catalogue)}")
+    print_line(f"Version {catalogue.version} is active: {_describe_contracts(catalogue)}")
 
 
 @catalogue_app.command()
@@ -127,24 +126,24 @@ def diff(source: SourceArgument, config: ConfigOption = None, as_json: JsonOptio
 
 @catalogue_app.command()
 def export(target: TargetArgument, config: ConfigOption = None, force: ForceOption = False) -> None:
-    """Write the catalogue in force, as a workbook or as a folder of CSV files; importing it again changes nothing.
+    """Write the active catalogue as a workbook or a folder of CSV files; importing it again changes nothing.
 
-    Where it cannot be read, the newest one that can be is written, and that is said.
+    If it is unreadable, the newest readable version is written instead, with a note.
     """
     tables = run_with_store(config, _tables_to_export)
     if tables is None:
-        raise CatalogueError((Problem("store", "holds no catalogue yet", "import one: lab-agent catalogue import SOURCE"),))
+        raise CatalogueError((Problem("store", "has no catalogue yet", "run `lab-agent catalogue import SOURCE`"),))
     _write_tables(target, tables, force=force)
-    print_line(f"{target} is written, version {csv_files.content_version(tables)}")
+    print_line(f"{target} was written, version {csv_files.content_version(tables)}")
 
 
 def _sample_folder() -> Path:
-    """The sample's folder: in the sources that this runs from, or where the package has put it."""
+    """The folder of the sample data: in the source tree, or where the package installed it."""
     return next((place for place in _SAMPLE_FOLDERS if place.is_dir()), _SAMPLE_FOLDERS[-1])
 
 
 def _compare(source: Path, config: Path | None) -> CatalogueComparison:
-    """Read a source, and compare it with what is in force. Raises `CatalogueError` for the source alone."""
+    """Read a source, and compare it with the active catalogue. Raises `CatalogueError` for the source alone."""
     tables = csv_files.read_tables(source)
     catalogue = build_catalogue(tables, csv_files.content_version(tables))
 
@@ -154,9 +153,9 @@ def _compare(source: Path, config: Path | None) -> CatalogueComparison:
     try:
         old = run_with_store(config, work)
     except CatalogueError:
-        return CatalogueComparison(tables, catalogue, None, "The catalogue in force cannot be read; everything counts as new.")
+        return CatalogueComparison(tables, catalogue, None, "The active catalogue is unreadable: everything counts as new.")
     if old is None:
-        return CatalogueComparison(tables, catalogue, None, "There is no catalogue in force yet: everything is new.")
+        return CatalogueComparison(tables, catalogue, None, "There is no active catalogue yet: everything is new.")
     return CatalogueComparison(
         tables, catalogue, diff_tables(old, tables), is_active=csv_files.content_version(old) == catalogue.version
     )
@@ -170,9 +169,7 @@ async def _tables_to_export(context: CommandContext) -> dict[str, SheetTable] | 
         if found is None:
             return None
     since = found.stored.since.astimezone().isoformat(" ", "minutes")
-    print_error(
-        f"The catalogue in force cannot be read; this is an older one, version {found.stored.version}, in force from {since}."
-    )
+    print_error(f"The active catalogue is unreadable; this is an older version, {found.stored.version}, active from {since}.")
     return unpack_tables(found.stored.content)
 
 
@@ -190,10 +187,10 @@ def _print_changes(comparison: CatalogueComparison) -> None:
 
 
 def _notes(catalogue: Catalogue, config: Path | None) -> list[str]:
-    """What is allowed and worth knowing; the settings' contracts only where there are settings."""
+    """Notes on what is valid but noteworthy; the contracts are compared only if settings are given."""
     items = {item.id: item for contract in catalogue.contracts.values() for item in contract.items.values()}
     bare = sorted(key for key, item in items.items() if not item.requirements)
-    notes = [f"no biomaterial, and so no tube, for {', '.join(bare)}"] if bare else []
+    notes = [f"no biomaterial, and therefore no tube, for {', '.join(bare)}"] if bare else []
     if config is None:
         return notes
     settings = load_settings(config)
@@ -208,10 +205,10 @@ def _write_tables(target: Path, tables: Mapping[str, SheetTable], *, force: bool
     workbook = target.suffix.lower() == ".xlsx"
     there = target.exists() if workbook else target.is_dir() and any(target.iterdir())
     if there and not force:
-        raise DataInvalidError((Problem(str(target), "is there already", "name another, or add --force"),))
+        raise DataInvalidError((Problem(str(target), "already exists", "choose another target, or add --force"),))
     if workbook:
         target.parent.mkdir(parents=True, exist_ok=True)
-        from lab_agent.catalogue.spreadsheet.xlsx_writer import write_workbook  # noqa: PLC0415 - its library takes a while
+        from lab_agent.catalogue.spreadsheet.xlsx_writer import write_workbook  # noqa: PLC0415 - its library is slow to import
 
         write_workbook(target, tables)
     else:
@@ -228,18 +225,18 @@ def preanalytics_callback() -> None:
 
 @preanalytics_app.command()
 def explain(
-    basket: Annotated[Path, typer.Argument(metavar="BASKET", help="A pre-analytics request, as JSON.")],
+    basket: Annotated[Path, typer.Argument(metavar="BASKET", help="A pre-analytics request in JSON.")],
     config: ConfigOption = None,
     source: Annotated[
-        Path | None, typer.Option("--catalogue", help="A workbook or folder in the place of the catalogue in force.")
+        Path | None, typer.Option("--catalogue", help="A workbook or folder to use instead of the active catalogue.")
     ] = None,
 ) -> None:
-    """Say which tests went into which tube, and why there are not fewer. No label is given out."""
+    """Explain which tests share which tube, and why fewer tubes are impossible. No label is allocated."""
     settings = load_settings(config).api
     body = _read_basket_file(basket, settings.max_body)
     catalogue = run_with_store(config, _require_active_catalogue) if source is None else csv_files.load_catalogue(source)
-    asked = baskets.read_basket(body, catalogue.contracts, settings.max_basket)
-    for line in explain_plan(preanalytics.calculate(catalogue, asked.lines)):
+    request = baskets.read_basket(body, catalogue.contracts, settings.max_basket)
+    for line in explain_plan(preanalytics.calculate(catalogue, request.lines)):
         print_raw(line)
 
 
@@ -247,15 +244,15 @@ def _read_basket_file(basket: Path, limit: int) -> Any:
     try:
         content = basket.read_bytes()
     except OSError as exc:
-        raise DataInvalidError((Problem(str(basket), f"cannot be read: {exc.strerror}", "name a file with a request"),)) from exc
+        raise DataInvalidError((Problem(str(basket), f"cannot be read: {exc.strerror}", "name a readable file"),)) from exc
     if len(content) > limit:
-        raise DataInvalidError((Problem(str(basket), f"is larger than {limit} bytes", "take a smaller one"),))
+        raise DataInvalidError((Problem(str(basket), f"is larger than {limit} bytes", "send a smaller request"),))
     return decode_basket(content)
 
 
 async def _require_active_catalogue(context: CommandContext) -> Catalogue:
     catalogue = await load_active_catalogue(context.store)
     if catalogue is None:
-        mend = "import one: lab-agent catalogue import SOURCE; or name one with --catalogue"
-        raise CatalogueError((Problem("store", "holds no catalogue yet", mend),))
+        hint = "run `lab-agent catalogue import SOURCE`, or name one with --catalogue"
+        raise CatalogueError((Problem("store", "has no catalogue yet", hint),))
     return catalogue

@@ -1,12 +1,12 @@
-"""`lab-agent check`: says line by line what was tried, and how to mend what is wrong.
-
-Checks of the exchange service: is it there, does it accept our sign-in, does it know our contracts.
-"""
+"""`lab-agent check`: tries everything that the agent needs, line by line, and says how to correct what is wrong."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -16,75 +16,25 @@ from lab_agent.cli.check_local import check_local
 from lab_agent.cli.check_result import CheckResult, CheckStatus, failed_checks
 from lab_agent.cli.context import ConfigOption, JsonOption
 from lab_agent.cli.output import console, print_heading, print_json, print_line
+from lab_agent.crypto import Cipher, new_key
 from lab_agent.errors import AuthenticationRequired, CryptoError, Failure, ServiceUnavailable, SettingsError, StoreError
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.repositories import Store
-from lab_agent.settings.introspection import iter_masked_values as setting_lines
+from lab_agent.settings.introspection import iter_masked_values
 from lab_agent.settings.root import Settings, load_settings
-from tests.fakes.memory_store import MemoryStore
-
-
-async def check_exchange(settings: Settings, *, offline: bool) -> list[CheckResult]:
-    """Check it all, or say that it was left out."""
-    if offline:
-        return [CheckResult(what, CheckStatus.SKIPPED, "--offline") for what in ("exchange", "sign-in", "contracts there")]
-    try:
-        return await _connect_and_check(settings, None)
-    except StoreError:  # said already; the service can be asked all the same, with a sign-in that nobody keeps
-        return await _connect_and_check(settings, MemoryStore())
-
-
-async def _connect_and_check(settings: Settings, store: Store | None) -> list[CheckResult]:
-    try:
-        async with bootstrap.open_components(settings, store=store) as parts:
-            return await _check_service(settings, parts.exchange)
-    except (CryptoError, SettingsError) as exc:
-        return failed_checks("exchange", exc)
-
-
-async def _check_service(settings: Settings, exchange: Exchange) -> list[CheckResult]:
-    address = settings.exchange.base_url
-    try:
-        await exchange.check()
-    except ServiceUnavailable as exc:
-        return [*failed_checks("exchange", exc), CheckResult("sign-in", CheckStatus.SKIPPED, "the service was not reached")]
-    except AuthenticationRequired as exc:
-        return [CheckResult("exchange", CheckStatus.OK, address), *failed_checks("sign-in", exc)]
-    except Failure as exc:
-        return failed_checks("exchange", exc)
-    reached = [
-        CheckResult("exchange", CheckStatus.OK, address),
-        CheckResult("sign-in", CheckStatus.OK, settings.exchange.oauth.grant),
-    ]
-    return reached + [await _check_contract(exchange, code) for code in settings.exchange.contracts]
-
-
-async def _check_contract(exchange: Exchange, code: str) -> CheckResult:
-    what = f"contract {code}"
-    try:
-        ids = await exchange.contract_ids(code)
-    except Failure as exc:
-        return CheckResult(what, CheckStatus.WRONG, str(exc))
-    if not ids:
-        return CheckResult(
-            what,
-            CheckStatus.WRONG,
-            "the service shows no such contract",
-            "mend its code, or ask the service for the right to see it",
-        )
-    return CheckResult(what, CheckStatus.OK, f"contract/{', contract/'.join(ids)}")
-
+from lab_agent.store.schema import upgrade as upgrade_schema
+from lab_agent.store.unit_of_work import SqlStore
 
 _STATUS_STYLES = {CheckStatus.OK: "green", CheckStatus.TODO: "yellow", CheckStatus.WRONG: "bold red", CheckStatus.SKIPPED: "dim"}
 
 
 def check(
     config: ConfigOption = None,
-    offline: Annotated[bool, typer.Option("--offline", help="Leave out everything that needs the network.")] = False,
-    show_settings: Annotated[bool, typer.Option("--settings", help="Print all settings first, secrets masked.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Skip everything that needs the network.")] = False,
+    show_settings: Annotated[bool, typer.Option("--settings", help="Print all settings first, with secrets masked.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Try the settings, the store, the catalogue, the adapters, the service, the sign-in. Exit code 1 if something is wrong."""
+    """Check settings, store, catalogue, adapters, service and sign-in. Exit code 1 if something is wrong."""
     settings, found = _check_settings(config)
     if settings and show_settings and not as_json:
         _print_settings(settings)
@@ -109,7 +59,7 @@ def _check_settings(config: Path | None) -> tuple[Settings | None, list[CheckRes
 
 async def _run_checks(settings: Settings, *, offline: bool) -> list[CheckResult]:
     found = await check_local(settings, offline=offline)
-    return found + await check_exchange(settings, offline=offline)
+    return found + await _check_exchange(settings, offline=offline)
 
 
 def _print_results(results: list[CheckResult]) -> None:
@@ -124,6 +74,70 @@ def _print_results(results: list[CheckResult]) -> None:
 
 def _print_settings(settings: Settings) -> None:
     print_heading("Settings")
-    for key, value in setting_lines(settings):
+    for key, value in iter_masked_values(settings):
         print_line(f"{key} = {value}")
     print_heading("Checks")
+
+
+async def _check_exchange(settings: Settings, *, offline: bool) -> list[CheckResult]:
+    """Check the service, the sign-in and the contracts."""
+    if offline:
+        return [CheckResult(what, CheckStatus.SKIPPED, "--offline") for what in ("exchange", "sign-in", "contracts there")]
+    try:
+        return await _connect_and_check(settings, None)
+    except StoreError:  # reported already; the service can be checked anyway, with a sign-in that is not kept
+        async with _temporary_store() as store:
+            return await _connect_and_check(settings, store)
+
+
+@asynccontextmanager
+async def _temporary_store() -> AsyncIterator[SqlStore]:
+    with TemporaryDirectory() as folder:
+        url = f"sqlite:///{folder}/check.db"
+        upgrade_schema(url)
+        store = SqlStore(url, Cipher(new_key()))
+        try:
+            yield store
+        finally:
+            await store.close()
+
+
+async def _connect_and_check(settings: Settings, store: Store | None) -> list[CheckResult]:
+    try:
+        async with bootstrap.open_components(settings, store=store) as parts:
+            return await _check_service(settings, parts.exchange)
+    except (CryptoError, SettingsError) as exc:
+        return failed_checks("exchange", exc)
+
+
+async def _check_service(settings: Settings, exchange: Exchange) -> list[CheckResult]:
+    address = settings.exchange.base_url
+    try:
+        await exchange.check()
+    except ServiceUnavailable as exc:
+        return [*failed_checks("exchange", exc), CheckResult("sign-in", CheckStatus.SKIPPED, "the service could not be reached")]
+    except AuthenticationRequired as exc:
+        return [CheckResult("exchange", CheckStatus.OK, address), *failed_checks("sign-in", exc)]
+    except Failure as exc:
+        return failed_checks("exchange", exc)
+    reached = [
+        CheckResult("exchange", CheckStatus.OK, address),
+        CheckResult("sign-in", CheckStatus.OK, settings.exchange.oauth.grant),
+    ]
+    return reached + [await _check_contract(exchange, code) for code in settings.exchange.contracts]
+
+
+async def _check_contract(exchange: Exchange, code: str) -> CheckResult:
+    what = f"contract {code}"
+    try:
+        ids = await exchange.contract_ids(code)
+    except Failure as exc:
+        return CheckResult(what, CheckStatus.WRONG, str(exc))
+    if not ids:
+        return CheckResult(
+            what,
+            CheckStatus.WRONG,
+            "the service has no such contract, or does not show it",
+            "correct its code, or ask the service for access to it",
+        )
+    return CheckResult(what, CheckStatus.OK, f"contract/{', contract/'.join(ids)}")

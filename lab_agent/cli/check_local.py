@@ -1,7 +1,4 @@
-"""Checks of what the laboratory's API offers: the catalogue in force, who may call, and the labels that are left.
-
-Checks of what is on this machine: keys, store, rules, what the API offers, mappings, the letterhead, adapters.
-"""
+"""Local checks: keys, store, rules, catalogue, API clients and labels, mappings, letterhead, adapters."""
 
 from __future__ import annotations
 
@@ -23,8 +20,7 @@ from lab_agent.documents.service import DocumentService
 from lab_agent.domain.catalogue_records import ApiToken, CatalogueVersion
 from lab_agent.domain.label_pools import LabelPool, find_second_label_pool
 from lab_agent.errors import CatalogueError, CryptoError, Failure, LabAgentError, Problem, SettingsError, StoreError
-from lab_agent.mappings.loader import MappingsError
-from lab_agent.mappings.loader import load_mapping_tables as load_mappings
+from lab_agent.mappings.loader import MappingsError, load_mapping_tables
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.rules.engine import RULES, check_severities
 from lab_agent.rules.translations import load_messages
@@ -33,9 +29,22 @@ from lab_agent.settings.root import Settings
 from lab_agent.store.engine import sqlite_file
 
 
+async def check_local(settings: Settings, *, offline: bool) -> list[CheckResult]:
+    """Run all local checks; `offline` skips database servers and laboratory systems."""
+    found, snapshot = _check_encryption_key(settings), None
+    if found[0].status is CheckStatus.OK:
+        store_results, snapshot = await _check_store(settings, offline=offline)
+        found += store_results
+    found += _check_rules(settings)
+    found += await asyncio.to_thread(_check_api, settings, snapshot)
+    found += await asyncio.to_thread(_check_mappings, settings)
+    found += await asyncio.to_thread(_check_printed_reports, settings)
+    return found + await _check_adapters(settings, offline=offline)
+
+
 @dataclass(frozen=True, slots=True)
 class StoreSnapshot:
-    """What the store says: the catalogue in force, the tokens that are valid, and what each pool has given."""
+    """What is read from the store: the active catalogue, the valid tokens, and the labels issued from each pool."""
 
     active_version: CatalogueVersion | None
     valid_tokens: tuple[ApiToken, ...]
@@ -43,33 +52,33 @@ class StoreSnapshot:
 
 
 class ContractScoped(Protocol):
-    """Whoever, or whatever, is tied to contracts; None is every one."""
+    """An API client or pool restricted to contracts; None is all of them."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name."""
         ...
 
     @property
     def contracts(self) -> tuple[str, ...] | None:
-        """The codes."""
+        """The contract codes."""
         ...
 
 
-def read_store(uow: UnitOfWork, settings: Settings) -> StoreSnapshot:
-    """Read it. Nothing is written: the unit of work is not committed."""
+def _read_snapshot(uow: UnitOfWork, settings: Settings) -> StoreSnapshot:
+    """Read the store without writing: the unit of work is not committed."""
     now = datetime.now(UTC)
     tokens = tuple(each for each in uow.api_tokens.all() if each.is_valid(now))
     given = {pool: uow.issued_labels.lock_ranges(pool.pattern, pool.first) for pool in settings.api.label_pools}
     return StoreSnapshot(uow.catalogues.newest(), tokens, given)
 
 
-def check_api(settings: Settings, snapshot: StoreSnapshot | None) -> list[CheckResult]:
-    """Check it all; without a store that can be asked, what the settings alone say."""
-    in_force, found = _check_active_catalogue(settings, snapshot.active_version) if snapshot else (None, [])
-    of_folder, lines = _check_catalogue_folder(settings, in_force)
-    found += lines
-    catalogue = in_force or of_folder
+def _check_api(settings: Settings, snapshot: StoreSnapshot | None) -> list[CheckResult]:
+    """Check the catalogue, the API clients and the labels; without a store, what the settings alone allow."""
+    active, found = _check_active_catalogue(settings, snapshot.active_version) if snapshot else (None, [])
+    from_folder, folder_results = _check_catalogue_folder(settings, active)
+    found += folder_results
+    catalogue = active or from_folder
     tokens = snapshot.valid_tokens if snapshot else ()
     if catalogue:
         found += _check_contracts(settings, catalogue, tokens)
@@ -81,13 +90,11 @@ def check_api(settings: Settings, snapshot: StoreSnapshot | None) -> list[CheckR
 def _check_active_catalogue(
     settings: Settings, active_version: CatalogueVersion | None
 ) -> tuple[Catalogue | None, list[CheckResult]]:
-    what = "catalogue in force"
+    what = "active catalogue"
     if active_version is None:
         folder = settings.api.catalogue
-        mend = (
-            f"`lab-api run` and `lab-agent run` take {folder} over" if folder else "`lab-agent catalogue import` puts one there"
-        )
-        return None, [CheckResult(what, CheckStatus.TODO, "the store holds none yet", mend)]
+        hint = f"`lab-api run` and `lab-agent run` import {folder}" if folder else "run `lab-agent catalogue import SOURCE`"
+        return None, [CheckResult(what, CheckStatus.TODO, "the store has none yet", hint)]
     try:
         catalogue = unpack_catalogue(active_version)
     except CatalogueError as exc:
@@ -107,8 +114,8 @@ def _check_catalogue_folder(settings: Settings, active: Catalogue | None) -> tup
     if folder is None:
         return None, []
     if not folder.exists():
-        mend = "put the laboratory's CSV files there, or set api.catalogue"
-        return None, [CheckResult("catalogue", CheckStatus.TODO, f"there is no folder {folder} yet", mend)]
+        hint = "put the laboratory's CSV files there, or set api.catalogue"
+        return None, [CheckResult("catalogue", CheckStatus.TODO, f"the folder {folder} does not exist yet", hint)]
     try:
         catalogue = load_catalogue(folder)
     except CatalogueError as exc:
@@ -116,8 +123,8 @@ def _check_catalogue_folder(settings: Settings, active: Catalogue | None) -> tup
     except OSError as exc:
         return None, [CheckResult("catalogue", CheckStatus.WRONG, f"{exc.filename or folder}: {exc.strerror}")]
     if active and active.version != catalogue.version:
-        mend = f"`lab-agent catalogue diff {folder}` shows how; a start takes it over if it was changed since it was last taken"
-        return catalogue, [CheckResult("catalogue", CheckStatus.OK, f"{folder} is not what is in force", mend)]
+        hint = f"`lab-agent catalogue diff {folder}` shows how; a start imports it if it changed since the last import"
+        return catalogue, [CheckResult("catalogue", CheckStatus.OK, f"{folder} differs from the active catalogue", hint)]
     return catalogue, [CheckResult("catalogue", CheckStatus.OK, f"{folder}, {_describe_contracts(catalogue)}")]
 
 
@@ -126,26 +133,28 @@ def _describe_contracts(catalogue: Catalogue) -> str:
 
 
 def _check_contracts(settings: Settings, catalogue: Catalogue, tokens: tuple[ApiToken, ...]) -> list[CheckResult]:
-    set_, offered = set(settings.exchange.contracts), set(catalogue.contracts)
-    tied: list[ContractScoped] = [*settings.api.pools, *_api_clients(settings, tokens)]
-    allowed = {code for each in tied for code in each.contracts or ()}
+    configured, offered = set(settings.exchange.contracts), set(catalogue.contracts)
+    scoped: list[ContractScoped] = [*settings.api.pools, *_api_clients(settings, tokens)]
+    allowed = {code for each in scoped for code in each.contracts or ()}
     found = []
-    if missing := set_ - offered:
-        mend = "add them to the sheet contracts, or remove them from the settings"
-        found.append(CheckResult("contracts", CheckStatus.WRONG, f"not in the catalogue: {join_sorted(missing)}", mend))
-    if extra := offered - set_:
-        mend = "add [exchange.contracts.<code>]: orders under other contracts are held"
-        found.append(CheckResult("contracts", CheckStatus.WRONG, f"only in the catalogue: {join_sorted(extra)}", mend))
+    if missing := configured - offered:
+        hint = "add them to the sheet contracts, or remove them from the settings"
+        found.append(CheckResult("contracts", CheckStatus.WRONG, f"not in the catalogue: {join_sorted(missing)}", hint))
+    if extra := offered - configured:
+        hint = "add [exchange.contracts.<code>]: orders under other contracts are held"
+        found.append(CheckResult("contracts", CheckStatus.WRONG, f"only in the catalogue: {join_sorted(extra)}", hint))
     if unknown := allowed - offered:
-        mend = "mend api.tokens, api.basic or api.pools, or revoke the token: lab-agent api-token list"
+        hint = "correct api.tokens, api.basic or api.pools, or revoke the token (`lab-agent api-token list`)"
         found.append(
             CheckResult(
-                "contracts", CheckStatus.WRONG, f"callers or pools of the API name unknown ones: {join_sorted(unknown)}", mend
+                "contracts", CheckStatus.WRONG, f"API clients or pools name unknown contracts: {join_sorted(unknown)}", hint
             )
         )
-    return found or [
-        CheckResult("contracts", CheckStatus.OK, join_sorted(set_) or "none", "" if set_ else "set [exchange.contracts.<code>]")
-    ]
+    if found:
+        return found
+    if not configured:
+        return [CheckResult("contracts", CheckStatus.OK, "none", "set [exchange.contracts.<code>]")]
+    return [CheckResult("contracts", CheckStatus.OK, join_sorted(configured))]
 
 
 def _api_clients(settings: Settings, tokens: tuple[ApiToken, ...]) -> list[ContractScoped]:
@@ -155,29 +164,29 @@ def _api_clients(settings: Settings, tokens: tuple[ApiToken, ...]) -> list[Contr
 def _check_api_clients(settings: Settings, tokens: tuple[ApiToken, ...]) -> list[CheckResult]:
     clients = _api_clients(settings, tokens)
     if not clients:
-        mend = "make one: lab-agent api-token create NAME; or add [[api.tokens]] or [[api.basic]]"
-        return [CheckResult("API clients", CheckStatus.TODO, "there are none yet: nobody may call", mend)]
-    seen = {code for each in clients for code in (settings.exchange.contracts if each.contracts is None else each.contracts)}
-    if blind := set(settings.exchange.contracts) - seen:
-        mend = f"make one: lab-agent api-token create NAME --contract {min(blind)}"
-        return [CheckResult("API clients", CheckStatus.WRONG, f"none may see {join_sorted(blind)}", mend)]
+        hint = "run `lab-agent api-token create NAME`, or add [[api.tokens]] or [[api.basic]]"
+        return [CheckResult("API clients", CheckStatus.TODO, "none yet: nobody can call the API", hint)]
+    visible = {code for each in clients for code in (settings.exchange.contracts if each.contracts is None else each.contracts)}
+    if unseen := set(settings.exchange.contracts) - visible:
+        hint = f"run `lab-agent api-token create NAME --contract {min(unseen)}`"
+        return [CheckResult("API clients", CheckStatus.WRONG, f"no client may see {join_sorted(unseen)}", hint)]
     return [CheckResult("API clients", CheckStatus.OK, join_sorted({each.name for each in clients}))]
 
 
 def _check_second_pools(pools: tuple[LabelPool, ...], catalogue: Catalogue) -> Iterator[CheckResult]:
-    """Pools of second barcodes that no test takes from: nobody would notice before orders are refused."""
+    """Report pools of second barcodes that no test uses, which nobody would notice before orders are rejected."""
     needed = {
-        (code, shape)
+        (code, pattern)
         for code, each in catalogue.contracts.items()
         for item in each.items.values()
-        if (shape := second_label_pattern(item))
+        if (pattern := second_label_pattern(item))
     }
-    serving = {pool for code, shape in needed if (pool := find_second_label_pool(pools, code, shape))}
+    serving = {pool for code, pattern in needed if (pool := find_second_label_pool(pools, code, pattern))}
     for pool in pools:
         if pool.second and pool not in serving:
-            shapes = join_sorted({str(shape) for _, shape in needed}) or "none"
-            mend = f"give it a pattern of a shape that tests need ({shapes}), or remove it"
-            yield CheckResult(f"labels {pool.name}", CheckStatus.WRONG, "second barcodes that no test takes", mend)
+            patterns = join_sorted({str(pattern) for _, pattern in needed}) or "none"
+            hint = f"give it a pattern that tests need ({patterns}), or remove it"
+            yield CheckResult(f"labels {pool.name}", CheckStatus.WRONG, "second barcodes that no test uses", hint)
 
 
 def _check_label_pools(settings: Settings, issued: Mapping[LabelPool, Mapping[int, int]]) -> Iterator[CheckResult]:
@@ -191,25 +200,12 @@ def _check_label_pools(settings: Settings, issued: Mapping[LabelPool, Mapping[in
 
 
 def _label_pool_result(pool: LabelPool, remaining: int) -> CheckResult:
-    what, mend = f"labels {pool.name}", "give it a new range in the settings ([[api.pools]])"
+    what, hint = f"labels {pool.name}", "add a new range to the settings ([[api.pools]])"
     if not remaining:
-        return CheckResult(what, CheckStatus.WRONG, "used up: pre-analytics is answered with 503", mend)
+        return CheckResult(what, CheckStatus.WRONG, "exhausted: pre-analytics requests are answered with 503", hint)
     if remaining < pool.warn_below:
-        return CheckResult(what, CheckStatus.TODO, f"{remaining} left", mend)
+        return CheckResult(what, CheckStatus.TODO, f"{remaining} left", hint)
     return CheckResult(what, CheckStatus.OK, f"{remaining} left")
-
-
-async def check_local(settings: Settings, *, offline: bool) -> list[CheckResult]:
-    """Check it all; `offline` leaves a database server and the laboratory systems alone."""
-    found, kept = _check_encryption_key(settings), None
-    if found[0].status is CheckStatus.OK:
-        lines, kept = await _check_store(settings, offline=offline)
-        found += lines
-    found += _check_rules(settings)
-    found += await asyncio.to_thread(check_api, settings, kept)
-    found += await asyncio.to_thread(_check_mappings, settings)
-    found += await asyncio.to_thread(_check_printed_reports, settings)
-    return found + await _check_adapters(settings, offline=offline)
 
 
 def _check_encryption_key(settings: Settings) -> list[CheckResult]:
@@ -227,19 +223,19 @@ async def _check_store(settings: Settings, *, offline: bool) -> tuple[list[Check
     if file is None and offline:
         return [CheckResult("store", CheckStatus.SKIPPED, address)], None
     if file is not None and not file.exists():
-        return [CheckResult("store", CheckStatus.TODO, f"there is no database at {file} yet", "run `lab-agent db upgrade`")], None
+        return [CheckResult("store", CheckStatus.TODO, f"{file} does not exist yet", "run `lab-agent db upgrade`")], None
     try:
         store = bootstrap.open_store(settings)
         try:
             await store.run(lambda uow: uow.oauth_tokens.current())
-            kept = await store.run(lambda uow: read_store(uow, settings))
+            snapshot = await store.run(lambda uow: _read_snapshot(uow, settings))
         finally:
             await store.close()
     except CryptoError as exc:
         return [CheckResult("store", CheckStatus.OK, address), *failed_checks("encryption key", exc)], None
     except LabAgentError as exc:
         return failed_checks("store", exc), None
-    return [CheckResult("store", CheckStatus.OK, f"{address}, schema as it should be")], kept
+    return [CheckResult("store", CheckStatus.OK, f"{address}, schema up to date")], snapshot
 
 
 def _check_mappings(settings: Settings) -> list[CheckResult]:
@@ -247,7 +243,7 @@ def _check_mappings(settings: Settings) -> list[CheckResult]:
     if folder is None:
         return []
     try:
-        tables = load_mappings(folder)
+        tables = load_mapping_tables(folder)
     except MappingsError as exc:
         return failed_checks("mappings", exc)
     rows = sum(len(table or ()) for table in (tables.codes, tables.units, tables.answers))
@@ -258,17 +254,17 @@ def _check_printed_reports(settings: Settings) -> list[CheckResult]:
     if not settings.results.print_reports:
         return []
     problems = DocumentService(settings.results).problems()
-    fine = CheckResult("printed reports", CheckStatus.OK, "the letterhead can be printed")
+    ok = CheckResult("printed reports", CheckStatus.OK, "the letterhead is valid")
     return [CheckResult("printed reports", CheckStatus.WRONG, f"{each.where}: {each.what}", each.hint) for each in problems] or [
-        fine
+        ok
     ]
 
 
 def _check_rules(settings: Settings) -> list[CheckResult]:
     problems = (*check_severities(settings.rules.severities), *_rule_message_problems(settings))
     changed = len(settings.rules.severities)
-    fine = CheckResult("rules", CheckStatus.OK, f"{len(RULES)} rules, {changed} with a severity of your own")
-    return [CheckResult("rules", CheckStatus.WRONG, f"{each.where}: {each.what}", each.hint) for each in problems] or [fine]
+    ok = CheckResult("rules", CheckStatus.OK, f"{len(RULES)} rules, {changed} with a configured severity")
+    return [CheckResult("rules", CheckStatus.WRONG, f"{each.where}: {each.what}", each.hint) for each in problems] or [ok]
 
 
 def _rule_message_problems(settings: Settings) -> tuple[Problem, ...]:
@@ -288,11 +284,11 @@ async def _check_adapters(settings: Settings, *, offline: bool) -> list[CheckRes
         if status.problems:
             found += [CheckResult(what, CheckStatus.WRONG, f"{each.where}: {each.what}", each.hint) for each in status.problems]
         elif offline:
-            found.append(CheckResult(what, CheckStatus.OK, "loaded; the laboratory system was not asked"))
+            found.append(CheckResult(what, CheckStatus.OK, "loaded; the laboratory system was not contacted"))
         else:
             try:
                 await loaded[status.name].check()
-                found.append(CheckResult(what, CheckStatus.OK, "answers"))
+                found.append(CheckResult(what, CheckStatus.OK, "reachable"))
             except Failure as exc:
                 found += failed_checks(what, exc)
     return found

@@ -1,4 +1,4 @@
-"""What a check says."""
+"""The outcome of one check of `lab-agent check`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lab_agent.errors import LabAgentError, ProblemsError
 
 
 class CheckStatus(StrEnum):
-    """How a check ended. `todo` is a step that is still to be taken, `skipped` was not tried."""
+    """How a check ended. `TODO` is a step still to be taken, `SKIPPED` was not tried."""
 
     OK = "ok"
     TODO = "to do"
@@ -20,7 +20,7 @@ class CheckStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One thing that was tried."""
+    """One line of the result."""
 
     name: str
     status: CheckStatus
@@ -29,12 +29,12 @@ class CheckResult:
 
 
 def failed_checks(name: str, error: LabAgentError) -> list[CheckResult]:
-    """The lines about an error: one for each of its problems."""
+    """One line for each problem of an error."""
     if isinstance(error, ProblemsError):
         return [CheckResult(name, CheckStatus.WRONG, f"{each.where}: {each.what}", each.hint) for each in error.problems]
     return [CheckResult(name, CheckStatus.WRONG, str(error))]
 
 
 def join_sorted(words: Iterable[str]) -> str:
-    """Words in a row."""
+    """The words, sorted and separated by commas."""
     return ", ".join(sorted(words))

@@ -1,7 +1,4 @@
-"""The settings and the store, opened for one command.
-
-Options that many commands share.
-"""
+"""What commands share: the settings and the store, opened for one command, and common options."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class CommandContext:
-    """What a command works on."""
+    """What a command works with."""
 
     settings: Settings
     store: Store
@@ -42,7 +39,7 @@ class CommandContext:
 
 
 def run_with_store(config: Path | None, work: Callable[[CommandContext], Awaitable[T]]) -> T:
-    """Read the settings, open the store, work, close it."""
+    """Load the settings, open the store, run `work`, and close the store."""
     settings = load_settings(config)
 
     async def whole() -> T:
@@ -68,20 +65,20 @@ def _print_version(requested: bool) -> None:
 
 
 VersionOption = Annotated[
-    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version of this program, and stop.")
+    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
 ]
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", "-c", envvar=CONFIG_VARIABLE, show_envvar=True, metavar="PATH", help="The settings file (TOML)."),
+    typer.Option("--config", "-c", envvar=CONFIG_VARIABLE, show_envvar=True, metavar="PATH", help="Settings file (TOML)."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-LimitOption = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many to show at most.")]
-OffsetOption = Annotated[int, typer.Option("--offset", min=0, help="How many to leave out before them.")]
-ByOption = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who decides; by default the user of this machine.")]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Maximum number of entries to show.")]
+OffsetOption = Annotated[int, typer.Option("--offset", min=0, help="Number of entries to skip.")]
+ByOption = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who decides. Default: the current system user.")]
 
 
 def operator_name(by: str | None) -> str:
-    """Who decides: as given, else the user of this machine."""
+    """Who decides: as given, else the current system user."""
     try:
         return by or getpass.getuser()
     except (KeyError, OSError):

@@ -1,21 +1,13 @@
-"""`lab-agent init`: from a few answers to a settings file that holds, and the sheet for the registration.
+"""`lab-agent init`: writes a settings file from a few answers, and prints the sheet for the registration at the exchange service.
 
-Writing TOML: tables of text, numbers, truth values and lists of text, which is all that a settings file of ours needs.
-
-The settings file that `lab-agent init` writes: short, private to its owner, checked before it gets its name.
-
-What `lab-agent init` must know, and how it asks for what was not given.
-
-The sheet that a laboratory sends for its registration at the exchange service.
+The TOML is written by hand, since a settings file needs only tables of texts and lists. The file is validated before it gets
+its name, and readable for its owner alone.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
-import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +16,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
+from lab_agent.atomic_file import sync_folder, temporary_file
 from lab_agent.cli.context import JsonOption
 from lab_agent.cli.output import Row, print_error, print_fields, print_heading
 from lab_agent.crypto import hash_token, new_key, new_token
@@ -35,7 +28,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def toml_table(path: Sequence[str], values: Mapping[str, Any], *, repeated: bool = False) -> str:
-    """One table with its keys; those without a value are left out."""
+    """One TOML table; keys without a value are left out."""
     name = ".".join(_toml_key(part) for part in path)
     lines = [f"[[{name}]]" if repeated else f"[{name}]"]
     lines += [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in values.items() if value is not None]
@@ -47,17 +40,17 @@ def _toml_key(name: str) -> str:
 
 
 def _toml_value(value: Any) -> str:
-    """A basic string of TOML is written as JSON writes it, except for DEL."""
+    """A value as TOML: its basic strings are those of JSON, except for DEL."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 _FILE_HEADER = """# Settings of lab-agent, written by `lab-agent init`. Every key is explained in config/lab-agent.example.toml.
-# This file holds secrets: keep it readable for the agent's user alone. Relative paths are relative to the working directory.
+# This file contains secrets: keep it readable for the agent's user alone. Paths are relative to the working directory.
 """
 
 
 def settings_file_text(answers: Mapping[str, str], *, encryption_key: str, token_hash: str) -> str:
-    """The whole file. Answers that are empty are left out."""
+    """The whole file. Empty answers are left out."""
     given = {name: value or None for name, value in answers.items()}
     oauth = ("grant", "auth_url", "client_id", "client_secret", "username", "password", "redirect_uri")
     exchange = ("base_url", "lab_codes_url", "second_labels_system", "laboratory")
@@ -77,42 +70,35 @@ def settings_file_text(answers: Mapping[str, str], *, encryption_key: str, token
 
 
 def contract_codes(answers: Mapping[str, str]) -> tuple[str, ...]:
-    """The contract codes, each once."""
+    """The contract codes, without repeats."""
     return tuple(dict.fromkeys(answers["contract"].replace(",", " ").split()))
 
 
-def refuse_overwriting(path: Path, *, force: bool) -> None:
-    """Raise `SettingsError` if the file is there and shall stay."""
+def reject_overwriting(path: Path, *, force: bool) -> None:
+    """Raise `SettingsError` if the file exists, unless `force`."""
     if path.exists() and not force:
-        raise SettingsError((Problem(str(path), "is there already", "name another with --output, or overwrite it with --force"),))
+        raise SettingsError((Problem(str(path), "already exists", "choose another with --output, or overwrite it with --force"),))
 
 
 def write_settings_file(path: Path, text: str, *, force: bool) -> None:
-    """Write the file if its settings are valid: to a private neighbour first, then under its own name.
+    """Write the file if its settings are valid.
 
-    Raises `SettingsError` where they are not, where the file is there already (and not `force`), or cannot be written.
+    Raises `SettingsError` if they are not, if the file exists already (without `force`), or if it cannot be written.
     """
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
-        with os.fdopen(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        load_settings(part, {})
-        if force:
-            part.replace(path)
-        else:
-            path.hardlink_to(part)
+        with temporary_file(path, text.encode()) as temporary:
+            load_settings(temporary, {})
+            if force:
+                temporary.replace(path)
+            else:
+                path.hardlink_to(temporary)
+        sync_folder(path.parent)
     except FileExistsError:
-        refuse_overwriting(path, force=False)
+        reject_overwriting(path, force=False)
         raise
     except OSError as exc:
-        raise SettingsError(
-            (Problem(str(path), f"cannot be written: {exc.strerror}", "name another place with --output"),)
-        ) from exc
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()
+        hint = "choose another path with --output"
+        raise SettingsError((Problem(str(path), f"cannot be written: {exc.strerror}", hint),)) from exc
 
 
 GRANTS: tuple[str, ...] = get_args(Grant)
@@ -125,7 +111,7 @@ _URL_PATTERN = re.compile(r"https?://[^/@\s]+(/\S*)?$")
 
 @dataclass(frozen=True, slots=True)
 class SetupQuestion:
-    """One question. `needed` are the grants that cannot do without an answer, `asked` those for which it is asked at all."""
+    """One question. `required_for` are the grants that need an answer, `asked_for` those for which it is asked at all."""
 
     name: str
     text: str
@@ -136,16 +122,16 @@ class SetupQuestion:
 
     @property
     def option(self) -> str:
-        """The option that answers it."""
+        """The command line option that answers it."""
         return f"--{self.name.replace('_', '-')}"
 
 
 SETUP_QUESTIONS = (
     SetupQuestion("base_url", "API address of the exchange service"),
-    SetupQuestion("lab_codes_url", "Address that the laboratory-side code systems begin with"),
-    SetupQuestion("second_labels_system", "System of second barcodes (empty: none)", required_for=frozenset()),
-    SetupQuestion("laboratory", "The laboratory's own guid"),
-    SetupQuestion("grant", f"How the laboratory signs in ({', '.join(GRANTS)})"),
+    SetupQuestion("lab_codes_url", "Base address of the laboratory's code systems"),
+    SetupQuestion("second_labels_system", "Code system of second barcodes (empty: none)", required_for=frozenset()),
+    SetupQuestion("laboratory", "GUID of the laboratory"),
+    SetupQuestion("grant", f"Grant for signing in ({', '.join(GRANTS)})"),
     SetupQuestion("auth_url", "Authorization address of the service", required_for=_OAUTH_GRANTS, asked_for=_OAUTH_GRANTS),
     SetupQuestion("client_id", "Client id", required_for=_OAUTH_GRANTS, asked_for=_OAUTH_GRANTS),
     SetupQuestion(
@@ -160,17 +146,17 @@ SETUP_QUESTIONS = (
     SetupQuestion(
         "redirect_uri", "Callback address", "http://127.0.0.1:8485/callback", asked_for=frozenset({"authorization_code"})
     ),
-    SetupQuestion("contract", "Contract codes, with blanks between them"),
-    SetupQuestion("public_url", "Public address of the laboratory's API (empty: not known yet)", required_for=frozenset()),
+    SetupQuestion("contract", "Contract codes, separated by spaces"),
+    SetupQuestion("public_url", "Public address of the laboratory's API (empty: unknown yet)", required_for=frozenset()),
     SetupQuestion("catalogue", "Folder of the catalogue", "config/catalogue"),
     SetupQuestion("store", "Database", "sqlite:///lab-agent.db"),
-    SetupQuestion("orders", "Folder that orders are put into", "lis/orders"),
-    SetupQuestion("results", "Folder that results are taken from", "lis/results"),
+    SetupQuestion("orders", "Folder that orders are written to", "lis/orders"),
+    SetupQuestion("results", "Folder that results are read from", "lis/results"),
 )
 
 
 def collect_answers(given: Mapping[str, str | None], *, ask: bool) -> dict[str, str]:
-    """Give every answer: as given, else asked for, else the default. Raises a usage error that names all missing options."""
+    """Collect all answers: given, prompted for, or the default. Raises a usage error that names all missing options."""
     answers: dict[str, str] = {}
     missing = []
     for question in SETUP_QUESTIONS:
@@ -184,40 +170,41 @@ def collect_answers(given: Mapping[str, str | None], *, ask: bool) -> dict[str, 
             missing.append(question.option)
         answers[question.name] = answer.strip()
     if missing:
-        raise typer.BadParameter("needed, and there is no terminal to ask at", param_hint=", ".join(missing))
+        raise typer.BadParameter("required if there is no terminal to ask at", param_hint=", ".join(missing))
     if answers["grant"] not in GRANTS:
-        raise typer.BadParameter(f"is none of {', '.join(GRANTS)}", param_hint="--grant")
+        raise typer.BadParameter(f"must be one of {', '.join(GRANTS)}", param_hint="--grant")
     return answers
 
 
 def _prompt_for_answer(question: SetupQuestion, grant: str) -> str:
-    """Ask until there is an answer, or none is needed."""
+    """Prompt until the answer is valid."""
     optional = not question.required_for or bool(grant and grant not in question.required_for)
     default = question.default or ("" if optional else None)
     while True:
         answer = str(
             typer.prompt(question.text, default=default, hide_input=question.hidden, show_default=bool(default), err=True)
         )
-        if not (wish := _validation_message(question, answer.strip())):
+        message = _validation_message(question, answer.strip())
+        if not message:
             return answer
-        typer.echo(wish, err=True)
+        typer.echo(message, err=True)
 
 
 def _validation_message(question: SetupQuestion, answer: str) -> str:
-    """What to say to an answer that cannot hold, so that one slip does not cost all the others; empty where it can."""
+    """What is wrong with an answer, said at once so that the other answers are not lost; empty if nothing is."""
     if question.name == "grant" and answer not in GRANTS:
         return f"Please choose one of {', '.join(GRANTS)}."
     if question.name in _SERVICE_URLS and not _URL_PATTERN.match(answer):
-        return "Please write it as https://host/path."
+        return "Please enter it as https://host/path."
     return ""
 
 
 _API_ENDPOINTS = ("GET nomenclature", "GET eta", "POST questionnaire", "POST preanalytics")
-_NO_PUBLIC_URL = "(not known yet: set api.public_url)"
+_NO_PUBLIC_URL = "(unknown yet: set api.public_url)"
 
 
 def registration_sheet(settings: Settings, token: str) -> Row:
-    """Public address, callback address and credentials for calls to the laboratory's API; the token is shown this once."""
+    """Public address, callback address and credentials for the laboratory's API; the token is shown only once."""
     address = (settings.api.public_url or "").rstrip("/")
     oauth = settings.exchange.oauth
     calls = [call.split() for call in _API_ENDPOINTS if address]
@@ -227,7 +214,7 @@ def registration_sheet(settings: Settings, token: str) -> Row:
         "public_address": address or _NO_PUBLIC_URL,
         **{name: f"{method} {address}/{name}" for method, name in calls},
         "authorization": f"Authorization: Bearer {token}",
-        "callback_address": oauth.redirect_uri or f"(none: the laboratory signs in by {oauth.grant})",
+        "callback_address": oauth.redirect_uri or f"(none: the laboratory signs in with {oauth.grant})",
         "client_id": oauth.client_id,
     }
 
@@ -240,64 +227,65 @@ def _text_option(help_text: str) -> Any:
 
 
 ClientSecretOption = Annotated[
-    str | None, typer.Option(envvar=f"{_OAUTH_VARIABLE_PREFIX}CLIENT_SECRET", help="Client secret; better by the environment.")
+    str | None,
+    typer.Option(envvar=f"{_OAUTH_VARIABLE_PREFIX}CLIENT_SECRET", help="Client secret; safer in the environment."),
 ]
 PasswordOption = Annotated[
-    str | None, typer.Option(envvar=f"{_OAUTH_VARIABLE_PREFIX}PASSWORD", help="Password; better by the environment.")
+    str | None, typer.Option(envvar=f"{_OAUTH_VARIABLE_PREFIX}PASSWORD", help="Password; safer in the environment.")
 ]
 
 
-def init(  # noqa: PLR0913, PLR0917 - one option for each question, so that nobody needs to sit there
+def init(  # noqa: PLR0913, PLR0917 - one option for each question, so that it runs unattended
     base_url: Annotated[str | None, _text_option("API address of the exchange service.")] = None,
     auth_url: Annotated[str | None, _text_option("Authorization address of the service.")] = None,
-    lab_codes_url: Annotated[str | None, _text_option("What the laboratory-side code systems begin with.")] = None,
-    second_labels_system: Annotated[str | None, _text_option("System of second barcodes.")] = None,
-    laboratory: Annotated[str | None, _text_option("The laboratory's own guid.")] = None,
+    lab_codes_url: Annotated[str | None, _text_option("Base address of the laboratory's code systems.")] = None,
+    second_labels_system: Annotated[str | None, _text_option("Code system of second barcodes.")] = None,
+    laboratory: Annotated[str | None, _text_option("GUID of the laboratory.")] = None,
     grant: Annotated[
-        str | None, _text_option("How to sign in: password, authorization_code, client_credentials or basic.")
+        str | None, _text_option("Grant for signing in: password, authorization_code, client_credentials or basic.")
     ] = None,
     client_id: Annotated[str | None, _text_option("Client id that the service issued.")] = None,
     client_secret: ClientSecretOption = None,
     username: Annotated[str | None, _text_option("Login, for password and basic.")] = None,
     password: PasswordOption = None,
     redirect_uri: Annotated[str | None, _text_option("Callback address, for authorization_code.")] = None,
-    contract: Annotated[list[str] | None, typer.Option(help="A contract's code; may be given several times.")] = None,
+    contract: Annotated[list[str] | None, typer.Option(help="Contract code; may be repeated.")] = None,
     public_url: Annotated[str | None, _text_option("Public address of the laboratory's API.")] = None,
     catalogue: Annotated[str | None, _text_option("Folder of the catalogue.")] = None,
     store: Annotated[str | None, _text_option("Database.")] = None,
-    orders: Annotated[str | None, _text_option("Folder that orders are put into.")] = None,
-    results: Annotated[str | None, _text_option("Folder that results are taken from.")] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("lab-agent.toml"),
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it is there.")] = False,
+    orders: Annotated[str | None, _text_option("Folder that orders are written to.")] = None,
+    results: Annotated[str | None, _text_option("Folder that results are read from.")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write.")] = Path("lab-agent.toml"),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     ask: Annotated[
-        bool | None, typer.Option("--ask/--no-ask", help="Ask for what was not given; by default at a terminal.")
+        bool | None, typer.Option("--ask/--no-ask", help="Prompt for missing answers. Default: only at a terminal.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a settings file, and print the sheet that the laboratory sends for its registration. Asks for what is not given."""
+    """Write a settings file, and print the sheet for the registration at the exchange service. Prompts for missing answers."""
     given = {name: value for name, value in locals().items() if isinstance(value, str)}
-    refuse_overwriting(output, force=force)
+    reject_overwriting(output, force=force)
     codes = {"contract": " ".join(contract)} if contract else {}
     answers = collect_answers(given | codes, ask=sys.stdin.isatty() if ask is None else ask)
     token = new_token()
     write_settings_file(output, settings_file_text(answers, encryption_key=new_key(), token_hash=hash_token(token)), force=force)
     settings = load_settings(output, {})
     if not as_json:
-        print_heading("For the registration at the exchange service (the token is not stored and not shown again)")
+        print_heading("For the registration at the exchange service (the token is neither stored nor shown again)")
     print_fields(registration_sheet(settings, token), as_json=as_json)
     _print_next_steps(output, settings, contract_codes(answers))
 
 
 def _print_next_steps(output: Path, settings: Settings, contracts: tuple[str, ...]) -> None:
     steps = [
-        f"keep a copy of the encryption key in {output}: what is encrypted is lost without it",
-        f"make the folders {settings.lis.tables['folder']['orders']} and {settings.lis.tables['folder']['results']}",
+        f"keep a copy of the encryption key in {output}: encrypted data is lost without it",
+        f"create the folders {settings.lis.tables['folder']['orders']} and {settings.lis.tables['folder']['results']}",
         f"put the catalogue with the contracts {', '.join(contracts)} into {settings.api.catalogue}",
         f"lab-agent db upgrade --config {output}",
     ]
     if settings.exchange.oauth.grant == "authorization_code":
         steps.append(f"lab-agent login --config {output}")
     steps += [f"lab-agent check --config {output}", f"lab-agent run --config {output}"]
-    print_error(f"\n{output} is written, readable for you alone. What is next:")
+    print_error(f"\n{output} was written, readable for you alone. Next steps:")
     for number, step in enumerate(steps, 1):
         print_error(f"  {number}. {step}")

@@ -1,9 +1,4 @@
-"""`lab-agent login`: the sign-in at the service that needs a person, once.
-
-`lab-agent db …`: the database's schema.
-
-`lab-agent rules`: every rule that an order is judged by, with the severity that it has here.
-"""
+"""`lab-agent login`, `db upgrade` and `rules`: the sign-in by a person, the database schema, and the rules for orders."""
 
 from __future__ import annotations
 
@@ -17,7 +12,7 @@ from lab_agent import bootstrap
 from lab_agent.cli.context import ConfigOption, JsonOption
 from lab_agent.cli.output import Row, print_json, print_line, print_list
 from lab_agent.errors import AuthenticationRequired, StoreError
-from lab_agent.exchange import browser_login as signing_in
+from lab_agent.exchange.browser_login import BrowserLogin, callback_server, finish_login, start_login
 from lab_agent.rules.engine import RULES
 from lab_agent.rules.rule import Rule
 from lab_agent.settings.introspection import mask_url_password
@@ -36,10 +31,10 @@ def db_callback() -> None:
 
 @db_app.command()
 def upgrade(config: ConfigOption = None) -> None:
-    """Make the database, or bring it to this program's schema. Harmless when repeated; nothing is lost."""
+    """Create the database, or upgrade its schema. May be repeated; no data is lost."""
     settings = load_settings(config)
     upgrade_schema(settings.store.url)
-    print_line(f"{mask_url_password(settings.store.url)} has the schema of this program.")
+    print_line(f"{mask_url_password(settings.store.url)} has the current schema.")
 
 
 @db_app.command("rotate-keys")
@@ -78,50 +73,48 @@ async def _rotate_keys(settings: Settings) -> KeyRotation:
 def login(
     config: ConfigOption = None,
     paste: Annotated[bool, typer.Option("--paste", help="Paste the callback address instead of listening for it.")] = False,
-    wait: Annotated[float, typer.Option("--wait", min=1, metavar="SECONDS", help="How long to listen for the callback.")] = 600,
+    wait: Annotated[float, typer.Option("--wait", min=1, metavar="SECONDS", help="How long to wait for the callback.")] = 600,
 ) -> None:
-    """Sign in at the exchange service with a browser: open the address that is printed; the callback comes here or is pasted."""
+    """Sign in at the exchange service with a browser: open the printed address; the callback is received here or pasted."""
     asyncio.run(_log_in(load_settings(config), paste=paste, wait=wait))
 
 
 async def _log_in(settings: Settings, *, paste: bool, wait: float) -> None:
-    sign_in = signing_in.start_login(settings.exchange.oauth)
+    attempt = start_login(settings.exchange.oauth)
     async with bootstrap.open_components(settings) as parts:
         callback = await (
-            _prompt_for_callback(sign_in) if paste or not sign_in.has_local_callback else _wait_for_callback(sign_in, wait)
+            _prompt_for_callback(attempt) if paste or not attempt.has_local_callback else _wait_for_callback(attempt, wait)
         )
-        await signing_in.finish_login(callback, sign_in, parts.authenticator)
-    print_line("Signed in. The agent keeps the sign-in fresh from now on.")
+        await finish_login(callback, attempt, parts.authenticator)
+    print_line("Signed in. The agent renews the sign-in from now on.")
 
 
-async def _wait_for_callback(login_attempt: signing_in.BrowserLogin, wait: float) -> str:
-    async with signing_in.callback_server(login_attempt) as callback:
-        print_line(f"Open this address in a browser and sign in:\n\n{login_attempt.authorization_url}\n")
-        print_line(f"Waiting for the callback at {login_attempt.redirect_uri}")
+async def _wait_for_callback(attempt: BrowserLogin, wait: float) -> str:
+    async with callback_server(attempt) as callback:
+        print_line(f"Open this address in a browser and sign in:\n\n{attempt.authorization_url}\n")
+        print_line(f"Waiting for the callback at {attempt.redirect_uri}")
         try:
             async with asyncio.timeout(wait):
                 return await callback
         except TimeoutError as exc:
-            mend = "run `lab-agent login` again, with --paste where the browser is on another machine"
-            raise AuthenticationRequired(f"no callback came; {mend}") from exc
+            hint = "run `lab-agent login` again, with --paste where the browser is on another machine"
+            raise AuthenticationRequired(f"no callback arrived; {hint}") from exc
 
 
-async def _prompt_for_callback(login_attempt: signing_in.BrowserLogin) -> str:
-    print_line(f"Open this address in a browser and sign in:\n\n{login_attempt.authorization_url}\n")
-    print_line(
-        f"The browser ends at an address that begins with {login_attempt.redirect_uri} (the page itself may fail to load)."
-    )
-    return str(await asyncio.to_thread(typer.prompt, "Paste that whole address"))
+async def _prompt_for_callback(attempt: BrowserLogin) -> str:
+    print_line(f"Open this address in a browser and sign in:\n\n{attempt.authorization_url}\n")
+    print_line(f"The browser ends up at an address that begins with {attempt.redirect_uri} (the page itself may fail to load).")
+    return str(await asyncio.to_thread(typer.prompt, "Paste that complete address"))
 
 
 def list_rules(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """List the rules: what each does here, what settings may make of it, where it comes from, and what it says."""
-    here = _configured_severities(config)
-    print_list([_rule_row(rule, here.get(rule.id)) for rule in RULES], as_json=as_json, empty_text="No rules.")
+    """List the rules for orders: severity, allowed severities, source in the interface, and message."""
+    configured = _configured_severities(config)
+    print_list([_rule_row(rule, configured.get(rule.id)) for rule in RULES], as_json=as_json, empty_text="No rules.")
 
 
 def _configured_severities(config: Path | None) -> dict[str, str]:
-    """The settings' own severities; without settings, every rule has its own."""
+    """The severities set in the settings, if a settings file is given."""
     return dict(load_settings(config).rules.severities) if config else {}
 
 

@@ -1,4 +1,4 @@
-"""`lab-agent mappings …`: are the tables right, do they say all that results use, and the release of what they now say."""
+"""`lab-agent mappings …`: whether the mapping tables are valid and complete, and the release of results held for a gap."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from lab_agent.serialization import load_stored_message
 from lab_agent.workflow import operator_results
 from lab_agent.workflow.operator_results import ResultDecision
 
-app = typer.Typer(help="Mapping tables: the laboratory's codes, units and answers in the exchange's words.", no_args_is_help=True)
+app = typer.Typer(help="Mapping tables from the laboratory's codes, units and answers to the exchange's.", no_args_is_help=True)
 _PAGE_SIZE = 200
 
 
 @app.command()
 def check(
     config: ConfigOption = None,
-    last: Annotated[int, typer.Option("--last", min=1, help="How many of the newest results to look at.")] = 1000,
+    last: Annotated[int, typer.Option("--last", min=1, help="Number of the newest results to examine.")] = 1000,
     as_json: JsonOption = False,
 ) -> None:
-    """Check the tables, and name what past results use and they lack. Exit code 1 if something is lacking or wrong."""
+    """Check the tables, and list what past results use but the tables lack. Exit code 1 if something is missing or wrong."""
 
     async def work(context: CommandContext) -> tuple[MappingTables, list[str], tuple[MappingGap, ...]]:
         folder = context.settings.results.mappings
@@ -42,9 +42,9 @@ def check(
         print_json({"lacking": [_gap_row(each) for each in found], "catalogue": unused})
     else:
         print_line(_describe_sizes(tables))
-        print_list([_gap_row(each) for each in found], as_json=False, empty_text="Past results use nothing that the tables lack.")
+        print_list([_gap_row(each) for each in found], as_json=False, empty_text="The tables cover all past results.")
         if unused:
-            print_line(f"Codes of the catalogue that are no local code of codes.csv: {', '.join(unused)}")
+            print_line(f"Catalogue codes that are missing in codes.csv: {', '.join(unused)}")
     if found:
         raise typer.Exit(1)
 
@@ -52,16 +52,17 @@ def check(
 @app.command()
 def release(
     config: ConfigOption = None,
-    preview: Annotated[bool, typer.Option("--preview", help="Only say what would become of each result.")] = False,
+    preview: Annotated[bool, typer.Option("--preview", help="Only show what would happen to each result.")] = False,
     by: ByOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Release every result that was held for a code, unit or answer that the tables say by now."""
+    """Release all results that were held for a code, unit or answer which the tables contain now."""
 
     async def work(context: CommandContext) -> list[Row]:
         if preview:
-            would = await operator_results.preview_mapping_release(context.store, await build_matcher(context), now=context.now)
-            return [result_row(report) for report in would]
+            matcher = await build_matcher(context)
+            previewed = await operator_results.preview_mapping_release(context.store, matcher, now=context.now)
+            return [result_row(report) for report in previewed]
         decided: tuple[ResultDecision, ...] = await operator_results.release_mapped_results(
             context.store, await build_matcher(context), by=operator_name(by), now=context.now
         )
@@ -86,7 +87,7 @@ async def _newest_reports(context: CommandContext, limit: int) -> list[tuple[Rep
 
 
 async def _unmapped_catalogue_codes(context: CommandContext, tables: MappingTables) -> list[str]:
-    """Laboratory codes of the catalogue in force that no row knows: a LIS that reports by the test's code will miss them."""
+    """Laboratory codes of the active catalogue that no row maps: results that use them would be held."""
     try:
         catalogue = None if tables.codes is None else await load_active_catalogue(context.store)
     except CatalogueError:

@@ -1,4 +1,4 @@
-"""`lab-agent eta …`: stop and delay tests at once; the partners see it with their next request."""
+"""`lab-agent eta …`: stops and delays tests at once; partners see it with their next request."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from lab_agent.cli.output import Row, print_error, print_json, print_line, print
 from lab_agent.domain.catalogue_records import TurnaroundNotice
 from lab_agent.errors import DataInvalidError, Problem
 
-app = typer.Typer(help="Tests that are stopped or delayed for a time.", no_args_is_help=True)
+app = typer.Typer(help="Tests that are temporarily stopped or delayed.", no_args_is_help=True)
 ItemArgument = Annotated[str, typer.Argument(metavar="ITEM", help="Code of the test.")]
-UntilOption = Annotated[str, typer.Option("--until", help="Its end: 2026-11-20T08:00+03:00, 2026-11-20 (midnight), 12h or 3d.")]
-FromOption = Annotated[str | None, typer.Option("--from", help="Its beginning, in the same forms; by default now.")]
-ContractOption = Annotated[str | None, typer.Option("--contract", help="For this contract alone; by default for every one.")]
-CaptionOption = Annotated[str, typer.Option("--caption", help="Sentence that the partners see; by default the usual one.")]
+UntilOption = Annotated[str, typer.Option("--until", help="End: 2026-11-20T08:00+03:00, 2026-11-20 (midnight), 12h or 3d.")]
+FromOption = Annotated[str | None, typer.Option("--from", help="Start, in the same formats. Default: now.")]
+ContractOption = Annotated[str | None, typer.Option("--contract", help="Only for this contract. Default: all contracts.")]
+CaptionOption = Annotated[str, typer.Option("--caption", help="Text that partners see. Default: a standard text.")]
 
 
 @app.command()
@@ -42,7 +42,7 @@ def stop(
     caption: CaptionOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Say that a test is not performed for a time."""
+    """Announce that a test is temporarily not performed."""
 
     async def work(context: CommandContext) -> tuple[TurnaroundNotice, NoticeOverview]:
         return await _announce(context, _build_announcement(item, contract, caption, since, until, context.now))
@@ -53,7 +53,7 @@ def stop(
 @app.command()
 def delay(
     item: ItemArgument,
-    hours: Annotated[str, typer.Option("--hours", help="How many hours longer it takes.")],
+    hours: Annotated[str, typer.Option("--hours", help="Delay in hours.")],
     until: UntilOption,
     config: ConfigOption = None,
     since: FromOption = None,
@@ -61,7 +61,7 @@ def delay(
     caption: CaptionOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Say that a test takes longer for a time."""
+    """Announce that a test temporarily takes longer."""
 
     async def work(context: CommandContext) -> tuple[TurnaroundNotice, NoticeOverview]:
         return await _announce(
@@ -74,27 +74,27 @@ def delay(
 
 @app.command()
 def clear(item: ItemArgument, config: ConfigOption = None, contract: ContractOption = None) -> None:
-    """Lift what was said about a test with `stop` and `delay`, and say what still holds, as the sheet notices does."""
+    """Lift the notices of a test made by `stop` and `delay`, and show what still applies, such as the sheet notices."""
 
     async def work(context: CommandContext) -> tuple[int, NoticeOverview]:
         lifted = await clear_notices(context.store, item, contract, now=context.now)
         return lifted, await NoticeBoard(context.store).load_overview(context.now)
 
     lifted, seen = run_with_store(config, work)
-    outlook = seen.test_status(item, contract)
+    status = seen.test_status(item, contract)
     if not lifted:
-        mend = "; ".join(_remaining_sentences(outlook)) or "see them: lab-agent eta list"
-        raise DataInvalidError((Problem(item, "has no notice that could be lifted", mend),))
+        hint = "; ".join(_remaining_sentences(status)) or "run `lab-agent eta list` to see the notices"
+        raise DataInvalidError((Problem(item, "has no notice to lift", hint),))
     if seen.staleness_warning:
         print_error(seen.staleness_warning)
-    print_line(_lifted_sentence(item, contract, outlook))
-    for sentence in _remaining_sentences(outlook):
+    print_line(_lifted_sentence(item, contract, status))
+    for sentence in _remaining_sentences(status):
         print_line(sentence)
 
 
 @app.command("list")
 def list_notices(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """List the notices in force and to come, those of the sheet notices of the catalogue too."""
+    """List current and future notices, including those of the catalogue's sheet notices."""
 
     async def work(context: CommandContext) -> NoticeOverview:
         return await NoticeBoard(context.store).load_overview(context.now)
@@ -102,18 +102,16 @@ def list_notices(config: ConfigOption = None, as_json: JsonOption = False) -> No
     seen = run_with_store(config, work)
     if seen.staleness_warning:
         print_error(seen.staleness_warning)
-    nothing = (
-        "Nothing is stopped or delayed."
-        if seen.staleness_warning is None
-        else "Nothing is stopped or delayed as far as is known."
+    empty_text = (
+        "Nothing is stopped or delayed." if seen.staleness_warning is None else "Nothing is known to be stopped or delayed."
     )
     rows, full = [_notice_row(each) for each in seen.notices], [_notice_fields(each) for each in seen.notices]
-    print_list(rows, as_json=as_json, empty_text=nothing, json_rows=full)
+    print_list(rows, as_json=as_json, empty_text=empty_text, json_rows=full)
 
 
 async def _announce(context: CommandContext, announcement: Announcement) -> tuple[TurnaroundNotice, NoticeOverview]:
-    if doubtful := await load_staleness_warning(context.store):
-        print_error(doubtful)
+    if warning := await load_staleness_warning(context.store):
+        print_error(warning)
     notice = await announce(context.store, announcement, by=operator_name(None), now=context.now)
     return notice, await NoticeBoard(context.store).load_overview(context.now)
 
@@ -142,35 +140,39 @@ def _print_notice(notice: TurnaroundNotice, overview: NoticeOverview, status_tex
 
 
 def _lifted_sentence(item: str, contract: str | None, status: TestStatus) -> str:
-    """The first sentence after a lift: where the test is as usual now."""
-    usual = [code for code, each in status.current.items() if each is None]
-    if usual and status.is_normal:
-        return f"{item} is as usual again{f' in {contract}' if contract else ''}."
-    lifted = f"What was announced for {item}{f' in {contract}' if contract else ''} is lifted"
-    return f"{lifted}; it is as usual in {', '.join(usual)}." if usual else f"{lifted}."
+    """The first sentence after a lift: where the test has no restriction any more."""
+    normal = [code for code, each in status.current.items() if each is None]
+    if normal and status.is_normal:
+        return f"Notice lifted: {item} has no restriction{_in_contract(contract)} any more."
+    lifted = f"Notice for {item}{_in_contract(contract)} lifted"
+    return f"{lifted}; no restriction any more in {', '.join(normal)}." if normal else f"{lifted}."
 
 
 def _remaining_sentences(status: TestStatus) -> list[str]:
-    """A sentence for each notice that decides now, with its contracts, and for each other one."""
-    deciding = {each: [code for code, one in status.current.items() if one is each] for each in status.current.values() if each}
+    """A sentence for each notice that applies now, with its contracts, and for each other one."""
+    applying = {each: [code for code, one in status.current.items() if one is each] for each in status.current.values() if each}
     still = [
-        f"{each.item} is still {_format_status(each)} in {', '.join(where)} until {_format_time(each.end)}: {_reason_sentence(each)}"
-        for each, where in deciding.items()
+        f"{each.item} is still {_format_status(each)} in {', '.join(codes)} until {_format_time(each.end)}: {_reason(each)}"
+        for each, codes in applying.items()
     ]
-    besides = [
-        f"Besides: {_format_status(each)}{f' in {each.contract}' if each.contract else ''} "
-        f"from {_format_time(each.start)} until {_format_time(each.end)}: {_reason_sentence(each)}"
+    others = [
+        f"Also: {_format_status(each)}{_in_contract(each.contract)} "
+        f"from {_format_time(each.start)} until {_format_time(each.end)}: {_reason(each)}"
         for each in status.other_notices
     ]
-    return still + besides
+    return still + others
 
 
-def _reason_sentence(notice: ActiveNotice) -> str:
+def _reason(notice: ActiveNotice) -> str:
     if notice.sheet:
-        return "so says the sheet notices of the catalogue; change it there, and import it."
+        return "set in the catalogue's sheet notices; change it there and import it."
     by, where = f" by {notice.by}" if notice.by else "", notice.contract or "every contract"
     option = f" --contract {notice.contract}" if notice.contract else ""
-    return f"so it was announced{by} for {where}; lift it: lab-agent eta clear {notice.item}{option}"
+    return f"announced{by} for {where}; run `lab-agent eta clear {notice.item}{option}` to lift it."
+
+
+def _in_contract(contract: str | None) -> str:
+    return f" in {contract}" if contract else ""
 
 
 def _format_time(time: datetime) -> str:

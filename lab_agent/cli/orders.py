@@ -1,7 +1,4 @@
-"""`lab-agent orders …`: what became of orders.
-
-`lab-agent orders judge`: what each rule says of one order, and why.
-"""
+"""`lab-agent orders …`: the state of orders, what the rules say of them, and the decisions of operators."""
 
 from __future__ import annotations
 
@@ -33,69 +30,7 @@ from lab_agent.workflow import operator_jobs, operator_orders
 from lab_agent.workflow.assessment import AssessedOrder, fetch_and_assess, reassess
 from lab_agent.workflow.decision import decide_lines, order_hold_reason
 
-FetchOption = Annotated[
-    bool, typer.Option("--fetch", help="Fetch the order from the service anew, instead of judging it as kept.")
-]
-_RULE_SECTIONS = {rule.id: rule.section for rule in RULES}
-
-
-def judge(
-    order: Annotated[str, typer.Argument(metavar="ORDER", help="Key of the order, as `orders list` shows it.")],
-    config: ConfigOption = None,
-    fetch: FetchOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Judge an order once more: what each rule says, where, and why. Nothing is written anywhere."""
-    settings = load_settings(config)
-    judged = asyncio.run(_assess_order(settings, OrderKey(order), fetch=fetch))
-    told = _assessment_fields(order, judged, settings, "service" if fetch else "journal")
-    if as_json:
-        print_json(told)
-        return
-    findings = told.pop("findings")
-    print_fields({**told, "silent": f"{len(told['silent'])} of {len(RULES)} rules found nothing"}, as_json=False)
-    print_heading("Findings")
-    print_list(findings, as_json=False, empty_text="No rule has anything to say.")
-    print_line("")
-
-
-async def _assess_order(settings: Settings, key: OrderKey, *, fetch: bool) -> AssessedOrder:
-    async with bootstrap.open_components(settings) as parts:
-        await parts.catalogue_cache.refresh()
-        judging = bootstrap.build_assessor(parts)
-        if fetch:
-            return await fetch_and_assess(parts.exchange, settings.exchange.base_url, parts.store, judging, key)
-        return await reassess(parts.store, judging, key)
-
-
-def _assessment_fields(order: str, assessed: AssessedOrder, settings: Settings, source: str) -> dict[str, Any]:
-    verdict = decide_lines(assessed, cancel_whole_order=settings.worker.on_line_error == "cancel_order")
-    found = assessed.assessment.findings()
-    spoken = {each.rule for each in found}
-    return {
-        "order": order,
-        "judged_from": source,
-        "contract": assessed.contract,
-        "held_because": order_hold_reason(assessed),
-        "accepted": list(verdict.accepted),
-        "rejected": sorted(verdict.rejected),
-        "ended_by_others": sorted(verdict.ended),
-        "findings": [
-            {
-                "rule": each.rule,
-                "severity": each.severity,
-                "line": each.line,
-                "where": each.where,
-                "message": each.message,
-                "source": _RULE_SECTIONS[each.rule],
-            }
-            for each in found
-        ],
-        "silent": [rule.id for rule in RULES if rule.id not in spoken],
-    }
-
-
-app = typer.Typer(help="Orders: where each of them stands.", no_args_is_help=True)
+app = typer.Typer(help="Orders and their state.", no_args_is_help=True)
 _ORDER_FIELDS = (
     "state",
     "reason",
@@ -109,15 +44,20 @@ _ORDER_FIELDS = (
     "expected_at",
 )
 OrderArgument = Annotated[str, typer.Argument(metavar="ORDER", help="Key of the order, as `orders list` shows it.")]
-
 LineArgument = Annotated[str, typer.Argument(metavar="LINE", help="Key of the line, as `orders show` lists it.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="What the clinic reads: what is wrong, and what to do.")]
+FetchOption = Annotated[
+    bool, typer.Option("--fetch", help="Fetch the order from the service again, instead of using the stored one.")
+]
+_RULE_SECTIONS = {rule.id: rule.section for rule in RULES}
 
 
 @app.command("list")
 def list_orders(
     config: ConfigOption = None,
-    search: Annotated[str | None, typer.Option("--search", help="A key, Task id, requisition, accession or barcode.")] = None,
+    search: Annotated[
+        str | None, typer.Option("--search", help="Key, Task id, requisition, accession number or barcode.")
+    ] = None,
     state: Annotated[list[OrderState] | None, typer.Option("--state", help="Only orders in this state.")] = None,
     limit: LimitOption = DEFAULT_PAGE_SIZE,
     offset: OffsetOption = 0,
@@ -135,14 +75,14 @@ def list_orders(
 
 @app.command()
 def show(order: OrderArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Show one order: its lines, what is waiting, its results and its timeline."""
+    """Show one order: its lines, results, jobs and timeline."""
 
     async def work(context: CommandContext) -> OrderDetail | None:
         return await context.queries.order(OrderKey(order))
 
     detail = run_with_store(config, work)
     if detail is None:
-        raise StoreError(f"There is no order {order}; `lab-agent orders list --search` finds them.")
+        raise StoreError(f"No order {order}; search with `lab-agent orders list --search`.")
     if as_json:
         print_json(detail)
     else:
@@ -151,7 +91,7 @@ def show(order: OrderArgument, config: ConfigOption = None, as_json: JsonOption 
 
 @app.command()
 def retry(order: OrderArgument, config: ConfigOption = None, by: ByOption = None, as_json: JsonOption = False) -> None:
-    """Do now whatever of an order waits; what may have happened already is looked at first."""
+    """Run the waiting jobs of an order now; what may have happened already is verified first."""
 
     async def work(context: CommandContext) -> tuple[Job, ...]:
         return await operator_jobs.retry_order(context.store, OrderKey(order), by=operator_name(by), now=context.now)
@@ -160,35 +100,35 @@ def retry(order: OrderArgument, config: ConfigOption = None, by: ByOption = None
     if as_json:
         print_json(jobs)
     for job in () if as_json else jobs:
-        print_line(f"effect {job.id}: {operator_jobs.describe_retry(job.kind, job.state)}")
+        print_line(f"job {job.id}: {operator_jobs.describe_retry(job.kind, job.state)}")
 
 
 @app.command()
 def refuse(order: OrderArgument, reason: ReasonOption, config: ConfigOption = None, by: ByOption = None) -> None:
-    """Refuse a held order for good: every line's Task is cancelled with your reason, which the clinic reads."""
+    """Reject a held order for good: the Task of every line is cancelled with your reason, which the clinic reads."""
 
     async def work(context: CommandContext) -> None:
         service = context.settings.exchange.base_url
         await operator_orders.reject_order(context.store, service, OrderKey(order), reason, by=operator_name(by), now=context.now)
 
     run_with_store(config, work)
-    print_line(f"order {order} is refused; its Tasks follow")
+    print_line(f"order {order} is rejected; its Tasks are being updated")
 
 
 @app.command("refuse-line")
 def refuse_line(line: LineArgument, reason: ReasonOption, config: ConfigOption = None, by: ByOption = None) -> None:
-    """Refuse a held line (one that came after its order was judged): its Task is cancelled with your reason."""
+    """Reject a held line (added after its order was assessed): its Task is cancelled with your reason."""
 
     async def work(context: CommandContext) -> None:
         await operator_orders.reject_line(context.store, LineKey(line), reason, by=operator_name(by), now=context.now)
 
     run_with_store(config, work)
-    print_line(f"line {line} is refused; its Task follows")
+    print_line(f"line {line} is rejected; its Task is being updated")
 
 
 @app.command("accept-line")
 def accept_line(line: LineArgument, config: ConfigOption = None, by: ByOption = None) -> None:
-    """Say that you entered a held line in the laboratory system by hand: its results are delivered like any other's."""
+    """Confirm that you entered a held line in the laboratory system by hand; its results are delivered as usual."""
 
     async def work(context: CommandContext) -> None:
         await operator_orders.accept_line(context.store, LineKey(line), by=operator_name(by), now=context.now)
@@ -197,7 +137,61 @@ def accept_line(line: LineArgument, config: ConfigOption = None, by: ByOption = 
     print_line(f"line {line} is accepted; its results will be delivered")
 
 
-app.command()(judge)
+@app.command()
+def judge(
+    order: OrderArgument,
+    config: ConfigOption = None,
+    fetch: FetchOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Apply the rules to an order again, and show what each one says and why. Nothing is changed."""
+    settings = load_settings(config)
+    assessed = asyncio.run(_assess_order(settings, OrderKey(order), fetch=fetch))
+    fields = _assessment_fields(order, assessed, settings, "service" if fetch else "store")
+    if as_json:
+        print_json(fields)
+        return
+    findings = fields.pop("findings")
+    print_fields({**fields, "silent": f"{len(fields['silent'])} of {len(RULES)} rules found nothing"}, as_json=False)
+    print_heading("Findings")
+    print_list(findings, as_json=False, empty_text="No rule found anything.")
+    print_line("")
+
+
+async def _assess_order(settings: Settings, key: OrderKey, *, fetch: bool) -> AssessedOrder:
+    async with bootstrap.open_components(settings) as parts:
+        await parts.catalogue_cache.refresh()
+        assessor = bootstrap.build_assessor(parts)
+        if fetch:
+            return await fetch_and_assess(parts.exchange, settings.exchange.base_url, parts.store, assessor, key)
+        return await reassess(parts.store, assessor, key)
+
+
+def _assessment_fields(order: str, assessed: AssessedOrder, settings: Settings, source: str) -> dict[str, Any]:
+    decision = decide_lines(assessed, cancel_whole_order=settings.worker.on_line_error == "cancel_order")
+    findings = assessed.assessment.findings()
+    rules_with_findings = {each.rule for each in findings}
+    return {
+        "order": order,
+        "judged_from": source,
+        "contract": assessed.contract,
+        "held_because": order_hold_reason(assessed),
+        "accepted": list(decision.accepted),
+        "rejected": sorted(decision.rejected),
+        "ended_by_others": sorted(decision.ended),
+        "findings": [
+            {
+                "rule": each.rule,
+                "severity": each.severity,
+                "line": each.line,
+                "where": each.where,
+                "message": each.message,
+                "source": _RULE_SECTIONS[each.rule],
+            }
+            for each in findings
+        ],
+        "silent": [rule.id for rule in RULES if rule.id not in rules_with_findings],
+    }
 
 
 def _order_row(order: OrderSummary) -> Row:
@@ -209,7 +203,7 @@ def _order_row(order: OrderSummary) -> Row:
         "accession": order.accession,
         "lines": f"{order.ended_lines}/{order.lines}",
         "waiting": order.open_jobs or None,
-        "trouble": order.attention_count or None,
+        "attention": order.attention_count or None,
         "seen": order.seen_at,
         "reason": order.reason,
     }
@@ -230,7 +224,7 @@ def _print_detail(detail: OrderDetail) -> None:
             {"result": each.key, "report": each.report_id, "version": each.version, "state": each.state, "reason": each.reason}
             for each in detail.reports
         ],
-        "Effects": [
+        "Jobs": [
             {"job": each.id, "kind": each.kind, "state": each.state, "attempts": each.attempts, "reason": each.reason}
             for each in detail.jobs
         ],

@@ -1,4 +1,4 @@
-"""`lab-agent outbox …`: what is to be done outside, and what a person decides about it."""
+"""`lab-agent outbox …`: the jobs to be done outside the agent, and what operators decide about them."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from lab_agent.errors import StoreError
 from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, Page
 from lab_agent.workflow import operator_jobs
 
-app = typer.Typer(help="The outbox: what is to be done outside.", no_args_is_help=True)
-JobArgument = Annotated[int, typer.Argument(metavar="EFFECT", help="Number of the effect, as `outbox list` shows it.")]
-NoteOption = Annotated[str, typer.Option("--note", help="Why; it is kept in the order's timeline.")]
+app = typer.Typer(help="The outbox: jobs to be done at the service and the laboratory system.", no_args_is_help=True)
+JobArgument = Annotated[int, typer.Argument(metavar="JOB", help="Number of the job, as `outbox list` shows it.")]
+NoteOption = Annotated[str, typer.Option("--note", help="Your reason; it appears in the order's timeline.")]
 
 
 @app.command("list")
 def list_jobs(
     config: ConfigOption = None,
-    state: Annotated[list[JobState] | None, typer.Option("--state", help="Only effects in this state.")] = None,
-    kind: Annotated[list[JobKind] | None, typer.Option("--kind", help="Only effects of this kind.")] = None,
-    include_ended: Annotated[bool, typer.Option("--all", help="Those that have ended too.")] = False,
+    state: Annotated[list[JobState] | None, typer.Option("--state", help="Only jobs in this state.")] = None,
+    kind: Annotated[list[JobKind] | None, typer.Option("--kind", help="Only jobs of this kind.")] = None,
+    include_ended: Annotated[bool, typer.Option("--all", help="Include jobs that have ended.")] = False,
     limit: LimitOption = DEFAULT_PAGE_SIZE,
     offset: OffsetOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """List effects, oldest first: those that have not ended."""
+    """List jobs that have not ended, oldest first."""
     states = state or (list(JobState) if include_ended else sorted(OPEN_JOBS))
 
     async def work(context: CommandContext) -> Page[Job]:
@@ -56,7 +56,7 @@ def retry(
     job: JobArgument,
     config: ConfigOption = None,
     by: ByOption = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask where a retry may do something twice.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, even if a retry may do something twice.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Do an effect (again) now. Says what that does before it does it."""
@@ -75,7 +75,7 @@ def retry(
 def dismiss(
     job: JobArgument, note: NoteOption, config: ConfigOption = None, by: ByOption = None, as_json: JsonOption = False
 ) -> None:
-    """Leave an effect undone for good."""
+    """Dismiss a job: it is never done."""
 
     async def work(context: CommandContext) -> Job:
         return await operator_jobs.dismiss_job(context.store, JobId(job), by=operator_name(by), note=note, now=context.now)
@@ -87,7 +87,7 @@ def dismiss(
 def done(
     job: JobArgument, note: NoteOption, config: ConfigOption = None, by: ByOption = None, as_json: JsonOption = False
 ) -> None:
-    """Say that an effect has happened, as you found out elsewhere."""
+    """Mark a job as done, because you know that it has happened."""
 
     async def work(context: CommandContext) -> Job:
         return await operator_jobs.mark_job_done(context.store, JobId(job), by=operator_name(by), note=note, now=context.now)
@@ -96,13 +96,13 @@ def done(
 
 
 def _confirm_retry(job: Job, *, yes: bool, quiet: bool) -> None:
-    """Say what a retry does; where it may hand an order over twice, go on only if somebody agrees."""
+    """Print what a retry does; if it may submit an order twice, ask for confirmation."""
     if not quiet:
-        print_line(f"effect {job.id}: {operator_jobs.describe_retry(job.kind, job.state)}")
+        print_line(f"job {job.id}: {operator_jobs.describe_retry(job.kind, job.state)}")
     if job.kind is not JobKind.SUBMIT_ORDER or job.state is not JobState.NEEDS_REVIEW or yes:
         return
     if not sys.stdin.isatty():
-        raise typer.BadParameter("this may hand the order over a second time; --yes says that you are sure", param_hint="--yes")
+        raise typer.BadParameter("this may submit the order a second time; add --yes if you are sure", param_hint="--yes")
     typer.confirm("Are you sure that the laboratory system does not have it?", abort=True)
 
 
@@ -110,7 +110,7 @@ def _print_job(job: Job, *, as_json: bool) -> None:
     if as_json:
         print_json(job)
     else:
-        print_line(f"effect {job.id} is {job.state.value} now")
+        print_line(f"job {job.id} is {job.state.value} now")
 
 
 def _job_row(job: Job) -> Row:

@@ -1,4 +1,4 @@
-"""Printing: tables for people, JSON for programs. Where it is not a terminal, lines are never broken or coloured."""
+"""Prints tables for people and JSON for programs. When piped, lines are neither wrapped nor coloured."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Row = Mapping[str, Any]
 
 
 def console(*, stderr: bool = False) -> Console:
-    """The terminal, or a page wide enough that nothing is broken."""
-    there = Console(stderr=stderr, markup=False, highlight=False)
-    return there if there.is_terminal else Console(stderr=stderr, markup=False, highlight=False, width=_PIPE_WIDTH)
+    """The terminal, or when piped a page wide enough that nothing wraps."""
+    terminal = Console(stderr=stderr, markup=False, highlight=False)
+    return terminal if terminal.is_terminal else Console(stderr=stderr, markup=False, highlight=False, width=_PIPE_WIDTH)
 
 
 def print_line(text: str) -> None:
@@ -42,7 +42,7 @@ def print_json(value: Any) -> None:
 
 
 def print_exact_json(value: Any) -> None:
-    """Print JSON with values that keep their digits."""
+    """Print JSON whose numbers keep their digits."""
     print_raw(msgspec.json.format(exact_json.dumps(value), indent=2).decode())
 
 
@@ -52,7 +52,7 @@ def print_raw(text: str) -> None:
 
 
 def print_list(rows: Sequence[Row], *, as_json: bool, empty_text: str, json_rows: Sequence[Any] | None = None) -> None:
-    """Print a list: a JSON array (of `full`, if there is more to say than in a table), or a table, or the sentence `nothing`."""
+    """Print a list: a JSON array (of `json_rows`, if they hold more than the table), a table, or `empty_text`."""
     if as_json:
         print_json(rows if json_rows is None else json_rows)
     elif rows:
@@ -70,7 +70,7 @@ def print_list(rows: Sequence[Row], *, as_json: bool, empty_text: str, json_rows
 
 
 def print_fields(fields: Row, *, as_json: bool) -> None:
-    """Print one thing: a JSON object, or a line for each field that is there."""
+    """Print one object: as JSON, or a line for each field that has a value."""
     if as_json:
         print_json(fields)
         return
@@ -87,13 +87,13 @@ def print_heading(title: str) -> None:
 
 
 def print_remaining(shown: int, total: int, offset: int) -> None:
-    """Say on standard error that there is more than was shown."""
+    """Say on standard error that the list goes on."""
     if offset + shown < total:
-        print_error(f"{shown} of {total} shown; --offset {offset + shown} goes on")
+        print_error(f"{shown} of {total} shown; continue with --offset {offset + shown}")
 
 
 def to_plain(value: Any) -> Any:
-    """A value as JSON knows it. Bytes are left out: what they hold is not for lists."""
+    """Convert a value for JSON. Bytes are left out: their content is not for lists."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -108,7 +108,7 @@ def to_plain(value: Any) -> Any:
 
 
 def format_cell(value: Any) -> str:
-    """A value in a cell of a table: times to the second in this machine's zone."""
+    """A value in a table cell: times to the second, in local time."""
     if value is None:
         return ""
     if isinstance(value, datetime):

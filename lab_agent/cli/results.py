@@ -1,4 +1,4 @@
-"""`lab-agent results …`: what laboratory systems have reported, where each report stands, and the match desk."""
+"""`lab-agent results …`: what laboratory systems have reported, the state of each report, and the decisions of operators."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from lab_agent.workflow.hold_reasons import what_to_do
 from lab_agent.workflow.operator_results import ResultDecision
 from lab_agent.workflow.result_matching import ReportMatcher
 
-app = typer.Typer(help="Results: what laboratory systems have reported.", no_args_is_help=True)
+app = typer.Typer(help="Results that laboratory systems have reported.", no_args_is_help=True)
 ResultArgument = Annotated[str, typer.Argument(metavar="RESULT", help="Key of the result, as `results list` shows it.")]
 NoteOption = Annotated[
-    str, typer.Option("--note", help="Why; it is kept in the result's history, and in the timeline of its order.")
+    str, typer.Option("--note", help="Your reason; it appears in the result's history and the order's timeline.")
 ]
 
 
@@ -49,7 +49,7 @@ NoteOption = Annotated[
 def list_results(
     config: ConfigOption = None,
     state: Annotated[list[ReportState] | None, typer.Option("--state", help="Only results in this state.")] = None,
-    only_waiting: Annotated[bool, typer.Option("--waiting", help="Only results that wait for a person.")] = False,
+    only_waiting: Annotated[bool, typer.Option("--waiting", help="Only results that wait for an operator.")] = False,
     limit: LimitOption = DEFAULT_PAGE_SIZE,
     offset: OffsetOption = 0,
     as_json: JsonOption = False,
@@ -67,7 +67,7 @@ def list_results(
 
 @app.command()
 def show(result: ResultArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Show one result with its history and its content."""
+    """Show one result with its history and content."""
 
     async def work(context: CommandContext) -> tuple[ReportRecord | None, tuple[Event, ...]]:
         return await context.queries.report(ReportKey(result)), await context.queries.report_events(ReportKey(result))
@@ -91,16 +91,17 @@ def show(result: ResultArgument, config: ConfigOption = None, as_json: JsonOptio
 @app.command()
 def match(
     result: ResultArgument,
-    order: Annotated[str, typer.Argument(metavar="ORDER", help="Key of the order that it belongs to.")],
+    order: Annotated[str, typer.Argument(metavar="ORDER", help="Key of the order it belongs to.")],
     note: NoteOption,
     line: Annotated[
-        list[str] | None, typer.Option("--line", help="Key of a line that it is about; else all of the order.")
+        list[str] | None,
+        typer.Option("--line", help="Key of a line it is about; may be repeated. Default: all."),
     ] = None,
     config: ConfigOption = None,
     by: ByOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say which order a waiting result belongs to. It is delivered then, if nothing else keeps it."""
+    """Assign a waiting result to an order. It is delivered then, unless something else holds it."""
     lines = tuple(LineKey(each) for each in line or ())
 
     async def work(context: CommandContext) -> ResultDecision:
@@ -122,7 +123,7 @@ def match(
 def release(
     result: ResultArgument, note: NoteOption, config: ConfigOption = None, by: ByOption = None, as_json: JsonOption = False
 ) -> None:
-    """Send a waiting result all the same, as far as it has a legal form. Exit code 1 if it still waits."""
+    """Deliver a waiting result anyway, if it is formally valid. Exit code 1 if it still waits."""
 
     async def work(context: CommandContext) -> ResultDecision:
         return await operator_results.release_result(
@@ -136,7 +137,7 @@ def release(
 def dismiss(
     result: ResultArgument, note: NoteOption, config: ConfigOption = None, by: ByOption = None, as_json: JsonOption = False
 ) -> None:
-    """Leave a waiting result for good."""
+    """Dismiss a waiting result: it is never delivered."""
 
     async def work(context: CommandContext) -> ResultDecision:
         return await operator_results.dismiss_result(
@@ -150,29 +151,29 @@ def dismiss(
 def refused(
     config: ConfigOption = None,
     seen: Annotated[
-        str | None, typer.Option("--seen", metavar="ADAPTER", help="You have looked: end this adapter's alert.")
+        str | None, typer.Option("--seen", metavar="ADAPTER", help="Acknowledge, and close this adapter's alert.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say how many messages laboratory systems sent that could not be understood, since somebody looked last."""
+    """Count the messages of laboratory systems that were rejected as invalid, since they were last acknowledged."""
 
     async def work(context: CommandContext) -> dict[str, int]:
         if seen is not None and not await operator_results.acknowledge_rejected_messages(context.store, seen, now=context.now):
-            raise StoreError(f"There is no open alert about refused results of {seen}.")
+            raise StoreError(f"No open alert about rejected messages of {seen}.")
         return await operator_results.rejected_message_counts(context.store, context.settings.lis.tables)
 
-    counted = run_with_store(config, work)
-    rows = [{"adapter": name, "refused": number} for name, number in counted.items()]
-    print_list(rows, as_json=as_json, empty_text="No results were refused since somebody looked last.")
+    counts = run_with_store(config, work)
+    rows = [{"adapter": name, "rejected": number} for name, number in counts.items()]
+    print_list(rows, as_json=as_json, empty_text="No messages were rejected since they were last acknowledged.")
 
 
 async def build_matcher(context: CommandContext) -> ReportMatcher:
-    """What matches results here, with the mapping tables and the catalogue as they are now."""
+    """The matcher of this installation, with the current mapping tables and catalogue."""
     return bootstrap.build_manual_matcher(context.settings, await bootstrap.load_catalogues(context.settings, context.store))
 
 
 def result_row(report: ReportRecord | ReportSummary) -> Row:
-    """A result in a list."""
+    """A row of a list of results."""
     return {
         "result": report.key,
         "from": report.source,

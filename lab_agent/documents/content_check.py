@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from lab_agent.domain.report_documents import MEDIA_TYPE_HINT, OCTET_STREAM, is_media_type
 from lab_agent.domain.text import shorten
+from lab_agent.exact_json import strip_byte_order_mark
 from lab_agent.ports.documents import DocumentDefect
 
 _HTML_STARTS = (b"<!doctype html", b"<html", b"<head", b"<body")
@@ -43,8 +44,8 @@ def detect_media_type(content: bytes) -> str | None:
 
 
 def _skip_markup(text: bytes) -> bytes:
-    """What follows byte order mark, white space, prologs and comments; nothing if one of them does not end."""
-    text = text.removeprefix(b"\xef\xbb\xbf").lstrip()
+    """What follows the mark of UTF-8, white space, prologs and comments; nothing where one of them does not end."""
+    text = strip_byte_order_mark(text).lstrip()
     while end := next((end for start, end in _SKIPPED_MARKUP if text.startswith(start)), None):
         text = text.partition(end)[2].lstrip()
     return text

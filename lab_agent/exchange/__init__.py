@@ -1,1 +1,1 @@
-"""The only room that speaks to the exchange service."""
+"""The only package that talks to the exchange service."""

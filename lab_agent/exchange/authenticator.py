@@ -1,7 +1,7 @@
-"""Our sign-in at the service: one refresh at a time over all processes, and nothing used before it is stored.
+"""Our sign-in at the service: one refresh at a time across all processes, and no token used before it is stored.
 
 Between processes the store's refresh lease decides who asks; it outlasts the call. Within a process one task asks for all
-and is shielded from its callers' cancellation, since a refresh that is dropped half-way may have used up the refresh token.
+callers and is shielded from their cancellation: a refresh dropped half-way may have used up the refresh token.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.settings.exchange import OAuthSettings
 
 _MAX_TOKEN_REQUESTS = 3
-"""A renewal asks the token endpoint at most this often: a refresh, the same again where its reply was lost, and a sign-in."""
+"""A renewal asks the token endpoint at most this often: a refresh, a repeat if its reply was lost, and a sign-in."""
 _LEASE_MARGIN = 10.0
 _LEASE_POLL_SECONDS = 0.1
 _REFRESH_RETRY_DELAY = timedelta(seconds=5)
@@ -32,7 +32,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """The Authorization header of one generation of tokens (0 where there are none)."""
+    """The Authorization header of one generation of tokens (0 if the grant has no tokens)."""
 
     header: str
     generation: int
@@ -47,14 +47,14 @@ class _CachedToken:
         return self.token.expires_at is not None and now >= self.token.expires_at
 
     def is_due_for_refresh(self, now: datetime, ahead: timedelta) -> bool:
-        """Whether it is time to refresh: `ahead` of the end, but never in the first half of the time that was left."""
+        """Whether to refresh now: `ahead` of the expiry, but never in the first half of the time that was left."""
         end = self.token.expires_at
         return end is not None and now >= end - min(ahead, (end - self.cached_at) / 2)
 
 
 @dataclass(frozen=True, slots=True)
 class _LoginBackoff:
-    """A refusal that is remembered: the same credentials are not offered again and again, which would lock the account."""
+    """A remembered rejection: trying the same credentials again and again would lock the account."""
 
     generation: int
     until: datetime | None
@@ -62,7 +62,10 @@ class _LoginBackoff:
 
 
 class Authenticator:
-    """Gives the Authorization header (interface: Authentication). Calls may raise `SignInNeeded` and `ServiceUnavailable`."""
+    """Supplies the Authorization header (interface: Authentication).
+
+    Calls may raise `AuthenticationRequired` and `ServiceUnavailable`.
+    """
 
     def __init__(self, settings: OAuthSettings, http: HttpClient, store: Store, clock: Clock, owner: str) -> None:
         self._oauth = settings
@@ -77,38 +80,38 @@ class Authenticator:
         self._no_refresh_before: datetime | None = None
 
     async def credential(self) -> Credential:
-        """Give the header to send, refreshed ahead of time where its end is known."""
+        """Return the header to send, refreshed ahead of its expiry if that is known."""
         if self._oauth.grant == "basic":
             return Credential(basic_authorization(self._oauth), 0)
-        held = self._cached or await self._load()
-        if held is None:
+        cached = self._cached or await self._load()
+        if cached is None:
             return _bearer_credential(await self._get_newer_than(0))
         now = self.clock.now()
-        if held.is_expired(now):
-            return _bearer_credential(await self._get_newer_than(held.token.generation))
-        if held.is_due_for_refresh(now, timedelta(seconds=self._oauth.refresh_ahead)) and not self._is_refresh_delayed(now):
-            return _bearer_credential(await self._refresh_early(held.token))
-        return _bearer_credential(held.token)
+        if cached.is_expired(now):
+            return _bearer_credential(await self._get_newer_than(cached.token.generation))
+        if cached.is_due_for_refresh(now, timedelta(seconds=self._oauth.refresh_ahead)) and not self._is_refresh_delayed(now):
+            return _bearer_credential(await self._refresh_early(cached.token))
+        return _bearer_credential(cached.token)
 
-    async def renew_credential(self, refused: Credential) -> Credential:
-        """Give a newer header than the one that was refused with 401. Raises `SignInNeeded` where there is none to be had."""
+    async def renew_credential(self, rejected: Credential) -> Credential:
+        """Return a newer header than the one rejected with 401. Raises `AuthenticationRequired` if none can be had."""
         if self._oauth.grant == "basic":
-            raise AuthenticationRequired("the service refuses our login and password; mend [exchange.oauth]")
-        return _bearer_credential(await self._get_newer_than(refused.generation))
+            raise AuthenticationRequired("the service rejects our login and password; correct [exchange.oauth]")
+        return _bearer_credential(await self._get_newer_than(rejected.generation))
 
     async def exchange_code(self, grant: CodeGrant) -> None:
-        """Finish a human's sign-in: exchange the code, and store the tokens as the newest generation."""
+        """Finish a sign-in by a person: exchange the code, and store the tokens as the newest generation."""
         token = await self._token_client.exchange_code(grant, generation=await self._stored_generation() + 1)
         await self._save(token)
         self._backoff = None
 
     async def aclose(self) -> None:
-        """Wait for a refresh that is under way; it must not be lost."""
+        """Wait for a refresh in progress; it must not be lost."""
         if self._renewal is not None:
             await asyncio.wait({self._renewal})
 
     async def _refresh_early(self, token: StoredToken) -> StoredToken:
-        """Refresh ahead of time; as long as the token is good, a failure is no reason not to work."""
+        """Refresh ahead of expiry; while the old token is valid, a failure does not matter."""
         try:
             return await self._get_newer_than(token.generation)
         except (ServiceUnavailable, AuthenticationRequired):
@@ -136,15 +139,15 @@ class Authenticator:
         if self._unsaved is not None:
             await self._save(self._unsaved)
         now = asyncio.get_running_loop().time
-        give_up = now() + self._token_client.max_call_seconds
-        while now() < give_up:
-            leased, held = await self._acquire_lease(generation)
-            if held is not None and held.token.generation > generation:
-                return held.token
+        deadline = now() + self._token_client.max_call_seconds
+        while now() < deadline:
+            leased, stored = await self._acquire_lease(generation)
+            if stored is not None and stored.token.generation > generation:
+                return stored.token
             if leased:
-                return await self._renew_under_lease(held.token if held else None)
+                return await self._renew_under_lease(stored.token if stored else None)
             await asyncio.sleep(_LEASE_POLL_SECONDS)
-        raise ServiceUnavailable("another process has been refreshing the sign-in for too long")
+        raise ServiceUnavailable("another process is still refreshing the sign-in")
 
     async def _renew_under_lease(self, old: StoredToken | None) -> StoredToken:
         try:
@@ -160,8 +163,8 @@ class Authenticator:
                 return await self._refresh(old)
             return await self._token_client.log_in(generation=generation + 1)
         except AuthenticationRequired as exc:
-            human = self._oauth.grant == "authorization_code"
-            self._backoff = _LoginBackoff(generation, None if human else self.clock.now() + _LOGIN_RETRY_DELAY, str(exc))
+            by_person = self._oauth.grant == "authorization_code"
+            self._backoff = _LoginBackoff(generation, None if by_person else self.clock.now() + _LOGIN_RETRY_DELAY, str(exc))
             raise
 
     async def _refresh(self, old: StoredToken) -> StoredToken:
@@ -173,14 +176,15 @@ class Authenticator:
             return await self._token_client.log_in(generation=old.generation + 1)
 
     def _check_backoff(self, generation: int) -> None:
-        bar = self._backoff
-        if bar is None or bar.generation != generation or (bar.until is not None and self.clock.now() >= bar.until):
+        backoff = self._backoff
+        expired = backoff is not None and backoff.until is not None and self.clock.now() >= backoff.until
+        if backoff is None or backoff.generation != generation or expired:
             self._backoff = None
             return
-        raise AuthenticationRequired(bar.reason)
+        raise AuthenticationRequired(backoff.reason)
 
     async def _save(self, token: StoredToken) -> StoredToken:
-        """Store, then use. Where that generation is there already, the stored one counts."""
+        """Store the token, then use it. If that generation is stored already, the stored one counts."""
         self._unsaved = token
 
         def put(unit: UnitOfWork) -> None:
@@ -191,13 +195,13 @@ class Authenticator:
             await self._store.run(put)
         except LeaseLostError:
             self._unsaved = None
-            held = await self._load()
-            if held is None:
+            stored = await self._load()
+            if stored is None:
                 raise
-            return held.token
+            return stored.token
         self._unsaved = None
         self._cached = _CachedToken(token, self.clock.now())
-        _log.info("signed in at the service", action="tokens.renewed", generation=token.generation)
+        _log.info("signed in at the exchange service", action="tokens.renewed", generation=token.generation)
         return token
 
     @property
@@ -205,7 +209,7 @@ class Authenticator:
         return _MAX_TOKEN_REQUESTS * self._token_client.max_call_seconds + _LEASE_MARGIN
 
     async def _acquire_lease(self, generation: int) -> tuple[bool, _CachedToken | None]:
-        """Take the right to refresh unless a newer generation is there, and read the stored generation after it."""
+        """Take the refresh lease unless a newer generation is stored; read the stored token after that."""
         now, lease = self.clock.now(), timedelta(seconds=self._lease_seconds)
 
         def take(unit: UnitOfWork) -> tuple[bool, StoredToken | None]:
@@ -228,8 +232,8 @@ class Authenticator:
         return self._cache(await self._store.run(lambda unit: unit.oauth_tokens.current()))
 
     async def _stored_generation(self) -> int:
-        held = await self._load()
-        return held.token.generation if held else 0
+        stored = await self._load()
+        return stored.token.generation if stored else 0
 
     def _cache(self, token: StoredToken | None) -> _CachedToken | None:
         if token is None:

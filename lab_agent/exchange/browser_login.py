@@ -1,6 +1,6 @@
-"""The sign-in that needs a human, once: the address to open, the callback, and the tokens (interface: Authentication, 1 to 3).
+"""The one-time sign-in by a person: the address to open, the callback, and the tokens (interface: Authentication, 1 to 3).
 
-The callback is received on a local listener where the registered address is on this machine, or pasted by the person.
+The callback arrives at a local listener if the registered address is on this machine; otherwise the person pastes it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from lab_agent.url_origin import is_loopback, join_url, origin_of
 
 _MAX_LINE = 8192
 _REQUEST_TIMEOUT = 10.0
-_SUCCESS_TEXT = "The sign-in has arrived. You can close this window."
-_NOT_FOUND_TEXT = "There is nothing to see here."
+_SUCCESS_TEXT = "Signed in. You can close this window."
+_NOT_FOUND_TEXT = "Not found."
 _PAGE_TEMPLATE = "<!doctype html><meta charset=utf-8><title>lab-agent</title><p>{text}</p>"
 
 
 @dataclass(frozen=True, slots=True)
 class BrowserLogin:
-    """A sign-in that has begun: `address` is for the browser; `state` and `verifier` stay with us until the callback comes."""
+    """A sign-in in progress: `authorization_url` is for the browser; `state` and `verifier` are kept for the callback."""
 
     authorization_url: str
     redirect_uri: str
@@ -45,10 +45,10 @@ class BrowserLogin:
 
 
 def start_login(oauth: OAuthSettings) -> BrowserLogin:
-    """Begin a sign-in. Raises `SettingsError` where the grant is not `authorization_code`."""
+    """Start a sign-in. Raises `SettingsError` if the grant is not `authorization_code`."""
     if oauth.grant != "authorization_code" or oauth.redirect_uri is None:
-        what = f"the grant {oauth.grant!r} needs no sign-in by a person"
-        raise SettingsError((Problem("exchange.oauth.grant", what, "set authorization_code if the service wants one"),))
+        what = f"{oauth.grant} needs no sign-in by a person"
+        raise SettingsError((Problem("exchange.oauth.grant", what, "set it to authorization_code if the service requires one"),))
     state = generate_token(32)
     verifier = generate_token(64) if oauth.pkce else None
     proof = {"code_challenge": create_s256_code_challenge(verifier), "code_challenge_method": "S256"} if verifier else {}
@@ -65,23 +65,21 @@ def start_login(oauth: OAuthSettings) -> BrowserLogin:
 
 
 def parse_callback(callback: str, login: BrowserLogin) -> CodeGrant:
-    """Read the callback address (received or pasted). Raises `SignInNeeded` for a refusal, or a callback of another sign-in."""
+    """Read the callback address (received or pasted). Raises `AuthenticationRequired` for an error or a foreign callback."""
     query = parse_qs(urlsplit(callback.strip()).query)
     if query.get("state") != [login.state]:
-        raise AuthenticationRequired(
-            "the callback does not belong to this sign-in (its state differs); run `lab-agent login` again"
-        )
+        raise AuthenticationRequired("the callback belongs to another sign-in (its state differs); run `lab-agent login` again")
     if "error" in query:
-        raise AuthenticationRequired("the sign-in was refused at the authorization site; run `lab-agent login` again")
+        raise AuthenticationRequired("the authorization server rejected the sign-in; run `lab-agent login` again")
     try:
         answer = parse_authorization_code_response(callback.strip(), state=login.state)
     except (MissingCodeException, MismatchingStateException) as exc:
-        raise AuthenticationRequired("the callback carries no code; paste the whole address of the last page") from exc
+        raise AuthenticationRequired("the callback contains no code; paste the complete address of the last page") from exc
     return CodeGrant(str(answer["code"]), login.verifier)
 
 
 async def finish_login(callback: str, login: BrowserLogin, authenticator: Authenticator) -> None:
-    """Exchange the callback's code, and store the tokens. Raises `SignInNeeded` or `ServiceUnavailable`."""
+    """Exchange the callback's code, and store the tokens. Raises `AuthenticationRequired` or `ServiceUnavailable`."""
     await authenticator.exchange_code(parse_callback(callback, login))
 
 
@@ -116,7 +114,11 @@ async def _start_server(login: BrowserLogin, handler: _Handler) -> asyncio.Serve
     except OSError as exc:
         what = f"cannot listen at {here.host}:{here.port} ({exc.strerror})"
         raise SettingsError(
-            (Problem("exchange.oauth.redirect_uri", what, "end what listens there, or paste the address"),)
+            (
+                Problem(
+                    "exchange.oauth.redirect_uri", what, "stop the program that uses the port, or paste the address (`--paste`)"
+                ),
+            )
         ) from exc
 
 
@@ -132,13 +134,13 @@ async def _handle_callback(
         if ours and not received.done():
             received.set_result(str(target))
     except OSError:
-        pass  # the browser went away, or said nothing; the person tries again
+        pass  # the browser closed the connection or sent nothing; the person tries again
     finally:
         writer.close()
 
 
 async def _read_target(reader: asyncio.StreamReader) -> str | None:
-    """Read the request's head, and give its target."""
+    """Read the head of the request; returns its target."""
     try:
         line = (await reader.readline()).decode("ascii").split()
         while (await reader.readline()).strip():

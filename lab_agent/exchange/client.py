@@ -1,10 +1,11 @@
-"""The exchange service behind the port `Exchange` (interface: Endpoints)."""
+"""Implements the port `Exchange` over HTTP (interface: Endpoints)."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
 import structlog
+from typing_extensions import override
 
 from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.values import Identifier
@@ -16,7 +17,7 @@ from lab_agent.exchange.responses import RequestContext, RequestKind, invalid_re
 from lab_agent.exchange.urls import UrlTemplates, if_none_exist_query, resolve_next_page
 from lab_agent.http_client import HttpClient, HttpOptions, HttpResponse
 from lab_agent.metrics import CallObserver, ignore
-from lab_agent.ports.exchange import Json, SavedResource
+from lab_agent.ports.exchange import Exchange, Json, SavedResource
 from lab_agent.settings.exchange import ExchangeSettings
 
 _MAX_PAGES = 1000
@@ -25,7 +26,7 @@ _log = structlog.get_logger(__name__)
 
 
 def http_options(settings: ExchangeSettings) -> HttpOptions:
-    """Options of the HTTP client that serves these settings."""
+    """Options of the HTTP client for these settings."""
     return HttpOptions(
         timeout=settings.timeout,
         connect_timeout=settings.connect_timeout,
@@ -37,8 +38,8 @@ def http_options(settings: ExchangeSettings) -> HttpOptions:
     )
 
 
-class ExchangeClient:
-    """Implements `lab_agent.ports.exchange.Exchange`. `heard` hears of every call."""
+class ExchangeClient(Exchange):
+    """The exchange service. `on_call` is told of every call."""
 
     def __init__(
         self, settings: ExchangeSettings, http: HttpClient, authenticator: Authenticator, *, on_call: CallObserver = ignore
@@ -52,16 +53,17 @@ class ExchangeClient:
         self._questionnaire_search_supported = settings.questionnaire_search == "auto"
         self._contract_ids: dict[str, tuple[ResourceId, ...]] = {}
 
+    @override
     async def requested_order_tasks(self) -> tuple[Json, ...]:
-        """See the port."""
         return await self._search("Task", self._urls.order_tasks())
 
+    @override
     async def line_tasks(self, order_task: ResourceId) -> tuple[Json, ...]:
-        """See the port."""
         return await self._search("Task", self._urls.line_tasks(order_task))
 
+    @override
     async def questionnaire_responses(self, procedure_requests: Collection[ResourceId]) -> tuple[Json, ...] | None:
-        """See the port. A refusal is remembered as "not offered" for as long as this client lives."""
+        """A rejected search counts as unsupported for as long as this client lives."""
         found: list[Json] = []
         for procedure_request in procedure_requests:
             if not self._questionnaire_search_supported:
@@ -70,11 +72,16 @@ class ExchangeClient:
                 found += await self._search("QuestionnaireResponse", self._urls.questionnaire_responses(procedure_request))
             except SearchNotSupported as exc:
                 self._questionnaire_search_supported = False
-                _log.warning("the service offers no search of answers", action="exchange.search_not_supported", status=exc.status)
+                _log.warning(
+                    "the service does not support searching questionnaire responses",
+                    action="exchange.search_not_supported",
+                    status=exc.status,
+                )
         return fhir_http.deduplicate(found) if self._questionnaire_search_supported else None
 
+    @override
     async def contract_ids(self, code: str) -> tuple[ResourceId, ...]:
-        """See the port. That a contract is unknown is not kept: it may be made at any time."""
+        """Unknown contracts are not cached: they may be created at any time."""
         if code not in self._contract_ids:
             identifier = Identifier(system=f"{self._settings.lab_codes_url}/contract", value=code)
             found = await self._search("Contract", self._urls.by_identifier("Contract", identifier))
@@ -84,65 +91,68 @@ class ExchangeClient:
             self._contract_ids[code] = ids
         return self._contract_ids[code]
 
+    @override
     async def read(self, resource_type: str, resource_id: ResourceId) -> SavedResource:
-        """See the port."""
-        asked = RequestContext(kind=RequestKind.READ, description=f"GET {resource_type}")
+        context = RequestContext(kind=RequestKind.READ, description=f"GET {resource_type}")
         try:
-            body, answer = await self._requests.get(asked, self._urls.read(resource_type, resource_id))
+            body, answer = await self._requests.get(context, self._urls.read(resource_type, resource_id))
         except AuthenticationRequired as exc:
-            await self.check()  # signed in after all: then the 401 is about this resource
-            raise ResourceNotReadable(f"{asked.description} was answered with 401", status=401) from exc
+            await self.check()  # if this succeeds, the 401 is about this resource alone
+            raise ResourceNotReadable(f"{context.description} was answered with 401", status=401) from exc
         version = fhir_http.etag_version(answer.headers.get("etag")) or fhir_http.body_version(body)
         if (
             not fhir_http.is_resource_type(body, resource_type)
             or fhir_http.body_id(body) not in {None, resource_id}
             or version is None
         ):
-            raise invalid_response(asked, f"something that is not that {resource_type} with a version")
+            raise invalid_response(context, f"something that is not this {resource_type} with a version")
         return SavedResource(resource_type=resource_type, id=resource_id, version=version, body=body)
 
+    @override
     async def create(self, resource_type: str, body: Json, *, if_none_exist: Identifier | None = None) -> SavedResource:
-        """See the port. `created` is doubtful only for a 200 to a conditional create, and is False then."""
-        asked = RequestContext(
+        """`created` is uncertain only for a 200 to a conditional create, and False then."""
+        context = RequestContext(
             kind=RequestKind.WRITE, description=f"POST {resource_type}", if_none_exist=if_none_exist is not None
         )
         headers = {} if if_none_exist is None else {"If-None-Exist": if_none_exist_query(if_none_exist)}
-        answer = await self._requests.write(asked, "POST", self._urls.create(resource_type), headers, body)
+        answer = await self._requests.write(context, "POST", self._urls.create(resource_type), headers, body)
         created = answer.status == 201 or if_none_exist is None
-        return _parse_stored(asked, answer, resource_type, body, created=created)
+        return _parse_stored(context, answer, resource_type, body, created=created)
 
+    @override
     async def update(self, resource_type: str, resource_id: ResourceId, body: Json, *, version: str) -> SavedResource:
-        """See the port."""
-        asked = RequestContext(kind=RequestKind.WRITE, description=f"PUT {resource_type}", if_match=True)
+        context = RequestContext(kind=RequestKind.WRITE, description=f"PUT {resource_type}", if_match=True)
         sent = fhir_http.with_security(body, self._settings.put_security)
         address = self._urls.update(resource_type, resource_id)
-        answer = await self._requests.write(asked, "PUT", address, {"If-Match": fhir_http.if_match(version)}, sent)
-        saved = _parse_stored(asked, answer, resource_type, {**sent, "id": resource_id})
+        answer = await self._requests.write(context, "PUT", address, {"If-Match": fhir_http.if_match(version)}, sent)
+        saved = _parse_stored(context, answer, resource_type, {**sent, "id": resource_id})
         if saved.id != resource_id:
-            raise invalid_response(asked, f"another {resource_type}")
+            raise invalid_response(context, f"another {resource_type}")
         return saved
 
+    @override
     async def find(self, resource_type: str, identifier: Identifier) -> tuple[SavedResource, ...]:
-        """See the port. A match without a version is read once more, for its ETag."""
+        """A match without a version is read again, for its ETag."""
         found = await self._search(resource_type, self._urls.by_identifier(resource_type, identifier))
         return tuple([await self._to_stored(resource_type, body) for body in found if fhir_http.body_id(body)])
 
+    @override
     async def upload_document(self, content: bytes, content_type: str, *, readers: tuple[str, ...]) -> SavedResource:
-        """See the port."""
         return await self.create("Binary", fhir_http.build_binary(content, content_type, readers))
 
+    @override
     async def check(self) -> None:
-        """See the port: one page of new orders."""
+        """Fetch one page of new orders."""
         await self._fetch_page("Task", self._urls.order_tasks())
 
     async def _search(self, resource_type: str, address: str) -> tuple[Json, ...]:
-        """All pages. A `next` link that was followed before ends the search: every page was seen."""
+        """Fetch all pages. A `next` link that was followed before ends the search."""
         found: list[Json] = []
         seen: set[str] = set()
         onward: str | None = address
         while onward is not None and onward not in seen:
             if len(seen) >= _MAX_PAGES:
-                raise ServiceUnavailable(f"a search of {resource_type} has more than {_MAX_PAGES} pages")
+                raise ServiceUnavailable(f"the search for {resource_type} has more than {_MAX_PAGES} pages")
             seen.add(onward)
             bundle, url = await self._fetch_page(resource_type, onward)
             found += fhir_http.matching_resources(bundle, resource_type)
@@ -151,10 +161,10 @@ class ExchangeClient:
         return fhir_http.deduplicate(found)
 
     async def _fetch_page(self, resource_type: str, address: str) -> tuple[Json, str]:
-        asked = RequestContext(kind=RequestKind.SEARCH, description=f"searching {resource_type}")
-        bundle, answer = await self._requests.get(asked, address)
+        context = RequestContext(kind=RequestKind.SEARCH, description=f"searching {resource_type}")
+        bundle, answer = await self._requests.get(context, address)
         if not fhir_http.is_resource_type(bundle, "Bundle"):
-            raise invalid_response(asked, "something that is no Bundle")
+            raise invalid_response(context, "something that is not a Bundle")
         return bundle, answer.url
 
     async def _to_stored(self, resource_type: str, body: Json) -> SavedResource:
@@ -168,16 +178,16 @@ class ExchangeClient:
 def _parse_stored(
     context: RequestContext, answer: HttpResponse, resource_type: str, sent: Json, *, created: bool = False
 ) -> SavedResource:
-    """Read the answer to a write: its body, or what was sent where there is none, with the id and the version of the headers."""
-    place = fhir_http.parse_location(answer.headers.get("location"))
+    """Read the response to a write: its body (or what was sent, if it has none) with the id and version of the headers."""
+    location = fhir_http.parse_location(answer.headers.get("location"))
     body = parse_object(context, answer.body) if answer.body.strip() else sent
     if not fhir_http.is_resource_type(body, resource_type):
-        raise invalid_response(context, f"something that is no {resource_type}")
-    resource_id = fhir_http.body_id(body) or (place[0] if place else None)
+        raise invalid_response(context, f"something that is not a {resource_type}")
+    resource_id = fhir_http.body_id(body) or (location[0] if location else None)
     version = (
         fhir_http.etag_version(answer.headers.get("etag"))
         or (answer.body and fhir_http.body_version(body))
-        or (place and place[1])
+        or (location and location[1])
     )
     if resource_id is None or not version:
         raise invalid_response(context, f"a {resource_type} without id or version")

@@ -1,4 +1,4 @@
-"""What travels in bodies and headers beside resources: versions, pages, rights. Pure."""
+"""What FHIR puts into bodies and headers around resources: versions, pages, access rights. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOCATION_PATTERN = re.compile(r"/([A-Za-z]+)/([^/?#]+)(?:/_history/([^/?#]+))?/
 
 
 def etag_version(etag: str | None) -> str | None:
-    """Version in an ETag header of shape `W/"<version>"`, or of the strong shape."""
+    """Version in an ETag header, weak (`W/"<version>"`) or strong."""
     found = _ETAG_PATTERN.fullmatch((etag or "").strip())
     return found.group(1) if found else None
 
@@ -39,13 +39,13 @@ def body_id(body: Json) -> ResourceId | None:
 
 
 def parse_location(location: str | None) -> tuple[ResourceId, str | None] | None:
-    """Id and version in a Location header, for services that answer a create without a body."""
+    """Id and version in a Location header, for services that respond to a create without a body."""
     found = _LOCATION_PATTERN.search(location or "")
     return (ResourceId(found.group(2)), found.group(3)) if found else None
 
 
 def matching_resources(bundle: Json, resource_type: str) -> list[Json]:
-    """Resources of one type in a page of a search; `entry` may be missing, and others (an OperationOutcome) may be among them."""
+    """Resources of one type in a search page; `entry` may be missing or contain others, such as an OperationOutcome."""
     resources = (entry.get("resource") for entry in _objects(bundle.get("entry")))
     return [found for found in resources if isinstance(found, dict) and is_resource_type(found, resource_type)]
 
@@ -63,12 +63,12 @@ def _objects(value: Any) -> list[Json]:
 
 
 def is_resource_type(body: Json, resource_type: str) -> bool:
-    """Whether a resource is of a type, spelled in either case."""
+    """Whether a resource has this type, in any case."""
     return str(body.get("resourceType", "")).lower() == resource_type.lower()
 
 
 def deduplicate(resources: Iterable[Json]) -> tuple[Json, ...]:
-    """Count a resource that was seen twice once, as it was seen last: pages shift while they are read."""
+    """Keep the last copy of each resource: pages shift while they are read."""
     kept: dict[object, Json] = {}
     for number, resource in enumerate(resources):
         kept[body_id(resource) or number] = resource
@@ -76,7 +76,7 @@ def deduplicate(resources: Iterable[Json]) -> tuple[Json, ...]:
 
 
 def with_security(body: Json, mode: Literal["as_read", "short", "omit"]) -> Json:
-    """Give the body as `exchange.put_security` wants its rights in a PUT."""
+    """The body with its access rights as `exchange.put_security` wants them in a PUT."""
     meta = body.get("meta")
     if mode == "as_read" or not isinstance(meta, dict) or not isinstance(meta.get("security"), list):
         return body
@@ -92,7 +92,7 @@ def _shorten_system(entry: Any) -> Any:
 
 
 def build_binary(content: bytes, content_type: str, readers: Iterable[str]) -> Json:
-    """Make a Binary (FHIR STU3) that the `readers` (counterparty guids) may read; short names, as in requests."""
+    """Make a Binary (FHIR STU3) that the `readers` (counterparty guids) may read; short system names, as in requests."""
     return {
         "resourceType": "Binary",
         "meta": {"security": [{"system": "read", "code": reader} for reader in readers]},

@@ -1,4 +1,4 @@
-"""One call to the service: signed, bounded in number, judged; a GET is tried a few times, a write once."""
+"""Authorized calls to the service, bounded in number; a GET is retried a few times, a write is sent once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ACCEPT_JSON = {"Accept": "application/json"}
 
 
 class AuthorizedRequests:
-    """Signed calls to one base address."""
+    """Authorized calls to one base address."""
 
     def __init__(
         self, base: str, http: HttpClient, authenticator: Authenticator, *, max_concurrency: int, on_call: CallObserver
@@ -51,7 +51,7 @@ class AuthorizedRequests:
     async def write(
         self, context: RequestContext, method: str, address: str, headers: Mapping[str, str], body: Json
     ) -> HttpResponse:
-        """POST or PUT, once. Raises as the port says."""
+        """POST or PUT, once. Raises what the port says."""
         sent = exact_json.dumps(body)
         return await self._send_checked(context, method, address, {"Content-Type": "application/json", **headers}, sent)
 
@@ -64,14 +64,13 @@ class AuthorizedRequests:
     ) -> HttpResponse:
         with measure_call(context.description, self._on_call):
             answer = await self._send_authorized(method, address, headers, payload)
-            if (
-                wrong := response_error(context, answer.status, answer.headers, answer.body, now=self._authenticator.clock.now())
-            ) is not None:
-                raise wrong
+            error = response_error(context, answer.status, answer.headers, answer.body, now=self._authenticator.clock.now())
+            if error is not None:
+                raise error
             return answer
 
     async def _send_authorized(self, method: str, address: str, headers: Mapping[str, str], payload: bytes) -> HttpResponse:
-        """A 401 says that nothing was done, so that one more try with a newer token is right for a write as well."""
+        """Send a request. A 401 means nothing was done, so a write too may be repeated with a newer token."""
         credential = await self._authenticator.credential()
         answer = await self._send(method, address, {**headers, "Authorization": credential.header}, payload)
         if answer.status == 401 and credential.generation:

@@ -1,4 +1,4 @@
-"""Every address at the service, made in one place (interface: Endpoints), from the templates of `[exchange.paths]`."""
+"""Builds every address at the service (interface: Endpoints) from the templates of `[exchange.paths]`."""
 
 from __future__ import annotations
 
@@ -65,15 +65,15 @@ def if_none_exist_query(identifier: Identifier) -> str:
 
 
 def search_token(identifier: Identifier) -> str:
-    r"""Give `system|value`; `, $ |` and the backslash within the parts are escaped as FHIR searches want it."""
+    r"""Return `system|value`; `, $ |` and backslashes in the parts are escaped as FHIR searches require."""
     value = identifier.value.translate(_SEARCH_ESCAPES)
     return value if identifier.system is None else f"{identifier.system.translate(_SEARCH_ESCAPES)}|{value}"
 
 
 def resolve_next_page(base: str, current: str, link: str) -> str:
-    """Absolute address of a `next` link. Relative ones count from the service's base address, as FHIR has it.
+    """Absolute address of a `next` link. Relative links are resolved against the service's base address, as in FHIR.
 
-    Raises `ForeignOrigin` where it leads elsewhere.
+    Raises `ForeignOrigin` if it leads elsewhere.
     """
     root = "/" + base.split("/", 3)[3]
     if link.startswith("?"):
@@ -85,5 +85,5 @@ def resolve_next_page(base: str, current: str, link: str) -> str:
 
 def _encode_segment(value: str) -> str:
     if not value or value in {".", ".."}:
-        raise ForeignOrigin("an id of a resource cannot stand in an address")
+        raise ForeignOrigin("a resource id cannot be part of an address")
     return quote(value, safe="")

@@ -1,4 +1,4 @@
-"""Take what waits one after the other: a bad one stops none of the others (law 9), and is told of at the end."""
+"""Takes waiting items one by one: a bad item does not stop the others (law 9) and is reported at the end."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ async def take_each(
     *,
     stop_on: tuple[type[Exception], ...] = (),
 ) -> int:
-    """Take each of `waiting` (`what` names them for people); the number of new messages.
+    """Take each of the `waiting` items (`description` names them for people); returns the number of new messages.
 
-    What cannot be taken now stays, and `LisUnavailable` tells of it when the others are through; a `StoreError` where our own
-    store is all that failed. Errors of the types `at_once` end the round where they come.
+    An item that cannot be taken now stays where it is: `LisUnavailable` reports it once the others are done, or the `StoreError`
+    itself if only our own store failed. Errors of the types `stop_on` end the round at once.
     """
     new = 0
     failures: list[Exception] = []
@@ -29,11 +29,11 @@ async def take_each(
             new += await take(one)
         except stop_on:
             raise
-        except Exception as exc:  # noqa: BLE001 — one bad one must not stop the good ones (law 9); told of below
+        except Exception as exc:  # noqa: BLE001 — one bad item must not stop the others (law 9); reported below
             failures.append(exc)
     if failures and all(isinstance(failure, StoreError) for failure in failures):
-        raise failures[0]  # nothing is wrong with what waits: our own store is away
+        raise failures[0]  # nothing is wrong with the items: our own store is unavailable
     if failures:
         why = failures[0] if isinstance(failures[0], LabAgentError) else type(failures[0]).__name__
-        raise LisUnavailable(f"{len(failures)} {description} could not be taken, and stay: {why}") from failures[0]
+        raise LisUnavailable(f"{len(failures)} {description} could not be taken and will be retried: {why}") from failures[0]
     return new

@@ -1,6 +1,6 @@
-"""What an adapter's author imports: one module, and nothing else of the agent.
+"""Everything an adapter's author imports from the agent, in one module; other modules may change without notice.
 
-The page for authors is docs/adapters.md; the suite that an adapter has to pass is `lab_agent.lis.testing`.
+The guide for authors is docs/adapters.md; the suite that every adapter must pass is `lab_agent.lis.testing`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lab_agent.domain.lab_order import (
     Telecom,
 )
 from lab_agent.domain.values import CodeableConcept, Coding, Identifier, Period, Quantity, Range, Ratio, SampledData
-from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRefusal, LisUnavailable, Problem
+from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRejected, LisUnavailable, Problem
 from lab_agent.ports.lis import CONTRACT_VERSION, Inbox, LisAdapter, SubmitResult
 from lab_agent.serialization import dump_message, dump_order, load_message, load_order, validate_message
 
@@ -51,7 +51,7 @@ __all__ = [
     "LineKey",
     "LisAdapter",
     "LisOutcomeUnknown",
-    "LisRefusal",
+    "LisRejected",
     "LisUnavailable",
     "NotPerformed",
     "NotificationOption",

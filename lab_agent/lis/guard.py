@@ -1,12 +1,9 @@
-"""Stands between the agent and an adapter: foreign code may be slow, wrong or broken, and nobody else is to feel it.
+"""Stands between the agent and an adapter: foreign code may be slow, wrong or broken, and must not disturb anything else.
 
-Every call has an end in time; what comes back is looked at; of all that may be raised only the three failures of the contract
-leave this module. A call that does not end when it is told to is left behind, watched, and as long as it lives no other
-call about the same order is made: nobody could say what it might still do.
-
-What an adapter may answer. A wrong answer to `submit` leaves the outcome unknown; elsewhere it is as good as no answer.
-
-The inbox as an adapter gets it: what the adapter made is held against the rules before it comes near the store.
+Every call has a deadline, every return value is validated, and only the three failures of the contract leave this module.
+A call that does not end when cancelled is abandoned but watched: while it lives, no other call about the same order is made,
+because nobody could say what it might still do. A wrong return value of `submit` leaves the outcome unknown; elsewhere it
+counts as no answer.
 """
 
 from __future__ import annotations
@@ -17,11 +14,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import structlog
+from typing_extensions import override
 
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabRejection, LabReport
 from lab_agent.domain.lab_order import LabOrder
-from lab_agent.errors import DataInvalidError, Failure, LisOutcomeUnknown, LisRefusal, LisUnavailable, Problem, StoreError
+from lab_agent.errors import DataInvalidError, Failure, LisOutcomeUnknown, LisRejected, LisUnavailable, Problem, StoreError
 from lab_agent.metrics import CallObserver, ignore, measure_call
 from lab_agent.ports.lis import Inbox, LisAdapter, SubmitResult
 from lab_agent.serialization import validate_message
@@ -31,32 +29,28 @@ log = structlog.get_logger(__name__)
 _MAX_ACCESSION_LENGTH = 200
 
 
-def discard_result(value: object) -> None:
-    """Take an answer that nobody needs."""
-
-
 def check_submit_result(value: Any, adapter: str) -> SubmitResult:
-    """Look at a receipt. Raises `LisOutcomeUnknown`: the order may well be in the LIS."""
+    """Validate what `submit` returned. Raises `LisOutcomeUnknown`: the order may well be in the LIS."""
     if not isinstance(value, SubmitResult):
-        raise LisOutcomeUnknown(f"the adapter {adapter} answered submit with {type(value).__name__}, and not with a Receipt")
+        raise LisOutcomeUnknown(f"submit of the adapter {adapter} returned {type(value).__name__} instead of a SubmitResult")
     whole = value.accession is None or _is_accession(value.accession)
     if not (whole and _are_accessions(value.line_accessions) and _are_accessions(value.tube_accessions)):
-        raise LisOutcomeUnknown(f"the adapter {adapter} answered submit with a Receipt whose accessions are not short text")
+        raise LisOutcomeUnknown(f"submit of the adapter {adapter} returned a SubmitResult with invalid accession numbers")
     return value
 
 
 def check_was_received(value: Any, adapter: str) -> bool | None:
-    """Look at the answer of `was_received`. Raises `LisUnavailable`."""
+    """Validate what `was_received` returned. Raises `LisUnavailable`."""
     if value is None or isinstance(value, bool):
         return value
-    raise LisUnavailable(f"the adapter {adapter} answered was_received with {type(value).__name__}, and not True, False or None")
+    raise LisUnavailable(f"was_received of the adapter {adapter} returned {type(value).__name__} instead of True, False or None")
 
 
 def check_message_count(value: Any, adapter: str) -> int:
-    """Look at the answer of `collect`. Raises `LisUnavailable`."""
+    """Validate what `collect` returned. Raises `LisUnavailable`."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
-    raise LisUnavailable(f"the adapter {adapter} answered collect with {type(value).__name__}, and not with a number of messages")
+    raise LisUnavailable(f"collect of the adapter {adapter} returned {type(value).__name__} instead of a number of messages")
 
 
 def _are_accessions(given: Any) -> bool:
@@ -67,58 +61,61 @@ def _is_accession(value: Any) -> bool:
     return isinstance(value, str) and 0 < len(value.strip()) <= _MAX_ACCESSION_LENGTH and value.isprintable()
 
 
-_MAX_MESSAGE_NAME_LENGTH = 1000
+_MAX_MESSAGE_ID_LENGTH = 1000
 _MAX_REASON_LENGTH = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class GuardedInbox:
-    """An `Inbox` around the inbox. `accept` raises `DataInvalidError`, naming every bad field."""
+class GuardedInbox(Inbox):
+    """The inbox as an adapter gets it: validates every message before it comes near the store."""
 
     inbox: Inbox
     adapter: str
 
-    async def accept(self, message: str, content: LabMessage) -> bool:
-        """Keep a report or a refusal; False if it was kept before."""
-        checked = await asyncio.to_thread(_validate_message, message, content)
-        return await self.inbox.accept(message, checked)
+    @override
+    async def accept(self, message_id: str, message: LabMessage) -> bool:
+        """Store a message. Raises `DataInvalidError`, naming every invalid field."""
+        validated = await asyncio.to_thread(_validate_message, message_id, message)
+        return await self.inbox.accept(message_id, validated)
 
-    async def was_accepted(self, message: str) -> bool:
-        """Whether a message of that name was kept before."""
-        return await self.inbox.was_accepted(message)
+    @override
+    async def was_accepted(self, message_id: str) -> bool:
+        return await self.inbox.was_accepted(message_id)
 
-    async def refused(self, message: str, reason: str) -> None:
-        """Hear that a message was refused."""
-        await self.inbox.refused(str(message)[:_MAX_MESSAGE_NAME_LENGTH], str(reason)[:_MAX_REASON_LENGTH])
+    @override
+    async def reject(self, message_id: str, reason: str) -> None:
+        """Record the rejection, with its texts cut to a bearable length."""
+        await self.inbox.reject(str(message_id)[:_MAX_MESSAGE_ID_LENGTH], str(reason)[:_MAX_REASON_LENGTH])
 
 
-def _validate_message(message: object, content: object) -> LabMessage:
-    if not isinstance(content, LabReport | LabRejection | AccessionUpdate):
-        mend = "give a LabReport, a LabRefusal or a LabReceipt"
-        raise DataInvalidError((Problem("document", f"is a {type(content).__name__}", mend),))
-    problems = [*_name_problems(message), *_unread_document_problems(content)]
+def _validate_message(message_id: object, message: object) -> LabMessage:
+    if not isinstance(message, LabReport | LabRejection | AccessionUpdate):
+        hint = "pass a LabReport, a LabRejection or an AccessionUpdate"
+        raise DataInvalidError((Problem("document", f"is a {type(message).__name__}", hint),))
+    problems = [*_message_id_problems(message_id), *_unread_document_problems(message)]
     if problems:
         raise DataInvalidError(tuple(problems))
-    return validate_message(content)
+    return validate_message(message)
 
 
-def _name_problems(message: object) -> Iterator[Problem]:
-    if not isinstance(message, str) or not message.strip() or len(message) > _MAX_MESSAGE_NAME_LENGTH or "\0" in message:
-        mend = f"give the message a stable name of its own, up to {_MAX_MESSAGE_NAME_LENGTH} characters"
-        yield Problem("message", "is no name", mend)
+def _message_id_problems(message_id: object) -> Iterator[Problem]:
+    valid = isinstance(message_id, str) and message_id.strip() and len(message_id) <= _MAX_MESSAGE_ID_LENGTH
+    if not valid or "\0" in str(message_id):
+        hint = f"pass a stable id of the message, up to {_MAX_MESSAGE_ID_LENGTH} characters"
+        yield Problem("message_id", "is not a valid message id", hint)
 
 
-def _unread_document_problems(content: LabMessage) -> Iterator[Problem]:
-    """Documents must be there in full: beyond this point a file name means a place in our own store, and nothing else."""
-    for where, document in _documents(content):
+def _unread_document_problems(message: LabMessage) -> Iterator[Problem]:
+    """Documents must be complete: from here on, a file name means a place in our own store and nothing else."""
+    for where, document in _documents(message):
         if document.file is not None:
-            yield Problem(f"{where}.file", "was not read", "read the file, and give its bytes as content")
+            yield Problem(f"{where}.file", "was not read", "read the file and pass its bytes as content")
 
 
-def _documents(content: LabMessage) -> Iterator[tuple[str, Document]]:
-    if isinstance(content, LabReport):
-        yield from ((f"documents[{index}]", document) for index, document in enumerate(content.documents))
-        for index, observation in enumerate(content.observations):
+def _documents(message: LabMessage) -> Iterator[tuple[str, Document]]:
+    if isinstance(message, LabReport):
+        yield from ((f"documents[{index}]", document) for index, document in enumerate(message.documents))
+        for index, observation in enumerate(message.observations):
             if observation.value_attachment is not None:
                 yield f"observations[{index}].value_attachment", observation.value_attachment
 
@@ -128,9 +125,9 @@ _STOP_GRACE_SECONDS = 5.0
 
 
 class GuardedAdapter:
-    """A `Lis`: an adapter behind its guard. `timeout` is the seconds that a call may take; `heard` hears of every call.
+    """A `Lis`: an adapter behind its guard. `timeout` is the seconds a call may take; `on_call` is told of every call.
 
-    Once `start` was asked for and the LIS was away, each later call tries to start first, so that it recovers by itself.
+    If `start` failed because the LIS was unavailable, each later call tries to start first, so that it recovers by itself.
     """
 
     def __init__(self, adapter: LisAdapter, name: str, *, timeout: float, on_call: CallObserver = ignore) -> None:
@@ -146,16 +143,16 @@ class GuardedAdapter:
 
     @property
     def idempotent(self) -> bool:
-        """Whether `submit` may be repeated."""
+        """What the adapter declares."""
         return self._adapter.idempotent
 
     async def start(self, inbox: Inbox) -> None:
-        """Begin; where that fails, the next call tries again. Raises `LisUnavailable`."""
+        """Start the adapter; if that fails, the next call tries again. Raises `LisUnavailable`."""
         self._inbox = GuardedInbox(inbox, self._name)
         await self._ensure_started()
 
     async def stop(self) -> None:
-        """End. What the adapter raises at its end is logged and goes no further."""
+        """Stop the adapter. What it raises is logged and goes no further."""
         started, self._started, self._inbox = self._started, False, None
         try:
             if started:
@@ -168,8 +165,8 @@ class GuardedAdapter:
             await asyncio.wait(list(self._abandoned), timeout=min(self._timeout, _STOP_GRACE_SECONDS))
 
     async def check(self) -> None:
-        """Ask for a sign of life; works without a start."""
-        discard_result(await self._call("check", self._adapter.check()))
+        """Check the LIS; works without a start."""
+        await self._call("check", self._adapter.check())
 
     async def prepare(self, order: LabOrder) -> None:
         """Prepare the order."""
@@ -177,7 +174,7 @@ class GuardedAdapter:
         await self._call("prepare", self._adapter.prepare(order), key=order.key, deadline=end)
 
     async def submit(self, order: LabOrder) -> SubmitResult:
-        """Hand the order over. What is not one of the three failures leaves the outcome unknown."""
+        """Submit the order. Any failure but the three of the contract leaves the outcome unknown."""
         end = await self._ensure_ready(order.key)
         given = await self._call(
             "submit", self._adapter.submit(order), key=order.key, deadline=end, default_error=LisOutcomeUnknown
@@ -191,23 +188,23 @@ class GuardedAdapter:
         return check_was_received(given, self._name)
 
     async def cancel(self, order: OrderKey, lines: tuple[LineKey, ...], reason: str) -> None:
-        """Tell of a withdrawal."""
+        """Tell the LIS of a withdrawal."""
         end = await self._ensure_ready(order)
         await self._call("cancel", self._adapter.cancel(order, lines, reason), key=order, deadline=end)
 
     async def collect(self) -> int:
-        """Take what is there."""
+        """Fetch waiting results."""
         end = await self._ensure_ready("collect")
         return check_message_count(await self._call("collect", self._adapter.collect(), key="collect", deadline=end), self._name)
 
     async def _ensure_ready(self, key: str) -> float:
-        """Start where that is still to be done; gives the loop's time at which the call has to end, the start included.
+        """Start the adapter if that is still to be done; returns the deadline (loop time) of the call, the start included.
 
-        The whole must end within `timeout`: the agent's claim on an order outlasts that, and no more.
+        The whole must end within `timeout`, since the lease on the job outlasts that and no more.
         """
         end = self._deadline()
         if key in self._abandoned.values():
-            raise LisUnavailable(f"the adapter {self._name} is still busy with an earlier call that did not end in time")
+            raise LisUnavailable(f"the adapter {self._name} is still busy with an earlier call that timed out")
         try:
             async with asyncio.timeout_at(end):
                 await self._ensure_started()
@@ -256,7 +253,7 @@ class GuardedAdapter:
                 self._abandon(task, key)
         if not task.done():
             self._log_failure(call, None)
-            raise default_error(f"the adapter {self._name} did not end {call} within {self._timeout:g} seconds")
+            raise default_error(f"{call} of the adapter {self._name} timed out after {self._timeout:g} seconds")
         return self._outcome(call, task, default_error)
 
     def _outcome(self, call: str, task: asyncio.Future[T], default_error: type[Failure]) -> T:
@@ -264,13 +261,13 @@ class GuardedAdapter:
         if error is None:
             self._log_recovery(call)
             return task.result()
-        if isinstance(error, LisUnavailable | LisRefusal | LisOutcomeUnknown | StoreError):
-            raise error  # a fault of our own store, behind the inbox, is not the laboratory's
+        if isinstance(error, LisUnavailable | LisRejected | LisOutcomeUnknown | StoreError):
+            raise error  # our own store failed behind the inbox: not the laboratory's fault
         self._log_failure(call, error)
-        raise default_error(f"the adapter {self._name} broke off {call} with {type(error).__name__}") from error
+        raise default_error(f"{call} of the adapter {self._name} failed with {type(error).__name__}") from error
 
     def _abandon(self, task: asyncio.Task[Any], key: str) -> None:
-        """Tell a call to end, and watch it until it has."""
+        """Cancel a call, and watch it until it has ended."""
         self._abandoned[task] = key
         task.add_done_callback(self._on_abandoned_done)
         task.cancel()
@@ -278,22 +275,22 @@ class GuardedAdapter:
     def _on_abandoned_done(self, task: asyncio.Task[Any]) -> None:
         self._abandoned.pop(task, None)
         if not task.cancelled():
-            task.exception()  # looked at, so that asyncio does not report it a second time
+            task.exception()  # retrieved, so that asyncio does not report it a second time
 
     def _log_failure(self, call: str, error: BaseException | None) -> None:
-        """Log a fault of the adapter once, until the same call has worked again."""
+        """Log a failure of the adapter once, until the same call has worked again."""
         if call not in self._failing_calls:
             self._failing_calls.add(call)
-            log.error("adapter failed", action="adapter_failed", adapter=self._name, endpoint=call, error=error or "time-out")
+            log.error("adapter failed", action="adapter_failed", adapter=self._name, endpoint=call, error=error or "timeout")
 
     def _log_recovery(self, call: str) -> None:
         if call in self._failing_calls:
             self._failing_calls.discard(call)
-            log.info("adapter works again", action="adapter_recovered", adapter=self._name, endpoint=call)
+            log.info("adapter recovered", action="adapter_recovered", adapter=self._name, endpoint=call)
 
 
 async def _convert_system_exit(work: Coroutine[Any, Any, T]) -> T:
     try:
         return await work
     except SystemExit as exc:
-        raise RuntimeError("the adapter wanted to end the program") from exc
+        raise RuntimeError("the adapter called sys.exit") from exc

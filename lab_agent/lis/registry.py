@@ -1,9 +1,7 @@
-"""Finds the adapters that the settings name. Loading never raises: what cannot be loaded becomes a status with its reason.
+"""Finds and loads the adapters that the settings name. Loading never raises: a failure becomes a status with its reason.
 
-Built-in adapters come through the same entry points as everybody's (group `lab_agent.adapters`), so that there is no second
-door which only we can use.
-
-Whether what stands behind an entry point is an adapter at all, seen before anything of it is called.
+Built-in adapters come through the same entry points as everybody's (group `lab_agent.adapters`). Whether an entry point leads
+to an adapter at all is checked before anything of it is called.
 """
 
 from __future__ import annotations
@@ -33,36 +31,36 @@ ADAPTER_METHODS = {
     "cancel": 3,
     "collect": 0,
 }
-"""The methods of an adapter, and how many arguments each is called with."""
+"""The methods of an adapter, each with the number of arguments it is called with."""
 
 
 def interface_problems(candidate: Any, where: str) -> tuple[Problem, ...]:
     """Say what keeps `candidate` from being an adapter's class; empty if nothing does."""
     if not isinstance(candidate, type):
-        return (Problem(where, "the entry point leads to no class", "let it name the adapter's class"),)
+        return (Problem(where, "the entry point does not name a class", "make it name the adapter's class"),)
     declared = getattr(candidate, "contract_version", 1)
     if declared != CONTRACT_VERSION:
         return (_version_problem(candidate, declared, where),)
-    return tuple(Problem(where, f"{candidate.__name__}.{what}", mend) for what, mend in _interface_faults(candidate))
+    return tuple(Problem(where, f"{candidate.__name__}.{what}", hint) for what, hint in _interface_faults(candidate))
 
 
 def _version_problem(candidate: type[Any], declared: object, where: str) -> Problem:
     if not isinstance(declared, int) or isinstance(declared, bool):
-        return Problem(where, f"{candidate.__name__}.contract_version is no whole number", f"write {CONTRACT_VERSION}")
+        return Problem(where, f"{candidate.__name__}.contract_version is not a whole number", f"set it to {CONTRACT_VERSION}")
     older = declared < CONTRACT_VERSION
-    what = f"wrong version: {candidate.__name__} was written for version {declared} of the adapters' contract, "
-    mend = "install a newer version of the adapter's package" if older else "install a newer version of the agent"
-    return Problem(where, f"{what}and this agent keeps version {CONTRACT_VERSION}", mend)
+    what = f"wrong version: {candidate.__name__} implements version {declared} of the adapter contract, "
+    hint = "install a newer version of the adapter's package" if older else "install a newer version of the agent"
+    return Problem(where, f"{what}but this agent uses version {CONTRACT_VERSION}", hint)
 
 
 def _interface_faults(candidate: type[Any]) -> Iterator[tuple[str, str]]:
     settings = getattr(candidate, "Settings", None)
     if not (isinstance(settings, type) and issubclass(settings, BaseModel)):
-        yield "Settings is missing", "give it a pydantic model of the adapter's keys"
+        yield "Settings is missing", "add a pydantic model of the adapter's settings"
     elif settings.model_config.get("extra") != "forbid":
-        yield "Settings takes unknown keys", 'set model_config = ConfigDict(extra="forbid")'
+        yield "Settings accepts unknown keys", 'set model_config = ConfigDict(extra="forbid")'
     if not isinstance(getattr(candidate, "idempotent", None), bool):
-        yield "idempotent is missing", "say True or False: may submit be repeated for the same order?"
+        yield "idempotent is missing", "set it to True or False: may submit be repeated for the same order?"
     for name, arguments in ADAPTER_METHODS.items():
         yield from _method_faults(candidate, name, arguments)
 
@@ -70,14 +68,14 @@ def _interface_faults(candidate: type[Any]) -> Iterator[tuple[str, str]]:
 def _method_faults(candidate: type[Any], name: str, arguments: int) -> Iterator[tuple[str, str]]:
     method = getattr(candidate, name, None)
     if method is None:
-        yield f"{name} is missing", "add it; the page for adapter authors says what it does"
+        yield f"{name} is missing", "add it; docs/adapters.md describes it"
     elif not inspect.iscoroutinefunction(method):
         yield f"{name} is not async", f"write async def {name}"
     else:
         try:
             inspect.signature(method).bind(*[None] * (arguments + 1))
         except TypeError:
-            yield f"{name} cannot be called with {arguments} arguments", "give it those of the LisAdapter protocol"
+            yield f"{name} cannot be called with {arguments} arguments", "give it the arguments of the LisAdapter protocol"
 
 
 ENTRY_POINT_GROUP = "lab_agent.adapters"
@@ -85,7 +83,7 @@ ENTRY_POINT_GROUP = "lab_agent.adapters"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterLoadStatus:
-    """What became of one `[lis.<name>]` table: loaded, or the reasons why not. `kind` is the entry point's name."""
+    """How loading one `[lis.<name>]` table went: loaded, or the reasons why not. `kind` is the entry point's name."""
 
     name: str
     kind: str
@@ -95,12 +93,12 @@ class AdapterLoadStatus:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether the adapter is there."""
+        """Whether the adapter was loaded."""
         return not self.problems
 
     @property
     def reason(self) -> str | None:
-        """Why it is not there, in one line."""
+        """Why it was not loaded, in one line."""
         return "; ".join(map(str, self.problems)) or None
 
 
@@ -113,7 +111,7 @@ class AdapterRegistry:
     loaded: Mapping[str, GuardedAdapter] = field(default_factory=dict)
 
     def get(self, name: str | None = None) -> GuardedAdapter:
-        """Give the adapter of that name, or the default one. Raises `LisUnavailable` with the reason where it is not there."""
+        """The adapter with that name, or the default one. Raises `LisUnavailable` with the reason if it was not loaded."""
         wanted = name or self.default
         if adapter := self.loaded.get(wanted):
             return adapter
@@ -123,7 +121,7 @@ class AdapterRegistry:
         raise LisUnavailable(f"the adapter {wanted} is not loaded: {why}")
 
     def running(self) -> Iterator[tuple[str, GuardedAdapter]]:
-        """Give those that could be loaded, with their names."""
+        """The adapters that were loaded, with their names."""
         yield from self.loaded.items()
 
 
@@ -135,10 +133,10 @@ def load_adapters(
     available: Iterable[EntryPoint] | None = None,
     metrics: Metrics | None = None,
 ) -> AdapterRegistry:
-    """Load the adapter of each `[lis.<name>]` table; `adapter` in it names the kind, where that is not the table's name.
+    """Load the adapter of each `[lis.<name>]` table; its key `adapter` names the kind where that is not the table's name.
 
-    `call_timeout` is the seconds that one call to an adapter may take; `metrics` are kept of the calls. Never raises; see
-    `Adapters.statuses`.
+    `call_timeout` is the seconds one call to an adapter may take; `metrics` count the calls. Never raises: see
+    `AdapterRegistry.statuses`.
     """
     metrics = metrics or Metrics()
     offered = tuple(entry_points(group=ENTRY_POINT_GROUP) if available is None else available)
@@ -157,7 +155,7 @@ def load_adapters(
 def _make_status(
     name: str, kind: str, loaded: LisAdapter | tuple[Problem, ...], available: tuple[EntryPoint, ...]
 ) -> AdapterLoadStatus:
-    source = next((door.dist.name for door in available if door.name == kind and door.dist), None)
+    source = next((entry.dist.name for entry in available if entry.name == kind and entry.dist), None)
     if isinstance(loaded, tuple):
         return AdapterLoadStatus(name=name, kind=kind, source=source, problems=loaded)
     return AdapterLoadStatus(name=name, kind=kind, source=source, idempotent=loaded.idempotent)
@@ -166,19 +164,19 @@ def _make_status(
 def _load_adapter(
     name: str, kind: str, table: dict[str, Any], available: tuple[EntryPoint, ...]
 ) -> LisAdapter | tuple[Problem, ...]:
-    """Go through the door, look at what is behind it, and make one."""
+    """Load the entry point, check what it names, and construct the adapter."""
     where = f"lis.{name}"
-    doors = {door.value: door for door in available if door.name == kind}
-    if len(doors) != 1:
+    entries = {entry.value: entry for entry in available if entry.name == kind}
+    if len(entries) != 1:
         return (_entry_point_problem(where, kind, available),)
     try:
-        made = next(iter(doors.values())).load()
+        made = next(iter(entries.values())).load()
         return interface_problems(made, where) or _construct(made, name, table)
     except ValidationError as exc:
         return to_problems(exc, made.Settings, prefix=where)
     except (Exception, SystemExit) as exc:  # noqa: BLE001 — foreign code: whatever it raises becomes the adapter's status
         problem = _describe_exception(exc)
-        return (Problem(where, f"the adapter {kind} cannot be loaded: {problem}", "mend or reinstall the package it comes from"),)
+        return (Problem(where, f"the adapter {kind} cannot be loaded: {problem}", "fix or reinstall the package it comes from"),)
 
 
 def _construct(adapter_class: type[LisAdapter], name: str, table: dict[str, Any]) -> LisAdapter:
@@ -188,14 +186,14 @@ def _construct(adapter_class: type[LisAdapter], name: str, table: dict[str, Any]
 
 
 def _entry_point_problem(where: str, kind: str, available: tuple[EntryPoint, ...]) -> Problem:
-    values = sorted(door.value for door in available if door.name == kind)
+    values = sorted(entry.value for entry in available if entry.name == kind)
     if values:
-        return Problem(where, f"several packages offer an adapter {kind}: {', '.join(values)}", "uninstall all but one")
-    names = sorted({door.name for door in available})
-    mend = did_you_mean(kind, names) or f"install the package that brings it; there are {', '.join(names) or 'none'}"
-    return Problem(where, f"no installed package offers an adapter {kind}", mend)
+        return Problem(where, f"several packages provide an adapter {kind}: {', '.join(values)}", "uninstall all but one")
+    names = sorted({entry.name for entry in available})
+    hint = did_you_mean(kind, names) or f"install the package that provides it; installed are {', '.join(names) or 'none'}"
+    return Problem(where, f"no installed package provides an adapter {kind}", hint)
 
 
 def _describe_exception(exc: BaseException) -> str:
-    """Name what was raised; the text of an import error holds no data, that of other exceptions might."""
+    """Name the exception; the text of an import error holds no data, that of others might."""
     return f"{type(exc).__name__}: {exc}" if isinstance(exc, ImportError | AttributeError) else type(exc).__name__

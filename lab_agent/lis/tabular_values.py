@@ -1,7 +1,7 @@
-"""One observed value as plain text fields, as the row of a table or of a CSV file has it, made into the published JSON form.
+"""One observed value as plain text fields (a row of a table or of a CSV file), turned into the published JSON form.
 
-The digits stay as they are written: `1.20` is never anything but `1.20`. What is wrong is found by the codec, which reads the
-outcome as it reads everybody's.
+Digits stay as written: `1.20` never becomes anything but `1.20`. Mistakes are left for `load_message` to find, which reads the
+result like everybody's.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ OBSERVATION_FIELDS = (
 )  # fmt: skip
 """The names of the fields."""
 VALUE_TYPES = ("quantity", "text", "code", "datetime", "time")
-"""What `value_type` may say; without it a number (`<5` too) is a quantity, and all else is text."""
+"""Values of `value_type`; without one, a number (`<5` too) is a quantity and everything else is text."""
 
 _LOINC = "http://loinc.org"
 _QUANTITY_PATTERN = re.compile(r"(<=|>=|<|>)?\s*([+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)", re.ASCII)
 
 
 def to_observation(fields: Fields) -> dict[str, Any]:
-    """Give an observation as JSON; what is missing or wrong is left for the codec to find."""
+    """Return an observation as JSON; what is missing or wrong is left for `load_message` to find."""
     given = {name: text.strip() for name, text in fields.items() if text is not None and text.strip()}
     tree: dict[str, Any] = {
         "id": given.get("observation_id"),
@@ -58,7 +58,7 @@ def _value(fields: Mapping[str, str]) -> dict[str, Any]:
         case "time":
             return {"value_time": text}
         case other:
-            return {"value_type": other}  # no field of the form: the codec says so
+            return {"value_type": other}  # an unknown field: load_message names it
 
 
 def _ranges(fields: Mapping[str, str]) -> list[dict[str, Any]] | None:

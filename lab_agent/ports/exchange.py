@@ -28,7 +28,7 @@ class Exchange(Protocol):
     """The service's FHIR endpoints (interface: Endpoints).
 
     Every call may raise `ServiceUnavailable` (nothing happened; again later), `SignInNeeded`, `OutcomeUnknown` or
-    `AnswerUnreadable` (a write may have happened), `ForeignOrigin`, or a `ServiceRefusal`.
+    `AnswerUnreadable` (a write may have happened), `ForeignOrigin`, or a `ServiceRejected`.
     """
 
     async def requested_order_tasks(self) -> tuple[Json, ...]:

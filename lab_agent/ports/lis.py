@@ -1,8 +1,6 @@
-"""The laboratory system: what an adapter is, and the inbox that it hands results to.
+"""The laboratory system (LIS): what an adapter is, the inbox it delivers results to, and how the agent finds its adapters.
 
 Adapter authors import these names from `lab_agent.lis.contract`.
-
-Where steps find the laboratory systems: a name gives an adapter, or says why there is none.
 """
 
 from __future__ import annotations
@@ -19,15 +17,15 @@ from lab_agent.domain.lab_order import LabOrder
 from lab_agent.errors import LisUnavailable
 
 CONTRACT_VERSION = 1
-"""Version of what the agent and an adapter expect of each other; raised when an adapter that was right would be wrong."""
+"""Version of what the agent and an adapter expect of each other; raised when a correct adapter would no longer be correct."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitResult:
-    """What the LIS said on taking an order: its own numbers, where it gives them at once (else it sends a `LabReceipt` later).
+    """The laboratory's own numbers, where the LIS assigns them on submission (otherwise it sends an `AccessionUpdate` later).
 
-    `accession` is the number of the whole order, `line_accessions` are those of lines by their keys, `tube_accessions` those of
-    tubes by the partner's barcodes.
+    `accession` is the number of the whole order, `line_accessions` those of lines by line key, `tube_accessions` those of
+    tubes by the partner's barcode.
     """
 
     accession: str | None = None
@@ -36,106 +34,106 @@ class SubmitResult:
 
 
 class Inbox(Protocol):
-    """Where an adapter puts what the LIS reports. When a call returns, the message is committed; only then acknowledge it."""
+    """Where an adapter delivers what the LIS reports. Once a call has returned, its message is committed; acknowledge it then."""
 
-    async def accept(self, message: str, content: LabMessage) -> bool:
-        """Keep a message; `message` is the adapter's stable name for it. False: it was kept before (a success)."""
+    async def accept(self, message_id: str, message: LabMessage, /) -> bool:
+        """Store a message under the adapter's stable id for it. False: a message with that id was stored before (a success)."""
         ...
 
-    async def was_accepted(self, message: str) -> bool:
-        """Whether a message of that name was kept before."""
+    async def was_accepted(self, message_id: str, /) -> bool:
+        """Whether a message with that id was stored before."""
         ...
 
-    async def refused(self, message: str, reason: str) -> None:
-        """Hear that a message could not be understood and was refused in the adapter's own way; `reason` names no patient.
+    async def reject(self, message_id: str, reason: str, /) -> None:
+        """Record that the adapter rejected a message it could not understand; `reason` never names a patient.
 
-        The laboratory system may not look at its refusals, so somebody here is to.
+        The LIS may ignore the rejection, so the agent alerts its own operators.
         """
         ...
 
 
 class LisCalls(Protocol):
-    """What a laboratory system can be asked.
+    """What the agent asks of a laboratory system.
 
-    The only failures that matter are `LisUnavailable` (temporary, with the wait it asks for), `LisRefusal` (permanent) and
+    Only three failures matter: `LisUnavailable` (temporary, with the wait the LIS asks for), `LisRejected` (permanent) and
     `LisOutcomeUnknown`.
     """
 
     async def start(self, inbox: Inbox) -> None:
-        """Begin: open what must be open. Raises `LisUnavailable` where the LIS is away; it is tried again."""
+        """Open connections. Raises `LisUnavailable` if the LIS cannot be reached; the agent then calls it again."""
         ...
 
     async def stop(self) -> None:
-        """End, and leave nothing half-done."""
+        """Close everything, leaving nothing half-done."""
         ...
 
     async def check(self) -> None:
-        """Ask the LIS for a sign of life; raises what is wrong."""
+        """Check that the LIS is healthy; raises what is wrong."""
         ...
 
     async def prepare(self, order: LabOrder) -> None:
-        """Do what the LIS cannot see yet. Harmless when repeated. The agent commits *prepared* after it, then calls `submit`."""
+        """Do what the LIS cannot see yet. Idempotent. The agent commits *prepared* afterwards, then calls `submit`."""
         ...
 
     async def submit(self, order: LabOrder) -> SubmitResult:
-        """Hand the order over. Called after `prepare` and the commit; after a crash, only once `was_received` has said no."""
+        """Submit the order. Called after `prepare` and the commit; after a crash, only once `was_received` returned False."""
         ...
 
     async def was_received(self, key: OrderKey) -> bool | None:
-        """Whether the LIS has the order of that key; None where nobody can tell (a person will decide)."""
+        """Whether the LIS has the order with that key; None if that cannot be determined (an operator decides)."""
         ...
 
     async def cancel(self, order: OrderKey, lines: tuple[LineKey, ...], reason: str) -> None:
-        """Tell the LIS that the partner withdrew the lines. Harmless when repeated."""
+        """Tell the LIS that the partner withdrew the lines. Idempotent."""
         ...
 
     async def collect(self) -> int:
-        """Take what the LIS has put out for us into the inbox; the number of new messages. Pushing adapters return 0."""
+        """Fetch waiting results into the inbox; returns the number of new messages. Adapters the LIS pushes to return 0."""
         ...
 
 
 class Lis(LisCalls, Protocol):
-    """A laboratory system as the steps see it: an adapter behind its guard."""
+    """A laboratory system as the workflow sees it: an adapter behind its guard."""
 
     @property
     def idempotent(self) -> bool:
-        """Whether `submit` may be repeated for the same key without a second order in the LIS."""
+        """Whether `submit` may be repeated for the same key without creating a second order in the LIS."""
         ...
 
 
 class LisAdapter(LisCalls, Protocol):
-    """One laboratory system (entry-point group `lab_agent.adapters`).
+    """The adapter of one laboratory system (entry-point group `lab_agent.adapters`).
 
     Constructed as `AdapterClass(settings, name)` with its own `Settings`, without I/O. A class may declare `contract_version`,
-    the version of this contract (`CONTRACT_VERSION`) that it was written for; 1 if it does not.
+    the version of this contract (`CONTRACT_VERSION`) it was written for; the default is 1.
     """
 
     Settings: ClassVar[type[BaseModel]]
-    """Model of the `[lis.<name>]` group; unknown keys are forbidden."""
+    """Model of the `[lis.<name>]` table; it forbids unknown keys."""
 
     idempotent: ClassVar[bool]
-    """Whether `submit` may be repeated for the same key without a second order in the LIS."""
+    """Whether `submit` may be repeated for the same key without creating a second order in the LIS."""
 
 
 class AdapterSource(Protocol):
-    """The adapters that are set up."""
+    """The configured adapters."""
 
     def get(self, name: str | None = None) -> Lis:
-        """The adapter of that name, the default one for None. Raises `LisUnavailable` with the reason where it is not running."""
+        """The adapter with that name, the default one for None. Raises `LisUnavailable` with the reason if it is not running."""
         ...
 
     def running(self) -> Iterator[tuple[str, Lis]]:
-        """Those that could be loaded, with their names."""
+        """The adapters that were loaded, with their names."""
         ...
 
 
 class NoAdapters:
-    """No laboratory system at all: what a worker has that only observes."""
+    """No laboratory system at all: what a worker in observe mode has."""
 
     def get(self, name: str | None = None) -> Lis:
         """Raise `LisUnavailable`: there is none."""
-        raise LisUnavailable(f"this worker only observes; the laboratory system {name or 'of its orders'} is not spoken to")
+        raise LisUnavailable(f"this worker only observes; it does not contact the laboratory system {name or 'of its orders'}")
 
     def running(self) -> Iterator[tuple[str, Lis]]:
-        """Give none."""
+        """Nothing is running."""
         return iter(())

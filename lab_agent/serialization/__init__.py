@@ -38,7 +38,6 @@ _MESSAGE_TYPES: Mapping[str, _MessageType] = {
     "rejection": LabRejection,
     "accession_update": AccessionUpdate,
 }
-_BOM = b"\xef\xbb\xbf"
 
 
 def dump_order(order: LabOrder) -> bytes:
@@ -117,7 +116,7 @@ def _message_type(tree: dict[str, Any]) -> tuple[_MessageType, dict[str, Any]]:
 
 def _parse_object(data: bytes, loads: Callable[[bytes], Any] = exact_json.loads) -> dict[str, Any]:
     try:
-        tree = loads(data.removeprefix(_BOM))
+        tree = loads(exact_json.strip_byte_order_mark(data))
     except RecursionError:
         raise_issues([ValidationIssue((), "is nested too deeply", "send one object of the published schema")])
     if not isinstance(tree, dict):

@@ -16,7 +16,7 @@ from lab_agent.domain.code_systems import CodeSystems
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.received_order import ReceivedOrder
 from lab_agent.domain.records import OrderRecord
-from lab_agent.errors import ServiceRefusal, StoreError
+from lab_agent.errors import ServiceRejected, StoreError
 from lab_agent.fhir.order_graph import OrderGraph
 from lab_agent.fhir.order_parser import parse_order
 from lab_agent.ports.clock import Clock
@@ -108,7 +108,7 @@ class OrderAssessor:
         for code in self.contracts:
             try:
                 ids.update(dict.fromkeys(await self.exchange.contract_ids(code), code))
-            except ServiceRefusal as refusal:
+            except ServiceRejected as refusal:
                 log.warning("contract not given by the service", action="contract_unknown", contract=code, reason=str(refusal))
         return ids
 

@@ -13,7 +13,7 @@ from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.domain.records import Event, Job, JobKind, OrderRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState
-from lab_agent.errors import LisRefusal, PermanentFailure
+from lab_agent.errors import LisRejected, PermanentFailure
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.jobs import Lease
 from lab_agent.ports.lis import AdapterSource, SubmitResult
@@ -178,7 +178,7 @@ class CancelOrderHandler:
         await lease.mark_started()
         try:
             await self.adapters.get(record.adapter).cancel(key, lines, job.payload["reason"])
-        except LisRefusal as rejection:
+        except LisRejected as rejection:
             return CancelOutcome(f"the laboratory system did not cancel: {rejection}")
         return CancelOutcome("the laboratory system was informed of the withdrawal")
 

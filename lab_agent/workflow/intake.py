@@ -12,7 +12,7 @@ from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES
 from lab_agent.domain.records import Event, Job, JobKind, OrderRecord
 from lab_agent.domain.state_machines import UNDECIDED_ORDERS
-from lab_agent.errors import ServiceRefusal
+from lab_agent.errors import ServiceRejected
 from lab_agent.fhir.order_graph import OrderGraph
 from lab_agent.fhir.order_parser import parse_order
 from lab_agent.fhir.task_update import task_status
@@ -120,7 +120,7 @@ class FetchOrderHandler:
         try:
             order_task = (await self.exchange.read("Task", order.task_id)).body
             line_tasks = await self.exchange.line_tasks(order.task_id)
-        except ServiceRefusal as refusal:  # a missing right may be granted later: never a reason to reject (law 10)
+        except ServiceRejected as refusal:  # a missing right may be granted later: never a reason to reject (law 10)
             return self._wait_for_rights(order, str(refusal))
         if (status := task_status(order_task)) in TERMINAL_TASK_STATUSES:
             return TaskEnded(str(status))

@@ -12,7 +12,7 @@ from functools import partial
 from lab_agent.domain.ids import OrderKey, ReportKey, ResourceId
 from lab_agent.domain.records import HostedDocument, UploadRecord
 from lab_agent.domain.values import Identifier
-from lab_agent.errors import MultipleMatches, PermanentFailure, ServiceRefusal, StaleVersion, TemporaryFailure
+from lab_agent.errors import MultipleMatches, PermanentFailure, ServiceRejected, StaleVersion, TemporaryFailure
 from lab_agent.fhir.content_digest import content_digest, split_digest
 from lab_agent.ports.exchange import Exchange, Json, SavedResource
 from lab_agent.ports.jobs import MAX_CONFLICT_RETRIES, Lease
@@ -164,7 +164,7 @@ def error_context(where: str) -> Iterator[None]:
     try:
         yield
     except PermanentFailure as exc:
-        large = isinstance(exc, ServiceRefusal) and exc.status == PAYLOAD_TOO_LARGE
+        large = isinstance(exc, ServiceRejected) and exc.status == PAYLOAD_TOO_LARGE
         exc.args = (f"{where}: {exc}{_TOO_LARGE_HINT if large else ''}",)
         raise
 

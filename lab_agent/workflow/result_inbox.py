@@ -72,7 +72,7 @@ class StoreInbox:
         """Whether a message of that name was kept before."""
         return await self.store.run(lambda uow: uow.reports.exists(self.source, message))
 
-    async def refused(self, message: str, reason: str) -> None:  # noqa: ARG002 - a file name may name a patient
+    async def reject(self, message: str, reason: str) -> None:  # noqa: ARG002 - a file name may name a patient
         """Hold in sight that a message was refused: one alert for each laboratory system, with its last reason, and a number."""
 
         def write(uow: UnitOfWork) -> None:

@@ -1,6 +1,6 @@
-"""A new adapter's project, small and whole: it installs, and it passes the contract suite before a line of it was changed.
+"""Generates a new adapter's project: it installs and passes the contract suite before a line of it was changed.
 
-The files lie in the folder `project` with the names still open in them.
+The folder `project` holds its files as templates, with placeholders in «guillemets».
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ TEMPLATE_FILES = {
     "adapter.py.txt": "{module}/__init__.py",
     "test_adapter.py.txt": "tests/test_{module}.py",
 }
-"""The files of the kit, and where they go."""
+"""The template files and their target paths."""
 
 
 def create_project(name: str, parent: Path) -> tuple[Path, ...]:
-    """Write the project `name` into a new folder of `parent`; gives the files. Raises `SettingsError`; overwrites nothing."""
-    words = _placeholders(name)
+    """Write the project `name` into a new folder in `parent`; returns its files. Raises `SettingsError`; overwrites nothing."""
+    values = _placeholders(name)
     folder = parent / name
     try:
         folder.mkdir(parents=True)
     except FileExistsError as exc:
-        raise SettingsError((Problem(str(folder), "is there already", "take another name, or another place"),)) from exc
-    return tuple(_render_file(folder, source, target.format(**words), words) for source, target in TEMPLATE_FILES.items())
+        raise SettingsError((Problem(str(folder), "already exists", "choose another name or another folder"),)) from exc
+    return tuple(_render_file(folder, source, target.format(**values), values) for source, target in TEMPLATE_FILES.items())
 
 
 def _placeholders(name: str) -> dict[str, str]:
     module = f"lab_adapter_{name.replace('-', '_')}"
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) or keyword.iskeyword(name) or len(name) > 40:
-        mend = "take lower-case letters, digits and single hyphens, such as my-lis"
-        raise SettingsError((Problem("NAME", "cannot be the name of an adapter", mend),))
+        hint = "use lower-case letters, digits and single hyphens, such as my-lis"
+        raise SettingsError((Problem("NAME", "is not a valid adapter name", hint),))
     return {"name": name, "module": module, "class": "".join(map(str.capitalize, name.split("-")))}
 
 

@@ -1,7 +1,8 @@
-"""The LIS by files: an order is one JSON file in a folder, results are read from a drop folder.
+"""The LIS by files: an order is a JSON file in one folder, results are read from another.
 
-Orders go by the prepared-then-renamed protocol (see `orders`), so that none is written twice even when the LIS has taken the
-file already. Results are committed before their file is put away (law 1), and a bad file does not stop the good ones (law 9).
+Orders are first written under a hidden name and then renamed (see `order_files`), so that none is written twice even if the LIS
+has picked up the file already. Results are committed before their file is moved away (law 1); a bad file does not stop the
+others (law 9).
 """
 
 from __future__ import annotations

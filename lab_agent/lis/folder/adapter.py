@@ -1,4 +1,4 @@
-"""The folder adapter: hops between the event loop and the threads in which files are touched."""
+"""The folder adapter: calls from the event loop into the threads that touch the files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MAX_THREADS = 4
 
 
 class FolderAdapter:
-    """A LIS that takes orders from one folder and puts results into another."""
+    """A LIS that reads orders from one folder and writes results to another."""
 
     Settings: ClassVar[type[BaseModel]] = FolderSettings
     idempotent: ClassVar[bool] = True
@@ -45,19 +45,19 @@ class FolderAdapter:
         self._executor: ThreadPoolExecutor | None = None
 
     async def start(self, inbox: Inbox) -> None:
-        """Look whether the folders are there."""
+        """Check that the folders exist."""
         self._inbox = inbox
         await self._run_in_thread(self._orders.open)
         await self._run_in_thread(self._results.open)
 
     async def stop(self) -> None:
-        """End; a thread that hangs on a dead share is not waited for."""
+        """Stop, without waiting for a thread that hangs on a dead share."""
         threads, self._executor, self._inbox = self._executor, None, None
         if threads is not None:
             threads.shutdown(wait=False, cancel_futures=True)
 
     async def check(self) -> None:
-        """Write and remove a file in each folder, and look that results can be put away by renaming."""
+        """Write and remove a file in each folder, and check that results can be moved by renaming."""
         await self._run_in_thread(lambda: _check_folders(self._settings))
 
     async def prepare(self, order: LabOrder) -> None:
@@ -65,13 +65,13 @@ class FolderAdapter:
         await self._run_in_thread(lambda: self._orders.prepare(order.key, dump_order(order)))
 
     async def submit(self, order: LabOrder) -> SubmitResult:
-        """Give the order its name."""
+        """Rename the order's file to its final name."""
         name = format_file_name(self._settings.file_name, _file_name_values(order))
         await self._run_in_thread(lambda: self._orders.submit(order.key, name))
         return SubmitResult()
 
     async def was_received(self, key: OrderKey) -> bool | None:
-        """Say whether the order has its name, or had it."""
+        """Whether the order's file was renamed to its final name."""
         return await self._run_in_thread(lambda: self._orders.was_received(key))
 
     async def cancel(self, order: OrderKey, lines: tuple[LineKey, ...], reason: str) -> None:
@@ -79,7 +79,7 @@ class FolderAdapter:
         await self._run_in_thread(lambda: self._orders.cancel(order, lines, reason))
 
     async def collect(self) -> int:
-        """Take the result files that have stopped changing, oldest first."""
+        """Process the result files that have stopped changing, oldest first."""
         if (inbox := self._inbox) is None:
             raise LisUnavailable("the adapter was not started")
         async with self._collect_lock:
@@ -88,55 +88,61 @@ class FolderAdapter:
             )
 
     async def _take_file(self, path: Path, inbox: Inbox) -> int:
-        """Take one file: committed first, put away then (law 1)."""
-        found = await self._run_in_thread(lambda: self._results.read(path))
-        if found is None:
+        """Process one file: first commit it, then move it (law 1)."""
+        result_file = await self._run_in_thread(lambda: self._results.read(path))
+        if result_file is None:
             return False
-        if self._results.is_csv(found.path):
-            return await self._take_csv(found, inbox)
-        if await inbox.was_accepted(found.message_name):
-            await self._run_in_thread(lambda: self._results.move_to_done(found, self._results.documents_not_newer(found)))
+        if self._results.is_csv(result_file.path):
+            return await self._take_csv(result_file, inbox)
+        if await inbox.was_accepted(result_file.message_id):
+            await self._run_in_thread(
+                lambda: self._results.move_to_done(result_file, self._results.documents_not_newer(result_file))
+            )
             return False
         try:
-            filled = await self._run_in_thread(lambda: self._results.parse(found))
-            if filled is None:
+            parsed = await self._run_in_thread(lambda: self._results.parse(result_file))
+            if parsed is None:
                 return False
-            new = await inbox.accept(found.message_name, filled.content)
+            new = await inbox.accept(result_file.message_id, parsed.content)
         except DataInvalidError as exc:
-            return await self._reject_file(found, exc, inbox)
-        await self._run_in_thread(lambda: self._results.move_to_done(found, filled.files))
+            return await self._reject_file(result_file, exc, inbox)
+        await self._run_in_thread(lambda: self._results.move_to_done(result_file, parsed.files))
         return new
 
     async def _take_csv(self, result_file: ResultFile, inbox: Inbox) -> int:
-        """Take each report of a table; the rows of bad ones go among the failed files, the table itself is done."""
+        """Store each report of a CSV file; the rows of invalid ones go to `failed`, the file itself to `done`."""
         try:
-            table = await self._run_in_thread(lambda: self._results.parse_csv(result_file))
+            csv_results = await self._run_in_thread(lambda: self._results.parse_csv(result_file))
         except DataInvalidError as exc:
             return await self._reject_file(result_file, exc, inbox)
-        kept = [await inbox.accept(f"{result_file.message_name}#{name}", message) for name, message in table.messages.items()]
-        if table.rejected_rows is not None:
-            await inbox.refused(result_file.message_name, "rows of a table; the failed folder holds them, each with its reason")
-            await self._run_in_thread(lambda: self._results.save_rejected_rows(result_file, table))
-            log.warning("rows put among the failed files", action="result_file_failed", adapter=self._name)
+        accepted = [
+            await inbox.accept(f"{result_file.message_id}#{name}", message) for name, message in csv_results.messages.items()
+        ]
+        if csv_results.rejected_rows is not None:
+            await inbox.reject(result_file.message_id, "rows of a CSV file; they are in the failed folder, with the reasons")
+            await self._run_in_thread(lambda: self._results.save_rejected_rows(result_file, csv_results))
+            log.warning("rows of a CSV file rejected", action="result_file_failed", adapter=self._name)
         await self._run_in_thread(lambda: self._results.move_to_done(result_file))
-        return sum(kept)
+        return sum(accepted)
 
     async def _reject_file(self, result_file: ResultFile, error: DataInvalidError, inbox: Inbox) -> int:
-        """Put a file among the failed ones; told first, so that nobody waits in the dark if we die in between."""
-        await inbox.refused(result_file.message_name, str(error.problems[0]))
+        """Move a file to `failed`. The operators are alerted first, in case of a crash in between."""
+        await inbox.reject(result_file.message_id, str(error.problems[0]))
         await self._run_in_thread(lambda: self._results.move_to_failed(result_file, error))
-        log.warning("result file put among the failed ones", action="result_file_failed", adapter=self._name)
+        log.warning("result file rejected", action="result_file_failed", adapter=self._name)
         return 0
 
     async def _run_in_thread(self, work: Callable[[], T]) -> T:
-        """Run `work` in a thread of our own: a dead share blocks these, and nobody else's."""
+        """Run `work` in a thread of our own: a dead share blocks only these threads."""
         if self._executor is None:
             self._executor = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix=f"lis-{self._name}")
         try:
             return await asyncio.get_running_loop().run_in_executor(self._executor, work)
         except OSError as exc:
             why = exc.strerror or type(exc).__name__
-            raise LisUnavailable(f"a folder of [lis.{self._name}] cannot be used ({why}); mount it, or mend its rights") from exc
+            raise LisUnavailable(
+                f"a folder of [lis.{self._name}] cannot be used ({why}): mount it, or correct its permissions"
+            ) from exc
 
 
 def _file_name_values(order: LabOrder) -> dict[str, str]:
@@ -159,12 +165,12 @@ def _check_folders(settings: FolderSettings) -> None:
         if name in {"done", "failed"}:
             folder.mkdir(parents=True, exist_ok=True)
         if not folder.is_dir():
-            raise LisUnavailable(f"the folder {name} is not there: create it, or mount it")
+            raise LisUnavailable(f"the folder {name} does not exist: create or mount it")
         try:
             probe = folder / f".{secrets.token_hex(8)}.tmp"
             probe.touch(exist_ok=False)
             probe.unlink()
         except OSError as exc:
-            raise LisUnavailable(f"the folder {name} cannot be written to: {exc.strerror or type(exc).__name__}") from exc
+            raise LisUnavailable(f"the folder {name} is not writable: {exc.strerror or type(exc).__name__}") from exc
         if name in {"done", "failed"} and folder.stat().st_dev != settings.results.stat().st_dev:
-            raise LisUnavailable(f"the folder {name} is on another file system than results: put it on the same one")
+            raise LisUnavailable(f"the folder {name} is on another file system than results: move it to the same one")

@@ -1,6 +1,6 @@
-"""Results as tables: the rows of a CSV file made into messages, one for each report. Pure.
+"""Results as CSV: the rows of a file become messages, one for each report. Pure.
 
-A report with a bad row is refused as a whole and by itself: the other reports of the file are taken (law 9).
+A report with an invalid row is rejected as a whole, and alone: the other reports of the file are accepted (law 9).
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ NumberedRow = tuple[int, Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class CsvResults:
-    """A file that was read: the messages by short stable names, what is wrong with the others, and their rows."""
+    """A parsed file: its messages by short stable names, the problems of the others, and their rows."""
 
     messages: Mapping[str, LabMessage]
     problems: tuple[Problem, ...]
     rejected_rows: bytes | None
-    """The bad rows under the same headings, in the same encoding: mended, it is a file to be read again."""
+    """The invalid rows under the same headings, in the same encoding: once corrected, a file to read again."""
 
 
 def parse_csv(data: bytes, settings: CsvSettings, zone: ZoneInfo | None) -> CsvResults:
-    """Read a table. Raises `DataInvalidError` where it cannot be read as one at all."""
+    """Parse a file. Raises `DataInvalidError` if it is not valid CSV at all."""
     rows = _parse_rows(data, settings)
     head, body = (rows[0], rows[1:]) if settings.headings else (None, rows)
     places = _column_indexes(settings, head[1] if head else None)
@@ -62,10 +62,10 @@ def _parse_rows(data: bytes, settings: CsvSettings) -> list[tuple[int, list[str]
         text = data.decode(settings.encoding)
     except (UnicodeDecodeError, ValueError):
         raise _data_error(
-            "document", f"is not written in {settings.encoding}", "set csv.encoding to what the LIS writes"
+            "document", f"is not encoded as {settings.encoding}", "set csv.encoding to the encoding that the LIS uses"
         ) from None
     if "\0" in text:
-        raise _data_error("document", "holds a NUL character", "leave it out")
+        raise _data_error("document", "contains a NUL character", "remove it")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=settings.delimiter, strict=True)
     rows: list[tuple[int, list[str]]] = []
     try:
@@ -75,33 +75,31 @@ def _parse_rows(data: bytes, settings: CsvSettings) -> list[tuple[int, list[str]
             if len(rows) > settings.max_rows:
                 raise _data_error("document", f"has more than {settings.max_rows} rows", "send smaller files")
     except csv.Error:
-        raise _data_error(f"row {reader.line_num}", "is no row of a CSV file", "look at its quotation marks") from None
+        raise _data_error(f"row {reader.line_num}", "is not a valid CSV row", "check its quotation marks") from None
     if not rows:
         raise _data_error("document", "is empty", "write at least one row")
     return rows
 
 
 def _column_indexes(settings: CsvSettings, head: Sequence[str] | None) -> dict[str, int]:
-    """Give the place of each field's column."""
+    """The index of each field's column."""
     if head is None:
         wrong = [name for name, column in settings.columns.items() if not column.isdecimal() or int(column) < 1]
         if wrong:
-            raise _data_error(
-                "csv.columns", f"{wrong[0]} is no number of a column", "write the column's number from 1, in quotes"
-            )
+            raise _data_error("csv.columns", f"{wrong[0]} is not a column number", "write the column's number from 1, in quotes")
         return {name: int(column) - 1 for name, column in settings.columns.items()}
     headings = [cell.strip() for cell in head]
     for name, column in settings.columns.items():
         if headings.count(column) != 1:
-            what = "is not there" if column not in headings else "is there more than once"
-            raise _data_error("row 1", f"the column for {name} {what}", "set csv.columns to the headings that the LIS writes")
+            what = "is missing" if column not in headings else "occurs more than once"
+            raise _data_error("row 1", f"the column for {name} {what}", "set csv.columns to the headings that the LIS uses")
     return {name: headings.index(column) for name, column in settings.columns.items()}
 
 
 def _group_by_report(
     rows: Sequence[tuple[int, list[str]]], column_indexes: Mapping[str, int]
 ) -> dict[str, list[tuple[int, list[str]]]]:
-    """Part the rows into reports: by the report's name, and version where there is one."""
+    """Group the rows by report id, and by version if there is such a column."""
     groups: dict[str, list[tuple[int, list[str]]]] = {}
     for number, row in rows:
         name = "|".join(_cell(row, column_indexes[field]) for field in ("report_id", "version") if field in column_indexes)
@@ -143,7 +141,7 @@ def _observation(fields: Mapping[str, str], settings: CsvSettings) -> dict[str, 
 
 
 def _has_value(fields: Mapping[str, str]) -> bool:
-    """A code without a value is one that lacks its value, unless the row says that there is none."""
+    """Whether the row is a value: a code without one lacks it, unless the test was not performed."""
     return "value" in fields or ("code" in fields and "not_performed" not in fields)
 
 
@@ -151,15 +149,15 @@ def _not_performed(rows: Sequence[NumberedRow]) -> Iterator[dict[str, Any]]:
     for number, fields in rows:
         if reason := fields.get("not_performed"):
             if "code" in fields and not {"line", "item"} & set(fields):
-                what = "has a reason and a code, and names neither a line nor an item"
-                raise _data_error("not_performed", f"row {number} {what}", "fill line or item; a code names no test of the order")
+                what = "has a reason and a code, but neither a line nor an item"
+                raise _data_error("not_performed", f"row {number} {what}", "fill in line or item; a code names no ordered test")
             yield drop_none({"line": fields.get("line"), "item": fields.get("item"), "reason": reason})
 
 
 def _single_value(rows: Sequence[NumberedRow], name: str) -> str | None:
     values = dict.fromkeys(fields[name] for _, fields in rows if name in fields)
     if len(values) > 1:
-        raise _data_error(name, "is not the same in all rows of this report", "give each report a report_id of its own")
+        raise _data_error(name, "differs between the rows of this report", "give each report its own report_id")
     return next(iter(values), None)
 
 

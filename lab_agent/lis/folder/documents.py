@@ -1,11 +1,10 @@
-"""The documents that a report names by file: found beside it, within the drop folder and nowhere else, and read in.
+"""The documents that a report names by file: found within the results folder and nowhere else, and loaded into the message.
 
-Which documents a result file names, as far as a file that was refused can be read; and which others name them, too.
+For a rejected file, also which documents it names, as far as it can be read, and whether other files name them too.
 """
 
 from __future__ import annotations
 
-import codecs
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -28,20 +27,20 @@ from lab_agent.lis.folder.files import (
 from lab_agent.lis.folder.settings import FolderSettings
 
 MAX_SCANNED_FILES = 500
-"""So many other files are looked into; where more wait, every document stays where it is."""
+"""At most this many other files are searched for references; if more wait, every document stays where it is."""
 
 
 def referenced_documents(data: bytes) -> frozenset[str] | None:
-    """The documents that a result file names; None where that cannot be told."""
+    """The documents that a result file names; None if that cannot be determined."""
     try:
-        tree = exact_json.loads(data.removeprefix(codecs.BOM_UTF8))
+        tree = exact_json.loads(exact_json.strip_byte_order_mark(data))
     except (DataInvalidError, RecursionError):
         return None
     return frozenset(_document_file_names(tree)) if isinstance(tree, Mapping) else None
 
 
 def documents_referenced_by(paths: Iterable[Path], limit: int) -> frozenset[str] | None:
-    """The documents that any of these files name; None where it cannot be told of all of them. `limit` is in bytes."""
+    """The documents that any of these files names; None if one of them cannot be read. `limit` is in bytes."""
     found: set[str] = set()
     for count, path in enumerate(paths):
         names = None if count >= MAX_SCANNED_FILES else _referenced_by_file(path, limit)
@@ -78,7 +77,7 @@ _NOT_ARRIVED = "did not arrive in time"
 
 @dataclass(frozen=True, slots=True)
 class AttachedFile:
-    """A file that a document came from."""
+    """The file of a document."""
 
     path: Path
     identity: FileIdentity
@@ -86,7 +85,7 @@ class AttachedFile:
 
 @dataclass(frozen=True, slots=True)
 class MissingDocuments:
-    """Documents that could not be read in; `late` if all that is wrong is that they are not there or not finished yet."""
+    """Documents that could not be loaded; `may_still_arrive` if all of them are merely missing or unfinished."""
 
     problems: tuple[Problem, ...]
     may_still_arrive: bool
@@ -94,14 +93,14 @@ class MissingDocuments:
 
 @dataclass(frozen=True, slots=True)
 class LoadedMessage:
-    """A message whose documents are all read in."""
+    """A message whose documents are all loaded."""
 
     content: LabMessage
     files: tuple[AttachedFile, ...]
 
 
 class DocumentReader:
-    """Reads documents. All methods block."""
+    """Loads documents. All methods block."""
 
     def __init__(self, settings: FolderSettings, settle_tracker: SettleTracker) -> None:
         self._folder = settings.results
@@ -111,15 +110,15 @@ class DocumentReader:
         self._subfolder_names: set[str] = set()
 
     def subfolder_names(self) -> frozenset[str]:
-        """Names of files in folders below that were asked for."""
+        """The requested names that lie in subfolders."""
         return frozenset(self._subfolder_names)
 
     def find_referenced(self, message: LabMessage) -> tuple[AttachedFile, ...]:
-        """Give the files that the message names and that are there."""
+        """The existing files that the message names."""
         return self.find_files({document.file or "" for _, document in _documents_by_file(message)})
 
     def find_files(self, names: Iterable[str]) -> tuple[AttachedFile, ...]:
-        """Give the files of these names that are there."""
+        """The existing files among these names."""
         paths = (self._resolve_path(name) for name in sorted(names))
         return tuple(AttachedFile(path, identity_of(path)) for path in paths if path is not None and _is_regular_file(path))
 
@@ -128,17 +127,17 @@ class DocumentReader:
         return self._check_settled(file.path.relative_to(self._folder).as_posix(), file.identity)
 
     def load_documents(self, message: LabMessage) -> LoadedMessage | MissingDocuments:
-        """Read every document in that is named by file."""
+        """Load every document that is named by file."""
         files: dict[str, AttachedFile] = {}
         contents: dict[str, bytes] = {}
-        problems, room = [], self._max_bytes
+        problems, remaining = [], self._max_bytes
         for where, document in _documents_by_file(message):
             name = document.file or ""
             if name in contents:
                 continue
             try:
-                contents[name], files[name] = self._read_document(name, room)
-                room -= len(contents[name])
+                contents[name], files[name] = self._read_document(name, remaining)
+                remaining -= len(contents[name])
             except OSError as exc:
                 problems.append(_document_problem(f"{where}.file", exc, self._max_bytes))
         if problems:
@@ -151,7 +150,7 @@ class DocumentReader:
             raise PermissionError(name)
         settled = self._check_settled(name, identity_of(path))
         data, identity = read_regular_file(path, max_bytes)
-        if not settled or not data:  # an empty file has been created, and not written yet
+        if not settled or not data:  # an empty file was created but not written yet
             raise FileNotFoundError(name)
         return data, AttachedFile(path, identity)
 
@@ -161,32 +160,32 @@ class DocumentReader:
         return self._settle_tracker.is_settled(name, identity, time.monotonic())
 
     def _resolve_path(self, name: str) -> Path | None:
-        """Give the place of a document; None where it does not lie within the drop folder, or lies on our own shelves."""
+        """The path of a document; None if it is outside the results folder, or in `done` or `failed`."""
         if not is_safe_relative_path(name):
             return None
         path, root = self._folder / name, self._folder.resolve()
         parent = path.parent.resolve()
-        shelved = any(parent.is_relative_to(shelf.resolve()) for shelf in self._own_folders)
-        return path if parent.is_relative_to(root) and not shelved else None
+        moved = any(parent.is_relative_to(folder.resolve()) for folder in self._own_folders)
+        return path if parent.is_relative_to(root) and not moved else None
 
 
 def _document_problem(where: str, exc: OSError, limit: int) -> Problem:
     match exc:
         case FileNotFoundError():
-            return Problem(where, _NOT_ARRIVED, "put a report's documents there before the report")
+            return Problem(where, _NOT_ARRIVED, "write a report's documents before the report")
         case FileTooLargeError():
-            what = f"is too large: the documents of one report may have {limit} bytes together"
-            return Problem(where, what, "send smaller documents, or raise max_document_bytes of this adapter")
+            what = f"is too large: the documents of one report may have {limit} bytes in total"
+            return Problem(where, what, "send smaller documents, or raise max_document_bytes")
         case NotRegularFileError():
-            return Problem(where, "is no plain file", "put the document itself there")
+            return Problem(where, "is not a regular file", "provide the document itself")
         case PermissionError():
-            return Problem(where, "must not be read", "name a readable file that lies within the folder for results")
+            return Problem(where, "cannot be read", "name a readable file within the folder for results")
         case _:
             raise exc
 
 
 def _documents_by_file(message: LabMessage) -> Iterator[tuple[str, Document]]:
-    """Give the documents that are named by file, each with its place."""
+    """The documents named by file, each with its location in the message."""
     if isinstance(message, LabReport):
         yield from ((f"documents[{index}]", one) for index, one in enumerate(message.documents) if one.file is not None)
         for index, observation in enumerate(message.observations):

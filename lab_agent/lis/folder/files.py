@@ -1,8 +1,6 @@
-"""Writing, reading and moving files with the care that a power cut asks for. All of it blocks; call it in a thread.
+"""Reads and moves files so that a crash or power cut loses nothing, and judges file names and whether a file still changes.
 
-File names: which are temporary, which are safe, and how a hostile one is written down.
-
-Whether a file has stopped changing: seen alike at two looks that are far enough apart.
+The functions that touch files block: call them in a thread.
 """
 
 from __future__ import annotations
@@ -17,14 +15,14 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-_CLAIM_PREFIX = ".taken-"
+_CLAIM_PREFIX = ".claimed-"
 _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
-    """Which file it is, and in which state: another write makes another identity."""
+    """Which file it is, and in which state: every write changes the identity."""
 
     device: int
     inode: int
@@ -33,45 +31,20 @@ class FileIdentity:
 
     @classmethod
     def from_stat(cls, status: os.stat_result) -> FileIdentity:
-        """Take it from a status."""
+        """The identity in a stat result."""
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 class FileTooLargeError(OSError):
-    """The file is larger than may be read."""
+    """The file is larger than allowed."""
 
 
 class NotRegularFileError(OSError):
-    """It is a link, a pipe or something else that is no plain file."""
-
-
-def write_atomically(path: Path, data: bytes, mode: int) -> None:
-    """Put `data` at `path` all at once: a temporary name of its own, fsync, rename, fsync of the folder."""
-    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
-    try:
-        with os.fdopen(os.open(temporary, _CREATE_FLAGS, mode), "wb") as file:
-            os.fchmod(file.fileno(), mode)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Put the names in a folder on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    """It is a link, a pipe or something else that is not a regular file."""
 
 
 def identity_of(path: Path) -> FileIdentity:
-    """Look which file is at `path`. Raises `FileNotFoundError`, `NotPlainError`."""
+    """The identity of the file at `path`. Raises `FileNotFoundError`, `NotRegularFileError`."""
     status = path.lstat()
     if not stat.S_ISREG(status.st_mode):
         raise NotRegularFileError(path.name)
@@ -79,7 +52,7 @@ def identity_of(path: Path) -> FileIdentity:
 
 
 def read_regular_file(path: Path, limit: int) -> tuple[bytes, FileIdentity]:
-    """Read a plain file of at most `limit` bytes. Raises `FileNotFoundError`, `TooLargeError`, `NotPlainError`."""
+    """Read a regular file of at most `limit` bytes. Raises `FileNotFoundError`, `FileTooLargeError`, `NotRegularFileError`."""
     identity = identity_of(path)
     with os.fdopen(os.open(path, _READ_FLAGS), "rb") as file:
         opened = FileIdentity.from_stat(os.fstat(file.fileno()))
@@ -87,16 +60,16 @@ def read_regular_file(path: Path, limit: int) -> tuple[bytes, FileIdentity]:
             raise FileTooLargeError(path.name)
         data = file.read(limit + 1)
         if opened != identity or len(data) != opened.size or FileIdentity.from_stat(os.fstat(file.fileno())) != opened:
-            raise FileNotFoundError(path.name)  # it was changed under our hands: look again later
+            raise FileNotFoundError(path.name)  # it changed while we read it: try again later
     return data, opened
 
 
 def claim_and_move(path: Path, identity: FileIdentity, folder: Path) -> Path | None:
-    """Move the file that we read into `folder`, under a name that is free there.
+    """Move the file that was read into `folder`, under a name that is free there.
 
-    None if another file has taken its place since: that one has not been read yet, and goes back. The file is claimed under
-    a hidden name first, so that one that we took by mistake is found again even if we die with it in our hands
-    (`put_back_claimed`). A name is taken by creating it, so that nothing is ever overwritten.
+    Returns None if another file has taken its place since: that one has not been read yet, and is put back. The file is claimed
+    under a hidden name first, so that one claimed by mistake is found again even after a crash (`restore_claimed_files`).
+    Names are reserved by creating them, so that nothing is ever overwritten.
     """
     claimed = path.with_name(f"{_CLAIM_PREFIX}{secrets.token_hex(4)}-{shorten_name(path.name, 220)}")
     path.rename(claimed)
@@ -111,7 +84,7 @@ def claim_and_move(path: Path, identity: FileIdentity, folder: Path) -> Path | N
 
 
 def restore_claimed_files(folder: Path) -> None:
-    """Give files their names back that were claimed by a process which died."""
+    """Restore the names of files claimed by a process that died."""
     for claimed in folder.glob(f"{_CLAIM_PREFIX}*"):
         _restore_name(claimed, claimed.name.removeprefix(_CLAIM_PREFIX)[9:])
 
@@ -131,8 +104,8 @@ def _move_to_free_name(path: Path, folder: Path, name: str) -> Path:
 
 
 def _reserve_name(folder: Path, name: str) -> Path:
-    """Create an empty file of a name that is free in `folder`, as near to `name` as can be."""
-    stem, suffix = os.path.splitext(name)  # noqa: PTH122 — a Path would not take every name
+    """Create an empty file in `folder` under a free name, as close to `name` as possible."""
+    stem, suffix = os.path.splitext(name)  # noqa: PTH122 — Path does not accept every name
     candidates = (name, *(f"{shorten_name(stem, 200)}~{secrets.token_hex(4)}{suffix}" for _ in range(20)))
     for candidate in candidates:
         try:
@@ -144,7 +117,7 @@ def _reserve_name(folder: Path, name: str) -> Path:
 
 
 def shorten_name(name: str, length: int) -> str:
-    """Keep the end of a name: its suffix says what it is."""
+    """Shorten a name from the front, since its suffix matters."""
     return os.fsdecode(os.fsencode(name)[-length:])
 
 
@@ -154,17 +127,17 @@ _UNSAFE_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file of this name is still being written, or is nobody's business."""
+    """Whether a file of this name is temporary or hidden."""
     return name.startswith(".") or name.lower().endswith(_TEMPORARY_SUFFIXES)
 
 
 def matches_pattern(name: str, pattern: str) -> bool:
-    """Whether a file of this name is meant by a pattern such as `RES_*.json`, in any case."""
+    """Whether a name matches a pattern such as `RES_*.json`, in any case."""
     return fnmatchcase(name.lower(), pattern.lower()) and not is_temporary(name)
 
 
 def format_file_name(pattern: str, values: Mapping[str, str]) -> str:
-    """Give the name that a pattern means; what others wrote is made harmless, and the key (which is ours) makes it single."""
+    """Fill in a file name pattern. Foreign values are reduced to safe characters; our key makes the name unique."""
     name = pattern
     for word, value in values.items():
         name = name.replace(f"{{{word}}}", _UNSAFE_CHARACTER.sub("_", value)[:60] or "_")
@@ -172,14 +145,14 @@ def format_file_name(pattern: str, values: Mapping[str, str]) -> str:
 
 
 def is_safe_relative_path(name: str) -> bool:
-    """Whether a name that a report gives leads to a file within the folder, by its spelling alone."""
+    """Whether a name given by a report stays within the folder, judged by its spelling alone."""
     parts = name.split("/")
     plain = name.isprintable() and not {"\\", ":"} & set(name)
     return plain and not PurePosixPath(name).is_absolute() and not any(part.startswith(".") or not part for part in parts)
 
 
 def printable_name(name: str) -> str:
-    """Write a file name so that any log, page or database takes it."""
+    """Write a file name so that any log, page or database accepts it."""
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
     shown = "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
     return shown if len(shown) <= _MAX_SHOWN_LENGTH else shown[:_MAX_SHOWN_LENGTH] + "…"
@@ -192,14 +165,14 @@ def is_safe_key(key: str) -> bool:
 
 @dataclass(slots=True)
 class SettleTracker:
-    """Remembers since when each file looks as it does. Times are seconds of a clock that never goes back."""
+    """Remembers since when each file is unchanged. Times are seconds of a monotonic clock."""
 
     settle: float
     _unchanged_since: dict[str, tuple[FileIdentity, float]] = field(default_factory=dict)
     _waiting_since: dict[str, float] = field(default_factory=dict)
 
     def is_settled(self, name: str, identity: FileIdentity, now: float) -> bool:
-        """Whether the file has looked the same for long enough, by what was seen so far and now."""
+        """Whether the file has been unchanged for long enough."""
         known, since = self._unchanged_since.get(name, (None, now))
         if known != identity:
             since = now
@@ -211,7 +184,7 @@ class SettleTracker:
         return now - self._waiting_since.setdefault(message, now)
 
     def forget(self, *names: str) -> None:
-        """Forget files or messages that were put away."""
+        """Forget files or messages that were moved away."""
         for name in names:
             self._unchanged_since.pop(name, None)
             self._waiting_since.pop(name, None)

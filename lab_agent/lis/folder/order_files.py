@@ -3,12 +3,12 @@
 For each order there are at most three names in the folder:
 
     .<key>.part       written by `prepare`; the LIS does not see it
-    .handed/<key>     an empty note that `prepare` was done in this folder; it stays
-    <key>.json        what `submit` makes of the part by renaming it; the LIS may take it at any moment
+    .prepared/<key>   an empty marker: `prepare` ran in this folder; it stays
+    <key>.json        what `submit` renames the part to; the LIS may pick it up at any moment
 
-The part is there: it was not handed over. The part is gone and the note is there: it was, whether or not the LIS has taken
-the file. Both are gone: this is not the folder in which it was prepared (a share that is not mounted, a disk that was
-replaced), and nothing may be concluded from a missing part.
+If the part exists, the order was not submitted. If the part is gone and the marker exists, it was, whether or not the LIS has
+picked up the file. If both are gone, this is not the folder in which the order was prepared (an unmounted share, a replaced
+disk), and nothing may be concluded from the missing part.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from pathlib import Path
 from typing import Any
 
 from lab_agent import exact_json
-from lab_agent.errors import DataInvalidError, LisRefusal, LisUnavailable
-from lab_agent.lis.folder.files import is_safe_key, sync_folder, write_atomically
+from lab_agent.atomic_file import sync_folder, write_atomically
+from lab_agent.errors import DataInvalidError, LisRejected, LisUnavailable
+from lab_agent.lis.folder.files import is_safe_key
 
-_MARKER_FOLDER = ".handed"
+_MARKER_FOLDER = ".prepared"
 _MARKER_LIFETIME = 400 * 86400
 _TEMPORARY_FILE_LIFETIME = 3600
 
 
 @dataclass(frozen=True, slots=True)
 class OrderFolder:
-    """The folder that orders are put into. All methods block."""
+    """The folder that orders are written to. All methods block."""
 
     folder: Path
     cancel_name: str
@@ -41,55 +42,55 @@ class OrderFolder:
     encoding: str = "utf-8"
 
     def open(self) -> None:
-        """Make the folder of the notes, and clear away what is of no use any more."""
+        """Create the folder of the markers, and remove leftovers."""
         if not self.folder.is_dir():
-            raise LisUnavailable("the folder for orders is not there: create it, or mount it")
+            raise LisUnavailable("the folder for orders does not exist: create or mount it")
         (self.folder / _MARKER_FOLDER).mkdir(exist_ok=True)
         self._remove_stale(time.time())
 
     def prepare(self, key: str, data: bytes) -> None:
-        """Write the part; nothing is done if the order was handed over before."""
-        part, note = self._part_path(key), self._marker_path(key)
-        if note.exists() and not part.exists():
+        """Write the part, unless the order was submitted before."""
+        part, marker = self._part_path(key), self._marker_path(key)
+        if marker.exists() and not part.exists():
             return
         write_atomically(part, transcode_json(data, self.encoding), self.mode)
-        if not note.exists():
-            note.touch(exist_ok=True)
-            sync_folder(note.parent)
+        if not marker.exists():
+            marker.touch(exist_ok=True)
+            sync_folder(marker.parent)
 
     def submit(self, key: str, name: str) -> None:
-        """Rename the part to `name`; if it was renamed before, that is a success."""
+        """Rename the part to `name`; a success too if it was renamed before."""
         part, final = self._part_path(key), self.folder / name
         try:
             if part.exists() and final.exists():
-                part.unlink()  # a late double of what is there already
+                part.unlink()  # a late duplicate of the file that exists already
             else:
                 part.rename(final)
         except FileNotFoundError:
             if not self._marker_path(key).exists():
-                raise LisUnavailable(f"order {key} was not prepared in this folder for orders: is the share mounted?") from None
+                raise LisUnavailable(f"order {key} was not prepared in this orders folder: is the share mounted?") from None
         sync_folder(self.folder)
 
     def was_received(self, key: str) -> bool | None:
-        """Say whether the order was handed over; None where this folder knows nothing of it."""
+        """Whether the order was submitted; None if this folder knows nothing of it."""
         if self._part_path(key).exists():
             return False
         return True if self._marker_path(key).exists() else None
 
     def cancel(self, key: str, lines: Sequence[str], reason: str) -> None:
-        """Write the cancel file; what one that was not taken yet says is kept in it."""
+        """Write the cancel file; lines in one that the LIS has not picked up yet are kept."""
         final = self.folder / self.cancel_name.replace("{key}", _validate_key(key))
-        told = dict.fromkeys(lines, reason) | _read_cancelled_lines(final, self.encoding)
-        entries = [{"line": line, "reason": why} for line, why in told.items()]
+        reasons = dict.fromkeys(lines, reason) | _read_cancelled_lines(final, self.encoding)
+        entries = [{"line": line, "reason": why} for line, why in reasons.items()]
         body: dict[str, Any] = {"kind": "cancel", "order": key, "lines": entries}
         write_atomically(final, transcode_json(exact_json.dumps(body), self.encoding), self.mode)
 
     def _remove_stale(self, now: float) -> None:
-        for debris in self.folder.glob(".*.tmp"):
-            _unlink_if_older(debris, now - _TEMPORARY_FILE_LIFETIME)
-        for note in (self.folder / _MARKER_FOLDER).iterdir():
-            if not self.folder.joinpath(f".{note.name}.part").exists():
-                _unlink_if_older(note, now - _MARKER_LIFETIME)
+        for leftover in self.folder.glob(".*.tmp"):
+            _unlink_if_older(leftover, now - _TEMPORARY_FILE_LIFETIME)
+        for marker in (self.folder / _MARKER_FOLDER).iterdir():
+            if not self.folder.joinpath(f".{marker.name}.part").exists():
+                _unlink_if_older(marker, now - _MARKER_LIFETIME)
 
     def _part_path(self, key: str) -> Path:
         return self.folder / f".{_validate_key(key)}.part"
@@ -99,7 +100,7 @@ class OrderFolder:
 
 
 def transcode_json(data: bytes, encoding: str) -> bytes:
-    """Write JSON in another encoding; a character that it does not have becomes JSON's escape of it."""
+    """Write JSON in another encoding; characters it lacks become JSON escapes."""
     if codecs.lookup(encoding).name == "utf-8":
         return data
     text = data.decode("utf-8")
@@ -118,12 +119,12 @@ def _encode_character(char: str, encoding: str) -> bytes:
 
 def _validate_key(key: str) -> str:
     if not is_safe_key(key):
-        raise LisRefusal("the order's key cannot be a file name")
+        raise LisRejected("the order's key cannot be used as a file name")
     return key
 
 
 def _read_cancelled_lines(cancel_file: Path, encoding: str) -> dict[str, str]:
-    """Read what a cancel file that is still there says; nothing if there is none."""
+    """The lines in an existing cancel file; none if there is no such file."""
     try:
         tree = exact_json.loads(cancel_file.read_bytes().decode(encoding))
         return {str(entry["line"]): str(entry["reason"]) for entry in tree["lines"]}

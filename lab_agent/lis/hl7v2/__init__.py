@@ -1,8 +1,9 @@
-"""The LIS by HL7 v2 over MLLP: OML^O21 or ORM^O01 out, ORU^R01 in, ORL, ORR and ACK read.
+"""The LIS by HL7 v2 over MLLP: OML^O21 or ORM^O01 out, ORU^R01 in; ORL, ORR and ACK are read.
 
-Framing, escaping and reading are ours, since no library splits a stream as a LIS does (code pages, frames in pieces, several on
-one connection, damage in between). Which word stands in which field is a map in TOML (`default.toml`) that a laboratory lays its
-own over. Nothing is acknowledged before it is in the inbox (law 1); an answer that does not come is an unknown outcome (law 3).
+Framing, escaping and parsing are our own, since no library splits a stream as a LIS does (code pages, frames in pieces, several
+on one connection, damage in between). A field map in TOML (`default.toml`) says which value belongs into which field, and a
+laboratory can override it. Nothing is acknowledged before it is in the inbox (law 1); a missing acknowledgement is an unknown
+outcome (law 3).
 """
 
 from __future__ import annotations

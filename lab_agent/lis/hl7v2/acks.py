@@ -1,4 +1,4 @@
-"""Answers: those that we write to what comes in, and those that we read to what we sent."""
+"""Acknowledgements: those we write for received messages, and those we read for sent ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lab_agent.lis.hl7v2.parser import STANDARD_SEPARATORS, FieldPath, Message, 
 from lab_agent.lis.hl7v2.timestamps import format_timestamp
 
 ACK_MESSAGE_TYPES = frozenset({"ACK", "ORL", "ORR", "ORG", "RRL"})
-"""Message types that answer something."""
+"""Message types that acknowledge something."""
 _MAX_TEXT_LENGTH = 200
 _PLACER_NUMBER = FieldPath.parse("ORC-2.1")
 _FILLER_NUMBER = FieldPath.parse("ORC-3.1")
@@ -19,7 +19,7 @@ _FILLER_NUMBER = FieldPath.parse("ORC-3.1")
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """What the LIS answered: `code` is MSA-1, `about` MSA-2; `errors` are the codes of ERR-3, `text` says why."""
+    """What the LIS answered: `code` is MSA-1, `control_id` MSA-2, `error_codes` are ERR-3; `text` says why."""
 
     code: str
     control_id: str
@@ -30,18 +30,18 @@ class Ack:
 
     @property
     def is_commit(self) -> bool:
-        """Whether it says only that the message was (not) kept, and not what became of it."""
+        """Whether it is a commit acknowledgement: stored (or not), but not yet processed."""
         return self.code.startswith("C")
 
     @property
     def is_positive(self) -> bool:
-        """Whether it says yes."""
+        """Whether it is positive."""
         return self.code in {"AA", "CA"}
 
 
 @dataclass(frozen=True, slots=True)
 class AckDecision:
-    """What we answer: the letter after A or C (A accept, E error, R reject), and why with an ERR-3 code (HL7 table 0357)."""
+    """Our answer: the letter after A or C (A accept, E error, R reject), the reasons and an ERR-3 code (HL7 table 0357)."""
 
     letter: str = "A"
     reasons: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class AckDecision:
 
 
 def parse_ack(message: Message) -> Ack | None:
-    """Read an answer; None if there is no MSA in it."""
+    """Read an acknowledgement; None if it has no MSA."""
     msa = message.first_segment("MSA")
     if msa is None:
         return None
@@ -72,20 +72,23 @@ def parse_ack(message: Message) -> Ack | None:
 
 
 def requested_acks(header: Segment) -> tuple[str, str] | None:
-    """Give MSH-15 and MSH-16; None where both are empty, which means the original mode."""
-    asked = header.text(15).upper(), header.text(16).upper()
-    return asked if any(asked) else None
+    """MSH-15 and MSH-16; None if both are empty, which means original mode."""
+    conditions = header.text(15).upper(), header.text(16).upper()
+    return conditions if any(conditions) else None
 
 
 def is_ack_requested(condition: str, letter: str) -> bool:
-    """Whether an acknowledgement is wanted (HL7 table 0155: AL always, ER on error, SU on success; NE never)."""
+    """Whether the sender wants an acknowledgement (HL7 table 0155: AL always, ER on error, SU on success, NE never)."""
     return condition == "AL" or (condition == "ER" and letter != "A") or (condition == "SU" and letter == "A")
 
 
 def build_ack(
     header: Segment, kind: str, decision: AckDecision, *, control_id: str, msh_fields: Mapping[int, str], now: datetime
 ) -> str:
-    """Write an ACK in the separators of what it answers; `kind` is A or C. `names` are our MSH-11, MSH-12 and MSH-18."""
+    """Write an ACK with the separators of the message it answers.
+
+    `kind` is A (application) or C (commit); `msh_fields` are our MSH-11, MSH-12 and MSH-18.
+    """
     separators = header.separators
     msh = {
         2: separators.encoding_characters,
@@ -107,13 +110,13 @@ def build_ack(
 
 
 def build_reject_ack(reason: str, *, control_id: str, msh_fields: Mapping[int, str], now: datetime) -> str:
-    """Write an AR to something of which not even the header can be read."""
-    nobody = Segment("MSH", ("MSH", STANDARD_SEPARATORS.field, STANDARD_SEPARATORS.encoding_characters), Separators(), "utf-8")
-    return build_ack(nobody, "A", AckDecision("R", (reason,), "100"), control_id=control_id, msh_fields=msh_fields, now=now)
+    """Write an AR to a message whose header cannot be read."""
+    unknown = Segment("MSH", ("MSH", STANDARD_SEPARATORS.field, STANDARD_SEPARATORS.encoding_characters), Separators(), "utf-8")
+    return build_ack(unknown, "A", AckDecision("R", (reason,), "100"), control_id=control_id, msh_fields=msh_fields, now=now)
 
 
 def _printable(raw: str) -> str:
-    """Give what is echoed, without anything that could end a line or a frame."""
+    """What is echoed, without characters that could end a line or a frame."""
     return "".join(char for char in raw if char.isprintable()).strip()[:_MAX_TEXT_LENGTH]
 
 
@@ -122,12 +125,12 @@ def _order_numbers(orc: Segment) -> tuple[str, str]:
 
 
 def _is_valid_number(text: str) -> bool:
-    """Whether it can be a number or a key: a strange one must not keep the others from being taken."""
+    """Whether it can be a number or a key: an invalid one must not spoil the others."""
     return 0 < len(text) <= _MAX_TEXT_LENGTH and text.isprintable()
 
 
 def _line_rejection_reason(orc: Segment) -> str:
-    return orc.text(16, 2) or orc.text(16, 1) or "the laboratory system does not accept this line"
+    return orc.text(16, 2) or orc.text(16, 1) or "the laboratory system rejected this line"
 
 
 def _note_texts(message: Message) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The hl7v2 adapter: orders out and results in over MLLP, on one or two links, whoever calls whom."""
+"""The hl7v2 adapter: orders out and results in over MLLP, on one or two connections, whichever side connects."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Hl7v2Adapter:
 
     Settings: ClassVar[type[BaseModel]] = Hl7v2Settings
     idempotent: bool = False
-    """Whether the LIS tells repeats: of an instance, by its setting `duplicates`."""
+    """Whether the LIS recognises repeats: set for each instance by its setting `duplicates`."""
 
     def __init__(self, settings: Hl7v2Settings, name: str) -> None:
         self.idempotent = settings.duplicates != "none"
@@ -49,67 +49,67 @@ class Hl7v2Adapter:
 
     @property
     def ports(self) -> tuple[int, int]:
-        """The ports of the links for orders and for results; of a server, the one that it really listens on."""
+        """The ports for orders and for results; for a server, the port it actually listens on."""
         return self._order_connector.port, (self._result_connector or self._order_connector).port
 
     async def start(self, inbox: Inbox) -> None:
-        """Listen, and begin to connect. A LIS that is away is told of by `check`; its coming back needs nobody."""
+        """Listen, or start connecting. `check` reports a LIS that is unreachable; reconnecting is automatic."""
         try:
             await asyncio.to_thread(self._archive.open)
         except OSError as exc:
             raise LisUnavailable(f"the adapter's folder cannot be used: {exc.strerror or type(exc).__name__}") from exc
         self._receiver = Receiver(self._settings, self._name, inbox, self._pending_acks, self._archive)
         try:
-            for endpoint in self._connectors:
-                await endpoint.open()
+            for connector in self._connectors:
+                await connector.open()
         except LisUnavailable:
             await self.stop()
             raise
 
     async def stop(self) -> None:
-        """Close every connection. A message in the middle is given again by the LIS: it has got no answer."""
-        for endpoint in self._connectors:
-            await endpoint.close()
+        """Close all connections. The LIS resends a message in progress, since it got no acknowledgement."""
+        for connector in self._connectors:
+            await connector.close()
         self._receiver = None
 
     async def check(self) -> None:
-        """Look whether the LIS is connected; without a start, whether it can be reached."""
-        for endpoint in self._connectors:
+        """Check that the LIS is connected; without a start, that it can be reached."""
+        for connector in self._connectors:
             if self._receiver is None:
-                await endpoint.check_reachable()
-            elif endpoint.is_client or endpoint is self._order_connector:
-                await endpoint.get_connection(self._settings.connect_timeout)
+                await connector.check_reachable()
+            elif connector.is_client or connector is self._order_connector:
+                await connector.get_connection(self._settings.connect_timeout)
 
     async def prepare(self, order: LabOrder) -> None:
-        """Look whether the order can be written at all."""
+        """Check that the order can be written as HL7 at all."""
         self._order_builder.build_order(order, self._control_id(order.key), datetime.now(UTC))
 
     async def submit(self, order: LabOrder) -> SubmitResult:
-        """Send the order, and wait for the answer that the settings ask for."""
+        """Send the order, and wait for the acknowledgement that the settings ask for."""
         inbox = self._require_receiver().inbox
         control_id = self._control_id(order.key)
         message = self._order_builder.build_order(order, control_id, datetime.now(UTC))
-        answer = await self._sender.send(message, control_id, order.key)
-        return SubmitResult() if answer is None else await _to_submit_result(order, answer, inbox)
+        ack = await self._sender.send(message, control_id, order.key)
+        return SubmitResult() if ack is None else await _to_submit_result(order, ack, inbox)
 
     async def was_received(self, key: OrderKey) -> bool | None:
-        """Say what the LIS answered, even too late; where it did not, nobody can tell (or a repeat does no harm)."""
+        """What the LIS answered, even after the timeout; None if it has not answered."""
         return self._pending_acks.was_received(key)
 
     async def cancel(self, order: OrderKey, lines: tuple[LineKey, ...], reason: str) -> None:
-        """Send a withdrawal (ORC-1 is CA)."""
+        """Send a cancellation (ORC-1 is CA)."""
         self._require_receiver()
         control_id = self._control_id(_cancel_control_key(order, lines))
         message = self._order_builder.build_cancel(lines, reason, control_id, datetime.now(UTC))
         await self._sender.send(message, control_id, f"cancel {order}")
 
     async def collect(self) -> int:
-        """Nothing is fetched: the LIS sends. Old raw messages are cleared away."""
+        """Nothing to collect: the LIS sends. Old raw messages are deleted."""
         await asyncio.to_thread(self._archive.purge)
         return 0
 
     def _control_id(self, key: str) -> str:
-        """Give MSH-10: the key where the LIS tells repeats by it, else another for each attempt; up to 20 characters."""
+        """MSH-10: the key if the LIS recognises repeats by it, else a new id for each attempt; up to 20 characters."""
         if self._settings.duplicates == "msh10":
             return key
         return key + base64.b32encode(secrets.token_bytes(3)).decode("ascii")[:4]
@@ -120,14 +120,14 @@ class Hl7v2Adapter:
 
     def _create_connector(self, settings: ConnectionSettings, purpose: str) -> MllpConnector:
         ours = self._settings
-        patience = Timeouts(
+        timeouts = Timeouts(
             connect=ours.connect_timeout,
             frame=ours.frame_timeout,
             reconnect=ours.reconnect_wait,
             keep_alive=ours.keep_alive,
             max_message_bytes=ours.max_message_bytes,
         )
-        return MllpConnector(settings, patience, self._handle_frame, f"{self._name}-{purpose}")
+        return MllpConnector(settings, timeouts, self._handle_frame, f"{self._name}-{purpose}")
 
     async def _handle_frame(self, connection: MllpConnection, frame: ReceivedFrame) -> None:
         await self._require_receiver().handle(connection, frame)
@@ -139,12 +139,12 @@ class Hl7v2Adapter:
 
 
 async def _to_submit_result(order: LabOrder, ack: Ack, inbox: Inbox) -> SubmitResult:
-    """Read the LIS's numbers and the lines that it will not do."""
+    """Read the LIS's numbers; lines that it rejects go to the inbox."""
     own = {line.key for line in order.lines}
     for key, reason in ack.rejected_lines:
         if key in own:
             entry = NotPerformed(line=key, reason=reason)
-            await inbox.accept(f"answer/{order.key}/{key}", LabRejection(order=order.key, not_performed=(entry,)))
+            await inbox.accept(f"ack/{order.key}/{key}", LabRejection(order=order.key, not_performed=(entry,)))
     numbers = {LineKey(key): number for key, number in ack.accessions if key in own}
     whole = next(iter(set(numbers.values()))) if len(set(numbers.values())) == 1 and len(numbers) > 1 else None
     return SubmitResult(accession=whole, line_accessions=numbers)

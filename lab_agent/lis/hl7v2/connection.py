@@ -1,4 +1,4 @@
-"""One connection: frames in and out. What comes in is dealt with one after the other, in the order in which it came."""
+"""One MLLP connection: frames in and out. Incoming frames are handled one by one, in order of arrival."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FrameHandler = Callable[["MllpConnection", ReceivedFrame], Awaitable[None]]
 
 
 class MllpConnection:
-    """A connection to the LIS, whoever opened it."""
+    """A connection to the LIS, whichever side opened it."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, max_message_bytes: int, timeout: float
@@ -33,17 +33,17 @@ class MllpConnection:
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody is waiting for an answer on it."""
+        """Whether no exchange is in progress on it."""
         return not self._exchange_lock.locked()
 
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[None]:
-        """Keep it to oneself, for one message and its answer."""
+        """Reserve it for one message and its acknowledgement."""
         async with self._exchange_lock:
             yield
 
     async def send(self, message: bytes) -> None:
-        """Send one message. Raises `OSError`; then nobody knows how much of it arrived."""
+        """Send one message. After an `OSError` it is unknown how much of it arrived."""
         async with self._write_lock:
             if self.closed.is_set():
                 raise ConnectionResetError("the connection is closed")
@@ -52,20 +52,20 @@ class MllpConnection:
                 await self._writer.drain()
 
     async def serve(self, handler: FrameHandler) -> None:
-        """Read until the end, and hand over what comes. Returns when the connection is closed."""
+        """Read until the connection is closed, passing each frame to `handler`."""
         try:
             while data := await self._read_chunk():
-                for found in self._decoder.feed(data):
-                    await handler(self, found)
-            for found in self._decoder.finish():
-                await handler(self, found)
+                for frame in self._decoder.feed(data):
+                    await handler(self, frame)
+            for frame in self._decoder.finish():
+                await handler(self, frame)
         except OSError:
-            pass  # the other side is gone; whoever waits for an answer is told by `closed`
+            pass  # the other side is gone; whoever waits for an acknowledgement sees `closed`
         finally:
             await self.close()
 
     async def close(self) -> None:
-        """Close it; harmless when repeated."""
+        """Close it. Idempotent."""
         if self.closed.is_set():
             return
         self.closed.set()
@@ -75,7 +75,7 @@ class MllpConnection:
                 await self._writer.wait_closed()
 
     async def _read_chunk(self) -> bytes:
-        """Read a portion; a message that has begun must go on within the patience."""
+        """Read a chunk; a message that has begun must continue within the timeout."""
         if not self._decoder.has_partial_frame:
             return await self._reader.read(_CHUNK_SIZE)
         try:
@@ -86,7 +86,7 @@ class MllpConnection:
 
 
 def enable_keep_alive(writer: asyncio.StreamWriter, seconds: int) -> None:
-    """Let TCP look whether the other side is still there, after so many seconds of silence; 0: never."""
+    """Let TCP probe the other side after `seconds` of silence; 0: never."""
     connection = writer.get_extra_info("socket")
     if connection is None or not seconds:
         return

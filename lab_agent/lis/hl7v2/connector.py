@@ -1,4 +1,4 @@
-"""One endpoint: we listen, or we keep connections open. Either way it has links, and whoever wants to send asks for one."""
+"""Opens and keeps connections: as a server it listens, as a client it reconnects; senders get a connection from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CLOSING_LOOP_CYCLES = 10
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds and bytes that the links of an adapter share."""
+    """Limits shared by the connections of an adapter, in seconds and bytes."""
 
     connect: float
     frame: float
@@ -32,7 +32,7 @@ class Timeouts:
 
 
 class MllpConnector:
-    """The links of one `LinkSettings`. `open` starts it; `handler` gets what comes in."""
+    """The connections of one `ConnectionSettings`. `open` starts it; `handler` gets the incoming frames."""
 
     def __init__(self, settings: ConnectionSettings, timeouts: Timeouts, handler: FrameHandler, name: str) -> None:
         self._settings = settings
@@ -44,27 +44,27 @@ class MllpConnector:
         self._server: asyncio.Server | None = None
         self._connections_changed = asyncio.Condition()
         self._is_down = False
-        self._failure_reason = "it has not connected yet"
+        self._failure_reason = "no connection has been attempted yet"
 
     @property
     def port(self) -> int:
-        """The port that we listen on, or that of the LIS."""
+        """The port we listen on, or that of the LIS."""
         if self._server is not None and self._server.sockets:
             return int(self._server.sockets[0].getsockname()[1])
         return self._settings.port
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection."""
+        """Whether there is an open connection."""
         return bool(self._connections)
 
     @property
     def is_client(self) -> bool:
-        """Whether it is us who connect."""
+        """Whether we are the side that connects."""
         return self._settings.role == "client"
 
     async def open(self) -> None:
-        """Listen, or begin to connect. Raises `LisUnavailable` where the port cannot be had, or the certificates not be read."""
+        """Listen, or start connecting. Raises `LisUnavailable` if the port is taken or the certificates are unreadable."""
         context = _create_tls_context(self._settings)
         if self.is_client:
             for number in range(self._settings.connections):
@@ -76,7 +76,7 @@ class MllpConnector:
             raise LisUnavailable(f"cannot listen on {self._settings.host} port {self._settings.port}: {exc.strerror}") from exc
 
     async def close(self) -> None:
-        """End all of it."""
+        """Close the server, all connections and all tasks."""
         server, self._server = self._server, None
         if server is not None:
             await _stop_listening(server)
@@ -84,43 +84,42 @@ class MllpConnector:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for link in list(self._connections):
-            await self._drop_connection(link)
-        await _run_loop_cycles()  # transports end in the next rounds of the loop
+        for connection in list(self._connections):
+            await self._drop_connection(connection)
+        await _run_loop_cycles()  # transports close in the next cycles of the loop
 
     async def get_connection(self, timeout: float) -> MllpConnection:
-        """Give a link that is free, or else any one; waits until there is one. Raises `LisUnavailable`."""
+        """Return a free connection, else any one; waits until there is one. Raises `LisUnavailable`."""
         try:
             async with asyncio.timeout(timeout), self._connections_changed:
                 await self._connections_changed.wait_for(lambda: bool(self._connections))
         except TimeoutError:
             raise LisUnavailable(self.disconnect_reason) from None
-        return next((link for link in reversed(self._connections) if link.is_free), self._connections[-1])
+        return next((each for each in reversed(self._connections) if each.is_free), self._connections[-1])
 
     @property
     def disconnect_reason(self) -> str:
-        """Say why there is no connection."""
+        """Why there is no connection."""
         where = f"{self._settings.host} port {self._settings.port}"
         if self.is_client:
             return f"the LIS at {where} is not connected: {self._failure_reason}"
         return f"the LIS has not connected to us at {where}"
 
     async def check_reachable(self) -> None:
-        """Look whether the LIS can be reached, without a start. Raises `LisUnavailable`."""
+        """Check that the LIS can be reached, without a start. Raises `LisUnavailable`."""
         context = _create_tls_context(self._settings)
         if self.is_client:
-            link = await self._connect(context)
-            await self._drop_connection(link)
+            await self._drop_connection(await self._connect(context))
 
     async def _keep_connected(self, context: ssl.SSLContext | None) -> None:
         while True:
             try:
-                link = await self._connect(context)
+                connection = await self._connect(context)
             except LisUnavailable as failure:
                 self._mark_down(failure)
             else:
                 self._mark_up()
-                await self._serve(link)
+                await self._serve(connection)
                 self._failure_reason = "the LIS closed the connection"
             await asyncio.sleep(self._timeouts.reconnect)
 
@@ -136,13 +135,13 @@ class MllpConnector:
         return self._create_connection(reader, writer)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take a connection of the LIS, if it is one that may connect. Called by the server, so a task of our own serves it."""
+        """Accept a connection of the LIS if it may connect. Called by the server, so a task of our own serves it."""
         host = str((writer.get_extra_info("peername") or ("",))[0])
         if self._server is None:
             writer.close()
             return
         if len(self._connections) >= _MAX_CONNECTIONS or not _is_allowed(host, self._settings.allow):
-            log.warning("connection refused", action="hl7_connection_refused", adapter=self._name, host=host)
+            log.warning("connection rejected", action="hl7_connection_rejected", adapter=self._name, host=host)
             writer.close()
             return
         self._start_task(self._serve(self._create_connection(reader, writer)), "serve")
@@ -152,10 +151,10 @@ class MllpConnector:
             async with self._connections_changed:
                 self._connections_changed.notify_all()
             await connection.serve(self._handler)
-        except LabAgentError as error:  # the inbox cannot take it now: no answer, and the LIS gives it again
-            log.warning("message not kept", action="hl7_message_not_taken", adapter=self._name, error=error)
-        except Exception:  # what one message sets off must end its connection only (law 9); it is told of here
-            log.exception("connection broken off", action="hl7_connection_broken", adapter=self._name)
+        except LabAgentError as error:  # not stored: no acknowledgement, so the LIS sends it again
+            log.warning("message not stored", action="hl7_message_not_stored", adapter=self._name, error=error)
+        except Exception:  # a failure must end this connection only (law 9); it is logged here
+            log.exception("connection failed", action="hl7_connection_broken", adapter=self._name)
         finally:
             await self._drop_connection(connection)
 
@@ -166,9 +165,10 @@ class MllpConnector:
 
     def _create_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> MllpConnection:
         enable_keep_alive(writer, self._timeouts.keep_alive)
-        link = MllpConnection(reader, writer, max_message_bytes=self._timeouts.max_message_bytes, timeout=self._timeouts.frame)
-        self._connections.append(link)
-        return link
+        limits = self._timeouts
+        connection = MllpConnection(reader, writer, max_message_bytes=limits.max_message_bytes, timeout=limits.frame)
+        self._connections.append(connection)
+        return connection
 
     def _start_task(self, coroutine: Coroutine[Any, Any, None], purpose: str) -> None:
         task = asyncio.create_task(coroutine, name=f"hl7:{self._name}:{purpose}")
@@ -178,8 +178,8 @@ class MllpConnector:
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            self._failure_reason = f"connecting broke off with {type(error).__name__}"
-            log.error("side task ended", action="hl7_task_ended", adapter=self._name, error=error)
+            self._failure_reason = f"connecting failed with {type(error).__name__}"
+            log.error("background task failed", action="hl7_task_ended", adapter=self._name, error=error)
 
     def _mark_down(self, failure: LisUnavailable) -> None:
         self._failure_reason = str(failure)
@@ -190,11 +190,11 @@ class MllpConnector:
     def _mark_up(self) -> None:
         if self._is_down:
             self._is_down = False
-            log.info("the LIS is reached again", action="hl7_connected", adapter=self._name)
+            log.info("connected to the LIS again", action="hl7_connected", adapter=self._name)
 
 
 async def _stop_listening(server: asyncio.Server) -> None:
-    """Take no more connections, then close: Python 3.11 loses the transport of one that is taken while its server closes."""
+    """Stop accepting, then close: Python 3.11 loses the transport of a connection accepted while its server closes."""
     for one in server.sockets:
         asyncio.get_running_loop().remove_reader(one.fileno())
     await _run_loop_cycles()
@@ -217,7 +217,7 @@ def _is_allowed(host: str, allow: tuple[str, ...]) -> bool:
 
 
 def _create_tls_context(settings: ConnectionSettings) -> ssl.SSLContext | None:
-    """Make the TLS context of a link. Raises `LisUnavailable` where its files cannot be used."""
+    """Make the TLS context of a connection. Raises `LisUnavailable` if its files cannot be used."""
     tls = settings.tls
     if tls is None:
         return None

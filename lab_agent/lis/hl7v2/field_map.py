@@ -1,7 +1,7 @@
-"""The field map: which word stands in which field, as TOML that a laboratory can lay over ours without code.
+"""The field map: which value belongs into which field, as TOML that a laboratory can override without code.
 
-It is read and held against the words that there are when the settings are loaded, so that a misspelt word is a status with its
-reason, and not an order without a barcode.
+It is validated against the known placeholders when the settings are loaded, so that a misspelt one becomes the adapter's load
+status and not an order without a barcode.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OBSERVATION_STATUSES = frozenset({"registered", "preliminary", "final", "amende
 
 
 class MessageLayout(BaseModel):
-    """Which segments a message has, group by group."""
+    """The segments of a message, group by group."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -42,12 +42,12 @@ class MessageLayout(BaseModel):
     end: tuple[str, ...] = ()
 
     def groups(self) -> Iterable[tuple[str, tuple[str, ...]]]:
-        """Give the groups with their segments."""
+        """The groups with their segments."""
         return ((group, getattr(self, group)) for group in _SEGMENT_GROUPS)
 
 
 class ResultFieldMap(BaseModel):
-    """Where the words of a result stand."""
+    """Where the values of a result are found."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -77,7 +77,7 @@ class ResultFieldMap(BaseModel):
 
     @cached_property
     def paths(self) -> Mapping[str, tuple[FieldPath, ...]]:
-        """Give the places of each word."""
+        """The paths of each value."""
         listed = self.model_dump()
         return {name: tuple(map(FieldPath.parse, texts)) for name, texts in listed.items() if isinstance(texts, tuple)}
 
@@ -95,13 +95,13 @@ class FieldMap(BaseModel):
 
     @model_validator(mode="after")
     def _validate_references(self) -> FieldMap:
-        faults = [*self._layout_problems(), *self._template_problems(), *self._status_problems()]
-        if faults:
-            raise ValueError("; ".join(faults))
+        problems = [*self._layout_problems(), *self._template_problems(), *self._status_problems()]
+        if problems:
+            raise ValueError("; ".join(problems))
         return self
 
     def table(self, name: str) -> Mapping[str, str]:
-        """Give a table; an empty one if there is none of that name."""
+        """A lookup table; an empty one if there is none of that name."""
         return self.tables.get(name, {})
 
     def _layout_problems(self) -> Iterable[str]:
@@ -111,23 +111,23 @@ class FieldMap(BaseModel):
                 yield from self._placeholder_problems(group, segments)
 
     def _placeholder_problems(self, group: str, segments: tuple[str, ...]) -> Iterable[str]:
-        """Say which words are asked for in a group where nobody knows them."""
+        """Placeholders that are unknown in their group."""
         for name in segments:
             for field, template in self.fields.get(name, {}).items():
-                for word, _ in find_placeholders(template):
-                    if word not in PLACEHOLDERS_BY_GROUP[group]:
-                        meant = did_you_mean(word, PLACEHOLDERS_BY_GROUP[group])
-                        yield f"{name}-{field}: there is no word {{{word}}} in {group} {meant}".rstrip()
+                for placeholder, _ in find_placeholders(template):
+                    if placeholder not in PLACEHOLDERS_BY_GROUP[group]:
+                        suggestion = did_you_mean(placeholder, PLACEHOLDERS_BY_GROUP[group])
+                        yield f"{name}-{field}: unknown placeholder {{{placeholder}}} in {group} {suggestion}".rstrip()
 
     def _template_problems(self) -> Iterable[str]:
         for name, fields in self.fields.items():
             if not _is_segment_key(name):
-                yield f"{name} is no name of a segment, such as ZLB or NTE.order"
+                yield f"{name} is not a segment name such as ZLB or NTE.order"
             for field, template in fields.items():
                 if field < 1 or field > 200:
-                    yield f"{name}-{field} is no field"
+                    yield f"{name}-{field} is not a valid field number"
                 if any(not char.isprintable() for char in template):
-                    yield f"{name}-{field} holds a line end or another control character"
+                    yield f"{name}-{field} contains a line end or another control character"
                 yield from (
                     f"{name}-{field}: there is no [tables.{table}]"
                     for _, table in find_placeholders(template)
@@ -141,19 +141,19 @@ class FieldMap(BaseModel):
         for name, known in (("report_status", _REPORT_STATUSES), ("observation_status", _OBSERVATION_STATUSES)):
             for code, meaning in self.table(name).items():
                 if meaning not in known:
-                    yield f"tables.{name}.{code} is {meaning!r}, and not one of {', '.join(sorted(known))}"
+                    yield f"tables.{name}.{code} is {meaning!r} instead of one of {', '.join(sorted(known))}"
 
 
 _KEYS = frozenset({*FieldMap.model_fields, *MessageLayout.model_fields, *ResultFieldMap.model_fields})
 
 
 def default_field_map() -> FieldMap:
-    """Give the map that comes with the adapter."""
+    """The field map that comes with the adapter."""
     return FieldMap.model_validate(_load_default_tables())
 
 
 def load_field_map(path: Path) -> FieldMap:
-    """Read a mapping file, laid over our map. Raises `ValueError`, naming what is wrong."""
+    """Load a mapping file that overrides the default map. Raises `ValueError`, naming what is wrong."""
     try:
         own = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as exc:

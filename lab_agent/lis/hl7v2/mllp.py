@@ -1,8 +1,8 @@
-"""MLLP framing: bytes in any portions become the same messages.
+"""MLLP framing: the same bytes, in whatever pieces they arrive, become the same messages.
 
-A message stands between VT and FS; the CR that has to follow is not waited for, so that a LIS which leaves it out is heard too.
-Neither VT nor FS can be part of a character in any code page that we read. What is damaged is given as such, with its bytes, and
-the next message is read as if nothing had been.
+A message stands between VT and FS; the CR that must follow is not waited for, so that a LIS which omits it is understood too.
+VT and FS cannot be part of a character in any supported code page. Damaged bytes are returned as such, and the next message is
+read as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _MAX_INVALID_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A whole message."""
+    """A complete message."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class InvalidFrame:
-    """Bytes that are no message; `data` is at most their beginning, `answerable` whether a message was meant by its sender."""
+    """Bytes that are not a message; `data` may be only their beginning, `answerable` says whether a message was intended."""
 
     data: bytes
     reason: str
@@ -35,13 +35,13 @@ ReceivedFrame = Frame | InvalidFrame
 
 
 def wrap_frame(message: bytes) -> bytes:
-    """Put a message into its frame."""
+    """Wrap a message in a frame."""
     return VT + message + FS + CR
 
 
 @dataclass(slots=True)
 class FrameDecoder:
-    """Reads a stream. A message may be `limit` bytes long."""
+    """Splits a stream into frames of at most `max_message_bytes`."""
 
     max_message_bytes: int
     _buffer: bytearray = field(default_factory=bytearray)
@@ -49,20 +49,20 @@ class FrameDecoder:
     _frame_length: int = 0
 
     def feed(self, data: bytes) -> Iterator[ReceivedFrame]:
-        """Take some bytes, and give what has become complete by them."""
+        """Take some bytes; yields the frames that they complete."""
         rest = data
         while rest:
             rest = yield from self._read_frame(rest) if self._in_frame else self._read_between_frames(rest)
 
     @property
     def has_partial_frame(self) -> bool:
-        """Whether something has begun and is not complete."""
+        """Whether a message has begun and is not complete."""
         return self._in_frame or bool(self._buffer)
 
     def finish(self) -> Iterator[ReceivedFrame]:
-        """Give what is left when the stream ends."""
+        """Yield what is left at the end of the stream."""
         if self._in_frame:
-            yield InvalidFrame(self._take_buffer(), "the connection ended within the message", answerable=False)
+            yield InvalidFrame(self._take_buffer(), "the connection closed in the middle of the message", answerable=False)
         elif self._buffer:
             yield self._unframed_bytes()
 
@@ -96,10 +96,10 @@ class FrameDecoder:
         return Frame(self._take_buffer())
 
     def _unframed_bytes(self) -> InvalidFrame:
-        return InvalidFrame(self._take_buffer(), "these bytes stand in no frame", answerable=False)
+        return InvalidFrame(self._take_buffer(), "bytes outside of a frame", answerable=False)
 
     def _append(self, data: bytes) -> None:
-        """Keep a message up to the limit, and of what is too long or no message its beginning."""
+        """Buffer a message up to the limit, and only the beginning of what is too long or not a message."""
         if not self._in_frame:
             self._buffer += data[: _MAX_INVALID_BYTES - len(self._buffer)]
             return

@@ -1,6 +1,6 @@
-"""The OBX of one group as observations and documents.
+"""Reads the OBX segments of one group as observations and documents.
 
-OBX-7: reference ranges as laboratories write them. What is no range of numbers is passed on in its own words.
+Reference ranges (OBX-7) are parsed as laboratories write them; what is not a numeric range is passed on as text.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _LOINC = "http://loinc.org"
 
 @dataclass(frozen=True, slots=True)
 class GroupContent:
-    """What a group says: its observations and its documents."""
+    """The observations and documents of a group."""
 
     observations: tuple[ReportedObservation, ...]
     documents: tuple[Document, ...]
@@ -61,36 +61,38 @@ class GroupContent:
 
 @dataclass(frozen=True, slots=True)
 class ObxReader:
-    """Reads the OBX of a group; `stored` gives the report's values that were sent before and were not final."""
+    """Reads the OBX of a group; `load_open_report` returns the report's earlier values that were not final."""
 
     value_reader: ObxValueReader
     load_open_report: Callable[[], LabReport | None]
 
     def read(self, group: ObrGroup, *, final: bool) -> GroupContent:
-        """Read them all. Raises `ValueProblemError` or `TimeError`, naming the OBX."""
+        """Read all OBX. Raises `InvalidValueError`, naming the OBX."""
         observations: list[ReportedObservation] = []
-        found: list[Document] = []
+        documents: list[Document] = []
         last: tuple[str, str, str] | None = None
         specimen = group.find_first(self.value_reader.field_map.results.paths["specimen"]) or None
-        for number, seen in enumerate(group.obx_entries, 1):
+        for number, entry in enumerate(group.obx_entries, 1):
             try:
-                status = self._read_status(seen.obx, final=final)
-                if seen.obx.text(2).upper() in _DOCUMENT_TYPES:
-                    found += read_documents(seen.obx, seen.obx.encoding)
+                status = self._read_status(entry.obx, final=final)
+                if entry.obx.text(2).upper() in _DOCUMENT_TYPES:
+                    documents += read_documents(entry.obx, entry.obx.encoding)
                     continue
-                one = self._read_observation(seen, status, specimen)
-            except (InvalidValueError, InvalidTimestampError) as problem:
-                raise InvalidValueError(f"OBX {number} {problem}") from problem
-            lined, last = last, _text_key(seen.obx)
+                one = self._read_observation(entry, status, specimen)
+            except InvalidValueError as error:
+                raise InvalidValueError(f"OBX {number} {error}") from error
+            except InvalidTimestampError as error:
+                raise InvalidValueError(f"OBX {number} has a time that {error}") from error
+            previous, last = last, _text_key(entry.obx)
             if one is None:
                 continue
-            if last and last == lined and observations:
+            if last and last == previous and observations:
                 observations[-1] = _append_text(observations[-1], one)
             else:
                 observations.append(_ensure_unique_id(one, observations))
         if group.notes and observations:
             observations[0] = replace(observations[0], note=_join_notes(*group.notes, observations[0].note))
-        return GroupContent(tuple(observations), tuple(found))
+        return GroupContent(tuple(observations), tuple(documents))
 
     def _read_status(self, obx: Segment, *, final: bool) -> str:
         code = obx.text(11)
@@ -98,9 +100,9 @@ class ObxReader:
             return "final" if final else "preliminary"
         meaning = self.value_reader.field_map.table("observation_status").get(code)
         if meaning is None:
-            raise InvalidValueError("has a status in OBX-11 that is not known")
+            raise InvalidValueError("has an unknown status in OBX-11")
         if meaning in {"held", "refused"}:
-            raise InvalidValueError(f"has the status {code} in OBX-11; a person has to look at it")
+            raise InvalidValueError(f"has the status {code} in OBX-11, which an operator must decide")
         return meaning
 
     def _read_observation(self, entry: ObxEntry, status: str, specimen: str | None) -> ReportedObservation | None:
@@ -109,7 +111,7 @@ class ObxReader:
         name = self._observation_id(obx, coding)
         if not obx.repetitions(5):
             if status == "registered":
-                return None  # nothing is known yet, and that is all it says
+                return None  # it only says that there is no value yet
             if status == "stored":
                 return self._finalize_stored(coding, name)
         return ReportedObservation(
@@ -130,7 +132,7 @@ class ObxReader:
         for one in report.observations if report else ():
             if (one.code.system, one.code.code, one.id) == (coding.system, coding.code, observation_id):
                 return replace(one, status=ObservationStatus.FINAL)
-        raise InvalidValueError("makes a value final (status U) that was not sent before; send it with its value")
+        raise InvalidValueError("makes a value final (status U) that was not sent before: send the value with it")
 
     def _read_code(self, obx: Segment) -> Coding:
         codings = list(self.value_reader.read_codings(obx.first_repetition(3)))
@@ -150,7 +152,7 @@ class ObxReader:
 
 
 def _text_key(obx: Segment) -> tuple[str, str, str] | None:
-    """Name the text that an OBX is a line of: such texts come as one OBX for each line."""
+    """Identify the text that an OBX is a line of: such texts come as one OBX per line."""
     kind = obx.text(2).upper()
     return (kind, obx.raw(3), obx.raw(4)) if kind in _MULTILINE_TYPES else None
 
@@ -165,13 +167,13 @@ def _append_text(text: ReportedObservation, more: ReportedObservation) -> Report
 
 
 def _least_final_status(*statuses: ObservationStatus) -> ObservationStatus:
-    """Give the status of a whole from those of its lines."""
+    """The status of a text made of several lines."""
     order = (ObservationStatus.REGISTERED, ObservationStatus.PRELIMINARY, ObservationStatus.AMENDED, ObservationStatus.FINAL)
     return min(statuses, key=order.index)
 
 
 def _ensure_unique_id(one: ReportedObservation, others: list[ReportedObservation]) -> ReportedObservation:
-    """Keep names unique within a report, where a LIS repeats a sub-id."""
+    """Keep ids unique within a report, even if the LIS repeats a sub-id."""
     taken = {other.id for other in others}
     if one.id is None or one.id not in taken:
         return one

@@ -1,6 +1,6 @@
-"""OBX-5, by OBX-2: a value in one of the interface's forms. Decimals keep their digits; what cannot be read is not guessed at.
+"""Converts OBX-5 by its type (OBX-2) into one of the interface's value forms. Decimals keep their digits; nothing is guessed.
 
-Documents within results: ED (the bytes, in the several spellings of the field) and RP (a link).
+Documents in results: ED (the bytes, in the field's several spellings) and RP (a link).
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from lab_agent.lis.hl7v2.timestamps import has_minutes, parse_partial_date, pars
 NUMBER_PATTERN = r"[+-]?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d{1,3})?"
 _NUMBER_WITH_COMPARATOR = re.compile(rf"(<=|>=|<|>|≤|≥|=)?\s*({NUMBER_PATTERN})\Z")
 _COMPARATORS = {"≤": "<=", "≥": ">=", "=": None, "": None, None: None}
-_UNREADABLE_NUMBER = "has a number that cannot be read"
+_UNREADABLE_NUMBER = "has an invalid number"
 TEXT_TYPES = frozenset({"ST", "TX", "FT"})
 CODED_TYPES = frozenset({"CE", "CWE", "CNE", "CF"})
 CODE_STRING_TYPES = frozenset({"IS", "ID"})
 
 
 class InvalidValueError(ValueError):
-    """A value that cannot be used; the text says why, and does not quote it."""
+    """An invalid value; the text says why without quoting it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObxValueReader:
-    """Reads values. `zone` is meant where a time names none."""
+    """Reads values. `zone` applies to times without one."""
 
     field_map: FieldMap
     zone: tzinfo | None
 
     def read_value(self, obx: Segment) -> dict[str, Any]:
-        """Give the value as a field of `ReportedObservation`. Raises `ValueProblemError`, `TimeError`."""
+        """Return the value as a field of `ReportedObservation`. Raises `InvalidValueError`, `InvalidTimestampError`."""
         kind, values = obx.text(2).upper(), obx.repetitions(5)
         if not values:
             raise InvalidValueError("has no value")
@@ -53,11 +53,11 @@ class ObxValueReader:
         if kind in CODE_STRING_TYPES:
             return {"value_string": "\n".join(value.text.strip() for value in values)}
         if len(values) > 1:
-            raise InvalidValueError(f"has {len(values)} values of type {kind}, and not one")
+            raise InvalidValueError(f"has {len(values)} values of type {kind} instead of one")
         return self._read_single(kind, obx, values[0])
 
     def read_unit(self, obx: Segment) -> dict[str, str | None]:
-        """Give OBX-6 as the unit of a quantity."""
+        """OBX-6 as the unit of a quantity."""
         value = obx.first_repetition(6)
         coding = self.read_coding(value, 1) if value else None
         if coding is None:
@@ -67,16 +67,16 @@ class ObxValueReader:
         return {"unit": coding.display or coding.code, "system": coding.system, "code": coding.code}
 
     def read_number(self, text: str) -> Decimal | None:
-        """Read a decimal; None if it is none."""
+        """Read a decimal; None if it is not one."""
         found = _NUMBER_WITH_COMPARATOR.match(self._normalize_decimal(text))
         return Decimal(found[2]) if found and not found[1] else None
 
     def read_codings(self, value: FieldValue) -> Iterator[Coding]:
-        """Give the codings of a coded value: the first triple, and the alternative one."""
+        """The codings of a coded value: the first triple and the alternative one."""
         return (coding for coding in (self.read_coding(value, 1), self.read_coding(value, 4)) if coding is not None)
 
     def read_coding(self, value: FieldValue, first: int) -> Coding | None:
-        """Give the coding whose code stands in component `first`."""
+        """The coding whose code is in component `first`."""
         code, display, system = (value.component_text(first + step).strip() for step in range(3))
         if not code:
             return None
@@ -92,11 +92,11 @@ class ObxValueReader:
                 text = value.component_text(1)
                 if has_minutes(text):
                     return {"value_date_time": parse_timestamp(text, self.zone)}
-                return {"value_string": parse_partial_date(text)}  # a day is no moment, and midnight would be made up
+                return {"value_string": parse_partial_date(text)}  # a day is not a moment: midnight would be invented
             case "TM":
                 return {"value_time": parse_time_of_day(value.component_text(1))}
             case _:
-                raise InvalidValueError(f"is of type {kind or '(none)'}, which is not read here")
+                raise InvalidValueError(f"has the unsupported type {kind or '(none)'} in OBX-2")
 
     def _read_text(self, obx: Segment, values: Sequence[FieldValue], kind: str) -> dict[str, Any]:
         text = "\n".join(value.text for value in values).strip()
@@ -146,7 +146,7 @@ class ObxValueReader:
         return text.replace(",", ".") if self.field_map.results.decimal_comma and text.count(",") == 1 else text
 
     def _code_system(self, name: str) -> str | None:
-        """Give the address of a code system; local codes (`L`, `99…`) have none."""
+        """The URL of a code system; local codes (`L`, `99…`) have none."""
         known = self.field_map.table("code_systems").get(name.upper()) or self.field_map.table("code_systems").get(name)
         if known:
             return known
@@ -178,7 +178,7 @@ _WHITESPACE = re.compile(r"\s+")
 
 
 def read_documents(obx: Segment, encoding: str) -> list[Document]:
-    """Read the documents of an OBX of type ED or RP. Raises `ValueProblemError`."""
+    """Read the documents of an OBX of type ED or RP. Raises `InvalidValueError`."""
     read = _read_embedded if obx.text(2).upper() == "ED" else _read_link
     title = obx.text(3, 2) or None
     found = [read(value, title, encoding) for value in obx.repetitions(5)]
@@ -192,7 +192,7 @@ def _read_embedded(value: FieldValue, title: str | None, encoding: str) -> Docum
     words = [part.lower() for part in parts]
     place = next((place for place, word in enumerate(words[:-1]) if word in _DATA_ENCODINGS and parts[place + 1]), None)
     if place is None:
-        raise InvalidValueError("names no encoding (Base64, Hex or A) before its data")
+        raise InvalidValueError("has no encoding (Base64, Hex or A) before its data")
     content = _decode_data(words[place], parts[place + 1], encoding)
     if not content:
         raise InvalidValueError("is an empty document")
@@ -213,11 +213,11 @@ def _decode_data(name: str, data: str, encoding: str) -> bytes:
             case _:
                 return data.encode(encoding)
     except (binascii.Error, ValueError) as exc:
-        raise InvalidValueError("holds data that is not in the encoding which it names") from exc
+        raise InvalidValueError("has data that does not match its encoding") from exc
 
 
 def _detect_content_type(kind: str, subtype: str, content: bytes) -> str:
-    """Tell the type by the bytes where they say it, else by what the LIS wrote."""
+    """The media type, by the magic bytes if known, else as the LIS wrote it."""
     for magic, known in _MAGIC_BYTES:
         if content.startswith(magic):
             return known
@@ -228,9 +228,9 @@ def _detect_content_type(kind: str, subtype: str, content: bytes) -> str:
     return full if plain else "application/octet-stream"
 
 
-def _read_link(value: FieldValue, title: str | None, encoding: str) -> Document:  # noqa: ARG001 — the same shape as _embedded
+def _read_link(value: FieldValue, title: str | None, encoding: str) -> Document:  # noqa: ARG001 — the same signature as _read_embedded
     address = value.components[0].text.strip()
     if not address.lower().startswith(_URL_SCHEMES) or not is_openable_url(address):
-        raise InvalidValueError("is a pointer that is no web address")
+        raise InvalidValueError("is a pointer that is not a web address")
     subtype = value.component_text(4).strip().lower()
     return Document(url=address, content_type=_CONTENT_TYPES.get(subtype, "application/pdf"), title=title)

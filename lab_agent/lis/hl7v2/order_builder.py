@@ -1,4 +1,4 @@
-"""Orders and withdrawals as HL7 messages, by the field map."""
+"""Builds orders and cancellations as HL7 messages, by the field map."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from lab_agent.domain.ids import LineKey
 from lab_agent.domain.lab_order import LabOrder, OrderLine
-from lab_agent.errors import LisRefusal
+from lab_agent.errors import LisRejected
 from lab_agent.lis.hl7v2.field_map import MessageLayout
 from lab_agent.lis.hl7v2.parser import STANDARD_SEPARATORS, escape
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
@@ -30,33 +30,33 @@ _ACK_CONDITIONS = {"original": ("", ""), "commit": ("AL", "NE"), "enhanced": ("A
 
 @dataclass(frozen=True, slots=True)
 class OrderBuilder:
-    """Writes messages; `now` is an argument, and so is MSH-10."""
+    """Builds messages; the time and MSH-10 are arguments."""
 
     settings: Hl7v2Settings
 
     def build_order(self, order: LabOrder, control_id: str, now: datetime) -> bytes:
-        """Write an order. Raises `LisRefusal` where the code page has no place for a character."""
+        """Build an order. Raises `LisRejected` if the code page lacks a character."""
         layout = self.settings.field_map.orders[self.settings.order_message]
-        once = order_values(order)
-        lines = [self._header_segment(layout, control_id, now, once), *self._group_segments(layout.once[1:], once)]
+        shared = order_values(order)
+        lines = [self._header_segment(layout, control_id, now, shared), *self._group_segments(layout.once[1:], shared)]
         for number, line in enumerate(order.lines, 1):
-            lines += self._line_segments(layout, order, number, line, once)
-        lines += self._group_segments(layout.end, once)
+            lines += self._line_segments(layout, order, number, line, shared)
+        lines += self._group_segments(layout.end, shared)
         return self._encode(lines)
 
     def build_cancel(self, lines: Sequence[LineKey], reason: str, control_id: str, now: datetime) -> bytes:
-        """Write a withdrawal of lines."""
+        """Build a cancellation of lines."""
         layout = self.settings.field_map.cancels[self.settings.order_message]
         written = [self._header_segment(layout, control_id, now, {})]
         for number, key in enumerate(lines, 1):
-            words: dict[str, TemplateValue] = {"line.n": str(number), "line.key": key, "cancel.reason": reason}
-            written += self._group_segments(layout.line, words)
+            values: dict[str, TemplateValue] = {"line.n": str(number), "line.key": key, "cancel.reason": reason}
+            written += self._group_segments(layout.line, values)
         return self._encode(written)
 
     def header_fields(
         self, message_type: str, control_id: str, now: datetime, ack_conditions: tuple[str, str] = ("", "")
     ) -> dict[int, str]:
-        """Give the fields of MSH; MSH-1 is the separator itself."""
+        """The fields of MSH; MSH-1 is the separator itself."""
         ours = self.settings
         texts = {
             3: ours.sending_application,
@@ -88,14 +88,14 @@ class OrderBuilder:
         self, layout: MessageLayout, order: LabOrder, number: int, line: OrderLine, order_level_values: TemplateValues
     ) -> Iterator[str]:
         specimens = tuple(one for one in order.specimens if one.id in line.specimens)
-        words = {**order_level_values, **line_values(number, line, specimens)}
-        yield from self._group_segments(layout.line, words)
+        values = {**order_level_values, **line_values(number, line, specimens)}
+        yield from self._group_segments(layout.line, values)
         for count, text in enumerate(line.notes, 1):
-            yield from self._group_segments(layout.note, {**words, "note.n": str(count), "note.text": text})
+            yield from self._group_segments(layout.note, {**values, "note.n": str(count), "note.text": text})
         for count, answer in enumerate(order.answers if number == 1 else (), 1):
-            yield from self._group_segments(layout.answer, {**words, **answer_values(count, answer)})
+            yield from self._group_segments(layout.answer, {**values, **answer_values(count, answer)})
         for count, one in enumerate(specimens, 1):
-            within = {**words, **specimen_values(count, one)}
+            within = {**values, **specimen_values(count, one)}
             yield from self._group_segments(layout.specimen, within)
             for place, tube in enumerate(one.containers, 1):
                 yield from self._group_segments(layout.container, {**within, **container_values(place, tube)})
@@ -114,14 +114,14 @@ class OrderBuilder:
             return ("\r".join(lines) + "\r").encode(self.settings.encoding, errors)
         except UnicodeEncodeError as exc:
             name = exc.object[: exc.start].rpartition("\r")[2][:3]
-            raise LisRefusal(
-                f"{name} holds a character that the code page {self.settings.encoding} has not:"
+            raise LisRejected(
+                f"{name} contains a character that the code page {self.settings.encoding} lacks:"
                 " set encoding to utf-8, or unencodable to replace"
             ) from None
 
 
 def build_segment(name: str, fields: Mapping[int, str], separator: str = STANDARD_SEPARATORS.field) -> str:
-    """Write a segment of fields that are HL7 already. MSH's first field is the separator."""
+    """Build a segment from fields that are HL7 already. MSH's first field is the separator."""
     last = max((number for number, text in fields.items() if text), default=0)
     first = 2 if name == "MSH" else 1
     return separator.join((name, *(fields.get(number, "") for number in range(first, last + 1))))

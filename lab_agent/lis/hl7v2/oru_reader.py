@@ -1,4 +1,4 @@
-"""An ORU^R01 as reports and refusals: one report for each OBR, one message for the inbox for each."""
+"""Reads an ORU^R01 as reports and rejections: one report for each OBR, one inbox message for each report."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CANCELLED_REASON = "the laboratory cancelled this test"
 
 @dataclass(frozen=True, slots=True)
 class ParsedReport:
-    """One thing that a message says, or why it cannot be taken. `number` is its place in the message."""
+    """One part of a message, or why it is invalid. `number` is its position in the message."""
 
     number: int
     content: LabMessage | None = None
@@ -38,7 +38,7 @@ class ParsedReport:
 
 @dataclass(frozen=True, slots=True)
 class OrderReferences:
-    """What a group calls its order and its lines."""
+    """How a group refers to its order and lines."""
 
     lines: tuple[str, ...]
     order: str | None
@@ -48,45 +48,45 @@ class OrderReferences:
 
     @property
     def has_any(self) -> bool:
-        """Whether the order can be found by them."""
+        """Whether the order can be found by any of them."""
         return bool(self.lines or self.order or self.accession or self.barcode)
 
 
 @dataclass(frozen=True, slots=True)
 class OruReader:
-    """Reads results. `recall` gives the last values of a report that were not final yet."""
+    """Reads results. `load_open_report` returns the last values of a report that was not final."""
 
     value_reader: ObxValueReader
     load_open_report: OpenReportLookup
 
     def read(self, message: Message) -> list[ParsedReport]:
-        """Read all that a message says; what is wrong with one part does not touch the others."""
+        """Read all parts of a message; an invalid part does not affect the others."""
         found = [self._read_group(group) for group in split_groups(message)]
         if not found:
-            return [ParsedReport(0, problem="the message holds no OBR")]
+            return [ParsedReport(0, problem="the message has no OBR")]
         if (more := message.first_segment("DSC")) and more.text(1):
-            return [ParsedReport(0, problem="the message goes on in another one (DSC), which is not read here")]
+            return [ParsedReport(0, problem="continued messages (DSC) are not supported")]
         return list(_limit_completed_lines(_merge_same_reports(found)))
 
     def _read_group(self, group: ObrGroup) -> ParsedReport:
         try:
             return ParsedReport(group.number, self._read_content(group))
-        except (InvalidValueError, InvalidTimestampError) as problem:
-            return ParsedReport(group.number, problem=f"OBR {group.number}: {problem}")
+        except InvalidValueError as error:
+            return ParsedReport(group.number, problem=f"OBR {group.number}: {error}")
 
     def _read_content(self, group: ObrGroup) -> LabMessage:
-        names = self._read_references(group)
-        if not names.has_any:
-            raise InvalidValueError("names no order: neither our placer number nor a filler number nor a barcode")
+        references = self._read_references(group)
+        if not references.has_any:
+            raise InvalidValueError("has no reference to an order: no placer number of ours, no filler number, no barcode")
         status = self._read_status(group)
         if rejected := self._specimen_rejection(group):
-            if any(seen.obx.repetitions(5) for seen in group.obx_entries):
-                raise InvalidValueError("has both results and a refused specimen; a person has to look at it")
-            return self._build_rejection(names, rejected)
+            if any(entry.obx.repetitions(5) for entry in group.obx_entries):
+                raise InvalidValueError("has both results and a rejected specimen, which an operator must decide")
+            return self._build_rejection(references, rejected)
         if status == "refused":
-            why = " ".join(group.notes) or (group.orc.text(16, 2) if group.orc else "")
-            return self._build_rejection(names, why or _CANCELLED_REASON, collect_again=False)
-        return self._build_report(group, names, status)
+            reason = " ".join(group.notes) or (group.orc.text(16, 2) if group.orc else "")
+            return self._build_rejection(references, reason or _CANCELLED_REASON, collect_again=False)
+        return self._build_report(group, references, status)
 
     def _read_references(self, group: ObrGroup) -> OrderReferences:
         places = self.value_reader.field_map.results.paths
@@ -107,17 +107,17 @@ class OruReader:
             return ""
         meaning = self.value_reader.field_map.table("report_status").get(code)
         if meaning is None:
-            raise InvalidValueError("has a status in OBR-25 that is not known")
+            raise InvalidValueError("has an unknown status in OBR-25")
         if meaning == "held":
-            raise InvalidValueError(f"has the status {code} in OBR-25; a person has to look at it")
+            raise InvalidValueError(f"has the status {code} in OBR-25, which an operator must decide")
         return meaning
 
     def _specimen_rejection(self, group: ObrGroup) -> str:
-        """Give why a specimen of this group is refused; empty if none is."""
-        known = self.value_reader.field_map.results.paths
-        code = group.find_first(known["reject"])
-        words = group.find_first(known["reject_text"])
-        return code and (words or self.value_reader.field_map.table("reject_reasons").get(code, code))
+        """Why a specimen of this group was rejected; empty if none was."""
+        paths = self.value_reader.field_map.results.paths
+        code = group.find_first(paths["reject"])
+        text = group.find_first(paths["reject_text"])
+        return code and (text or self.value_reader.field_map.table("reject_reasons").get(code, code))
 
     def _build_rejection(self, references: OrderReferences, reason: str, *, collect_again: bool = True) -> LabRejection:
         entries = [NotPerformed(line=line, reason=reason) for line in references.lines]
@@ -134,23 +134,23 @@ class OruReader:
 
     def _build_report(self, group: ObrGroup, references: OrderReferences, status: str) -> LabReport:
         report_id = self._report_id(group, references)
-        found = ObxReader(self.value_reader, lambda: self.load_open_report(report_id)).read(group, final=status == "final")
+        content = ObxReader(self.value_reader, lambda: self.load_open_report(report_id)).read(group, final=status == "final")
         issued = self._read_issued(group)
-        wide = bool(references.order) and not references.lines and bool(found.documents) and not found.observations
+        whole_order = bool(references.order) and not references.lines and bool(content.documents) and not content.observations
         return LabReport(
             report_id=report_id,
             version=self._read_version(group),
-            status=_report_status(status, found.observations),
+            status=_report_status(status, content.observations),
             order=references.order,
             lines=references.lines,
             accession=references.accession,
             barcode=references.barcode,
-            items=() if wide else references.items,
-            completes=() if wide else None,
+            items=() if whole_order else references.items,
+            completes=() if whole_order else None,
             effective=self._read_collected(group) or issued,
             issued=issued,
-            observations=found.observations,
-            documents=found.documents,
+            observations=content.observations,
+            documents=content.documents,
         )
 
     def _report_id(self, group: ObrGroup, references: OrderReferences) -> str:
@@ -161,23 +161,29 @@ class OruReader:
     def _read_version(self, group: ObrGroup) -> int | None:
         text = group.find_first(self.value_reader.field_map.results.paths["version"])
         if text and not (text.isascii() and text.isdigit() and len(text) < 10):
-            raise InvalidValueError("has a version that is no number")
+            raise InvalidValueError("has a version that is not a number")
         return int(text) if text else None
 
     def _read_issued(self, group: ObrGroup) -> datetime:
         text = group.find_first(self.value_reader.field_map.results.paths["issued"])
         if not text:
-            raise InvalidValueError("has neither OBR-22 nor MSH-7: nobody can tell when it was issued")
-        return parse_timestamp(text, self.value_reader.zone)
+            raise InvalidValueError("has no time of issue, neither in OBR-22 nor in MSH-7")
+        return self._parse_time(text, "time of issue")
 
     def _read_collected(self, group: ObrGroup) -> datetime | None:
         text = group.find_first(self.value_reader.field_map.results.paths["collected"])
-        text = text or next((seen.obx.text(14) for seen in group.obx_entries if seen.obx.text(14)), "")
-        return parse_timestamp(text, self.value_reader.zone) if text else None
+        text = text or next((entry.obx.text(14) for entry in group.obx_entries if entry.obx.text(14)), "")
+        return self._parse_time(text, "collection time") if text else None
+
+    def _parse_time(self, text: str, meaning: str) -> datetime:
+        try:
+            return parse_timestamp(text, self.value_reader.zone)
+        except InvalidTimestampError as error:
+            raise InvalidValueError(f"has a {meaning} that {error}") from error
 
 
 def _report_status(status: str, observations: Sequence[ReportedObservation]) -> ReportStatus:
-    """Settle the status: a report is not final while one of its values is not."""
+    """The status of a report: not final while one of its values is not."""
     done = {ObservationStatus.FINAL, ObservationStatus.AMENDED}
     open_ones = [one for one in observations if one.status not in done]
     if not status:
@@ -187,7 +193,7 @@ def _report_status(status: str, observations: Sequence[ReportedObservation]) -> 
 
 
 def _merge_same_reports(parsed: Iterable[ParsedReport]) -> Iterator[ParsedReport]:
-    """Join reports of one name within a message, as a LIS sends them that repeats the OBR for each page or tube."""
+    """Merge reports with the same id: some LIS repeat the OBR for each page or tube."""
     reports: dict[str, ParsedReport] = {}
     for part in parsed:
         report = part.content
@@ -213,7 +219,7 @@ def _merge_reports(first: LabReport, second: LabReport) -> LabReport:
 
 
 def _limit_completed_lines(parsed: Iterable[ParsedReport]) -> Iterator[ParsedReport]:
-    """A final report does not complete a line of which another report in the same message is not final."""
+    """A final report does not complete a line that another report of the same message leaves unfinished."""
     listed = list(parsed)
     reports = [part.content for part in listed if isinstance(part.content, LabReport)]
     pending = {line for report in reports if report.status is not ReportStatus.FINAL for line in report.lines}

@@ -1,15 +1,10 @@
-r"""A message as segments, fields, repetitions, components and sub-components: read by its own separators, asked by `OBR-4.1`.
+r"""Parses a message into segments, fields, repetitions, components and sub-components, addressed by paths such as `OBR-4.1`.
 
-A parser of our own, so that the library with which the tests and the stand-in laboratory system read and write HL7 is a second
-opinion and not the same one twice.
+A parser of our own, so that the library which the tests and the simulated laboratory system use remains a second opinion.
 
-Code pages: which one a message is in (MSH-18, or what was agreed), and how MSH-18 names ours.
-
-HL7 escaping, both ways: whatever a text holds, it is one value on the wire, and comes back as it was.
-
-Out, the five separators become `\F\ \S\ \T\ \R\ \E\`, and every control character, line ends among them, becomes `\Xhh\`, so
-that no text can begin a segment, a field or a frame. In, the formatting commands of FT (`\.br\`, `\.sp2\`, …) become what they
-mean, and what nobody knows is left as it came.
+The code page is that of MSH-18, or the configured one. Escaping is lossless both ways: out, the five separators become
+`\F\ \S\ \T\ \R\ \E\` and every control character, line ends included, becomes `\Xhh\`, so that no text can begin a segment,
+a field or a frame; in, the formatting commands of FT (`\.br\`, `\.sp2\`, …) are interpreted, and unknown ones stay as they are.
 """
 
 from __future__ import annotations
@@ -37,11 +32,11 @@ _SUPPORTED_CODECS = re.compile(r"(?:iso8859-|cp125|koi8-|cp866|utf-8\Z|ascii\Z|g
 
 
 class UnknownCharsetError(ValueError):
-    """A code page that is not known here, or that cannot be told from the framing bytes."""
+    """A code page that is unknown, or whose bytes could be confused with framing bytes."""
 
 
 def codec_name(name: str) -> str:
-    """Find the codec for a name as it stands in MSH-18 or in the settings. Raises `UnknownCharsetError`."""
+    """The codec for a name in MSH-18 or in the settings. Raises `UnknownCharsetError`."""
     wanted = name.strip().upper()
     if found := _ISO_8859.match(wanted):
         guess = f"iso8859-{found[1]}"
@@ -59,7 +54,7 @@ def codec_name(name: str) -> str:
 
 
 def hl7_charset_name(encoding: str) -> str:
-    """Name a codec as MSH-18 does."""
+    """The name of a codec in MSH-18."""
     if encoding == "utf-8":
         return "UNICODE UTF-8"
     if encoding.startswith("iso8859-"):
@@ -68,7 +63,7 @@ def hl7_charset_name(encoding: str) -> str:
 
 
 def declared_charset(data: bytes) -> str:
-    """Read MSH-18 of a message of which only the separators are known; empty if it says nothing."""
+    """Read MSH-18 of a message that is not decoded yet; empty if it has none."""
     header = re.split(rb"[\r\n]", data, maxsplit=1)[0]
     separator = header[3:4]
     fields = header.split(separator) if separator else []
@@ -104,7 +99,7 @@ STANDARD_SEPARATORS = Separators()
 
 
 def escape(text: str, separators: Separators = STANDARD_SEPARATORS) -> str:
-    """Write a text as one value."""
+    """Escape a text as one value."""
     mark = separators.escape
     names = {
         separators.field: "F",
@@ -118,7 +113,7 @@ def escape(text: str, separators: Separators = STANDARD_SEPARATORS) -> str:
 
 
 def unescape(value: str, separators: Separators = STANDARD_SEPARATORS, encoding: str = "utf-8") -> str:
-    r"""Read one value. `encoding` is the code page of the message, which the bytes of `\Xhh..\` are in."""
+    r"""Unescape one value. `encoding` is the code page of the bytes in `\Xhh..\`."""
     mark = separators.escape
     if not mark or mark not in value:
         return value
@@ -129,7 +124,7 @@ def unescape(value: str, separators: Separators = STANDARD_SEPARATORS, encoding:
         meant = _unescape_sequence(name, separators, encoding) if closed else None
         pieces.append(before)
         if meant is None:
-            pieces.append(mark)  # an escape that nobody knows, or a lone mark: left as it came
+            pieces.append(mark)  # an unknown escape, or a lone mark: leave it as it is
             rest = after
         else:
             pieces.append(meant)
@@ -184,12 +179,12 @@ HL7_NULL = '""'
 
 
 class InvalidMessageError(ValueError):
-    """The bytes are no HL7 message; the text says why, and quotes nothing of it."""
+    """The bytes are not an HL7 message; the text says why without quoting it."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldPath:
-    """Where a value stands: segment, field, component and sub-component, counted from 1; `component` None is the whole field."""
+    """Where a value is: segment, field, component and sub-component, counted from 1; `component` None is the whole field."""
 
     segment: str
     field: int
@@ -198,10 +193,10 @@ class FieldPath:
 
     @classmethod
     def parse(cls, text: str) -> FieldPath:
-        """Read a place such as `OBR-4.1`. Raises `ValueError`."""
+        """Parse a path such as `OBR-4.1`. Raises `ValueError`."""
         found = _FIELD_PATH.match(text.strip())
         if found is None or not all(int(number) for number in found.groups()[1:] if number):
-            raise ValueError(f"{text!r} is no place such as OBR-4 or OBR-4.1")
+            raise ValueError(f"{text!r} is not a field path such as OBR-4 or OBR-4.1")
         name, *numbers = found.groups()
         field, component, subcomponent = (int(number) if number else None for number in numbers)
         return cls(name, field or 0, component, subcomponent)
@@ -209,21 +204,21 @@ class FieldPath:
 
 @dataclass(frozen=True, slots=True)
 class FieldValue:
-    """One repetition of a field, not yet unescaped."""
+    """One repetition of a field, still escaped."""
 
     raw: str
     separators: Separators
     encoding: str
 
     def __bool__(self) -> bool:
-        """Whether it says anything; `""` says that there is nothing."""
+        """Whether it has a value; `""` means explicitly none."""
         return self.raw not in {"", HL7_NULL} and bool(
             self.raw.strip(self.separators.component + self.separators.subcomponent + " ")
         )
 
     @property
     def text(self) -> str:
-        """The whole as text, whatever separators stand in it."""
+        """The whole repetition as text, separators included."""
         return unescape(self.raw, self.separators, self.encoding)
 
     @property
@@ -232,7 +227,7 @@ class FieldValue:
         return tuple(FieldValue(raw, self.separators, self.encoding) for raw in self.raw.split(self.separators.component))
 
     def component_text(self, component: int, subcomponent: int | None = None) -> str:
-        """Give a component's text, or its first sub-component's where it has several; empty if it is not there."""
+        """The text of a component, or of its first sub-component if it has several; empty if it is missing."""
         parts = self.raw.split(self.separators.component)
         part = parts[component - 1] if component <= len(parts) else ""
         pieces = part.split(self.separators.subcomponent)
@@ -251,24 +246,24 @@ class Segment:
     encoding: str
 
     def raw(self, field: int) -> str:
-        """Give a field as it stands; empty if it is not there."""
+        """A field as it stands; empty if it is missing."""
         return self.fields[field] if field < len(self.fields) else ""
 
     def repetitions(self, field: int) -> tuple[FieldValue, ...]:
-        """Give the repetitions of a field that say anything."""
+        """The repetitions of a field that have a value."""
         pieces = self.raw(field).split(self.separators.repetition)
         return tuple(value for value in (FieldValue(piece, self.separators, self.encoding) for piece in pieces) if value)
 
     def first_repetition(self, field: int) -> FieldValue:
-        """Give the first repetition of a field."""
+        """The first repetition of a field."""
         return FieldValue(self.raw(field).split(self.separators.repetition)[0], self.separators, self.encoding)
 
     def text(self, field: int, component: int = 1, subcomponent: int | None = None) -> str:
-        """Give a component's text, without blanks around it."""
+        """The text of a component, stripped."""
         return self.first_repetition(field).component_text(component, subcomponent).strip()
 
     def texts_at(self, path: FieldPath) -> Iterator[str]:
-        """Give what stands at a place in each repetition, where it says anything."""
+        """The values at a path, one for each repetition that has one."""
         for value in self.repetitions(path.field):
             found = (value.text if path.component is None else value.component_text(path.component, path.subcomponent)).strip()
             if found and found != HL7_NULL:
@@ -297,12 +292,12 @@ class Message:
         return self.header.raw(10).strip()
 
     def first_segment(self, name: str) -> Segment | None:
-        """Give the first segment of that name."""
+        """The first segment with that name."""
         return next((segment for segment in self.segments if segment.name == name), None)
 
 
 def decode_message(data: bytes, encoding: str) -> Message:
-    """Read a message; in `encoding`, unless MSH-18 names another. Raises `MessageError`."""
+    """Decode and parse a message, in `encoding` unless MSH-18 names another. Raises `InvalidMessageError`."""
     if not data.startswith(b"MSH"):
         raise InvalidMessageError("the message does not begin with MSH")
     named = declared_charset(data)
@@ -310,19 +305,19 @@ def decode_message(data: bytes, encoding: str) -> Message:
         encoding = codec_name(named) if named else encoding
         text = data.decode(encoding)
     except UnknownCharsetError as exc:
-        raise InvalidMessageError("the code page in MSH-18 is not known") from exc
+        raise InvalidMessageError("the code page in MSH-18 is unknown") from exc
     except UnicodeDecodeError as exc:
-        raise InvalidMessageError(f"the message holds bytes that are no {encoding}") from exc
+        raise InvalidMessageError(f"the message contains bytes that are not valid {encoding}") from exc
     return parse_message(text, encoding)
 
 
 def parse_message(text: str, encoding: str = "utf-8") -> Message:
-    """Read a text as a message. Raises `MessageError`."""
+    """Parse a text as a message. Raises `InvalidMessageError`."""
     separators = _parse_separators(text)
     lines = re.split(r"\r\n?" if "\r" in text else r"\n", text)
     segments = tuple(_parse_segment(line, number, separators, encoding) for number, line in enumerate(lines, 1) if line.strip())
     if sum(segment.name == "MSH" for segment in segments) != 1:
-        raise InvalidMessageError("the message holds more than one MSH: each message needs a frame of its own")
+        raise InvalidMessageError("the message has more than one MSH: each message needs a frame of its own")
     return Message(segments)
 
 
@@ -333,14 +328,14 @@ def _parse_separators(text: str) -> Separators:
     marks = field + encoding[:4]
     usable = marks.isprintable() and not any(char.isalnum() or char.isspace() for char in marks)
     if len(encoding) not in {4, 5} or len(set(marks)) != len(marks) or not usable:
-        raise InvalidMessageError("MSH-1 and MSH-2 do not name five separators")
+        raise InvalidMessageError("MSH-1 and MSH-2 do not define five separators")
     return Separators(field, *encoding[:4])
 
 
 def _parse_segment(line: str, number: int, separators: Separators, encoding: str) -> Segment:
     name, *fields = line.lstrip("\n").split(separators.field)
     if not _SEGMENT_NAME.match(name):
-        raise InvalidMessageError(f"line {number} does not begin with a segment's name")
+        raise InvalidMessageError(f"line {number} does not begin with a segment name")
     if name == "MSH":
         fields = [separators.field, *fields]
     return Segment(name, (name, *fields), separators, encoding)

@@ -1,4 +1,4 @@
-"""Answers on their way: who waits for which MSH-10, and what was said in the end."""
+"""Tracks acknowledgements: who waits for which MSH-10, and what the final answer to a message was."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAX_REMEMBERED = 10_000
 
 
 class PendingAcks:
-    """Matches answers to what was sent, by MSA-2 and by nothing else."""
+    """Matches acknowledgements to sent messages, by MSA-2 alone."""
 
     def __init__(self) -> None:
         self._queues: dict[str, asyncio.Queue[Ack]] = {}
@@ -22,7 +22,7 @@ class PendingAcks:
 
     @contextmanager
     def expect(self, control_id: str, target: str) -> Iterator[asyncio.Queue[Ack]]:
-        """Wait for the answers to `control_id`, which is about `subject` (an order's key)."""
+        """Receive the acknowledgements of `control_id`, which is about `target` (such as an order's key)."""
         queue: asyncio.Queue[Ack] = asyncio.Queue()
         self._queues[control_id] = queue
         self._record_sent(target, control_id)
@@ -33,7 +33,7 @@ class PendingAcks:
                 del self._queues[control_id]
 
     def resolve(self, ack: Ack) -> bool:
-        """Give an answer to whoever waits for it; False if nobody does."""
+        """Pass an acknowledgement to whoever waits for it; False if nobody does."""
         queue = self._queues.get(ack.control_id)
         if queue is not None:
             queue.put_nowait(ack)
@@ -42,22 +42,22 @@ class PendingAcks:
         return queue is not None
 
     def record_final(self, ack: Ack) -> None:
-        """Keep the last word about a message."""
+        """Remember the final acknowledgement of a message."""
         self._final_acks[ack.control_id] = ack
         while len(self._final_acks) > _MAX_REMEMBERED:
             self._final_acks.popitem(last=False)
 
     def was_received(self, target: str) -> bool | None:
-        """Say what the answers of this process's time tell: a yes to any attempt, or a no to the last one."""
+        """What the acknowledgements since the start of this process say: yes to any attempt, or no to the last one."""
         sent = self._sent_ids.get(target, [])
-        answers = [self._final_acks.get(control_id) for control_id in sent]
-        if any(answer is not None and answer.is_positive for answer in answers):
+        acks = [self._final_acks.get(control_id) for control_id in sent]
+        if any(ack is not None and ack.is_positive for ack in acks):
             return True
-        return None if not answers or answers[-1] is None else False
+        return None if not acks or acks[-1] is None else False
 
     def target_of(self, control_id: str) -> str | None:
-        """Give what a message of ours was about; None if it was not sent by this process."""
-        return next((subject for subject, sent in reversed(self._sent_ids.items()) if control_id in sent), None)
+        """What a message of ours was about; None if this process did not send it."""
+        return next((target for target, sent in reversed(self._sent_ids.items()) if control_id in sent), None)
 
     def _record_sent(self, target: str, control_id: str) -> None:
         sent = self._sent_ids.setdefault(target, [])

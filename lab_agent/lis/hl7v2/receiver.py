@@ -1,8 +1,8 @@
-"""What comes in: results are kept, then acknowledged (law 1); answers find who waits; all else is refused with its reason.
+"""Handles what comes in: results are stored, then acknowledged (law 1); acknowledgements go to whoever waits for them.
 
-Nothing is acknowledged that is not in the inbox. Where the inbox cannot take a message now, the LIS gets no answer and the
-connection is closed: it will send again. A message of which a part cannot be taken is answered with AE and kept for a person; its
-other parts are in the inbox, under names by which a repeat is told.
+Nothing is acknowledged that is not in the inbox. While the inbox cannot store a message, the LIS gets no acknowledgement and
+the connection is closed, so that it sends again. A message with an invalid part is answered with AE and archived for an
+operator; its other parts are in the inbox, under ids by which a repeat is recognised.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lab_agent.lis.hl7v2.acks import (
     requested_acks,
 )
 from lab_agent.lis.hl7v2.connection import MllpConnection
-from lab_agent.lis.hl7v2.message_archive import MessageArchive
+from lab_agent.lis.hl7v2.message_archive import ACCEPTED, REJECTED, MessageArchive
 from lab_agent.lis.hl7v2.mllp import InvalidFrame, ReceivedFrame
 from lab_agent.lis.hl7v2.obx_values import ObxValueReader
 from lab_agent.lis.hl7v2.oru_reader import OruReader, ParsedReport
@@ -42,18 +42,17 @@ from lab_agent.ports.lis import Inbox
 log = structlog.get_logger(__name__)
 _MAX_CONTROL_ID = 199
 _ACCEPTED_EVENTS = frozenset({"R01", ""})
-_UNSUPPORTED_MESSAGE_TYPE, _UNSUPPORTED_EVENT, _UNSUPPORTED_PROCESSING_ID, _DATA_TYPE_ERROR, _REQUIRED_FIELD_MISSING = (
-    "200",
-    "201",
-    "202",
-    "102",
-    "101",
-)
+_SEGMENT_SEQUENCE_ERROR = "100"
+_REQUIRED_FIELD_MISSING = "101"
+_DATA_TYPE_ERROR = "102"
+_UNSUPPORTED_MESSAGE_TYPE = "200"
+_UNSUPPORTED_EVENT = "201"
+_UNSUPPORTED_PROCESSING_ID = "202"
 
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """Deals with what comes in on any link of one adapter."""
+    """Handles what comes in on any connection of one adapter."""
 
     settings: Hl7v2Settings
     name: str
@@ -62,7 +61,7 @@ class Receiver:
     archive: MessageArchive
 
     async def handle(self, connection: MllpConnection, frame: ReceivedFrame) -> None:
-        """Deal with one frame, or with bytes that are none. Raises what the inbox raises; then nothing is answered."""
+        """Handle one frame, or bytes that are none. Raises what the inbox raises, without answering."""
         if isinstance(frame, InvalidFrame):
             await self._handle_invalid_frame(connection, frame)
             return
@@ -78,36 +77,36 @@ class Receiver:
         if kind in ACK_MESSAGE_TYPES or message.first_segment("MSA"):
             await self._handle_ack(connection, message, data)
             return
-        verdict = self._check_header(message, kind, event) or await self._store_results(message, data)
-        if verdict.letter != "A":
-            await self._archive_rejected(data, "; ".join(verdict.reasons))
+        decision = self._check_header(message, kind, event) or await self._store_results(message, data)
+        if decision.letter != "A":
+            await self._archive_rejected(data, "; ".join(decision.reasons))
         elif self.settings.keep == "all":
-            await asyncio.to_thread(self.archive.store, "taken", data, "", datetime.now(UTC))
-        await self._reply(connection, message.header, verdict)
+            await asyncio.to_thread(self.archive.store, ACCEPTED, data, "", datetime.now(UTC))
+        await self._reply(connection, message.header, decision)
 
     def _check_header(self, message: Message, message_type: str, event: str) -> AckDecision | None:
-        """Say why a message is none of ours; None if it is one."""
+        """Why a message is not for us; None if it is."""
         if not _is_valid_control_id(message.control_id):
-            return AckDecision("R", ("MSH-10 is missing or no plain text",), _REQUIRED_FIELD_MISSING)
+            return AckDecision("R", ("MSH-10 is missing or not printable",), _REQUIRED_FIELD_MISSING)
         if message_type != "ORU":
-            return AckDecision("R", ("only results (ORU, R01) are taken here",), _UNSUPPORTED_MESSAGE_TYPE)
+            return AckDecision("R", ("only results (ORU^R01) are accepted",), _UNSUPPORTED_MESSAGE_TYPE)
         if event not in _ACCEPTED_EVENTS:
-            return AckDecision("R", ("of ORU only R01 is taken here",), _UNSUPPORTED_EVENT)
+            return AckDecision("R", ("only the event R01 of ORU is accepted",), _UNSUPPORTED_EVENT)
         given = message.header.text(11)
         if given and given != self.settings.processing_id:
             return AckDecision("R", (f"MSH-11 is not {self.settings.processing_id}",), _UNSUPPORTED_PROCESSING_ID)
         return None
 
     async def _store_results(self, message: Message, data: bytes) -> AckDecision:
-        """Put every part into the inbox."""
-        results = OruReader(ObxValueReader(self.settings.field_map, self.settings.zone), self.archive.load_open_report)
-        parts = await asyncio.to_thread(results.read, message)
-        name = _message_key(message, data)
-        problems = [problem for part in parts if (problem := await self._store_report(name, part))]
+        """Store every part in the inbox."""
+        reader = OruReader(ObxValueReader(self.settings.field_map, self.settings.zone), self.archive.load_open_report)
+        parts = await asyncio.to_thread(reader.read, message)
+        key = _message_key(message, data)
+        problems = [problem for part in parts if (problem := await self._store_report(key, part))]
         return AckDecision("E", tuple(problems), _DATA_TYPE_ERROR) if problems else AckDecision()
 
     async def _store_report(self, message_key: str, report: ParsedReport) -> str | None:
-        """Keep one part; gives why it cannot be taken."""
+        """Store one part; returns why it is invalid."""
         if report.content is None:
             return report.problem
         try:
@@ -119,24 +118,24 @@ class Receiver:
         return None
 
     async def _handle_ack(self, connection: MllpConnection, message: Message, data: bytes) -> None:
-        answer = parse_ack(message)
-        if answer is None:
-            await self._archive_rejected(data, "an answer without MSA")
+        ack = parse_ack(message)
+        if ack is None:
+            await self._archive_rejected(data, "an acknowledgement without MSA")
             return
-        if not self.pending_acks.resolve(answer):
-            await self._handle_late_ack(answer)
-        asked = requested_acks(message.header)
-        if asked and is_ack_requested(asked[0], "A") and not answer.is_commit:
+        if not self.pending_acks.resolve(ack):
+            await self._handle_late_ack(ack)
+        conditions = requested_acks(message.header)
+        if conditions and is_ack_requested(conditions[0], "A") and not ack.is_commit:
             await self._send_ack(connection, message.header, "C", AckDecision())
 
     async def _handle_late_ack(self, ack: Ack) -> None:
-        """Nobody waits for it any more: its numbers are kept, and it will be found when the outcome is looked into."""
-        subject = self.pending_acks.target_of(ack.control_id)
-        log.info("answer nobody waits for", action="hl7_answer_late", adapter=self.name)
-        if subject and ack.is_positive and ack.accessions:
+        """Store the numbers of an acknowledgement that came after its timeout; it also settles the outcome (`PendingAcks`)."""
+        target = self.pending_acks.target_of(ack.control_id)
+        log.info("acknowledgement arrived after its timeout", action="hl7_ack_late", adapter=self.name)
+        if target and ack.is_positive and ack.accessions:
             numbers = tuple(Accession(line=line, number=number) for line, number in ack.accessions)
             await self.inbox.accept(
-                f"answer/{subject}/{_digest(repr(numbers).encode())}", AccessionUpdate(order=subject, accessions=numbers)
+                f"ack/{target}/{_digest(repr(numbers).encode())}", AccessionUpdate(order=target, accessions=numbers)
             )
 
     async def _handle_invalid_frame(self, connection: MllpConnection, frame: InvalidFrame) -> None:
@@ -149,12 +148,12 @@ class Receiver:
         await self._send_reject(connection, data, reason)
 
     async def _send_reject(self, connection: MllpConnection, data: bytes, reason: str) -> None:
-        """Answer a message that cannot be read, by what can be read of its header."""
+        """Answer an unreadable message, as far as its header can be read."""
         header = _parse_header(data)
         if header is not None and (header.text(9) in ACK_MESSAGE_TYPES or "MSA" in _segment_names(data)):
-            return  # an answer is never answered: two programs that do so never end
+            return  # an acknowledgement is never answered, or two programs could go on for ever
         if header is not None and _is_valid_control_id(header.raw(10).strip()):
-            await self._reply(connection, header, AckDecision("R", (reason,), "100"))
+            await self._reply(connection, header, AckDecision("R", (reason,), _SEGMENT_SEQUENCE_ERROR))
         elif self.settings.answer_results != "none":
             text = build_reject_ack(
                 reason, control_id=_new_control_id(), msh_fields=self._own_msh_fields("ascii"), now=datetime.now(UTC)
@@ -162,24 +161,24 @@ class Receiver:
             await connection.send(text.encode("ascii", "replace"))
 
     async def _archive_rejected(self, data: bytes, reason: str) -> None:
-        """Keep what cannot be taken, as it came, for a person, and tell the agent so that somebody looks."""
-        log.warning("message refused", action="hl7_message_refused", adapter=self.name, size=len(data), reason=reason)
+        """Archive a rejected message as it came, and report it to the inbox so that the operators are alerted."""
+        log.warning("message rejected", action="hl7_message_rejected", adapter=self.name, size=len(data), reason=reason)
         try:
-            path = await asyncio.to_thread(self.archive.store, "refused", data, reason, datetime.now(UTC))
+            path = await asyncio.to_thread(self.archive.store, REJECTED, data, reason, datetime.now(UTC))
         except OSError:
-            log.exception("refused message not kept", action="hl7_message_not_kept", adapter=self.name)
+            log.exception("rejected message not archived", action="hl7_message_not_archived", adapter=self.name)
             path = None
-        await self.inbox.refused(path.name if path else _digest(data), reason)
+        await self.inbox.reject(path.name if path else _digest(data), reason)
 
     async def _reply(self, connection: MllpConnection, header: Segment, decision: AckDecision) -> None:
-        """Answer as the message asks, or as the settings say."""
+        """Answer as the message or the settings ask."""
         if self.settings.answer_results == "none":
             return
-        asked = requested_acks(header) if self.settings.answer_results == "as_asked" else None
-        if asked is None:
+        conditions = requested_acks(header) if self.settings.answer_results == "as_asked" else None
+        if conditions is None:
             await self._send_ack(connection, header, "A", decision)
             return
-        for kind, condition in zip(("C", "A"), asked, strict=True):
+        for kind, condition in zip(("C", "A"), conditions, strict=True):
             if is_ack_requested(condition, decision.letter):
                 await self._send_ack(connection, header, kind, decision)
 
@@ -201,9 +200,9 @@ def _new_control_id() -> str:
 
 
 def _message_key(message: Message, data: bytes) -> str:
-    """Name a message: by MSH-10, by who sent it, and by its content behind MSH, since some counters begin anew.
+    """Identify a message by MSH-10, its sender and its content after MSH, since some counters start over.
 
-    MSH itself is left aside, for its time may be another when a message is sent again.
+    MSH itself is left out: its time may differ when a message is sent again.
     """
     header = message.header
     body = re.split(rb"[\r\n]", data, maxsplit=1)[-1]
@@ -219,7 +218,7 @@ def _digest(*parts: bytes) -> str:
 
 
 def _parse_header(data: bytes) -> Segment | None:
-    """Read the first segment of damaged bytes, as far as that can be done."""
+    """Parse the first segment of damaged bytes; None if that is impossible."""
     first = re.split(rb"[\r\n]", data, maxsplit=1)[0].decode("ascii", "replace")
     try:
         return parse_message(first, "ascii").header if first.startswith("MSH") else None

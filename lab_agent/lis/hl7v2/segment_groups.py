@@ -1,4 +1,4 @@
-"""An ORU as groups: each OBR with what belongs to it. One bad group does not spoil the others (law 9)."""
+"""Splits an ORU into groups: each OBR with what belongs to it. An invalid group does not spoil the others (law 9)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _GROUP_SEGMENTS = frozenset({"ORC", "OBR", "OBX", "SPM", "SAC", "NTE", "TQ1", "T
 
 @dataclass(slots=True)
 class ObxEntry:
-    """One OBX, with the notes behind it."""
+    """One OBX, with the notes after it."""
 
     obx: Segment
     notes: list[str] = field(default_factory=list)
@@ -20,7 +20,7 @@ class ObxEntry:
 
 @dataclass(slots=True)
 class ObrGroup:
-    """One OBR, with the ORC before and all that follows it. `number` counts from 1."""
+    """One OBR, with the ORC before it and everything after it. `number` counts from 1."""
 
     number: int
     obr: Segment
@@ -30,44 +30,42 @@ class ObrGroup:
     obx_entries: list[ObxEntry] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     results_ended: bool = False
-    """Whether the results have ended: an OBX behind a specimen that follows results describes the specimen."""
+    """Whether the results have ended: an OBX after a specimen that follows results describes the specimen."""
 
     def find_first(self, paths: Sequence[FieldPath]) -> str:
-        """Give what stands at the first place that says anything; empty if none does."""
+        """The value at the first path that has one; empty if none has."""
         return next(iter(self.find_all(paths)), "")
 
     def find_all(self, paths: Sequence[FieldPath]) -> tuple[str, ...]:
-        """Give all repetitions at the first place that says anything."""
-        for place in paths:
-            found = tuple(text for segment in self.segments_named(place.segment) for text in segment.texts_at(place))
+        """All repetitions at the first path that has a value."""
+        for path in paths:
+            found = tuple(text for segment in self.segments_named(path.segment) for text in segment.texts_at(path))
             if found:
                 return found
         return ()
 
     def segments_named(self, name: str) -> Iterator[Segment]:
-        """Give the segments of a name: of this group, or of the message where the name is no group's."""
-        own = [
-            one for one in (self.orc, self.obr, *(seen.obx for seen in self.obx_entries), *self.other_segments) if one is not None
-        ]
-        mine = [segment for segment in own if segment.name == name]
+        """The segments with a name: those of this group, or of the message for names that never belong to a group."""
+        own = (self.orc, self.obr, *(entry.obx for entry in self.obx_entries), *self.other_segments)
+        mine = [segment for segment in own if segment is not None and segment.name == name]
         shared = () if name in _GROUP_SEGMENTS else (one for one in self.message.segments if one.name == name)
         return iter(mine or shared)
 
 
 def split_groups(message: Message) -> list[ObrGroup]:
-    """Part a message into its groups; segments that are of no use here are passed over."""
-    found: list[ObrGroup] = []
+    """Split a message into its groups; segments outside of groups are skipped."""
+    groups: list[ObrGroup] = []
     orc: Segment | None = None
     for segment in message.segments:
         match segment.name:
             case "ORC":
                 orc = segment
             case "OBR":
-                found.append(ObrGroup(len(found) + 1, segment, orc, message))
+                groups.append(ObrGroup(len(groups) + 1, segment, orc, message))
                 orc = None
-            case _ if found and orc is None:
-                _add_segment(found[-1], segment)
-    return found
+            case _ if groups and orc is None:
+                _add_segment(groups[-1], segment)
+    return groups
 
 
 def _add_segment(group: ObrGroup, segment: Segment) -> None:

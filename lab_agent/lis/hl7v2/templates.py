@@ -1,6 +1,6 @@
-"""The words of an order that templates may use, group by group: what they are called, and what they say.
+"""Field templates such as `{patient.family}^{patient.given}`, and the values of their placeholders, group by group.
 
-Templates of fields: `{patient.family}^{patient.given}`. What stands in braces is escaped, everything else is HL7 as it is.
+Placeholders are escaped; everything else is HL7 as it stands.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PLACEHOLDER = re.compile(r"\{([a-z_]+\.[a-z_]+)(?:\|([a-z_]+))?\}")
 
 
 class EncodedText(str):
-    """A word that is HL7 already, separators included."""
+    """A value that is HL7 already, separators included."""
 
     __slots__ = ()
 
@@ -29,41 +29,41 @@ LookupTables = Mapping[str, Mapping[str, str]]
 
 
 def find_placeholders(template: str) -> Iterator[tuple[str, str | None]]:
-    """Give the words of a template, each with its table if it has one."""
+    """The placeholders of a template, each with its lookup table if it has one."""
     return ((found[1], found[2]) for found in _PLACEHOLDER.finditer(template))
 
 
 def render_field(template: str, values: TemplateValues, tables: LookupTables) -> str:
-    """Write one field; a list among its words gives one repetition for each entry."""
+    """Render one field; a placeholder with several values gives one repetition for each."""
     used = [values.get(word) for word, _ in find_placeholders(template)]
-    lengths = [len(word) for word in used if isinstance(word, tuple)]
+    lengths = [len(value) for value in used if isinstance(value, tuple)]
     count = max(lengths) if lengths else 1
     repetitions = (_render_repetition(template, values, tables, index) for index in range(count))
     return STANDARD_SEPARATORS.repetition.join(repetitions).rstrip(STANDARD_SEPARATORS.repetition)
 
 
 def has_content(fields: Mapping[int, str], values: TemplateValues) -> bool:
-    """Whether a segment of these fields holds more than constants and numbers, or consists of constants alone."""
+    """Whether any placeholder but the counters has a value, or there are no placeholders at all."""
     used = {word for template in fields.values() for word, _ in find_placeholders(template) if not word.endswith(".n")}
     return not used or any(values.get(word) for word in used)
 
 
 def _render_repetition(template: str, values: TemplateValues, tables: LookupTables, index: int) -> str:
-    said = False
+    has_value = False
 
-    def put(found: re.Match[str]) -> str:
-        nonlocal said
+    def substitute(found: re.Match[str]) -> str:
+        nonlocal has_value
         text = _value_at(values.get(found[1]), index)
         if not text:
             return ""
-        said = True
+        has_value = True
         if found[2]:
             return escape(tables.get(found[2], {}).get(text, text))
         return text if isinstance(text, EncodedText) else escape(text)
 
-    rendered = _PLACEHOLDER.sub(put, template)
-    if not said and any(True for _ in find_placeholders(template)):
-        return ""  # constants beside words that say nothing would be noise, such as ^^^L
+    rendered = _PLACEHOLDER.sub(substitute, template)
+    if not has_value and any(True for _ in find_placeholders(template)):
+        return ""  # constants beside empty placeholders would be noise, such as ^^^L
     return _strip_trailing_separators(rendered)
 
 
@@ -77,35 +77,40 @@ def _strip_trailing_separators(field: str) -> str:
     return field.rstrip(STANDARD_SEPARATORS.component + STANDARD_SEPARATORS.subcomponent)
 
 
-_ORDER_PLACEHOLDERS = (
-    """order.key order.requisition order.requisition_system order.contract order.ordered_at order.sms order.email"""
+def _names(group: str, names: str) -> frozenset[str]:
+    return frozenset(f"{group}.{name}" for name in names.split())
+
+
+_ORDER_LEVEL = _names("order", "key requisition requisition_system contract ordered_at sms email") | _names(
+    "patient",
+    "id id_system family given middle name_type anonymous sex birth_date phones emails identifiers identifier_systems",
 )
-_PATIENT_PLACEHOLDERS = """patient.id patient.id_system patient.family patient.given patient.middle patient.name_type patient.anonymous
-    patient.sex patient.birth_date patient.phones patient.emails patient.identifiers patient.identifier_systems"""
-_LINE_PLACEHOLDERS = """line.n line.key line.item line.lab_code line.code line.text line.ordered_at line.collected_at line.old_order_number
-    line.identifiers line.notes line.specimen_type line.method line.supporting_info line.barcode line.second_barcode
-    line.barcodes line.second_barcodes"""
-_SPECIMEN_PLACEHOLDERS = """specimen.n specimen.id specimen.type specimen.body_site specimen.collected_at specimen.method
-    specimen.supporting_info specimen.barcode specimen.second_barcode specimen.container_type specimen.barcodes
-    specimen.second_barcodes"""
-_CONTAINER_PLACEHOLDERS = """container.n container.barcode container.second_barcode container.type container.quantity"""
-_ORDER_LEVEL_PLACEHOLDERS = frozenset((*_ORDER_PLACEHOLDERS.split(), *_PATIENT_PLACEHOLDERS.split()))
-_LINE_LEVEL_PLACEHOLDERS = _ORDER_LEVEL_PLACEHOLDERS | set(_LINE_PLACEHOLDERS.split()) | {"cancel.reason"}
+_LINE_LEVEL = (
+    _ORDER_LEVEL
+    | _names("line", "n key item lab_code code text ordered_at collected_at old_order_number identifiers notes specimen_type")
+    | _names("line", "method supporting_info barcode second_barcode barcodes second_barcodes")
+    | _names("cancel", "reason")
+)
+_SPECIMEN_LEVEL = (
+    _LINE_LEVEL
+    | _names("specimen", "n id type body_site collected_at method supporting_info container_type")
+    | _names("specimen", "barcode second_barcode barcodes second_barcodes")
+)
 
 PLACEHOLDERS_BY_GROUP: Mapping[str, frozenset[str]] = {
-    "once": _ORDER_LEVEL_PLACEHOLDERS,
-    "line": _LINE_LEVEL_PLACEHOLDERS,
-    "note": _LINE_LEVEL_PLACEHOLDERS | {"note.n", "note.text"},
-    "answer": _LINE_LEVEL_PLACEHOLDERS | {"answer.n", "answer.type", "answer.link_id", "answer.text", "answer.values"},
-    "specimen": _LINE_LEVEL_PLACEHOLDERS | set(_SPECIMEN_PLACEHOLDERS.split()),
-    "container": _LINE_LEVEL_PLACEHOLDERS | set(_SPECIMEN_PLACEHOLDERS.split()) | set(_CONTAINER_PLACEHOLDERS.split()),
-    "end": _ORDER_LEVEL_PLACEHOLDERS,
+    "once": _ORDER_LEVEL,
+    "line": _LINE_LEVEL,
+    "note": _LINE_LEVEL | _names("note", "n text"),
+    "answer": _LINE_LEVEL | _names("answer", "n type link_id text values"),
+    "specimen": _SPECIMEN_LEVEL,
+    "container": _SPECIMEN_LEVEL | _names("container", "n barcode second_barcode type quantity"),
+    "end": _ORDER_LEVEL,
 }
-"""The words that may be used in the segments of each group."""
+"""The placeholders that may be used in the segments of each group."""
 
 
 def order_values(order: LabOrder) -> dict[str, TemplateValue]:
-    """Words of the order and its patient."""
+    """Values of the order and its patient."""
     wanted = {option.channel: "Y" if option.wanted else "N" for option in order.notifications}
     return {
         "order.key": order.key,
@@ -120,11 +125,11 @@ def order_values(order: LabOrder) -> dict[str, TemplateValue]:
 
 
 def _patient_values(patient: OrderPatient, order: str) -> dict[str, TemplateValue]:
-    named = [one for one in (patient.global_identifier, *patient.identifiers) if one is not None]
-    reach = {kind: tuple(one.value for one in patient.telecom if one.system == kind) for kind in ("phone", "email")}
+    identifiers = [one for one in (patient.global_identifier, *patient.identifiers) if one is not None]
+    telecom = {kind: tuple(one.value for one in patient.telecom if one.system == kind) for kind in ("phone", "email")}
     return {
-        "patient.id": named[0].value if named else order,  # of its own for each order: strangers are never merged
-        "patient.id_system": named[0].system if named else None,
+        "patient.id": identifiers[0].value if identifiers else order,  # unique: different people are never merged
+        "patient.id_system": identifiers[0].system if identifiers else None,
         "patient.family": patient.family,
         "patient.given": next(iter(patient.given), None),
         "patient.middle": " ".join(patient.given[1:]) or None,
@@ -132,15 +137,15 @@ def _patient_values(patient: OrderPatient, order: str) -> dict[str, TemplateValu
         "patient.anonymous": "Y" if patient.anonymous else None,
         "patient.sex": patient.gender,
         "patient.birth_date": format_date(patient.birth_date) if patient.birth_date else None,
-        "patient.phones": reach["phone"] or None,
-        "patient.emails": reach["email"] or None,
+        "patient.phones": telecom["phone"] or None,
+        "patient.emails": telecom["email"] or None,
         "patient.identifiers": tuple(one.value for one in patient.identifiers) or None,
         "patient.identifier_systems": tuple(one.system or "" for one in patient.identifiers) or None,
     }
 
 
 def line_values(number: int, line: OrderLine, specimens: tuple[OrderSpecimen, ...]) -> dict[str, TemplateValue]:
-    """Words of a line; those of its specimens are put together, for messages that have no place for each."""
+    """Values of a line, including those of its specimens for messages without specimen segments."""
     tubes = [tube for one in specimens for tube in one.containers]
     collected = [one.collected_at for one in specimens if one.collected_at]
     return {
@@ -163,7 +168,7 @@ def line_values(number: int, line: OrderLine, specimens: tuple[OrderSpecimen, ..
 
 
 def specimen_values(number: int, specimen: OrderSpecimen) -> dict[str, TemplateValue]:
-    """Words of a specimen."""
+    """Values of a specimen."""
     return {
         "specimen.n": str(number),
         "specimen.id": specimen.id,
@@ -178,7 +183,7 @@ def specimen_values(number: int, specimen: OrderSpecimen) -> dict[str, TemplateV
 
 
 def container_values(number: int, tube: OrderContainer) -> dict[str, TemplateValue]:
-    """Words of a tube."""
+    """Values of a tube."""
     return {
         "container.n": str(number),
         "container.barcode": tube.barcode,
@@ -189,7 +194,7 @@ def container_values(number: int, tube: OrderContainer) -> dict[str, TemplateVal
 
 
 def answer_values(number: int, answer: OrderAnswer) -> dict[str, TemplateValue]:
-    """Words of an answer; `false` and 0 are answers."""
+    """Values of an answer; `false` and 0 are answers."""
     kinds = {_obx_value_type(value) for value in answer.values}
     kind = kinds.pop() if len(kinds) == 1 else "ST"
     values = tuple(EncodedText(_encode_answer(value, kind)) for value in answer.values)

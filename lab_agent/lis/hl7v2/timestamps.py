@@ -1,4 +1,4 @@
-"""HL7 times: `YYYYMMDDHHMMSS.ffff+ZZZZ`, as short as somebody wrote them. Nothing is made up: no zone, no minutes."""
+"""HL7 timestamps: `YYYYMMDDHHMMSS.ffff+ZZZZ`, possibly shortened. Nothing is invented: no zone, no minutes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TIME_OF_DAY = re.compile(
 
 
 class InvalidTimestampError(ValueError):
-    """A time that cannot be used; the text says why."""
+    """An invalid timestamp; the text says why."""
 
 
 def format_timestamp(moment: datetime) -> str:
@@ -31,48 +31,48 @@ def format_date(value: date) -> str:
 
 
 def parse_timestamp(text: str, zone: tzinfo | None) -> datetime:
-    """Read a time down to the day at least; `zone` is meant where it names none. Raises `TimeError`."""
+    """Read a time with a day at least; `zone` applies if it has none. Raises `InvalidTimestampError`."""
     found = _TIMESTAMP.match(text.strip())
     if found is None or found["day"] is None:
-        raise InvalidTimestampError("is no time such as 20240517083000+0300")
-    own = _parse_offset(found["zone"]) or zone
-    if own is None:
-        raise InvalidTimestampError("has no time zone, and the setting time_zone does not say which is meant")
+        raise InvalidTimestampError("is not a time such as 20240517083000+0300")
+    tz = _parse_offset(found["zone"]) or zone
+    if tz is None:
+        raise InvalidTimestampError("has no time zone, and the setting time_zone is not set")
     try:
         parts = [int(found[name] or 0) for name in ("year", "month", "day", "hour", "minute", "second")]
-        year, month, of_month, hour, minute, second = parts
-        return datetime(year, month, of_month, hour, minute, second, _microseconds(found["fraction"]), tzinfo=own)
+        year, month, day, hour, minute, second = parts
+        return datetime(year, month, day, hour, minute, second, _microseconds(found["fraction"]), tzinfo=tz)
     except ValueError as exc:
-        raise InvalidTimestampError("is no time of any calendar") from exc
+        raise InvalidTimestampError("is not a valid date and time") from exc
 
 
 def has_minutes(text: str) -> bool:
-    """Whether a time says more than its day."""
+    """Whether a time is more precise than a day."""
     found = _TIMESTAMP.match(text.strip())
     return found is not None and found["minute"] is not None
 
 
 def parse_partial_date(text: str) -> str:
-    """Read a date of any precision, and write it as people's calendars do: 2024, 2024-05, 2024-05-17. Raises `TimeError`."""
+    """Read a date of any precision as ISO 8601: 2024, 2024-05 or 2024-05-17. Raises `InvalidTimestampError`."""
     found = _TIMESTAMP.match(text.strip())
     if found is None:
-        raise InvalidTimestampError("is no date such as 20240517")
+        raise InvalidTimestampError("is not a date such as 20240517")
     try:
         date(int(found["year"]), int(found["month"] or 1), int(found["day"] or 1))
     except ValueError as exc:
-        raise InvalidTimestampError("is no day of any calendar") from exc
+        raise InvalidTimestampError("is not a valid date") from exc
     return "-".join(part for part in (found["year"], found["month"], found["day"]) if part)
 
 
 def parse_time_of_day(text: str) -> time:
-    """Read a time of day; a zone in it is left aside. Raises `TimeError`."""
+    """Read a time of day, ignoring its zone. Raises `InvalidTimestampError`."""
     found = _TIME_OF_DAY.match(text.strip())
     if found is None:
-        raise InvalidTimestampError("is no time of day such as 0830")
+        raise InvalidTimestampError("is not a time of day such as 0830")
     try:
         return time(int(found["hour"]), int(found["minute"]), int(found["second"] or 0), _microseconds(found["fraction"]))
     except ValueError as exc:
-        raise InvalidTimestampError("is no time of day") from exc
+        raise InvalidTimestampError("is not a valid time of day") from exc
 
 
 def _microseconds(fraction: str | None) -> int:
@@ -84,5 +84,5 @@ def _parse_offset(text: str | None) -> tzinfo | None:
         return None
     offset = timedelta(hours=int(text[1:3]), minutes=int(text[3:5]))
     if int(text[3:5]) > 59 or offset >= timedelta(hours=24):
-        raise InvalidTimestampError("has no offset of any clock")
+        raise InvalidTimestampError("has an invalid UTC offset")
     return UTC if not offset else timezone(-offset if text[0] == "-" else offset)

@@ -1,6 +1,6 @@
-"""The LIS by signed HTTP: orders go out as webhooks, results come in on an endpoint of our own.
+"""The LIS by signed HTTP: orders go out as webhooks, results come in at our own endpoint.
 
-Both ways carry the published JSON forms, a time stamp, a name that is the same for every repeat, and a signature over all three.
+Both directions carry the published JSON forms with a timestamp, an idempotency key and a signature over all three.
 """
 
 from __future__ import annotations

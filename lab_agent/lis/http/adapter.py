@@ -1,4 +1,4 @@
-"""The http adapter: the way out, the endpoint on a port of its own, and the life of both."""
+"""The http adapter: the client for orders, the endpoint for results on a port of its own, and the lifecycle of both."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DRAIN_SECONDS = 5.0
 
 
 class HttpAdapter:
-    """A LIS that takes orders as signed webhooks and posts results to us."""
+    """A LIS that receives orders as signed webhooks and posts results to us."""
 
     Settings: ClassVar[type[BaseModel]] = HttpSettings
     idempotent: ClassVar[bool] = True
@@ -41,11 +41,11 @@ class HttpAdapter:
 
     @property
     def port(self) -> int:
-        """The port that is listened on, once started."""
+        """The port the endpoint listens on, once started."""
         return self._port
 
     async def start(self, inbox: Inbox) -> None:
-        """Listen for results. The LIS need not be there."""
+        """Listen for results. The LIS need not be reachable."""
         if self._server_task is not None and not self._server_task.done():
             return
         settings = self._settings
@@ -56,10 +56,10 @@ class HttpAdapter:
         self._port = sock.getsockname()[1]
         app = make_app(ResultWebhook(settings, self._name, inbox))
         self._server_task = asyncio.create_task(serve(app, sock, drain=_DRAIN_SECONDS), name=f"lis:{self._name}:endpoint")
-        self._server_task.add_done_callback(lambda _: sock.close())  # also where it was ended before it began
+        self._server_task.add_done_callback(lambda _: sock.close())  # also if it was cancelled before it started
 
     async def stop(self) -> None:
-        """End: requests that are under way are answered."""
+        """Stop listening; requests in progress are answered first."""
         serving, self._server_task = self._server_task, None
         client, self._client = self._client, None
         if serving is not None:
@@ -69,39 +69,39 @@ class HttpAdapter:
             await client.aclose()
 
     async def check(self) -> None:
-        """Look whether we still listen, and ask the LIS for a sign of life where it gives one."""
+        """Check that our endpoint is alive, and call `check_path` of the LIS if it is set."""
         if self._server_task is not None and self._server_task.done():
-            raise LisUnavailable("the endpoint for results has ended; restart the agent")
+            raise LisUnavailable("the endpoint for results stopped unexpectedly; restart the agent")
         try:
             if self._settings.check_path and not await self._lis_client().has_resource(self._settings.check_path, "check"):
-                raise LisUnavailable("the LIS does not know the path check_path")
+                raise LisUnavailable("the LIS answered 404 to check_path; correct that setting")
         finally:
-            if self._server_task is None:  # asked without a start: nothing must stay open
+            if self._server_task is None:  # called without a start: leave nothing open
                 await self.stop()
 
     async def prepare(self, order: LabOrder) -> None:
-        """Nothing: the LIS sees an order when it is posted."""
+        """Nothing to prepare: the LIS sees an order only when it is posted."""
 
     async def submit(self, order: LabOrder) -> SubmitResult:
-        """Post the order; the key of the order names it, so that the LIS knows a repeat."""
+        """Post the order under its key, by which the LIS recognises a repeat."""
         body = await asyncio.to_thread(dump_order, order)
         return parse_submit_result(await self._lis_client().post(self._settings.orders_path, order.key, body))
 
     async def was_received(self, key: OrderKey) -> bool | None:
-        """Ask the LIS, where it can be asked; else nobody can tell, and the order may be posted again."""
+        """Ask the LIS if `status_path` is set; otherwise None, and the order may be posted again."""
         if not self._settings.status_path:
             return None
         return await self._lis_client().has_resource(self._settings.status_path.replace("{key}", key), key)
 
     async def cancel(self, order: OrderKey, lines: tuple[LineKey, ...], reason: str) -> None:
-        """Post the withdrawal."""
+        """Post the cancellation."""
         entries = [{"line": line, "reason": reason} for line in lines]
         body = exact_json.dumps({"kind": "cancel", "order": order, "lines": entries})
         name = f"{order}-{hashlib.sha256(body).hexdigest()[:16]}"
         await self._lis_client().post(self._settings.cancel_path, name, body)
 
     async def collect(self) -> int:
-        """Nothing: the LIS posts its results."""
+        """Nothing to collect: the LIS posts its results."""
         return 0
 
     def _lis_client(self) -> LisHttpClient:

@@ -1,12 +1,10 @@
-"""Calls the LIS: signs, sends, and reads off the answer what happened. Retries are the outbox's."""
+"""Calls to the LIS: signs and sends them, and turns the response into a result or a failure. Retries are the job queue's."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import structlog
@@ -18,21 +16,21 @@ from lab_agent.errors import (
     DataInvalidError,
     Failure,
     LisOutcomeUnknown,
-    LisRefusal,
+    LisRejected,
     LisUnavailable,
     PermanentFailure,
     TemporaryFailure,
 )
-from lab_agent.http_client import HttpClient, HttpResponse
+from lab_agent.http_client import HttpClient, HttpResponse, parse_retry_after
 from lab_agent.lis.http.settings import HttpSettings
 from lab_agent.lis.http.signatures import signature_headers
 from lab_agent.ports.lis import SubmitResult
 
 log = structlog.get_logger(__name__)
 _CONFIGURATION_ERRORS = {
-    401: "our signature is not accepted",
-    403: "we are not allowed to",
-    404: "the path is not there",
+    401: "it rejects our signature",
+    403: "it denies access",
+    404: "unknown path",
     405: "wrong path",
 }
 _RETRY_STATUSES = frozenset({408, 425, 429, 503})
@@ -41,24 +39,24 @@ _CODE_PATTERN = re.compile(r"[A-Za-z0-9_.-]{1,60}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class LisHttpClient:
-    """The way out. `Lis…` failures are all that it raises."""
+    """Signed calls to the LIS. Raises the `Lis…` failures only."""
 
     settings: HttpSettings
     client: HttpClient
 
     async def post(self, path: str, idempotency_key: str, body: bytes) -> HttpResponse:
-        """Post a message; 2xx, or 409 for one that the LIS has already, is success."""
+        """Post a message. Success is 2xx, or 409 if the LIS already has it."""
         answer = await self._send("POST", path, idempotency_key, body)
         if answer.status // 100 == 2 or answer.status == 409:
             return answer
         raise _to_failure(answer)
 
     async def has_resource(self, path: str, idempotency_key: str) -> bool:
-        """Ask whether something is there: 2xx or 404."""
+        """Whether the LIS has what `path` names: 2xx or 404."""
         answer = await self._send("GET", path, idempotency_key, b"")
         if answer.status // 100 == 2 or answer.status == 404:
             return answer.status != 404
-        raise LisUnavailable(f"the LIS answered {answer.status}", retry_after=_retry_after(answer.headers))
+        raise LisUnavailable(f"the LIS answered {answer.status}", retry_after=_retry_after(answer))
 
     async def _send(self, method: str, path: str, idempotency_key: str, body: bytes) -> HttpResponse:
         headers = signature_headers(self.settings.secret.get_secret_value().encode(), idempotency_key, body, datetime.now(UTC))
@@ -71,17 +69,17 @@ class LisHttpClient:
         except AmbiguousFailure as exc:
             raise LisOutcomeUnknown(f"the LIS did not answer: {exc}") from exc
         except PermanentFailure as exc:
-            raise LisRefusal(str(exc)) from exc
+            raise LisRejected(str(exc)) from exc
 
 
 def parse_submit_result(response: HttpResponse) -> SubmitResult:
-    """Read the LIS's numbers off its answer: `{"accession": …, "lines": {key: …}, "tubes": {barcode: …}}`; it may give none."""
+    """Read the LIS's numbers: `{"accession": …, "lines": {key: …}, "tubes": {barcode: …}}`; all are optional."""
     try:
         tree = exact_json.loads_strictly(response.body) if response.body.strip() else {}
     except DataInvalidError:
         tree = None
     if not isinstance(tree, dict):
-        log.warning("receipt not read", action="submit_result_unreadable", status=response.status)
+        log.warning("accession numbers in the response unreadable", action="submit_result_unreadable", status=response.status)
         return SubmitResult()
     lines = {LineKey(key): number for key, number in _accessions(tree.get("lines")).items()}
     accession = tree.get("accession")
@@ -101,15 +99,16 @@ def _is_accession(value: Any) -> bool:
 
 
 def _to_failure(response: HttpResponse) -> Failure:
-    """Say what an answer that is no success means; its text may hold a name, so that no more than a code word of it is told."""
-    status, told = response.status, _error_code(response)
+    """Turn an unsuccessful response into a failure. Only its error code is repeated: its text may name the patient."""
+    status, code = response.status, _error_code(response)
     if status in _RETRY_STATUSES:
-        return LisUnavailable(f"the LIS asks to come back later ({status})", retry_after=_retry_after(response.headers))
+        return LisUnavailable(f"the LIS asks to try again later ({status})", retry_after=_retry_after(response))
     if status in _CONFIGURATION_ERRORS:
-        return LisUnavailable(f"the LIS answered {status}: {_CONFIGURATION_ERRORS[status]}; see [lis] and the LIS's own settings")
+        reason = _CONFIGURATION_ERRORS[status]
+        return LisUnavailable(f"the LIS answered {status} ({reason}): check [lis] and the LIS's own settings")
     if status >= 500:
-        return LisOutcomeUnknown(f"the LIS answered {status}{told}")
-    return LisRefusal(f"the LIS answered {status}{told}")
+        return LisOutcomeUnknown(f"the LIS answered {status}{code}")
+    return LisRejected(f"the LIS answered {status}{code}")
 
 
 def _error_code(response: HttpResponse) -> str:
@@ -121,13 +120,5 @@ def _error_code(response: HttpResponse) -> str:
     return f" ({code})" if isinstance(code, str) and _CODE_PATTERN.fullmatch(code) else ""
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that Retry-After asks for, in either of its forms."""
-    value = headers.get("retry-after", "").strip()
-    if value.isascii() and value.isdecimal() and len(value) < 8:
-        return float(value)
-    try:
-        when = parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
+def _retry_after(response: HttpResponse) -> float | None:
+    return parse_retry_after(response.headers.get("retry-after"), datetime.now(UTC))

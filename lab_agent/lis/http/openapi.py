@@ -1,4 +1,4 @@
-"""The description of both directions in OpenAPI 3.1: what the LIS posts to us, and (as webhooks) what we post to it. Pure."""
+"""Describes both directions in OpenAPI 3.1: what the LIS posts to us, and (as webhooks) what we post to it. Pure."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ _ACCESSIONS = {"type": "object", "additionalProperties": _TEXT}
 
 
 def openapi_document(settings: HttpSettings) -> dict[str, Any]:
-    """Give the document."""
+    """Return the document."""
     message, order = message_schema(), order_schema()
     definitions = {**message.pop("$defs"), **order.pop("$defs")}
     schemas = {
         **definitions,
         "LabMessage": _without_schema_uri(message),
         "Order": _without_schema_uri(order),
-        "Receipt": _SUBMIT_RESULT,
-        "Withdrawal": _CANCELLATION,
+        "SubmitResult": _SUBMIT_RESULT,
+        "Cancellation": _CANCELLATION,
     }
     document = {
         "openapi": "3.1.0",
         "info": {"title": "Laboratory system by HTTP", "version": "1"},
         "paths": {
             f"{settings.prefix}/messages": {"post": _messages_operation()},
-            f"{settings.prefix}/health": {"get": {"summary": "Sign of life", "responses": {"200": _response("Listening")}}},
+            f"{settings.prefix}/health": {"get": {"summary": "Health check", "responses": {"200": _response("Listening")}}},
         },
         "webhooks": {
-            settings.orders_path: {"post": _webhook_operation("An order", "Order", _response("Taken", "Receipt"))},
-            settings.cancel_path: {"post": _webhook_operation("Lines that were withdrawn", "Withdrawal", _response("Taken"))},
+            settings.orders_path: {"post": _webhook_operation("An order", "Order", _response("Accepted", "SubmitResult"))},
+            settings.cancel_path: {"post": _webhook_operation("Cancelled lines", "Cancellation", _response("Accepted"))},
         },
         "components": {"schemas": schemas},
     }
-    moved: dict[str, Any] = _rewrite_refs(document)
-    return moved
+    rewritten: dict[str, Any] = _rewrite_refs(document)
+    return rewritten
 
 
 def _messages_operation() -> dict[str, Any]:
     return {
-        "summary": "A report, a refusal or a receipt",
+        "summary": "A report, a rejection or an accession update",
         "parameters": _headers(),
         "requestBody": {"required": True, "content": _content("LabMessage")},
         "responses": {
-            "200": _response("Kept, now or before"),
-            "401": _response("Not signed as it must be, or too long ago"),
+            "200": _response("Stored, now or before"),
+            "401": _response("Signature missing, wrong or too old"),
             "413": _response("Too large"),
-            "422": _response("Not understood; every bad field is named"),
-            "503": _response("Could not be kept; send it again"),
+            "422": _response("Invalid message; every invalid field is named"),
+            "503": _response("Could not be stored; send it again"),
         },
     }
 
@@ -62,18 +62,18 @@ def _webhook_operation(summary: str, schema: str, success: dict[str, Any]) -> di
         "requestBody": {"required": True, "content": _content(schema)},
         "responses": {
             "200": success,
-            "409": _response("There already, under this Idempotency-Key: a success"),
-            "422": _response("Refused for good; `code` in the answer is shown to a person"),
-            "503": _response("Not taken; we come again, after Retry-After"),
+            "409": _response("Already received under this Idempotency-Key: a success"),
+            "422": _response("Rejected for good; an operator sees the `code` of the response"),
+            "503": _response("Not accepted now; the agent tries again after Retry-After"),
         },
     }
 
 
 def _headers() -> list[dict[str, Any]]:
     texts = {
-        TIMESTAMP_HEADER: "Seconds since 1970",
-        IDEMPOTENCY_KEY_HEADER: "Name of the message, the same for every repeat",
-        SIGNATURE_HEADER: "v1= and HMAC-SHA256 in hexadecimal over timestamp, name and body, with full stops between",
+        TIMESTAMP_HEADER: "Unix time in seconds",
+        IDEMPOTENCY_KEY_HEADER: "Name of the message, the same in every repeat",
+        SIGNATURE_HEADER: "v1= and the HMAC-SHA256 in hexadecimal over timestamp, name and body, joined by full stops",
     }
     return [
         {"name": name, "in": "header", "required": True, "description": text, "schema": _TEXT} for name, text in texts.items()
@@ -93,7 +93,7 @@ def _without_schema_uri(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rewrite_refs(tree: Any) -> Any:
-    """Let references lead to where OpenAPI keeps its schemas."""
+    """Point references to where OpenAPI keeps its schemas."""
     if isinstance(tree, list):
         return [_rewrite_refs(item) for item in tree]
     if not isinstance(tree, dict):
@@ -106,7 +106,7 @@ def _rewrite_refs(tree: Any) -> Any:
 
 _SUBMIT_RESULT = {
     "type": "object",
-    "description": "The laboratory's own numbers, where it has them at once; else it posts a receipt later.",
+    "description": "The laboratory's own numbers if it assigns them at once; otherwise it posts an accession update later.",
     "properties": {"accession": _TEXT, "lines": _ACCESSIONS, "tubes": _ACCESSIONS},
 }
 _CANCELLATION = {

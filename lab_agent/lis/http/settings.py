@@ -1,4 +1,4 @@
-"""The keys of a `[lis.<name>]` table of the http adapter."""
+"""Settings of a `[lis.<name>]` table of the http adapter."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, mo
 def _validate_url(value: str) -> str:
     parts = urlsplit(value)
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment or parts.username:
-        raise ValueError("is no address such as https://lis.example/lab-agent/, without a password in it")
+        raise ValueError("must be an address such as https://lis.example/lab-agent/, without a password")
     return value if value.endswith("/") else f"{value}/"
 
 
 def _validate_path(value: str) -> str:
     if value.startswith("/") or "://" in value or ".." in value:
-        raise ValueError("is no path below the LIS's address, such as orders or orders/{key}")
+        raise ValueError("must be a path below the LIS's address, such as orders or orders/{key}")
     return value
 
 
 def _validate_secret(value: SecretStr) -> SecretStr:
     if len(value.get_secret_value()) < 16:
-        raise ValueError("is too short: take at least 16 characters, made by chance")
+        raise ValueError("is too short: use at least 16 random characters")
     return value
 
 
 def _validate_time_zone(value: str) -> str:
     if value not in available_timezones():
-        raise ValueError("is no time zone, such as Europe/Moscow")
+        raise ValueError("is not a time zone such as Europe/Moscow")
     return value
 
 
@@ -40,62 +40,62 @@ UrlPath = Annotated[str, AfterValidator(_validate_path)]
 
 
 class HttpSettings(BaseModel):
-    """Where orders are sent, where results are heard, and what both are signed with."""
+    """Where orders are sent, where results arrive, and the secrets that sign both."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
 
     url: Annotated[str, AfterValidator(_validate_url)]
-    """Address of the LIS that the paths below are joined to."""
+    """Address of the LIS; the paths below are appended to it."""
     secret: SigningSecret
-    """What we sign with; the LIS checks it. At least 16 characters."""
+    """Secret that the agent signs with; at least 16 characters."""
     incoming_secret: SigningSecret
-    """What the LIS signs with; another one than `secret`."""
+    """Secret that the LIS signs with; must differ from `secret`."""
     previous_incoming_secret: SigningSecret | None = None
-    """The one before, while the LIS is moved to the new one."""
+    """The previous `incoming_secret`, accepted too while the LIS switches to the new one."""
     orders_path: UrlPath = "orders"
     """Path that orders are posted to."""
     cancel_path: UrlPath = "cancellations"
-    """Path that withdrawals are posted to."""
+    """Path that cancellations are posted to."""
     status_path: UrlPath = ""
-    """Path that says by GET whether the LIS has an order (200 or 404), with {key}, such as orders/{key}; empty: there is none."""
+    """Path that answers GET with 200 or 404: does the LIS have the order {key}? Such as orders/{key}; empty: not available."""
     check_path: UrlPath = ""
-    """Path that answers GET with 2xx while the LIS is well; empty: there is none, and only our own endpoint is looked at."""
+    """Path that answers GET with 2xx while the LIS is healthy; empty: only our own endpoint is checked."""
     timeout: Annotated[float, Field(gt=0, le=600)] = 30.0
-    """Seconds that a call may take; keep it below `lis.call_timeout`."""
+    """Seconds a call may take; keep it below `lis.call_timeout`."""
     ca_file: Path | None = None
-    """Certificates that the LIS's certificate is checked with; the machine's own if not set."""
+    """CA certificates (PEM) for the LIS's certificate; those of the operating system if not set."""
     proxy: str | None = None
-    """Address of a proxy, if there is one between."""
+    """Address of an HTTP proxy."""
     host: str = "127.0.0.1"
-    """Address that results are heard on; put a proxy with TLS before it where the LIS is on another machine."""
+    """Address the endpoint for results listens on; put a TLS proxy in front of it if the LIS is on another machine."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8300
-    """Port that results are heard on."""
+    """Port the endpoint for results listens on."""
     prefix: Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)*$")] = ""
-    """What our own paths begin with, such as /lis."""
+    """Prefix of the endpoint's own paths, such as /lis."""
     replay_window: Annotated[float, Field(gt=0, le=86400)] = 300.0
-    """Seconds by which a time stamp may differ from our clock."""
+    """Seconds by which a timestamp may differ from our clock."""
     max_message_bytes: Annotated[int, Field(gt=0)] = 64_000_000
-    """Largest message that is taken, in bytes; documents are in it."""
+    """Largest message accepted, in bytes, documents included."""
     refused_folder: Path | None = None
-    """Folder that keeps each refused message with its reason beside it; not kept if not set (the LIS has it still)."""
+    """Folder for rejected messages, each with its reason beside it; not stored if not set (the LIS still has them)."""
     time_zone: Annotated[str, AfterValidator(_validate_time_zone)] | None = None
-    """Time zone that is meant where the LIS writes a time without one; if not set, such a time is refused."""
+    """Time zone of times that the LIS writes without one; if not set, such a time is rejected."""
 
     @property
     def zone(self) -> ZoneInfo | None:
-        """The time zone that is meant where none is written."""
+        """The time zone of times without one."""
         return ZoneInfo(self.time_zone) if self.time_zone else None
 
     @property
     def incoming_secrets(self) -> tuple[bytes, ...]:
-        """What messages may be signed with."""
+        """The secrets that messages may be signed with."""
         secrets = (self.incoming_secret, self.previous_incoming_secret)
         return tuple(one.get_secret_value().encode() for one in secrets if one is not None)
 
     @model_validator(mode="after")
     def _check_secrets_and_paths(self) -> Self:
         if self.secret == self.incoming_secret:
-            raise ValueError("secret and incoming_secret are the same: what we sent could be sent back to us")
+            raise ValueError("secret and incoming_secret must differ: otherwise our own messages could be replayed to us")
         if self.status_path and "{key}" not in self.status_path:
-            raise ValueError("status_path has no {key} in it, such as orders/{key}")
+            raise ValueError("status_path must contain {key}, such as orders/{key}")
         return self

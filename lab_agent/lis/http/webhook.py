@@ -1,4 +1,4 @@
-"""Our own endpoint: a message is genuine, of bearable size, read, committed, and only then answered with 2xx (law 1)."""
+"""Our endpoint for results: a message is verified, parsed and committed, and only then answered with 2xx (law 1)."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ _RETRY_AFTER_SECONDS = "10"
 
 @dataclass(slots=True)
 class ResultWebhook:
-    """What becomes of a message that was posted to us."""
+    """Handles the messages that the LIS posts to us."""
 
     settings: HttpSettings
     name: str
     inbox: Inbox
-    _forgery_logged: bool = False
+    _invalid_signature_logged: bool = False
 
     async def receive(self, request: Request) -> Response:
-        """Answer 200 (kept, now or before), 400, 401, 413, 422 with every bad field, or 503 (again later)."""
+        """Answer 200 (stored, now or before), 400, 401, 413, 422 with every invalid field, or 503 (try again later)."""
         try:
             body = await _read_body(request, self.settings.max_message_bytes)
         except ClientDisconnect:
-            return _error_response(400, "broken_off", "the message ended before its end")
+            return _error_response(400, "incomplete", "the connection closed before the message was complete")
         if body is None:
-            return _error_response(413, "too_large", f"a message has up to {self.settings.max_message_bytes} bytes")
+            return _error_response(413, "too_large", f"a message may have up to {self.settings.max_message_bytes} bytes")
         try:
             name = self._verify(request.headers, body)
         except InvalidSignature as exc:
-            return _error_response(401, "not_genuine", str(exc))
+            return _error_response(401, "invalid_signature", str(exc))
         try:
             message = await asyncio.to_thread(load_message, body, time_zone=self.settings.zone)
             new = await self.inbox.accept(f"{name}:{hashlib.sha256(body).hexdigest()[:16]}", message)
@@ -56,39 +56,39 @@ class ResultWebhook:
         return _json_response(200, {"kept": "now" if new else "before"})
 
     def _retry_later_response(self, error: LabAgentError) -> Response:
-        log.warning("message not kept", action="webhook_not_stored", adapter=self.name, error=type(error).__name__)
-        return _error_response(503, "again_later", "it could not be kept; send it again", {"Retry-After": _RETRY_AFTER_SECONDS})
+        log.warning("message not stored", action="webhook_not_stored", adapter=self.name, error=type(error).__name__)
+        return _error_response(503, "retry_later", "not stored; send it again later", {"Retry-After": _RETRY_AFTER_SECONDS})
 
     def _verify(self, headers: Mapping[str, str], body: bytes) -> str:
-        """Give the message's name; a row of forgeries is logged once."""
+        """Return the message's name. A series of invalid signatures is logged once."""
         settings = self.settings
         try:
             name = verify_signature(
                 headers, body, secrets=settings.incoming_secrets, now=datetime.now(UTC), tolerance=settings.replay_window
             )
         except InvalidSignature as exc:
-            if not self._forgery_logged:
-                log.warning("message not genuine", action="webhook_signature_invalid", adapter=self.name, reason=str(exc))
-            self._forgery_logged = True
+            if not self._invalid_signature_logged:
+                log.warning("message signature invalid", action="webhook_signature_invalid", adapter=self.name, reason=str(exc))
+            self._invalid_signature_logged = True
             raise
-        self._forgery_logged = False
+        self._invalid_signature_logged = False
         return name
 
     async def _reject(self, name: str, body: bytes, error: DataInvalidError) -> Response:
-        """Refuse a message; told first, so that nobody waits in the dark. Where that cannot be kept, it is to come again."""
+        """Reject a message. The operators are alerted first; if that cannot be stored, the LIS is asked to send it again."""
         try:
-            await self.inbox.refused(name, str(error.problems[0]))
+            await self.inbox.reject(name, str(error.problems[0]))
         except LabAgentError as exc:
             return self._retry_later_response(exc)
-        log.warning("message refused", action="webhook_rejected", adapter=self.name)
+        log.warning("message rejected", action="webhook_rejected", adapter=self.name)
         if self.settings.refused_folder is not None:
             await asyncio.to_thread(_save_rejected, self.settings.refused_folder, body, error)
-        problems = [{"where": one.where, "what": one.what, "mend": one.hint} for one in error.problems]
-        return _json_response(422, {"code": "not_understood", "problems": problems})
+        problems = [{"where": one.where, "what": one.what, "hint": one.hint} for one in error.problems]
+        return _json_response(422, {"code": "invalid_message", "problems": problems})
 
 
 def make_app(webhook: ResultWebhook) -> FastAPI:
-    """Make the application: messages, a sign of life, and the description of both directions."""
+    """Make the application: messages, a health check, and the OpenAPI description of both directions."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     prefix = webhook.settings.prefix
 
@@ -105,9 +105,9 @@ def make_app(webhook: ResultWebhook) -> FastAPI:
 
 
 async def _read_body(request: Request, limit: int) -> bytes | None:
-    """Read the body; None as soon as it is larger than the limit, whatever the sender says of its length."""
-    told = request.headers.get("content-length", "0")
-    if told.isdecimal() and int(told[:15]) > limit:
+    """Read the body; None as soon as it exceeds the limit, whatever its Content-Length claims."""
+    declared = request.headers.get("content-length", "0")
+    if declared.isdecimal() and int(declared[:15]) > limit:
         return None
     body = bytearray()
     async for chunk in request.stream():
@@ -118,7 +118,7 @@ async def _read_body(request: Request, limit: int) -> bytes | None:
 
 
 def _save_rejected(folder: Path, body: bytes, error: DataInvalidError) -> None:
-    """Keep the bytes as they came, once however often they come; a full disk must not turn a refusal into something else."""
+    """Store the raw bytes, once however often they come. A full disk must not change the answer to the LIS."""
     stem = hashlib.sha256(body).hexdigest()[:32]
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -128,7 +128,7 @@ def _save_rejected(folder: Path, body: bytes, error: DataInvalidError) -> None:
     except FileExistsError:
         return
     except OSError as exc:
-        log.error("refused message not kept", action="webhook_rejected_not_stored", error=type(exc).__name__)  # noqa: TRY400
+        log.error("rejected message not stored", action="webhook_rejected_not_stored", error=type(exc).__name__)  # noqa: TRY400
 
 
 def _error_response(status: int, code: str, text: str, headers: dict[str, str] | None = None) -> Response:

@@ -1,7 +1,7 @@
-"""The LIS by staging tables in its own database: orders are written into them, results are read from them.
+"""The LIS by staging tables in its own database: orders are written to them, results are read from them.
 
-An order goes in with its lines, specimens and patient in one transaction, keyed by our key, so that a repeat changes nothing.
-Results are committed by us before their row is marked (law 1), and a bad row keeps its reason and stops no other (law 9).
+An order is written with its lines, specimens and patient in one transaction, keyed by our key, so that a repeat changes
+nothing. Results are committed before their row is marked (law 1); an invalid row keeps its error and stops no other (law 9).
 """
 
 from __future__ import annotations

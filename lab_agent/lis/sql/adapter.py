@@ -1,4 +1,4 @@
-"""The sql adapter: hops between the event loop and the threads in which the database is spoken to."""
+"""The sql adapter: calls from the event loop into the threads that talk to the database."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_order import LabOrder
-from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRefusal, LisUnavailable
+from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRejected, LisUnavailable
 from lab_agent.lis.batch import take_each
 from lab_agent.lis.sql.order_rows import OrderTables
 from lab_agent.lis.sql.result_rows import ResultRow, ResultTables
@@ -47,12 +47,12 @@ class SqlAdapter:
         self._collect_lock = asyncio.Lock()
 
     async def start(self, inbox: Inbox) -> None:
-        """Look whether the tables are there."""
+        """Check that the tables exist."""
         self._inbox = inbox
         await self.check()
 
     async def stop(self) -> None:
-        """End; a thread that hangs on a dead database is not waited for."""
+        """Stop, without waiting for a thread that hangs on a dead database."""
         threads, self._executor, self._inbox = self._executor, None, None
         engine, self._engine = self._engine, None
         if engine is not None:
@@ -61,33 +61,33 @@ class SqlAdapter:
             threads.shutdown(wait=False, cancel_futures=True)
 
     async def check(self) -> None:
-        """Read from both ends of the exchange."""
+        """Read one row of the order, cancellation and result tables."""
         columns = (self._tables.orders.c.order_key, self._tables.cancellations.c.line_key, self._tables.results.c.id)
         try:
             for column in columns:
                 await self._read(lambda connection, column=column: connection.execute(select(column).limit(1)).first())  # type: ignore[misc]
         finally:
-            if self._inbox is None:  # asked without a start: nothing must stay open
+            if self._inbox is None:  # called without a start: leave nothing open
                 await self.stop()
 
     async def prepare(self, order: LabOrder) -> None:
-        """Nothing: an order is written in one transaction."""
+        """Nothing to prepare: an order is written in one transaction."""
 
     async def submit(self, order: LabOrder) -> SubmitResult:
-        """Write the order, unless it is there."""
+        """Write the order, unless it exists already."""
         await self._run_in_thread(lambda: self._insert_order(order))
         return SubmitResult()
 
     async def was_received(self, key: OrderKey) -> bool | None:
-        """Say whether the order is there."""
+        """Whether the order exists in the tables."""
         return await self._read(lambda connection: self._orders.has(connection, key))
 
     async def cancel(self, order: OrderKey, lines: tuple[LineKey, ...], reason: str) -> None:
-        """Write the withdrawals."""
+        """Write the cancellations."""
         await self._run_in_thread(lambda: self._write(lambda connection: self._orders.cancel(connection, order, lines, reason)))
 
     async def collect(self) -> int:
-        """Take the results that are ready, oldest first."""
+        """Process the results that are ready, oldest first."""
         if (inbox := self._inbox) is None:
             raise LisUnavailable("the adapter was not started")
         async with self._collect_lock:
@@ -95,15 +95,15 @@ class SqlAdapter:
             return await take_each(waiting, lambda number: self._take_result(number, inbox), "results", stop_on=(LisUnavailable,))
 
     async def _take_result(self, row_id: int, inbox: Inbox) -> bool:
-        """Take one result: committed first, marked then (law 1)."""
+        """Process one result: first commit it, then mark its row (law 1)."""
         if not await self._run_in_thread(lambda: self._write(lambda connection: self._results.claim(connection, row_id))):
             return False
         try:
-            found = await self._read(lambda connection: self._results.read(connection, row_id))
-            new = await self._accept(found, inbox)
+            result_row = await self._read(lambda connection: self._results.read(connection, row_id))
+            new = await self._accept(result_row, inbox)
         except DataInvalidError as exc:
             error = exc
-            await inbox.refused(f"row-{row_id}", str(error.problems[0]))  # told first: nobody waits in the dark if we die here
+            await inbox.reject(f"row-{row_id}", str(error.problems[0]))  # alert first, in case of a crash here
             await self._run_in_thread(
                 lambda: self._write(lambda connection: self._results.mark_faulty(connection, row_id, error))
             )
@@ -114,14 +114,14 @@ class SqlAdapter:
 
     async def _accept(self, result_row: ResultRow, inbox: Inbox) -> bool:
         message = await asyncio.to_thread(self._results.parse, result_row)
-        return await inbox.accept(result_row.message_name, message)
+        return await inbox.accept(result_row.message_id, message)
 
     def _insert_order(self, order: LabOrder) -> None:
         try:
             self._write(lambda connection: self._orders.insert(connection, order))
-        except LisRefusal:
+        except LisRejected:
             with self._get_engine().connect() as connection:
-                if not self._orders.has(connection, order.key):  # else another was faster with the same order
+                if not self._orders.has(connection, order.key):  # otherwise another process was faster with the same order
                     raise
 
     async def _read(self, work: Callable[[Connection], T]) -> T:
@@ -132,15 +132,15 @@ class SqlAdapter:
         return await self._run_in_thread(read)
 
     def _write(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` in a transaction. What fails before the commit is told apart from what fails in it."""
+        """Run `work` in a transaction. A failure before the commit differs from one during it, whose outcome is unknown."""
         with self._get_engine().connect() as connection:
             try:
                 given = work(connection)
             except DBAPIError as exc:
                 if type(exc).__name__ in _CONNECTION_ERRORS:
                     raise
-                problem = "is there already" if isinstance(exc, IntegrityError) else "does not fit the staging tables"
-                raise LisRefusal(f"what was to be written {problem}: {type(exc).__name__}") from exc
+                problem = "exists already" if isinstance(exc, IntegrityError) else "does not fit the staging tables"
+                raise LisRejected(f"the row to be written {problem}: {type(exc).__name__}") from exc
             try:
                 connection.commit()
             except DBAPIError as exc:
@@ -153,18 +153,24 @@ class SqlAdapter:
         return self._engine
 
     async def _run_in_thread(self, work: Callable[[], T]) -> T:
-        """Run `work` in a thread of our own: a dead database blocks these, and nobody else's."""
+        """Run `work` in a thread of our own: a dead database blocks only these threads."""
         if self._executor is None:
             self._executor = ThreadPoolExecutor(self._settings.connections, thread_name_prefix=f"lis-{self._name}")
         try:
             return await asyncio.get_running_loop().run_in_executor(self._executor, work)
         except (ArgumentError, NoSuchModuleError, ImportError) as exc:
-            raise LisUnavailable(f"the address in url names no database that can be opened here: {type(exc).__name__}") from exc
+            raise LisUnavailable(
+                f"the database in url cannot be opened here ({type(exc).__name__}): check the address, and install its driver"
+            ) from exc
         except PoolTimeoutError as exc:
-            raise LisUnavailable("every connection to the database is busy") from exc
+            raise LisUnavailable("all connections to the database are busy") from exc
         except SQLAlchemyError as exc:
-            hint = "; are the tables there? See lab-agent adapter sql ddl" if type(exc).__name__ not in _CONNECTION_ERRORS else ""
-            raise LisUnavailable(f"the database of the LIS does not answer as it should: {type(exc).__name__}{hint}") from exc
+            hint = (
+                ": do the tables exist? `lab-agent adapter sql ddl` prints their definition"
+                if type(exc).__name__ not in _CONNECTION_ERRORS
+                else ""
+            )
+            raise LisUnavailable(f"the database of the LIS failed with {type(exc).__name__}{hint}") from exc
 
 
 def _make_engine(settings: SqlSettings) -> Engine:

@@ -1,4 +1,4 @@
-"""Orders as rows: made of an order without I/O, and written in one transaction that either is there whole or is not there."""
+"""Orders as rows: built without I/O, and written in one transaction, completely or not at all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Rows = Sequence[dict[str, Any]]
 
 
 def build_rows(order: LabOrder, tables: StagingTables) -> tuple[tuple[Table, Rows], ...]:
-    """Give the rows of an order by table, in the order in which they must be written."""
+    """The rows of an order by table, in the sequence in which they must be written."""
     key = {"order_key": order.key}
     return (
         (tables.orders, [_order_row(order)]),
@@ -33,12 +33,12 @@ def build_rows(order: LabOrder, tables: StagingTables) -> tuple[tuple[Table, Row
 
 @dataclass(frozen=True, slots=True)
 class OrderTables:
-    """The tables that orders are written into."""
+    """The tables that orders are written to."""
 
     tables: StagingTables
 
     def insert(self, connection: Connection, order: LabOrder) -> bool:
-        """Write an order, unless it is there. False if it was; raises what the database raises."""
+        """Write an order, unless it exists already (False). Raises what the database raises."""
         if self.has(connection, order.key):
             return False
         for table, rows in build_rows(order, self.tables):
@@ -47,15 +47,15 @@ class OrderTables:
         return True
 
     def has(self, connection: Connection, key: str) -> bool:
-        """Whether the order of that key is there."""
+        """Whether an order with that key exists."""
         orders = self.tables.orders
         return connection.execute(select(orders.c.order_key).where(orders.c.order_key == key)).first() is not None
 
     def cancel(self, connection: Connection, key: str, lines: Sequence[str], reason: str) -> None:
-        """Write the withdrawal of lines that are not withdrawn yet."""
+        """Write the cancellation of lines that are not cancelled yet."""
         table = self.tables.cancellations
-        told = set(connection.execute(select(table.c.line_key).where(table.c.order_key == key)).scalars())
-        new = [{"order_key": key, "line_key": line, "reason": reason} for line in dict.fromkeys(lines) if line not in told]
+        cancelled = set(connection.execute(select(table.c.line_key).where(table.c.order_key == key)).scalars())
+        new = [{"order_key": key, "line_key": line, "reason": reason} for line in dict.fromkeys(lines) if line not in cancelled]
         if new:
             connection.execute(insert(table), new)
 
@@ -74,8 +74,8 @@ def _order_row(order: LabOrder) -> dict[str, Any]:
 
 
 def _patient_row(patient: OrderPatient) -> dict[str, Any]:
-    ways = {way.system: way.value for way in reversed(patient.telecom)}
-    named = patient.global_identifier
+    telecom = {contact.system: contact.value for contact in reversed(patient.telecom)}
+    identifier = patient.global_identifier
     return {
         "anonymous": int(patient.anonymous),
         "family": patient.family,
@@ -83,10 +83,10 @@ def _patient_row(patient: OrderPatient) -> dict[str, Any]:
         "second_given": " ".join(patient.given[1:]) or None,
         "gender": patient.gender,
         "birth_date": patient.birth_date,
-        "phone": ways.get("phone"),
-        "email": ways.get("email"),
-        "global_system": named.system if named else None,
-        "global_identifier": named.value if named else None,
+        "phone": telecom.get("phone"),
+        "email": telecom.get("email"),
+        "global_system": identifier.system if identifier else None,
+        "global_identifier": identifier.value if identifier else None,
     }
 
 

@@ -1,4 +1,4 @@
-"""Results as rows: which can be read now, what is in them, and how they are marked afterwards."""
+"""Results as rows: which can be read now, what they contain, and how they are marked afterwards."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from lab_agent.serialization import load_message
 
 @dataclass(frozen=True, slots=True)
 class ResultRow:
-    """A result as it was read: its row's number, its stable name, and its JSON."""
+    """A result as read: the id of its row, its stable message id, and its JSON."""
 
     id: int
-    message_name: str
+    message_id: str
     data: bytes
 
 
@@ -37,7 +37,7 @@ class ResultTables:
     settings: SqlSettings
 
     def list_claimable(self, connection: Connection) -> list[int]:
-        """Give the numbers of the results that can be taken, oldest first."""
+        """The row ids of the results that can be claimed, oldest first."""
         results = self.tables.results
         rows = connection.execute(
             select(results.c.id).where(self._is_claimable()).order_by(results.c.id).limit(self.settings.batch)
@@ -45,7 +45,7 @@ class ResultTables:
         return list(rows.scalars())
 
     def claim(self, connection: Connection, row_id: int) -> bool:
-        """Claim a result; False if another agent was faster, or the LIS took it back."""
+        """Claim a result; False if another agent was faster, or the LIS withdrew it."""
         results = self.tables.results
         mine = {"claimed_by": self.settings.claimed_by, "claimed_at": _utc_now()}
         return (
@@ -53,7 +53,7 @@ class ResultTables:
         )
 
     def read(self, connection: Connection, row_id: int) -> ResultRow:
-        """Read a result with all its rows. Raises `DataInvalidError` for what has no JSON form."""
+        """Read a result with all its rows. Raises `DataInvalidError` if its documents are too large."""
         results = self.tables.results
         row = connection.execute(select(results).where(results.c.id == row_id)).one()
         data = row.document.encode("utf-8") if row.document else exact_json.dumps(self._to_json(connection, row))
@@ -61,15 +61,15 @@ class ResultTables:
         return ResultRow(row_id, f"row-{row_id}:{row.created_at}:{digest}", data)
 
     def parse(self, result_row: ResultRow) -> LabMessage:
-        """Make a message of it. Raises `DataInvalidError`, naming every bad field."""
+        """Parse it into a message. Raises `DataInvalidError`, naming every invalid field."""
         return load_message(result_row.data, time_zone=self.settings.zone)
 
     def mark_processed(self, connection: Connection, row_id: int) -> None:
-        """Mark a result as committed by us."""
+        """Mark a result as committed."""
         self._mark(connection, row_id, processed_at=func.current_timestamp(), fault=None)
 
     def mark_faulty(self, connection: Connection, row_id: int, error: DataInvalidError) -> None:
-        """Mark a result with the reason why it was not taken; it is tried again when the LIS sets `fault` to NULL."""
+        """Mark a result as rejected, with the reason; it is read again once the LIS sets `fault` to NULL."""
         self._mark(connection, row_id, fault="\n".join(map(str, error.problems))[:4000])
 
     def _mark(self, connection: Connection, row_id: int, **values: Any) -> None:
@@ -85,18 +85,18 @@ class ResultTables:
 
     def _to_json(self, connection: Connection, row: Row[Any]) -> dict[str, Any]:
         head = row._mapping  # noqa: SLF001 — SQLAlchemy's public name for a row's columns by name
-        about = _strip_padding({"order": head["order_key"], "barcode": head["barcode"], "accession": head["accession"]})
+        references = _strip_padding({"order": head["order_key"], "barcode": head["barcode"], "accession": head["accession"]})
         match head["kind"]:
             case "report":
                 body = self._report(connection, head)
             case "rejection":
-                again = bool(head["collect_again"])
-                body = {"not_performed": self._not_performed(connection, head["id"]), "collect_again": again}
+                collect_again = bool(head["collect_again"])
+                body = {"not_performed": self._not_performed(connection, head["id"]), "collect_again": collect_again}
             case "accession_update":
                 body = {"accessions": self._reference_rows(connection, self.tables.accessions, head["id"])}
             case _:
                 body = {}
-        return drop_none({"kind": head["kind"], **about, **body})
+        return drop_none({"kind": head["kind"], **references, **body})
 
     def _report(self, connection: Connection, head: Mapping[Any, Any]) -> dict[str, Any]:
         values = self._child_rows(connection, self.tables.values, head["id"])
@@ -130,7 +130,7 @@ class ResultTables:
         return self._reference_rows(connection, self.tables.not_performed, row_id)
 
     def _reference_rows(self, connection: Connection, table: Table, row_id: int) -> list[dict[str, Any]]:
-        """Rows that name a line, an item or a tube, as JSON."""
+        """Rows that refer to a line, an item or a tube, as JSON."""
         rows = ({**row, "line": row["line_key"]} for row in self._child_rows(connection, table, row_id))
         hidden = {"result_id", "position", "line_key"}
         return [drop_none(_strip_padding({name: item for name, item in row.items() if name not in hidden})) for row in rows]
@@ -141,7 +141,7 @@ class ResultTables:
 
 
 def _strip_padding(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The names of a row without the blanks that a column of fixed width adds behind them."""
+    """The texts of a row without the padding that a fixed-width column adds."""
     return {name: text.strip(" ") if isinstance(text, str) else text for name, text in row.items()}
 
 
@@ -154,5 +154,5 @@ def _base64(content: bytes | None) -> str | None:
 
 
 def _utc_now() -> datetime:
-    """The time in UTC, without a zone: what every database keeps alike."""
+    """The time in UTC without a zone, which every database stores alike."""
     return datetime.now(UTC).replace(tzinfo=None)

@@ -1,4 +1,4 @@
-"""The keys of a `[lis.<name>]` table of the sql adapter."""
+"""Settings of a `[lis.<name>]` table of the sql adapter."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
 def _validate_time_zone(value: str) -> str:
     if value not in available_timezones():
-        raise ValueError("is no time zone, such as Europe/Moscow")
+        raise ValueError("is not a time zone such as Europe/Moscow")
     return value
 
 
 def _validate_identifier(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,29}", value):
-        raise ValueError("is no name that every database takes: letters, digits and _, at most 30")
+        raise ValueError("must be an identifier that every database accepts: letters, digits and _, at most 30")
     return value
 
 
@@ -27,25 +27,25 @@ class SqlSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
 
     url: SecretStr
-    """Address of the LIS's database, as SQLAlchemy writes it; the driver that it names must be installed."""
+    """Address of the LIS's database in SQLAlchemy form; the driver that it names must be installed."""
     table_prefix: Annotated[str, AfterValidator(_validate_identifier)] = "lab_"
-    """What the name of each staging table begins with."""
+    """Prefix of the names of the staging tables."""
     table_schema: Annotated[str, AfterValidator(_validate_identifier)] | None = None
-    """Schema of the database that the tables are in; its default one if not set."""
+    """Database schema of the tables; the default schema if not set."""
     claimed_by: Annotated[str, Field(min_length=1, max_length=60)] = "lab-agent"
-    """Name by which this agent claims result rows; agents on several machines need a name each."""
+    """Name under which this agent claims result rows; agents on several machines need different names."""
     claim_lasts: Annotated[float, Field(gt=0, le=86400)] = 120.0
-    """Seconds after which a row that another agent claimed and did not finish may be taken over."""
+    """Seconds after which a row claimed by another agent but not finished may be taken over."""
     time_zone: Annotated[str, AfterValidator(_validate_time_zone)] | None = None
-    """Time zone that is meant where the LIS writes a time without one; if not set, such a time is refused."""
+    """Time zone of times that the LIS writes without one; if not set, such a time is rejected."""
     batch: Annotated[int, Field(gt=0, le=10_000)] = 200
-    """Number of results that are read at one look, at most."""
+    """Maximum number of results processed at a time."""
     max_document_bytes: Annotated[int, Field(gt=0)] = 50_000_000
-    """Largest sum of one report's documents, in bytes."""
+    """Largest total size of one report's documents, in bytes."""
     connections: Annotated[int, Field(gt=0, le=50)] = 2
-    """Connections to the database, at most."""
+    """Maximum number of connections to the database."""
 
     @property
     def zone(self) -> ZoneInfo | None:
-        """The time zone that is meant where none is written."""
+        """The time zone of times without one."""
         return ZoneInfo(self.time_zone) if self.time_zone else None

@@ -1,9 +1,8 @@
-"""The staging tables. Values, quantities and times are text: no other type keeps `1.20`, and an offset, on every database.
+"""The staging tables, and the SQL that creates them in a given dialect.
 
-The LIS reads the order tables and may write `taken_at` and `taken_by` of an order (its claim); it fills the result tables, and
-sets `ready` of a result to 1 as the last thing. Everything else is the agent's to write.
-
-The statements that make the staging tables, in the dialect of a database, for whoever runs it to read first.
+Values, quantities and times are text: no other type preserves `1.20`, or an offset, on every database. The LIS reads the order
+tables and may write `taken_at` and `taken_by` of an order (its claim); it fills the result tables, and sets `ready` of a result
+to 1 as the last step. Everything else is the agent's to write.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _NAME_LENGTH = 255
 
 @dataclass(frozen=True, slots=True)
 class StagingTables:
-    """The tables of one installation."""
+    """The tables of one adapter."""
 
     metadata: MetaData
     orders: Table
@@ -71,7 +70,7 @@ def _orders_table(metadata: MetaData, prefix: str) -> Table:
             "order_key",
             String(_KEY_LENGTH),
             primary_key=True,
-            comment="the agent's key of the order; the same order has it for ever",
+            comment="the agent's key of the order; it never changes",
         ),
         Column("requisition", String(_NAME_LENGTH), nullable=False),
         Column("requisition_system", String(_NAME_LENGTH)),
@@ -80,8 +79,8 @@ def _orders_table(metadata: MetaData, prefix: str) -> Table:
         Column("notifications", String(_NAME_LENGTH), comment="sms=true, email=false"),
         Column("document", Text, nullable=False, comment="the whole order as JSON of the published schema"),
         Column("created_at", DateTime, nullable=False, server_default=func.current_timestamp()),
-        Column("taken_at", DateTime, comment="the LIS's: when it took the order"),
-        Column("taken_by", String(_CODE_LENGTH), comment="the LIS's: who took it (its claim)"),
+        Column("taken_at", DateTime, comment="written by the LIS: when it took the order"),
+        Column("taken_by", String(_CODE_LENGTH), comment="written by the LIS: who took it (its claim)"),
     )
 
 
@@ -163,7 +162,7 @@ def _answers_table(metadata: MetaData, prefix: str, orders: Table) -> Table:
         Column("link_id", String(_NAME_LENGTH), nullable=False),
         Column("question", Text),
         Column("answer", Text, comment="one row for each answer; false and 0 are answers"),
-        Column("answer_system", String(_NAME_LENGTH), comment="of an answer that is a code"),
+        Column("answer_system", String(_NAME_LENGTH), comment="code system, if the answer is a code"),
     )
 
 
@@ -175,7 +174,7 @@ def _cancellations_table(metadata: MetaData, prefix: str) -> Table:
         Column("order_key", String(_KEY_LENGTH), nullable=False, index=True),
         Column("reason", Text, nullable=False),
         Column("created_at", DateTime, nullable=False, server_default=func.current_timestamp()),
-        Column("taken_at", DateTime, comment="the LIS's"),
+        Column("taken_at", DateTime, comment="written by the LIS"),
     )
 
 
@@ -184,28 +183,28 @@ def _results_table(metadata: MetaData, prefix: str) -> Table:
         f"{prefix}results",
         metadata,
         Column("id", Integer, primary_key=True),
-        Column("kind", String(_KEY_LENGTH), nullable=False, server_default="report", comment="report, refusal or receipt"),
-        Column("document", Text, comment="the whole message as JSON of the published schema; then no other column is read"),
         Column(
-            "report_id", String(_NAME_LENGTH), comment="the laboratory's own name of the report; the same for its corrections"
+            "kind", String(_KEY_LENGTH), nullable=False, server_default="report", comment="report, rejection or accession_update"
         ),
+        Column("document", Text, comment="the whole message as JSON of the published schema; the other columns are then ignored"),
+        Column("report_id", String(_NAME_LENGTH), comment="the laboratory's own id of the report; the same for its corrections"),
         Column("version", Integer),
         Column("status", String(_KEY_LENGTH), comment="registered, partial, preliminary or final"),
         Column("order_key", String(_KEY_LENGTH)),
         Column("accession", String(_CODE_LENGTH)),
         Column("barcode", String(_CODE_LENGTH)),
-        Column("line_keys", Text, comment="lines that it is about, with spaces between"),
-        Column("items", Text, comment="item codes that it is about, with spaces between"),
-        Column("completes", Text, comment="line keys or item codes that it completes, with spaces between"),
+        Column("line_keys", Text, comment="lines that it is about, separated by spaces"),
+        Column("items", Text, comment="item codes that it is about, separated by spaces"),
+        Column("completes", Text, comment="line keys or item codes that it completes, separated by spaces"),
         Column("effective_at", String(_DATE_TIME_LENGTH), comment="ISO 8601"),
         Column("issued_at", String(_DATE_TIME_LENGTH), comment="ISO 8601"),
-        Column("collect_again", Integer, comment="1: a refusal that asks for new biomaterial"),
-        Column("ready", Integer, nullable=False, server_default="0", comment="the LIS sets it to 1 when all rows are there"),
+        Column("collect_again", Integer, comment="1: a rejection that asks for new biomaterial"),
+        Column("ready", Integer, nullable=False, server_default="0", comment="the LIS sets it to 1 when all rows are written"),
         Column("created_at", DateTime, nullable=False, server_default=func.current_timestamp()),
-        Column("claimed_by", String(_CODE_LENGTH), comment="the agent's"),
-        Column("claimed_at", DateTime, comment="the agent's"),
-        Column("processed_at", DateTime, comment="the agent's: it has committed the message"),
-        Column("fault", Text, comment="the agent's: why it was not taken; mend the row and set it to NULL"),
+        Column("claimed_by", String(_CODE_LENGTH), comment="written by the agent"),
+        Column("claimed_at", DateTime, comment="written by the agent"),
+        Column("processed_at", DateTime, comment="written by the agent: it has committed the message"),
+        Column("fault", Text, comment="written by the agent: why it rejected the result; correct the row and set this to NULL"),
     )
     Index(f"{prefix}results_open", table.c.processed_at, table.c.ready)
     return table
@@ -240,7 +239,7 @@ def _result_child_tables(metadata: MetaData, prefix: str, results: Table) -> tup
         f"{prefix}result_documents",
         metadata,
         *_child_key_columns(results),
-        Column("content", LargeBinary, comment="the document, or url"),
+        Column("content", LargeBinary, comment="the document; alternatively url"),
         Column("url", Text),
         Column("content_type", String(_CODE_LENGTH), comment="application/pdf if NULL"),
         Column("language", String(_KEY_LENGTH)),
@@ -252,7 +251,7 @@ def _result_child_tables(metadata: MetaData, prefix: str, results: Table) -> tup
         *_child_key_columns(results),
         Column("line_key", String(_KEY_LENGTH)),
         Column("item", String(_CODE_LENGTH)),
-        Column("reason", Text, comment="the clinic reads it"),
+        Column("reason", Text, comment="shown to the clinic"),
     )
     accessions = Table(
         f"{prefix}result_accessions",
@@ -278,31 +277,31 @@ def _child_key_columns(results: Table) -> tuple[SchemaItem, ...]:
 
 
 DIALECTS = ("postgresql", "mysql", "mssql", "oracle", "sqlite")
-"""Dialects that come with SQLAlchemy; others by their own packages."""
+"""Dialects included in SQLAlchemy; others come with their own packages."""
 
 
 def create_statements(dialect: str, prefix: str, schema: str | None = None) -> str:
-    """Give the statements, each ending in a semicolon. Raises `SettingsError` for a dialect that is not installed."""
-    spoken = _load_dialect(dialect)
+    """Return the statements, each ending in a semicolon. Raises `SettingsError` for a dialect that is not installed."""
+    sql_dialect = _load_dialect(dialect)
     tables = make_tables(prefix, schema).metadata.sorted_tables
-    statements = [str(CreateTable(table).compile(dialect=spoken)).strip() for table in tables]
+    statements = [str(CreateTable(table).compile(dialect=sql_dialect)).strip() for table in tables]
     indexes = sorted((index for table in tables for index in table.indexes), key=lambda index: str(index.name))
-    statements += [str(CreateIndex(index).compile(dialect=spoken)).strip() for index in indexes]
+    statements += [str(CreateIndex(index).compile(dialect=sql_dialect)).strip() for index in indexes]
     return "".join(f"{statement};\n\n" for statement in statements).rstrip() + "\n"
 
 
 def dialect_name(url: str) -> str:
-    """Give the dialect that an address names. Raises `SettingsError`."""
+    """The dialect that a database address names. Raises `SettingsError`."""
     try:
         return make_url(url).get_backend_name()
     except ArgumentError as exc:
-        raise SettingsError((Problem("url", "is no database address", "write dialect+driver://user@host/database"),)) from exc
+        raise SettingsError((Problem("url", "is not a database address", "write dialect+driver://user@host/database"),)) from exc
 
 
 def _load_dialect(name: str) -> Dialect:
     try:
         made: Dialect = registry.load({"mariadb": "mysql"}.get(name, name))()
     except NoSuchModuleError as exc:
-        problem = Problem("dialect", f"there is no dialect {name}", f"take one of {', '.join(DIALECTS)}")
+        problem = Problem("dialect", f"unknown dialect {name}", f"use one of {', '.join(DIALECTS)}")
         raise SettingsError((problem,)) from exc
     return made

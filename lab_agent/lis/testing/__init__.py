@@ -1,7 +1,7 @@
-"""What an author tests an adapter with: the contract suite, an inbox in memory, and made-up orders and reports.
+"""What an author tests an adapter with: the contract suite, an in-memory inbox, and generated orders and messages.
 
-Subclass `AdapterContract` in a test module and say how to make a bench (the laboratory system, or a stand-in for it, and the
-adapter on it); every test of the suite then runs. It needs pytest and nothing else. docs/adapters.md shows one.
+Subclass `AdapterContract` in a test module and implement `bench` (the laboratory system or a stand-in for it, with the adapter
+on it); every test of the suite then runs. It needs pytest and nothing else. docs/adapters.md shows an example.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # ruff: noqa: S101 — a suite of tests asserts
-"""The contract suite: what every adapter must keep, whatever the laboratory system behind it is.
+"""The contract suite: what every adapter must guarantee, whatever the laboratory system behind it is.
 
-It looks at both sides, at what the adapter says and at what the LIS has got. A restart is a new adapter on the same LIS, the old
-one simply dropped, as a killed process drops it.
+It checks both sides: what the adapter returns and what the LIS received. A restart is a new adapter on the same LIS; the old
+one is simply dropped, as a killed process would drop it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from lab_agent.ports.lis import Inbox, Lis, SubmitResult
 
 C = TypeVar("C", bound="AdapterContract")
 TIMEOUT_SECONDS = 10.0
-"""Seconds that the suite waits for what must happen."""
+"""Seconds the suite waits for what must happen."""
 
 
 def with_bench(test: Callable[[C, Bench], Awaitable[None]]) -> Callable[[C, Path], None]:
-    """Run an asynchronous test on a bench of its own, without any plug-in of pytest."""
+    """Run an asynchronous test on a bench of its own, without a pytest plug-in."""
 
     async def run(suite: C, folder: Path) -> None:
         bench = await suite.bench(folder)
@@ -43,35 +43,35 @@ def with_bench(test: Callable[[C, Bench], Awaitable[None]]) -> Callable[[C, Path
         asyncio.run(run(self, tmp_path))
 
     functools.update_wrapper(sync, test, assigned=("__name__", "__qualname__", "__doc__", "__module__"))
-    del sync.__wrapped__  # type: ignore[attr-defined]  # or pytest would ask it for its arguments
+    del sync.__wrapped__  # type: ignore[attr-defined]  # otherwise pytest would look for fixtures in its arguments
     return sync
 
 
 class AdapterContract(ABC):
-    """Subclass it as `Test…`, and say how to make a bench."""
+    """Subclass it as `Test…` and implement `bench`."""
 
     @abstractmethod
     async def bench(self, folder: Path) -> Bench:
         """Make a bench in an empty folder."""
 
     def expected(self, message: LabMessage) -> LabMessage:
-        """Say what arrives of a message that the LIS put out: all of it, unless the LIS cannot say some of it."""
+        """Return what arrives of a published message; override it where the LIS cannot express all of it."""
         return message
 
     @with_bench
     async def test_the_class_is_an_adapter(self, bench: Bench) -> None:
-        """All that the agent calls is there."""
+        """The class has everything that the agent calls."""
         assert interface_problems(type(bench.adapter()), "adapter") == ()
 
     @with_bench
     async def test_a_healthy_lis_passes_the_check(self, bench: Bench) -> None:
-        """`check` says nothing where nothing is wrong."""
+        """`check` raises nothing where nothing is wrong."""
         async with running_adapter(bench, MemoryInbox()) as adapter:
             await adapter.check()
 
     @with_bench
     async def test_stopping_twice_is_harmless(self, bench: Bench) -> None:
-        """An end is an end, even of what never began."""
+        """`stop` is idempotent, even before `start`."""
         adapter = bench.adapter()
         await adapter.stop()
         await adapter.start(MemoryInbox())
@@ -80,7 +80,7 @@ class AdapterContract(ABC):
 
     @with_bench
     async def test_orders_arrive_once_each(self, bench: Bench) -> None:
-        """What was submitted is in the LIS, and the LIS is known to have it."""
+        """Submitted orders are in the LIS, and the adapter knows that."""
         orders = [make_order(seed) for seed in range(4)]
         async with running_adapter(bench, MemoryInbox()) as adapter:
             for order in orders:
@@ -91,7 +91,7 @@ class AdapterContract(ABC):
 
     @with_bench
     async def test_a_prepared_order_is_not_seen_by_the_lis(self, bench: Bench) -> None:
-        """`prepare` may be repeated, and is felt by nobody."""
+        """`prepare` may be repeated and has no effect in the LIS."""
         order = make_order(1)
         async with running_adapter(bench, MemoryInbox()) as adapter:
             await adapter.prepare(order)
@@ -103,7 +103,7 @@ class AdapterContract(ABC):
 
     @with_bench
     async def test_a_crash_after_prepare_gives_one_order(self, bench: Bench) -> None:
-        """The agent died before it committed *prepared*, and begins anew."""
+        """The agent died before it committed *prepared*, and starts over."""
         order = make_order(2)
         async with running_adapter(bench, MemoryInbox()) as adapter:
             await adapter.prepare(order)
@@ -113,7 +113,7 @@ class AdapterContract(ABC):
 
     @with_bench
     async def test_a_crash_before_submit_gives_at_most_one_order(self, bench: Bench) -> None:
-        """The agent died between the commit of *prepared* and `submit`, and asks first."""
+        """The agent died between the commit of *prepared* and `submit`, and asks `was_received` first."""
         order = make_order(3)
         async with running_adapter(bench, MemoryInbox()) as adapter:
             await adapter.prepare(order)
@@ -123,7 +123,7 @@ class AdapterContract(ABC):
 
     @with_bench
     async def test_a_crash_after_submit_gives_one_order(self, bench: Bench) -> None:
-        """The agent died after `submit`, again and again; the LIS may have taken the order in between."""
+        """The agent died after `submit`, several times; the LIS may have picked up the order in between."""
         order = make_order(4)
         async with running_adapter(bench, MemoryInbox()) as adapter:
             await submit_order(adapter, order)
@@ -147,7 +147,7 @@ class AdapterContract(ABC):
 
     @with_bench
     async def test_withdrawals_may_be_repeated_and_none_is_lost(self, bench: Bench) -> None:
-        """Two withdrawals, one of them told twice."""
+        """Two withdrawals, one of them repeated."""
         order = next(order for order in map(make_order, range(100)) if len(order.lines) > 1)
         first, second = order.lines[0].key, order.lines[1].key
         async with running_adapter(bench, MemoryInbox()) as adapter:
@@ -160,7 +160,7 @@ class AdapterContract(ABC):
 
     @with_bench
     async def test_a_report_arrives_digit_for_digit_and_is_acknowledged(self, bench: Bench) -> None:
-        """What the LIS put out is in the inbox, and the LIS will not give it again."""
+        """A published report is in the inbox, and the LIS will not deliver it again."""
         report, inbox = make_report(6, make_order(6)), MemoryInbox()
         await bench.publish(report)
         async with running_adapter(bench, inbox) as adapter:
@@ -170,17 +170,17 @@ class AdapterContract(ABC):
         assert quantity_texts(inbox.contents[0]) == quantity_texts(self.expected(report))
 
     @with_bench
-    async def test_a_refusal_arrives(self, bench: Bench) -> None:
-        """A laboratory may refuse a line that it took."""
-        refusal, inbox = make_rejection(7, make_order(7)), MemoryInbox()
-        await bench.publish(refusal)
+    async def test_a_rejection_arrives(self, bench: Bench) -> None:
+        """A laboratory may reject a line after taking the order."""
+        rejection, inbox = make_rejection(7, make_order(7)), MemoryInbox()
+        await bench.publish(rejection)
         async with running_adapter(bench, inbox) as adapter:
             await collect_exactly(adapter, inbox, 1)
-        assert inbox.contents == [self.expected(refusal)]
+        assert inbox.contents == [self.expected(rejection)]
 
     @with_bench
-    async def test_nothing_is_acknowledged_before_it_is_kept(self, bench: Bench) -> None:
-        """The store is away: the LIS keeps the report, and gives it again when the store is back (law 1)."""
+    async def test_nothing_is_acknowledged_before_it_is_stored(self, bench: Bench) -> None:
+        """While the store is unavailable the LIS keeps the report, and delivers it again afterwards (law 1)."""
         report, inbox = make_report(8, make_order(8)), MemoryInbox(fail_before=1)
         await bench.publish(report)
         async with running_adapter(bench, inbox) as adapter:
@@ -194,7 +194,7 @@ class AdapterContract(ABC):
 
     @with_bench
     async def test_a_crash_before_the_acknowledgement_makes_no_second_message(self, bench: Bench) -> None:
-        """Kept, not acknowledged, given again: the same name, so the same message (law 5)."""
+        """Stored, not acknowledged, delivered again: the same id, so the same message (law 5)."""
         report, inbox = make_report(9, make_order(9)), MemoryInbox(fail_after=1)
         await bench.publish(report)
         async with running_adapter(bench, inbox) as adapter:
@@ -206,7 +206,7 @@ class AdapterContract(ABC):
 
     @with_bench
     async def test_a_value_that_was_corrected_there_and_back_is_three_messages(self, bench: Bench) -> None:
-        """A → B → A: the third is not a repeat of the first, although it is equal to it."""
+        """A → B → A: the third message is not a repeat of the first, although it equals it."""
         first, inbox = make_correction(make_report(10, make_order(10)), "1.20"), MemoryInbox()
         versions = [first, make_correction(first, "1.30"), first]
         async with running_adapter(bench, inbox) as adapter:
@@ -218,7 +218,7 @@ class AdapterContract(ABC):
 
     @with_bench
     async def test_versions_out_of_order_all_arrive(self, bench: Bench) -> None:
-        """The second version before the first: both arrive, and telling which is newer is not the adapter's business."""
+        """The second version arrives before the first: both are delivered; which is newer is not the adapter's concern."""
         second, inbox = make_correction(make_report(11, make_order(11)), "2.50"), MemoryInbox()
         versions = [replace(second, version=2), replace(make_correction(second, "2.40"), version=1)]
         async with running_adapter(bench, inbox) as adapter:
@@ -229,8 +229,8 @@ class AdapterContract(ABC):
         assert sorted(map(repr, inbox.contents)) == sorted(repr(self.expected(version)) for version in versions)
 
     @with_bench
-    async def test_a_restart_in_the_middle_loses_and_doubles_nothing(self, bench: Bench) -> None:
-        """The store fails in the middle of several reports, and the agent is started anew."""
+    async def test_a_restart_in_the_middle_loses_and_duplicates_nothing(self, bench: Bench) -> None:
+        """The store fails in the middle of several reports, and the agent restarts."""
         reports = [make_report(seed, make_order(seed)) for seed in range(20, 25)]
         inbox = MemoryInbox()
         await bench.publish(reports[0])
@@ -260,25 +260,25 @@ async def running_adapter(bench: Bench, inbox: Inbox) -> AsyncIterator[Lis]:
 
 
 async def collect_exactly(adapter: Lis, inbox: MemoryInbox, count: int) -> None:
-    """Collect until the inbox holds so many messages; then once more, since what is too many would come now."""
+    """Collect until the inbox holds `count` messages, then once more: a surplus message would arrive now."""
     await _collect_until(adapter, lambda: len(inbox.messages) >= count, f"{count} messages in the inbox")
     with suppress(LabAgentError):
         await adapter.collect()
-    assert len(inbox.messages) == count, f"{len(inbox.messages)} messages in the inbox, and not {count}"
+    assert len(inbox.messages) == count, f"{len(inbox.messages)} messages in the inbox instead of {count}"
 
 
 async def collect_until_attempted(adapter: Lis, inbox: MemoryInbox) -> None:
-    """Collect until the adapter has tried to put something into the inbox that was to fail."""
+    """Collect until the adapter has attempted a delivery that was set up to fail."""
     with suppress(TimeoutError):
         await _collect_until(adapter, lambda: not (inbox.fail_before or inbox.fail_after), "an attempt", timeout=2.0)
 
 
 async def wait_for_unacknowledged(bench: Bench, unacknowledged: int) -> None:
-    """Wait until so many reports are left unacknowledged."""
+    """Wait until exactly `unacknowledged` messages are left."""
     end = time.monotonic() + TIMEOUT_SECONDS
     while (left := await bench.unacknowledged_count()) != unacknowledged:
         if time.monotonic() > end:
-            raise TimeoutError(f"{left} reports are not acknowledged, and not {unacknowledged}")
+            raise TimeoutError(f"{left} unacknowledged messages instead of {unacknowledged}")
         await asyncio.sleep(0.01)
 
 
@@ -286,7 +286,7 @@ async def _collect_until(adapter: Lis, is_reached: Callable[[], bool], what: str
     end = time.monotonic() + timeout
     while not is_reached():
         if time.monotonic() > end:
-            raise TimeoutError(f"waited in vain for {what}")
+            raise TimeoutError(f"timed out waiting for {what}")
         with suppress(LabAgentError):
             await adapter.collect()
         if not is_reached():
@@ -294,6 +294,6 @@ async def _collect_until(adapter: Lis, is_reached: Callable[[], bool], what: str
 
 
 def quantity_texts(message: LabMessage) -> list[str]:
-    """Give the measured values of a message as they are written: 1.20 is not 1.2."""
+    """The quantities of a message as written: 1.20 is not 1.2."""
     observations = message.observations if isinstance(message, LabReport) else ()
     return [str(one.value_quantity.value) for one in observations if one.value_quantity]

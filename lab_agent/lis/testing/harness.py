@@ -1,7 +1,4 @@
-"""A bench: the laboratory system (or a stand-in) and the adapter on it; and the agent's way of handing an order over.
-
-An inbox that keeps what it is given in memory, and can be made to fail before or after that.
-"""
+"""What the contract suite runs on: the bench (a LIS with the adapter on it), the agent's submit protocol, an in-memory inbox."""
 
 from __future__ import annotations
 
@@ -16,41 +13,44 @@ from lab_agent.ports.lis import Lis
 
 
 class Bench(Protocol):
-    """What the suite has to know of the laboratory system, and make it do."""
+    """What the suite needs to see of the laboratory system, and to make it do."""
 
     def adapter(self) -> Lis:
-        """Make a new adapter on the same LIS, as a new start of the agent would."""
+        """Make a new adapter on the same LIS, as a restart of the agent would."""
         ...
 
     async def orders(self) -> Sequence[str]:
-        """Give the keys of the orders that the LIS got, one for each time that it got one."""
+        """Keys of the orders that the LIS received; an order received twice is listed twice."""
         ...
 
     async def cancelled_lines(self) -> Sequence[str]:
-        """Give the keys of the lines that the LIS was told are withdrawn (repeats do not matter)."""
+        """Keys of the lines that the LIS was told to cancel; repeats do not matter."""
         ...
 
     async def publish(self, message: LabMessage) -> None:
-        """Let the LIS report something."""
+        """Make the LIS report this message."""
         ...
 
     async def unacknowledged_count(self) -> int:
-        """Give the number of reports that the LIS would give again, since nobody has acknowledged them."""
+        """Number of messages that the LIS would deliver again because nobody acknowledged them."""
         ...
 
     async def close(self) -> None:
-        """Clear away what the bench opened."""
+        """Release what the bench opened."""
         ...
 
 
 async def submit_order(adapter: Lis, order: LabOrder) -> None:
-    """Do what the agent does: prepare, (commit,) submit."""
+    """Submit an order as the agent does: prepare, (commit,) submit."""
     await adapter.prepare(order)
     await adapter.submit(order)
 
 
 async def resume_submit(adapter: Lis, order: LabOrder, *, prepared_committed: bool) -> bool:
-    """Do what the agent does after it died in a handover; `committed` says whether *prepared* was. False: a person decides."""
+    """Do what the agent does after a crash during submission. Returns False where an operator would have to decide.
+
+    `prepared_committed` says whether the crash came after *prepared* was committed.
+    """
     if not prepared_committed:
         await submit_order(adapter, order)
         return True
@@ -63,9 +63,10 @@ async def resume_submit(adapter: Lis, order: LabOrder, *, prepared_committed: bo
 
 @dataclass(slots=True)
 class MemoryInbox:
-    """An `Inbox`. `fail_before` of the next calls keep nothing and raise; `fail_after` of the next ones keep it and raise then.
+    """An in-memory `Inbox` that fails on request.
 
-    The second is what an agent looks like to a LIS when it dies between its commit and the acknowledgement.
+    The next `fail_before` calls of `accept` raise without storing anything; the next `fail_after` calls store the message and
+    raise then, like an agent that dies between its commit and the acknowledgement.
     """
 
     messages: dict[str, LabMessage] = field(default_factory=dict)
@@ -74,28 +75,28 @@ class MemoryInbox:
     fail_before: int = 0
     fail_after: int = 0
 
-    async def accept(self, message: str, content: LabMessage) -> bool:
-        """Keep a message; False if it was kept before."""
+    async def accept(self, message_id: str, message: LabMessage) -> bool:
+        """Store a message; False if it was stored before."""
         self.attempts += 1
         if self.fail_before:
             self.fail_before -= 1
             raise StoreUnreachableError
-        new = message not in self.messages
-        self.messages.setdefault(message, content)
+        new = message_id not in self.messages
+        self.messages.setdefault(message_id, message)
         if self.fail_after:
             self.fail_after -= 1
             raise LisUnavailable("the agent died here")
         return new
 
-    async def was_accepted(self, message: str) -> bool:
-        """Whether a message of that name was kept before."""
-        return message in self.messages
+    async def was_accepted(self, message_id: str) -> bool:
+        """Whether a message with that id was stored before."""
+        return message_id in self.messages
 
-    async def refused(self, message: str, reason: str) -> None:
-        """Remember a refusal."""
-        self.rejections[message] = reason
+    async def reject(self, message_id: str, reason: str) -> None:
+        """Remember the reason of a rejection."""
+        self.rejections[message_id] = reason
 
     @property
     def contents(self) -> list[LabMessage]:
-        """What was kept, in the order in which it came."""
+        """The stored messages, in order of arrival."""
         return list(self.messages.values())

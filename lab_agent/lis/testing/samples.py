@@ -1,4 +1,4 @@
-"""Made-up orders and reports: the same seed gives the same ones, on every machine."""
+"""Generated orders and messages: the same seed gives the same ones on every machine."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _FAMILY_NAMES = ("Sample", "Probe", "Тестова", "O'Sample-Probe", "Ünal")
 
 def make_order(seed: int) -> LabOrder:
     """Make an order of one to four tests on one or two tubes."""
-    luck = Random(seed)  # noqa: S311 — samples, no secrets
-    moment = _random_time(luck)
-    tests = luck.sample(_TESTS, luck.randint(1, len(_TESTS)))
-    specimens = tuple(_specimen(seed, index, moment) for index in range(luck.randint(1, 2)))
+    random = Random(seed)  # noqa: S311 — samples, no secrets
+    moment = _random_time(random)
+    tests = random.sample(_TESTS, random.randint(1, len(_TESTS)))
+    specimens = tuple(_specimen(seed, index, moment) for index in range(random.randint(1, 2)))
     return LabOrder(
         key=order_key(_SERVICE, f"order-{seed}"),
         requisition=Identifier(system=f"{_SERVICE}requisition", value=f"{seed:08d}"),
         contract="C-01",
         ordered_at=moment,
-        patient=_patient(luck),
+        patient=_patient(random),
         lines=tuple(
             OrderLine(
                 key=line_key(_SERVICE, f"line-{seed}-{item}"),
@@ -50,19 +50,19 @@ def make_order(seed: int) -> LabOrder:
                 lab_code=f"LAB{item}",
                 text=f"Test {item}",
                 ordered_at=moment,
-                specimens=(luck.choice(specimens).id,),
+                specimens=(random.choice(specimens).id,),
             )
             for item, _, _ in tests
         ),
         specimens=specimens,
-        answers=(OrderAnswer(link_id="fasting", values=(luck.random() < 0.5,)), OrderAnswer(link_id="week", values=(0,))),
+        answers=(OrderAnswer(link_id="fasting", values=(random.random() < 0.5,)), OrderAnswer(link_id="week", values=(0,))),
     )
 
 
 def make_report(seed: int, order: LabOrder) -> LabReport:
     """Make a final report on all lines of an order, with a document."""
-    luck = Random(seed)  # noqa: S311 — samples, no secrets
-    issued = order.ordered_at + timedelta(hours=luck.randint(1, 72))
+    random = Random(seed)  # noqa: S311 — samples, no secrets
+    issued = order.ordered_at + timedelta(hours=random.randint(1, 72))
     return LabReport(
         report_id=f"B{seed:06d}",
         version=1,
@@ -71,20 +71,20 @@ def make_report(seed: int, order: LabOrder) -> LabReport:
         effective=order.ordered_at,
         issued=issued,
         lines=tuple(line.key for line in order.lines),
-        observations=tuple(_observation(line.item, luck) for line in order.lines),
-        documents=(Document(content=b"%PDF-1.4\n" + luck.randbytes(64), content_type="application/pdf"),),
+        observations=tuple(_observation(line.item, random) for line in order.lines),
+        documents=(Document(content=b"%PDF-1.4\n" + random.randbytes(64), content_type="application/pdf"),),
     )
 
 
 def make_rejection(seed: int, order: LabOrder) -> LabRejection:
-    """Make a refusal of one line of an order."""
+    """Make a rejection of one line of an order."""
     line = Random(seed).choice(order.lines)  # noqa: S311 — samples, no secrets
     entry = NotPerformed(line=line.key, reason="the specimen is haemolysed")
     return LabRejection(order=order.key, not_performed=(entry,), collect_again=True)
 
 
 def make_correction(report: LabReport, digits: str) -> LabReport:
-    """Make a version of a report in which the first value has these digits, and nothing else is changed, not even its time."""
+    """Make a copy of a report whose first value has these digits; nothing else changes, not even its time."""
     first, *others = report.observations
     return replace(report, observations=(replace(first, value_quantity=Quantity(value=Decimal(digits), unit="g/L")), *others))
 

@@ -4,7 +4,6 @@ import json
 import queue
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ import pytest
 from lab_agent.domain.catalogue_records import CatalogueVersion
 from lab_agent.domain.records import StoredToken
 from tests.harness.paths import CATALOGUE
+from tests.harness.programs import free_port
 
 BIN = Path(sys.executable).parent
 SANDBOX = """
@@ -42,12 +42,6 @@ code = "C-100"
 partner = "guid-clinic"
 laboratory = "our-guid"
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def line_with(process: subprocess.Popen[str], pattern: str, seconds: float = 30) -> str:

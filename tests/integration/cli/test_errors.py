@@ -94,7 +94,7 @@ def test_internal_error_shows_location_without_data(cli, monkeypatch):
     done = cli("orders", "list")
     assert done.code == 1
     assert "KeyError" in done.err
-    assert "test_cli_errors.py" in done.err
+    assert "test_errors.py" in done.err
     assert "Ivanova" not in done.err
 
 

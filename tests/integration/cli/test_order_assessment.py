@@ -119,15 +119,15 @@ def test_held_order_rejected_manually(cli: Cli, lab: LaboratoryFolder) -> None:
     put_order(lab, OrderState.HELD)
     assert cli("orders", "refuse", KEY, "--reason", "we never do this", "--by", "eve").code == 0
     shown = cli("orders", "show", KEY, "--json").json()
-    assert shown["order"]["state"] == "refused"
+    assert shown["order"]["state"] == "rejected"
     assert {tuple(line["outputs"]) for line in shown["lines"]} == {("we never do this",)}
-    assert [job["kind"] for job in shown["effects"]] == ["line_task", "line_task"]
+    assert [job["kind"] for job in shown["jobs"]] == ["update_line_task", "update_line_task"]
     again = cli("orders", "refuse", KEY, "--reason", "again")
     assert again.code == 1
     assert "only a held order" in again.err
 
 
-@pytest.mark.parametrize(("command", "state"), [("refuse-line", "refused"), ("accept-line", "accepted")])
+@pytest.mark.parametrize(("command", "state"), [("refuse-line", "rejected"), ("accept-line", "accepted")])
 def test_late_line_decided_manually(cli: Cli, lab: LaboratoryFolder, command: str, state: str) -> None:
     put_order(lab, OrderState.HANDED_OVER)
     line = LineRecord(

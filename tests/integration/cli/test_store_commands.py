@@ -101,7 +101,7 @@ def test_truncated_list_says_there_is_more(cli, seeded):
 
 def test_order_shown_with_lines_jobs_results_timeline(cli, seeded):
     shown = cli("orders", "show", ORDER).out
-    for part in ("REQ-1", "no label on the tube", "042.036", "handover", "R-1", "order seen"):
+    for part in ("REQ-1", "no label on the tube", "042.036", "submit_order", "R-1", "order seen"):
         assert part in shown
     detail = cli("orders", "show", ORDER, "--json").json()
     assert detail["order"]["requisition"]["value"] == "REQ-1"
@@ -118,7 +118,7 @@ def test_unknown_key_gives_one_sentence_and_exit_1(cli, seeded):
 
 
 def test_retry_reports_what_it_does(cli, seeded):
-    done = cli("outbox", "retry", number(cli, "look"))
+    done = cli("outbox", "retry", number(cli, "fetch_order"))
     assert done.code == 0
     assert "fetches and judges" in done.out
     assert "is due now" in done.out
@@ -127,7 +127,7 @@ def test_retry_reports_what_it_does(cli, seeded):
 def test_unsafe_retry_needs_confirmation(cli, seeded):
     """A retry that could do something twice needs a yes."""
     seeded.write(doubtful)
-    handover = number(cli, "handover")
+    handover = number(cli, "submit_order")
     refused = cli("outbox", "retry", handover)
     assert refused.code == 2
     assert "--yes" in refused.err
@@ -139,7 +139,7 @@ def test_unsafe_retry_needs_confirmation(cli, seeded):
 
 def test_uncertain_job_dismissed_with_reason(cli, seeded):
     seeded.write(doubtful)
-    handover = number(cli, "handover")
+    handover = number(cli, "submit_order")
     assert cli("outbox", "dismiss", handover).code == 2, "a reason is needed"
     assert cli("outbox", "dismiss", handover, "--note", "patient went home").code == 0
     assert handover not in {str(each["id"]) for each in cli("outbox", "list", "--json").json()}
@@ -149,7 +149,7 @@ def test_uncertain_job_dismissed_with_reason(cli, seeded):
 
 def test_whole_order_retried(cli, seeded):
     jobs = cli("orders", "retry", ORDER, "--json").json()
-    assert {each["kind"] for each in jobs} == {"look", "handover"}
+    assert {each["kind"] for each in jobs} == {"fetch_order", "submit_order"}
 
 
 def test_results_shown_with_exact_digits(cli, seeded):

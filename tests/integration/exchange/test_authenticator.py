@@ -54,8 +54,8 @@ async def test_password_grant_requests_and_stores_token(make_tokens: Make, route
             "scope": "offline_access",
         }
     ]
-    assert store.tokens.token == stored()
-    assert store.tokens.lease is None
+    assert store.oauth_tokens.token == stored()
+    assert store.oauth_tokens.lease is None
 
 
 async def test_client_credentials_request_no_refresh_token(make_tokens: Make, route: respx.Route) -> None:
@@ -91,7 +91,7 @@ async def test_code_exchanged_with_pkce_verifier(make_tokens: Make, route: respx
             "code_verifier": "verifier",
         }
     ]
-    assert store.tokens.token.expires_at - tokens.clock.now() == timedelta(seconds=60)
+    assert store.oauth_tokens.token.expires_at - tokens.clock.now() == timedelta(seconds=60)
     assert (await tokens.credential()).header == "Bearer t1"
 
 
@@ -110,7 +110,7 @@ async def test_early_refresh_rotates_and_stores_before_use(make_tokens: Make, ro
     assert (await tokens.credential()).header == "Bearer t1"
     clock.advance(1)
     assert (await tokens.credential()).header == "Bearer t2"
-    assert (store.tokens.token.refresh_token, store.tokens.token.generation) == ("r2", 2)
+    assert (store.oauth_tokens.token.refresh_token, store.oauth_tokens.token.generation) == ("r2", 2)
     assert forms(route)[1] == {
         "grant_type": "refresh_token",
         "client_id": "lab",
@@ -129,15 +129,15 @@ async def test_short_lived_token_not_refreshed_every_call(make_tokens: Make, rou
 
 
 async def test_refresh_without_new_refresh_token_keeps_old(make_tokens: Make, route: respx.Route, store: Any) -> None:
-    store.tokens.token = stored()
+    store.oauth_tokens.token = stored()
     route.respond(json={"access_token": "t2"})
     tokens = make_tokens(**CODE)
     await tokens.renew_credential(await tokens.credential())
-    assert (store.tokens.token.access_token, store.tokens.token.refresh_token) == ("t2", "r1")
+    assert (store.oauth_tokens.token.access_token, store.oauth_tokens.token.refresh_token) == ("t2", "r1")
 
 
 async def test_concurrent_callers_share_one_refresh(make_tokens: Make, route: respx.Route, store: Any) -> None:
-    store.tokens.token = stored()
+    store.oauth_tokens.token = stored()
     route.side_effect = [answer(2)]
     tokens = make_tokens(**CODE)
     old = await tokens.credential()
@@ -148,7 +148,7 @@ async def test_concurrent_callers_share_one_refresh(make_tokens: Make, route: re
 
 async def test_second_process_reads_stored_token(make_tokens: Make, route: respx.Route, store: Any) -> None:
     """Of two processes one refreshes, and the other reads what it stored."""
-    store.tokens.token = stored()
+    store.oauth_tokens.token = stored()
     asked, let_go = asyncio.Event(), asyncio.Event()
 
     async def slow(request: httpx.Request) -> httpx.Response:
@@ -167,8 +167,8 @@ async def test_second_process_reads_stored_token(make_tokens: Make, route: respx
 
 
 async def test_lease_of_dead_process_taken_after_expiry(make_tokens: Make, route: respx.Route, store: Any, clock: Any) -> None:
-    store.tokens.token = stored()
-    store.tokens.acquire_refresh_lease("dead", now=clock.now(), lease=timedelta(seconds=30))
+    store.oauth_tokens.token = stored()
+    store.oauth_tokens.acquire_refresh_lease("dead", now=clock.now(), lease=timedelta(seconds=30))
     route.side_effect = [answer(2)]
     tokens = make_tokens(**CODE)
     waiting = asyncio.create_task(tokens.renew_credential(await tokens.credential()))
@@ -180,11 +180,11 @@ async def test_lease_of_dead_process_taken_after_expiry(make_tokens: Make, route
 
 async def test_refresh_lease_outlasts_all_requests(make_tokens: Make, route: respx.Route, store: Any, clock: Any) -> None:
     """The lease outlasts every request of one renewal."""
-    store.tokens.token = stored()
+    store.oauth_tokens.token = stored()
     leases: list[float] = []
 
     def lost(request: httpx.Request) -> httpx.Response:
-        leases.append((store.tokens.lease[1] - clock.now()).total_seconds())
+        leases.append((store.oauth_tokens.lease[1] - clock.now()).total_seconds())
         if len(leases) == 3:
             return answer(2)
         clock.advance(5)  # the longest that a call of this client takes
@@ -200,7 +200,7 @@ async def test_refresh_lease_outlasts_all_requests(make_tokens: Make, route: res
 
 
 async def test_refresh_with_lost_reply_retried_once(make_tokens: Make, route: respx.Route, store: Any) -> None:
-    store.tokens.token = stored()
+    store.oauth_tokens.token = stored()
     route.side_effect = [httpx.ReadTimeout("lost"), answer(2)]
     tokens = make_tokens(**CODE)
     assert (await tokens.renew_credential(await tokens.credential())).header == "Bearer t2"
@@ -209,7 +209,7 @@ async def test_refresh_with_lost_reply_retried_once(make_tokens: Make, route: re
 
 async def test_failed_refresh_retry_requires_login(make_tokens: Make, route: respx.Route, store: Any) -> None:
     """When the retry fails too, a person is needed, and the dead token is not offered again."""
-    store.tokens.token = stored()
+    store.oauth_tokens.token = stored()
     route.side_effect = [httpx.ReadTimeout("lost"), refused()]
     tokens = make_tokens(**CODE)
     old = await tokens.credential()
@@ -218,11 +218,11 @@ async def test_failed_refresh_retry_requires_login(make_tokens: Make, route: res
             await tokens.renew_credential(old)
         assert "Smith" not in str(caught.value)
     assert route.call_count == 2
-    assert store.tokens.lease is None
+    assert store.oauth_tokens.lease is None
 
 
 async def test_new_login_restores_every_process(make_tokens: Make, route: respx.Route, store: Any) -> None:
-    store.tokens.token = stored()
+    store.oauth_tokens.token = stored()
     route.side_effect = [refused(), answer(2)]
     worker, command = make_tokens("worker", **CODE), make_tokens("command", **CODE)
     old = await worker.credential()
@@ -234,7 +234,7 @@ async def test_new_login_restores_every_process(make_tokens: Make, route: respx.
 
 
 async def test_lost_reply_during_outage_is_temporary(make_tokens: Make, route: respx.Route, store: Any) -> None:
-    store.tokens.token = stored()
+    store.oauth_tokens.token = stored()
     route.side_effect = [httpx.ReadTimeout("lost"), httpx.ConnectError("away"), answer(2)]
     tokens = make_tokens(**CODE)
     old = await tokens.credential()
@@ -244,7 +244,7 @@ async def test_lost_reply_during_outage_is_temporary(make_tokens: Make, route: r
 
 
 async def test_rejected_refresh_falls_back_to_password(make_tokens: Make, route: respx.Route, store: Any) -> None:
-    store.tokens.token = stored()
+    store.oauth_tokens.token = stored()
     route.side_effect = [refused(), answer(2)]
     tokens = make_tokens()
     assert (await tokens.renew_credential(await tokens.credential())).header == "Bearer t2"
@@ -279,7 +279,7 @@ async def test_valid_token_used_while_refresh_fails(make_tokens: Make, route: re
 
 async def test_unstorable_token_neither_used_nor_lost(make_tokens: Make, route: respx.Route, store: Any) -> None:
     """A new token that cannot be stored is not used and not lost."""
-    store.tokens.token = stored()
+    store.oauth_tokens.token = stored()
     tokens = make_tokens(**CODE)
     old = await tokens.credential()
 
@@ -290,20 +290,20 @@ async def test_unstorable_token_neither_used_nor_lost(make_tokens: Make, route: 
     route.side_effect = breaks
     with pytest.raises(errors.StoreUnreachableError):
         await tokens.renew_credential(old)
-    assert store.tokens.token == stored()
+    assert store.oauth_tokens.token == stored()
     assert (await tokens.renew_credential(old)).header == "Bearer t2"
-    assert store.tokens.token.refresh_token == "r2"
+    assert store.oauth_tokens.token.refresh_token == "r2"
     assert route.call_count == 1
 
 
 async def test_concurrently_stored_token_generation_wins(make_tokens: Make, route: respx.Route, store: Any) -> None:
     """Where another process stored that generation already, its token counts."""
-    store.tokens.token = stored()
+    store.oauth_tokens.token = stored()
     tokens = make_tokens(**CODE)
     old = await tokens.credential()
 
     def late(request: httpx.Request) -> httpx.Response:
-        store.tokens.token = stored(2, access_token="theirs", refresh_token="r9")
+        store.oauth_tokens.token = stored(2, access_token="theirs", refresh_token="r9")
         return answer(2)
 
     route.side_effect = late
@@ -311,7 +311,7 @@ async def test_concurrently_stored_token_generation_wins(make_tokens: Make, rout
 
 
 async def test_cancelled_caller_does_not_abort_refresh(make_tokens: Make, route: respx.Route, store: Any) -> None:
-    store.tokens.token = stored()
+    store.oauth_tokens.token = stored()
     asked, let_go = asyncio.Event(), asyncio.Event()
 
     async def slow(request: httpx.Request) -> httpx.Response:
@@ -328,7 +328,7 @@ async def test_cancelled_caller_does_not_abort_refresh(make_tokens: Make, route:
         await caller
     let_go.set()
     await tokens.aclose()
-    assert store.tokens.token.refresh_token == "r2"
+    assert store.oauth_tokens.token.refresh_token == "r2"
 
 
 @pytest.mark.parametrize(
@@ -359,10 +359,10 @@ async def test_code_with_lost_reply_requires_new_login(make_tokens: Make, route:
 
 async def test_rejected_newer_token_is_renewed_separately(make_tokens: Make, route: respx.Route, store: Any) -> None:
     """A caller whose newer token was rejected is not content with the renewal of an older one."""
-    store.tokens.token = stored()
+    store.oauth_tokens.token = stored()
     route.side_effect = [answer(3)]
     tokens = make_tokens(**CODE)
     old = await tokens.credential()
-    store.tokens.token = stored(2, access_token="t2")
+    store.oauth_tokens.token = stored(2, access_token="t2")
     found = await asyncio.gather(tokens.renew_credential(old), tokens.renew_credential(Credential("Bearer t2", 2)))
     assert [each.header for each in found] == ["Bearer t2", "Bearer t3"]

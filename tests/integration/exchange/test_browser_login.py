@@ -13,6 +13,7 @@ from lab_agent.exchange import browser_login
 from lab_agent.exchange.browser_login import BrowserLogin
 from lab_agent.exchange.oauth import CodeGrant
 from lab_agent.settings.exchange import OAuthSettings
+from tests.harness.programs import free_port
 
 CALLBACK = "https://lab.example/cb?app=1"
 
@@ -20,12 +21,6 @@ CALLBACK = "https://lab.example/cb?app=1"
 def oauth(**changes: Any) -> OAuthSettings:
     given = {"grant": "authorization_code", "auth_url": "https://auth.example", "client_id": "lab", "redirect_uri": CALLBACK}
     return OAuthSettings.model_validate({**given, **changes})
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def asked(sign_in: BrowserLogin) -> dict[str, str]:
@@ -111,7 +106,7 @@ async def test_callback_received_and_other_requests_ignored(
         )
     form = parse_qs(route.calls.last.request.content.decode())
     assert (form["code"], form["code_verifier"], form["redirect_uri"]) == (["good"], [sign_in.verifier], [settings.redirect_uri])
-    assert store.tokens.token.refresh_token == "r"
+    assert store.oauth_tokens.token.refresh_token == "r"
 
 
 async def test_callback_listener_survives_invalid_requests() -> None:

@@ -41,7 +41,7 @@ async def test_every_call_observed_by_name_without_ids(make_client: Make, router
         await client.read("Task", rid("t2"))
     with pytest.raises(errors.OutcomeUnknown):
         await client.update("Task", rid("t1"), task(1), version="1")
-    assert told == [("GET Task", "ok"), ("GET Task", "NotReadable"), ("PUT Task", "OutcomeUnknown")]
+    assert told == [("GET Task", "ok"), ("GET Task", "ResourceNotReadable"), ("PUT Task", "OutcomeUnknown")]
 
 
 # --- searches
@@ -267,7 +267,7 @@ async def test_create_without_body_read_from_headers(make_client: Make, router: 
     ("answer", "expected"),
     [
         (httpx.Response(412), errors.MultipleMatches),
-        (httpx.Response(400, json={"resourceType": "OperationOutcome", "issue": []}), errors.ServiceRefusal),
+        (httpx.Response(400, json={"resourceType": "OperationOutcome", "issue": []}), errors.ServiceRejected),
         (httpx.Response(500), errors.OutcomeUnknown),
         (httpx.Response(503), errors.OutcomeUnknown),
         (httpx.Response(503, headers={"Retry-After": "1"}), errors.ServiceUnavailable),
@@ -275,7 +275,7 @@ async def test_create_without_body_read_from_headers(make_client: Make, router: 
         (httpx.Response(200, json={"resourceType": "Observation"}), errors.InvalidResponse),
         (httpx.Response(200, json={"resourceType": "OperationOutcome"}), errors.InvalidResponse),
         (httpx.Response(200), errors.InvalidResponse),
-        (httpx.Response(302, headers={"Location": "https://evil.example/"}), errors.ServiceRefusal),
+        (httpx.Response(302, headers={"Location": "https://evil.example/"}), errors.ServiceRejected),
         (httpx.ConnectError("x"), errors.ServiceUnavailable),
         (httpx.ConnectTimeout("x"), errors.ServiceUnavailable),
         (httpx.PoolTimeout("x"), errors.ServiceUnavailable),

@@ -396,10 +396,10 @@ async def main(given):
     store = SqlStore(given["url"], Cipher(given["key"]))
     async with HttpClient(HttpOptions(timeout=10)) as http:
         tokens = Authenticator(OAuthSettings.model_validate(given["oauth"]), http, store, Clock(), given["owner"])
-        refused = await tokens.credential()
+        rejected = await tokens.credential()
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
-        print((await tokens.renewed(refused)).generation, flush=True)
+        print((await tokens.renew_credential(rejected)).generation, flush=True)
     await store.close()
 
 asyncio.run(main(json.loads(sys.argv[1])))
@@ -415,7 +415,7 @@ async def test_only_one_of_two_processes_refreshes(start: Any, connect: Any, tmp
     client = connect(service, store, oauth=CODE, owner="command")
     with pytest.raises(errors.AuthenticationRequired):
         await client.check()
-    await a_person_signs_in(client._settings.oauth, client._calls._tokens)
+    await a_person_signs_in(client._settings.oauth, client._requests._authenticator)
     service.faults(FaultRule(kind="latency", route="POST /connect/token", seconds=0.5))
     oauth = {"auth_url": service.config.auth_url, **CODE}
     processes = [

@@ -52,12 +52,12 @@ def test_docs_example_passes_contract_suite(tmp_path: Path) -> None:
 
 
 def test_docs_json_examples_load() -> None:
-    order, report, refusal, receipt = (block.encode() for block in blocks("json"))
+    order, report, rejection, receipt = (block.encode() for block in blocks("json"))
     assert load_order(order).lines
     read = load_message(report)
     assert isinstance(read, LabReport)
     assert str(read.observations[0].value_quantity.value) == "134.0"  # type: ignore[union-attr]
-    assert isinstance(load_message(refusal), LabRejection)
+    assert isinstance(load_message(rejection), LabRejection)
     assert isinstance(load_message(receipt), AccessionUpdate)
 
 

@@ -62,7 +62,7 @@ def test_new_project_installs_and_passes_contract_suite(tmp_path: Path, python: 
         "-c",
         "from lab_agent.lis.registry import load_adapters; import pathlib\n"
         "made = load_adapters({'my-lis': {'database': 'x.db'}}, 'my-lis')\n"
-        "(status,) = made.statuses; print(status.loaded, status.source, made.get())",
+        "(status,) = made.statuses; print(status.is_loaded, status.source, made.get())",
         cwd=tmp_path,
     )
     assert found.startswith("True lab-adapter-my-lis"), found
@@ -80,6 +80,6 @@ def test_new_project_invalid_name_rejected(tmp_path: Path, name: str) -> None:
 
 def test_new_project_existing_folder_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "lis").mkdir()
-    with pytest.raises(SettingsError, match="there already"):
+    with pytest.raises(SettingsError, match="already exists"):
         create_project("lis", tmp_path)
     assert not list((tmp_path / "lis").iterdir())

@@ -24,7 +24,7 @@ from sqlalchemy import create_engine, func, insert, select, text
 from lab_agent.lis.sql.staging_tables import create_statements, make_tables
 from lab_agent.lis.testing import make_correction, make_order, make_report
 from lab_agent.serialization import dump_message
-from tests.fakes.http_lis import OURS, THEIRS, HttpLis
+from tests.fakes.http_lis import AGENT_SECRET, LIS_SECRET, HttpLis
 
 DEADLINE = 60.0
 SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
@@ -36,7 +36,7 @@ from lab_agent.errors import LabAgentError, LisOutcomeUnknown, LisUnavailable
 from lab_agent.lis.folder import FolderAdapter
 from lab_agent.lis.http import HttpAdapter
 from lab_agent.lis.sql import SqlAdapter
-from lab_agent.lis.testing import hand_over_again, make_order
+from lab_agent.lis.testing import make_order, resume_submit
 
 KINDS = {"folder": FolderAdapter, "http": HttpAdapter, "sql": SqlAdapter}
 
@@ -70,7 +70,7 @@ async def hand_over(adapter, journal, order):
     if f"done|{order.key}" in journal.kept:
         return
     if f"prepared|{order.key}" in journal.kept:
-        assert await hand_over_again(adapter, order, committed=True)
+        assert await resume_submit(adapter, order, prepared_committed=True)
     else:
         await adapter.prepare(order)
         journal.commit(f"prepared|{order.key}")
@@ -136,7 +136,7 @@ class Folders:
         path.rename(path.with_suffix(".json"))
 
     def waiting(self) -> int:
-        return sum(path.suffix == ".json" or path.name.startswith(".taken") for path in (self.base / "results").iterdir())
+        return sum(path.suffix == ".json" or path.name.startswith(".claimed") for path in (self.base / "results").iterdir())
 
     def close(self) -> None:
         assert not list((self.base / "results" / "failed").iterdir())
@@ -149,8 +149,8 @@ class Webhooks:
             self.lis = HttpLis(sock.getsockname()[1])
         self.settings: dict[str, Any] = {
             "url": self.lis.url,
-            "secret": OURS,
-            "incoming_secret": THEIRS,
+            "secret": AGENT_SECRET,
+            "incoming_secret": LIS_SECRET,
             "port": self.lis.agent_port,
             "status_path": "orders/{key}",
         }
@@ -159,7 +159,7 @@ class Webhooks:
         return list(self.lis.orders)
 
     def put_out(self, body: bytes) -> None:
-        self.lis.put_out(body)
+        self.lis.queue_result(body)
 
     def waiting(self) -> int:
         return len(self.lis.outbox)

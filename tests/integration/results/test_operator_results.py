@@ -337,7 +337,7 @@ async def test_pdf_is_generated_when_lis_sends_none() -> None:
 async def test_unreadable_messages_counted_until_acknowledged(bench: ResultsBench) -> None:
     inbox = StoreInbox(bench.store, bench.clock, "lis", lambda: None)
     for number in range(3):
-        await inbox.refused(f"f{number}", "observations[0]: has no value")
+        await inbox.reject(f"f{number}", "observations[0]: has no value")
     assert await desk.rejected_message_counts(bench.store, ["lis", "other"]) == {"lis": 3}
     (alert,) = [each for each in bench.store._data.alerts if each.closed_at is None]
     assert "has no value" in alert.text

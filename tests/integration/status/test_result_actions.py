@@ -250,10 +250,10 @@ async def test_single_report_is_retried_with_current_mappings(pages: Any, folder
 async def test_rejected_messages_acknowledged_up_to_number_shown(pages: Any):
     """Rejected messages are acknowledged once, and only as many as were shown."""
     inbox = StoreInbox(pages.context.store, pages.clock, "folder", lambda: None)
-    await inbox.refused("a", "no value")
+    await inbox.reject("a", "no value")
     client = await pages.signed_in_client(Role.OPERATOR)
     form = await form_of(client, "/results", "/results/refused/seen")
-    await inbox.refused("b", "no value")
+    await inbox.reject("b", "no value")
     answer = await client.post("/results/refused/seen", data=form)
     assert answer.status_code == 409
     assert "Meanwhile 2 messages are refused" in answer.text
@@ -274,7 +274,7 @@ async def test_action_needs_login_role_token_and_origin(pages: Any, path: str, f
     key = await status_pages.unmatched_result(pages, documents=(), not_performed=())
     await status_pages.unmapped_result(pages, "glu", "GLU9")
     mend(folder)
-    await StoreInbox(pages.context.store, pages.clock, "folder", lambda: None).refused("a", "no value")
+    await StoreInbox(pages.context.store, pages.clock, "folder", lambda: None).reject("a", "no value")
     client = await pages.signed_in_client(Role.OPERATOR)
     preview = await form_of(client, "/results/mended", "/results/mended")
     seen = (await status_pages.get_report(pages, key)).changed_at.isoformat()

@@ -30,7 +30,7 @@ async def pages(pages: Any) -> Any:
 
 async def refuse(page: Any, count: int, source: str = "folder") -> None:
     for number in range(count):
-        await StoreInbox(page.context.store, page.clock, source, lambda: None).refused(
+        await StoreInbox(page.context.store, page.clock, source, lambda: None).reject(
             f"f{number}", "observations[0]: has no value"
         )
 

@@ -9,7 +9,7 @@ import pytest
 
 from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import JobState, LineState, OrderState
-from lab_agent.errors import InvalidTransitionError, LisRefusal
+from lab_agent.errors import InvalidTransitionError, LisRejected
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.workflow import operator_jobs
 from tests.harness.fault_injection import FaultyLis
@@ -23,7 +23,7 @@ async def test_dismissed_submit_cancels_order_with_note(make_scenario: MakeScene
     here = make_scenario(2)
 
     async def refuse(*_: object) -> None:
-        raise LisRefusal("no such department")
+        raise LisRejected("no such department")
 
     monkeypatch.setattr(FaultyLis, "prepare", refuse)
     await here.process_all()

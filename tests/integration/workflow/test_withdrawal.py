@@ -8,7 +8,7 @@ import pytest
 
 from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import JobState, LineState, OrderState
-from lab_agent.errors import LisRefusal
+from lab_agent.errors import LisRejected
 from tests.integration.workflow.conftest import Scenario
 
 MakeScene = Callable[..., Scenario]
@@ -194,7 +194,7 @@ async def test_uncancellable_withdrawal_is_recorded_in_timeline(make_scenario: M
     await here.process_all()
 
     async def refuses(*_: object) -> None:
-        raise LisRefusal("already measured")
+        raise LisRejected("already measured")
 
     here.agent.adapters._lis.cancel = refuses  # type: ignore[method-assign]
     withdraw_whole(here)

@@ -14,10 +14,10 @@ from lab_agent.domain.retry import Backoff, DeadLetter, RetryAt, VerifyFirst, ba
 from lab_agent.errors import (
     Failure,
     LisOutcomeUnknown,
-    LisRefusal,
+    LisRejected,
     LisUnavailable,
     OutcomeUnknown,
-    ServiceRefusal,
+    ServiceRejected,
     ServiceUnavailable,
 )
 
@@ -48,8 +48,8 @@ def test_worker_names_differ_between_starts() -> None:
         (LisUnavailable(retry_after=30), RetryAt(NOW + timedelta(seconds=30))),
         (OutcomeUnknown(), VerifyFirst(NOW + timedelta(seconds=1))),
         (LisOutcomeUnknown(), VerifyFirst(NOW + timedelta(seconds=1))),
-        (ServiceRefusal(status=400), DeadLetter()),
-        (LisRefusal(), DeadLetter()),
+        (ServiceRejected(status=400), DeadLetter()),
+        (LisRejected(), DeadLetter()),
         (Failure(), DeadLetter()),
     ],
 )

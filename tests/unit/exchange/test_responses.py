@@ -9,9 +9,9 @@ from lab_agent.exchange.responses import (
     RequestKind,
     parse_issues,
     parse_object,
-    parse_retry_after,
     response_error,
 )
+from lab_agent.http_client import parse_retry_after
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 READ = RequestContext(kind=RequestKind.READ, description="GET Task")
@@ -28,25 +28,25 @@ OUTCOME = b'{"resourceType":"OperationOutcome","issue":[{"severity":"error","cod
         (READ, 403, {}, errors.ResourceNotReadable),
         (READ, 404, {}, errors.ResourceNotReadable),
         (READ, 410, {}, errors.ResourceNotReadable),
-        (READ, 400, {}, errors.ServiceRefusal),
-        (READ, 501, {}, errors.ServiceRefusal),
+        (READ, 400, {}, errors.ServiceRejected),
+        (READ, 501, {}, errors.ServiceRejected),
         (READ, 500, {}, errors.ServiceUnavailable),
         (READ, 503, {}, errors.ServiceUnavailable),
         (READ, 408, {}, errors.ServiceUnavailable),
-        (READ, 302, {}, errors.ServiceRefusal),
+        (READ, 302, {}, errors.ServiceRejected),
         (SEARCH, 400, {}, errors.SearchNotSupported),
         (SEARCH, 404, {}, errors.SearchNotSupported),
         (SEARCH, 405, {}, errors.SearchNotSupported),
         (SEARCH, 501, {}, errors.SearchNotSupported),
-        (SEARCH, 403, {}, errors.ServiceRefusal),
+        (SEARCH, 403, {}, errors.ServiceRejected),
         (SEARCH, 502, {}, errors.ServiceUnavailable),
         (PUT, 409, {}, errors.StaleVersion),
         (PUT, 412, {}, errors.StaleVersion),
         (CONDITIONAL, 412, {}, errors.MultipleMatches),
-        (CONDITIONAL, 409, {}, errors.ServiceRefusal),
-        (WRITE, 412, {}, errors.ServiceRefusal),
-        (WRITE, 409, {}, errors.ServiceRefusal),
-        (WRITE, 404, {}, errors.ServiceRefusal),
+        (CONDITIONAL, 409, {}, errors.ServiceRejected),
+        (WRITE, 412, {}, errors.ServiceRejected),
+        (WRITE, 409, {}, errors.ServiceRejected),
+        (WRITE, 404, {}, errors.ServiceRejected),
         (WRITE, 500, {}, errors.OutcomeUnknown),
         (WRITE, 502, {}, errors.OutcomeUnknown),
         (WRITE, 503, {}, errors.OutcomeUnknown),
@@ -54,8 +54,8 @@ OUTCOME = b'{"resourceType":"OperationOutcome","issue":[{"severity":"error","cod
         (WRITE, 408, {}, errors.OutcomeUnknown),
         (WRITE, 503, {"retry-after": "7"}, errors.ServiceUnavailable),
         (WRITE, 429, {}, errors.ServiceUnavailable),
-        (WRITE, 501, {}, errors.ServiceRefusal),
-        (WRITE, 307, {}, errors.ServiceRefusal),
+        (WRITE, 501, {}, errors.ServiceRejected),
+        (WRITE, 307, {}, errors.ServiceRejected),
         (WRITE, 401, {}, errors.AuthenticationRequired),
         (READ, 401, {}, errors.AuthenticationRequired),
     ],
@@ -72,7 +72,7 @@ def test_success_status_is_no_failure(status: int) -> None:
 def test_issues_kept_and_diagnostics_left_out() -> None:
     """Issues are kept, and their diagnostics stay out of the sentence."""
     found = response_error(WRITE, 422, {}, OUTCOME, now=NOW)
-    assert isinstance(found, errors.ServiceRefusal)
+    assert isinstance(found, errors.ServiceRejected)
     assert found.status == 422
     assert found.issues == (OutcomeIssue("error", "invalid", "Smith"),)
     assert str(found) == "POST Task was answered with 422 (invalid)"

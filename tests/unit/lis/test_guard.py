@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.lab_messages import Document
-from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRefusal, LisUnavailable
+from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRejected, LisUnavailable
 from lab_agent.lis.guard import GuardedAdapter
 from lab_agent.lis.testing import MemoryInbox, make_order, make_report
 from lab_agent.ports.lis import Inbox, SubmitResult
@@ -93,7 +93,7 @@ async def forever() -> None:
 
 
 @pytest.mark.parametrize("call", ALL)
-@pytest.mark.parametrize("failure", [LisUnavailable("away"), LisRefusal("no"), LisOutcomeUnknown("hm")])
+@pytest.mark.parametrize("failure", [LisUnavailable("away"), LisRejected("no"), LisOutcomeUnknown("hm")])
 async def test_guard_passes_three_lis_errors(call: str, failure: Exception) -> None:
     guarded = await guard(Odd(**{call: failure}))
     with pytest.raises(type(failure), match=str(failure)):
@@ -105,7 +105,7 @@ async def test_guard_passes_three_lis_errors(call: str, failure: Exception) -> N
 async def test_guard_translates_any_other_error(call: str, error: BaseException) -> None:
     guarded = await guard(Odd(**{call: error}))
     expected = LisOutcomeUnknown if call == "submit" else LisUnavailable
-    with pytest.raises(expected, match=f"the adapter odd broke off {call}") as caught:
+    with pytest.raises(expected, match=f"{call} of the adapter odd failed with") as caught:
         await calls(guarded)[call]()
     assert "secret" not in str(caught.value)
 
@@ -114,7 +114,7 @@ async def test_guard_translates_any_other_error(call: str, error: BaseException)
 async def test_guard_ends_call_that_hangs(call: str) -> None:
     guarded = await guard(Odd(**{call: forever}), seconds=0.02)
     expected = LisOutcomeUnknown if call == "submit" else LisUnavailable
-    with pytest.raises(expected, match=f"did not end {call} within"):
+    with pytest.raises(expected, match=f"{call} of the adapter odd timed out"):
         await calls(guarded)[call]()
 
 
@@ -137,20 +137,20 @@ async def test_guard_ends_call_that_hangs(call: str) -> None:
 )
 async def test_guard_rejects_invalid_return_values(call: str, answer: Any, expected: type[Exception]) -> None:
     guarded = await guard(Odd(**{call: answer}))
-    with pytest.raises(expected, match=f"the adapter odd answered {call}"):
+    with pytest.raises(expected, match=f"{call} of the adapter odd returned"):
         await calls(guarded)[call]()
 
 
 async def test_guard_passes_valid_return_values() -> None:
-    receipt = SubmitResult(accession="A-77", line_accessions={ORDER.lines[0].key: "A-77-1"})
-    guarded = await guard(Odd(submit=receipt, was_received=None, collect=3))
-    assert await guarded.submit(ORDER) == receipt
+    submit_result = SubmitResult(accession="A-77", line_accessions={ORDER.lines[0].key: "A-77-1"})
+    guarded = await guard(Odd(submit=submit_result, was_received=None, collect=3))
+    assert await guarded.submit(ORDER) == submit_result
     assert await guarded.was_received(ORDER.key) is None
     assert await guarded.collect() == 3
 
 
 async def test_guard_abandoned_submit_blocks_calls_for_order() -> None:
-    """While a timed-out submit still runs, every other call about that order is refused as busy."""
+    """While a timed-out submit still runs, every other call about that order is rejected as busy."""
     release = asyncio.Event()
 
     async def deaf() -> SubmitResult:
@@ -201,15 +201,15 @@ async def test_guard_hanging_thread_does_not_block_agent() -> None:
 
 async def test_guard_reports_every_call_with_outcome() -> None:
     told: list[tuple[str, str]] = []
-    odd = Odd(collect=1, submit=LisRefusal("no"), check=forever)
+    odd = Odd(collect=1, submit=LisRejected("no"), check=forever)
     guarded = GuardedAdapter(odd, "odd", timeout=0.05, on_call=lambda call, outcome, _: told.append((call, outcome)))
     await guarded.start(MemoryInbox())
     await guarded.collect()
-    with pytest.raises(LisRefusal):
+    with pytest.raises(LisRejected):
         await guarded.submit(ORDER)
     with pytest.raises(LisUnavailable):
         await guarded.check()
-    assert told == [("start", "ok"), ("collect", "ok"), ("submit", "LisRefusal"), ("check", "LisUnavailable")]
+    assert told == [("start", "ok"), ("collect", "ok"), ("submit", "LisRejected"), ("check", "LisUnavailable")]
 
 
 async def test_guard_retries_start_after_lis_unavailable() -> None:
@@ -228,7 +228,7 @@ async def test_guard_retries_start_after_lis_unavailable() -> None:
 async def test_guard_hanging_start_counts_against_call_timeout() -> None:
     odd = Odd(start=forever)
     guarded = GuardedAdapter(odd, "odd", timeout=0.02)
-    with pytest.raises(LisUnavailable, match="did not"):
+    with pytest.raises(LisUnavailable, match="timed out"):
         await guarded.start(MemoryInbox())
     await until(lambda: not guarded._abandoned)
     with pytest.raises(LisUnavailable, match="did not start within"):
@@ -281,9 +281,9 @@ async def test_guard_validates_message_before_inbox() -> None:
         ("m", replace(report, order=None, lines=()), "document: names no order"),
         ("m", replace(report, documents=(Document(file="a.pdf"),)), r"documents\[0\]\.file: was not read"),
         ("m", replace(report, status="done"), "status: is not a word"),  # type: ignore[arg-type]
-        (" ", report, "message: is no name"),
-        ("m\0", report, "message: is no name"),
-        (7, report, "message: is no name"),
+        (" ", report, "message_id: "),
+        ("m\0", report, "message_id: "),
+        (7, report, "message_id: "),
     ]
     for message, content, sentence in bad:
         with pytest.raises(DataInvalidError, match=sentence):

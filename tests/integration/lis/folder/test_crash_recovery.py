@@ -19,9 +19,9 @@ from lab_agent.serialization import dump_message
 PROCESS = '''
 import asyncio, os, signal, sys
 from pathlib import Path
-from lab_agent.codec import dump_message
+from lab_agent.serialization import dump_message
 from lab_agent.lis.folder import FolderAdapter, FolderSettings
-from lab_agent.lis.testing import hand_over_again, make_order
+from lab_agent.lis.testing import make_order, resume_submit
 
 steps = last = 0
 
@@ -65,7 +65,7 @@ async def hand_over(adapter, journal):
     if "done" in lines:
         return
     if "prepared" in lines:
-        assert await hand_over_again(adapter, order, committed=True)
+        assert await resume_submit(adapter, order, prepared_committed=True)
     else:
         await adapter.prepare(order)
         journal.commit("prepared")

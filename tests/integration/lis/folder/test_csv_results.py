@@ -106,7 +106,7 @@ async def test_csv_row_with_reason_is_not_performed(adapter: FolderAdapter, inbo
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ("B1;A7;;2024-05-17T08:30:00;2345-7;;;;;;clotted;", "not_performed: row 2 has a reason and a code, and names neither"),
+        ("B1;A7;;2024-05-17T08:30:00;2345-7;;;;;;clotted;", "not_performed: row 2 has a reason and a code, but neither"),
         ("B1;A7;010.002;2024-05-17T08:30:00;2345-7;;;;;;;", "observations[0]: has no value"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.errors import LisRefusal, LisUnavailable
+from lab_agent.errors import LisRejected, LisUnavailable
 from lab_agent.lis.folder import FolderAdapter, FolderSettings
 from lab_agent.lis.folder.order_files import OrderFolder
 from lab_agent.lis.testing import MemoryInbox, make_order, submit_order
@@ -76,7 +76,7 @@ def test_order_taken_by_lis_never_written_again(orders: OrderFolder) -> None:
     orders.submit(KEY, f"{KEY}.json")
     orders.prepare(KEY, b"{}")  # as after a restored backup, or by a worker that lost its claim
     orders.submit(KEY, f"{KEY}.json")
-    assert [path.name for path in orders.folder.iterdir()] == [".handed"]
+    assert [path.name for path in orders.folder.iterdir()] == [".prepared"]
 
 
 def test_crash_during_prepare_starts_over(orders: OrderFolder) -> None:
@@ -107,7 +107,7 @@ def test_late_duplicate_part_file_removed(orders: OrderFolder) -> None:
 
 def test_old_temporary_files_and_markers_removed(orders: OrderFolder) -> None:
     debris, young = orders.folder / ".abc.tmp", orders.folder / ".def.tmp"
-    notes = {name: orders.folder / ".handed" / name for name in ("OLD", "OLDPART", "YOUNG")}
+    notes = {name: orders.folder / ".prepared" / name for name in ("OLD", "OLDPART", "YOUNG")}
     for path in (debris, young, *notes.values(), orders.folder / ".OLDPART.part"):
         path.touch()
     ages = {debris: 2 * 3600, notes["OLD"]: 401 * 86400, notes["OLDPART"]: 401 * 86400}
@@ -123,7 +123,7 @@ def test_old_temporary_files_and_markers_removed(orders: OrderFolder) -> None:
 def test_invalid_order_key_rejected(orders: OrderFolder, key: str) -> None:
     refused = (lambda: orders.prepare(key, b""), lambda: orders.submit(key, "x.json"), lambda: orders.cancel(key, ["L"], "x"))
     for call in refused:
-        with pytest.raises(LisRefusal):
+        with pytest.raises(LisRejected):
             call()
 
 

@@ -225,7 +225,7 @@ async def test_file_replaced_during_read_is_read_too(place: Place) -> None:
 
 
 async def test_file_claimed_by_dead_process_returned(place: Place) -> None:
-    place.put(".taken-0a1b2c3d-a.json")
+    place.put(".claimed-0a1b2c3d-a.json")
     adapter = await place.adapter()
     assert await adapter.collect() == 1
     assert place.names("done") == ["a.json"]
@@ -389,8 +389,8 @@ async def test_failed_reports_documents_moved_along(place: Place) -> None:
     assert len(place.names("failed")) == 5
     assert (place.results / "failed" / "a.pdf").read_bytes() == b"an older one"
     assert outside.exists()
-    assert "Its document b.pdf lies here too, as b.pdf" in place.reasons()
-    assert "Its document a.pdf lies here too, as a" in place.reasons()
+    assert "Its document b.pdf was moved here too, as b.pdf" in place.reasons()
+    assert "Its document a.pdf was moved here too, as a" in place.reasons()
 
 
 async def test_document_named_by_another_report_stays(place: Place) -> None:
@@ -401,7 +401,7 @@ async def test_document_named_by_another_report_stays(place: Place) -> None:
     assert await adapter.collect() == 1
     assert place.names() == []
     assert place.names("done") == ["2.json", "a.pdf"]
-    assert "a.pdf was left where it is" in place.reasons()
+    assert "a.pdf was not moved" in place.reasons()
 
 
 async def test_documents_kept_while_another_report_unreadable(place: Place) -> None:

@@ -18,7 +18,7 @@ from hl7.client import MLLPClient
 from hl7.mllp import open_hl7_connection, start_hl7_server
 
 from lab_agent.domain.lab_messages import AccessionUpdate, LabRejection, LabReport
-from lab_agent.errors import LisOutcomeUnknown, LisRefusal, LisUnavailable
+from lab_agent.errors import LisOutcomeUnknown, LisRejected, LisUnavailable
 from lab_agent.lis.guard import GuardedInbox
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
 from lab_agent.lis.testing import MemoryInbox, make_correction, make_order, make_report
@@ -84,7 +84,7 @@ async def until(reached: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-def refused(folder: Path) -> list[str]:
+def rejected_reasons(folder: Path) -> list[str]:
     return sorted(path.read_text().strip() for path in (folder / "own" / "refused").glob("*.reason.txt"))
 
 
@@ -120,13 +120,13 @@ async def test_receiver_ack_mode_follows_msh_request(tmp_path: Path, asked: str,
     ("bad", "code", "why"),
     [
         (GOOD.replace("ORU^R01^ORU_R01", "ADT^A01"), "AR", "only results"),
-        (GOOD.replace("ORU^R01^ORU_R01", "ORU^R99"), "AR", "only R01"),
+        (GOOD.replace("ORU^R01^ORU_R01", "ORU^R99"), "AR", "only the event R01"),
         (GOOD.replace("|P|2.5.1", "|T|2.5.1"), "AR", "MSH-11"),
         (GOOD.replace("|P|2.5.1", "|P|2.5.1||||||KLINGON"), "AR", "code page"),
-        (GOOD.replace("PID|1||X", "PID|1||X\rwhat is this"), "AR", "does not begin with a segment's name"),
+        (GOOD.replace("PID|1||X", "PID|1||X\rwhat is this"), "AR", "does not begin with a segment name"),
         (GOOD.replace("OBR|", "ZBR|"), "AE", "no OBR"),
-        (GOOD.replace("|F\r", "|X\r"), "AE", "person"),
-        (GOOD.encode().replace(b"PID|1||X", b"PID|1||\xff"), "AR", "no utf-8"),
+        (GOOD.replace("|F\r", "|X\r"), "AE", "operator"),
+        (GOOD.encode().replace(b"PID|1||X", b"PID|1||\xff"), "AR", "not valid utf-8"),
         (GOOD.replace("NM|", "NM|\0").replace("\0", "", 1).replace("g/L", "g\\X00\\L"), "AE", "NUL"),
     ],
 )
@@ -141,7 +141,7 @@ async def test_receiver_invalid_message_refused_with_reason_and_kept(
     assert why in first[2]
     assert first[2].startswith("ERR|")
     assert second[1] == "MSA|AA|M2"
-    [reason] = refused(tmp_path)
+    [reason] = rejected_reasons(tmp_path)
     assert why in reason
     assert list(inbox.rejections.values()) == [reason]
     [raw] = (tmp_path / "own" / "refused").glob("*.hl7")
@@ -170,15 +170,15 @@ async def test_receiver_invalid_frame_refused_next_message_read(tmp_path: Path, 
     assert why in first[2]
     assert second[1] == "MSA|AA|M2"
     assert len(inbox.messages) == 1
-    assert len(refused(tmp_path)) == 1
+    assert len(rejected_reasons(tmp_path)) == 1
 
 
 async def test_receiver_partial_message_not_acknowledged_but_kept(tmp_path: Path) -> None:
     inbox = MemoryInbox()
     async with listening(tmp_path, inbox) as adapter:
         await exchanged(adapter.ports[1], VT + GOOD.encode(), answers=0)
-        await until(lambda: bool(refused(tmp_path)))
-    assert refused(tmp_path) == ["the connection ended within the message"]
+        await until(lambda: bool(rejected_reasons(tmp_path)))
+    assert rejected_reasons(tmp_path) == ["the connection closed in the middle of the message"]
     assert not inbox.messages
 
 
@@ -232,15 +232,15 @@ async def test_submit_ack_line_rejection_goes_to_inbox(tmp_path: Path) -> None:
     lis = Hl7Lis(extra_segments=f"ORC|UA|{order.lines[0].key}||||||||||||||^not offered\r")
     async with with_lis(tmp_path, inbox, lis=lis) as (_, adapter):
         await adapter.submit(order)
-    [refusal] = inbox.contents
-    assert isinstance(refusal, LabRejection)
-    assert (refusal.order, refusal.not_performed[0].line) == (order.key, order.lines[0].key)
-    assert refusal.not_performed[0].reason == "not offered"
+    [rejection] = inbox.contents
+    assert isinstance(rejection, LabRejection)
+    assert (rejection.order, rejection.not_performed[0].line) == (order.key, order.lines[0].key)
+    assert rejection.not_performed[0].reason == "not offered"
 
 
 @pytest.mark.parametrize(
     ("code", "error", "failure"),
-    [("AE", "", LisRefusal), ("AR", "200", LisRefusal), ("AE", "207", LisUnavailable), ("ZZ", "", LisOutcomeUnknown)],
+    [("AE", "", LisRejected), ("AR", "200", LisRejected), ("AE", "207", LisUnavailable), ("ZZ", "", LisOutcomeUnknown)],
 )
 async def test_submit_nak_code_decides_failure(tmp_path: Path, code: str, error: str, failure: type[Exception]) -> None:
     """The code of the negative acknowledgement says: rejected, unavailable or outcome unknown."""
@@ -460,7 +460,7 @@ async def test_receiver_non_hl7_peer_kept_and_disconnected(tmp_path: Path) -> No
             assert await reader.read() == b""
         writer.close()
         await writer.wait_closed()
-    assert refused(tmp_path) == ["these bytes stand in no frame"]
+    assert rejected_reasons(tmp_path) == ["bytes outside of a frame"]
 
 
 async def test_receiver_port_in_use_reported(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ PROCESS = """
 import asyncio, os, sys
 from pathlib import Path
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
-from lab_agent.lis.testing import hand_over_again, make_order
+from lab_agent.lis.testing import make_order, resume_submit
 
 class Journal:
     def __init__(self, path):
@@ -43,7 +43,7 @@ class JournalInbox:
             return False
         self.journal.commit(f"{message}|{content.observations[0].value_quantity.value}")
         return True
-    async def refused(self, message, reason):
+    async def reject(self, message, reason):
         raise AssertionError(reason)
 
 async def hand_over(adapter, journal, seed):
@@ -51,7 +51,7 @@ async def hand_over(adapter, journal, seed):
     if f"done {seed}" in lines:
         return
     if f"prepared {seed}" in lines:
-        assert await hand_over_again(adapter, order, committed=True)
+        assert await resume_submit(adapter, order, prepared_committed=True)
     else:
         await adapter.prepare(order)
         journal.commit(f"prepared {seed}")

@@ -22,7 +22,7 @@ import pytest
 from lab_agent.domain.lab_messages import LabReport
 from lab_agent.domain.lab_order import LabOrder, OrderPatient
 from lab_agent.domain.values import Quantity
-from lab_agent.errors import LisRefusal, LisUnavailable
+from lab_agent.errors import LisRejected, LisUnavailable
 from lab_agent.lis.guard import GuardedInbox
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
 from lab_agent.lis.testing import MemoryInbox, make_order
@@ -115,7 +115,7 @@ async def test_hapi_strict_parser_accepts_orders_ack_decides(hapi: list[str], tm
         async with adapter_on(tmp_path, port, MemoryInbox()) as adapter:
             receipt = await adapter.submit(order)
             seen = await said(server)
-            with pytest.raises(LisRefusal, match="AE with error 204"):
+            with pytest.raises(LisRejected, match="AE with error 204"):
                 await adapter.submit(with_code(make_order(7), "UNKNOWN"))
             with pytest.raises(LisUnavailable, match="206"):
                 await adapter.submit(with_code(make_order(8), "BUSY"))
@@ -169,7 +169,7 @@ async def test_hapi_result_acknowledged_only_after_commit(hapi: list[str], tmp_p
         async with sending("H3", "X", 30) as client:
             refused = await said(client)
         assert (refused["code"], refused["about"]) == ("AE", "H3")
-        assert "person" in refused["why"]
+        assert "operator" in refused["why"]
         assert len(inbox.contents) == 2
 
     assert isinstance(report, LabReport)

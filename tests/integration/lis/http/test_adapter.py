@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from test_http_contract import free_port
 
-from lab_agent.errors import Failure, LisOutcomeUnknown, LisRefusal, LisUnavailable, StoreUnreachableError
+from lab_agent.errors import Failure, LisOutcomeUnknown, LisRejected, LisUnavailable, StoreUnreachableError
 from lab_agent.lis.http import HttpAdapter, HttpSettings
 from lab_agent.lis.testing import MemoryInbox, make_correction, make_order, make_report
 from lab_agent.serialization import dump_message
 from tests.fakes.http_lis import AGENT_SECRET, LIS_SECRET, HttpLis, signed_headers
+from tests.harness.programs import free_port
 
 REPORT = make_report(1, make_order(1))
 BODY = dump_message(REPORT)
@@ -113,7 +113,7 @@ async def test_invalid_id_and_duplicate_key_reported_by_field(harness: House) ->
 )
 async def test_unauthentic_request_rejected_and_not_stored(harness: House, given: dict[str, str]) -> None:
     status, said = await harness.post(BODY, given)
-    assert (status, said["code"]) == (401, "not_genuine")
+    assert (status, said["code"]) == (401, "invalid_signature")
     assert not harness.inbox.attempts
     assert not harness.inbox.rejections  # a stranger must not fill a person's list
     assert not harness.refused.exists()
@@ -150,7 +150,7 @@ async def test_rejection_not_reported_while_store_unavailable(harness: House, mo
         raise StoreUnreachableError
 
     with monkeypatch.context() as patch:
-        patch.setattr(MemoryInbox, "refused", away)
+        patch.setattr(MemoryInbox, "reject", away)
         assert (await harness.post(b"{", signed_headers(LIS_SECRET, "m1", b"{")))[0] == 503
     assert not harness.refused.exists()
     assert (await harness.post(b"{", signed_headers(LIS_SECRET, "m1", b"{")))[0] == 422
@@ -188,9 +188,9 @@ async def test_unknown_paths_return_404(harness: House) -> None:
         ((404, {}, b""), LisUnavailable),
         ((500, {}, b"oops"), LisOutcomeUnknown),
         ((504, {}, b""), LisOutcomeUnknown),
-        ((302, {"Location": "https://elsewhere.example/"}, b""), LisRefusal),
-        ((422, {}, b'{"code": "unknown_test", "text": "Mrs Sample has no such test"}'), LisRefusal),
-        ((400, {}, b"<html>"), LisRefusal),
+        ((302, {"Location": "https://elsewhere.example/"}, b""), LisRejected),
+        ((422, {}, b'{"code": "unknown_test", "text": "Mrs Sample has no such test"}'), LisRejected),
+        ((400, {}, b"<html>"), LisRejected),
     ],
 )
 async def test_lis_response_decides_submit_outcome(

@@ -1,7 +1,6 @@
 """The http adapter keeps the contract: with a LIS that can be asked, with one that cannot, and behind the guard."""
 
 import asyncio
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,13 +12,7 @@ from lab_agent.lis.testing import AdapterContract, Bench
 from lab_agent.ports.lis import Lis
 from lab_agent.serialization import dump_message
 from tests.fakes.http_lis import AGENT_SECRET, LIS_SECRET, HttpLis
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
+from tests.harness.programs import free_port
 
 
 @dataclass

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, create_engine, insert, select, text, update
 from lab_agent.domain.ids import LineKey
 from lab_agent.domain.lab_messages import Accession, AccessionUpdate, LabReport
 from lab_agent.domain.lab_order import OrderPatient
-from lab_agent.errors import LisRefusal, LisUnavailable, StoreUnreachableError
+from lab_agent.errors import LisRejected, LisUnavailable, StoreUnreachableError
 from lab_agent.lis.sql import SqlAdapter, SqlSettings
 from lab_agent.lis.sql.staging_tables import DIALECTS, StagingTables, create_statements, make_tables
 from lab_agent.lis.testing import MemoryInbox, make_order, make_report
@@ -77,7 +77,7 @@ async def test_incomplete_order_is_rolled_back(harness: House, where: str) -> No
     with harness.engine.begin() as connection:
         stop = f"create trigger stop before insert on lab_{where} begin select raise(abort, 'no'); end"
         connection.execute(text(stop))
-    with pytest.raises(LisRefusal):
+    with pytest.raises(LisRejected):
         await harness.adapter.submit(make_order(1))
     assert harness.rows(harness.tables.orders) == []
     assert await harness.adapter.was_received(make_order(1).key) is False
@@ -138,7 +138,7 @@ async def test_invalid_row_stays_while_store_unavailable(harness: House, monkeyp
 
     number = harness.put(document="{")
     with monkeypatch.context() as patch:
-        patch.setattr(MemoryInbox, "refused", away)
+        patch.setattr(MemoryInbox, "reject", away)
         with pytest.raises(StoreUnreachableError):
             await harness.adapter.collect()
     assert harness.fault(number) is None
@@ -237,7 +237,7 @@ async def test_missing_database_temporary_without_password_in_error(url: str) ->
 
 async def test_missing_tables_reported_in_one_sentence(tmp_path: Path) -> None:
     adapter = SqlAdapter(SqlSettings.model_validate({"url": f"sqlite:///{tmp_path / 'empty.db'}"}), "sql")
-    with pytest.raises(LisUnavailable, match="answer"):
+    with pytest.raises(LisUnavailable, match="database of the LIS failed"):
         await adapter.check()
 
 

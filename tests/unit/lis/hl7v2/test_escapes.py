@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab_agent.domain.lab_order import LabOrder, OrderAnswer, OrderPatient
-from lab_agent.errors import LisRefusal
+from lab_agent.errors import LisRejected
 from lab_agent.lis.hl7v2.mllp import Frame, FrameDecoder, wrap_frame
 from lab_agent.lis.hl7v2.order_builder import OrderBuilder
 from lab_agent.lis.hl7v2.parser import Separators, decode_message, escape, unescape
@@ -111,9 +111,9 @@ def test_order_code_page_round_trips(page: str, name: str) -> None:
 def test_order_unencodable_character_rejected_or_replaced() -> None:
     """A character missing from the code page waits for the operator, or is replaced where the settings say so."""
     order = replace(make_order(3), patient=OrderPatient(family="Ünal"))
-    with pytest.raises(LisRefusal, match="PID holds a character") as refusal:
+    with pytest.raises(LisRejected, match="PID contains a character") as rejection:
         writer(encoding="cp1251").build_order(order, order.key, NOW)
-    assert "nal" not in str(refusal.value).replace("replace", "")
+    assert "nal" not in str(rejection.value).replace("replace", "")
     assert b"?nal" in writer(encoding="cp1251", unencodable="replace").build_order(order, order.key, NOW)
 
 

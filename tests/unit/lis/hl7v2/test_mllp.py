@@ -33,9 +33,9 @@ def test_framer_whole_messages_returned(messages: list[bytes]) -> None:
 @pytest.mark.parametrize(
     ("stream", "found"),
     [
-        (b"\x0babc", [InvalidFrame(b"abc", "the connection ended within the message", answerable=False)]),
+        (b"\x0babc", [InvalidFrame(b"abc", "the connection closed in the middle of the message", answerable=False)]),
         (b"\x0babc\x0bdef\x1c\r", [InvalidFrame(b"abc", "a new message began before this one had ended"), Frame(b"def")]),
-        (b"GET /\x0babc\x1c\r", [InvalidFrame(b"GET /", "these bytes stand in no frame", answerable=False), Frame(b"abc")]),
+        (b"GET /\x0babc\x1c\r", [InvalidFrame(b"GET /", "bytes outside of a frame", answerable=False), Frame(b"abc")]),
         (b"\x0babc\x1c\x0bdef\x1c", [Frame(b"abc"), Frame(b"def")]),
         (
             b"\x0b" + b"a" * 21 + b"\x1c\r\x0bdef\x1c\r",

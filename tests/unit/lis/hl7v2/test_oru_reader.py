@@ -133,8 +133,8 @@ def test_obx_status_codes_mapped(code: str, meant: str) -> None:
 
 @pytest.mark.parametrize("code", ["X", "D", "W", "N"])
 def test_obx_unclear_status_needs_operator(code: str) -> None:
-    """A deleted, wrong or missing result (OBX-11 X, D, W, N) is a problem that names a person to look at it."""
-    assert "person" in problem(OBR, f"OBX|1|NM|718-7^Hb^LN||4||||||{code}")
+    """A deleted, wrong or missing result (OBX-11 X, D, W, N) is a problem for an operator."""
+    assert "operator" in problem(OBR, f"OBX|1|NM|718-7^Hb^LN||4||||||{code}")
 
 
 def test_report_with_preliminary_value_is_partial() -> None:
@@ -172,8 +172,8 @@ def test_ed_document_spelling_variants_read(field: str) -> None:
 def test_rp_document_link_read_invalid_url_rejected() -> None:
     [document] = report(OBR, "OBX|1|RP|PDF||https://lis.example/r/1.pdf^^application^PDF||||||F").documents
     assert document.url == "https://lis.example/r/1.pdf"
-    assert "no web address" in problem(OBR, "OBX|1|RP|PDF||\\\\share\\r.pdf||||||F")
-    assert "no web address" in problem(OBR, "OBX|1|RP|PDF||http://[::1||||||F")
+    assert "not a web address" in problem(OBR, "OBX|1|RP|PDF||\\\\share\\r.pdf||||||F")
+    assert "not a web address" in problem(OBR, "OBX|1|RP|PDF||http://[::1||||||F")
 
 
 @pytest.mark.parametrize("odd", ["9" * 201, "7\\X09\\7"])
@@ -197,7 +197,7 @@ def test_rejected_specimen_becomes_rejection() -> None:
         not_performed=(NotPerformed(line=L1, reason="the specimen is haemolysed"),),
         collect_again=True,
     )
-    assert "both results and a refused specimen" in problem(OBR, "OBX|1|NM|718-7^Hb^LN||4||||||F", f"SPM|1||||{'|' * 16}RH")
+    assert "both results and a rejected specimen" in problem(OBR, "OBX|1|NM|718-7^Hb^LN||4||||||F", f"SPM|1||||{'|' * 16}RH")
 
 
 def test_results_after_leading_specimen_are_results() -> None:
@@ -208,7 +208,7 @@ def test_results_after_leading_specimen_are_results() -> None:
 
 def test_invalid_order_group_does_not_affect_others() -> None:
     first, second = parts(OBR, "OBX|1|NM|718-7^Hb^LN||abc||||||F", OBR.replace(L1, L2), "OBX|1|NM|718-7^Hb^LN||4||||||F")
-    assert {first.problem, second.problem} == {None, "OBR 1: OBX 1 has a number that cannot be read"}
+    assert {first.problem, second.problem} == {None, "OBR 1: OBX 1 has an invalid number"}
 
 
 def test_two_reports_complete_line_together() -> None:
@@ -243,21 +243,21 @@ def test_order_found_by_filler_number_or_barcode() -> None:
         "OBR|1||F1|HB|||20240517083000+0300|||||||||||||||20240518090000+0300|||F", "SPM|1|0001", "OBX|1|NM|718-7||4||||||F"
     )
     assert (found.lines, found.accession, found.barcode, found.items) == ((), "F1", "0001", ("HB",))
-    assert "names no order" in problem("OBR|1|||HB|||20240517083000+0300|||||||||||||||20240518|||F")
+    assert "no reference to an order" in problem("OBR|1|||HB|||20240517083000+0300|||||||||||||||20240518|||F")
 
 
 @pytest.mark.parametrize(
     ("segments", "why"),
     [
         ((OBR.replace("+0300", ""), "OBX|1|NM|718-7||4||||||F"), "no time zone"),
-        ((OBR.replace("20240517", "20241399"), "OBX|1|NM|718-7||4||||||F"), "no time"),
-        ((OBR.replace("|||F", "|||Q"), "OBX|1|NM|718-7||4||||||F"), "not known"),
+        ((OBR.replace("20240517", "20241399"), "OBX|1|NM|718-7||4||||||F"), "collection time that"),
+        ((OBR.replace("|||F", "|||Q"), "OBX|1|NM|718-7||4||||||F"), "unknown status"),
         ((OBR, "OBX|1|NM|||4||||||F"), "no code"),
         ((OBR, "OBX|1|NM|718-7||||||||F"), "has no value"),
-        ((OBR, "OBX|1|XX|718-7||4||||||F"), "not read here"),
-        ((OBR, "OBX|1|NM|718-7||3,5||||||F"), "cannot be read"),
-        ((OBR, "OBX|1|ED|PDF||^application^PDF^Base64^%%%||||||F"), "not in the encoding"),
-        ((), "holds no OBR"),
+        ((OBR, "OBX|1|XX|718-7||4||||||F"), "unsupported type"),
+        ((OBR, "OBX|1|NM|718-7||3,5||||||F"), "invalid number"),
+        ((OBR, "OBX|1|ED|PDF||^application^PDF^Base64^%%%||||||F"), "does not match its encoding"),
+        ((), "has no OBR"),
     ],
 )
 def test_unreadable_result_gives_reason(segments: tuple[str, ...], why: str) -> None:

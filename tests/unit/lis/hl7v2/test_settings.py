@@ -57,11 +57,11 @@ def test_invalid_settings_give_reason(keys: dict[str, object], why: str) -> None
     [
         ("[fields.PID]\n5 = '{patient.familly}'\n", "patient.familly"),
         ("[fields.PID]\n8 = '{patient.sex|sexes}'\n", "[tables.sexes]"),
-        ("[fields.ZLBX]\n1 = 'x'\n", "no name of a segment"),
-        ("[fields.PID]\n300 = 'x'\n", "no field"),
+        ("[fields.ZLBX]\n1 = 'x'\n", "not a segment name"),
+        ("[fields.PID]\n300 = 'x'\n", "PID-300"),
         ('[fields.PID]\n5 = "x\\rZZZ|1"\n', "control character"),
         ("[orders.OML]\nline = ['ORC', 'ZXX']\n", "[fields.ZXX]"),
-        ("[results]\nline = ['OBR']\n", "no place"),
+        ("[results]\nline = ['OBR']\n", "not a field path"),
         ("[tables.report_status]\nF = 'finished'\n", "finished"),
         ("[result]\n", "result"),
         ("not toml", "not TOML"),
@@ -117,22 +117,22 @@ def test_connection_unknown_key_rejected() -> None:
 
 def test_archive_purges_old_keeps_preliminary_values(tmp_path: Path) -> None:
     """The message archive purges old messages, and keeps stored values until they are final."""
-    shelf = MessageArchive(tmp_path / "own", keep_days=2)
-    shelf.open()
+    archive = MessageArchive(tmp_path / "own", keep_days=2)
+    archive.open()
     now = datetime.now(UTC)
-    old, young = (shelf.store("refused", b"x", "why", now) for _ in range(2))
+    old, young = (archive.store("refused", b"x", "why", now) for _ in range(2))
     past = (now - timedelta(days=3)).timestamp()
     for path in (old, old.with_suffix(".reason.txt")):
         os.utime(path, (past, past))
-    shelf.purge()
+    archive.purge()
     assert not old.exists()
     assert young.exists()
     final = make_report(1, make_order(1))
     early = replace(final, status=ReportStatus.PRELIMINARY)
-    shelf.save_open_report(early)
-    kept = shelf.load_open_report(early.report_id)
+    archive.save_open_report(early)
+    kept = archive.load_open_report(early.report_id)
     assert kept
     assert kept.observations == early.observations
     assert kept.documents == ()
-    shelf.save_open_report(final)
-    assert shelf.load_open_report(early.report_id) is None
+    archive.save_open_report(final)
+    assert archive.load_open_report(early.report_id) is None
