@@ -121,7 +121,7 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 def _too_large(limit: int) -> ApiError:
-    return ApiError(413, "too-costly", f"body: is larger than {limit} bytes — send a smaller one", {"Connection": "close"})
+    return ApiError(413, "too-costly", f"body: is larger than {limit} bytes — send a smaller one")
 
 
 def conditional_response(request: Request, body: PreparedBody, cache_control: str) -> Response:

@@ -1,209 +1,182 @@
-"""What an operator decides at the match desk. The desk does it; who, when and why stand in the order's timeline.
+"""What an operator does with a form: POST, then a redirect with a code in the address (`?flash=retried&job=7`), never a sentence.
 
-A decision is about the result as it stood on the page: if it has moved since, nothing is done, and the visitor looks again.
-
-The deeds: what an operator decides on the page. The desk does them; each is told in the order's timeline with who did it.
+The workflow does it, and the timeline says who did it. An action on a result applies to the result as its page showed it: if it
+has changed since, nothing is done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter
-from starlette.requests import Request
+from fastapi import APIRouter, Depends
 from starlette.responses import RedirectResponse, Response
 
 from lab_agent.domain.ids import JobId, LineKey, OrderKey
 from lab_agent.domain.records import Job, JobKind, ReportRecord
 from lab_agent.logs import get_logger
-from lab_agent.status.auth import AccessControl, CurrentUser, HttpError, one_line, read_note
-from lab_agent.status.context import StatusContext
+from lab_agent.status.auth import CurrentUser, Form, HttpError, Note, Operator, Viewer, one_line
+from lab_agent.status.context import Context
 from lab_agent.status.formatting import find_unconfirmed_submit, is_unconfirmed_submit
-from lab_agent.status.result_pages import get_report
+from lab_agent.status.result_pages import Report
 from lab_agent.workflow import operator_jobs, operator_results
 from lab_agent.workflow.operator_results import ResultDecision
 
-log = get_logger(__name__)
+router = APIRouter()
+_log = get_logger(__name__)
 
+LINE_FIELD_PREFIX = "line-"
+"""What the name of a line's tick begins with."""
 _MAX_JOB_ID = 2**63 - 1
+_RESULT_CHANGED = "This result has changed since you opened its page; somebody else may have decided. Nothing was done."
 
 
-class JobActions:
-    """What can be done on the page."""
+async def get_job(job: str, context: Context, _: Viewer) -> Job:
+    """The job of the address. Raises `HttpError`."""
+    is_number = job.isascii() and job.isdigit() and len(job) < 20 and int(job) <= _MAX_JOB_ID
+    found = await context.queries.job(JobId(int(job))) if is_number else None
+    if found is None:
+        raise HttpError("There is no job with this number.", 404)
+    return found
 
-    def __init__(self, context: StatusContext, access: AccessControl) -> None:
-        self._context = context
-        self._access = access
 
-    def routes(self) -> APIRouter:
-        """The routes."""
-        router = APIRouter()
-        router.add_api_route("/jobs/{job}/retry", self.retry, methods=["POST"])
-        router.add_api_route("/jobs/{job}/dismiss", self.dismiss, methods=["POST"])
-        router.add_api_route("/jobs/{job}/done", self.mark_done, methods=["POST"])
-        router.add_api_route("/orders/{key}/retry", self.retry_order, methods=["POST"])
-        router.add_api_route("/rules/{rule}/release", self.release_rule, methods=["POST"])
-        return router
+async def get_unchanged_report(report: Report, form: Form) -> ReportRecord:
+    """The result of the address, if it is still as the form showed it. Raises `HttpError`."""
+    if form.get("changed_at") != report.changed_at.isoformat():
+        raise HttpError(_RESULT_CHANGED, 409)
+    return report
 
-    async def retry(self, request: Request, job: str) -> Response:
-        """Do an effect (again) now."""
-        visitor, form = await self._access.authorize_action(request)
-        current = await self._get_job(job)
-        if is_unconfirmed_submit(current) and form.get("sure") != "yes":
-            raise HttpError("This hands the order over AGAIN. Tick the box if you are certain that it is not there.", 409)
-        changed = await operator_jobs.retry_job(
-            self._context.store, current.id, by=visitor.account.name, now=self._context.clock.now()
+
+RequestedJob = Annotated[Job, Depends(get_job)]
+UnchangedReport = Annotated[ReportRecord, Depends(get_unchanged_report)]
+
+
+@router.post("/jobs/{job}/retry")
+async def retry_job(user: Operator, form: Form, context: Context, job: RequestedJob) -> Response:
+    """Do a job (again) now."""
+    if is_unconfirmed_submit(job) and form.get("confirmed") != "yes":
+        raise HttpError(
+            "This submits the order AGAIN. Tick the box if you are certain that the laboratory does not have it.", 409
         )
-        return _redirect_back(form, changed, "retried")
+    changed = await operator_jobs.retry_job(context.store, job.id, by=user.name, now=context.clock.now())
+    return _redirect_back(form, changed, "retried")
 
-    async def dismiss(self, request: Request, job: str) -> Response:
-        """Leave an effect undone for good."""
-        visitor, form = await self._access.authorize_action(request)
-        current, note = await self._get_job(job), read_note(form)
-        now = self._context.clock.now()
-        changed = await operator_jobs.dismiss_job(self._context.store, current.id, by=visitor.account.name, note=note, now=now)
-        return _redirect_back(form, changed, "dismissed")
 
-    async def mark_done(self, request: Request, job: str) -> Response:
-        """Say that an effect has happened."""
-        visitor, form = await self._access.authorize_action(request)
-        current, note = await self._get_job(job), read_note(form)
-        now = self._context.clock.now()
-        changed = await operator_jobs.mark_job_done(self._context.store, current.id, by=visitor.account.name, note=note, now=now)
-        return _redirect_back(form, changed, "done")
+@router.post("/jobs/{job}/dismiss")
+async def dismiss_job(user: Operator, form: Form, context: Context, job: RequestedJob, note: Note) -> Response:
+    """Leave a job undone for good."""
+    changed = await operator_jobs.dismiss_job(context.store, job.id, by=user.name, note=note, now=context.clock.now())
+    return _redirect_back(form, changed, "dismissed")
 
-    async def retry_order(self, request: Request, key: str) -> Response:
-        """Do now whatever of an order waits."""
-        visitor, _ = await self._access.authorize_action(request)
-        detail = await self._context.queries.order(OrderKey(one_line(key)))
-        if detail is None:
-            raise HttpError("There is no order of this key.", 404)
-        if doubtful := find_unconfirmed_submit(detail):
-            raise HttpError(f"Whether the order was handed over is in doubt. Decide about job {doubtful.id} first.", 409)
-        await operator_jobs.retry_order(
-            self._context.store, OrderKey(key), by=visitor.account.name, now=self._context.clock.now()
-        )
-        return RedirectResponse(f"/orders/{key}?did=order", 303)
 
-    async def release_rule(self, request: Request, rule: str) -> Response:
-        """Let a stopped rule refuse again."""
-        visitor, _ = await self._access.authorize_action(request)
-        if not await operator_jobs.reset_tripped_rule(self._context.store, one_line(rule), now=self._context.clock.now()):
-            raise HttpError("This rule is not stopped; somebody may have released it just now.", 409)
-        log.info("rule released", action="rule_released", rule=rule, by=visitor.account.name)
-        return RedirectResponse("/?did=released", 303)
-
-    async def _get_job(self, number: str) -> Job:
-        known = number.isascii() and number.isdigit() and len(number) < 20 and int(number) <= _MAX_JOB_ID
-        found = await self._context.queries.job(JobId(int(number))) if known else None
-        if found is None:
-            raise HttpError("There is no job of this number.", 404)
-        return found
+@router.post("/jobs/{job}/done")
+async def mark_job_done(user: Operator, form: Form, context: Context, job: RequestedJob, note: Note) -> Response:
+    """Record that a job was done some other way."""
+    changed = await operator_jobs.mark_job_done(context.store, job.id, by=user.name, note=note, now=context.clock.now())
+    return _redirect_back(form, changed, "done")
 
 
 def _redirect_back(form: Mapping[str, str], job: Job, flash: str) -> Response:
     """Back to the page that the form was on."""
-    on = form.get("on")
-    there = f"/orders/{job.order}" if on == "order" and job.order else "/waiting"
-    if on == "result" and job.kind in {JobKind.DELIVER_REPORT, JobKind.MATCH_REPORT}:
-        there = f"/results/{quote(job.target, safe='')}"
-    return RedirectResponse(f"{there}?did={flash}&job={job.id}", 303)
+    return_to = form.get("return_to")
+    path = f"/orders/{job.order}" if return_to == "order" and job.order else "/waiting"
+    if return_to == "result" and job.kind in {JobKind.DELIVER_REPORT, JobKind.MATCH_REPORT}:
+        path = f"/results/{quote(job.target, safe='')}"
+    return RedirectResponse(f"{path}?flash={flash}&job={job.id}", 303)
 
 
-LINE_FIELD_PREFIX = "line-"
-"""What the name of a tick for a line begins with."""
-_RESULT_CHANGED = "This result has moved since you opened its page; somebody else may have decided. Nothing was done; look again."
+@router.post("/orders/{key}/retry")
+async def retry_order(key: str, user: Operator, _: Form, context: Context) -> Response:
+    """Do now whatever of an order is waiting."""
+    detail = await context.queries.order(OrderKey(one_line(key)))
+    if detail is None:
+        raise HttpError("There is no order with this key.", 404)
+    if unconfirmed := find_unconfirmed_submit(detail):
+        raise HttpError(f"It is not known whether the order was submitted. Settle job {unconfirmed.id} first.", 409)
+    await operator_jobs.retry_order(context.store, detail.order.key, by=user.name, now=context.clock.now())
+    return RedirectResponse(f"/orders/{detail.order.key}?flash=order-retried", 303)
 
 
-class ResultActions:
-    """What can be done about one result."""
+@router.post("/rules/{rule}/release")
+async def release_rule(rule: str, user: Operator, _: Form, context: Context) -> Response:
+    """Let a tripped rule reject orders again."""
+    if not await operator_jobs.reset_tripped_rule(context.store, one_line(rule), now=context.clock.now()):
+        raise HttpError("This rule is not stopped; somebody may have released it just now.", 409)
+    _log.info("rule released", action="rule_released", rule=rule, by=user.name)
+    return RedirectResponse("/?flash=rule-released", 303)
 
-    def __init__(self, context: StatusContext, access: AccessControl) -> None:
-        self._context = context
-        self._access = access
 
-    def routes(self) -> APIRouter:
-        """The routes."""
-        router = APIRouter()
-        router.add_api_route("/results/refused/seen", self.clear_rejected_messages, methods=["POST"])
-        router.add_api_route("/results/{key}/match", self.match, methods=["POST"])
-        router.add_api_route("/results/{key}/release", self.release, methods=["POST"])
-        router.add_api_route("/results/{key}/dismiss", self.dismiss, methods=["POST"])
-        return router
+@router.post("/results/rejected/acknowledge")
+async def acknowledge_rejected_messages(user: Operator, form: Form, context: Context) -> Response:
+    """Acknowledge the rejected messages of a laboratory system: as many as the page showed, and no more."""
+    source = form.get("source", "")
+    if source not in {adapter.name for adapter in context.adapters}:
+        raise HttpError("There is no laboratory system with this name.", 404)
+    count = (await operator_results.rejected_message_counts(context.store, [source])).get(source, 0)
+    if str(count) != form.get("expected_count"):
+        raise HttpError(f"There are {count} rejected messages by now. Nothing was done; review them and try again.", 409)
+    if not await operator_results.acknowledge_rejected_messages(
+        context.store, source, now=context.clock.now(), expected_count=count
+    ):
+        raise HttpError("Somebody else has acknowledged these messages just now.", 409)
+    _log.info("rejected messages acknowledged", action="rejected_messages_acknowledged", adapter=source, by=user.name)
+    return RedirectResponse("/results?flash=rejected-acknowledged", 303)
 
-    async def match(self, request: Request, key: str) -> Response:
-        """Say which order it belongs to, and which lines it is about."""
-        visitor, form, report = await self._authorize(request, key)
-        order, note = OrderKey(one_line(form.get("order", ""))), read_note(form)
-        if await self._context.queries.order(order) is None:
-            raise HttpError("There is no order of this key. Search for it by requisition, accession or barcode.", 404)
-        lines = tuple(
-            LineKey(name.removeprefix(LINE_FIELD_PREFIX))
-            for name, said in form.items()
-            if name.startswith(LINE_FIELD_PREFIX) and said == "yes"
-        )
-        decided = await operator_results.match_result(
-            self._context.store,
-            self._context.create_matcher(),
-            report.key,
-            order,
-            lines=lines,
-            by=visitor.account.name,
-            note=note,
-            now=self._context.clock.now(),
-            seen_changed_at=report.changed_at,
-        )
-        return _redirect_to_result(decided, visitor)
 
-    async def release(self, request: Request, key: str) -> Response:
-        """Try it again; what a person may waive is waived."""
-        visitor, form, report = await self._authorize(request, key)
-        by, note = visitor.account.name, read_note(form)
-        if form.get("looked") != "yes":
-            raise HttpError("This sends a result that something is odd about. Look at it, and tick the box that says so.", 409)
-        store, matcher, now = self._context.store, self._context.create_matcher(), self._context.clock.now()
-        decided = await operator_results.release_result(
-            store, matcher, report.key, by=by, note=note, now=now, seen_changed_at=report.changed_at
-        )
-        return _redirect_to_result(decided, visitor)
+@router.post("/results/{key}/match")
+async def match_result(user: Operator, form: Form, context: Context, report: UnchangedReport, note: Note) -> Response:
+    """Match a result to an order, and to the ticked lines of it."""
+    order = OrderKey(one_line(form.get("order", "")))
+    if await context.queries.order(order) is None:
+        raise HttpError("There is no order with this key. Search for it by requisition, accession or barcode.", 404)
+    decided = await operator_results.match_result(
+        context.store,
+        context.create_matcher(),
+        report.key,
+        order,
+        lines=_ticked_lines(form),
+        by=user.name,
+        note=note,
+        now=context.clock.now(),
+        seen_changed_at=report.changed_at,
+    )
+    return _redirect_to_result(decided, user)
 
-    async def dismiss(self, request: Request, key: str) -> Response:
-        """Leave it for good."""
-        visitor, form, report = await self._authorize(request, key)
-        by, note, now = visitor.account.name, read_note(form), self._context.clock.now()
-        decided = await operator_results.dismiss_result(
-            self._context.store, report.key, by=by, note=note, now=now, seen_changed_at=report.changed_at
-        )
-        return _redirect_to_result(decided, visitor)
 
-    async def clear_rejected_messages(self, request: Request) -> Response:
-        """Say that the refused messages of a laboratory system were looked at: as many as the page showed, and no more."""
-        visitor, form = await self._access.authorize_action(request)
-        source, store = form.get("source", ""), self._context.store
-        if source not in {adapter.name for adapter in self._context.adapters}:
-            raise HttpError("There is no laboratory system of this name.", 404)
-        counted = (await operator_results.rejected_message_counts(store, [source])).get(source, 0)
-        if str(counted) != form.get("number"):
-            raise HttpError(f"Meanwhile {counted} messages are refused. Nothing was done; look again.", 409)
-        if not await operator_results.acknowledge_rejected_messages(
-            store, source, now=self._context.clock.now(), expected_count=counted
-        ):
-            raise HttpError("Somebody else has looked at these messages just now.", 409)
-        log.info("refused messages seen", action="refused_seen", adapter=source, by=visitor.account.name)
-        return RedirectResponse("/results?did=seen", 303)
+def _ticked_lines(form: Mapping[str, str]) -> tuple[LineKey, ...]:
+    ticked = (name for name, value in form.items() if name.startswith(LINE_FIELD_PREFIX) and value == "yes")
+    return tuple(LineKey(name.removeprefix(LINE_FIELD_PREFIX)) for name in ticked)
 
-    async def _authorize(self, request: Request, key: str) -> tuple[CurrentUser, Mapping[str, str], ReportRecord]:
-        """Who acts, the form, and the result, if it stands as the form showed it. Raises `SignInFirst` and `Refused`."""
-        visitor, form = await self._access.authorize_action(request)
-        report = await get_report(self._context, key)
-        if form.get("seen") != report.changed_at.isoformat():
-            raise HttpError(_RESULT_CHANGED, 409)
-        return visitor, form, report
+
+@router.post("/results/{key}/release")
+async def release_result(user: Operator, form: Form, context: Context, report: UnchangedReport, note: Note) -> Response:
+    """Try a result again, overriding what an operator may override."""
+    if form.get("reviewed") != "yes":
+        raise HttpError("This delivers a result with a warning. Review it, and tick the box that says so.", 409)
+    decided = await operator_results.release_result(
+        context.store,
+        context.create_matcher(),
+        report.key,
+        by=user.name,
+        note=note,
+        now=context.clock.now(),
+        seen_changed_at=report.changed_at,
+    )
+    return _redirect_to_result(decided, user)
+
+
+@router.post("/results/{key}/dismiss")
+async def dismiss_result(user: Operator, context: Context, report: UnchangedReport, note: Note) -> Response:
+    """Keep a result, and never deliver it."""
+    decided = await operator_results.dismiss_result(
+        context.store, report.key, by=user.name, note=note, now=context.clock.now(), seen_changed_at=report.changed_at
+    )
+    return _redirect_to_result(decided, user)
 
 
 def _redirect_to_result(decided: ResultDecision, user: CurrentUser) -> Response:
-    """To the result, as it stands now."""
     report = decided.report
-    log.info("result decided", action="result_decided", report=report.key, state=report.state, by=user.account.name)
-    return RedirectResponse(f"/results/{report.key}?did=result-{report.state.value if decided.moved else 'waits'}", 303)
+    _log.info("result decided", action="result_decided", report=report.key, state=report.state, by=user.name)
+    outcome = report.state.value if decided.moved else "held-back"
+    return RedirectResponse(f"/results/{report.key}?flash=result-{outcome}", 303)

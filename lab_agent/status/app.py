@@ -1,11 +1,7 @@
-"""The status page as an application: its rooms put together, its errors as pages.
-
-Around every answer: headers that keep browsers from doing anything but show it, and the one boundary for what went wrong.
-"""
+"""The status page as an application: routes, error pages, and security headers around every response."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import quote
@@ -19,18 +15,14 @@ from starlette.responses import RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from lab_agent.catalogue_service.notices import NoticeBoard
 from lab_agent.errors import LabAgentError, SchemaMismatchError, StoreUnreachableError
 from lab_agent.logs import get_logger
-from lab_agent.status.actions import JobActions, ResultActions
-from lab_agent.status.auth import AccessControl, HttpError, LoginRequired, Sessions
+from lab_agent.status import actions, health, login, notice_pages, pages, result_pages
+from lab_agent.status.auth import HttpError, LoginRequired, Sessions
 from lab_agent.status.context import StatusContext, TemplateRenderer
-from lab_agent.status.health import HealthEndpoints
-from lab_agent.status.login import LoginPages
-from lab_agent.status.notice_pages import NoticePages
-from lab_agent.status.pages import Pages
-from lab_agent.status.result_pages import MappingRelease, ResultPages
 
-log = get_logger(__name__)
+_log = get_logger(__name__)
 
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
@@ -44,37 +36,62 @@ SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+STATIC_FOLDER = Path(__file__).parent / "static"
 STATIC_PREFIX = "/static/"
+_HTTP_ERROR_MESSAGES = {404: "Page not found.", 405: "This address does not support this method."}
+
+
+def create_app(context: StatusContext) -> FastAPI:
+    """Make the application."""
+    app = FastAPI(title="Status of the lab agent", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    app.state.context = context
+    app.state.renderer = TemplateRenderer(context)
+    lifetime = timedelta(hours=context.settings.session_hours)
+    app.state.sessions = Sessions(context.cipher, context.accounts, context.clock, lifetime)
+    app.state.login_rate_limit = login.LoginRateLimit()
+    app.state.notice_board = NoticeBoard(context.store)
+    for module in (health, login, pages, result_pages, actions, notice_pages):
+        app.include_router(module.router)
+    app.mount("/static", StaticFiles(directory=STATIC_FOLDER))
+    app.add_exception_handler(LoginRequired, _redirect_to_login)
+    app.add_exception_handler(HttpError, _show_http_error)
+    app.add_exception_handler(HTTPException, _show_http_exception)
+    app.add_exception_handler(RequestValidationError, _show_bad_request)
+    app.add_exception_handler(LabAgentError, _show_agent_error)
+    app.add_middleware(SecurityHeadersMiddleware)
+    return app
 
 
 class SecurityHeadersMiddleware:
-    """Sets the headers; an error that nobody expected becomes a page without a trace, and one line in the log."""
+    """Sets the headers on every response. An unexpected error becomes a page without a traceback, and one log line with it."""
 
-    def __init__(self, app: ASGIApp, error_page: Callable[[Request], Response]) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._error_page = error_page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun = False
+        response_started = False
 
-        async def dressed(message: Message) -> None:
-            nonlocal begun
+        async def send_with_headers(message: Message) -> None:
+            nonlocal response_started
             if message["type"] == "http.response.start":
-                begun = True
+                response_started = True
                 _set_headers(MutableHeaders(scope=message), scope["path"])
             await send(message)
 
         try:
-            await self._app(scope, receive, dressed)
-        except Exception:  # boundary: a bug in a page is shown as one sentence, logged whole, and hurts no other page
-            log.exception("page failed", action="page_failed", path=getattr(scope.get("route"), "path", "unknown"))
-            if begun:
+            await self._app(scope, receive, send_with_headers)
+        except Exception:  # boundary: a bug in one page must not affect the others
+            _log.exception("page failed", action="page_failed", path=getattr(scope.get("route"), "path", "unknown"))
+            if response_started:
                 raise
-            await self._error_page(Request(scope))(scope, receive, dressed)
+            page = _error_page(
+                Request(scope), 500, "This page failed. The agent's log has the details; nothing else is affected."
+            )
+            await page(scope, receive, send_with_headers)
 
 
 def _set_headers(headers: MutableHeaders, path: str) -> None:
@@ -83,71 +100,33 @@ def _set_headers(headers: MutableHeaders, path: str) -> None:
     headers["Cache-Control"] = "no-cache" if path.startswith(STATIC_PREFIX) else "no-store"
 
 
-STATIC_FOLDER = Path(__file__).parent / "static"
-_HTTP_ERROR_MESSAGES = {404: "There is no such page.", 405: "This page cannot be asked for in this way."}
+async def _redirect_to_login(request: Request, _: Exception) -> Response:
+    """To the sign-in page, and back here afterwards; a form is not sent again."""
+    target = request.url.path + (f"?{request.url.query}" if request.url.query else "") if request.method == "GET" else "/"
+    return RedirectResponse("/sign-in" if target == "/" else f"/sign-in?next={quote(target, safe='')}", 303)
 
 
-def create_app(context: StatusContext) -> FastAPI:
-    """Make the application of the parts in `house`."""
-    app = FastAPI(title="Status of the lab agent", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
-    sessions = Sessions(context.cipher, context.accounts, timedelta(hours=context.settings.session_hours))
-    gate, paper = AccessControl(sessions, context.clock), TemplateRenderer(context)
-    for room in (
-        HealthEndpoints(context),
-        LoginPages(context.accounts, sessions, gate, paper, context.clock),
-        Pages(context, gate, paper),
-        JobActions(context, gate),
-        MappingRelease(context, gate, paper),
-        ResultPages(context, gate, paper),
-        ResultActions(context, gate),
-        NoticePages(context, gate, paper),
-    ):
-        app.include_router(room.routes())
-    app.mount("/static", StaticFiles(directory=STATIC_FOLDER))
-    errors = ErrorPages(paper)
-    app.add_exception_handler(LoginRequired, errors.redirect_to_login)
-    app.add_exception_handler(HttpError, errors.http_error)
-    app.add_exception_handler(HTTPException, errors.http_exception)
-    app.add_exception_handler(RequestValidationError, errors.bad_request)
-    app.add_exception_handler(LabAgentError, errors.agent_error)
-    app.add_middleware(SecurityHeadersMiddleware, error_page=errors.internal_error)
-    return app
+async def _show_http_error(request: Request, exc: Exception) -> Response:
+    return _error_page(request, exc.status if isinstance(exc, HttpError) else 403, str(exc))
 
 
-class ErrorPages:
-    """Errors as pages: a sentence, and never a trace."""
+async def _show_http_exception(request: Request, exc: Exception) -> Response:
+    status = exc.status_code if isinstance(exc, HTTPException) else 500
+    return _error_page(request, status, _HTTP_ERROR_MESSAGES.get(status, "This request cannot be answered."))
 
-    def __init__(self, renderer: TemplateRenderer) -> None:
-        self._renderer = renderer
 
-    async def redirect_to_login(self, request: Request, _: Exception) -> Response:
-        """To the sign-in page, and back here afterwards; a form is not sent again."""
-        onward = request.url.path + (f"?{request.url.query}" if request.url.query else "") if request.method == "GET" else "/"
-        return RedirectResponse("/sign-in" if onward == "/" else f"/sign-in?next={quote(onward, safe='')}", 303)
+async def _show_bad_request(request: Request, _: Exception) -> Response:
+    return _error_page(request, 400, "The address has invalid parameters.")
 
-    async def http_error(self, _: Request, exc: Exception) -> Response:
-        """The visitor may not, or not like this."""
-        return self._render(exc.status if isinstance(exc, HttpError) else 403, str(exc))
 
-    async def http_exception(self, _: Request, exc: Exception) -> Response:
-        """No such page, or no such method."""
-        status = exc.status_code if isinstance(exc, HTTPException) else 500
-        return self._render(status, _HTTP_ERROR_MESSAGES.get(status, "This cannot be done."))
+async def _show_agent_error(request: Request, exc: Exception) -> Response:
+    """The database is unavailable, or its content has changed since the page showed it."""
+    if isinstance(exc, StoreUnreachableError | SchemaMismatchError):
+        _log.error("page without database", action="page_failed", reason=str(exc))
+        return _error_page(request, 503, "The agent's database is unavailable. Nothing is lost; try again in a moment.")
+    return _error_page(request, 409, f"Nothing was done: {exc}")
 
-    async def bad_request(self, _request: Request, _: Exception) -> Response:
-        """An address with parameters that mean nothing."""
-        return self._render(400, "The address is not understood.")
 
-    async def agent_error(self, _: Request, exc: Exception) -> Response:
-        """The store is away, or it is no longer as the page showed it."""
-        if isinstance(exc, StoreUnreachableError | SchemaMismatchError):
-            log.error("page without store", action="page_failed", reason=str(exc))
-            return self._render(503, "The agent's own database does not answer. Nothing is lost; try again in a moment.")
-        return self._render(409, f"Nothing was done: {exc}")
-
-    def internal_error(self, _: Request) -> Response:
-        """A bug of ours."""
-        return self._render(500, "This page failed. The log of the agent says where; nothing else is affected.")
-
-    def _render(self, status: int, sentence: str) -> Response:
-        return self._renderer.render("error.html", status=status, number=status, sentence=sentence)
+def _error_page(request: Request, status: int, message: str) -> Response:
+    renderer: TemplateRenderer = request.app.state.renderer
+    return renderer.render("error.html", status=status, status_code=status, message=message)

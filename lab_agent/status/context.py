@@ -1,18 +1,15 @@
-"""Makes pages of templates: everything that is filled in is escaped, and a name that a template does not know is an error.
-
-What the status page is made of: everything it may look at or touch, handed in by whoever wires it.
-
-What every group of pages works with.
-"""
+"""What the status page is made of: the parts that it reads and acts on, and the renderer of its templates."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from fastapi import Depends
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from lab_agent.accounts import Accounts, Role
@@ -24,9 +21,11 @@ from lab_agent.ports.queries import AttentionKind, Queries
 from lab_agent.ports.repositories import Store
 from lab_agent.settings.groups import StatusSettings
 from lab_agent.status import formatting
-from lab_agent.status.auth import AccessControl, CurrentUser
+from lab_agent.status.auth import CurrentUser
 from lab_agent.workflow.hold_reasons import what_to_do
 from lab_agent.workflow.result_matching import ReportMatcher
+
+TEMPLATE_FOLDER = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +40,7 @@ class AdapterStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusContext:
-    """The parts that the status page works with. Whether neighbours are away stands in the store, as open alerts."""
+    """The parts that the status page works with. Outages of the neighbours are in the store, as open alerts."""
 
     settings: StatusSettings
     store: Store
@@ -53,18 +52,15 @@ class StatusContext:
     adapters: Sequence[AdapterStatus]
     mode: Literal["normal", "observe"]
     create_matcher: Callable[[], ReportMatcher]
-    """What matches results, with the mapping tables as they lie in their folder at the call."""
+    """Makes what matches results, with the mapping tables as they are in their folder at the time of the call."""
     missing_tasks: Callable[[], Sequence[str]]
-    """Names of parts of the worker that should be running and are not; empty while all is well."""
+    """Names of parts of the worker that should be running and are not."""
     is_store_unwritable: Callable[[], bool]
-    """Whether the store could not be written when the worker tried last, as with a full disk. It stands in no table."""
-
-
-TEMPLATE_FOLDER = Path(__file__).parent / "templates"
+    """Whether the worker's last write failed, as on a full disk. The database itself cannot record this."""
 
 
 class TemplateRenderer:
-    """Fills templates. Every page knows the time, the mode and who looks."""
+    """Renders pages. Values are escaped, an undefined variable is an error; every page has the time, the mode and its user."""
 
     def __init__(self, context: StatusContext) -> None:
         self._context = context
@@ -76,46 +72,53 @@ class TemplateRenderer:
             lstrip_blocks=True,
         )
         self._environment.filters |= {
-            "clock_time": formatting.format_timestamp,
-            "meaning": formatting.state_meaning,
-            "kind_name": formatting.job_kind_name,
-            "value": formatting.format_observation,
-            "size": formatting.format_size,
+            "timestamp": formatting.format_timestamp,
+            "state_meaning": formatting.state_meaning,
+            "job_kind_name": formatting.job_kind_name,
+            "observation_value": formatting.format_observation,
+            "file_size": formatting.format_size,
             "concept": text.format_concept,
-            "normal": text.format_reference_ranges,
-            "names": formatting.order_references,
+            "reference_ranges": text.format_reference_ranges,
+            "order_references": formatting.order_references,
         }
         self._environment.globals |= {
-            "advice": formatting.next_step,
+            "next_step": formatting.next_step,
             "what_to_do": what_to_do,
-            "retry_words": formatting.retry_explanation,
+            "retry_explanation": formatting.retry_explanation,
         }
 
     async def render_page(self, template: str, user: CurrentUser, *, status: int = 200, **fields: Any) -> HTMLResponse:
-        """Give a page of a visitor; its head says how much waits."""
-        asking = await self._context.queries.attention_counts()
-        waits = {"/waiting": sum(asking.values()), "/results": asking.get(AttentionKind.REPORT, 0)}
-        return self.render(template, user, status=status, waits=waits, **fields)
+        """Render a page for a signed-in user; its navigation shows how much is waiting."""
+        counts = await self._context.queries.attention_counts()
+        attention_counts = {"/waiting": sum(counts.values()), "/results": counts.get(AttentionKind.REPORT, 0)}
+        return self.render(template, user, status=status, attention_counts=attention_counts, **fields)
 
     def render(self, template: str, user: CurrentUser | None = None, *, status: int = 200, **fields: Any) -> HTMLResponse:
-        """Give a page."""
+        """Render a page without reading the store."""
         now = self._context.clock.now()
         common: dict[str, Any] = {
             "mode": self._context.mode,
             "now": now,
-            "zone": formatting.utc_offset(now),
+            "utc_offset": formatting.utc_offset(now),
             "age": lambda since: formatting.format_age(since, now),
             "account": user and user.account,
-            "token": user.session.csrf_token if user else "",
-            "may_act": user is not None and user.account.has_role(Role.OPERATOR),
+            "csrf_token": user.session.csrf_token if user else "",
+            "can_act": user is not None and user.account.has_role(Role.OPERATOR),
         }
         return HTMLResponse(self._environment.get_template(template).render(common | fields), status)
 
 
-class PageGroup:
-    """A group of pages: the parts of the house, the gate before them, and the paper that they are written on."""
+async def get_context(request: Request) -> StatusContext:
+    """The parts, as `create_app` was given them."""
+    context: StatusContext = request.app.state.context
+    return context
 
-    def __init__(self, context: StatusContext, access: AccessControl, renderer: TemplateRenderer) -> None:
-        self._context = context
-        self._access = access
-        self._renderer = renderer
+
+async def get_renderer(request: Request) -> TemplateRenderer:
+    """The renderer of this application."""
+    renderer: TemplateRenderer = request.app.state.renderer
+    return renderer
+
+
+Context = Annotated[StatusContext, Depends(get_context)]
+Renderer = Annotated[TemplateRenderer, Depends(get_renderer)]

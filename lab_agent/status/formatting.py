@@ -1,20 +1,15 @@
-"""The page's words: ages and times, what a state means, and what a person can do about what waits.
-
-What a result says, in words of the page: values digit for digit, what it names its order by, how large a document is.
-
-What a page says after a deed. The address carries a word of ours and a number, never a sentence that others could write.
-"""
+"""Text on the pages: flash messages, what a state means and what to do next, and values, ages and times as people read them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
 from lab_agent.domain import text
 from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabRejection, LabReport, ReportedObservation
 from lab_agent.domain.records import Job, JobKind, ReportRecord
-from lab_agent.domain.state_machines import JobState, OrderState, ReportState
+from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState
 from lab_agent.domain.values import SampledData
 from lab_agent.errors import DataInvalidError
 from lab_agent.ports.queries import AttentionItem, AttentionKind, OrderDetail
@@ -22,29 +17,29 @@ from lab_agent.serialization import load_stored_message
 from lab_agent.workflow.hold_reasons import what_to_do
 from lab_agent.workflow.operator_jobs import can_be_marked_done, describe_retry
 
-_MESSAGE_KINDS = {LabReport: "report", LabRejection: "rejection", AccessionUpdate: "accession number"}
+_MESSAGE_KINDS = {LabReport: "report", LabRejection: "rejection", AccessionUpdate: "accession_update"}
 
 
 @dataclass(frozen=True, slots=True)
 class ResultView:
-    """A message with its content; `message` is None where this program cannot read what is kept."""
+    """A stored message with its content; `message` is None where this version cannot read it."""
 
     report: ReportRecord
     message: LabMessage | None
 
     @property
     def kind(self) -> str:
-        """What it is: a report, a refusal, a receipt, or `unreadable`."""
+        """`report`, `rejection`, `accession_update` or `unreadable`."""
         return "unreadable" if self.message is None else _MESSAGE_KINDS[type(self.message)]
 
     @property
     def documents(self) -> tuple[Document, ...]:
-        """Documents of a report; not the values that are files."""
+        """Documents of a report, without the observations that are attachments."""
         return self.message.documents if isinstance(self.message, LabReport) else ()
 
 
 def load_result(report: ReportRecord) -> ResultView:
-    """The message with its content."""
+    """Read the content of a stored message."""
     try:
         return ResultView(report, load_stored_message(report.body))
     except DataInvalidError:
@@ -52,7 +47,7 @@ def load_result(report: ReportRecord) -> ResultView:
 
 
 def order_references(result: ResultView) -> tuple[tuple[str, str], ...]:
-    """What the message names its order by, as `(what, value)`; no patient is among it."""
+    """The numbers by which the message refers to its order, as `(kind, value)`; none of them names a patient."""
     return tuple(_iter_references(result.message)) if result.message else ()
 
 
@@ -77,9 +72,9 @@ def format_observation(observation: ReportedObservation) -> str:
 
 
 def format_size(byte_count: int | None) -> str:
-    """About how large a document is; one that is not kept any more has no size."""
+    """The approximate size of a document; None is one that was purged."""
     if byte_count is None:
-        return "not kept any more"
+        return "no longer stored"
     for unit, many in (("MB", 1_000_000), ("kB", 1_000)):
         if byte_count >= many:
             return f"about {byte_count / many:.1f} {unit}" if byte_count < 10 * many else f"about {byte_count // many} {unit}"
@@ -91,124 +86,139 @@ def _format_sampled_data(data: SampledData) -> str:
 
 
 _FLASH_MESSAGES = {
-    "retried": "Job {job} is due now; the worker takes it up within seconds.",
-    "dismissed": "Job {job} was dismissed and stays undone.",
+    "retried": "Job {job} is due now; the worker picks it up within seconds.",
+    "dismissed": "Job {job} was dismissed and will not be done.",
     "done": "Job {job} was marked as done.",
-    "order": "Everything of this order that waited is due now; the worker takes it up within seconds.",
+    "order-retried": "All waiting jobs of this order are due now; the worker picks them up within seconds.",
     "result-matched": "The result is matched; the worker delivers it within seconds.",
     "result-delivered": "The result has taken effect.",
-    "result-superseded": "A newer version came before this one: it is kept, and goes nowhere.",
-    "result-dismissed": "The result was dismissed: it is kept, and goes nowhere.",
-    "result-waits": "The result still waits; its reason says why.",
-    "mended": "What the tables can say was released; what still waits is listed here.",
-    "seen": "The refused messages count as seen.",
+    "result-superseded": "A newer version arrived before this one; this one is kept but not delivered.",
+    "result-dismissed": "The result was dismissed; it is kept but not delivered.",
+    "result-held-back": "The result is still waiting; its reason says why.",
+    "mappings-released": "Every result that the mapping tables now cover was released; what is still waiting is listed here.",
+    "rejected-acknowledged": "The rejected messages were acknowledged.",
     "stopped": "The test is stopped; partners see it with their next request.",
     "delayed": "The test is delayed; partners see it with their next request.",
-    "outweighed": "It is announced. In some contract something graver holds, and partners see that: it is listed here.",
-    "lifted": "The test is as usual again.",
-    "lifted-still": "The notice was lifted. In some contract the test is still stopped or delayed: what holds is listed here.",
-    "lifted-later": "The test is as usual for now; what is to come for it is listed here.",
-    "lifted-unread": "The notice was lifted. Whether the sheet notices says something of the test is not known.",
-    "released": "The rule may refuse again, and what it had held is judged anew.",
+    "announced-overridden": (
+        "The notice was announced. In some contracts a more severe notice applies, and partners see that one; it is listed here."
+    ),
+    "lifted": "The notice was lifted; the test is available as usual.",
+    "lifted-still-limited": (
+        "The notice was lifted. In some contracts the test is still stopped or delayed by the notices listed here."
+    ),
+    "lifted-later": "The notice was lifted; the test is available as usual for now. Upcoming notices are listed here.",
+    "lifted-unknown": "The notice was lifted. Whether the catalogue's sheet notices still limits the test is unknown.",
+    "rule-released": "The rule can reject orders again; the orders that it had held are being reassessed.",
 }
 
 
-def flash_message(query: Mapping[str, str]) -> str | None:
-    """The sentence for `?did=…&job=…`; None if nothing was done."""
-    job = query.get("job", "")
-    text = _FLASH_MESSAGES.get(query.get("did", ""))
-    if text is None or (job and not (job.isascii() and job.isdigit() and len(job) < 19)):
+async def flash_message(flash: str = "", job: str = "") -> str | None:
+    """The sentence for `?flash=…&job=…`; None for anything else, so that an address cannot put words on the page."""
+    message = _FLASH_MESSAGES.get(flash)
+    if message is None or (job and not (job.isascii() and job.isdigit() and len(job) < 19)):
         return None
-    return text.format(job=job)
+    return message.format(job=job)
 
 
 _ORDER_STATE_MEANINGS = {
-    OrderState.SEEN: "seen on the service; its resources are being fetched",
-    OrderState.FETCHED: "fetched and accepted; on its way to the laboratory system",
-    OrderState.HELD: "held: may be our own fault, so it is not refused",
+    OrderState.SEEN: "found by the poll; its resources are being fetched",
+    OrderState.FETCHED: "assessed and accepted; being submitted to the laboratory system",
+    OrderState.HELD: "needs an operator: the cause may be on our side, so nothing is rejected; it is reassessed automatically",
     OrderState.HANDED_OVER: "in the laboratory system; results are awaited",
-    OrderState.REPORTED: "every line has ended; the order-level Task follows",
-    OrderState.REJECTED: "refused; the service is being told",
-    OrderState.WITHDRAWN: "withdrawn by the partner; the laboratory system is being told",
-    OrderState.CLOSED: "finished",
+    OrderState.REPORTED: "every line is finished; the order-level Task is updated next",
+    OrderState.REJECTED: "rejected; nothing goes to the laboratory, and the Tasks are being updated",
+    OrderState.WITHDRAWN: "withdrawn by the partner or the service; the laboratory system is being informed",
+    OrderState.CLOSED: "finished; a corrected result is still delivered",
 }
-_JOB_STATE_MEANINGS = {
-    JobState.DUE: "will be done at its time",
-    JobState.IN_FLIGHT: "is being done",
-    JobState.OUTCOME_UNKNOWN: "may have happened; it is looked at before it is done again",
-    JobState.NEEDS_REVIEW: "nobody here can tell whether it happened; a person decides",
-    JobState.DEAD_LETTER: "will not work by itself; a person decides",
-    JobState.DONE: "done",
-    JobState.OBSOLETE: "not needed any more",
-    JobState.DISMISSED: "left undone by a person",
+_LINE_STATE_MEANINGS = {
+    LineState.REQUESTED: "not decided yet; its Task is as the partner created it",
+    LineState.HELD: "arrived after its order was assessed; an operator accepts or rejects it",
+    LineState.REJECTED: "rejected; its Task is cancelled with the reason",
+    LineState.ACCEPTED: "accepted; on its way to the laboratory system, or there",
+    LineState.RESULTED: "a final report is being delivered",
+    LineState.COMPLETED: "finished; its Task is completed",
+    LineState.CANCELLED: "the laboratory cannot perform it; its Task is cancelled with the reason",
+    LineState.WITHDRAWN: "its Task was ended by someone else",
 }
 _REPORT_STATE_MEANINGS = {
-    ReportState.RECEIVED: "kept; its order is being looked for",
-    ReportState.MATCHED: "on its way to the service",
-    ReportState.UNMATCHED: "fits no order",
-    ReportState.UNMAPPED: "has a code without a mapping",
-    ReportState.HELD: "held",
-    ReportState.DELIVERED: "on the service",
+    ReportState.RECEIVED: "stored; its order is being looked up",
+    ReportState.MATCHED: "matched to its order; on its way to the service",
+    ReportState.UNMATCHED: "fits no order, or more than one; an operator decides",
+    ReportState.UNMAPPED: "has a code without a mapping; can be released once the mapping tables have it",
+    ReportState.HELD: "not delivered automatically; an operator decides",
+    ReportState.DELIVERED: "delivered to the service",
     ReportState.SUPERSEDED: "replaced by a newer version",
-    ReportState.DISMISSED: "left aside by a person",
+    ReportState.DISMISSED: "dismissed by an operator; never delivered",
+}
+_JOB_STATE_MEANINGS = {
+    JobState.DUE: "is done at its time",
+    JobState.IN_FLIGHT: "is being done by a worker",
+    JobState.OUTCOME_UNKNOWN: "may have happened; verified before it is tried again",
+    JobState.NEEDS_REVIEW: "may have happened, and cannot be verified automatically; an operator decides",
+    JobState.DEAD_LETTER: "failed, and retrying will not help by itself; an operator decides",
+    JobState.DONE: "done",
+    JobState.OBSOLETE: "no longer needed",
+    JobState.DISMISSED: "dismissed by an operator; never done",
 }
 _JOB_KIND_NAMES = {
-    JobKind.FETCH_ORDER: "Fetch and judge the order",
-    JobKind.SUBMIT_ORDER: "Hand the order to the laboratory system",
-    JobKind.CANCEL_AT_LIS: "Tell the laboratory system of a withdrawal",
-    JobKind.MATCH_REPORT: "Find the order of a result",
-    JobKind.DELIVER_REPORT: "Upload a report",
-    JobKind.UPDATE_LINE_TASK: "Set the status of a line's Task",
-    JobKind.UPDATE_ORDER_TASK: "Set the status of the order-level Task",
+    JobKind.FETCH_ORDER: "Fetch and assess the order",
+    JobKind.SUBMIT_ORDER: "Submit the order to the laboratory system",
+    JobKind.CANCEL_AT_LIS: "Cancel the order at the laboratory system",
+    JobKind.MATCH_REPORT: "Match a result to its order",
+    JobKind.DELIVER_REPORT: "Deliver a report",
+    JobKind.UPDATE_LINE_TASK: "Update a line's Task",
+    JobKind.UPDATE_ORDER_TASK: "Update the order-level Task",
 }
 
 
-def state_meaning(state: OrderState | JobState | ReportState) -> str:
-    """What a state means, in one line."""
+def state_meaning(state: OrderState | LineState | ReportState | JobState) -> str:
+    """What a state means, in one line; for the pages and for docs/states.md."""
     match state:
         case OrderState():
             return _ORDER_STATE_MEANINGS[state]
-        case JobState():
-            return _JOB_STATE_MEANINGS[state]
+        case LineState():
+            return _LINE_STATE_MEANINGS[state]
         case ReportState():
             return _REPORT_STATE_MEANINGS[state]
+        case JobState():
+            return _JOB_STATE_MEANINGS[state]
 
 
 def job_kind_name(kind: JobKind | str) -> str:
-    """What an effect does, as a heading."""
+    """What a job does, as a heading."""
     return _JOB_KIND_NAMES[JobKind(kind)]
 
 
 def next_step(item: AttentionItem) -> str:
-    """What to do next about something that waits for a person."""
+    """What to do about something that is waiting for an operator."""
     if item.attention_kind is AttentionKind.ORDER:
-        return "Mend what the reason names. The order is judged again by itself from time to time, and at once with the button."
+        return "Fix what the reason names. The order is reassessed automatically from time to time, or at once with the button."
     if item.attention_kind is AttentionKind.REPORT:
         return what_to_do(ReportState(item.state), item.hold_reason)
     if item.state == JobState.NEEDS_REVIEW:
-        return "Look at the other side whether it happened: if so, mark it done; if it certainly did not, retry it."
-    kind = JobKind(str(item.kind))
-    ways = "retry it, mark it done if it happened otherwise, or dismiss it" if can_be_marked_done(kind) else "retry or dismiss it"
-    return f"Mend what the reason names; then {ways}."
+        return "Check on the other side whether it happened. If it did, mark it done; if it certainly did not, retry it."
+    if can_be_marked_done(JobKind(str(item.kind))):
+        return "Fix what the reason names; then retry it, mark it done if it was done some other way, or dismiss it."
+    return "Fix what the reason names; then retry or dismiss it."
 
 
 def retry_explanation(kind: JobKind | str, state: JobState | str) -> str:
-    """What the retry button does, as it stands on the page."""
+    """What the retry button does."""
     return describe_retry(JobKind(kind), JobState(state))
 
 
 def is_unconfirmed_submit(job: Job) -> bool:
-    """Whether a retry may give the laboratory system the same order twice: only a person who has looked there may ask for it."""
+    """Whether a retry may submit the same order twice, so that an operator has to confirm that it is not there."""
     return job.kind is JobKind.SUBMIT_ORDER and job.state is JobState.NEEDS_REVIEW
 
 
 def find_unconfirmed_submit(detail: OrderDetail) -> Job | None:
-    """The effect of an order that a person has to decide about before all of it may be retried."""
+    """The job that an operator has to settle before the whole order may be retried."""
     return next((job for job in detail.jobs if is_unconfirmed_submit(job)), None)
 
 
 def format_age(since: datetime | None, now: datetime) -> str:
-    """How long ago, in the two largest units: `3 d 4 h`, `12 min`, `8 s`; `in 5 min` for what is to come."""
+    """How long ago, in the two largest units: `3 d 4 h`, `12 min`, `8 s`; `in 5 min` for the future."""
     if since is None:
         return "never"
     seconds = int((now - since).total_seconds())
@@ -229,11 +239,11 @@ def _format_duration(seconds: int) -> str:
 
 
 def format_timestamp(at: datetime | None) -> str:
-    """A time to the second, in this machine's zone."""
+    """A time to the second, in this machine's time zone."""
     return "" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def utc_offset(now: datetime) -> str:
-    """This machine's zone, as its offset."""
+    """This machine's time zone, as its offset."""
     offset = now.astimezone().strftime("%z")
     return f"UTC{offset[:3]}:{offset[3:]}"

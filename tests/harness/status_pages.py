@@ -28,7 +28,7 @@ def use_mappings(page: Any, folder: Path) -> Path:
     """Give the page mapping tables of its own; where they lie."""
     shutil.copytree(MAPPINGS, folder)
     page.context = replace(
-        page.context, matcher=partial(bootstrap.build_manual_matcher, make_settings({"mappings": folder}), lambda: None)
+        page.context, create_matcher=partial(bootstrap.build_manual_matcher, make_settings({"mappings": folder}), lambda: None)
     )
     return folder
 
@@ -74,7 +74,7 @@ async def receive_message(page: Any, name: str, content: LabMessage, source: str
     """A message comes in, and is matched as the worker would."""
     await StoreInbox(page.context.store, page.clock, source, lambda: None).accept(name, content)
     key = report_key(source, name)
-    await page.write(lambda uow: page.context.matcher().match(uow, key, page.clock.now()))
+    await page.write(lambda uow: page.context.create_matcher().match(uow, key, page.clock.now()))
     page.clock.advance(minutes=7)
     return key
 
@@ -86,7 +86,7 @@ def report_now(page: Any, *observations: ReportedObservation, **fields: Any) -> 
 
 
 async def get_report(page: Any, key: ReportKey) -> ReportRecord:
-    found = await page.context.views.report(key)
+    found = await page.context.queries.report(key)
     assert found is not None
     return found
 

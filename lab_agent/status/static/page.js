@@ -14,15 +14,15 @@ function busy(region) {
 }
 
 async function refresh() {
-  const region = document.querySelector("[data-live]");
+  const region = document.querySelector("[data-auto-refresh]");
   if (region === null || busy(region)) return;
   const here = new URL(location.href);
-  here.searchParams.delete("did");
+  here.searchParams.delete("flash");
   const answer = await fetch(here, { credentials: "same-origin", redirect: "manual" });
   if (answer.type === "opaqueredirect") return location.reload(); // signed out meanwhile
   if (!answer.ok || busy(region)) return;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-  for (const part of ["[data-live]", "footer"]) {
+  for (const part of ["[data-auto-refresh]", "footer"]) {
     const now = document.querySelector(part);
     const next = fresh.querySelector(part);
     if (now && next && now.innerHTML !== next.innerHTML) now.replaceChildren(...next.childNodes);

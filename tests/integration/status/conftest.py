@@ -86,7 +86,7 @@ class StatusPages:
         return await self.context.store.run(committed)
 
     async def get_job(self, kind: JobKind, order: OrderKey | None = None) -> Job:
-        """The one effect of that kind (and order)."""
+        """The one job of that kind (and order)."""
         found = (await self.context.queries.jobs(kinds=[kind])).items
         (one,) = [each for each in found if order in (None, each.order)]
         return one
@@ -99,7 +99,7 @@ class StatusPages:
 
 def form_token(html: str) -> str:
     """The form token of a page."""
-    found = re.search(r'name="token" value="([^"]+)"', html)
+    found = re.search(r'name="csrf_token" value="([^"]+)"', html)
     assert found is not None
     return found[1]
 
@@ -115,19 +115,19 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def pages(empty_database: Path, tmp_path: Path) -> AsyncIterator[StatusPages]:
     """The page over an empty store with one user for each role; the user's name is the role's."""
     shutil.copy(empty_database, tmp_path / "lab.db")
-    cipher, hands, missing = Cipher(new_key()), ManualClock(), list[str]()
+    cipher, clock, missing = Cipher(new_key()), ManualClock(), list[str]()
     store = SqlStore(f"sqlite:///{tmp_path / 'lab.db'}", cipher)
     accounts = Accounts(store, Passwords(time_cost=1, memory_cost=8, parallelism=1))
     for role in Role:
         await accounts.add(role.value, PASSWORD, role, now=NOW - timedelta(days=1))
-    house = StatusContext(
+    context = StatusContext(
         settings=StatusSettings(),
         store=store,
         queries=SqlQueries(store),
         accounts=accounts,
         cipher=cipher,
         metrics=Metrics(),
-        clock=hands,
+        clock=clock,
         adapters=[
             AdapterStatus(name="folder", kind="folder", loaded=True),
             AdapterStatus(name="hl7", kind="mllp", loaded=False, reason="lis.hl7: no installed package offers an adapter mllp"),
@@ -137,7 +137,7 @@ async def pages(empty_database: Path, tmp_path: Path) -> AsyncIterator[StatusPag
         missing_tasks=lambda: missing,
         is_store_unwritable=lambda: False,
     )
-    made = StatusPages(house, hands, missing)
+    made = StatusPages(context, clock, missing)
     yield made
     for client in made.clients:
         await client.aclose()
@@ -211,14 +211,14 @@ def _add_orders(uow: UnitOfWork) -> None:
             ],
         )
         uow.events.add(Event(order=key, at=seen, action="order_seen", text="seen on the service"))
-        uow.events.add(Event(order=key, at=seen + timedelta(minutes=2), action="judged", text=f"judged: {state.value}"))
+        uow.events.add(Event(order=key, at=seen + timedelta(minutes=2), action="assessed", text=f"assessed: {state.value}"))
 
 
 def _add_jobs(uow: UnitOfWork) -> None:
     wanted = {
-        JobKind.FETCH_ORDER: (HELD, None, "held; looked at again later"),
+        JobKind.FETCH_ORDER: (HELD, None, "held; reassessed later"),
         JobKind.SUBMIT_ORDER: (UNCERTAIN, JobState.NEEDS_REVIEW, "the laboratory system did not answer after the order was sent"),
-        JobKind.DELIVER_REPORT: (GOOD, JobState.DEAD_LETTER, f"the service refused the report (422): unknown code {HOSTILE}"),
+        JobKind.DELIVER_REPORT: (GOOD, JobState.DEAD_LETTER, f"the service rejected the report (422): unknown code {HOSTILE}"),
         JobKind.UPDATE_LINE_TASK: (GOOD, JobState.DEAD_LETTER, "the Task was changed by somebody else three times"),
         JobKind.UPDATE_ORDER_TASK: (GOOD, JobState.DONE, None),
     }

@@ -67,17 +67,16 @@ async def test_operator_logs_in_opens_order_and_retries(seeded, browser, scripts
         await tab.get_by_label("Key, Task id").fill("7000000")
         await tab.get_by_role("button", name="Search").click()
         await tab.get_by_role("link", name="R0000000000GOOD").click()
-        upload = tab.get_by_role("listitem").filter(has_text="Upload a report")
-        assert "uploads the report" in await upload.inner_text()
+        upload = tab.get_by_role("listitem").filter(has_text="Deliver a report")
         await upload.get_by_role("button", name="Retry").click()
         await tab.get_by_role("status").filter(has_text="is due now").wait_for()
-        assert (await seeded.get_job(JobKind.DELIVER_REPORT)).job_state is JobState.DUE
-        task = tab.get_by_role("listitem").filter(has_text="Set the status of a line's Task")
-        await task.get_by_text("Settle it by hand").click()
-        await task.get_by_label("It has happened").fill("seen on the service")
+        assert (await seeded.get_job(JobKind.DELIVER_REPORT)).state is JobState.DUE
+        task = tab.get_by_role("listitem").filter(has_text="Update a line's Task")
+        await task.get_by_text("Settle by hand").click()
+        await task.get_by_label("It was done").fill("seen on the service")
         await task.get_by_role("button", name="Mark as done").click()
         await tab.get_by_role("status").filter(has_text="was marked as done").wait_for()
-        assert (await seeded.get_job(JobKind.UPDATE_LINE_TASK)).job_state is JobState.DONE
+        assert (await seeded.get_job(JobKind.UPDATE_LINE_TASK)).state is JobState.DONE
         assert "marked done (seen on the service) by operator" in await tab.get_by_role("main").inner_text()
         await tab.get_by_role("button", name="Sign out").click()
         await tab.goto(base)
@@ -97,20 +96,20 @@ async def test_page_refreshes_except_during_input(seeded, browser):
         await tab.get_by_role("button", name="Sign in").click()
         held = tab.get_by_text("Order held")
         await held.wait_for()
-        review = tab.get_by_role("listitem").filter(has_text="Hand the order to the laboratory system")
-        await review.get_by_text("Settle it by hand").click()
-        await review.get_by_label("It has happened").fill("half a sen")
+        review = tab.get_by_role("listitem").filter(has_text="Submit the order to the laboratory system")
+        await review.get_by_text("Settle by hand").click()
+        await review.get_by_label("It was done").fill("half a sen")
         await seeded.write(
             lambda uow: uow.orders.save(uow.orders.get_for_update(HELD).transition_to(OrderState.FETCHED, seeded.clock.now()))
         )
         await tab.clock.run_for(30_000)
         assert await held.is_visible()
-        assert await review.get_by_label("It has happened").input_value() == "half a sen"
-        await review.get_by_text("Settle it by hand").click()
+        assert await review.get_by_label("It was done").input_value() == "half a sen"
+        await review.get_by_text("Settle by hand").click()
         await tab.get_by_role("heading", name="Waiting for you").click()
         await tab.clock.run_for(11_000)
         await held.wait_for(state="detached")
-        assert await tab.get_by_text("Upload a report").is_visible()
+        assert await tab.get_by_text("Deliver a report").is_visible()
 
 
 async def signed_in(tab: Page, base: str, path: str) -> None:
@@ -148,7 +147,7 @@ async def test_operator_matches_releases_dismisses_and_stops_test(seeded, browse
         told = tab.get_by_role("status")
 
         await tab.get_by_role("link", name="lost-1").click()
-        await tab.get_by_role("link", name="Find its order").click()
+        await tab.get_by_role("link", name="Find the order").click()
         await tab.get_by_label("Order key, requisition").fill("77-0")
         await tab.get_by_role("button", name="Search").click()
         await tab.get_by_label("W00").check()
@@ -160,7 +159,7 @@ async def test_operator_matches_releases_dismisses_and_stops_test(seeded, browse
 
         await tab.goto(f"{base}/results/{late}")
         released = tab.locator("form[action$='/release']")
-        await released.get_by_label("I have looked").check()
+        await released.get_by_label("I have reviewed").check()
         await released.get_by_label("Why?").fill("the clinic asked")
         await released.get_by_role("button", name="Release").click()
         await told.filter(has_text="The result is matched").wait_for()
@@ -173,7 +172,7 @@ async def test_operator_matches_releases_dismisses_and_stops_test(seeded, browse
         await told.filter(has_text="was dismissed").wait_for()
 
         await tab.goto(f"{base}/results")
-        await tab.get_by_role("link", name="Release what mended mapping tables fix").click()
+        await tab.get_by_role("link", name="Release unmapped results").click()
         await tab.get_by_role("button", name="Release 1 result").click()
         await told.filter(has_text="was released").wait_for()
         assert (await status_pages.get_report(seeded, mended)).state is ReportState.MATCHED
@@ -190,7 +189,7 @@ async def test_operator_matches_releases_dismisses_and_stops_test(seeded, browse
         await told.filter(has_text="The test is delayed").wait_for()
         assert "delayed by 12 h" in await tab.get_by_role("main").inner_text()
         await tab.get_by_role("button", name="Lift").click()
-        await told.filter(has_text="as usual").wait_for()
+        await told.filter(has_text="available as usual").wait_for()
         assert await tab.evaluate("document.documentElement.scrollWidth") <= 400
         await context.close()
     assert [each for each in complaints if "422" not in each] == []

@@ -45,7 +45,7 @@ async def test_readyz_names_outage_and_stays_ready(seeded: Any):
 
 
 async def test_readyz_is_unready_without_store(pages: Any):
-    pages.context = replace(pages.context, views=Away())
+    pages.context = replace(pages.context, queries=Away())
     answer = await pages.new_client().get("/readyz")
     assert answer.status_code == 503
     assert answer.json() == {"status": "not ready", "mode": "normal", "store": "StoreUnreachableError"}
@@ -54,41 +54,41 @@ async def test_readyz_is_unready_without_store(pages: Any):
 
 async def test_read_only_store_is_unready_and_on_overview(pages: Any):
     """A store that takes no writes is unready, and the overview says so."""
-    pages.context = replace(pages.context, cannot_write=lambda: True)
+    pages.context = replace(pages.context, is_store_unwritable=lambda: True)
     answer = await pages.new_client().get("/readyz")
     assert answer.status_code == 503
     assert answer.json() == {"status": "not ready", "mode": "normal", "store": "cannot be written"}
-    assert "The store cannot be written." in (await (await pages.signed_in_client(Role.VIEWER)).get("/")).text
+    assert "The database cannot be written." in (await (await pages.signed_in_client(Role.VIEWER)).get("/")).text
 
 
 async def test_metrics_are_computed_on_request(seeded: Any):
     client = seeded.new_client()
-    seeded.context.metrics.tried("deliver", "done")
+    seeded.context.metrics.record_attempt("deliver_report", "done")
     answer = await client.get("/metrics")
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     for line in (
         'lab_agent_orders{state="held"} 1.0',
-        'lab_agent_lines{state="refused"} 3.0',
-        'lab_agent_jobs{kind="handover",state="review"} 1.0',
+        'lab_agent_lines{state="rejected"} 3.0',
+        'lab_agent_jobs{kind="submit_order",state="needs_review"} 1.0',
         'lab_agent_reports{state="unmatched"} 1.0',
         "lab_agent_alerts_open 2.0",
         "lab_agent_store_reachable 1.0",
         f'lab_agent_oldest_age_seconds{{what="order"}} {(4 * 60 + 58) * 60}.0',
         "lab_agent_last_poll_timestamp_seconds 1.772333988e+09",
-        'lab_agent_job_attempts_total{kind="deliver",outcome="done"} 1.0',
+        'lab_agent_job_attempts_total{kind="deliver_report",outcome="done"} 1.0',
     ):
         assert line in answer.text
     job = await seeded.get_job(JobKind.SUBMIT_ORDER)
-    await seeded.write(lambda uow: uow.jobs.save(uow.jobs.get(job.id).done(seeded.clock.now())))
+    await seeded.write(lambda uow: uow.jobs.save(uow.jobs.get(job.id).complete(seeded.clock.now())))
     again = await client.get("/metrics")
-    assert 'kind="handover",state="review"' not in again.text
-    assert 'lab_agent_jobs{kind="handover",state="done"} 1.0' in again.text
+    assert 'kind="submit_order",state="needs_review"' not in again.text
+    assert 'lab_agent_jobs{kind="submit_order",state="done"} 1.0' in again.text
 
 
 async def test_metrics_omit_values_of_unavailable_store(seeded: Any):
     """Metrics of an unavailable store are missing rather than old."""
     assert 'lab_agent_orders{state="held"}' in (await seeded.new_client().get("/metrics")).text
-    seeded.context = replace(seeded.context, views=Away())
+    seeded.context = replace(seeded.context, queries=Away())
     answer = await seeded.new_client().get("/metrics")
     assert answer.status_code == 200
     assert "lab_agent_store_reachable 0.0" in answer.text

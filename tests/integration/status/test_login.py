@@ -33,7 +33,7 @@ async def attempt(client: httpx.AsyncClient, name: str, password: str, **fields:
 
 
 def form_token(html: str) -> str:
-    return html.split('name="token" value="')[1].split('"', maxsplit=1)[0]
+    return html.split('name="csrf_token" value="')[1].split('"', maxsplit=1)[0]
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -85,7 +85,7 @@ async def test_logout_ends_session_of_copied_cookie_too(pages: Any):
     client = await pages.signed_in_client(Role.VIEWER)
     copied = client.cookies[SESSION_COOKIE]
     overview = await client.get("/")
-    answer = await client.post("/sign-out", data={"token": form_token(overview.text)})
+    answer = await client.post("/sign-out", data={"csrf_token": form_token(overview.text)})
     assert answer.status_code == 303
     client.cookies.set(SESSION_COOKIE, copied, domain="127.0.0.1")
     assert (await client.get("/")).status_code == 303
@@ -113,7 +113,7 @@ async def test_forged_cookie_is_rejected(pages: Any, forged: str):
 
 async def test_cookie_sealed_otherwise_is_no_session(pages: Any):
     """What was encrypted for another purpose or with another key is no session."""
-    content = json.dumps({"id": "1", "user": "admin", "changed_at": "", "began_at": "", "form_token": ""}).encode()
+    content = json.dumps({"id": "1", "user": "admin", "account_changed_at": "", "started_at": "", "csrf_token": ""}).encode()
     for sealed in (pages.context.cipher.encrypt(content), Cipher(new_key()).encrypt(b"status-session-1:" + content)):
         client = pages.new_client(cookies={SESSION_COOKIE: sealed.decode()})
         assert (await client.get("/")).status_code == 303

@@ -26,7 +26,7 @@ HOSTILE = "<script>alert('x')</script>"
 
 @pytest.fixture
 async def offered(pages: Any) -> Any:
-    """The page over a store with a catalogue in force."""
+    """The page over a store with an active catalogue."""
     await activate(pages.context.store, read_tables(CATALOGUE), origin="x", by=None, now=pages.clock.now())
     return pages
 
@@ -34,7 +34,7 @@ async def offered(pages: Any) -> Any:
 async def visitor(offered: Any, role: Role = Role.OPERATOR) -> tuple[Any, str]:
     client = await offered.signed_in_client(role)
     text = (await client.get("/turnaround")).text
-    return client, text.split('name="token" value="')[1].split('"', maxsplit=1)[0]
+    return client, text.split('name="csrf_token" value="')[1].split('"', maxsplit=1)[0]
 
 
 async def notices(offered: Any) -> list[Any]:
@@ -44,8 +44,8 @@ async def notices(offered: Any) -> list[Any]:
 async def test_stop_notice_applies_at_once_and_is_announced(offered: Any):
     client, token = await visitor(offered)
     before = await offered.context.store.run(lambda uow: uow.key_values.get(CATALOGUE_CHANGE_STAMP))
-    answer = await client.post("/turnaround", data={**STOP, "token": token, "caption": HOSTILE})
-    assert (answer.status_code, answer.headers["location"]) == (303, "/turnaround?did=stopped")
+    answer = await client.post("/turnaround", data={**STOP, "csrf_token": token, "caption": HOSTILE})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/turnaround?flash=stopped")
     assert await offered.context.store.run(lambda uow: uow.key_values.get(CATALOGUE_CHANGE_STAMP)) != before
     (notice,) = await notices(offered)
     now = offered.clock.now()
@@ -66,28 +66,36 @@ async def test_stop_notice_applies_at_once_and_is_announced(offered: Any):
 
 async def test_delay_for_one_contract_and_future_period(offered: Any):
     client, token = await visitor(offered)
-    form = {"item": "002.001", "kind": "delay", "hours": "1,50", "contract": "C-100", "from": "5h", "until": "2d", "token": token}
+    form = {
+        "item": "002.001",
+        "kind": "delay",
+        "hours": "1,50",
+        "contract": "C-100",
+        "from": "5h",
+        "until": "2d",
+        "csrf_token": token,
+    }
     answer = await client.post("/turnaround", data=form)
-    assert answer.headers["location"] == "/turnaround?did=delayed"
+    assert answer.headers["location"] == "/turnaround?flash=delayed"
     (notice,) = await notices(offered)
     assert (notice.contract, str(notice.delay_hours), notice.start) == ("C-100", "1.50", offered.clock.now() + timedelta(hours=5))
     text = (await client.get("/turnaround")).text
-    for shown in ("delayed by 1.50 h", "contract C-100", "to come", "begins in 5 h"):
+    for shown in ("delayed by 1.50 h", "contract C-100", "upcoming", "begins in 5 h"):
         assert shown in text
 
 
 async def test_notice_outweighed_by_stricter_one_says_so(offered: Any):
     client, token = await visitor(offered)
-    await client.post("/turnaround", data={**STOP, "contract": "C-100", "token": token})
-    answer = await client.post("/turnaround", data={**STOP, "kind": "delay", "hours": "5", "token": token})
-    assert answer.headers["location"] == "/turnaround?did=outweighed"
-    assert "something graver holds" in (await client.get(answer.headers["location"])).text
+    await client.post("/turnaround", data={**STOP, "contract": "C-100", "csrf_token": token})
+    answer = await client.post("/turnaround", data={**STOP, "kind": "delay", "hours": "5", "csrf_token": token})
+    assert answer.headers["location"] == "/turnaround?flash=announced-overridden"
+    assert "a more severe notice applies" in (await client.get(answer.headers["location"])).text
 
 
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"item": ""}, "write the code of the test"),
+        ({"item": ""}, "enter the code of the test"),
         ({"item": "01.001"}, "did you mean &#39;"),
         ({"item": "001.002", "contract": "C-200"}, "is not offered in contract C-200"),
         ({"contract": "C-10"}, "did you mean &#39;C-100&#39;?"),
@@ -100,33 +108,33 @@ async def test_notice_outweighed_by_stricter_one_says_so(offered: Any):
         ({"kind": "delay", "hours": "0"}, "name the hours of the delay"),
         ({"kind": "delay", "hours": "1e999999"}, "too large or too fine"),
         ({"kind": "broken"}, "choose one of the two"),
-        ({"caption": "x" * 501}, "500 characters are enough"),
+        ({"caption": "x" * 501}, "use at most 500 characters"),
     ],
 )
 async def test_form_errors_keep_the_other_fields(offered: Any, wrong: dict[str, str], words: str):
     """What is wrong is said at its field, and the form keeps the rest."""
     client, token = await visitor(offered)
-    answer = await client.post("/turnaround", data={**STOP, "caption": "A <b>", **wrong, "token": token})
+    answer = await client.post("/turnaround", data={**STOP, "caption": "A <b>", **wrong, "csrf_token": token})
     assert answer.status_code == 422
     assert words in answer.text
     assert "Nothing was announced" in answer.text
     assert f'value="{wrong.get("item", "001.001")}"' in answer.text
     if "caption" not in wrong:
         assert 'value="A &lt;b&gt;"' in answer.text
-    assert "data-live" not in answer.text, "a page that keeps itself fresh would empty the form"
+    assert "data-auto-refresh" not in answer.text, "a page that keeps itself fresh would empty the form"
     assert await notices(offered) == []
 
 
 async def test_all_form_errors_are_shown_together(offered: Any):
     client, token = await visitor(offered)
-    form = {"item": "", "kind": "delay", "hours": "x", "from": "y", "until": "z", "token": token}
+    form = {"item": "", "kind": "delay", "hours": "x", "from": "y", "until": "z", "csrf_token": token}
     text = (await client.post("/turnaround", data=form)).text
     assert len(re.findall(r'aria-invalid="true"', text)) == 4
 
 
 async def test_notice_without_catalogue_is_rejected(seeded: Any):
     client, token = await visitor(seeded)
-    answer = await client.post("/turnaround", data={**STOP, "token": token})
+    answer = await client.post("/turnaround", data={**STOP, "csrf_token": token})
     assert answer.status_code == 422
     assert "lab-agent catalogue import" in answer.text
 
@@ -139,19 +147,19 @@ async def test_notice_is_lifted_once(offered: Any):
     client, token = await visitor(offered)
     assert "announced" in (text := (await client.get("/turnaround")).text)
     assert "by anna" in text
-    answer = await client.post("/turnaround/lift", data={"token": token, "item": "001.001", "contract": "C-100"})
-    assert answer.headers["location"] == "/turnaround?did=lifted-still"
-    assert "the test is still stopped or delayed" in (await client.get(answer.headers["location"])).text
+    answer = await client.post("/turnaround/lift", data={"csrf_token": token, "item": "001.001", "contract": "C-100"})
+    assert answer.headers["location"] == "/turnaround?flash=lifted-still-limited"
+    assert "is still stopped or delayed" in (await client.get(answer.headers["location"])).text
     assert [notice.contract for notice in await notices(offered)] == [None]
-    second = await client.post("/turnaround/lift", data={"token": token, "item": "001.001", "contract": "C-100"})
+    second = await client.post("/turnaround/lift", data={"csrf_token": token, "item": "001.001", "contract": "C-100"})
     assert second.status_code == 409
     assert "somebody may have lifted it just now" in second.text
-    last = await client.post("/turnaround/lift", data={"token": token, "item": "001.001", "contract": ""})
-    assert last.headers["location"] == "/turnaround?did=lifted"
+    last = await client.post("/turnaround/lift", data={"csrf_token": token, "item": "001.001", "contract": ""})
+    assert last.headers["location"] == "/turnaround?flash=lifted"
     assert "Nothing is stopped or delayed." in (await client.get("/turnaround")).text
 
 
-@pytest.mark.parametrize(("start", "word"), [("2026-01-01", "lifted-still"), ("2026-04-01", "lifted-later")])
+@pytest.mark.parametrize(("start", "word"), [("2026-01-01", "lifted-still-limited"), ("2026-04-01", "lifted-later")])
 async def test_spreadsheet_notice_is_listed_and_survives_lift(pages: Any, tmp_path: Path, start: str, word: str):
     """A notice of the catalogue's spreadsheet is listed and survives a lift."""
     folder = Path(shutil.copytree(CATALOGUE, tmp_path / "catalogue"))
@@ -161,13 +169,15 @@ async def test_spreadsheet_notice_is_listed_and_survives_lift(pages: Any, tmp_pa
     client, token = await visitor(pages)
     text = (await client.get("/turnaround")).text
     assert "delayed by 24 h" in text
-    assert "from the sheet <i>notices</i> of the catalogue" in text
+    assert "from the catalogue’s sheet <i>notices</i>" in text
     assert "/turnaround/lift" not in text
-    await client.post("/turnaround", data={**STOP, "token": token})
+    await client.post("/turnaround", data={**STOP, "csrf_token": token})
     assert (await client.get("/turnaround")).text.count("/turnaround/lift") == 1
-    answer = await client.post("/turnaround/lift", data={"token": token, "item": "001.001", "contract": ""})
-    assert answer.headers["location"] == f"/turnaround?did={word}"
-    assert (await client.post("/turnaround/lift", data={"token": token, "item": "001.001", "contract": ""})).status_code == 409
+    answer = await client.post("/turnaround/lift", data={"csrf_token": token, "item": "001.001", "contract": ""})
+    assert answer.headers["location"] == f"/turnaround?flash={word}"
+    assert (
+        await client.post("/turnaround/lift", data={"csrf_token": token, "item": "001.001", "contract": ""})
+    ).status_code == 409
 
 
 async def test_unreadable_catalogue_notices_give_a_warning(offered: Any, tmp_path: Path):
@@ -178,9 +188,9 @@ async def test_unreadable_catalogue_notices_give_a_warning(offered: Any, tmp_pat
     text = (await client.get("/turnaround")).text
     assert "what its sheet notices says is not known" in text
     assert "Nothing is stopped or delayed as far as is known." in text
-    await client.post("/turnaround", data={**STOP, "token": token})
-    answer = await client.post("/turnaround/lift", data={"token": token, "item": "001.001", "contract": ""})
-    assert answer.headers["location"] == "/turnaround?did=lifted-unread"
+    await client.post("/turnaround", data={**STOP, "csrf_token": token})
+    answer = await client.post("/turnaround/lift", data={"csrf_token": token, "item": "001.001", "contract": ""})
+    assert answer.headers["location"] == "/turnaround?flash=lifted-unknown"
     assert "is not known" in (await client.get(answer.headers["location"])).text
 
 
@@ -194,13 +204,13 @@ async def test_viewer_sees_notices_without_actions(offered: Any):
     assert "001.001" in text
     assert set(re.findall(r'<form[^>]*method="post" action="([^"]+)"', text)) == {"/sign-out"}
     for path in ("/turnaround", "/turnaround/lift"):
-        assert (await viewer.post(path, data={**STOP, "token": token})).status_code == 403
+        assert (await viewer.post(path, data={**STOP, "csrf_token": token})).status_code == 403
     client, good = await visitor(offered)
     for path in ("/turnaround", "/turnaround/lift"):
-        assert (await offered.new_client().post(path, data={**STOP, "token": good})).headers["location"] == "/sign-in"
-        assert (await client.post(path, data={**STOP, "token": token})).status_code == 403
+        assert (await offered.new_client().post(path, data={**STOP, "csrf_token": good})).headers["location"] == "/sign-in"
+        assert (await client.post(path, data={**STOP, "csrf_token": token})).status_code == 403
         assert (
-            await client.post(path, data={**STOP, "token": good}, headers={"origin": "http://evil.example"})
+            await client.post(path, data={**STOP, "csrf_token": good}, headers={"origin": "http://evil.example"})
         ).status_code == 403
     assert len(await notices(offered)) == 1
 
@@ -212,9 +222,9 @@ ODD = ("", "\x00", "\uffff", "👩‍🔬" * 50, "%s{0}", "9" * 4000, "9999-12-3
 @pytest.mark.parametrize("name", ["item", "contract", "kind", "hours", "from", "until", "caption"])
 async def test_malformed_fields_never_break_the_page(offered: Any, name: str, odd: str):
     client, token = await visitor(offered)
-    answer = await client.post("/turnaround", data={**STOP, "kind": "delay", "hours": "2", name: odd, "token": token})
+    answer = await client.post("/turnaround", data={**STOP, "kind": "delay", "hours": "2", name: odd, "csrf_token": token})
     assert answer.status_code in {303, 413, 422}
     if answer.status_code == 303:
         assert (await client.get("/turnaround")).status_code == 200
-    lifted = await client.post("/turnaround/lift", data={"item": odd, "contract": odd, "token": token})
+    lifted = await client.post("/turnaround/lift", data={"item": odd, "contract": odd, "csrf_token": token})
     assert lifted.status_code == 409

@@ -9,13 +9,16 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi.dependencies.models import Dependant
 
 import lab_agent.status
 from lab_agent.accounts import Role
 from lab_agent.domain.ids import OrderKey, ResourceId
 from lab_agent.domain.records import OrderRecord
 from lab_agent.errors import StoreUnreachableError
+from lab_agent.status import app
 from lab_agent.status.app import create_app
+from lab_agent.status.auth import read_form, require_operator, verify_csrf_token
 
 SECRETS = ("Petrova", "Anna", "1961-04-12")
 PAGES = (
@@ -32,7 +35,8 @@ PAGES = (
     "/turnaround",
     "/alerts",
 )
-ROOM = Path(lab_agent.status.__file__).parent
+PACKAGE = Path(lab_agent.status.__file__).parent
+ROUTED = (app.actions, app.health, app.login, app.notice_pages, app.pages, app.result_pages)
 
 
 class Broken:
@@ -69,13 +73,13 @@ async def test_overview_shows_current_state(seeded: Any):
     text = (await (await seeded.signed_in_client(Role.VIEWER)).get("/")).text
     assert "12 s ago" in text
     assert re.search(r"Open alerts</span><strong>2<", text)
-    assert re.search(r"Waiting for a person</span><strong>5<", text)
+    assert re.search(r"Waiting for an operator</span><strong>5<", text)
     assert re.search(r"Overdue results</span><strong>2<", text)
     assert "the laboratory system did not answer after the order was sent" in text
-    assert "if so, mark it done; if it certainly did not, retry it" in text
+    assert "If it did, mark it done; if it certainly did not, retry it." in text
     assert "4 h 58 min" in text
     assert "no installed package offers an adapter mllp" in text
-    assert "away</span> see the alerts" in text
+    assert "unavailable</span> see the alerts" in text
     assert "Observing only" not in text
 
 
@@ -90,10 +94,10 @@ async def test_observing_worker_is_shown_on_every_page(seeded: Any):
 async def test_empty_installation_pages_say_so(pages: Any):
     client = await pages.signed_in_client(Role.VIEWER)
     overview = (await client.get("/")).text
-    assert "Nothing waits for a person." in overview
+    assert "Nothing is waiting for an operator." in overview
     assert "<strong>never</strong>" in overview
     assert "No orders yet." in (await client.get("/orders")).text
-    assert "Nothing waits for a person." in (await client.get("/waiting")).text
+    assert "Nothing is waiting for you." in (await client.get("/waiting")).text
     assert "No alerts yet." in (await client.get("/alerts")).text
 
 
@@ -114,7 +118,7 @@ async def test_orders_are_filtered_by_state_ignoring_unknown_states(seeded: Any)
     text = (await client.get("/orders?state=held&state=fetched&state=nonsense")).text
     assert re.findall(r'href="/orders/(R\w+)"', text) == ["R00000000DOUBT", "R0000000000HELD"]
     assert 'value="held" checked' in text
-    assert "No order is found" in (await client.get("/orders?state=closed")).text
+    assert "No order found" in (await client.get("/orders?state=closed")).text
     hostile = await client.get("/orders", params={"search": '"><script>alert(1)</script>'})
     assert "<script>alert" not in hostile.text
 
@@ -150,9 +154,9 @@ async def test_order_page_shows_everything_about_it(seeded: Any):
         "010.001",
         "7000000",
         "Item 020.014 needs EDTA blood",
-        "the service refused the report (422)",
+        "the service rejected the report (422)",
         "rep-0",
-        "judged: handed_over",
+        "assessed: handed_over",
         "in the laboratory system; results are awaited",
     ):
         assert shown in text
@@ -203,7 +207,7 @@ async def test_failures_show_error_page_without_traceback(pages: Any):
     """An unavailable store is an error page, and a bug of ours shows no traceback."""
     client = await pages.signed_in_client(Role.VIEWER)
     for failure, status in ((StoreUnreachableError(), 503), (RuntimeError("secret detail"), 500)):
-        broken = replace(pages.context, views=Broken(failure))
+        broken = replace(pages.context, queries=Broken(failure))
         transport = httpx.ASGITransport(create_app(broken), raise_app_exceptions=True)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8481", cookies=client.cookies) as browser:
             answer = await browser.get("/orders")
@@ -214,10 +218,23 @@ async def test_failures_show_error_page_without_traceback(pages: Any):
 
 
 def test_page_has_no_external_resources_and_small_script():
-    for file in (*ROOM.glob("templates/*"), *ROOM.glob("static/*")):
+    for file in (*PACKAGE.glob("templates/*"), *PACKAGE.glob("static/*")):
         addresses = re.findall(r"(?:https?:)?//[\w.]+", re.sub(r"^//.*|\s//.*", "", file.read_text(), flags=re.MULTILINE))
         assert set(addresses) <= {"http://www.w3.org"}, file.name
-    assert len((ROOM / "static" / "page.js").read_text().splitlines()) < 60
+    assert len((PACKAGE / "static" / "page.js").read_text().splitlines()) < 60
+
+
+def test_every_form_address_verifies_the_csrf_token():
+    """No POST route can forget the check; signing in alone has no session yet."""
+
+    def calls(dependant: Dependant) -> set[Any]:
+        return {dependant.call}.union(*(calls(each) for each in dependant.dependencies))
+
+    routes = [route for module in ROUTED for route in module.router.routes if route.methods - {"GET", "HEAD"}]
+    actions = {route.path: calls(route.dependant) for route in routes}
+    assert {path for path, used in actions.items() if verify_csrf_token not in used} == {"/sign-in"}
+    assert {path for path, used in actions.items() if require_operator not in used} == {"/sign-in", "/sign-out"}
+    assert [path for path, used in actions.items() if read_form not in used] == []
 
 
 def _channel(value: int) -> float:
@@ -246,7 +263,7 @@ def _light(colour: str) -> float:
 )
 def test_text_contrast_is_sufficient(scheme: int, ink: str, paper: str):
     """WCAG 2.1 AA asks for 4.5 to 1."""
-    blocks = re.findall(r":root \{(.*?)\}", (ROOM / "static" / "style.css").read_text(), flags=re.DOTALL)
+    blocks = re.findall(r":root \{(.*?)\}", (PACKAGE / "static" / "style.css").read_text(), flags=re.DOTALL)
     colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", blocks[scheme]))
     lights = sorted((_light(colours[ink]), _light(colours[paper])))
     assert (lights[1] + 0.05) / (lights[0] + 0.05) >= 4.5
