@@ -1,4 +1,4 @@
-"""The house of an acceptance test, opened and closed."""
+"""The processes of an acceptance test, started and stopped."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from tests.harness.paths import ROOT
 @pytest.fixture
 async def harness(tmp_path: Path) -> AsyncIterator[ProcessHarness]:
     """The service and the laboratory's API are up, the store is made, the agent is not started; leases are short."""
-    place = create_workspace(ROOT / "config", other_ports=True)
-    settings = place.agent_settings
+    workspace = create_workspace(ROOT / "config", other_ports=True)
+    settings = workspace.agent_settings
     shorten_timeouts(settings)
     try:
-        async with ProcessGroup(place.folder, place.logs) as troupe:
-            service = (program_path("lab-sandbox"), "run", "--config", str(place.service_settings))
-            running = await troupe.start(Program("service", service, f"{place.service_url}healthz"))
-            await troupe.run_to_end(
+        async with ProcessGroup(workspace.folder, workspace.logs) as programs:
+            service = (program_path("lab-sandbox"), "run", "--config", str(workspace.service_settings))
+            running = await programs.start(Program("service", service, f"{workspace.service_url}healthz"))
+            await programs.run_to_end(
                 Program("journal", (program_path("lab-agent"), "db", "upgrade", "--config", str(settings))), DEADLINE
             )
             api = (program_path("lab-api"), "run", "--config", str(settings))
-            api_running = await troupe.start(Program("api", api, f"{place.api_url}/readyz"))
-            await asyncio.gather(troupe.wait_until_ready(running, DEADLINE), troupe.wait_until_ready(api_running, DEADLINE))
-            async with open_partner_client(build_account(place)) as client:
-                house = ProcessHarness(place, troupe, client, running)
-                lis = asyncio.create_task(house.lis.run())
+            api_running = await programs.start(Program("api", api, f"{workspace.api_url}/readyz"))
+            await asyncio.gather(programs.wait_until_ready(running, DEADLINE), programs.wait_until_ready(api_running, DEADLINE))
+            async with open_partner_client(build_account(workspace)) as client:
+                harness = ProcessHarness(workspace, programs, client, running)
+                lis = asyncio.create_task(harness.lis.run())
                 try:
-                    yield house
+                    yield harness
                 finally:
-                    await house.close()
+                    await harness.close()
                     if lis.done():
                         lis.result()
                     lis.cancel()
     finally:
-        shutil.rmtree(place.folder, ignore_errors=True)
+        shutil.rmtree(workspace.folder, ignore_errors=True)

@@ -14,13 +14,12 @@ from lab_sandbox.demo.lis.transport_files import write_atomically
 from lab_sandbox.demo.runner import build_account
 from lab_sandbox.partner.client import open_partner_client
 from lab_sandbox.partner.errors import Json, decode
-from tests.acceptance.test_crash_recovery import ended, place
 from tests.harness.clock import wait_until
 from tests.harness.installation import ProcessHarness
 
 FULL, SHORT = 200, 3
 SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
-MOMENTS = [
+CRASH_POINTS = [
     "before update Observation",
     "after update Observation",
     "after commit upload Observation",
@@ -62,30 +61,30 @@ async def test_report_versions_survive_many_crashes(harness: ProcessHarness) -> 
     await killed_while_delivering(harness, max(SHORT, int(FULL * SHARE)))
 
 
-async def killed_while_delivering(house: ProcessHarness, kills: int) -> None:
-    """One order; after its first results, one new version for each kill, dropped while the agent walks into its trap."""
-    await with_faults(house)
-    async with open_partner_client(build_account(house.workplace)) as client:
-        house.use_client(client)
-        agent = await house.start_agent()
-        order = await place(house, "kills")
-        await ended(house, order)
+async def killed_while_delivering(harness: ProcessHarness, kills: int) -> None:
+    """One order; after its first results, one new version for each kill, dropped while the agent runs into its crash point."""
+    await with_faults(harness)
+    async with open_partner_client(build_account(harness.workspace)) as client:
+        harness.use_client(client)
+        agent = await harness.start_agent()
+        order = await harness.place_order("kills")
+        await harness.wait_until_ended(order)
         await agent.stop()
-        (taken,) = house.lis.received
-        line = taken["lines"][0]["key"]
+        (order_file,) = harness.lis.received
+        line = order_file["lines"][0]["key"]
         for number in range(kills):
-            doomed = await house.start_agent(MOMENTS[number % len(MOMENTS)])
-            correct(house, taken["key"], line, number + 2)
+            doomed = await harness.start_agent(CRASH_POINTS[number % len(CRASH_POINTS)])
+            correct(harness, order_file["key"], line, number + 2)
             await doomed.wait_killed()
-        await house.start_agent()
+        await harness.start_agent()
         wanted = ["1.20", *(value_of(version) for version in range(2, kills + 2))]
 
         async def all_there() -> bool:
-            return (await issued(house, line))[-1] == issued_of(kills + 1) and not await waiting(house)
+            return (await issued(harness, line))[-1] == issued_of(kills + 1) and not await waiting(harness)
 
         await wait_until(all_there, "the last version on the service", timeout=120)
-        assert await values(house, line) == wanted
-        assert (await issued(house, line))[1:] == [issued_of(version) for version in range(2, kills + 2)]
+        assert await values(harness, line) == wanted
+        assert (await issued(harness, line))[1:] == [issued_of(version) for version in range(2, kills + 2)]
 
 
 def value_of(version: int) -> str:
@@ -96,7 +95,7 @@ def issued_of(version: int) -> str:
     return (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=version)).isoformat()
 
 
-def correct(house: ProcessHarness, order: str, line: str, version: int) -> None:
+def correct(harness: ProcessHarness, order: str, line: str, version: int) -> None:
     code = {"system": "http://loinc.org", "code": "718-7"}
     body = {
         "report_id": f"rep-{line}",
@@ -108,37 +107,37 @@ def correct(house: ProcessHarness, order: str, line: str, version: int) -> None:
         "issued": issued_of(version),
         "observations": [{"id": "x", "code": code, "value_quantity": {"value": value_of(version), "unit": "g/L"}}],
     }
-    write_atomically(house.workplace.results, f"{line}-{version:04}.json", json.dumps(body).encode())
+    write_atomically(harness.workspace.results, f"{line}-{version:04}.json", json.dumps(body).encode())
 
 
-async def waiting(house: ProcessHarness) -> bool:
+async def waiting(harness: ProcessHarness) -> bool:
     """Whether result files lie there that nobody has taken."""
-    return any(house.workplace.results.glob("*.json"))
+    return any(harness.workspace.results.glob("*.json"))
 
 
-async def values(house: ProcessHarness, line: str) -> list[str]:
-    return [str(each["valueQuantity"]["value"]) for each in await history(house, "Observation", f"rep-{line}")]
+async def values(harness: ProcessHarness, line: str) -> list[str]:
+    return [str(each["valueQuantity"]["value"]) for each in await history(harness, "Observation", f"rep-{line}")]
 
 
-async def issued(house: ProcessHarness, line: str) -> list[str]:
+async def issued(harness: ProcessHarness, line: str) -> list[str]:
     """Of the report, which is the commit point: it comes after its values."""
-    return [str(each["issued"]) for each in await history(house, "DiagnosticReport", f"rep-{line}")]
+    return [str(each["issued"]) for each in await history(harness, "DiagnosticReport", f"rep-{line}")]
 
 
-async def history(house: ProcessHarness, kind: str, report: str) -> list[Json]:
+async def history(harness: ProcessHarness, kind: str, report: str) -> list[Json]:
     """Every version of the one resource of a report, oldest first, as its owner may read it."""
-    found = [each for each in await house.client.search(kind, {}) if report in each["identifier"][0]["value"]]
+    found = [each for each in await harness.client.search(kind, {}) if report in each["identifier"][0]["value"]]
     assert len(found) == 1, f"{len(found)} {kind} resources of {report}"
-    address = f"{house.workplace.service_url}fhir/{kind}/{found[0]['id']}/_history"
+    address = f"{harness.workspace.service_url}fhir/{kind}/{found[0]['id']}/_history"
     async with httpx.AsyncClient(auth=("laboratory", "demo-laboratory-password"), trust_env=False) as owner:
         answer: dict[str, Any] = decode((await owner.get(address)).raise_for_status().content)
     entries = [entry.get("resource", entry) for entry in answer["entry"]]
     return sorted(entries, key=lambda each: int(each["meta"]["versionId"]))
 
 
-async def with_faults(house: ProcessHarness) -> None:
+async def with_faults(harness: ProcessHarness) -> None:
     """Start the service anew, with lost replies and a long memory."""
-    settings = house.workplace.service_settings
+    settings = harness.workspace.service_settings
     plan = settings.with_name("kills.toml")
     plan.write_text(FAULTS)
     text = settings.read_text()
@@ -147,5 +146,5 @@ async def with_faults(house: ProcessHarness) -> None:
         "[rules]", "[rules]\nhistory_limit = 1000", 1
     )
     settings.write_text(text)
-    await house.stop_service()
-    await house.start_service()
+    await harness.stop_service()
+    await harness.start_service()

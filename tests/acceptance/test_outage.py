@@ -1,4 +1,4 @@
-"""The service is away: one line about it, no death, and recovery by itself with one more line."""
+"""The service is unavailable: one log line about it, no crash, and one more line when it is back."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import httpx
 
 from lab_sandbox.demo.runner import build_account
 from lab_sandbox.partner.client import open_partner_client
-from tests.acceptance.test_crash_recovery import ended, everything_once, place
 from tests.harness.clock import wait_until
 from tests.harness.installation import ProcessHarness
 
@@ -15,10 +14,10 @@ async def test_outage_logs_one_line_and_recovery_another(harness: ProcessHarness
     await harness.stop_service()
     agent = await harness.start_agent()
 
-    async def told() -> bool:
+    async def logged() -> bool:
         return bool(harness.log_lines("outage_started"))
 
-    await wait_until(told, "the line about the outage")
+    await wait_until(logged, "the line about the outage")
     before = harness.poll_count()
 
     async def polled_on() -> bool:
@@ -30,22 +29,22 @@ async def test_outage_logs_one_line_and_recovery_another(harness: ProcessHarness
     assert agent.process.returncode is None
 
     await harness.start_service()
-    async with open_partner_client(build_account(harness.workplace)) as client:
+    async with open_partner_client(build_account(harness.workspace)) as client:
         harness.use_client(client)
-        order = await place(harness, "outage")
-        await ended(harness, order)
-        await everything_once(harness, order)
+        order = await harness.place_order("outage")
+        await harness.wait_until_ended(order)
+        await harness.check_everything_once(order)
     assert len(harness.log_lines("outage_started")) == 1
     assert len(harness.log_lines("outage_ended")) == 1
     warnings = [line for line in harness.log_lines("") if "[warning" in line or "[error" in line]
     assert len(warnings) == 1, warnings
-    await calls_are_measured(harness)
+    await check_call_metrics(harness)
     assert await agent.stop() == 0
 
 
-async def calls_are_measured(house: ProcessHarness) -> None:
+async def check_call_metrics(harness: ProcessHarness) -> None:
     """How long the calls to both neighbours took, and how they ended, is among the numbers."""
-    async with httpx.AsyncClient(base_url=house.workplace.status_url) as client:
+    async with httpx.AsyncClient(base_url=harness.workspace.status_url) as client:
         numbers = (await client.get("/metrics")).text
     for each in (
         'exchange_call_seconds_count{operation="searching Task",outcome="ServiceUnavailable"}',

@@ -6,7 +6,6 @@ It takes orders and tells repeats by its habit (`msh10`, `placer` or `none`), an
 import asyncio
 import contextlib
 import itertools
-import socket
 from base64 import b64encode
 from dataclasses import dataclass, field
 
@@ -15,12 +14,6 @@ import hl7
 from lab_agent.domain.lab_messages import LabMessage, LabRejection, LabReport
 
 VT, FS, CR = b"\x0b", b"\x1c", b"\r"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def frames(reader):

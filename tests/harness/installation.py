@@ -1,4 +1,4 @@
-"""A whole house of real processes over loopback: the service, the laboratory's API, and agents that may be killed."""
+"""A whole installation of real processes over loopback: the service, the laboratory's API, and agents that may be killed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -16,12 +17,19 @@ from typing import Any
 from lab_sandbox.demo.lis.transport_files import write_atomically
 from lab_sandbox.demo.processes import ProcessGroup, Program, RunningProgram, program_path
 from lab_sandbox.demo.workspace import Workspace
+from lab_sandbox.partner.basket import Basket, choose_item
 from lab_sandbox.partner.client import PartnerClient
-from lab_sandbox.partner.clinic import Clinic
+from lab_sandbox.partner.clinic import Clinic, PlacedOrder
 from lab_sandbox.partner.errors import Json
 from lab_sandbox.partner.order_bundle import LabelSequence
-from tests.harness.clock import DEADLINE
+from lab_sandbox.partner.order_generator import OrderPlan
+from lab_sandbox.partner.random_source import seeded_random
+from lab_sandbox.partner.result_reader import read_order_status, read_reports
+from tests.harness.clock import DEADLINE, wait_until
+from tests.harness.crashing_agent import CRASH_LOG
+from tests.harness.orders import UNKNOWN_ITEM
 
+REPLACED_ITEM = "003.002"
 CRASHING_AGENT = Path(__file__).with_name("crashing_agent.py")
 
 
@@ -35,7 +43,7 @@ SHORTENED = {
 
 
 def shorten_timeouts(settings: Path) -> None:
-    """Shorten leases and time-outs, so that what a dead agent left is taken up soon."""
+    """Shorten leases and time-outs, so that what a dead agent left is continued soon."""
     text = settings.read_text()
     for slow, quick in SHORTENED.items():
         assert slow in text, f"{settings.name} has no {slow!r} any more"
@@ -56,8 +64,8 @@ class AgentProcess:
         try:
             await asyncio.wait_for(self.process.wait(), timeout)
         except TimeoutError:
-            passed = (self.log.parents[1] / "config" / "crash_points.log").read_text().splitlines()
-            raise AssertionError(f"never met {self.crash_point!r}; passed {sorted(set(passed))}") from None
+            reached = (self.log.parents[1] / "config" / CRASH_LOG).read_text().splitlines()
+            raise AssertionError(f"never reached {self.crash_point!r}, only {sorted(set(reached))}") from None
         assert self.process.returncode == -signal.SIGKILL, f"ended by itself:\n{self.log.read_text()[-4000:]}"
 
     async def stop(self) -> int:
@@ -69,7 +77,7 @@ class AgentProcess:
 
 @dataclass
 class FolderLis:
-    """A laboratory system that takes every order file at once and counts how often each order came."""
+    """A laboratory system that takes every order file at once and remembers how often each order came."""
 
     orders: Path
     results: Path
@@ -119,16 +127,16 @@ class FolderLis:
 class ProcessHarness:
     """The processes of one test, in one folder."""
 
-    def __init__(self, workplace: Workspace, programs: ProcessGroup, client: PartnerClient, service: RunningProgram) -> None:
-        self.workplace = workplace
-        self.lis = FolderLis(workplace.orders, workplace.results)
+    def __init__(self, workspace: Workspace, programs: ProcessGroup, client: PartnerClient, service: RunningProgram) -> None:
+        self.workspace = workspace
+        self.lis = FolderLis(workspace.orders, workspace.results)
         self.use_client(client)
         self._programs = programs
         self._service = service
         self._agents: list[AgentProcess] = []
 
     def use_client(self, client: PartnerClient) -> None:
-        """Let the clinic work with this client from now on."""
+        """Let the clinic use this client from now on."""
         self.client = client
         self.clinic = Clinic(client, LabelSequence(first=7_000_001), lambda: datetime.now().astimezone(), "acceptance")
 
@@ -143,28 +151,28 @@ class ProcessHarness:
 
     def log_lines(self, text: str) -> list[str]:
         """Lines of the agents' log that hold `text`."""
-        log = self.workplace.logs / "agent.log"
+        log = self.workspace.logs / "agent.log"
         return [line for line in log.read_text().splitlines() if text in line] if log.exists() else []
 
     def poll_count(self) -> int:
         """How often the agents have polled, or tried to."""
-        log = self.workplace.agent_settings.with_name("crash_points.log")
+        log = self.workspace.agent_settings.with_name(CRASH_LOG)
         return log.read_text().count("before requested_order_tasks") if log.exists() else 0
 
     async def run_command(self, *words: str) -> None:
         await self._programs.run_to_end(Program(" ".join(words[:2]), (program_path(words[0]), *words[1:])), DEADLINE)
 
     async def start_agent(self, crash_point: str | None = None, nth: int = 1, **environment: str) -> AgentProcess:
-        """Start an agent, with a trap at a place if one is named."""
-        trap = [crash_point, str(nth)] if crash_point else []
-        log = self.workplace.logs / "agent.log"
+        """Start an agent, with a crash point if one is named."""
+        arguments = [crash_point, str(nth)] if crash_point else []
+        log = self.workspace.logs / "agent.log"
         with log.open("ab") as file:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 str(CRASHING_AGENT),
-                str(self.workplace.agent_settings),
-                *trap,
-                cwd=self.workplace.folder,
+                str(self.workspace.agent_settings),
+                *arguments,
+                cwd=self.workspace.folder,
                 stdout=file,
                 stderr=file,
                 env={**os.environ, **environment},
@@ -172,6 +180,37 @@ class ProcessHarness:
         agent = AgentProcess(process, log, crash_point)
         self._agents.append(agent)
         return agent
+
+    async def place_order(self, seed: str) -> PlacedOrder:
+        """Place an order of three lines, one of which is for an unknown item."""
+        items_by_id = {item["id"]: item for item in await self.client.nomenclature()}
+        random = seeded_random(seed)
+        codes = ("001.001", "002.001", REPLACED_ITEM)
+        items = tuple(choose_item(items_by_id[code], random, option=items_by_id[code]["specimen"][0]) for code in codes)
+        plan = OrderPlan(seed=seed.replace(" ", "-"), basket=Basket(self.client.account.contract, items))
+        return await self.clinic.place_order(plan, order_unknown_item)
+
+    async def wait_until_ended(self, order: PlacedOrder) -> None:
+        async def ended() -> bool:
+            return (await read_order_status(self.client, order)).has_ended()
+
+        await wait_until(ended, "every Task of the order at its end")
+
+    async def check_everything_once(self, order: PlacedOrder) -> None:
+        """Two lines have one report with one observation each, and the third was rejected with one reason."""
+        status = await read_order_status(self.client, order)
+        assert sorted(status.lines.values()) == ["cancelled", "completed", "completed"]
+        assert status.order == "completed"
+        reports = await read_reports(self.client, order)
+        identifiers = Counter(report.resource["identifier"][0]["value"] for report in reports)
+        assert len(identifiers) == 2
+        assert set(identifiers.values()) == {1}
+        observations = Counter(one["identifier"][0]["value"] for report in reports for one in report.observations)
+        assert len(observations) == 2
+        assert set(observations.values()) == {1}
+        cancelled = [reasons for request, reasons in status.reasons.items() if status.lines[request] == "cancelled"]
+        assert len(cancelled) == 1
+        assert len(cancelled[0]) == 1
 
     async def search(self, kind: str, criteria: dict[str, str] | None = None) -> list[Json]:
         return await self.client.search(kind, criteria or {})
@@ -181,3 +220,11 @@ class ProcessHarness:
             if agent.process.returncode is None:
                 agent.process.kill()
                 await agent.process.wait()
+
+
+def order_unknown_item(bundle: Json) -> Json:
+    for entry in bundle["entry"]:
+        coding = entry["resource"].get("code", {}).get("coding", [{}])[0]
+        if coding.get("code") == REPLACED_ITEM:
+            coding["code"] = UNKNOWN_ITEM
+    return bundle

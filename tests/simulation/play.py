@@ -1,4 +1,4 @@
-"""One run of the simulation: everything happens to a few orders at once, then it grows quiet, and the laws must hold."""
+"""One run of the simulation: much happens to a few orders at once, then the system is left alone, and the laws must hold."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STEPS = 45
 
 @dataclass
 class SimulatedOrder:
-    """An order of the run: its Task, its line Tasks, and which of them were spoilt from the start."""
+    """An order of the run: its Task, its line Tasks, and which of them were invalid from the start."""
 
     task: str
     lines: tuple[str, ...]
@@ -31,7 +31,7 @@ class SimulatedOrder:
 
 
 class SimulationRun:
-    """A run, told again exactly by its seed."""
+    """A run, repeated exactly by its seed."""
 
     def __init__(self, seed: object) -> None:
         self.seed = seed
@@ -49,7 +49,7 @@ class SimulationRun:
         self.started_agents = 0
 
     async def run(self) -> None:
-        """Let it all happen; then judge."""
+        """Let it all happen; then check."""
         self._place_order()
         for _ in range(STEPS):
             await self._step()
@@ -61,7 +61,7 @@ class SimulationRun:
     # --- the noisy part
 
     async def _step(self) -> None:
-        deeds = {
+        actions = {
             self._place_order: 1 if len(self.orders) < 3 else 0,
             self._run_jobs: 10,
             self._poll: 3,
@@ -71,8 +71,8 @@ class SimulationRun:
             self._report_line: 3,
             self._advance_clock: 5,
         }
-        deed = self.rng.choices(list(deeds), list(deeds.values()))[0]
-        deed()
+        action = self.rng.choices(list(actions), list(actions.values()))[0]
+        action()
 
     def _place_order(self) -> None:
         template = self.rng.choice(templates(self.world.clock.now().replace(minute=0, second=0)))
@@ -80,14 +80,14 @@ class SimulationRun:
         spoil = self.rng.randrange(number) if self.rng.random() < 0.3 else None
         task = self.world.place_order(template, spoil=spoil, relabel=True)
         lines = self.world.line_tasks(task)
-        spoilt = frozenset(str(line["id"]) for line in lines if self._has_unknown_item(line))
-        self.orders.append(SimulatedOrder(task, tuple(str(line["id"]) for line in lines), spoilt))
+        invalid = frozenset(str(line["id"]) for line in lines if self._has_unknown_item(line))
+        self.orders.append(SimulatedOrder(task, tuple(str(line["id"]) for line in lines), invalid))
 
     def _has_unknown_item(self, line: dict[str, object]) -> bool:
         return self.world.item_of(line) == "999.999"
 
     def _pick_agent(self) -> SimulatedAgent:
-        """One of two workers; a dead one is followed by a new process."""
+        """One of two workers; a dead one is replaced by a new process."""
         alive = [agent for agent in self.agents if not agent.injector.dead]
         while len(alive) < 2:
             self.started_agents += 1
@@ -121,16 +121,18 @@ class SimulationRun:
                 self.world.end_task(task)
 
     def _report_line(self) -> None:
-        """The laboratory reports, or refuses, a line that it has."""
+        """The laboratory reports, or rejects, a line that it has."""
         order = self.rng.choice(self.orders)
         line = self._pick_submitted_line(order)
         if line is not None:
-            refusal = "haemolysed — please collect again" if self.rng.random() < 0.3 else None
+            rejection = "haemolysed — please collect again" if self.rng.random() < 0.3 else None
             agent = self._pick_agent()
-            agent.spawn(self._deliver(agent, order, *line, refusal))
+            agent.spawn(self._deliver(agent, order, *line, rejection))
 
-    async def _deliver(self, agent: SimulatedAgent, order: SimulatedOrder, task: str, key: LineKey, refusal: str | None) -> None:
-        await self.world.end_line(agent.store, key, refusal)
+    async def _deliver(
+        self, agent: SimulatedAgent, order: SimulatedOrder, task: str, key: LineKey, rejection: str | None
+    ) -> None:
+        await self.world.end_line(agent.store, key, rejection)
 
     def _pick_submitted_line(self, order: SimulatedOrder) -> tuple[str, LineKey] | None:
         keys = {line_key(self.world.settings.exchange.base_url, task): task for task in order.lines}  # type: ignore[arg-type]
@@ -141,11 +143,11 @@ class SimulationRun:
         return keys[key], key
 
     def _advance_clock(self) -> None:
-        """Time passes; so much that a lease lapses only where nobody living is in the middle of something."""
+        """Time passes; so much that a lease expires only if no living worker is in the middle of something."""
         busy = any(agent.running and not agent.injector.dead for agent in self.agents)
         self.world.clock.advance(self.rng.choice([1, 6]) if busy else self.rng.choice([2, 6, 40, 400]))
 
-    # --- and then it grows quiet
+    # --- the system is left alone
 
     async def _run_to_completion(self) -> None:
         for agent in self.agents:
@@ -164,11 +166,11 @@ class SimulationRun:
             self.world.clock.advance(200)
 
     async def _decide_as_operator(self) -> None:
-        """Where nobody can tell whether the laboratory has an order, a person asks there."""
+        """Where the program cannot tell whether the laboratory has an order, a person asks there."""
         for order in self.orders:
             for job in await self.world.jobs(order.task):
                 if job.state is JobState.NEEDS_REVIEW:
-                    assert not self.world.lis.can_confirm, "the laboratory system knows what it received; nobody need be asked"
+                    assert not self.world.lis.can_confirm, "the laboratory system knows what it received; no person is needed"
                     now = self.world.clock.now()
                     if self.world.lis.has_received(OrderKey(job.target)):
                         await operator_jobs.mark_job_done(self.world.store, job.id, by="person", note="it is there", now=now)
@@ -198,7 +200,7 @@ class SimulationRun:
 
 @dataclass
 class Invariants:
-    """What must be so when all is quiet."""
+    """What must hold once nothing happens any more."""
 
     run: SimulationRun
 
@@ -238,7 +240,7 @@ class Invariants:
             if task_id in world.ended_by_partner:
                 assert task["status"] == world.ended_by_partner[task_id]
                 continue
-            if not lines:  # the partner ended the order before it was judged: its lines are the partner's
+            if not lines:  # the partner ended the order before it was assessed: its lines are the partner's
                 assert order.task in world.ended_by_partner
                 continue
             line = by_task[task_id]
@@ -274,25 +276,25 @@ class Invariants:
         lis = self.run.world.lis
         there = {line.key for each in lis.submitted for line in each.lines}
         for line in lines:
-            told = lis.cancel_count(line.key)
+            count = lis.cancel_count(line.key)
             if line.state is LineState.WITHDRAWN and line.key in there:
-                assert told >= 1, "the laboratory works on a withdrawn line, and was not told"
+                assert count >= 1, "the laboratory works on a withdrawn line that was not cancelled"
             if line.state is not LineState.WITHDRAWN:
-                assert told == 0, "told of a withdrawal that was none"
+                assert count == 0, "a line was cancelled that nobody had withdrawn"
 
     def _check_partner_edits(self, order: SimulatedOrder) -> None:
         for task_id in (order.task, *order.lines):
             notes = [note["text"] for note in self.run.world.get_task(task_id).get("note", ())]
-            assert notes == self.run.world.edits.get(task_id, []), "a change of the partner's was lost"
+            assert notes == self.run.world.edits.get(task_id, []), "a change by the partner was lost"
 
 
 async def simulate(seed: object) -> None:
-    """Run once; a broken law names the seed that tells the run again."""
+    """Run once; a broken law names the seed that repeats the run."""
     run = SimulationRun(seed)
     try:
         await run.run()
     except (AssertionError, Exception) as exc:
-        exc.add_note(f"the run tells itself again with seed {seed!r}")
+        exc.add_note(f"repeat the run with seed {seed!r}")
         raise
 
 

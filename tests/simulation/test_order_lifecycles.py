@@ -1,4 +1,4 @@
-"""Many orders' lives, each with its own troubles: two workers, crashes, lost replies, a busy service, a partner who edits."""
+"""The lives of many orders among two workers, crashes, lost replies, a busy service and a partner who edits."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ async def test_two_thousand_runs_keep_invariants() -> None:
         await simulate(seed)
 
 
-@pytest.mark.skipif(REPLAY is None, reason="LAB_SIMULATION_SEED names a run to tell again")
+@pytest.mark.skipif(REPLAY is None, reason="LAB_SIMULATION_SEED names a run to repeat")
 async def test_replay_seed_from_environment() -> None:
     await simulate(int(REPLAY or 0))

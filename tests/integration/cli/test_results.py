@@ -18,6 +18,7 @@ from lab_agent.domain.values import Coding
 from lab_agent.mappings.loader import MappingCache
 from lab_agent.settings.root import load_settings
 from lab_agent.workflow.result_inbox import StoreInbox
+from tests.harness.clock import VirtualClock
 from tests.harness.paths import CATALOGUE
 
 NOW = datetime(2026, 3, 3, tzinfo=UTC)
@@ -52,15 +53,11 @@ def arrive(lab: Any, name: str, code: str, order: str = ORDER) -> ReportKey:
     value = ReportedObservation(code=Coding(code=code), value_string="x")
     report = LabReport(report_id=name, status=ReportStatus.FINAL, order=order, effective=NOW, issued=NOW, observations=(value,))
 
-    class Clock:
-        def now(self) -> datetime:
-            return NOW
-
     class Once:
         async def run(self, work: Any) -> Any:
             return await asyncio.to_thread(lab.write, work)
 
-    asyncio.run(StoreInbox(Once(), Clock(), "folder", lambda: None).accept(name, report))  # type: ignore[arg-type]
+    asyncio.run(StoreInbox(Once(), VirtualClock(NOW), "folder", lambda: None).accept(name, report))  # type: ignore[arg-type]
     settings = load_settings(lab.config)
     key = report_key("folder", name)
     lab.write(

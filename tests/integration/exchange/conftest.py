@@ -13,20 +13,10 @@ from lab_agent.exchange.client import ExchangeClient
 from lab_agent.http_client import HttpClient, HttpOptions
 from lab_agent.metrics import CallObserver, ignore
 from lab_agent.settings.exchange import ExchangeSettings, OAuthSettings
+from tests.harness.clock import VirtualClock
 
 BASE = "https://service.example/api/"
 AUTH = "https://auth.example"
-
-
-class FakeClock:
-    def __init__(self) -> None:
-        self.time = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-
-    def now(self) -> datetime:
-        return self.time
-
-    def advance(self, seconds: float) -> None:
-        self.time += timedelta(seconds=seconds)
 
 
 class FakeTokenRepository:
@@ -89,8 +79,8 @@ def exchange_settings(**changes: Any) -> ExchangeSettings:
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
+def clock() -> VirtualClock:
+    return VirtualClock(datetime(2026, 3, 1, 12, 0, tzinfo=UTC))
 
 
 @pytest.fixture
@@ -115,7 +105,7 @@ def token_route(router: respx.MockRouter) -> respx.Route:
 
 
 @pytest.fixture
-def make_tokens(http: HttpClient, store: FakeTokenStore, clock: FakeClock) -> Callable[..., Authenticator]:
+def make_tokens(http: HttpClient, store: FakeTokenStore, clock: VirtualClock) -> Callable[..., Authenticator]:
     def make(owner: str = "me", **changes: Any) -> Authenticator:
         return Authenticator(oauth_settings(**changes), http, store, clock, owner)  # type: ignore[arg-type]
 

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from unittest.mock import patch
 from urllib.parse import parse_qs
@@ -18,14 +18,7 @@ from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.http_client import HttpClient, HttpOptions
 from lab_agent.settings.exchange import OAuthSettings
 from tests.fakes.memory_store import MemoryStore
-
-
-@dataclass
-class Clock:
-    time: datetime = datetime(2026, 1, 1, tzinfo=UTC)
-
-    def now(self) -> datetime:
-        return self.time
+from tests.harness.clock import VirtualClock
 
 
 @dataclass
@@ -74,7 +67,7 @@ PASSWORD = OAuthSettings.model_validate({**OAUTH, "grant": "password", "username
 
 
 async def _work(service: TokenService, store: MemoryStore, steps: list[tuple[int, str]]) -> None:
-    clock = Clock()
+    clock = VirtualClock()
     async with HttpClient(HttpOptions(timeout=5), transport=httpx.MockTransport(service.handle)) as http:
         processes = [Authenticator(PASSWORD, http, store, clock, f"worker-{number}") for number in range(3)]
         for number, step in steps:

@@ -1,7 +1,6 @@
 """Whatever the service answers, nothing but our own failures comes out."""
 
 import asyncio
-from datetime import UTC, datetime
 from typing import Any
 from unittest.mock import patch
 
@@ -17,6 +16,7 @@ from lab_agent.exchange.client import ExchangeClient
 from lab_agent.http_client import HttpClient, HttpOptions
 from lab_agent.settings.exchange import ExchangeSettings
 from tests.fakes.memory_store import MemoryStore
+from tests.harness.clock import VirtualClock
 
 GIVEN = {
     "base_url": "https://service.example/",
@@ -57,11 +57,6 @@ headers = st.dictionaries(
 )
 
 
-class Clock:
-    def now(self) -> datetime:
-        return datetime(2026, 1, 1, tzinfo=UTC)
-
-
 async def _ask_everything(client: ExchangeClient) -> int:
     task = {"resourceType": "Task", "id": "1", "meta": {"security": "odd"}}
     calls = [
@@ -93,7 +88,7 @@ def test_arbitrary_response_succeeds_or_raises_our_failure(status: int, given_he
         group = ExchangeSettings.model_validate(GIVEN)
         async with HttpClient(HttpOptions(timeout=5), transport=httpx.MockTransport(handle)) as http:
             return await _ask_everything(
-                ExchangeClient(group, http, Authenticator(group.oauth, http, MemoryStore(), Clock(), "me"))
+                ExchangeClient(group, http, Authenticator(group.oauth, http, MemoryStore(), VirtualClock(), "me"))
             )
 
     with patch("lab_agent.exchange.requests.backoff_delay", lambda *_: 0.0):

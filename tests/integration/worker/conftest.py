@@ -1,4 +1,4 @@
-"""Engines over a store in memory and on SQLite, with handlers that a test writes."""
+"""Runners over a store in memory and on SQLite, with handlers that a test writes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class RecordingHandler:
 
 @dataclass
 class WorkerBench:
-    """A store, a clock, one handler for everything, and an engine."""
+    """A store, a clock, one handler for everything, and a runner."""
 
     store: Store
     clock: VirtualClock = field(default_factory=VirtualClock)
@@ -94,11 +94,11 @@ class WorkerBench:
 
         return await self.store.run(committed)
 
-    async def run_due_jobs(self, engine: JobRunner | None = None) -> int:
-        """Claim what is due and work on it side by side."""
-        engine = engine or self.runner
-        jobs = await engine.claim(list(JobKind), 50)
-        await asyncio.gather(*(engine.run(job) for job in jobs))
+    async def run_due_jobs(self, runner: JobRunner | None = None) -> int:
+        """Claim what is due and run it concurrently."""
+        runner = runner or self.runner
+        jobs = await runner.claim(list(JobKind), 50)
+        await asyncio.gather(*(runner.run(job) for job in jobs))
         return len(jobs)
 
     async def get_job(self, number: int = 1) -> Job:

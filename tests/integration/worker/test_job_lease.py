@@ -1,4 +1,4 @@
-"""A claim: kept alive while its owner works, lost when it is taken away."""
+"""A lease: renewed while its owner works, lost when another worker takes it."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ async def test_heartbeat_renews_during_work(bench: WorkerBench) -> None:
     lease = await claimed(bench, SHORT)
     bench.clock.advance(LEASE.total_seconds() - 1)
 
-    async def prolonged() -> None:
+    async def renewed() -> None:
         while (await bench.get_job()).lease_until == lease.job.lease_until:  # noqa: ASYNC110 - the store announces nothing
             await asyncio.sleep(0.002)
 
     async with lease.keep_alive():
-        await asyncio.wait_for(prolonged(), 5)
+        await asyncio.wait_for(renewed(), 5)
 
 
 async def test_work_is_cancelled_when_lease_is_lost(bench: WorkerBench) -> None:

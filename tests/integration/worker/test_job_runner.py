@@ -1,4 +1,4 @@
-"""The engine: what follows upon each failure, and who may write."""
+"""The runner: what follows each failure, and who may write."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from lab_agent.ports.repositories import UnitOfWork
 from tests.integration.worker.conftest import LEASE, Outcome, WorkerBench
 
 
-def raising(failure: BaseException, *, begun: bool = False) -> object:
+def raising(failure: BaseException, *, started: bool = False) -> object:
     async def behave(lease: Lease) -> Outcome:
-        if begun:
+        if started:
             await lease.mark_started()
         raise failure
 
@@ -42,7 +42,7 @@ async def test_done_job_runs_once(bench: WorkerBench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("failure", "begun", "state", "wait"),
+    ("failure", "started", "state", "wait"),
     [
         (TemporaryFailure("busy"), False, JobState.DUE, 2),
         (TemporaryFailure("busy", retry_after=77), False, JobState.DUE, 77),
@@ -52,25 +52,25 @@ async def test_done_job_runs_once(bench: WorkerBench) -> None:
     ],
 )
 async def test_each_failure_has_its_consequence(
-    bench: WorkerBench, failure: Failure, begun: bool, state: JobState, wait: int
+    bench: WorkerBench, failure: Failure, started: bool, state: JobState, wait: int
 ) -> None:
     await bench.add_job()
-    bench.handler.behaviour = raising(failure, begun=begun)  # type: ignore[assignment]
+    bench.handler.behaviour = raising(failure, started=started)  # type: ignore[assignment]
     await bench.run_due_jobs()
     job = await bench.get_job()
     assert (job.state, job.reason) == (state, str(failure))
     assert job.due_at == bench.clock.now() + timedelta(seconds=wait)
-    assert job.started is (begun and state is not JobState.DUE), "nothing was felt outside: the next try starts afresh"
+    assert job.started is (started and state is not JobState.DUE), "nothing happened outside: the next attempt starts afresh"
 
 
 async def test_unknown_outcome_is_verified_before_repeating(bench: WorkerBench) -> None:
     await bench.add_job()
-    bench.handler.behaviour = raising(OutcomeUnknown("silence"), begun=True)  # type: ignore[assignment]
+    bench.handler.behaviour = raising(OutcomeUnknown("silence"), started=True)  # type: ignore[assignment]
     await bench.run_due_jobs()
     bench.clock.advance(3)
-    bench.handler.behaviour = raising(TemporaryFailure("cannot look"), begun=False)  # type: ignore[assignment]
+    bench.handler.behaviour = raising(TemporaryFailure("cannot verify"), started=False)  # type: ignore[assignment]
     await bench.run_due_jobs()
-    assert (await bench.get_job()).state is JobState.OUTCOME_UNKNOWN, "a look that failed tells nothing"
+    assert (await bench.get_job()).state is JobState.OUTCOME_UNKNOWN, "a failed verification proves nothing"
     bench.clock.advance(10)
     bench.handler.behaviour = None
     await bench.run_due_jobs()
@@ -78,15 +78,15 @@ async def test_unknown_outcome_is_verified_before_repeating(bench: WorkerBench) 
     assert (await bench.get_job()).state is JobState.DONE
 
 
-@pytest.mark.parametrize(("begun", "state"), [(False, JobState.DEAD_LETTER), (True, JobState.NEEDS_REVIEW)])
-async def test_bug_dead_letters_its_job_only(bench: WorkerBench, begun: bool, state: JobState) -> None:
+@pytest.mark.parametrize(("started", "state"), [(False, JobState.DEAD_LETTER), (True, JobState.NEEDS_REVIEW)])
+async def test_bug_dead_letters_its_job_only(bench: WorkerBench, started: bool, state: JobState) -> None:
     """A bug dead-letters its job, and the good ones proceed."""
     await bench.add_job("bad")
     await bench.add_job("good")
 
     async def behave(lease: Lease) -> Outcome:
         if lease.job.dedup_key == "bad":
-            if begun:
+            if started:
                 await lease.mark_started()
             raise ZeroDivisionError
         return None
@@ -102,12 +102,12 @@ async def test_completion_with_invalid_transition_writes_nothing(bench: WorkerBe
     """A completion that makes an invalid transition writes nothing of itself."""
     await bench.add_job()
 
-    def conclusion(uow: UnitOfWork, job: Job) -> Job:
+    def complete(uow: UnitOfWork, job: Job) -> Job:
         uow.key_values.set("half", "written")
         raise InvalidTransitionError("no such move")
 
     async def behave(_: Lease) -> Outcome:
-        return conclusion
+        return complete
 
     bench.handler.behaviour = behave
     await bench.run_due_jobs()
@@ -125,11 +125,11 @@ async def test_completion_after_lost_lease_is_dropped(bench: WorkerBench) -> Non
     assert await bench.run_due_jobs(other) == 1
 
     async def behave(_: Lease) -> Outcome:
-        def conclusion(uow: UnitOfWork, late: Job) -> Job:
+        def complete(uow: UnitOfWork, late: Job) -> Job:
             uow.key_values.set("late", "written")
             return late.dead_letter(bench.clock.now(), "late")
 
-        return conclusion
+        return complete
 
     bench.handler.behaviour = behave
     await bench.runner.run(job)

@@ -1,4 +1,4 @@
-"""Groups, outages, the pace of the poll and the schedule."""
+"""Queues, outages, the interval of the poll and the schedule."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_observe_mode_runs_no_outward_queue(bench: WorkerBench) -> None:
 
 async def test_fetches_run_concurrently_up_to_limit(bench: WorkerBench) -> None:
     for number in range(7):
-        await bench.add_job(f"look{number}", kind=JobKind.FETCH_ORDER)
+        await bench.add_job(f"fetch{number}", kind=JobKind.FETCH_ORDER)
     inside, most, gate = 0, 0, asyncio.Event()
 
     async def behave(_: Lease) -> Outcome:
@@ -122,7 +122,7 @@ async def test_failing_job_kind_has_its_own_outage(bench: WorkerBench) -> None:
     await outages.record_failure(ServiceUnavailable("503"), "update_line_task")
     assert outages.is_known(ServiceUnavailable("503"), "update_line_task")
     assert not outages.is_known(ServiceUnavailable("503"), "deliver_report")
-    assert not await outages.end(EXCHANGE_OUTAGE), "a good poll says nothing about Task updates"
+    assert not await outages.end(EXCHANGE_OUTAGE), "a good poll proves nothing about Task updates"
     assert outages.is_known(ServiceUnavailable("503"), "update_line_task")
     assert await outages.end(exchange_part_outage("update_line_task"))
     assert not outages.is_known(ServiceUnavailable("503"), "update_line_task")
@@ -130,7 +130,7 @@ async def test_failing_job_kind_has_its_own_outage(bench: WorkerBench) -> None:
 
 async def test_unresponsive_exchange_is_one_outage(bench: WorkerBench) -> None:
     outages = OutageTracker(bench.store, bench.clock, service_unreachable)
-    for kind in ("update_line_task", "deliver", "look"):
+    for kind in ("update_line_task", "deliver_report", "fetch_order"):
         await outages.record_failure(ServiceUnavailable("nobody there"), kind)
     assert await outages.end(EXCHANGE_OUTAGE)
     assert not outages.is_known(ServiceUnavailable("nobody there"), "deliver_report")

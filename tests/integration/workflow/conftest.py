@@ -1,4 +1,4 @@
-"""The steps at work: the real service in-process, a laboratory system in memory, and a clock that a test moves."""
+"""The workflow in use: the real service in one process, a laboratory system in memory, and a clock that a test moves."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Scenario:
         await self.world.drain(self.agent)
 
     async def assess(self) -> None:
-        """The order is found and judged, and nothing else is done."""
+        """The order is found and assessed, and nothing else is done."""
         await self.agent.poll.run()
         for _ in range(4):
             await self.agent.run_jobs(JobKind.FETCH_ORDER)
@@ -93,7 +93,7 @@ def pick_template(world: World, lines: int) -> OrderTemplate:
 @pytest.fixture
 def make_scenario() -> Callable[..., Scenario]:
     def make(lines: int = 2, *, spoil: int | None = None, rules: dict[str, Any] | None = None, **worker: Any) -> Scenario:
-        world = World("scene", rules=rules, **worker)
+        world = World("scenario", rules=rules, **worker)
         task = world.place_order(pick_template(world, lines), spoil=spoil)
         return Scenario(world, world.agent(), task)
 

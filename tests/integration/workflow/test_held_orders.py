@@ -1,4 +1,4 @@
-"""Holding (law 10): what may be our own fault is held with an alert, never refused, and goes on when it is mended."""
+"""Held orders (law 10): what may be our own fault is held with an alert, never rejected, and goes on once it is fixed."""
 
 from __future__ import annotations
 
@@ -18,199 +18,199 @@ from tests.harness.orders import templates
 from tests.harness.world import World
 from tests.integration.workflow.conftest import Scenario, tripped_rule_alert_key
 
-MakeScene = Callable[..., Scenario]
+MakeScenario = Callable[..., Scenario]
 
 
-async def later(here: Scenario, seconds: float) -> None:
-    here.world.clock.advance(seconds)
-    await here.world.drain(here.agent)
+async def later(scenario: Scenario, seconds: float) -> None:
+    scenario.world.clock.advance(seconds)
+    await scenario.world.drain(scenario.agent)
 
 
-def withdraw_right(here: Scenario) -> Callable[[], None]:
-    """The laboratory may not read the order's first Specimen any more; gives the way back."""
-    service = here.world.service
-    request = here.world.get_task(here.line_tasks[0])["basedOn"][0]["reference"].rsplit("/", 1)[-1]
+def withdraw_right(scenario: Scenario) -> Callable[[], None]:
+    """The laboratory may not read the order's first ProcedureRequest any more; gives what restores the right."""
+    service = scenario.world.service
+    request = scenario.world.get_task(scenario.line_tasks[0])["basedOn"][0]["reference"].rsplit("/", 1)[-1]
     kept = service.resources.find(Ref("ProcedureRequest", request))
     assert kept is not None
-    shelf_get = service.resources.get
+    original_get = service.resources.get
 
     def get(ref: Ref, caller: Any, *args: Any, **options: Any) -> Any:
-        if ref == kept.ref and caller.guid == here.world.laboratory.guid:
+        if ref == kept.ref and caller.guid == scenario.world.laboratory.guid:
             raise service.resources._missing_right_error(ref, "read")
-        return shelf_get(ref, caller, *args, **options)
+        return original_get(ref, caller, *args, **options)
 
     service.resources.get = get  # type: ignore[method-assign]
 
-    def mend() -> None:
-        service.resources.get = shelf_get  # type: ignore[method-assign]
+    def restore() -> None:
+        service.resources.get = original_get  # type: ignore[method-assign]
 
-    return mend
-
-
-async def test_empty_catalogue_holds_until_it_returns(make_scenario: MakeScene) -> None:
-    here = make_scenario(2)
-    here.world.catalogues.available = False
-    await here.process_all()
-    assert (await here.order_record()).state is OrderState.HELD
-    assert here.statuses() == ["requested"] * 2
-    here.world.catalogues.available = True
-    await later(here, 301)
-    assert (await here.order_record()).state is OrderState.HANDED_OVER
-    assert not await here.is_alert_open(f"order.{(await here.order_record()).key}.held")
+    return restore
 
 
-async def test_unreadable_resource_retried_then_held_with_alert(make_scenario: MakeScene) -> None:
+async def test_empty_catalogue_holds_until_it_returns(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(2)
+    scenario.world.catalogues.available = False
+    await scenario.process_all()
+    assert (await scenario.order_record()).state is OrderState.HELD
+    assert scenario.statuses() == ["requested"] * 2
+    scenario.world.catalogues.available = True
+    await later(scenario, 301)
+    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+    assert not await scenario.is_alert_open(f"order.{(await scenario.order_record()).key}.held")
+
+
+async def test_unreadable_resource_retried_then_held_with_alert(make_scenario: MakeScenario) -> None:
     """What cannot be read is tried again, then held with an alert that names it."""
-    here = make_scenario(1)
-    mend = withdraw_right(here)
-    await here.process_all()
-    assert (await here.order_record()).state is OrderState.SEEN
-    assert "cannot be read yet: " in str((await here.order_record()).reason)
-    await later(here, here.world.settings.worker.unreadable_after + 60)
-    record = await here.order_record()
+    scenario = make_scenario(1)
+    restore_right = withdraw_right(scenario)
+    await scenario.process_all()
+    assert (await scenario.order_record()).state is OrderState.SEEN
+    assert "cannot be read yet: " in str((await scenario.order_record()).reason)
+    await later(scenario, scenario.world.settings.worker.unreadable_after + 60)
+    record = await scenario.order_record()
     assert record.state is OrderState.HELD
     assert "procedurerequest/" in str(record.reason)
-    mend()
-    await later(here, 301)
-    assert (await here.order_record()).state is OrderState.HANDED_OVER
-    assert not await here.is_alert_open(f"order.{record.key}.held")
+    restore_right()
+    await later(scenario, 301)
+    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+    assert not await scenario.is_alert_open(f"order.{record.key}.held")
 
 
-async def test_unreadable_resource_is_held_indefinitely_by_default(make_scenario: MakeScene) -> None:
-    here = make_scenario(1)
-    withdraw_right(here)
-    await here.process_all()
+async def test_unreadable_resource_is_held_indefinitely_by_default(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(1)
+    withdraw_right(scenario)
+    await scenario.process_all()
     for _ in range(5):
-        await later(here, 86_400)
-    assert (await here.order_record()).state is OrderState.HELD
-    assert here.statuses() == ["requested"]
+        await later(scenario, 86_400)
+    assert (await scenario.order_record()).state is OrderState.HELD
+    assert scenario.statuses() == ["requested"]
 
 
-async def test_unreadable_resource_is_rejected_after_configured_time(make_scenario: MakeScene) -> None:
-    here = make_scenario(1, unreadable_refuse_after=7200)
-    withdraw_right(here)
-    await here.process_all()
-    await later(here, 3600)
-    assert (await here.order_record()).state is OrderState.HELD
-    await later(here, 3700)
-    await here.world.drain(here.agent)
-    assert here.statuses() == ["cancelled"]
-    assert here.status() == "cancelled"
-    assert "cannot read it" in here.outputs(here.line_tasks[0])[0]
+async def test_unreadable_resource_is_rejected_after_configured_time(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(1, unreadable_refuse_after=7200)
+    withdraw_right(scenario)
+    await scenario.process_all()
+    await later(scenario, 3600)
+    assert (await scenario.order_record()).state is OrderState.HELD
+    await later(scenario, 3700)
+    await scenario.world.drain(scenario.agent)
+    assert scenario.statuses() == ["cancelled"]
+    assert scenario.status() == "cancelled"
+    assert "cannot read it" in scenario.outputs(scenario.line_tasks[0])[0]
 
 
-async def test_order_without_lines_is_held_with_alert(make_scenario: MakeScene) -> None:
+async def test_order_without_lines_is_held_with_alert(make_scenario: MakeScenario) -> None:
     """An order without lines is held, and not fetched for ever without notice."""
-    here = make_scenario(1)
+    scenario = make_scenario(1)
 
     async def none(_: str) -> tuple[()]:
         return ()
 
-    here.agent.exchange.line_tasks = none  # type: ignore[method-assign, assignment]
-    await here.process_all()
-    assert (await here.order_record()).state is OrderState.SEEN
-    await later(here, here.world.settings.worker.unreadable_after + 1)
-    assert (await here.order_record()).state is OrderState.HELD
-    assert await here.is_alert_open(f"order.{(await here.order_record()).key}.held")
+    scenario.agent.exchange.line_tasks = none  # type: ignore[method-assign, assignment]
+    await scenario.process_all()
+    assert (await scenario.order_record()).state is OrderState.SEEN
+    await later(scenario, scenario.world.settings.worker.unreadable_after + 1)
+    assert (await scenario.order_record()).state is OrderState.HELD
+    assert await scenario.is_alert_open(f"order.{(await scenario.order_record()).key}.held")
 
 
-async def test_unreadable_order_task_is_held_with_alert(make_scenario: MakeScene) -> None:
-    here = make_scenario(1)
-    await here.agent.poll.run()
-    get = here.world.service.resources.get
+async def test_unreadable_order_task_is_held_with_alert(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(1)
+    await scenario.agent.poll.run()
+    get = scenario.world.service.resources.get
 
     def refused(ref: Ref, caller: Any, *args: Any, **options: Any) -> Any:
-        if ref.id == here.task:
-            raise here.world.service.resources._missing_right_error(ref, "read")
+        if ref.id == scenario.task:
+            raise scenario.world.service.resources._missing_right_error(ref, "read")
         return get(ref, caller, *args, **options)
 
-    here.world.service.resources.get = refused  # type: ignore[method-assign]
-    await here.world.drain(here.agent)
-    assert (await here.order_record()).state is OrderState.SEEN
-    await later(here, here.world.settings.worker.unreadable_after + 31)
-    assert (await here.order_record()).state is OrderState.HELD
-    assert await here.is_alert_open(f"order.{(await here.order_record()).key}.held")
+    scenario.world.service.resources.get = refused  # type: ignore[method-assign]
+    await scenario.world.drain(scenario.agent)
+    assert (await scenario.order_record()).state is OrderState.SEEN
+    await later(scenario, scenario.world.settings.worker.unreadable_after + 31)
+    assert (await scenario.order_record()).state is OrderState.HELD
+    assert await scenario.is_alert_open(f"order.{(await scenario.order_record()).key}.held")
 
 
-async def test_operator_rejects_a_held_order(make_scenario: MakeScene) -> None:
-    here = make_scenario(2)
-    here.world.catalogues.available = False
-    await here.process_all()
-    record = await here.order_record()
-    service, now = here.world.settings.exchange.base_url, here.world.clock.now()
-    await operator_orders.reject_order(here.world.store, service, record.key, "we do not do this", by="eve", now=now)
-    await here.world.drain(here.agent)
-    assert here.statuses() == ["cancelled"] * 2
-    assert [here.outputs(task) for task in here.line_tasks] == [["we do not do this"]] * 2
-    assert (await here.order_record()).state is OrderState.CLOSED
-    assert not await here.is_alert_open(f"order.{record.key}.held")
-    with pytest.raises(InvalidTransitionError, match="only a held order"):
-        await operator_orders.reject_order(here.world.store, service, record.key, "again", by="eve", now=now)
+async def test_operator_rejects_a_held_order(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(2)
+    scenario.world.catalogues.available = False
+    await scenario.process_all()
+    record = await scenario.order_record()
+    service, now = scenario.world.settings.exchange.base_url, scenario.world.clock.now()
+    await operator_orders.reject_order(scenario.world.store, service, record.key, "we do not do this", by="eve", now=now)
+    await scenario.world.drain(scenario.agent)
+    assert scenario.statuses() == ["cancelled"] * 2
+    assert [scenario.outputs(task) for task in scenario.line_tasks] == [["we do not do this"]] * 2
+    assert (await scenario.order_record()).state is OrderState.CLOSED
+    assert not await scenario.is_alert_open(f"order.{record.key}.held")
+    with pytest.raises(InvalidTransitionError):
+        await operator_orders.reject_order(scenario.world.store, service, record.key, "again", by="eve", now=now)
 
 
 async def test_tripped_breaker_holds_orders_until_reset() -> None:
     """Many rejections by one rule trip the breaker; its reset lets the held orders proceed."""
-    world = World("catch")
+    world = World("breaker")
     limit = world.settings.rules.refusal_limit
     found = templates(world.clock.now().replace(minute=0, second=0))
     tasks = [world.place_order(found[0], spoil=0, relabel=True) for _ in range(limit + 3)]
-    here = Scenario(world, world.agent(), tasks[0])
-    await here.agent.poll.run()
-    await world.drain(here.agent, until=timedelta(seconds=60))
+    scenario = Scenario(world, world.agent(), tasks[0])
+    await scenario.agent.poll.run()
+    await world.drain(scenario.agent, until=timedelta(seconds=60))
     states = [(await world.stored_order(task))[0].state for task in tasks]
     assert states.count(OrderState.HELD) == 3
     held = [task for task, state in zip(tasks, states, strict=True) if state is OrderState.HELD]
     assert {world.get_task(task)["status"] for task in held} == {"requested"}
     assert await operator_jobs.reset_tripped_rule(world.store, "line.item", now=world.clock.now())
-    assert not await here.is_alert_open(tripped_rule_alert_key("line.item"))
-    assert await here.agent.run_jobs(JobKind.FETCH_ORDER) == 3, "what it had held is looked at at once"
+    assert not await scenario.is_alert_open(tripped_rule_alert_key("line.item"))
+    assert await scenario.agent.run_jobs(JobKind.FETCH_ORDER) == 3, "the orders that it held are fetched at once"
     assert {(await world.stored_order(task))[0].state for task in held}.isdisjoint({OrderState.HELD, OrderState.SEEN})
 
 
-async def test_observe_mode_writes_nothing(make_scenario: MakeScene) -> None:
-    here = make_scenario(2, spoil=0, mode="observe")
+async def test_observe_mode_writes_nothing(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(2, spoil=0, mode="observe")
     sent: list[str] = []
-    handle = here.agent._http._transport.handle_async_request  # type: ignore[attr-defined]
+    handle = scenario.agent._http._transport.handle_async_request  # type: ignore[attr-defined]
 
     async def listen(request: Any) -> Any:
         sent.append(request.method)
         return await handle(request)
 
-    here.agent._http._transport.handle_async_request = listen  # type: ignore[attr-defined]
-    await here.process_all()
-    await later(here, 700)
+    scenario.agent._http._transport.handle_async_request = listen  # type: ignore[attr-defined]
+    await scenario.process_all()
+    await later(scenario, 700)
     assert set(sent) == {"GET"}
-    record = await here.order_record()
+    record = await scenario.order_record()
     assert "observe: would be rejected in part or whole by line.item" in str(record.reason)
-    assert {job.kind for job in await here.jobs(open_only=False)} == {JobKind.FETCH_ORDER}
-    assert here.world.lis.submitted == []
+    assert {job.kind for job in await scenario.jobs(open_only=False)} == {JobKind.FETCH_ORDER}
+    assert scenario.world.lis.submitted == []
 
 
-async def test_orders_before_ignore_date_are_left_alone(make_scenario: MakeScene) -> None:
-    here = make_scenario(2, spoil=0, ignore_before="2026-03-02T13:00:00+00:00")
-    await here.process_all()
-    record = await here.order_record()
+async def test_orders_before_ignore_date_are_left_alone(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(2, spoil=0, ignore_before="2026-03-02T13:00:00+00:00")
+    await scenario.process_all()
+    record = await scenario.order_record()
     assert record.state is OrderState.CLOSED
     assert "ignore_before" in str(record.reason)
-    assert here.world.status_history(here.task) == ["requested"]
-    assert here.statuses() == ["requested"] * 2
-    assert await here.agent.poll.run() == 0
+    assert scenario.world.status_history(scenario.task) == ["requested"]
+    assert scenario.statuses() == ["requested"] * 2
+    assert await scenario.agent.poll.run() == 0
 
 
-async def test_unsearchable_questionnaire_answers_never_reject(make_scenario: MakeScene) -> None:
+async def test_unsearchable_questionnaire_answers_never_reject(make_scenario: MakeScenario) -> None:
     """Questionnaire answers that cannot be searched for are noted and never reject an order."""
-    here = make_scenario(2, rules={"questionnaire_search": False})
-    await here.process_all()
-    assert (await here.order_record()).state is OrderState.HANDED_OVER
-    assert await here.world.store.run(lambda uow: uow.key_values.get(QUESTIONNAIRE_SEARCH_MISSING_SINCE))
+    scenario = make_scenario(2, rules={"questionnaire_search": False})
+    await scenario.process_all()
+    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+    assert await scenario.world.store.run(lambda uow: uow.key_values.get(QUESTIONNAIRE_SEARCH_MISSING_SINCE))
 
 
-async def test_configured_hold_severity_holds_order(make_scenario: MakeScene) -> None:
+async def test_configured_hold_severity_holds_order(make_scenario: MakeScenario) -> None:
     """A rule that rejects by default is given the severity hold."""
-    here = make_scenario(1, spoil=0)
-    rules = here.world.settings.rules.model_copy(update={"severities": {"line.item": "hold"}})
-    here.world.settings = here.world.settings.model_copy(update={"rules": rules})
-    here.agent = here.world.agent("stricter")
-    await here.process_all()
-    assert (await here.order_record()).state is OrderState.HELD
-    assert [line.state for line in await here.lines()] == [] != [LineState.REJECTED]
+    scenario = make_scenario(1, spoil=0)
+    rules = scenario.world.settings.rules.model_copy(update={"severities": {"line.item": "hold"}})
+    scenario.world.settings = scenario.world.settings.model_copy(update={"rules": rules})
+    scenario.agent = scenario.world.agent("stricter")
+    await scenario.process_all()
+    assert (await scenario.order_record()).state is OrderState.HELD
+    assert [line.state for line in await scenario.lines()] == [] != [LineState.REJECTED]

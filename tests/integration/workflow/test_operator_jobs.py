@@ -1,4 +1,4 @@
-"""The desk: what a person may decide, and what follows."""
+"""What a person may decide about jobs, and what follows."""
 
 from __future__ import annotations
 
@@ -15,53 +15,53 @@ from lab_agent.workflow import operator_jobs
 from tests.harness.fault_injection import FaultyLis
 from tests.integration.workflow.conftest import Scenario
 
-MakeScene = Callable[..., Scenario]
+MakeScenario = Callable[..., Scenario]
 
 
-async def test_dismissed_submit_cancels_order_with_note(make_scenario: MakeScene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dismissed_submit_cancels_order_with_note(make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch) -> None:
     """An order that shall not be submitted is cancelled with the operator's note."""
-    here = make_scenario(2)
+    scenario = make_scenario(2)
 
     async def refuse(*_: object) -> None:
         raise LisRejected("no such department")
 
     monkeypatch.setattr(FaultyLis, "prepare", refuse)
-    await here.process_all()
-    (handover,) = [each for each in await here.jobs() if each.kind is JobKind.SUBMIT_ORDER]
-    assert handover.state is JobState.DEAD_LETTER
-    now = here.world.clock.now()
-    await operator_jobs.dismiss_job(here.world.store, handover.id, by="eve", note="not done here", now=now)
-    await here.world.drain(here.agent)
-    assert [line.state for line in await here.lines()] == [LineState.CANCELLED] * 2
-    assert {tuple(here.outputs(task)) for task in here.line_tasks} == {("not done here",)}
-    assert here.status() == "cancelled"
-    assert (await here.order_record()).state is OrderState.CLOSED
+    await scenario.process_all()
+    (submit,) = [each for each in await scenario.jobs() if each.kind is JobKind.SUBMIT_ORDER]
+    assert submit.state is JobState.DEAD_LETTER
+    now = scenario.world.clock.now()
+    await operator_jobs.dismiss_job(scenario.world.store, submit.id, by="eve", note="not done here", now=now)
+    await scenario.world.drain(scenario.agent)
+    assert [line.state for line in await scenario.lines()] == [LineState.CANCELLED] * 2
+    assert {tuple(scenario.outputs(task)) for task in scenario.line_tasks} == {("not done here",)}
+    assert scenario.status() == "cancelled"
+    assert (await scenario.order_record()).state is OrderState.CLOSED
 
 
-async def test_fetch_order_job_cannot_be_dismissed(make_scenario: MakeScene) -> None:
+async def test_fetch_order_job_cannot_be_dismissed(make_scenario: MakeScenario) -> None:
     """An order is not left without an assessment."""
-    here = make_scenario(1)
-    await here.agent.poll.run()
-    (look,) = await here.jobs()
+    scenario = make_scenario(1)
+    await scenario.agent.poll.run()
+    (fetch,) = await scenario.jobs()
     with pytest.raises(InvalidTransitionError):
-        await operator_jobs.dismiss_job(here.world.store, look.id, by="eve", note="no", now=here.world.clock.now())
+        await operator_jobs.dismiss_job(scenario.world.store, fetch.id, by="eve", note="no", now=scenario.world.clock.now())
 
 
-async def test_bulk_retry_skips_doubtful_submit(make_scenario: MakeScene) -> None:
+async def test_bulk_retry_skips_doubtful_submit(make_scenario: MakeScenario) -> None:
     """An order whose handover is in doubt is not submitted again along with the other retries."""
-    here = make_scenario(1)
-    await here.assess()
-    (handover,) = [each for each in await here.jobs() if each.kind is JobKind.SUBMIT_ORDER]
+    scenario = make_scenario(1)
+    await scenario.assess()
+    (submit,) = [each for each in await scenario.jobs() if each.kind is JobKind.SUBMIT_ORDER]
 
-    def doubt(uow: UnitOfWork) -> None:
-        now, lease = here.world.clock.now(), timedelta(seconds=5)
+    def leave_in_doubt(uow: UnitOfWork) -> None:
+        now, lease = scenario.world.clock.now(), timedelta(seconds=5)
         (claimed,) = uow.jobs.claim({JobKind.SUBMIT_ORDER}, owner="x", now=now, lease=lease, limit=1)
         uow.jobs.save(claimed.needs_review(now, "nobody can tell"))
         uow.commit()
 
-    await here.world.store.run(doubt)
-    with pytest.raises(InvalidTransitionError, match=f"outbox done {handover.id}"):
+    await scenario.world.store.run(leave_in_doubt)
+    with pytest.raises(InvalidTransitionError, match=f"outbox done {submit.id}"):
         await operator_jobs.retry_order(
-            here.world.store, here.world.order_key_of(here.task), by="eve", now=here.world.clock.now()
+            scenario.world.store, scenario.world.order_key_of(scenario.task), by="eve", now=scenario.world.clock.now()
         )
-    assert here.world.lis.submitted == []
+    assert scenario.world.lis.submitted == []

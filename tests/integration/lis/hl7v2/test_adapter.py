@@ -22,7 +22,8 @@ from lab_agent.errors import LisOutcomeUnknown, LisRejected, LisUnavailable
 from lab_agent.lis.guard import GuardedInbox
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
 from lab_agent.lis.testing import MemoryInbox, make_correction, make_order, make_report
-from tests.fakes.hl7_lis import FS, VT, Hl7Lis, build_oru, free_port
+from tests.fakes.hl7_lis import FS, VT, Hl7Lis, build_oru
+from tests.harness.programs import free_port
 
 CR = b"\r"
 REPORT = make_report(6, make_order(6))

@@ -9,7 +9,8 @@ from lab_agent.lis.guard import GuardedAdapter
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
 from lab_agent.lis.testing import AdapterContract, Bench
 from lab_agent.ports.lis import Lis
-from tests.fakes.hl7_lis import Hl7Lis, free_port
+from tests.fakes.hl7_lis import Hl7Lis
+from tests.harness.programs import free_port
 
 
 @dataclass

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from lab_agent.lis.testing import make_correction, make_order, make_report
-from tests.fakes.hl7_lis import Hl7Lis, free_port
+from tests.fakes.hl7_lis import Hl7Lis
+from tests.harness.programs import free_port
 
 PROCESS = """
 import asyncio, os, sys

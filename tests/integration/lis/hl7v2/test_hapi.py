@@ -26,7 +26,7 @@ from lab_agent.errors import LisRejected, LisUnavailable
 from lab_agent.lis.guard import GuardedInbox
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
 from lab_agent.lis.testing import MemoryInbox, make_order
-from tests.fakes.hl7_lis import free_port
+from tests.harness.programs import free_port
 
 pytestmark = pytest.mark.proof
 
