@@ -1,7 +1,7 @@
-"""`LabReport`, `LabRefusal` and `LabReceipt`: what a laboratory system hands us.
+"""`LabReport`, `LabRejection` and `AccessionUpdate`: the messages of a laboratory system.
 
-Their JSON Schemas are printed by `lab-agent schema result`. A report is one version of one laboratory report; corrections
-are new versions of the same `report_id`.
+`lab-agent schema result` prints their JSON Schemas. A `LabReport` is one version of a report; corrections are new versions of the
+same `report_id`.
 """
 
 from __future__ import annotations
@@ -102,8 +102,7 @@ class LabReport:
     It names its order by at least one of `order` (our order key), `lines` (our line keys), `accession` and `barcode`; and
     what it covers by `lines` or `items` (nomenclature or laboratory codes), else by the tube's `barcode` or a line's `accession`,
     else the whole order. `completes` lists line keys or item codes that it completes; None means the default: a final report
-    completes what it covers. Versions are ordered by
-    `version`, else by `issued`, else by arrival.
+    completes what it covers. Versions are ordered by `version`, else by `issued`, else by arrival.
     """
 
     report_id: str
@@ -124,7 +123,7 @@ class LabReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabRejection:
-    """Lines or specimens that the laboratory refuses after it took the order, with nothing to report.
+    """Lines or specimens that the laboratory rejects after it accepted the order, with nothing to report.
 
     It names its order as a report does, and without a line or an item the lines as well. `collect_again` asks the clinic
     for new biomaterial; the Task's output says so.
@@ -149,10 +148,10 @@ class Accession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessionUpdate:
-    """The laboratory's own numbers of an order that it took, where it gives them later than at the handover.
+    """The laboratory's own numbers of an order that it accepted, if it gives them later than at the submission.
 
     It names the order by `order` (our key) or `barcode`. `accession` is the number of the whole order; reports may then name
-    the order by any of the numbers. A later receipt replaces the numbers that it gives, and no others.
+    the order by any of the numbers. A later update replaces the numbers that it gives, and no others.
     """
 
     order: str | None = None

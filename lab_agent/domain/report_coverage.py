@@ -16,8 +16,8 @@ _NOT_SUBMITTED = frozenset({LineState.REQUESTED, LineState.HELD, LineState.REJEC
 
 @dataclass(frozen=True, slots=True)
 class OrderCodes:
-    """By what a message may name parts of an order, each with its lines: `codes` (nomenclature codes and laboratory codes),
-    `tubes` (barcodes); `accession` is the laboratory's number of the whole order, if it gave one.
+    """By what a message may name parts of an order, each with its lines: nomenclature and laboratory `codes`, and `barcodes` of
+    tubes. `accession` is the laboratory's number of the whole order, if it gave one.
     """
 
     codes: Mapping[str, Sequence[LineKey]]
@@ -29,9 +29,9 @@ class OrderCodes:
 class Coverage:
     """The `lines` that a message is about, those that it `completes`, those not performed with the reason; or a `problem`.
 
-    `extra` are items that the order does not have: tests that the laboratory did besides, on the lines that it names
-    (interface: Laboratory-side endpoints). `withdrawn` are lines that the message is about and that the partner withdrew: they
-    are among `lines` only where there is no other, and never among `completes`.
+    `extra_items` are tests that the laboratory did beside those of the order, on the lines that it names (interface:
+    Laboratory-side endpoints). `withdrawn` are lines that the message is about and that the partner withdrew: they are among
+    `lines` only if there is no other, and never among `completes`.
     """
 
     lines: tuple[LineKey, ...] = ()
@@ -43,15 +43,15 @@ class Coverage:
 
 
 class _UnknownReference(LookupError):
-    """A name that is no line and no item of the order."""
+    """A reference that is no line and no item of the order."""
 
 
 def determine_coverage(message: LabReport | LabRejection, lines: Sequence[LineRecord], order_codes: OrderCodes) -> Coverage:
     """Say what `message` covers.
 
-    Lines are named by key or by item code; where none is named, those of the tube or of the line whose number the message gives,
-    else all served lines are meant. The laboratory may have worked on a line before it heard that it was withdrawn: such a line
-    is covered where nothing else is, and else left aside. An item that the order does not have is an extra test, if the report
+    Lines are named by key or by item code; if none is named, those of the tube or of the line whose number the message gives,
+    else all submitted lines are meant. The laboratory may have worked on a line before it learned that it was withdrawn: such a
+    line is covered if nothing else is, and else left out. An item that the order does not have is an extra test, if the report
     also names a line. A final report completes what it covers, unless it says otherwise, or says that a line was not performed,
     or states extra tests alone, or says nothing but what was not performed.
     """
@@ -73,9 +73,9 @@ def determine_coverage(message: LabReport | LabRejection, lines: Sequence[LineRe
     except _UnknownReference as unknown:
         return Coverage(problem=f"{shorten(str(unknown))} is no line and no item of this order")
     if strange := [key for key in (*named, *absent) if key not in served]:
-        return Coverage(problem=f"line {strange[0]} did not go to the laboratory; nothing is expected for it")
+        return Coverage(problem=f"line {strange[0]} did not go to the laboratory; no result is expected for it")
     if not covered:
-        return Coverage(problem="no line of this order is served; nothing is expected for it")
+        return Coverage(problem="no line of this order went to the laboratory; no result is expected for it")
     completes = tuple(key for key in completes if key not in absent and key in served - gone)
     return Coverage(covered, completes, absent, extra, tuple(key for key in (named or covered) if key in gone))
 
@@ -83,9 +83,9 @@ def determine_coverage(message: LabReport | LabRejection, lines: Sequence[LineRe
 def _lines_by_numbers(
     message: LabReport | LabRejection, lines: Sequence[LineRecord], order_codes: OrderCodes
 ) -> frozenset[LineKey]:
-    """The lines that the numbers of a message leave: its tube's, its line's; all of them where it gives none but the order's.
+    """The lines that the numbers of a message mean: those of its tube, of its line; all if it gives only the order's number.
 
-    A tube says nothing where a line has none: such a line would never be meant.
+    A tube is ignored if some line has none: such a line would never be meant.
     """
     left = frozenset(line.key for line in lines)
     in_tubes = {key for tube in order_codes.barcodes.values() for key in tube}
@@ -108,7 +108,7 @@ def _message_lines(message: LabReport | LabRejection) -> tuple[str, ...]:
 def _split_items(
     message: LabReport | LabRejection, lines: Sequence[LineRecord], order_codes: OrderCodes
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What a report names of the order, and the extra tests; without a line beside them, nobody could say whose they are."""
+    """What a report names of the order, and the extra tests, which must have a line beside them."""
     if not isinstance(message, LabReport):
         return (), ()
     known = {*order_codes.codes, *(line.key for line in lines)}

@@ -1,8 +1,6 @@
-"""The documents of a report, those that are values of its observations included. Pure.
+"""The documents of a report, those that are values of its observations included, their addresses and their media types. Pure.
 
-Addresses of documents, as a DiagnosticReport may carry them (interface: Result documents). Pure.
-
-Media types: what has a form that HTTP and FHIR can carry. Pure.
+Addresses are as a DiagnosticReport may carry them (interface: Result documents), media types as HTTP and FHIR can.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ def documents_of(report: LabReport) -> tuple[Document, ...]:
 
 
 def documents_with_paths(report: LabReport) -> tuple[tuple[str, Document], ...]:
-    """Give the documents of a report in the order of `documents_of`, each with its place, such as `documents[0]`."""
+    """Give the documents of a report in the order of `documents_of`, each with its field path, such as `documents[0]`."""
     own = [(f"documents[{index}]", document) for index, document in enumerate(report.documents)]
     attached = [
         (f"observations[{index}].value_attachment", observation.value_attachment)

@@ -1,9 +1,7 @@
-"""What is well said in a report and hardly meant: a question to a person, who may let it go all the same. Pure.
+"""Which of two versions of a report is older, and what in a version is implausible. Pure.
 
-Nothing here refuses: a clock that is wrong, normal values that stand on their head and an empty final report are the laboratory's
-to mend, and may be right for once. What has no legal form on the wire is not asked about here: nobody can let it go.
-
-Which of two versions of a report is the older one. Sequence, not content: A → B → A are three versions.
+Versions are told apart by their sequence, not by content: A → B → A are three versions. An implausible value (a clock that is
+wrong, an inverted reference range) is a question to an operator, who may release it: it may be right for once.
 """
 
 from __future__ import annotations
@@ -24,38 +22,38 @@ _EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 
 
 def implausible_values(report: LabReport, now: datetime) -> Iterator[Problem]:
-    """Say what a person should look at before the report goes out."""
+    """What an operator should look at before the report is delivered."""
     yield from _implausible_times(report, now)
     for index, observation in enumerate(report.observations):
         for place, each in enumerate(observation.reference_ranges):
             yield from _implausible_reference_range(each, f"observations[{index}].reference_ranges[{place}]")
     if report.status is ReportStatus.FINAL and not (report.observations or report.documents or report.not_performed):
-        mend = "send values, a document, or the lines that were not performed"
-        yield Problem("observations", "are missing: the report is final and says nothing", mend)
+        hint = "send values, a document, or the lines that were not performed"
+        yield Problem("observations", "are missing: the report is final and says nothing", hint)
 
 
 def _implausible_times(report: LabReport, now: datetime) -> Iterator[Problem]:
-    """A report that is registered only may speak of a collection to come; all others speak of what has been."""
+    """Only a registered report may have a collection time in the future."""
     promised = report.status is ReportStatus.REGISTERED
     moments = [("effective", report.effective), ("issued", report.issued)]
     moments += [(f"observations[{n}].issued", one.issued) for n, one in enumerate(report.observations) if one.issued]
     for where, moment in moments:
         if moment < _EARLIEST:
-            yield Problem(where, f"lies before {_EARLIEST.year}", "look at the date, and at the laboratory system's clock")
+            yield Problem(where, f"lies before {_EARLIEST.year}", "check the date, and the clock of the laboratory system")
         elif moment > now + _CLOCK_TOLERANCE and not (promised and where == "effective"):
-            mend = "look at the date, and at the clocks of the laboratory system and of this machine"
-            yield Problem(where, "lies in the future", mend)
+            hint = "check the date, and the clocks of the laboratory system and of this machine"
+            yield Problem(where, "lies in the future", hint)
     if not promised and report.issued < report.effective - _CLOCK_TOLERANCE:
         yield Problem("issued", "lies more than a day before effective", "give effective as the time of collection")
 
 
 def _implausible_reference_range(reference_range: ReferenceRange, where: str) -> Iterator[Problem]:
     if is_inverted_range(reference_range.low, reference_range.high):
-        yield Problem(where, "is a reference range upside down", LOW_HIGH_HINT)
+        yield Problem(where, "is an inverted reference range", LOW_HIGH_HINT)
     if reference_range.age and any(
         end is not None and end.value < Decimal(0) for end in (reference_range.age.low, reference_range.age.high)
     ):
-        yield Problem(f"{where}.age", "holds an age below nought", "give ages of nought or more")
+        yield Problem(f"{where}.age", "has a negative age", "give ages of zero or more")
 
 
 def is_older(report: ReportRecord, other: ReportRecord) -> bool:

@@ -1,7 +1,7 @@
-"""What waits for a person: one alert for the results, one for the effects, as long as anything waits (law 11).
+"""Alerts about what waits for an operator: one for the results, one for the jobs, open as long as anything waits (law 11).
 
-They are opened and closed by a look at the store, not by what puts something aside: so a worker that restarts, a second one and
-whatever is decided at the desk all come to the same.
+They follow from what the store holds, not from what set something aside: so a worker that restarts, a second worker, and whatever
+an operator decides all lead to the same alerts.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ JOBS_ALERT = "waiting.jobs"
 _STATE_REASONS = {
     ReportState.UNMATCHED: "it fits no order, or no line of its order",
     ReportState.UNMAPPED: "the mapping tables lack a code or a unit of it",
-    ReportState.HELD: "there is a question to a person, or it cannot be said as it is",
+    ReportState.HELD: "it is held, and its reason says what to do",
 }
-"""The reasons in our own words: what a message says may name the patient (law 7)."""
+"""Nothing of the message is quoted: it may name the patient (law 7)."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionAlerts:
-    """Opens and closes the alerts of what waits for a person; each is told once at its start and once at its end."""
+    """Opens and closes the alerts; each is logged once at its start and once at its end."""
 
     store: Store
     clock: Clock
 
     async def run(self) -> None:
-        """Look once."""
+        """Check once."""
         await self.store.run(lambda uow: self._refresh(uow, self.clock.now()))
 
     def _refresh(self, uow: UnitOfWork, now: datetime) -> None:
@@ -51,9 +51,9 @@ class AttentionAlerts:
 def _update_alert(uow: UnitOfWork, key: str, text: str | None, now: datetime) -> None:
     if text is None:
         if uow.alerts.close(key, now=now):
-            log.info("nothing waits for a person", action="waiting_ends", alert=key)
+            log.info("nothing waits for an operator", action="waiting_ends", alert=key)
     elif uow.alerts.open(Alert(key=key, text=text, opened_at=now)):
-        log.warning("something waits for a person", action="waiting_begins", alert=key)
+        log.warning("something waits for an operator", action="waiting_begins", alert=key)
 
 
 def _results_text(reports: Sequence[ReportRecord]) -> str | None:
@@ -68,7 +68,7 @@ def _jobs_text(jobs: Sequence[Job]) -> str | None:
     if not jobs:
         return None
     how_many = _count_text([job.kind for job in jobs])
-    return f"work waits for a person ({how_many}); the first is {jobs[0].state.value}. `lab-agent outbox list`"
+    return f"jobs wait for an operator ({how_many}); the first is {jobs[0].state.value}. `lab-agent outbox list`"
 
 
 def _count_text(words: Sequence[StrEnum]) -> str:

@@ -1,4 +1,4 @@
-"""Delivery: upload a report with its documents and observations; the DiagnosticReport is the commit point, the Tasks follow."""
+"""Delivers a report: its documents, its observations, then the DiagnosticReport, which is the commit point; the Tasks follow."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _CANCELLED_OR_WITHDRAWN = frozenset({LineState.CANCELLED, LineState.WITHDRAWN})
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One report on its way: what the journal knows of it, of its order, and of the documents that are to go with it."""
+    """One report on its way, as it was read: the report, its order, and the documents that go with it."""
 
     record: ReportRecord
     message: LabReport
@@ -110,7 +110,7 @@ class DeliverReportHandler:
         return await self._deliver(lease, verifying=False)
 
     async def verify(self, lease: Lease) -> DeliveryResult:
-        """Search for what a lost reply may have hidden, then upload the rest."""
+        """Search for what a lost response may have hidden, then upload the rest."""
         return await self._deliver(lease, verifying=True)
 
     def complete(self, uow: UnitOfWork, job: Job, result: DeliveryResult) -> Job:
@@ -157,7 +157,7 @@ class DeliverReportHandler:
         log.info("report delivered", action="report_delivered", order=delivery.order.key, observations=len(observations))
 
     async def _add_printed_report(self, delivery: Delivery) -> Delivery:
-        """Add a PDF of the observations where the LIS gave no document and one is wanted; the values go without it, too."""
+        """Add a PDF of the observations if the LIS gave no document and one is wanted; the values go without it, too."""
         message = delivery.message
         if message.documents or not message.observations or message.status is not ReportStatus.FINAL:
             return delivery
@@ -192,7 +192,7 @@ class DeliverReportHandler:
         if self.document_base_url is None:
             return f"fhir/Binary/{await uploader.ensure_document(name, content, kind, reader)}"
         if content is None:
-            raise PermanentFailure("it is not kept any more; let the laboratory system send it again")
+            raise PermanentFailure("it is not kept any more; have the laboratory system send it again")
         address = await uploader.ensure_hosted_document(name, content, kind, self._expiry(), self.clock.now())
         return f"{self.document_base_url.rstrip('/')}/documents/{address}"
 

@@ -1,10 +1,8 @@
-"""The match desk: what a person decides about results that wait, from the command line or the status page.
+"""What an operator decides about results that wait, from the command line or the match desk of the status page.
 
-Every decision says who took it, when and why: in the result's own history, and in the order's timeline where the order is known.
-Each of them raises `InputError` for a note that says nothing, or too much, and `IllegalMoveError` where the result has changed
-since `shown`, the time of its last change as the person saw it (None for somebody who saw no such time).
-
-A message as if it had named the order, and of its lines those alone, that a person says it is about. Pure.
+Every decision is recorded with who took it, when and why, in the result's history and in the timeline of its order. Each raises
+`InputError` for an empty or too long note, and `InvalidTransitionError` if the result has changed since `seen_changed_at`, the
+time of its last change as the operator saw it (None: not checked).
 """
 
 from __future__ import annotations
@@ -29,15 +27,218 @@ from lab_agent.workflow.result_inbox import rejected_messages_alert_key
 from lab_agent.workflow.result_matching import ReportMatcher
 from lab_agent.workflow.result_versions import rematch_waiting_versions
 
+_DISMISSIBLE_STATES = REPORTS_NEEDING_OPERATOR | {ReportState.MATCHED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultDecision:
+    """What became of a result: as it stands now, and whether it waits no longer."""
+
+    report: ReportRecord
+    moved: bool
+
+
+async def waiting_results(store: Store) -> tuple[ReportRecord, ...]:
+    """Every result that waits for an operator, by arrival."""
+    return await store.run(lambda uow: uow.reports.needing_operator())
+
+
+async def match_result(  # noqa: PLR0913 - what is decided, and who, when and why: each is kept
+    store: Store,
+    matcher: ReportMatcher,
+    key: ReportKey,
+    order: OrderKey,
+    *,
+    lines: tuple[LineKey, ...] = (),
+    by: str,
+    note: str,
+    now: datetime,
+    seen_changed_at: datetime | None = None,
+) -> ResultDecision:
+    """Say which order (and which of its lines) a result belongs to, and match it.
+
+    Raises `StoreError` for an unknown order or line, `InvalidTransitionError` for a result that does not wait.
+    """
+
+    def change(uow: UnitOfWork, report: ReportRecord) -> ReportRecord:
+        known = {str(line.key): (line.key,) for line in uow.orders.lines(order)}
+        if strange := [line for line in lines if line not in known]:
+            raise StoreError(f"order {order} has no line {strange[0]}")
+        named = assign_to_order(
+            load_stored_message(report.body), order, lines, {**order_codes(uow.orders.get_for_update(order)).codes, **known}
+        )
+        uow.reports.save(replace(report, body=dump_message(named), order=order))
+        return matcher.match(uow, report.key, now)
+
+    return await _change_result(
+        store, key, _Decision(f"matched to order {order}", by, validate_note(note), now, seen_changed_at), change
+    )
+
+
+async def release_result(
+    store: Store,
+    matcher: ReportMatcher,
+    key: ReportKey,
+    *,
+    by: str,
+    note: str,
+    now: datetime,
+    seen_changed_at: datetime | None = None,
+) -> ResultDecision:
+    """Match a result again: the reason that was shown is answered. What has no legal form stays, with its reason.
+
+    Raises `StoreError` for an unknown result, `InvalidTransitionError` for one that does not wait.
+    """
+
+    def change(uow: UnitOfWork, report: ReportRecord) -> ReportRecord:
+        return matcher.match(uow, report.key, now, released=True)
+
+    return await _change_result(store, key, _Decision("released", by, validate_note(note), now, seen_changed_at), change)
+
+
+async def dismiss_result(
+    store: Store, key: ReportKey, *, by: str, note: str, now: datetime, seen_changed_at: datetime | None = None
+) -> ResultDecision:
+    """Leave a result undelivered for good: it waits, or its delivery does. Lines that it was to complete wait again.
+
+    Raises as `release_result` does.
+    """
+
+    def change(uow: UnitOfWork, report: ReportRecord) -> ReportRecord:
+        for job in _deliveries_needing_operator(uow, report):
+            uow.jobs.save(job.dismiss(now, note))
+        gone = report.transition_to(ReportState.DISMISSED, now, f"dismissed by {by}: {validate_note(note)}")
+        uow.reports.save(gone)
+        if gone.order is not None:
+            reopen_lines(uow, gone.order, now)
+            advance_order(uow, gone.order, now)
+        return gone
+
+    decision = _Decision("dismissed", by, validate_note(note), now, seen_changed_at, _DISMISSIBLE_STATES)
+    return await _change_result(store, key, decision, change)
+
+
+async def preview_mapping_release(store: Store, matcher: ReportMatcher, *, now: datetime) -> tuple[ReportRecord, ...]:
+    """What releasing the unmapped results would do: each as it would stand afterwards. Nothing is committed."""
+
+    def look(uow: UnitOfWork) -> tuple[ReportRecord, ...]:
+        return tuple(matcher.match(uow, report.key, now) for report in _unmapped_reports(uow))
+
+    return await store.run(look)
+
+
+async def release_mapped_results(store: Store, matcher: ReportMatcher, *, by: str, now: datetime) -> tuple[ResultDecision, ...]:
+    """Release every result that the mapping tables can translate now; the others stay, each with what is still missing.
+
+    What somebody else decides about meanwhile is skipped.
+    """
+    keys = await store.run(lambda uow: [report.key for report in _unmapped_reports(uow)])
+
+    def change(uow: UnitOfWork, report: ReportRecord) -> ReportRecord:
+        return matcher.match(uow, report.key, now)
+
+    decided = []
+    for key in keys:
+        with suppress(InvalidTransitionError):
+            decision = _Decision("released", by, "the mapping tables were changed", now)
+            decided.append(await _change_result(store, key, decision, change))
+    return tuple(decided)
+
+
+async def rejected_message_counts(store: Store, sources: Iterable[str]) -> dict[str, int]:
+    """How many messages of each laboratory system were rejected since the last acknowledgement; without those that had none."""
+
+    def look(uow: UnitOfWork) -> dict[str, int]:
+        counted = {source: int(uow.key_values.get(rejected_messages_alert_key(source)) or "0") for source in sources}
+        return {source: number for source, number in counted.items() if number}
+
+    return await store.run(look)
+
+
+async def acknowledge_rejected_messages(store: Store, source: str, *, now: datetime, expected_count: int | None = None) -> bool:
+    """An operator has seen the rejected messages of a laboratory system: its alert ends. False if there was none.
+
+    Raises `InvalidTransitionError` if their number is not `expected_count` any more (None: not checked).
+    """
+
+    def write(uow: UnitOfWork) -> bool:
+        counted = int(uow.key_values.get(rejected_messages_alert_key(source)) or "0")
+        if expected_count not in (None, counted):
+            raise InvalidTransitionError(f"meanwhile {counted} messages of {source} were rejected; nothing was done, look again")
+        uow.key_values.set(rejected_messages_alert_key(source), "0")
+        closed = uow.alerts.close(rejected_messages_alert_key(source), now=now)
+        uow.commit()
+        return closed
+
+    return await store.run(write)
+
+
+def _unmapped_reports(uow: UnitOfWork) -> list[ReportRecord]:
+    return [report for report in uow.reports.needing_operator() if report.state is ReportState.UNMAPPED]
+
+
+def _deliveries_needing_operator(uow: UnitOfWork, report: ReportRecord) -> list[Job]:
+    """Deliveries of a report that need an operator. Raises `InvalidTransitionError` while one is under way."""
+    if report.state in REPORTS_NEEDING_OPERATOR or report.order is None:
+        return []
+    mine = [
+        each
+        for each in uow.jobs.list_for_order(report.order)
+        if each.kind is JobKind.DELIVER_REPORT and each.target == report.key
+    ]
+    if not mine or any(each.state not in JOBS_NEEDING_OPERATOR for each in mine):
+        raise InvalidTransitionError(
+            f"result {report.key} is {report.state.value}; only what waits for an operator can be dismissed"
+        )
+    return mine
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """A decision about a result in one of `from_states`: what is done, by whom, why and when."""
+
+    description: str
+    by: str
+    note: str
+    now: datetime
+    seen_changed_at: datetime | None = None
+    from_states: Collection[ReportState] = REPORTS_NEEDING_OPERATOR
+
+
+async def _change_result(
+    store: Store, key: ReportKey, decision: _Decision, change: Callable[[UnitOfWork, ReportRecord], ReportRecord]
+) -> ResultDecision:
+    def write(uow: UnitOfWork) -> ResultDecision:
+        before = uow.reports.get_for_update(key)
+        if before.state not in decision.from_states:
+            raise InvalidTransitionError(f"result {key} is {before.state.value}; it does not wait for an operator")
+        if decision.seen_changed_at not in (None, before.changed_at):
+            raise InvalidTransitionError(f"result {key} has changed since you looked; nothing was done, look again")
+        after = change(uow, before)
+        if after.state is not ReportState.MATCHED:
+            rematch_waiting_versions(uow, before, decision.now)
+        uow.events.add(_decision_event(decision, after))
+        uow.commit()
+        return ResultDecision(report=after, moved=after.state not in REPORTS_NEEDING_OPERATOR)
+
+    return await store.run(write)
+
+
+def _decision_event(decision: _Decision, report: ReportRecord) -> Event:
+    changes = f": {report.reason}" if report.state is ReportState.MATCHED and report.reason else ""
+    text = f"result {report.key} {decision.description} ({decision.note}): it is {report.state.value} now{changes}"
+    return Event(order=report.order, report=report.key, at=decision.now, action="operator", text=text, by=decision.by)
+
+
 LineCodes = Mapping[str, Sequence[LineKey]]
-"""What a message may call a line of the order (line keys, nomenclature codes, laboratory codes) → its lines."""
+"""Line keys, nomenclature codes and laboratory codes → the lines of the order that a message may mean by them."""
 
 
 def assign_to_order(message: LabMessage, order: OrderKey, lines: tuple[LineKey, ...], codes: LineCodes) -> LabMessage:
-    """Give the message for this order, and for these of its lines alone, if any are given.
+    """The message as if it had named this order, and of its lines these alone, if any are given.
 
-    What a message says of other lines is left out; what nobody here can name is meant for those that the person names. Beside
-    results, a name that nobody knows stays where it says what was not performed: it may be any line, so nobody may complete it.
+    What it says of other lines is left out; an unknown name is taken to mean the lines that the operator chose. Beside results,
+    an unknown name stays where it says what was not performed: it may be any line, so none may be completed by it.
     """
     if isinstance(message, AccessionUpdate):
         return replace(message, order=order, barcode=None)
@@ -56,7 +257,7 @@ def _restrict_report(report: LabReport, lines: tuple[LineKey, ...], codes: LineC
     if report.completes is not None:
         named = (key for name in report.completes for key in codes.get(name, lines))
         completes: tuple[str, ...] | None = tuple(dict.fromkeys(key for key in named if key in lines))
-    else:  # an item that is left out was a test of these lines all the same: what remains is no extra test alone
+    else:  # an item that is left out was a test of these lines too: what remains is not an extra test alone
         completes = lines if len(items) < len(report.items) else None
     unknown = (each for each in report.not_performed if any(name not in codes for name in _entry_names(each)))
     absent = (*_restrict_not_performed(report.not_performed, lines, codes, unknown=()), *unknown)
@@ -64,7 +265,7 @@ def _restrict_report(report: LabReport, lines: tuple[LineKey, ...], codes: LineC
 
 
 def _restrict_items(report: LabReport, lines: Collection[LineKey], codes: LineCodes) -> Iterator[str]:
-    """The items of these lines, and extra tests: what the order does not have, beside something that it has."""
+    """The items of these lines, and extra tests: items that the order does not have, beside one that it has."""
     has_own = bool(report.lines) or any(item in codes for item in report.items)
     for item in report.items:
         if set(codes[item]) <= set(lines) if item in codes else has_own:
@@ -74,7 +275,7 @@ def _restrict_items(report: LabReport, lines: Collection[LineKey], codes: LineCo
 def _restrict_rejection(
     entries: tuple[NotPerformed, ...], lines: tuple[LineKey, ...], codes: LineCodes
 ) -> tuple[NotPerformed, ...]:
-    """What is said of these lines; where nothing is, the person says that the whole of it is."""
+    """What is said of these lines; if nothing is, the operator says that all of it is."""
     said = tuple(_restrict_not_performed(entries, lines, codes, unknown=lines))
     return said or tuple(NotPerformed(line=line, reason=each.reason) for each in entries for line in lines)
 
@@ -82,7 +283,7 @@ def _restrict_rejection(
 def _restrict_not_performed(
     entries: tuple[NotPerformed, ...], lines: tuple[LineKey, ...], codes: LineCodes, *, unknown: tuple[LineKey, ...]
 ) -> Iterator[NotPerformed]:
-    """What is said of these lines, each by its key; `unknown` are those that are meant by a name that nobody here knows."""
+    """What is said of these lines, each by its key; `unknown` are those that an unknown name means."""
     for entry in entries:
         named = _entry_names(entry)
         keys = [key for name in named for key in codes.get(name, unknown)] if named else [*lines]
@@ -93,201 +294,3 @@ def _restrict_not_performed(
 
 def _entry_names(entry: NotPerformed) -> list[str]:
     return [name for name in (entry.line, entry.item) if name]
-
-
-_DISMISSED = "dismissed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultDecision:
-    """What became of a result: as it stands now, and whether it moved on."""
-
-    report: ReportRecord
-    moved: bool
-
-
-async def waiting_results(store: Store) -> tuple[ReportRecord, ...]:
-    """Every result that waits for a person, by arrival."""
-    return await store.run(lambda uow: uow.reports.needing_operator())
-
-
-async def match_result(  # noqa: PLR0913 - what is decided, and who, when and why: each is kept
-    store: Store,
-    matcher: ReportMatcher,
-    key: ReportKey,
-    order: OrderKey,
-    *,
-    lines: tuple[LineKey, ...] = (),
-    by: str,
-    note: str,
-    now: datetime,
-    seen_changed_at: datetime | None = None,
-) -> ResultDecision:
-    """Say which order (and which of its lines) a result belongs to, and match it.
-
-    Raises `StoreError` for an order or a line that is not known, `IllegalMoveError` for a result that does not wait.
-    """
-
-    def change(uow: UnitOfWork, report: ReportRecord) -> ReportRecord:
-        known = {str(line.key): (line.key,) for line in uow.orders.lines(order)}
-        if strange := [line for line in lines if line not in known]:
-            raise StoreError(f"order {order} has no line {strange[0]}")
-        named = assign_to_order(
-            load_stored_message(report.body), order, lines, {**order_codes(uow.orders.get_for_update(order)).codes, **known}
-        )
-        uow.reports.save(replace(report, body=dump_message(named), order=order))
-        return matcher.match(uow, report.key, now)
-
-    return await _change_result(
-        store, key, f"matched to order {order}", by=by, note=note, now=now, seen_changed_at=seen_changed_at, change=change
-    )
-
-
-async def release_result(
-    store: Store,
-    matcher: ReportMatcher,
-    key: ReportKey,
-    *,
-    by: str,
-    note: str,
-    now: datetime,
-    seen_changed_at: datetime | None = None,
-) -> ResultDecision:
-    """Try a result again; a late or odd one goes out, since a person has looked. What cannot be said stays, with its reason.
-
-    Raises `StoreError` for an unknown result, `IllegalMoveError` for one that does not wait.
-    """
-
-    def change(uow: UnitOfWork, report: ReportRecord) -> ReportRecord:
-        return matcher.match(uow, report.key, now, released=True)
-
-    return await _change_result(store, key, "released", by=by, note=note, now=now, seen_changed_at=seen_changed_at, change=change)
-
-
-async def dismiss_result(
-    store: Store, key: ReportKey, *, by: str, note: str, now: datetime, seen_changed_at: datetime | None = None
-) -> ResultDecision:
-    """Leave a result for good: it waits, or its delivery was parked. Lines that it was to complete wait again.
-
-    Raises as `release_result` does.
-    """
-
-    def change(uow: UnitOfWork, report: ReportRecord) -> ReportRecord:
-        for job in _deliveries_needing_operator(uow, report):
-            uow.jobs.save(job.dismiss(now, note))
-        gone = report.transition_to(ReportState.DISMISSED, now, f"dismissed by {by}: {validate_note(note)}")
-        uow.reports.save(gone)
-        if gone.order is not None:
-            reopen_lines(uow, gone.order, now)
-            advance_order(uow, gone.order, now)
-        return gone
-
-    return await _change_result(store, key, _DISMISSED, by=by, note=note, now=now, seen_changed_at=seen_changed_at, change=change)
-
-
-async def preview_mapping_release(store: Store, matcher: ReportMatcher, *, now: datetime) -> tuple[ReportRecord, ...]:
-    """What releasing unmapped results would do: each as it would stand afterwards. Nothing is written (no commit)."""
-
-    def look(uow: UnitOfWork) -> tuple[ReportRecord, ...]:
-        return tuple(matcher.match(uow, report.key, now) for report in _unmapped_reports(uow))
-
-    return await store.run(look)
-
-
-async def release_mapped_results(store: Store, matcher: ReportMatcher, *, by: str, now: datetime) -> tuple[ResultDecision, ...]:
-    """Release every result that the mended tables can say; the others stay, each with what is still missing.
-
-    What somebody else decides about meanwhile is left to them.
-    """
-    keys = await store.run(lambda uow: [report.key for report in _unmapped_reports(uow)])
-
-    def change(uow: UnitOfWork, report: ReportRecord) -> ReportRecord:
-        return matcher.match(uow, report.key, now)
-
-    decided = []
-    for key in keys:
-        with suppress(InvalidTransitionError):
-            note = "the mapping tables were mended"
-            decided.append(await _change_result(store, key, "released", by=by, note=note, now=now, change=change))
-    return tuple(decided)
-
-
-async def rejected_message_counts(store: Store, sources: Iterable[str]) -> dict[str, int]:
-    """How many messages of each laboratory system were refused since somebody looked last; those without any are left out."""
-
-    def look(uow: UnitOfWork) -> dict[str, int]:
-        counted = {source: int(uow.key_values.get(rejected_messages_alert_key(source)) or "0") for source in sources}
-        return {source: number for source, number in counted.items() if number}
-
-    return await store.run(look)
-
-
-async def acknowledge_rejected_messages(store: Store, source: str, *, now: datetime, expected_count: int | None = None) -> bool:
-    """A person has looked at the refused messages of a laboratory system: its alert ends. False if there was none.
-
-    Raises `IllegalMoveError` if they are not the `number` any more that the person saw (None for whatever there is).
-    """
-
-    def write(uow: UnitOfWork) -> bool:
-        counted = int(uow.key_values.get(rejected_messages_alert_key(source)) or "0")
-        if expected_count not in (None, counted):
-            raise InvalidTransitionError(f"meanwhile {counted} messages of {source} are refused; nothing was done, look again")
-        uow.key_values.set(rejected_messages_alert_key(source), "0")
-        closed = uow.alerts.close(rejected_messages_alert_key(source), now=now)
-        uow.commit()
-        return closed
-
-    return await store.run(write)
-
-
-def _unmapped_reports(uow: UnitOfWork) -> list[ReportRecord]:
-    return [report for report in uow.reports.needing_operator() if report.state is ReportState.UNMAPPED]
-
-
-def _deliveries_needing_operator(uow: UnitOfWork, report: ReportRecord) -> list[Job]:
-    """Deliveries of a report that a person has to decide about. Raises `IllegalMoveError` while one is under way."""
-    if report.state in REPORTS_NEEDING_OPERATOR or report.order is None:
-        return []
-    mine = [
-        each
-        for each in uow.jobs.list_for_order(report.order)
-        if each.kind is JobKind.DELIVER_REPORT and each.target == report.key
-    ]
-    if not mine or any(each.state not in JOBS_NEEDING_OPERATOR for each in mine):
-        raise InvalidTransitionError(
-            f"result {report.key} is {report.state.value}; only what waits for a person can be dismissed"
-        )
-    return mine
-
-
-async def _change_result(
-    store: Store,
-    key: ReportKey,
-    description: str,
-    *,
-    by: str,
-    note: str,
-    now: datetime,
-    change: Callable[[UnitOfWork, ReportRecord], ReportRecord],
-    seen_changed_at: datetime | None = None,
-) -> ResultDecision:
-    why = validate_note(note)
-
-    def write(uow: UnitOfWork) -> ResultDecision:
-        before = uow.reports.get_for_update(key)
-        if before.state not in (
-            REPORTS_NEEDING_OPERATOR if description != _DISMISSED else REPORTS_NEEDING_OPERATOR | {ReportState.MATCHED}
-        ):
-            raise InvalidTransitionError(f"result {key} is {before.state.value}; it does not wait for anybody")
-        if seen_changed_at not in (None, before.changed_at):
-            raise InvalidTransitionError(f"result {key} has changed since you looked; nothing was done, look again")
-        after = change(uow, before)
-        if after.state is not ReportState.MATCHED:
-            rematch_waiting_versions(uow, before, now)
-        changed = f": {after.reason}" if after.state is ReportState.MATCHED and after.reason else ""
-        text = f"result {key} {description} ({why}): it is {after.state.value} now{changed}"
-        uow.events.add(Event(order=after.order, report=key, at=now, action="operator", text=text, by=by))
-        uow.commit()
-        return ResultDecision(report=after, moved=after.state not in REPORTS_NEEDING_OPERATOR)
-
-    return await store.run(write)

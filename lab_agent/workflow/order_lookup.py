@@ -1,7 +1,4 @@
-"""Which order a message of the LIS names, by any of the names that it gives.
-
-By what names a laboratory system speaks of the parts of an order: as it went to the laboratory.
-"""
+"""Finds the order that a message of the LIS names, and the names by which the LIS may speak of the parts of an order."""
 
 from __future__ import annotations
 
@@ -22,20 +19,20 @@ _OWN_KINDS = frozenset({"order", "line"})
 
 @dataclass(frozen=True, slots=True)
 class OrderReference:
-    """One name that a message gives, and the orders that are known by it, newest first. `sort` is what it is the name of."""
+    """One name that a message gives, and the orders that are known by it, newest first. `kind` says what it is the name of."""
 
     kind: str
     value: str
     orders: tuple[OrderKey, ...]
 
     def __str__(self) -> str:
-        """Say it in a reason."""
+        """The reference as it stands in a reason."""
         return f"{self.kind} {shorten(self.value)}"
 
 
 @dataclass(frozen=True, slots=True)
 class LookupResult:
-    """The one order that a message names, or the `problem`; and the names beside it that nothing here is known by."""
+    """The one order that a message names, or the `problem`; and the references beside it that are unknown."""
 
     order: OrderKey | None = None
     problem: str = ""
@@ -45,8 +42,8 @@ class LookupResult:
 def find_order(uow: UnitOfWork, message: LabMessage) -> LookupResult:
     """Find the one order that a message names.
 
-    Our keys must be known. Of accession and barcode one may be new to us; but whatever is known must agree: a result that
-    belongs to two orders belongs to a person's eyes first.
+    Our own keys must be known. An accession or a barcode may be new, but whatever is known must agree: about a result that names
+    two orders an operator decides.
     """
     names = tuple(_find_references(uow, message))
     said = join_limited(map(str, names))
@@ -79,9 +76,15 @@ def _find_references(uow: UnitOfWork, message: LabMessage) -> Iterator[OrderRefe
         yield OrderReference("barcode", message.barcode, uow.orders.by_barcode(message.barcode))
 
 
-def order_codes(order: OrderRecord) -> OrderCodes:
-    """Codes and tubes of the lines that went to the laboratory; none where the order is not there yet, or was purged."""
+def submitted_order(order: OrderRecord) -> Mapping[str, Any]:
+    """The order as JSON, as it went to the laboratory; without lines if it has not gone yet, or was purged."""
     tree: Mapping[str, Any] = exact_json.loads(order.lab_order) if order.lab_order else {"lines": ()}
+    return tree
+
+
+def order_codes(order: OrderRecord) -> OrderCodes:
+    """Codes and tubes of the lines that went to the laboratory."""
+    tree = submitted_order(order)
     codes: dict[str, tuple[LineKey, ...]] = {}
     tubes: dict[str, tuple[LineKey, ...]] = {}
     for line in tree["lines"]:

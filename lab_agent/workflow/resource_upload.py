@@ -1,4 +1,4 @@
-"""Bring one resource of ours to the service, so that it is there once and as it should be (law 2)."""
+"""Uploads one resource of ours, so that the service has it once and as it should be (law 2)."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from lab_agent.domain.records import HostedDocument, UploadRecord
 from lab_agent.domain.values import Identifier
 from lab_agent.errors import MultipleMatches, PermanentFailure, ServiceRejected, StaleVersion, TemporaryFailure
 from lab_agent.fhir.content_digest import content_digest, split_digest
+from lab_agent.fhir.report_builder import FINAL_STATUSES
 from lab_agent.ports.exchange import Exchange, Json, SavedResource
 from lab_agent.ports.jobs import MAX_CONFLICT_RETRIES, Lease
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.workflow.result_checks import document_name
 
-FINAL_STATUSES = frozenset({"final", "amended"})
-PAYLOAD_TOO_LARGE = 413
-_TOO_LARGE_HINT = "; set results.max_document to what the service takes, and have the laboratory system send a smaller document"
+_PAYLOAD_TOO_LARGE = 413
+_TOO_LARGE_HINT = "; set results.max_document to what the service accepts, and have the laboratory system send a smaller document"
 _OWN_FIELDS = frozenset({"comment", "interpretation", "method", "specimen", "referenceRange", "result", "presentedForm"})
-"""Fields of Observation and DiagnosticReport that we write or leave out, beside value[x]; others are always written."""
+"""Fields of Observation and DiagnosticReport, beside value[x], that a new version may leave out: then they are removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Uploader:
-    """Uploads for one report. What the service gave is committed at once, so that a crash loses no id."""
+    """Uploads for one report. The ids that the service assigns are committed at once, so that a crash loses none."""
 
     exchange: Exchange
     store: Store
@@ -36,10 +36,10 @@ class Uploader:
     order: OrderKey
     report: ReportKey
     verifying: bool
-    """Whether an earlier try may have written something: then the service is searched before anything is sent (law 3)."""
+    """Whether an earlier attempt may have written something: then the service is searched before anything is sent (law 3)."""
 
     async def ensure(self, resource_type: str, identifier: Identifier, body: Json) -> str:
-        """Create the resource, or change the one that is there; give its id. Nothing is sent where it is so already."""
+        """Create the resource, or update the one that is there; return its id. Nothing is sent if it is so already."""
         known = await self.get_upload(identifier.value)
         if known is not None and known.digest == content_digest(body):
             return known.resource_id
@@ -55,17 +55,16 @@ class Uploader:
         return await self._update(resource_type, there.id, identifier, body)
 
     async def ensure_document(self, content_sha256: str, content: bytes | None, content_type: str, reader: str) -> str:
-        """Create a Binary, once as far as we know; give its id. It has no identifier: an orphan of a lost reply is harmless.
+        """Create a Binary, once as far as we know; return its id. It has no identifier: an orphan of a lost reply is harmless.
 
-        `name` is the SHA-256 of the content, `content` None where it is not kept any more. Raises `PermanentFailure` where that
-        one was never brought.
+        `content` is None if it is not kept any more. Raises `PermanentFailure` if such a document was never uploaded.
         """
         identifier = Identifier(value=document_name(self.order, content_sha256, content_type, hosted=False))
         known = await self.get_upload(identifier.value)
         if known is not None:
             return known.resource_id
         if content is None:
-            raise PermanentFailure("it is not kept any more; let the laboratory system send it again")
+            raise PermanentFailure("it is not kept any more; have the laboratory system send it again")
         await self.lease.mark_started()
         saved = await self.exchange.upload_document(content, content_type, readers=(reader,))
         await self._save_upload(saved, identifier, {})
@@ -74,9 +73,9 @@ class Uploader:
     async def ensure_hosted_document(
         self, content_sha256: str, content: bytes, content_type: str, expires_at: datetime | None, now: datetime
     ) -> str:
-        """Let our own API serve a document until `expires_at`, or longer where it does so already.
+        """Let our own API serve a document until `expires_at`, or longer if it does so already.
 
-        Gives the unguessable part of its address: the same one for every try and for every version, also where it had ended.
+        Returns the unguessable part of its address: the same for every attempt and every version, even after it expired.
         """
         identifier = document_name(self.order, content_sha256, content_type, hosted=True)
         known = await self.get_upload(identifier)
@@ -99,7 +98,7 @@ class Uploader:
         return address
 
     async def get_upload(self, identifier: str) -> UploadRecord | None:
-        """What is known here of the resource with this identifier."""
+        """The upload that is recorded under this identifier."""
         return await self.store.run(lambda uow: uow.uploads.get(identifier))
 
     async def _find(self, resource_type: str, identifier: Identifier) -> SavedResource | None:
@@ -117,7 +116,7 @@ class Uploader:
             current = await self.exchange.read(resource_type, ResourceId(resource_id))
             body = keep_final(current.body, body)
             if (doubtful or attempt) and _matches(current.body, body):
-                await self._save_upload(current, identifier, body)  # an earlier try did it, and its reply was lost
+                await self._save_upload(current, identifier, body)  # an earlier attempt did it, and its response was lost
                 return current.id
             await self.lease.mark_started(partial(_mark_unverified, known))
             foreign = {name: value for name, value in current.body.items() if not _is_own_field(name)}
@@ -152,7 +151,7 @@ class Uploader:
 
 
 def _mark_unverified(known: UploadRecord | None, uow: UnitOfWork) -> None:
-    """Let nobody trust what is known of a resource from before a change whose outcome is not known yet: not of its content."""
+    """Forget the recorded content of a resource before an update whose outcome may stay unknown."""
     if known is not None:
         status, _ = split_digest(known.digest)
         uow.uploads.save(replace(known, digest=f"{status}:"))
@@ -160,11 +159,11 @@ def _mark_unverified(known: UploadRecord | None, uow: UnitOfWork) -> None:
 
 @contextmanager
 def error_context(where: str) -> Iterator[None]:
-    """Say in a refusal which part of the report it is about, so that somebody can mend that part."""
+    """Name the part of the report in a permanent failure, so that somebody can fix that part."""
     try:
         yield
     except PermanentFailure as exc:
-        large = isinstance(exc, ServiceRejected) and exc.status == PAYLOAD_TOO_LARGE
+        large = isinstance(exc, ServiceRejected) and exc.status == _PAYLOAD_TOO_LARGE
         exc.args = (f"{where}: {exc}{_TOO_LARGE_HINT if large else ''}",)
         raise
 
@@ -175,20 +174,20 @@ def _later_end(one: datetime | None, other: datetime | None) -> datetime | None:
 
 
 def _is_own_field(name: str) -> bool:
-    """Whether a field says something that we reported: what a new version leaves out must not stay (a value in another form)."""
+    """Whether a field is ours: what a new version leaves out must not stay (for example a value of another type)."""
     return name.startswith("value") or name in _OWN_FIELDS
 
 
 def _matches(existing: Json, desired: Json) -> bool:
-    """Whether the resource on the service has all that we would write into it, and nothing that we would leave out."""
+    """Whether the resource on the service has all that we would write, and nothing that we would leave out."""
     ours = {key: value for key, value in existing.items() if key in desired or _is_own_field(key)}
     return content_digest(ours) == content_digest(desired)
 
 
 def keep_final(existing: Json, desired: Json) -> Json:
-    """What we write over a resource that is there: what was final stays so, and a value that changes after that is amended.
+    """What to write over an existing resource: what was final stays so, and a value that changes after that is amended.
 
-    The plan knows this from our own journal; where that has forgotten (a lost reply, a restored backup), the service knows it.
+    The plan knows this from our own records; where they lack it (a lost response, a restored backup), the service knows it.
     """
     if existing.get("status") not in FINAL_STATUSES:
         return desired

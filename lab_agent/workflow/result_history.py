@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.lab_messages import LabReport, NotPerformed, ObservationStatus, ReportedObservation, ReportStatus
+from lab_agent.domain.lab_messages import LabReport, NotPerformed, ReportedObservation, ReportStatus
 from lab_agent.domain.records import LineRecord, ReportRecord
 from lab_agent.domain.report_coverage import Coverage, OrderCodes, is_only_not_performed
 from lab_agent.domain.text import join_limited, shorten
@@ -19,8 +19,6 @@ from lab_agent.fhir.content_digest import split_digest
 from lab_agent.fhir.report_builder import FINAL_STATUSES, observation_identifiers_by_label, observation_labels, report_identifier
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.workflow.line_lifecycle import lines_with_result
-
-_FINAL_STATUSES = frozenset({ObservationStatus.FINAL, ObservationStatus.AMENDED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +106,7 @@ class ReportHistory:
         if message.status is not ReportStatus.FINAL and self._was_report_final():
             hint = "send it when it is final again; released, it stays final on the service"
             yield Problem("status", f"goes from final back to {message.status.value}", hint)
-        open_ones = [name for name, one in _observations_by_name(message).items() if one.status not in _FINAL_STATUSES]
+        open_ones = [name for name, one in _observations_by_name(message).items() if one.status not in FINAL_STATUSES]
         if back := self._previously_final(message, open_ones):
             hint = "send them when they are final again; released, what has changed is sent as amended"
             yield Problem("observations", f"take {join_names(back)} from final back to preliminary", hint)
@@ -161,7 +159,7 @@ def _entry_name(entry: NotPerformed) -> str:
 
 
 def _final_names(message: LabReport) -> list[str]:
-    return [name for name, one in _observations_by_name(message).items() if one.status in _FINAL_STATUSES]
+    return [name for name, one in _observations_by_name(message).items() if one.status in FINAL_STATUSES]
 
 
 def _observations_by_name(message: LabReport) -> dict[str, ReportedObservation]:

@@ -1,7 +1,4 @@
-"""The inbox: what a laboratory system reports is committed here before it is acknowledged (law 1).
-
-Collection, first half: every laboratory system puts its results into the inbox; one that is away stops no other.
-"""
+"""The inbox: what a laboratory system reports is committed here before it is acknowledged (law 1)."""
 
 from __future__ import annotations
 
@@ -25,18 +22,18 @@ from lab_agent.serialization import dump_message
 log = structlog.get_logger(__name__)
 
 OnResult = Callable[[str, Failure | None], Awaitable[None]]
-"""Hears, for each laboratory system, what went wrong; None for nothing."""
+"""Called for each laboratory system with its failure, or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResultCollector:
-    """Asks each running adapter for what the LIS has put out."""
+    """Asks each running adapter for new results; one that is unavailable stops no other."""
 
     adapters: AdapterSource
     on_result: OnResult
 
     async def run(self) -> int:
-        """Ask once round, side by side; the number of new messages."""
+        """Ask all adapters at once; the number of new messages."""
         return sum(await asyncio.gather(*(self._collect_from(name) for name, _ in self.adapters.running())))
 
     async def _collect_from(self, name: str) -> int:
@@ -53,7 +50,7 @@ class ResultCollector:
 
 @dataclass(frozen=True, slots=True)
 class StoreInbox:
-    """The inbox of one adapter (`source`); `nudge` is called when there is something new to match."""
+    """The inbox of one adapter (`source`); `wake` is called when there is something new to match."""
 
     store: Store
     clock: Clock
@@ -61,7 +58,7 @@ class StoreInbox:
     wake: Callable[[], None]
 
     async def accept(self, message: str, content: LabMessage) -> bool:
-        """Keep a message and the duty to match it, in one commit. False: it was kept before."""
+        """Store a message and the job to match it, in one commit. False: it was stored before."""
         new = await self.store.run(lambda uow: self._store_message(uow, message, content))
         if new:
             log.info("result received", action="result_received", adapter=self.source)
@@ -69,21 +66,21 @@ class StoreInbox:
         return new
 
     async def was_accepted(self, message: str) -> bool:
-        """Whether a message of that name was kept before."""
+        """Whether a message of that name was stored before."""
         return await self.store.run(lambda uow: uow.reports.exists(self.source, message))
 
     async def reject(self, message: str, reason: str) -> None:  # noqa: ARG002 - a file name may name a patient
-        """Hold in sight that a message was refused: one alert for each laboratory system, with its last reason, and a number."""
+        """Record that a message was rejected: one alert for each laboratory system, with its last reason, and a count."""
 
         def write(uow: UnitOfWork) -> None:
             key = rejected_messages_alert_key(self.source)
-            text = f"laboratory system {self.source}: a result was refused: {reason.partition(chr(10))[0]}"
+            text = f"laboratory system {self.source}: a result was rejected: {reason.partition(chr(10))[0]}"
             first = uow.alerts.open(Alert(key=key, text=text, opened_at=self.clock.now()))
             uow.key_values.set(key, "1" if first else str(int(uow.key_values.get(key) or "0") + 1))
             uow.commit()
 
         await self.store.run(write)
-        log.warning("result refused", action="result_rejected", adapter=self.source)
+        log.warning("result rejected", action="result_rejected", adapter=self.source)
 
     def _store_message(self, uow: UnitOfWork, message: str, content: LabMessage) -> bool:
         if uow.reports.exists(self.source, message):
@@ -108,7 +105,7 @@ class StoreInbox:
         return True
 
     def _move_documents_to_vault(self, uow: UnitOfWork, content: LabMessage) -> LabMessage:
-        """Put the documents' bytes into the vault, where `file` then names them: they may name the patient (law 7)."""
+        """Move the documents' bytes to the vault, where `file` then names them: they may name the patient (law 7)."""
         if not isinstance(content, LabReport):
             return content
 
@@ -122,7 +119,7 @@ class StoreInbox:
 
 
 def rejected_messages_alert_key(source: str) -> str:
-    """Name of the alert (and of the number beside it) that tells of refused messages of an adapter."""
+    """Key of the alert about rejected messages of an adapter, and of their count."""
     return f"lis.{source}.refused"
 
 

@@ -87,7 +87,7 @@ def take_back_stuck_deliveries(uow: UnitOfWork, version: ReportRecord, others: O
 def settle_older_versions(uow: UnitOfWork, delivered: ReportVersion, now: datetime) -> None:
     """End the versions before the one that was delivered, but for those that have more to say."""
     for listed in _other_records(uow, delivered.record):
-        other = uow.reports.get_for_update(listed.key)  # as it stands: a person may have decided about it since it was listed
+        other = uow.reports.get_for_update(listed.key)  # an operator may have decided about it since it was listed
         if not is_older(other, delivered.record):
             continue
         if other.state is ReportState.DELIVERED:

@@ -1,12 +1,11 @@
-"""From a report to its uploads: what matching tries out and delivery does, so that what was matched can be delivered."""
+"""Plans the uploads of a report. Matching plans them on trial, delivery does them: so what was matched can be delivered."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from lab_agent import exact_json
 from lab_agent.domain.code_systems import CodeSystems
 from lab_agent.domain.lab_messages import LabReport
 from lab_agent.domain.records import LineRecord, OrderRecord
@@ -20,36 +19,22 @@ from lab_agent.mappings.translator import missing_mappings, translate
 from lab_agent.settings.exchange import ContractSettings
 from lab_agent.settings.groups import ResultsSettings
 from lab_agent.workflow.assessment import CatalogueSource
+from lab_agent.workflow.order_lookup import submitted_order
 
 _TABLES_UNREADABLE = "the mapping tables cannot be read; `lab-agent mappings check` says what is wrong"
 _UNMAPPED_HINT = "add rows to the mapping tables, then `lab-agent mappings release`"
 
 
 class MappingSource(Protocol):
-    """The mapping tables of this installation."""
+    """Where the mapping tables of this installation are read."""
 
     def current(self) -> MappingTables | None:
-        """Those in force; None where they could not be read."""
+        """The tables in force; None if they could not be read."""
         ...
 
     def reload(self) -> bool:
         """Read them again; whether they could be read."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class NoMappings:
-    """An installation without tables."""
-
-    tables: MappingTables = field(default_factory=MappingTables)
-
-    def current(self) -> MappingTables:
-        """Give the tables that translate nothing."""
-        return self.tables
-
-    def reload(self) -> bool:
-        """Do nothing."""
-        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +50,7 @@ class UploadPlanner:
     catalogues: CatalogueSource
 
     def unmapped_reason(self, message: LabReport) -> str | None:
-        """Why the report cannot be said in the exchange's words yet; None where it can."""
+        """Why the mapping tables cannot translate the report; None if they can."""
         tables = self.mappings.current()
         if tables is None:
             return _TABLES_UNREADABLE
@@ -73,7 +58,7 @@ class UploadPlanner:
         return f"{join_limited(lacking, '; ')} — {_UNMAPPED_HINT}" if lacking else None
 
     def exchange_codes(self, message: LabReport) -> tuple[str, ...]:
-        """The exchange's code of each observation, for people to read; empty where none is known."""
+        """The exchange's code of each observation, for people to read; empty if none is known."""
         tables = self.mappings.current() or MappingTables()
         concepts = (tables.code(each.code) for each in message.observations)
         return tuple(concept.coding[0].code if concept else "" for concept in concepts)
@@ -90,7 +75,7 @@ class UploadPlanner:
         return reader
 
     def unknown_tests_reason(self, order: OrderRecord, extra: Iterable[str]) -> str | None:
-        """Why tests beside those of the order cannot be named in the exchange's words; None where they can."""
+        """Why tests beside those of the order have no nomenclature code; None if they have."""
         lacking = [shorten(item) for item in extra if self._nomenclature_code(order, item) is None]
         if not lacking:
             return None
@@ -116,6 +101,7 @@ class UploadPlanner:
         tables = self.mappings.current()
         if tables is None:
             raise DataInvalidError((Problem("mappings", _TABLES_UNREADABLE),))
+        submitted = submitted_order(order)
         context = UploadContext(
             order_key=order.key,
             systems=self.systems,
@@ -129,9 +115,9 @@ class UploadPlanner:
                 if line.procedure_request_id is not None
             ),
             covered_lines=coverage.lines,
-            specimens=_upload_specimens(order),
+            specimens=tuple(map(_to_upload_specimen, submitted.get("specimens", ()))),
             document_urls=urls,
-            item_codes=self._item_codes(order, coverage.extra_items),
+            item_codes=self._item_codes(submitted, order, coverage.extra_items),
             order_document_code=self.settings.order_document_code,
             send_interpretation=self.settings.send_interpretation,
             send_notes=self.settings.send_notes,
@@ -145,10 +131,9 @@ class UploadPlanner:
             translate=lambda code: _map_code(tables, code),
         )
 
-    def _item_codes(self, order: OrderRecord, extra: Iterable[str]) -> dict[str, str]:
-        """What a report may call a test → its nomenclature code: as the order went to the laboratory, and of tests beside it."""
-        lines = exact_json.loads(order.lab_order)["lines"] if order.lab_order else ()
-        own = {code: line["item"] for line in lines for code in (line["item"], line.get("lab_code")) if code}
+    def _item_codes(self, submitted: Mapping[str, Any], order: OrderRecord, extra: Iterable[str]) -> dict[str, str]:
+        """What a report may call a test → its nomenclature code: for the tests of the order, and for tests beside them."""
+        own = {code: line["item"] for line in submitted["lines"] for code in (line["item"], line.get("lab_code")) if code}
         return own | {item: code for item in extra if (code := self._nomenclature_code(order, item))}
 
 
@@ -159,16 +144,7 @@ def _map_code(tables: MappingTables, local: Coding) -> CodeableConcept:
     return concept
 
 
-def _upload_specimens(order: OrderRecord) -> tuple[UploadSpecimen, ...]:
-    """The order's specimens as it went to the laboratory, by id and barcode."""
-    if order.lab_order is None:
-        return ()
-    return tuple(
-        UploadSpecimen(
-            id=specimen["id"],
-            barcodes=frozenset(
-                box[kind] for box in specimen.get("containers", ()) for kind in ("barcode", "second_barcode") if box.get(kind)
-            ),
-        )
-        for specimen in exact_json.loads(order.lab_order).get("specimens", ())
-    )
+def _to_upload_specimen(specimen: Mapping[str, Any]) -> UploadSpecimen:
+    containers = specimen.get("containers", ())
+    barcodes = (container.get(kind) for container in containers for kind in ("barcode", "second_barcode"))
+    return UploadSpecimen(id=specimen["id"], barcodes=frozenset(filter(None, barcodes)))

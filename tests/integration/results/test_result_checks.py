@@ -22,21 +22,18 @@ UPSIDE = ReferenceRange(low=Quantity(value=Decimal(9), unit="g/dL"), high=Quanti
 
 
 @pytest.mark.parametrize(
-    ("odd", "words"),
+    ("odd", "field"),
     [
-        (make_report(issued=NOW + timedelta(days=400)), "issued: lies in the future — look at the date"),
-        (make_report(effective=NOW.replace(year=1026)), "effective: lies before 1900"),
-        (
-            make_report(haemoglobin("1", reference_ranges=(UPSIDE,))),
-            "observations[0].reference_ranges[0]: is a reference range upside down",
-        ),
-        (make_report(observations=()), "the report is final and says nothing — send values, a document"),
+        (make_report(issued=NOW + timedelta(days=400)), "issued: "),
+        (make_report(effective=NOW.replace(year=1026)), "effective: "),
+        (make_report(haemoglobin("1", reference_ranges=(UPSIDE,))), "observations[0].reference_ranges[0]: "),
+        (make_report(observations=()), "observations: "),
     ],
 )
-async def test_implausible_report_is_held_then_released(bench: ResultsBench, odd: Any, words: str) -> None:
+async def test_implausible_report_is_held_then_released(bench: ResultsBench, odd: Any, field: str) -> None:
     held = await bench.receive(odd)
     assert held.hold_reason is HoldReason.QUESTION
-    assert words in (held.reason or "")
+    assert field in (held.reason or "")
     assert await bench.clinic_reports() == []
     assert (await bench.release(held)).moved
     assert (await bench.get_report("m1")).state is ReportState.DELIVERED
