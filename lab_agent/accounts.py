@@ -187,7 +187,8 @@ def _normalize_name(name: str) -> str:
 def _name_problems(name: str) -> tuple[Problem, ...]:
     if _USER_NAME.fullmatch(_normalize_name(name)):
         return ()
-    return (Problem("name", "not a valid user name", "use 1 to 64 letters a-z, digits and . _ @ -, beginning with a letter or digit"),)
+    hint = "use 1 to 64 letters a-z, digits and . _ @ -, beginning with a letter or digit"
+    return (Problem("name", "not a valid user name", hint),)
 
 
 def _password_problems(password: str) -> tuple[Problem, ...]:
