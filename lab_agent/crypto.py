@@ -18,7 +18,9 @@ from lab_agent.errors import CryptoError
 
 _BAD_KEY = "An encryption key is not valid: it must be 32 bytes in URL-safe Base64, as `lab-agent init` makes them."
 _NO_KEY = "No encryption key is set; identification data cannot be stored without one."
-_WRONG_KEY = "Encrypted data cannot be read: it was encrypted with a key that is not among those set (`store.encryption_keys`), or was altered."
+_WRONG_KEY = (
+    "Encrypted data cannot be read: it needs a key that is not among those set (`store.encryption_keys`), or was altered."
+)
 
 _FERNET_OVERHEAD = 57 + 16
 """Bytes of version, time, vector, padding and signature in Fernet's token, before it is written in Base64."""

@@ -22,7 +22,7 @@ from lab_agent.errors import CatalogueError, DataInvalidError, Problem, did_you_
 from lab_agent.ports.repositories import Store, UnitOfWork
 
 NO_READABLE_CATALOGUE = (
-    "No stored catalogue can be read: code and contract were not checked, and the notices of its sheet are unknown. "
+    "No stored catalogue can be read: code and contract were not checked, and what its sheet notices says is not known. "
     "Import it again: lab-agent catalogue import."
 )
 """The staleness warning where no catalogue can be read."""
