@@ -52,8 +52,9 @@ def _duplicate_keys(data: bytes | str) -> tuple[str, ...]:
     duplicates: dict[str, None] = {}
 
     def collect(pairs: list[tuple[str, Any]]) -> None:
-        counts = Counter(key for key, _ in pairs)
-        duplicates.update((key, None) for key, count in counts.items() if count > 1)
+        if len(dict(pairs)) < len(pairs):
+            counts = Counter(key for key, _ in pairs)
+            duplicates.update((key, None) for key, count in counts.items() if count > 1)
 
     with suppress(RecursionError):  # deeper than anything that is read here: its shape is rejected instead
         json.loads(data, object_pairs_hook=collect, parse_int=str, parse_float=str)

@@ -62,8 +62,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._orders = self._gauge("orders", "Orders in the journal by state", "state")
-        self._lines = self._gauge("lines", "Order lines in the journal by state", "state")
+        self._orders = self._gauge("orders", "Orders in the store by state", "state")
+        self._lines = self._gauge("lines", "Order lines in the store by state", "state")
         self._reports = self._gauge("reports", "Reports of laboratory systems by state", "state")
         self._jobs = self._gauge("jobs", "Jobs in the outbox by kind and state", "kind", "state")
         self._oldest_age = self._gauge("oldest_age_seconds", "Age of the oldest open order and the oldest waiting job", "what")

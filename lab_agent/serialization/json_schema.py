@@ -1,4 +1,4 @@
-"""The JSON Schema of what adapters exchange, for the people who write the other side."""
+"""The JSON Schemas of orders and messages, for the authors of adapters and interfaces."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def build_schema(kinds: Mapping[str, Any], title: str) -> dict[str, Any]:
-    """Give the schema of a value that is one of `kinds`, told apart by `kind` (nothing tells them apart where there is one)."""
+    """Give the schema of a value that is one of `kinds`; its field `kind` says which, unless there is only one."""
     definitions: Any
     references, definitions = GenerateJsonSchema(ref_template="#/$defs/{model}").generate_definitions(
         [(kind, "validation", strict_schema(target)) for kind, target in kinds.items()]
@@ -28,7 +28,7 @@ def build_schema(kinds: Mapping[str, Any], title: str) -> dict[str, Any]:
 
 
 def limit_name_lengths(schema: dict[str, Any]) -> dict[str, Any]:
-    """Say in the schema of a message how long a name may be: `text_rules` holds only what comes in against that."""
+    """Add the maximum length of names, which the rules of `validation` check in incoming messages only."""
     for definition in schema["$defs"].values():
         for field in NAME_FIELDS & definition.get("properties", {}).keys():
             declared = definition["properties"][field]
@@ -43,7 +43,7 @@ def _add_kind(definition: dict[str, Any], kind: str) -> None:
 
 
 def _require_exactly_one(definitions: dict[str, Any]) -> dict[str, Any]:
-    """Say in the schema, too, what must be there exactly once."""
+    """Add which fields exclude each other."""
     for name, choices in (("ReportedObservation", VALUE_FIELDS), ("Document", SOURCE_FIELDS), ("Accession", ACCESSION_FIELDS)):
         if name in definitions:
             definitions[name]["oneOf"] = [{"required": [one]} for one in choices]
@@ -51,7 +51,7 @@ def _require_exactly_one(definitions: dict[str, Any]) -> dict[str, Any]:
 
 
 def _drop_null_branches(schema: Any) -> Any:
-    """Say of an optional field only what it is when it is there: nothing is ever written as null."""
+    """Describe an optional field only as what it is when it is given: nothing is ever written as null."""
     if isinstance(schema, list):
         return [_drop_null_branches(item) for item in schema]
     if not isinstance(schema, dict):

@@ -1,7 +1,7 @@
 """All errors are reported at once, each with its path and a hint; and no value is ever repeated."""
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -14,6 +14,7 @@ from lab_agent.domain.lab_messages import Document, LabRejection, LabReport, Rep
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.domain.values import Coding, Quantity
 from lab_agent.errors import DataInvalidError
+from lab_agent.serialization.types import strict_schema
 
 MOMENT = "2024-05-17T08:30:00+03:00"
 
@@ -202,12 +203,12 @@ def test_invalid_report_identifiers_rejected(field: str, name: str) -> None:
 
 def test_invalid_rejection_and_accession_identifiers_rejected() -> None:
     """Identifiers in rejections and accession updates must be short and plain too."""
-    refusal = {
+    rejection = {
         "kind": "rejection",
         "order": "R",
         "not_performed": [{"line": " L1", "reason": "x"}, {"item": "1\t", "reason": "x"}],
     }
-    assert set(problems(refusal)) == {"not_performed[0].line", "not_performed[1].item"}
+    assert set(problems(rejection)) == {"not_performed[0].line", "not_performed[1].item"}
     receipt = {
         "kind": "accession_update",
         "order": "R",
@@ -397,3 +398,12 @@ def test_schemas_match_what_is_accepted() -> None:
     named = schema["$defs"]["LabReport"]["properties"]
     assert (named["barcode"]["maxLength"], named["lines"]["items"]["maxLength"]) == (200, 200)
     assert "maxLength" not in json.dumps([serialization.order_schema(), schema["$defs"]["ReportedObservation"]])
+
+
+def test_type_without_strict_reader_is_a_type_error() -> None:
+    @dataclass(frozen=True)
+    class Lax:
+        value: float
+
+    with pytest.raises(TypeError, match="float"):
+        strict_schema(Lax)

@@ -8,6 +8,7 @@ import pytest
 from lab_agent.errors import SettingsError
 from lab_agent.settings.introspection import MASK, iter_masked_values, mask_secrets, mask_url_password
 from lab_agent.settings.root import Settings, load_settings
+from lab_agent.settings.sources import deep_merge
 
 KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 VALID = f"""
@@ -59,8 +60,8 @@ def without_password(folder: Path) -> Path:
 
 
 def test_missing_sign_in_secret_is_rejected(tmp_path):
-    told = problems(without_password(tmp_path))
-    assert told == {
+    found = problems(without_password(tmp_path))
+    assert found == {
         "exchange.oauth.password": "is missing; the grant 'password' needs it — "
         "set it, or give it as the credential exchange.oauth.password"
     }
@@ -78,6 +79,11 @@ def test_file_alone_is_enough(tmp_path):
     assert settings.lis.tables["folder"] == {"orders": "orders"}
     assert settings.report_system == "https://codes.example/report"
     assert settings.observation_system == "https://codes.example/observation"
+
+
+def test_deep_merge_keeps_other_keys_of_a_table():
+    merged = deep_merge({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 4}, "d": {"e": 5}})
+    assert merged == {"a": {"b": 4, "c": 2}, "d": {"e": 5}}
 
 
 def test_environment_overrides_file(tmp_path):
