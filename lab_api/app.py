@@ -1,14 +1,11 @@
-"""The application: routes, errors, health, one log line for each request.
-
-HEAD for whatever can be got: answered as GET is, headers and all, without the body (RFC 9110, section 9.3.2).
-"""
+"""The application: routes, errors, health, and one log line for each request."""
 
 from __future__ import annotations
 
 from time import perf_counter
 from typing import Any
 
-from fastapi import FastAPI, Response
+from fastapi import APIRouter, FastAPI, Response
 from fastapi.openapi.utils import get_openapi
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -16,39 +13,17 @@ from lab_agent import exact_json
 from lab_agent.catalogue.labels import LabelSource, NoLabels
 from lab_agent.logs import get_logger
 from lab_agent.settings.api import ApiSettings
-from lab_api import schemas
+from lab_api import endpoints, schemas
 from lab_api.auth import Clients
-from lab_api.endpoints import Endpoints
+from lab_api.endpoints import ApiContext, Responses
 from lab_api.errors import add_error_handlers
 from lab_api.hosted_documents import HostedDocuments
 from lab_api.rate_limit import TokenBuckets
 from lab_api.response_cache import CurrentCatalogue
 from lab_api.token_endpoint import TokenEndpoint
 
+health = APIRouter(include_in_schema=False)
 _log = get_logger(__name__)
-
-
-class HeadMiddleware:
-    """Lets the routes see GET where HEAD was asked, and keeps the body back."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on; the server and the log see its own method again afterwards."""
-        if scope["type"] != "http" or scope["method"] != "HEAD":
-            await self._app(scope, receive, send)
-            return
-
-        async def bodiless(message: Message) -> None:
-            await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
-
-        scope["method"] = "GET"
-        try:
-            await self._app(scope, receive, bodiless)
-        finally:
-            scope["method"] = "HEAD"
-
 
 _HEALTH_PATHS = ("/healthz", "/readyz")
 
@@ -62,41 +37,44 @@ def create_app(
     documents: HostedDocuments | None = None,
     rate_limit: TokenBuckets | None = None,
 ) -> FastAPI:
-    """Make the application. `shelf` holds the catalogue, which may be replaced while the application runs.
+    """Make the application; the catalogue may be replaced while it runs.
 
-    Without `clients` those of the settings alone may call; with `tokens` clients may fetch short-lived ones.
+    Without `clients` only those of the settings may call; with `tokens` clients may fetch short-lived ones.
     """
     docs = settings.prefix + "/docs" if settings.docs else None
     schema = settings.prefix + "/openapi.json" if settings.docs else None
     app = FastAPI(title="Laboratory API", docs_url=docs, redoc_url=None, openapi_url=schema, redirect_slashes=False)
-    known = clients or Clients(settings.tokens, settings.basic)
-    rate_limit = rate_limit or TokenBuckets(settings.rate, settings.burst)
-    app.include_router(Endpoints(current_catalogue, known, labels or NoLabels(), rate_limit, settings).routes())
+    app.state.api = ApiContext(
+        settings=settings,
+        current_catalogue=current_catalogue,
+        clients=clients or Clients(settings.tokens, settings.basic),
+        labels=labels or NoLabels(),
+        rate_limit=rate_limit or TokenBuckets(settings.rate, settings.burst),
+    )
+    app.include_router(endpoints.router, prefix=settings.prefix)
+    app.include_router(health)
     if tokens:
         app.add_api_route(f"{settings.prefix}/token", tokens.handle, methods=["POST"], include_in_schema=False)
     if documents:
         app.include_router(documents.routes(settings.prefix))
-    _add_health(app, current_catalogue)
     add_error_handlers(app)
-    app.add_middleware(HeadMiddleware)
     app.add_middleware(RequestLogMiddleware)
     token_path = f"{settings.prefix}/token" if tokens else None
-    app.openapi = lambda: _openapi_document(app, token_path)  # type: ignore[method-assign]
+    app.openapi = lambda: _openapi_document(app, token_path)  # type: ignore[method-assign]  # FastAPI's own way to extend it
     return app
 
 
-def _add_health(app: FastAPI, current_catalogue: CurrentCatalogue) -> None:
-    def healthz() -> Response:
-        """Say that the program runs."""
-        return Response(b'{"status":"ok"}', media_type="application/json")
+@health.api_route("/healthz", methods=["GET", "HEAD"])
+async def healthz() -> Response:
+    """Say that the program runs."""
+    return Response(b'{"status":"ok"}', media_type="application/json")
 
-    def readyz() -> Response:
-        """Say which catalogue is served."""
-        body = exact_json.dumps({"status": "ready", "catalogue": current_catalogue.responses.catalogue.version})
-        return Response(body, media_type="application/json")
 
-    app.add_api_route("/healthz", healthz, include_in_schema=False)
-    app.add_api_route("/readyz", readyz, include_in_schema=False)
+@health.api_route("/readyz", methods=["GET", "HEAD"])
+async def readyz(responses: Responses) -> Response:
+    """Say which catalogue is served."""
+    body = exact_json.dumps({"status": "ready", "catalogue": responses.catalogue.version})
+    return Response(body, media_type="application/json")
 
 
 def _openapi_document(app: FastAPI, token_path: str | None) -> dict[str, Any]:
@@ -115,18 +93,18 @@ class RequestLogMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, status = perf_counter(), 500
+        started, status = perf_counter(), 500
 
-        async def watched(message: Message) -> None:
+        async def send_noting_status(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
 
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, send_noting_status)
         finally:
             path = getattr(scope.get("route"), "path", "unknown")
-            elapsed, source = round(perf_counter() - began, 4), scope.get("state", {}).get("client")
-            say = _log.debug if path in _HEALTH_PATHS else _log.info
-            say("request", action="api.request", method=scope["method"], path=path, status=status, elapsed=elapsed, source=source)
+            elapsed, source = round(perf_counter() - started, 4), scope.get("state", {}).get("client")
+            log = _log.debug if path in _HEALTH_PATHS else _log.info
+            log("request", action="api.request", method=scope["method"], path=path, status=status, elapsed=elapsed, source=source)

@@ -1,8 +1,8 @@
 """Who calls: bearer tokens, HTTP Basic and short-lived signed tokens, without a human (interface: Authentication, 7).
 
-Only hashes are kept. A client may be tied to contracts; all others are, for it, contracts that do not exist. Comparisons take
-the same time whoever is asked for, and a password is hashed in a thread, few at a time, so that guessing stops nobody else: what
-does not fit into a short queue is turned away, and a client that has proven itself is known again without hashing.
+Only hashes are kept. A client may be limited to contracts; for it, all others do not exist. Comparisons take the same time for
+known and unknown names. Passwords are hashed in threads, few at a time, so that guessing blocks nobody else: what does not fit
+into a short queue is rejected, and a client whose password was verified once is not hashed again.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ _MAX_HEADER_LENGTH = 4096
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Somebody who may call. `contracts` None means every contract."""
+    """Somebody who may call; `contracts` None means every contract."""
 
     name: str
     contracts: frozenset[str] | None
 
     def visible_contracts(self, contracts: Mapping[str, Contract]) -> Mapping[str, Contract]:
-        """The contracts that exist for this client."""
+        """The contracts that this client may see."""
         if self.contracts is None:
             return contracts
         return {code: each for code, each in contracts.items() if code in self.contracts}
 
 
 class Clients:
-    """Everybody who may call: those of the settings, and those that `stored` gives, as they stand in the store."""
+    """Everybody who may call: the clients of the settings, and those of the store as `stored_tokens` gives them."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Clients:
     async def authenticate(self, authorization: str) -> Client:
         """Find the client of an Authorization header.
 
-        Raises `Refused`: 401, the same for every reason; 429 where too many passwords are being tried.
+        Raises `ApiError`: 401, the same for every reason; 429 while too many passwords are being checked.
         """
         scheme, _, credential = authorization[:_MAX_HEADER_LENGTH].partition(" ")
         client = None
@@ -78,7 +78,10 @@ class Clients:
             client = await self._by_basic(credential.strip())
         if client is None:
             raise ApiError(
-                401, "login", "no valid credentials: send the bearer token (or user and password) agreed with us", _CHALLENGE
+                401,
+                "login",
+                "credentials: missing or invalid — send the bearer token (or user and password) agreed with the laboratory",
+                _CHALLENGE,
             )
         return client
 
@@ -113,14 +116,14 @@ class Clients:
         if hmac.compare_digest(self._proofs.get(name, b""), proof):
             return client
         if self._hash_limiter.statistics().tasks_waiting >= _MAX_WAITING:
-            said = "credentials: too many are being tried at the moment — try again in 1 s, or call with a bearer token"
-            raise ApiError(429, "throttled", said, {"Retry-After": "1"})
+            diagnostics = "credentials: too many are being checked — try again in 1 s, or send a bearer token"
+            raise ApiError(429, "throttled", diagnostics, {"Retry-After": "1"})
         async with self._hash_limiter:
             right = await to_thread.run_sync(passwords.verify, password, known)
         if client is None or not right:
             return None
-        # One for each client, under a key of this process alone: the next call with the same password is not hashed again. Such
-        # clients are the settings', so that one is ended by a restart, and the proof with it.
+        # A keyed digest of the password, so that the next call with it is not hashed again. It lives as long as the process, as
+        # the clients of the settings do.
         self._proofs[name] = proof
         return client
 

@@ -1,9 +1,7 @@
-"""Keeping what is served in step with the store: a look at its stamp every few seconds, and at once upon SIGHUP.
+"""Keeps what is served in step with the store: its change stamp is read every few seconds, and at once upon SIGHUP.
 
-The old catalogue is served until the new one has been read and its bodies made; one that cannot be read leaves it in place, and
-at the start the newest that can be read. What staff announced is served with whichever it is.
-
-What the program looks at again and again in the store, for as long as it runs.
+The old catalogue is served until the new one has been read and prepared. One that cannot be read leaves the old one in place; at
+the start the newest readable version is served. Notices of staff are served with whichever version it is.
 """
 
 from __future__ import annotations
@@ -29,32 +27,32 @@ _log = get_logger(__name__)
 
 
 async def repeat(work: Callable[[], Awaitable[object]], interval: float, subject: str) -> None:
-    """Look every so many seconds. A store that is away is said once, and once that it is back; any other error ends it.
+    """Do `work` every `interval` seconds. An outage of the database is logged once, and its end once; any other error ends it.
 
-    `what` names, in the log, what cannot be looked at.
+    `subject` names in the log what is not refreshed meanwhile.
     """
-    away = False
+    unavailable = False
     while True:
         await asyncio.sleep(interval)
         try:
             await work()
         except StoreError as exc:
-            if not away:
-                _log.warning(f"the store is away; {subject} stays as it is", action="store.unavailable", reason=str(exc))
-            away = True
+            if not unavailable:
+                _log.warning(f"database unavailable; {subject} stays as it is", action="store.unavailable", reason=str(exc))
+            unavailable = True
         else:
-            if away:
-                _log.info(f"the store is back; {subject} is looked at again", action="store.restored")
-            away = False
+            if unavailable:
+                _log.info(f"database available again; {subject} is refreshed", action="store.restored")
+            unavailable = False
 
 
 SYNC_INTERVAL = 2.0
-"""Seconds between two looks at the stamp."""
-_NO_CATALOGUE = (Problem("store", "holds no catalogue yet", "import one: lab-agent catalogue import FILE; or set api.catalogue"),)
+"""Seconds between two reads of the change stamp."""
+_NO_CATALOGUE = (Problem("store", "has no catalogue yet", "run `lab-agent catalogue import FILE`, or set `api.catalogue`"),)
 
 
 class CatalogueSync:
-    """Reads catalogue, notices and tokens from the store. `tokens` is what it found last."""
+    """Reads catalogue, notices and client tokens from the store; `tokens` are those that it read last."""
 
     def __init__(self, store: Store, source: Path | None, now: Callable[[], datetime]) -> None:
         self._store = store
@@ -68,7 +66,7 @@ class CatalogueSync:
         self.tokens: tuple[ApiToken, ...] = ()
 
     async def open(self) -> CurrentCatalogue:
-        """Take over what the settings name, and give the shelf. Raises `CatalogueError` where no catalogue can be read."""
+        """Import what the settings name, and serve the store's catalogue. Raises `CatalogueError` where none can be read."""
         try:
             await self._import_source()
         except CatalogueError:
@@ -80,33 +78,33 @@ class CatalogueSync:
         return self._current_catalogue
 
     async def refresh(self) -> bool:
-        """Serve what the store holds, if anything has changed there; whether it had."""
+        """Serve what the store holds, if it has changed; whether it had."""
         async with self._refresh_lock:
-            offer = await load_snapshot(self._store, self._stamp, lambda _: self._now())
-            if offer is None:
+            snapshot = await load_snapshot(self._store, self._stamp, lambda _: self._now())
+            if snapshot is None:
                 await self._update_alert()
                 return False
-            self.tokens = offer.tokens
-            if offer.versions:
-                self._active = offer.versions[0].version, await asyncio.to_thread(self._serve, offer)
+            self.tokens = snapshot.tokens
+            if snapshot.versions:
+                self._active = snapshot.versions[0].version, await asyncio.to_thread(self._serve, snapshot)
                 await self._update_alert()
                 if self._current_catalogue is None:
-                    await self._fall_back(offer)
-            self._stamp = offer.stamp
+                    await self._fall_back(snapshot)
+            self._stamp = snapshot.stamp
             return True
 
     async def reload(self) -> None:
-        """Take over what has changed in the settings' folder, then serve what the store holds."""
+        """Import what has changed in the settings' folder, then serve what the store holds."""
         try:
-            with suppress(CatalogueError):  # said in the log; what is in the store is served
+            with suppress(CatalogueError):  # logged already; the store's catalogue is served
                 await self._import_source()
             await self.refresh()
         except StoreError as exc:
-            _log.warning("the store cannot be looked at", action="catalogue.unavailable", reason=str(exc))
+            _log.warning("catalogue not reloaded: database unavailable", action="catalogue.unavailable", reason=str(exc))
 
     async def run(self) -> None:
-        """Keep looking, for as long as the program runs. A store that is away is told once, and looked at again."""
-        await repeat(self.refresh, SYNC_INTERVAL, "the offer")
+        """Follow the store until cancelled."""
+        await repeat(self.refresh, SYNC_INTERVAL, "the catalogue")
 
     async def _import_source(self) -> None:
         if self._source is None:
@@ -122,7 +120,7 @@ class CatalogueSync:
             await self._unreadable_alert.update(*self._active)
 
     def _serve(self, snapshot: CatalogueSnapshot) -> CatalogueError | None:
-        """Serve the version in force; what is wrong with it. Where it cannot be read, the old one with the new notices."""
+        """Serve the active version, or the old one with the new notices where it cannot be read; the error, if any."""
         newest = snapshot.versions[0]
         if same := self._served_catalogue(newest.version):
             self._replace(same, snapshot.notices)
@@ -136,15 +134,15 @@ class CatalogueSync:
         return None
 
     async def _fall_back(self, snapshot: CatalogueSnapshot) -> None:
-        """Serve the newest version that can be read, for the start. Raises `CatalogueError` if there is none."""
+        """Serve the newest readable version at the start. Raises `CatalogueError` if there is none."""
         found = await activate_fallback(self._store, self._now())
         if found:
             await asyncio.to_thread(self._replace, found.catalogue, snapshot.notices)
 
     def _replace(self, catalogue: Catalogue, notices: tuple[Notice, ...]) -> None:
-        shelf = self._current_catalogue or CurrentCatalogue(catalogue, self._now)
-        shelf.replace(catalogue, notices)
-        self._current_catalogue = shelf
+        current = self._current_catalogue or CurrentCatalogue(catalogue, self._now)
+        current.replace(catalogue, notices)
+        self._current_catalogue = current
         _log.info("catalogue read", action="catalogue.loaded", version=catalogue.version)
 
     def _served_catalogue(self, version: str) -> Catalogue | None:
@@ -154,4 +152,4 @@ class CatalogueSync:
 
 def _log_invalid(exc: CatalogueError) -> None:
     count, first = len(exc.problems), str(exc.problems[0])
-    _log.warning("the new catalogue is not valid; the old one stays", action="catalogue.refused", problems=count, reason=first)
+    _log.warning("new catalogue is invalid; the old one stays", action="catalogue.refused", problems=count, reason=first)

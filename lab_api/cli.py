@@ -1,4 +1,4 @@
-"""`lab-api`: serve the laboratory's API, and make hashes for clients that the settings name."""
+"""`lab-api`: serve the laboratory's API, and create tokens and hashes for clients in the settings."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _stderr = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
 
 @app.command()
 def run(config: ConfigOption) -> None:
-    """Serve until SIGTERM; a new catalogue is served when it is imported, and SIGHUP looks for one at once."""
+    """Serve until SIGTERM. A new catalogue is served once it is imported; SIGHUP checks for one at once."""
     settings = load_settings(config, requires_login=False)
     logs.configure(settings.logging)
     with closing(listen(settings.api)) as sock:
@@ -59,28 +59,30 @@ async def _run(settings: Settings, sock: socket.socket) -> None:
 
 async def _build_server(settings: Settings, store: Store) -> ApiServer:
     api = settings.api
-    upkeep = CatalogueSync(store, api.catalogue, _now)
-    shelf = await upkeep.open()
+    sync = CatalogueSync(store, api.catalogue, _now)
+    current_catalogue = await sync.open()
     keys = tuple(key.get_secret_value() for key in settings.store.encryption_keys)
     signed = SignedTokens(keys, api.token_lifetime, _now) if api.oauth else None
-    clients = Clients(api.tokens, api.basic, lambda: upkeep.tokens, signed, _now)
-    tokens = TokenEndpoint(lambda: upkeep.tokens, signed, _now) if signed else None
+    clients = Clients(api.tokens, api.basic, lambda: sync.tokens, signed, _now)
+    tokens = TokenEndpoint(lambda: sync.tokens, signed, _now) if signed else None
     labels = LabelAllocator(store, api.label_pools, HighWaterMark(api.label_mark) if api.label_mark else None, _now)
     _log_warnings(
-        settings, upkeep, [str(each) for each in check_contracts(shelf.responses.catalogue, settings.exchange.contracts, api)]
+        settings,
+        sync,
+        [str(each) for each in check_contracts(current_catalogue.responses.catalogue, settings.exchange.contracts, api)],
     )
     documents = HostedDocuments(store, _now)
-    pace = TokenBuckets(api.rate, api.burst)
-    app = create_app(api, shelf, labels, clients, tokens, documents, pace)
-    return ApiServer(app, shelf, upkeep, api, {"pace": SharedTokenBuckets(store, pace, _now).run})
+    rate_limit = TokenBuckets(api.rate, api.burst)
+    app = create_app(api, current_catalogue, labels, clients, tokens, documents, rate_limit)
+    return ApiServer(app, current_catalogue, sync, api, {"rate limit": SharedTokenBuckets(store, rate_limit, _now).run})
 
 
 def _log_warnings(settings: Settings, sync: CatalogueSync, disagreements: list[str]) -> None:
     log = logs.get_logger(__name__)
     for reason in disagreements:
-        log.warning("settings and catalogue do not agree", action="api.contracts", reason=reason)
+        log.warning("settings and catalogue contradict each other", action="api.contracts", reason=reason)
     if not settings.api.tokens and not settings.api.basic and not sync.tokens:
-        log.warning("no client may call yet: see lab-agent api-token create", action="api.no_clients")
+        log.warning("no client can call yet: create one with lab-agent api-token create", action="api.no_clients")
 
 
 def _now() -> datetime:
@@ -89,19 +91,19 @@ def _now() -> datetime:
 
 @app.command("new-token")
 def make_token() -> None:
-    """Make a bearer token for the table api.tokens: the client gets the token, the settings get the hash."""
+    """Create a bearer token for the table api.tokens: give the token to the client, and put the hash into the settings."""
     fresh = new_token()
     typer.echo(f"token:  {fresh}\nsha256: {hash_token(fresh)}")
 
 
 @app.command()
 def hash_password(password: Annotated[str, typer.Option(prompt=True, hide_input=True, confirmation_prompt=True)]) -> None:
-    """Make the hash of a password for the table api.basic."""
+    """Hash a password for the table api.basic."""
     typer.echo(Passwords().hash(password))
 
 
 def main() -> None:
-    """Run the command line; an error of ours is one clear sentence (or one for each problem) and exit code 1."""
+    """Run the command line; an error of ours is printed without a traceback, and the exit code is 1."""
     try:
         app()
     except LabAgentError as exc:

@@ -1,6 +1,6 @@
-"""Errors as OperationOutcome (interface: Errors): what is wrong, where in the request, and the mend. Never a stack trace.
+"""Errors as OperationOutcome (interface: Errors): what is wrong, where in the request, and how to fix it; never a traceback.
 
-What cannot be given for a while: told to the client in the words of what it asked for, and to the log once, as is its end.
+An outage is reported to the client with each request, and to the log once when it begins and once when it ends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _log = get_logger(__name__)
 _STATUS_DIAGNOSTICS = {
     404: (
         "not-found",
-        "path: nothing is here — use nomenclature, eta, questionnaire or preanalytics under the agreed address",
+        "path: not found — use nomenclature, eta, questionnaire or preanalytics under the agreed address",
     ),
 }
 _STRUCTURE_CODES = frozenset({"structure", "required", "value", "too-long"})
@@ -84,30 +84,27 @@ def _handle_http_exception(request: Request, exc: Exception) -> Response:
 
 
 def _method_not_allowed(method: str, allow_header: str) -> Response:
-    """Name what this path takes; `known` are the methods of its route. What can be got has a HEAD (`lab_api.heads`)."""
+    """Starlette names the methods of the first route of a path only; HEAD has a route of its own beside GET."""
     methods = {each.strip() for each in allow_header.split(",") if each.strip()}
     allowed = ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
-    return operation_outcome(
-        405, [("not-supported", f"method: {method[:20]} is not for this path — use {allowed}")], {"Allow": allowed}
-    )
+    diagnostics = f"method: {method[:20]} is not supported for this path — use {allowed}"
+    return operation_outcome(405, [("not-supported", diagnostics)], {"Allow": allowed})
 
 
 def service_unavailable(resource: str) -> ApiError:
-    """Our own trouble, which passes or is being seen to: the store is away, or a pool of labels is used up."""
-    said = f"the laboratory cannot give {resource} at the moment; try again, and tell the laboratory if it stays"
-    return ApiError(503, "transient", said, {"Retry-After": "10"})
+    """A fault of ours that passes or is being repaired: the database is unavailable, or a pool of labels is empty."""
+    diagnostics = f"{resource}: temporarily unavailable — try again, and tell the laboratory if it persists"
+    return ApiError(503, "transient", diagnostics, {"Retry-After": "10"})
 
 
 def _handle_store_error(request: Request, exc: Exception) -> Response:
-    """The store is away, and no route has said what it is that cannot be given."""
-    _log.error("the store is away", action="api.store_unavailable", error=exc)
-    return _handle_api_error(request, service_unavailable("an answer"))
+    """The database is unavailable, and no route has said which resource needs it."""
+    _log.error("database unavailable", action="api.store_unavailable", error=exc)
+    return _handle_api_error(request, service_unavailable("service"))
 
 
 def _handle_unexpected(_: Request, exc: Exception) -> Response:  # noqa: ARG001 - Starlette raises it again, and the server logs it
-    return operation_outcome(
-        500, [("exception", "the laboratory's service failed; try again, and tell the laboratory if it stays")]
-    )
+    return operation_outcome(500, [("exception", "service: internal error — try again, and tell the laboratory if it persists")])
 
 
 def _issues(exc: Exception, default_code: str) -> list[tuple[str, str]]:
@@ -116,21 +113,21 @@ def _issues(exc: Exception, default_code: str) -> list[tuple[str, str]]:
 
 
 class OutageReporter:
-    """Which things, for which contract, could not be given when they were last asked for."""
+    """Which resources, for which contract, were unavailable at the last request for them."""
 
     def __init__(self) -> None:
         self._unavailable: set[tuple[str, str | None]] = set()
 
     @contextmanager
     def report_outage(self, resource: str, contract: str | None = None) -> Iterator[None]:
-        """Give something (`labels`, `documents`). Raises `Refused` (503) where the store is away or a pool is used up."""
+        """Around what provides `labels` or `documents`. Raises `ApiError` (503) for an unavailable database or an empty pool."""
         try:
             yield
         except (StoreError, PoolEmptyError) as exc:
             if (resource, contract) not in self._unavailable:
                 self._unavailable.add((resource, contract))
-                _log.error(f"no {resource} can be given", action=f"api.{resource}_unavailable", contract=contract, error=exc)
+                _log.error(f"{resource} unavailable", action=f"api.{resource}_unavailable", contract=contract, error=exc)
             raise service_unavailable(resource) from exc
         if (resource, contract) in self._unavailable:
             self._unavailable.discard((resource, contract))
-            _log.info(f"{resource} can be given again", action=f"api.{resource}_restored", contract=contract)
+            _log.info(f"{resource} available again", action=f"api.{resource}_restored", contract=contract)

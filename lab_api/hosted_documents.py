@@ -1,12 +1,12 @@
 """Result documents under unguessable addresses (interface: Result documents; our way `host`).
 
-Whoever has the address may read: it stands in a DiagnosticReport that only the partner can read. An address that is not known,
-or has ended, is 404, and nothing tells the two apart.
+Whoever has the address may read: it stands in a DiagnosticReport that only the partner can read. An unknown address and an
+expired one are the same 404.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -16,6 +16,7 @@ from lab_agent.domain.records import HostedDocument
 from lab_agent.domain.report_documents import OCTET_STREAM, is_media_type
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_api.errors import ApiError, OutageReporter
+from lab_api.response_cache import accepted_values, holds_version
 
 _MAX_ADDRESS_LENGTH = 200
 _HEADERS = {
@@ -29,7 +30,7 @@ _HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class HostedDocuments:
-    """Serves what the agent has put under an address."""
+    """Serves the documents to which the agent has given an address."""
 
     store: Store
     now: Callable[[], datetime]
@@ -44,22 +45,21 @@ class HostedDocuments:
         return router
 
     async def get_document(self, request: Request, address: str) -> Response:
-        """The document; 304 if the client has it, 406 if it wants another format. Raises `Refused`."""
+        """The document; 304 if the client holds it. Raises `ApiError` (404, 503; 406 if the client wants another format)."""
         with self.outages.report_outage("documents"):
             found = await self.store.run(lambda uow: self._find(uow, address[:_MAX_ADDRESS_LENGTH]))
         if found is None:
             raise ApiError(
-                404, "not-found", "document: there is none at this address — read the report again for its present one"
+                404, "not-found", "document: not found at this address — read the report again for its current address"
             )
         hosted, content = found
-        kind = (
-            hosted.content_type if is_media_type(hosted.content_type) else OCTET_STREAM
-        )  # what is stored makes no header of its own
+        # What is stored must not become a header of its own.
+        kind = hosted.content_type if is_media_type(hosted.content_type) else OCTET_STREAM
         if not accepts(request.headers.getlist("accept"), kind):
-            said = f"Accept: the document is {kind}, and there is no other format — ask for it or for */*"
-            raise ApiError(406, "not-supported", said)
-        headers = {**_HEADERS, "ETag": f'"{hosted.document}"'}
-        if _etag_matches(request.headers.getlist("if-none-match"), hosted.document):
+            raise ApiError(406, "not-supported", f"Accept: the document is available as {kind} only — accept it, or */*")
+        etag = f'"{hosted.document}"'
+        headers = {**_HEADERS, "ETag": etag}
+        if holds_version(request, etag):
             return Response(status_code=304, headers=headers)
         headers["Content-Length"] = str(len(content))
         body = b"" if request.method == "HEAD" else content
@@ -74,23 +74,10 @@ class HostedDocuments:
 
 
 def accepts(accept: list[str], content_type: str) -> bool:
-    """Whether a client takes a media type (RFC 9110, section 12.5.1): the most specific range that fits decides."""
-    ranges = dict(_media_ranges(accept))
+    """Whether a client accepts a media type (RFC 9110, section 12.5.1): the most specific range that fits decides."""
+    ranges = accepted_values(accept)
     kind = content_type.partition(";")[0].strip().lower()
     for wanted in (kind, f"{kind.partition('/')[0]}/*", "*/*"):
         if wanted in ranges:
             return ranges[wanted]
     return not ranges
-
-
-def _media_ranges(accept: list[str]) -> Iterator[tuple[str, bool]]:
-    for part in ",".join(accept).lower().split(","):
-        name, *options = (one.strip() for one in part.split(";"))
-        weights = [one.removeprefix("q=") for one in options if one.startswith("q=")]
-        if name:
-            yield name, not weights or weights[0].strip("0.") != ""
-
-
-def _etag_matches(fields: list[str], etag: str) -> bool:
-    tags = {tag.strip().removeprefix("W/").strip('"') for field in fields for tag in field.split(",")}
-    return bool(tags & {"*", etag})

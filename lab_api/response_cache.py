@@ -1,8 +1,6 @@
-"""Request bodies of bounded size and time, and responses that a client may have already.
+"""Responses prepared once for each catalogue version, conditional and compressed; and request bodies of bounded size and time.
 
-What is served: one catalogue version with its bodies made ready, and the shelf where it can be replaced while running.
-
-Bodies are made once for each version, not for each request. The turnaround list is made again when a notice begins or ends.
+The turnaround list is prepared again when a notice begins or ends.
 """
 
 from __future__ import annotations
@@ -36,13 +34,13 @@ class PreparedBody:
 
     @classmethod
     def of(cls, value: object) -> PreparedBody:
-        """Make the body of a JSON value."""
+        """Prepare the body of a JSON value."""
         plain = exact_json.dumps(value)
         return cls(plain, gzip.compress(plain, 6, mtime=0), f'W/"{hashlib.sha256(plain).hexdigest()[:24]}"')
 
 
 class PreparedResponses:
-    """One catalogue version, ready to be served, with what staff announced besides. `before` lends bodies that are the same."""
+    """One catalogue version, ready to be served, with the notices of staff. Equal bodies are taken over from `previous`."""
 
     def __init__(
         self, catalogue: Catalogue, now: datetime, notices: tuple[Notice, ...] = (), previous: PreparedResponses | None = None
@@ -77,14 +75,14 @@ class PreparedResponses:
 
 
 class CurrentCatalogue:
-    """Holds what is served now. A new catalogue replaces it whole, or not at all."""
+    """Holds what is served now. A new catalogue replaces it as a whole, or not at all."""
 
     def __init__(self, catalogue: Catalogue, now: Callable[[], datetime]) -> None:
         self.now = now
         self.responses = PreparedResponses(catalogue, now())
 
     def replace(self, catalogue: Catalogue, notices: tuple[Notice, ...] = ()) -> None:
-        """Serve this one from now on. It is made ready first; requests that are being answered keep the old one."""
+        """Serve this one from now on. It is prepared first; requests that are being answered keep the old one."""
         self.responses = PreparedResponses(catalogue, self.now(), notices, self.responses)
 
 
@@ -94,9 +92,9 @@ _MIN_THREADED_BYTES = 20_000
 
 
 async def read_json(request: Request, limit: int) -> Any:
-    """Read a JSON body of at most `limit` bytes. Raises `Refused` (408, 413, 415), or `DataInvalidError` (a key twice, too)."""
+    """Read a JSON body of at most `limit` bytes. Raises `ApiError` (408, 413, 415) and `DataInvalidError`."""
     if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise ApiError(415, "not-supported", "Content-Encoding: not understood — send the body as it is")
+        raise ApiError(415, "not-supported", "Content-Encoding: is not supported — send the body uncompressed")
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length[:20]) > limit:
         raise _too_large(limit)
@@ -105,7 +103,7 @@ async def read_json(request: Request, limit: int) -> Any:
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """Read a body of at most `limit` bytes. Raises `Refused` (400, 408, 413)."""
+    """Read a body of at most `limit` bytes. Raises `ApiError` (400, 408, 413)."""
     body = bytearray()
     try:
         async with asyncio.timeout(_BODY_TIMEOUT):
@@ -116,7 +114,7 @@ async def read_body(request: Request, limit: int) -> bytes:
     except TimeoutError as exc:
         raise ApiError(408, "timeout", "body: did not arrive in time — send it again") from exc
     except ClientDisconnect as exc:
-        raise ApiError(400, "incomplete", "body: ended early — send it again") from exc
+        raise ApiError(400, "incomplete", "body: is incomplete — send it again") from exc
     return bytes(body)
 
 
@@ -125,32 +123,40 @@ def _too_large(limit: int) -> ApiError:
 
 
 def conditional_response(request: Request, body: PreparedBody, cache_control: str) -> Response:
-    """Answer with a prepared body, or with 304 if the client has it; compressed if the client takes that."""
+    """Answer with a prepared body, or with 304 if the client holds it; compressed if the client accepts that."""
     headers = {"ETag": body.etag, "Cache-Control": cache_control, "Vary": "Authorization, Accept-Encoding"}
-    if _etag_matches(request.headers.getlist("if-none-match"), body.etag):
+    if holds_version(request, body.etag):
         return Response(status_code=304, headers=headers)
-    if _accepts_gzip(request.headers.getlist("accept-encoding")):
+    if _accepts_gzip(request):
         return Response(body.compressed, 200, {**headers, "Content-Encoding": "gzip"}, "application/json")
     return Response(body.plain, 200, headers, "application/json")
 
 
 def json_response(request: Request, value: object) -> Response:
-    """Answer a basket; compressed if the client takes that and it is worth it."""
+    """Answer a basket; compressed if the client accepts that and it is worth it."""
     plain, headers = exact_json.dumps(value), {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
-    if len(plain) >= _MIN_GZIP_BYTES and _accepts_gzip(request.headers.getlist("accept-encoding")):
+    if len(plain) >= _MIN_GZIP_BYTES and _accepts_gzip(request):
         return Response(gzip.compress(plain, 5), 200, {**headers, "Content-Encoding": "gzip"}, "application/json")
     return Response(plain, 200, headers, "application/json")
 
 
-def _etag_matches(fields: list[str], etag: str) -> bool:
-    tags = [tag.strip().removeprefix("W/") for field in fields for tag in field.split(",")]
-    return "*" in tags or etag.removeprefix("W/") in tags
+def holds_version(request: Request, etag: str) -> bool:
+    """Whether the client holds this version already (If-None-Match, RFC 9110, section 13.1.2)."""
+    fields = request.headers.getlist("if-none-match")
+    tags = {tag.strip().removeprefix("W/") for field in fields for tag in field.split(",")}
+    return bool(tags & {"*", etag.removeprefix("W/")})
 
 
-def _accepts_gzip(fields: list[str]) -> bool:
+def accepted_values(fields: list[str]) -> dict[str, bool]:
+    """The values of an Accept or Accept-Encoding header, and whether each is accepted: with `q=0` it is not."""
+    accepted = {}
     for part in ",".join(fields).lower().split(","):
-        name, _, rest = part.partition(";")
-        if name.strip() == "gzip":
-            weight = rest.replace(" ", "").removeprefix("q=")
-            return not weight or weight.strip("0.") != ""
-    return False
+        name, *options = (option.strip() for option in part.split(";"))
+        weights = [option.removeprefix("q=") for option in options if option.startswith("q=")]
+        if name:
+            accepted[name] = not weights or weights[0].strip("0.") != ""
+    return accepted
+
+
+def _accepts_gzip(request: Request) -> bool:
+    return accepted_values(request.headers.getlist("accept-encoding")).get("gzip", False)

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says about the four endpoints: the interface's tables as schemas, and its examples.
+"""The OpenAPI document of the four endpoints: the interface's tables as schemas, with examples.
 
 The endpoints read and write JSON themselves, so that decimals keep their digits; these models describe and do not convert.
 """
@@ -49,14 +49,14 @@ class EffectivePeriod(BaseModel):
 
 
 class DelayDuration(BaseModel):
-    """How much longer it takes."""
+    """How much longer a test takes."""
 
     value: str
     unit: Literal["h"]
 
 
 class TurnaroundItem(BaseModel):
-    """How long a test takes now."""
+    """How long a test takes at the moment."""
 
     id: str
     status: Literal["available", "delayed", "stopped"]
@@ -162,7 +162,7 @@ class PreanalyticsRequest(BaseModel):
 
 
 class Issue(BaseModel):
-    """One thing that is wrong."""
+    """One problem."""
 
     severity: Literal["fatal", "error", "warning", "information"]
     code: str
@@ -170,24 +170,24 @@ class Issue(BaseModel):
 
 
 class OperationOutcome(BaseModel):
-    """Why a request was refused."""
+    """Why a request was rejected."""
 
     resourceType: Literal["OperationOutcome"]  # noqa: N815 - the interface's name
     issue: list[Issue]
 
 
 _ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
-    400: {"model": OperationOutcome, "description": "The request is not of the right shape"},
+    400: {"model": OperationOutcome, "description": "Malformed request"},
     401: {"model": OperationOutcome, "description": "No valid credentials"},
-    404: {"model": OperationOutcome, "description": "No such contract"},
-    429: {"model": OperationOutcome, "description": "Asked too often; Retry-After says when to ask again"},
-    503: {"model": OperationOutcome, "description": "The laboratory cannot answer now; Retry-After says when to ask again"},
+    404: {"model": OperationOutcome, "description": "Unknown contract"},
+    429: {"model": OperationOutcome, "description": "Too many requests; Retry-After says when to try again"},
+    503: {"model": OperationOutcome, "description": "Temporarily unavailable; Retry-After says when to try again"},
 }
 _BASKET_ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     **_ERROR_RESPONSES,
     408: {"model": OperationOutcome, "description": "The body did not arrive in time"},
     413: {"model": OperationOutcome, "description": "The body is too large"},
-    415: {"model": OperationOutcome, "description": "The body is compressed"},
+    415: {"model": OperationOutcome, "description": "The body is compressed, which is not supported"},
     422: {"model": OperationOutcome, "description": "The basket contradicts the catalogue; each issue names its position"},
 }
 _CONTRACT_PARAMETER = {
@@ -209,7 +209,7 @@ _EXAMPLE_BASKET = {
 
 def _list_operation(model: Any) -> dict[str, Any]:
     extra = {"parameters": [_CONTRACT_PARAMETER], "security": _SECURITY}
-    unchanged: dict[int | str, dict[str, Any]] = {304: {"description": "The client has it already"}}
+    unchanged: dict[int | str, dict[str, Any]] = {304: {"description": "Not modified"}}
     return {"responses": {200: {"model": model}, **unchanged, **_ERROR_RESPONSES}, "openapi_extra": extra}
 
 
@@ -240,7 +240,7 @@ _SECURITY_SCHEMES = {"bearer": {"type": "http", "scheme": "bearer"}, "basic": {"
 
 
 def add_security(document: dict[str, Any], token_path: str | None) -> dict[str, Any]:
-    """Add how clients prove themselves; `token_path` is where short-lived tokens are fetched, if they are."""
+    """Add how clients authenticate; `token_path` is where they fetch short-lived tokens, if they may."""
     schemes: dict[str, Any] = dict(_SECURITY_SCHEMES)
     if token_path:
         schemes["oauth"] = {"type": "oauth2", "flows": {"clientCredentials": {"tokenUrl": token_path, "scopes": {}}}}

@@ -1,4 +1,4 @@
-"""Run the application: a socket of our own, systemd told, a graceful stop, a reload upon SIGHUP."""
+"""Runs the application: systemd is notified, SIGTERM stops gracefully, SIGHUP reloads the catalogue."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from lab_api.response_cache import CurrentCatalogue
 _log = get_logger(__name__)
 
 BackgroundTask = Callable[[], Coroutine[None, None, None]]
-"""What runs beside the server until it ends."""
+"""What runs beside the server until it stops."""
 
 
 def listen(settings: ApiSettings) -> socket.socket:
-    """Take the address. Raises `CannotListen` if it cannot be had."""
+    """Take the address of the settings. Raises `ListenError`."""
     return web_server.listen(settings.host, settings.port, settings_group="api")
 
 
 class ApiServer(web_server.UvicornServer):
-    """uvicorn with our signals: SIGTERM and SIGINT drain and end with exit code 0, SIGHUP looks at the catalogue at once."""
+    """uvicorn with our signals: SIGTERM and SIGINT drain and exit with code 0, SIGHUP reloads the catalogue at once."""
 
     def __init__(
         self,
@@ -41,20 +41,20 @@ class ApiServer(web_server.UvicornServer):
     ) -> None:
         self._current_catalogue = current_catalogue
         self._sync = sync
-        self._background = {"upkeep": sync.run, **(background or {})}
+        self._background = {"catalogue sync": sync.run, **(background or {})}
         self._background_tasks: set[asyncio.Task[None]] = set()
         self._failure: tuple[str, BaseException] | None = None
         super().__init__(app, drain=settings.drain)
 
     async def run_until_stopped(self, sock: socket.socket) -> None:
-        """Serve until a signal. Raises `SideTaskDied` if a part failed; open requests were answered before."""
+        """Serve until a signal. Raises `BackgroundTaskFailed` if a part failed; open requests are answered before."""
         await self.serve([sock])
         if self._failure:
             name, error = self._failure
             raise BackgroundTaskFailed(f"{name} ended by itself; the laboratory's API stops") from error
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen, and say so."""
+        """Start to listen, and say so to the log and to systemd."""
         await super().startup(sockets)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -67,7 +67,7 @@ class ApiServer(web_server.UvicornServer):
             self._start_task(lambda: _ping_watchdog(interval), "watchdog")
         host, port = sockets[0].getsockname()[:2] if sockets else ("", 0)
         version = self._current_catalogue.responses.catalogue.version
-        _log.info("the laboratory's API listens", action="api.started", host=host, port=port, version=version)
+        _log.info("API is listening", action="api.started", host=host, port=port, version=version)
         web_server.notify_ready(f"catalogue {version}")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -76,7 +76,7 @@ class ApiServer(web_server.UvicornServer):
         for task in self._background_tasks:
             task.cancel()
         await super().shutdown(sockets)
-        _log.info("the laboratory's API has stopped", action="api.stopped")
+        _log.info("API stopped", action="api.stopped")
 
     def _start_task(self, work: BackgroundTask, name: str) -> None:
         task = asyncio.get_running_loop().create_task(work(), name=name)
@@ -84,11 +84,11 @@ class ApiServer(web_server.UvicornServer):
         task.add_done_callback(self._on_task_done)
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        """A part that failed stops the server: it would serve an old offer for ever, and nobody would know."""
+        """A part that failed stops the server; else it would serve an old catalogue for ever, and nobody would notice."""
         self._background_tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return
-        _log.error("a part failed; the laboratory's API stops", action="api.failed", task=task.get_name(), error=error)
+        _log.error("background task failed; the API stops", action="api.failed", task=task.get_name(), error=error)
         self._failure = self._failure or (task.get_name(), error)
         self.should_exit = True
 

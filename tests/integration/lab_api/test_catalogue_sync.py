@@ -1,4 +1,4 @@
-"""The side tasks of `lab-api`: what they live through, and that one that fails stops the program."""
+"""The background tasks of `lab-api`: what they survive, and that one that fails stops the program."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lab_agent.domain.records import Alert
 from lab_agent.errors import CatalogueError, Problem, StoreUnreachableError
 from lab_agent.settings.api import ApiSettings
 from lab_agent.worker.worker import BackgroundTaskFailed
-from lab_api import catalogue_sync as upkeep_module
+from lab_api import catalogue_sync as sync_module
 from lab_api.app import create_app
 from lab_api.catalogue_sync import CatalogueSync, repeat
 from lab_api.server import ApiServer
@@ -42,20 +42,20 @@ class Trouble(MemoryStore):
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep_module, "SYNC_INTERVAL", 0.01)
+    monkeypatch.setattr(sync_module, "SYNC_INTERVAL", 0.01)
 
 
 async def start(store: Trouble, folder: Path, clock: Any) -> tuple[ApiServer, CatalogueSync, asyncio.Task[None]]:
-    upkeep = CatalogueSync(store, folder, clock)
-    shelf = await upkeep.open()
+    sync = CatalogueSync(store, folder, clock)
+    current = await sync.open()
     settings = ApiSettings()
-    server = ApiServer(create_app(settings, shelf), shelf, upkeep, settings)
+    server = ApiServer(create_app(settings, current), current, sync, settings)
     sock = socket.create_server(("127.0.0.1", 0))
     running = asyncio.create_task(server.run_until_stopped(sock))
     async with asyncio.timeout(20):
         while not server.started:  # noqa: ASYNC110 - a condition with a deadline
             await asyncio.sleep(0.01)
-    return server, upkeep, running
+    return server, sync, running
 
 
 async def test_failed_background_task_stops_program(folder: Path, clock: Any) -> None:
@@ -63,7 +63,7 @@ async def test_failed_background_task_stops_program(folder: Path, clock: Any) ->
     _, _, running = await start(store, folder, clock)
     store.error = KeyError("a fault of ours")
     async with asyncio.timeout(20):
-        with pytest.raises(BackgroundTaskFailed, match="upkeep ended by itself") as caught:
+        with pytest.raises(BackgroundTaskFailed, match="catalogue sync ended by itself") as caught:
             await running
     assert isinstance(caught.value.__cause__, KeyError)
 
@@ -71,7 +71,7 @@ async def test_failed_background_task_stops_program(folder: Path, clock: Any) ->
 async def test_store_outage_survived(folder: Path, clock: Any) -> None:
     store = Trouble()
     server, _, running = await start(store, folder, clock)
-    store.error = StoreUnreachableError("away")
+    store.error = StoreUnreachableError()
     await asyncio.sleep(0.1)
     store.error = None
     prices = folder / "contract_items.csv"
@@ -90,9 +90,9 @@ async def test_store_outage_survived(folder: Path, clock: Any) -> None:
 @pytest.mark.parametrize("content", [b"", b"no zlib", b"x\x9c\x03\x00\x00\x00\x00\x01", b"x\x9c\x8b\x8e\x05\x00\x01\x15\x00\xb9"])
 async def test_unreadable_version_keeps_current_catalogue(folder: Path, clock: Any, content: bytes) -> None:
     store = Trouble()
-    upkeep = CatalogueSync(store, folder, clock)
-    shelf = await upkeep.open()
-    before = shelf.responses.catalogue.version
+    sync = CatalogueSync(store, folder, clock)
+    current = await sync.open()
+    before = current.responses.catalogue.version
 
     def damage(uow: Any) -> None:
         uow.catalogues.add(CatalogueVersion(version="damaged", since=clock.now, content=content, origin="x"))
@@ -100,15 +100,15 @@ async def test_unreadable_version_keeps_current_catalogue(folder: Path, clock: A
         uow.commit()
 
     await store.run(damage)
-    assert await upkeep.refresh() is True
-    assert shelf.responses.catalogue.version == before
+    assert await sync.refresh() is True
+    assert current.responses.catalogue.version == before
     again = await CatalogueSync(store, None, clock).open()  # a start falls back to the newest that can be read
     assert again.responses.catalogue.version == before
 
 
 async def damage_newest(store: MemoryStore, content: bytes = b"damaged", *, older: bool = False) -> None:
     def work(uow: Any) -> None:
-        kept = uow.catalogues._shelf.catalogues
+        kept = uow.catalogues._data.catalogues
         for at in range(len(kept)) if older else (len(kept) - 1,):
             kept[at] = replace(kept[at], content=content)
         uow.commit()
@@ -117,7 +117,7 @@ async def damage_newest(store: MemoryStore, content: bytes = b"damaged", *, olde
 
 
 async def open_alerts(store: MemoryStore) -> list[str]:
-    found: list[Alert] = await store.run(lambda uow: uow.catalogues._shelf.alerts)  # type: ignore[attr-defined]
+    found: list[Alert] = await store.run(lambda uow: uow.catalogues._data.alerts)  # type: ignore[attr-defined]
     return [each.key for each in found if each.closed_at is None]
 
 
@@ -138,24 +138,24 @@ async def test_start_falls_back_with_alert_until_healed(folder: Path, clock: Any
     await second_version(store, folder, clock)
     await damage_newest(store)
     with capture_logs() as lines:
-        upkeep = CatalogueSync(store, None, clock)
-        shelf = await upkeep.open()
-        await upkeep.refresh()
+        sync = CatalogueSync(store, None, clock)
+        current = await sync.open()
+        await sync.refresh()
         said = Announcement(item="001.001", start=clock.now, end=clock.now + timedelta(days=1))
         await announce(store, said, by=None, now=clock.now)
-        assert await upkeep.refresh() is True
+        assert await sync.refresh() is True
     assert first is not None
-    assert shelf.responses.catalogue.version == first.version
+    assert current.responses.catalogue.version == first.version
     assert [each["action"] for each in lines].count("catalogue_unreadable") == 1
     assert await open_alerts(store) == ["catalogue.unreadable"]
-    assert b"stopped" in shelf.responses.eta(shelf.responses.catalogue.contracts["C-100"], clock.now).plain
+    assert b"stopped" in current.responses.eta(current.responses.catalogue.contracts["C-100"], clock.now).plain
     await activate(store, read_tables(folder), origin="x", by=None, now=clock.now)
     assert await open_alerts(store) == []
     with capture_logs() as lines:
-        assert await upkeep.refresh() is True
-    assert shelf.responses.catalogue.version != first.version
+        assert await sync.refresh() is True
+    assert current.responses.catalogue.version != first.version
     assert "catalogue_readable" in [each["action"] for each in lines]
-    assert b"stopped" in shelf.responses.eta(shelf.responses.catalogue.contracts["C-100"], clock.now).plain
+    assert b"stopped" in current.responses.eta(current.responses.catalogue.contracts["C-100"], clock.now).plain
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -184,24 +184,24 @@ async def test_start_with_identical_folder_heals_unreadable_catalogue(folder: Pa
     store = Trouble()
     await CatalogueSync(store, folder, clock).open()
     await damage_newest(store)
-    shelf = await CatalogueSync(store, folder, clock).open()
+    current = await CatalogueSync(store, folder, clock).open()
     newest = await store.run(lambda uow: uow.catalogues.newest())
     assert newest is not None
-    assert unpack_catalogue(newest).version == shelf.responses.catalogue.version
+    assert unpack_catalogue(newest).version == current.responses.catalogue.version
     assert await open_alerts(store) == []
 
 
 async def test_notice_served_while_catalogue_unreadable(folder: Path, clock: Any) -> None:
     store = Trouble()
-    upkeep = CatalogueSync(store, None, clock)
+    sync = CatalogueSync(store, None, clock)
     await activate(store, read_tables(folder), origin="x", by=None, now=clock.now)
-    shelf = await upkeep.open()
+    current = await sync.open()
     await damage_newest(store, older=True)
     assert await load_staleness_warning(store) is not None
     said = Announcement(item="001.001", start=clock.now, end=clock.now + timedelta(days=1))
     await announce(store, said, by=None, now=clock.now)
-    assert await upkeep.refresh() is True
-    assert b"stopped" in shelf.responses.eta(shelf.responses.catalogue.contracts["C-100"], clock.now).plain
+    assert await sync.refresh() is True
+    assert b"stopped" in current.responses.eta(current.responses.catalogue.contracts["C-100"], clock.now).plain
     assert await open_alerts(store) == ["catalogue.unreadable"]
     with pytest.raises(CatalogueError, match="cannot be read"):
         await CatalogueSync(store, None, clock).open()
@@ -209,32 +209,32 @@ async def test_notice_served_while_catalogue_unreadable(folder: Path, clock: Any
 
 async def test_unexpected_source_error_keeps_current_catalogue(folder: Path, clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Trouble()
-    upkeep = CatalogueSync(store, folder, clock)
-    shelf = await upkeep.open()
-    before = shelf.responses.catalogue.version
+    sync = CatalogueSync(store, folder, clock)
+    current = await sync.open()
+    before = current.responses.catalogue.version
 
     def fail(_source: Path) -> None:
         raise KeyError("a fault of ours")
 
     monkeypatch.setattr(catalogue_versions, "read_tables", fail)
     with capture_logs() as lines:
-        await upkeep.reload()
+        await sync.reload()
     assert [each["action"] for each in lines] == ["catalogue.refused"]
     assert "KeyError" in lines[0]["reason"]
-    assert shelf.responses.catalogue.version == before
+    assert current.responses.catalogue.version == before
     assert (await CatalogueSync(store, folder, clock).open()).responses.catalogue.version == before
 
 
 async def test_unstored_alert_is_opened_later(folder: Path, clock: Any) -> None:
     store = Trouble()
-    watchman = UnreadableCatalogueAlert(store, clock)
+    alert = UnreadableCatalogueAlert(store, clock)
     broken = CatalogueError((Problem("store", "x"),))
-    store.error = StoreUnreachableError("away")
+    store.error = StoreUnreachableError()
     with capture_logs() as lines:
-        await watchman.update("v", broken)
-        await watchman.update("v", broken)
+        await alert.update("v", broken)
+        await alert.update("v", broken)
         store.error = None
-        await watchman.update("v", broken)
+        await alert.update("v", broken)
     assert [each["action"] for each in lines] == ["catalogue_unreadable", "catalogue_store_unavailable"]
     assert await open_alerts(store) == ["catalogue.unreadable"]
 
@@ -247,7 +247,7 @@ async def test_store_outage_and_recovery_logged_once_each() -> None:
             raise error
 
     with capture_logs() as lines, pytest.raises(KeyError):
-        await repeat(look, 0, "the offer")
+        await repeat(look, 0, "the catalogue")
     assert [(each["action"], each["log_level"]) for each in lines] == [
         ("store.unavailable", "warning"),
         ("store.restored", "info"),

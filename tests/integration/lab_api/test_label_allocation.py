@@ -164,7 +164,7 @@ async def test_second_barcodes_for_studies_needing_them(
     contract = current_catalogue.responses.catalogue.contract("C-100")
     study = contract.items["042.036"]
     if not told:
-        items = {**contract.items, study.id: replace(study, second_label=None)}
+        items = {**contract.items, study.id: replace(study, second_label_pattern=None)}
         current_catalogue.replace(
             replace(current_catalogue.responses.catalogue, contracts={contract.code: replace(contract, items=items)})
         )

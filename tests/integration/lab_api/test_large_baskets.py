@@ -23,7 +23,8 @@ def asked(*items: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("path", "module", "name"), [("preanalytics", preanalytics, "calculate"), ("questionnaire", questionnaire, "fold")]
+    ("path", "module", "name"),
+    [("preanalytics", preanalytics, "calculate"), ("questionnaire", questionnaire, "build_questionnaire")],
 )
 @pytest.mark.parametrize(("size", "aside"), [(2, False), (40, True)])
 async def test_large_basket_computed_off_event_loop(
@@ -45,7 +46,7 @@ async def test_large_basket_computed_off_event_loop(
 
         return run
 
-    for holder, what in ((module, name), (basket, "read"), (endpoints, "answer")):
+    for holder, what in ((module, name), (basket, "read_basket"), (endpoints, "json_response")):
         monkeypatch.setattr(holder, what, noted(getattr(holder, what)))
     ids = [item.id for item in current_catalogue.responses.catalogue.contract("C-100").items.values() if len(item.options) < 2]
     response = await api.post(path, json=asked(*ids[:size]))

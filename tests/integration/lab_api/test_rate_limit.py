@@ -1,4 +1,4 @@
-"""The pace: of one process, and of all that share a store."""
+"""The rate limit: of one process, and of all that share a store."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ RATE, BURST = 10.0, 20
 
 
 class Counted(MemoryStore):
-    """A store that counts its units of work, and may be away."""
+    """A store that counts its units of work, and may be unavailable."""
 
     units = 0
-    away = False
+    unavailable = False
 
     async def run(self, work: Any) -> Any:
-        if self.away:
-            raise StoreUnreachableError("away")
+        if self.unavailable:
+            raise StoreUnreachableError
         self.units += 1
         return await super().run(work)
 

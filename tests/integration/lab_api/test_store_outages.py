@@ -1,4 +1,4 @@
-"""The store is away: said in the words of what was asked for, logged once, and its end once."""
+"""An unavailable store: the response names the resource, and the log has its begin and end once."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ BASKET = {"contract": "C-100", "analyticsrequests": [{"id": "001.001"}]}
 
 
 class Flaky(MemoryStore):
-    away = False
+    unavailable = False
 
     async def run(self, work: Any, *args: Any, **options: Any) -> Any:
-        if self.away:
+        if self.unavailable:
             raise StoreUnreachableError
         return await super().run(work, *args, **options)
 
@@ -50,13 +50,13 @@ async def test_store_outage_logged_once_and_named(
             return await client.request(method, path, json=BASKET if method == "POST" else None)
 
         with capture_logs() as said:
-            for away in (False, True, True, True, False, False, True):
-                store.unavailable = away
+            for unavailable in (False, True, True, True, False, False, True):
+                store.unavailable = unavailable
                 response = await ask()
-                assert response.status_code == (503 if away else usual)
+                assert response.status_code == (503 if unavailable else usual)
     issue = response.json()["issue"][0]
     assert issue["code"] == "transient"
-    assert issue["diagnostics"].startswith(f"the laboratory cannot give {what} at the moment")
+    assert issue["diagnostics"].startswith(f"{what}: temporarily unavailable")
     assert response.headers["retry-after"] == "10"
     actions = [each["action"] for each in said if each["action"] != "api.request"]
-    assert actions == [f"api.no_{what}", f"api.{what}_again", f"api.no_{what}"]
+    assert actions == [f"api.{what}_unavailable", f"api.{what}_restored", f"api.{what}_unavailable"]

@@ -1,4 +1,4 @@
-"""What is served follows the store: imports, notices and tokens are seen without a restart; OAuth; the pace."""
+"""What is served follows the store: imports, notices and tokens are seen without a restart; OAuth; the rate limit."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Running:
     """An API on a store, as `lab-api run` puts it together, with a clock that is moved by hand."""
 
     store: MemoryStore
-    upkeep: CatalogueSync
+    sync: CatalogueSync
     client: httpx.AsyncClient
     clock: Any
 
     async def token(self, name: str, *contracts: str, **more: Any) -> tuple[str, str]:
         made, token = await ApiClients(self.store).create(name, contracts or None, now=self.clock.now, **more)
-        await self.upkeep.refresh()
+        await self.sync.refresh()
         return made.id, token
 
     async def eta(self, authorization: str, contract: str = "C-100") -> httpx.Response:
@@ -59,15 +59,15 @@ class Running:
 @pytest.fixture
 async def running(folder: Path, clock: Any) -> AsyncIterator[Running]:
     store = MemoryStore()
-    upkeep = CatalogueSync(store, folder, clock)
-    shelf = await upkeep.open()
+    sync = CatalogueSync(store, folder, clock)
+    current = await sync.open()
     settings = ApiSettings(oauth=True, token_lifetime=60, rate=1000, burst=1000, docs=True)
     signed = SignedTokens(KEYS, settings.token_lifetime, clock)
-    clients = Clients((), (), lambda: upkeep.tokens, signed, clock)
-    tokens = TokenEndpoint(lambda: upkeep.tokens, signed, clock)
-    transport = httpx.ASGITransport(create_app(settings, shelf, None, clients, tokens))
+    clients = Clients((), (), lambda: sync.tokens, signed, clock)
+    tokens = TokenEndpoint(lambda: sync.tokens, signed, clock)
+    transport = httpx.ASGITransport(create_app(settings, current, None, clients, tokens))
     async with httpx.AsyncClient(transport=transport, base_url="http://lab/") as client:
-        yield Running(store, upkeep, client, clock)
+        yield Running(store, sync, client, clock)
 
 
 # --- the catalogue ----------------------------------------------------------------------------------------------------------
@@ -79,9 +79,9 @@ async def test_catalogue_import_served_without_restart(running: Running, folder:
     before = await running.client.get("nomenclature?contract=C-100", headers=headers)
     prices = folder / "contract_items.csv"
     prices.write_text(prices.read_text().replace("480.00", "512.30"))
-    assert await running.upkeep.refresh() is False
+    assert await running.sync.refresh() is False
     await activate(running.store, read_tables(folder), origin="x", by=None, now=running.clock.now)
-    assert await running.upkeep.refresh() is True
+    assert await running.sync.refresh() is True
     after = await running.client.get("nomenclature?contract=C-100", headers=headers)
     assert after.headers["etag"] != before.headers["etag"]
     assert after.json()[0]["price"] == 512.3
@@ -92,7 +92,7 @@ async def test_invalid_import_keeps_current_catalogue(running: Running, folder: 
     (folder / "contracts.csv").unlink()
     with pytest.raises(CatalogueError):
         read_tables(folder)
-    await running.upkeep.reload()
+    await running.sync.reload()
     assert (await running.eta(f"Bearer {token}")).status_code == 200
 
 
@@ -102,20 +102,20 @@ async def test_changed_folder_activated_but_never_undoes_import(running: Running
     other = Path(shutil.copytree(CATALOGUE, tmp_path / "other"))
     (other / "contracts.csv").write_text("contract,name\nC-100,Another name\nC-200,B\n")
     await activate(running.store, read_tables(other), origin="command", by="anna", now=running.clock.now)
-    await running.upkeep.reload()
+    await running.sync.reload()
     again = CatalogueSync(running.store, folder, running.clock)
-    shelf = await again.open()  # a restart: the folder is as it was when it was taken over
+    current = await again.open()  # a restart: the folder is as it was when it was taken over
     assert first is not None
-    assert shelf.responses.catalogue.version != first.version
+    assert current.responses.catalogue.version != first.version
     (folder / "contracts.csv").write_text("contract,name\nC-100,Changed in the folder\nC-200,B\n")
-    await running.upkeep.reload()
+    await running.sync.reload()
     newest = await running.store.run(lambda uow: uow.catalogues.newest())
     assert newest is not None
     assert newest.origin == str(folder)
 
 
 async def test_no_catalogue_reported_in_one_sentence(clock: Any, tmp_path: Path) -> None:
-    with pytest.raises(CatalogueError, match="import one: lab-agent catalogue import"):
+    with pytest.raises(CatalogueError, match="lab-agent catalogue import"):
         await CatalogueSync(MemoryStore(), None, clock).open()
     with pytest.raises(CatalogueError, match="is not a folder"):
         await CatalogueSync(MemoryStore(), tmp_path / "none", clock).open()
@@ -130,7 +130,7 @@ async def test_stop_notice_effective_immediately_and_ends_on_time(running: Runni
     assert await running.status(token) == "available"
     said = Announcement(item="001.001", start=now + timedelta(hours=1), end=now + timedelta(hours=3), caption="No reagent")
     await announce(running.store, said, by=None, now=now)
-    await running.upkeep.refresh()
+    await running.sync.refresh()
     assert await running.status(token) == "available"
     running.clock.now = now + timedelta(hours=1)
     (item,) = [each for each in (await running.eta(f"Bearer {token}")).json() if each["id"] == "001.001"]
@@ -146,14 +146,14 @@ async def test_contract_delay_notice_lifted_manually(running: Running) -> None:
     end = now + timedelta(days=1)
     said = Announcement(item="001.001", start=now, end=end, contract="C-200", delay_hours=Decimal("12.0"))
     await announce(running.store, said, by=None, now=now)
-    await running.upkeep.refresh()
+    await running.sync.refresh()
     (item,) = [each for each in (await running.eta(f"Bearer {token}", "C-200")).json() if each["id"] == "001.001"]
     assert (item["status"], item["delayDuration"]) == ("delayed", {"value": "12.0", "unit": "h"})
     assert await running.status(token) == "available"
     before = (await running.client.get("nomenclature?contract=C-200", headers={"Authorization": f"Bearer {token}"})).headers
     assert await lift_notices(running.store, "001.001", None, now=now + timedelta(minutes=1)) == 1
     running.clock.now = now + timedelta(minutes=1)
-    await running.upkeep.refresh()
+    await running.sync.refresh()
     assert await running.status(token, contract="C-200") == "available"
     after = (await running.client.get("nomenclature?contract=C-200", headers={"Authorization": f"Bearer {token}"})).headers
     assert before["etag"] == after["etag"]
@@ -177,7 +177,7 @@ async def test_stored_token_opens_its_contracts_until_expiry(running: Running) -
     assert (await running.eta(f"Bearer {token}", "C-200")).status_code == 401
     running.clock.now -= timedelta(days=1)
     await ApiClients(running.store).revoke(which, now=running.clock.now)
-    await running.upkeep.refresh()
+    await running.sync.refresh()
     assert (await running.eta(f"Bearer {token}", "C-200")).status_code == 401
 
 
@@ -204,13 +204,13 @@ async def test_client_credentials_give_short_lived_token(running: Running, post:
     assert (await running.eta(bearer, "C-200")).status_code == 401
     running.clock.now -= timedelta(seconds=30)
     await ApiClients(running.store).revoke(which, now=running.clock.now)
-    await running.upkeep.refresh()
+    await running.sync.refresh()
     assert (await running.eta(bearer, "C-200")).status_code == 401
 
 
 async def test_rotated_key_still_verifies_older_tokens(running: Running, clock: Any) -> None:
     which, _ = await running.token("clinic")
-    token = SignedTokens(KEYS[1:], 60, clock).issue(running.upkeep.tokens[0])
+    token = SignedTokens(KEYS[1:], 60, clock).issue(running.sync.tokens[0])
     assert (await running.eta(f"Bearer {token}")).status_code == 200
     assert SignedTokens(("foreign",), 60, clock).client_id(token) is None
     assert SignedTokens(KEYS, 60, clock).client_id(token) == which
@@ -266,7 +266,7 @@ async def test_openapi_names_token_endpoint(running: Running) -> None:
     assert "/token" not in document["paths"]
 
 
-# --- the pace ---------------------------------------------------------------------------------------------------------------
+# --- the rate limit ---------------------------------------------------------------------------------------------------------
 
 
 def test_contract_over_rate_limit_told_retry_after() -> None:
