@@ -110,7 +110,7 @@ def test_settings_contracts_compared_with_catalogue(run, lab):
 
 def test_stop_and_delay_announced_listed_and_lifted(run):
     """A test is stopped or delayed at once, and the notice is listed and lifted."""
-    assert "has no catalogue" in run("eta", "stop", "001.001", "--until", "3d").err
+    assert "lab-agent catalogue import" in run("eta", "stop", "001.001", "--until", "3d").err
     take_sample(run)
     assert run("eta", "list").out.strip() == "Nothing is stopped or delayed."
     assert run("eta", "stop", "001.001", "--until", "3d", "--contract", "C-100").code == 0

@@ -154,4 +154,4 @@ def test_invalid_mapping_tables_named_by_row(cli: Any, mapped: Any) -> None:
 
 def test_no_rejected_results_reported(cli: Any, mapped: Any) -> None:
     assert "No messages were rejected" in cli("results", "refused").out
-    assert "no open alert" in cli("results", "refused", "--seen", "folder").err
+    assert "No open alert" in cli("results", "refused", "--seen", "folder").err
