@@ -104,7 +104,7 @@ class HttpClient:
         await self._transport.aclose()
 
     async def __aenter__(self) -> Self:
-        """Give the client."""
+        """Open nothing: the pool opens connections as needed."""
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:

@@ -82,7 +82,7 @@ def _print_settings(settings: Settings) -> None:
 async def _check_exchange(settings: Settings, *, offline: bool) -> list[CheckResult]:
     """Check the service, the sign-in and the contracts."""
     if offline:
-        return [CheckResult(what, CheckStatus.SKIPPED, "--offline") for what in ("exchange", "sign-in", "contracts there")]
+        return [CheckResult(what, CheckStatus.SKIPPED, "--offline") for what in ("exchange", "sign-in", "service contracts")]
     try:
         return await _connect_and_check(settings, None)
     except StoreError:  # reported already; the service can be checked anyway, with a sign-in that is not kept

@@ -59,12 +59,12 @@ def retry(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, even if a retry may do something twice.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Do an effect (again) now. Says what that does before it does it."""
+    """Run a job (again) now. Prints what that does first."""
 
     async def work(context: CommandContext) -> Job:
         current = await context.queries.job(JobId(job))
         if current is None:
-            raise StoreError(f"There is no effect {job}; `lab-agent outbox list` shows them.")
+            raise StoreError(f"No job {job}; `lab-agent outbox list` lists them.")
         _confirm_retry(current, yes=yes, quiet=as_json)
         return await operator_jobs.retry_job(context.store, current.id, by=operator_name(by), now=context.now)
 

@@ -35,7 +35,7 @@ ADAPTER_METHODS = {
 
 
 def interface_problems(candidate: Any, where: str) -> tuple[Problem, ...]:
-    """Say what keeps `candidate` from being an adapter's class; empty if nothing does."""
+    """What is missing or wrong in an adapter class; empty if nothing is."""
     if not isinstance(candidate, type):
         return (Problem(where, "the entry point does not name a class", "make it name the adapter's class"),)
     declared = getattr(candidate, "contract_version", 1)
@@ -139,16 +139,16 @@ def load_adapters(
     `AdapterRegistry.statuses`.
     """
     metrics = metrics or Metrics()
-    offered = tuple(entry_points(group=ENTRY_POINT_GROUP) if available is None else available)
+    available_entries = tuple(entry_points(group=ENTRY_POINT_GROUP) if available is None else available)
     loaded: dict[str, GuardedAdapter] = {}
     statuses = []
     for name, table in tables.items():
         own = dict(table)
         kind = str(own.pop("adapter", name))
-        made = _load_adapter(name, kind, own, offered)
-        if not isinstance(made, tuple):
-            loaded[name] = GuardedAdapter(made, name, timeout=call_timeout, on_call=partial(metrics.record_lis_call, name))
-        statuses.append(_make_status(name, kind, made, offered))
+        result = _load_adapter(name, kind, own, available_entries)
+        if not isinstance(result, tuple):
+            loaded[name] = GuardedAdapter(result, name, timeout=call_timeout, on_call=partial(metrics.record_lis_call, name))
+        statuses.append(_make_status(name, kind, result, available_entries))
     return AdapterRegistry(default, tuple(statuses), loaded)
 
 

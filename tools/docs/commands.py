@@ -17,9 +17,9 @@ _COMMANDS_HEADER = """# Commands of lab-agent
 
 <!-- Made by `python -m tools.docs.commands`; a test holds this file against the program. -->
 
-Commands that read settings take `--config PATH`, or find the path in `LAB_AGENT_CONFIG` ([configuration](configuration.md)).
-Lists and shows take `--json`; what is piped is neither coloured nor broken into lines. Exit codes: 0 done, 1 with one clear
-sentence on standard error, 2 for wrong usage.
+Commands that need settings read the file given by `--config PATH` or `LAB_AGENT_CONFIG` ([configuration](configuration.md)).
+Lists and shows accept `--json`; piped output is neither coloured nor wrapped. Exit codes: 0 for success, 1 for an error (one
+sentence on standard error), 2 for wrong usage.
 """
 
 

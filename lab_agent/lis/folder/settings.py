@@ -7,13 +7,14 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from lab_agent.errors import did_you_mean
 from lab_agent.lis.folder.files import is_temporary
 from lab_agent.lis.tabular_values import OBSERVATION_FIELDS
+from lab_agent.lis.time_zones import TimeZoneName, to_zone
 
 REPORT_FIELDS = (
     "report_id", "version", "status", "order", "line", "accession", "barcode", "item", "effective", "issued",
@@ -95,12 +96,6 @@ def _validate_result_pattern(value: str) -> str:
     return value
 
 
-def _validate_time_zone(value: str) -> str:
-    if value not in available_timezones():
-        raise ValueError("is not a time zone such as Europe/Moscow")
-    return value
-
-
 class FolderSettings(BaseModel):
     """The folders of the adapter, and how files are named, encoded and waited for."""
 
@@ -132,7 +127,7 @@ class FolderSettings(BaseModel):
     """Seconds for which a file's size and time must be unchanged before it is read."""
     document_wait: Annotated[float, Field(ge=0, le=86400)] = 60.0
     """Seconds for which a report waits for its documents; after that it is rejected."""
-    time_zone: Annotated[str, AfterValidator(_validate_time_zone)] | None = None
+    time_zone: TimeZoneName | None = None
     """Time zone of times that the LIS writes without one; if not set, such a time is rejected."""
     max_result_bytes: Annotated[int, Field(gt=0)] = 16_000_000
     """Largest result file accepted, in bytes."""
@@ -160,4 +155,4 @@ class FolderSettings(BaseModel):
     @property
     def zone(self) -> ZoneInfo | None:
         """The time zone of times without one."""
-        return ZoneInfo(self.time_zone) if self.time_zone else None
+        return to_zone(self.time_zone)

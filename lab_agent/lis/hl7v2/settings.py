@@ -5,20 +5,15 @@ from __future__ import annotations
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Literal
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from lab_agent.lis.hl7v2.field_map import FieldMap, default_field_map, load_field_map
 from lab_agent.lis.hl7v2.parser import UnknownCharsetError, codec_name, hl7_charset_name
+from lab_agent.lis.time_zones import TimeZoneName, to_zone
 
 _MODEL_CONFIG = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
-
-
-def _validate_time_zone(value: str) -> str:
-    if value not in available_timezones():
-        raise ValueError("is not a time zone such as Europe/Moscow")
-    return value
 
 
 def _validate_encoding(value: str) -> str:
@@ -103,7 +98,7 @@ class Hl7v2Settings(BaseModel):
     """Value of MSH-18, if the LIS expects another spelling."""
     unencodable: Literal["refuse", "replace"] = "refuse"
     """What happens to characters that the code page lacks: the order waits for an operator, or question marks are sent."""
-    time_zone: Annotated[str, AfterValidator(_validate_time_zone)] | None = None
+    time_zone: TimeZoneName | None = None
     """Time zone of times that the LIS writes without one; if not set, such a result is rejected."""
     version: str = "2.5.1"
     """HL7 version in MSH-12."""
@@ -157,7 +152,7 @@ class Hl7v2Settings(BaseModel):
     @property
     def zone(self) -> ZoneInfo | None:
         """The time zone of times without one."""
-        return ZoneInfo(self.time_zone) if self.time_zone else None
+        return to_zone(self.time_zone)
 
     @property
     def charset(self) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Self
 from urllib.parse import urlsplit
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+from lab_agent.lis.time_zones import TimeZoneName, to_zone
 
 
 def _validate_url(value: str) -> str:
@@ -26,12 +28,6 @@ def _validate_path(value: str) -> str:
 def _validate_secret(value: SecretStr) -> SecretStr:
     if len(value.get_secret_value()) < 16:
         raise ValueError("is too short: use at least 16 random characters")
-    return value
-
-
-def _validate_time_zone(value: str) -> str:
-    if value not in available_timezones():
-        raise ValueError("is not a time zone such as Europe/Moscow")
     return value
 
 
@@ -78,13 +74,13 @@ class HttpSettings(BaseModel):
     """Largest message accepted, in bytes, documents included."""
     refused_folder: Path | None = None
     """Folder for rejected messages, each with its reason beside it; not stored if not set (the LIS still has them)."""
-    time_zone: Annotated[str, AfterValidator(_validate_time_zone)] | None = None
+    time_zone: TimeZoneName | None = None
     """Time zone of times that the LIS writes without one; if not set, such a time is rejected."""
 
     @property
     def zone(self) -> ZoneInfo | None:
         """The time zone of times without one."""
-        return ZoneInfo(self.time_zone) if self.time_zone else None
+        return to_zone(self.time_zone)
 
     @property
     def incoming_secrets(self) -> tuple[bytes, ...]:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import re
 from typing import Annotated
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
-
-def _validate_time_zone(value: str) -> str:
-    if value not in available_timezones():
-        raise ValueError("is not a time zone such as Europe/Moscow")
-    return value
+from lab_agent.lis.time_zones import TimeZoneName, to_zone
 
 
 def _validate_identifier(value: str) -> str:
@@ -36,7 +32,7 @@ class SqlSettings(BaseModel):
     """Name under which this agent claims result rows; agents on several machines need different names."""
     claim_lasts: Annotated[float, Field(gt=0, le=86400)] = 120.0
     """Seconds after which a row claimed by another agent but not finished may be taken over."""
-    time_zone: Annotated[str, AfterValidator(_validate_time_zone)] | None = None
+    time_zone: TimeZoneName | None = None
     """Time zone of times that the LIS writes without one; if not set, such a time is rejected."""
     batch: Annotated[int, Field(gt=0, le=10_000)] = 200
     """Maximum number of results processed at a time."""
@@ -48,4 +44,4 @@ class SqlSettings(BaseModel):
     @property
     def zone(self) -> ZoneInfo | None:
         """The time zone of times without one."""
-        return ZoneInfo(self.time_zone) if self.time_zone else None
+        return to_zone(self.time_zone)

@@ -29,25 +29,25 @@ def take_sample(run):
 
 
 def test_template_to_active_catalogue_and_back(run, tmp_path):
-    assert run("catalogue", "export", "out.xlsx").err.count("holds no catalogue yet") == 1
+    assert run("catalogue", "export", "out.xlsx").err.count("has no catalogue yet") == 1
     assert "everything is new" in take_sample(run).out
     assert run("catalogue", "export", "out.xlsx").code == 0
-    assert run("catalogue", "export", "out.xlsx").code == 1  # it is there already
+    assert run("catalogue", "export", "out.xlsx").code == 1  # it exists already
     assert run("catalogue", "export", "out.xlsx", "--force").code == 0
     assert run("catalogue", "export", "csv").code == 0
     wanted = load_catalogue(CATALOGUE).version
     assert (load_catalogue(tmp_path / "out.xlsx").version, load_catalogue(tmp_path / "csv").version) == (wanted, wanted)
-    assert "in force already" in run("catalogue", "import", "out.xlsx").out
+    assert "active already" in run("catalogue", "import", "out.xlsx").out
 
 
 @pytest.mark.parametrize("target", ["sample.xlsx", "sample"])
 def test_sample_written_without_activating_it(run, tmp_path, target):
     assert run("catalogue", "template", target, "--sample").code == 0
     assert load_catalogue(tmp_path / target).version == load_catalogue(CATALOGUE).version
-    assert run("catalogue", "template", target, "--sample").code == 1  # it is there already
+    assert run("catalogue", "template", target, "--sample").code == 1  # it exists already
     assert run("catalogue", "template", target, "--force").code == 0
     assert run("catalogue", "check", target).code == 1  # empty again
-    assert run("catalogue", "export", "out.xlsx").err.count("holds no catalogue yet") == 1
+    assert run("catalogue", "export", "out.xlsx").err.count("has no catalogue yet") == 1
 
 
 def test_import_shows_changes_and_asks(run, tmp_path):
@@ -78,8 +78,8 @@ def test_second_notice_of_same_start_is_a_change(run, tmp_path):
     stop = "001.001,,stopped,2020-01-01T00:00+03:00,2090-01-01T00:00+03:00,,\n"
     notices.write_text(notices.read_text().replace(delay, stop + delay))
     assert "1 rows are new, 0 gone, 0 changed." in run("catalogue", "diff", "new").out
-    assert "in force already" not in run("catalogue", "import", "new", "--yes").out
-    assert "in force already" in run("catalogue", "import", "new").out
+    assert "active already" not in run("catalogue", "import", "new", "--yes").out
+    assert "active already" in run("catalogue", "import", "new").out
     notices.write_text(notices.read_text() + stop)
     assert "says the same item, contract, status, start and end as row" in run("catalogue", "check", "new").err
 
@@ -94,7 +94,7 @@ def test_invalid_catalogue_changes_nothing(run, tmp_path):
         done = run("catalogue", command, "new.xlsx")
         assert done.code == 1
         assert "contract_items row 2, column price: 'free' is not a number" in done.err
-    assert "in force already" in run("catalogue", "import", str(CATALOGUE)).out
+    assert "active already" in run("catalogue", "import", str(CATALOGUE)).out
 
 
 def test_settings_contracts_compared_with_catalogue(run, lab):
@@ -110,7 +110,7 @@ def test_settings_contracts_compared_with_catalogue(run, lab):
 
 def test_stop_and_delay_announced_listed_and_lifted(run):
     """A test is stopped or delayed at once, and the notice is listed and lifted."""
-    assert "holds no catalogue" in run("eta", "stop", "001.001", "--until", "3d").err
+    assert "lab-agent catalogue import" in run("eta", "stop", "001.001", "--until", "3d").err
     take_sample(run)
     assert run("eta", "list").out.strip() == "Nothing is stopped or delayed."
     assert run("eta", "stop", "001.001", "--until", "3d", "--contract", "C-100").code == 0
@@ -154,14 +154,12 @@ def test_general_stop_outlives_lift_of_contract_stop(run):
     assert run("eta", "stop", "001.001", "--until", "2090-01-01").code == 0
     assert run("eta", "stop", "001.001", "--until", "2090-01-01", "--contract", "C-100").code == 0
     said = run("eta", "clear", "001.001", "--contract", "C-100").out
-    assert said.startswith(
-        "What was announced for 001.001 in C-100 is lifted.\n001.001 is still stopped in C-100 until 2090-01-01"
-    )
-    assert "for every contract; lift it: lab-agent eta clear 001.001\n" in said
+    assert said.startswith("Notice for 001.001 in C-100 lifted.\n001.001 is still stopped in C-100 until 2090-01-01")
+    assert "for every contract; run `lab-agent eta clear 001.001` to lift it.\n" in said
     again = run("eta", "clear", "001.001", "--contract", "C-100")
     assert again.code == 1
-    assert "has no notice that could be lifted — 001.001 is still stopped in C-100" in again.err
-    assert run("eta", "clear", "001.001").out == "001.001 is as usual again.\n"
+    assert "has no notice to lift — 001.001 is still stopped in C-100" in again.err
+    assert run("eta", "clear", "001.001").out == "Notice lifted: 001.001 has no restriction any more.\n"
 
 
 def test_outweighed_notice_reported_as_such(run):
@@ -179,8 +177,11 @@ def test_lift_in_one_contract_mentions_that_contract(run):
     take_sample(run)
     run("eta", "stop", "001.001", "--until", "2090-01-01", "--contract", "C-100")
     run("eta", "delay", "001.001", "--hours", "5", "--until", "2090-01-01", "--contract", "C-200")
-    assert run("eta", "clear", "001.001", "--contract", "C-100").out == "001.001 is as usual again in C-100.\n"
-    assert run("eta", "clear", "001.001").out == "001.001 is as usual again.\n"
+    assert (
+        run("eta", "clear", "001.001", "--contract", "C-100").out
+        == "Notice lifted: 001.001 has no restriction in C-100 any more.\n"
+    )
+    assert run("eta", "clear", "001.001").out == "Notice lifted: 001.001 has no restriction any more.\n"
 
 
 def test_sheet_notices_listed_and_mentioned_after_lift(run, tmp_path):
@@ -201,11 +202,11 @@ def test_sheet_notices_listed_and_mentioned_after_lift(run, tmp_path):
         ("C-100", True),
         ("C-200", True),
     ]
-    lifted, still, besides = run("eta", "clear", "001.001").out.splitlines()
-    assert lifted == "What was announced for 001.001 is lifted; it is as usual in C-200."
+    lifted, still, also = run("eta", "clear", "001.001").out.splitlines()
+    assert lifted == "Notice for 001.001 lifted; no restriction any more in C-200."
     assert still.startswith("001.001 is still delayed by 24 h in C-100 until 2090-01-0")
-    assert still.endswith("so says the sheet notices of the catalogue; change it there, and import it.")
-    assert besides.startswith("Besides: stopped in C-200 from 2089-01-01")
+    assert still.endswith("set in the catalogue's sheet notices; change it there and import it.")
+    assert also.startswith("Also: stopped in C-200 from 2089-01-01")
     assert "still delayed by 24 h in C-100" in run("eta", "clear", "001.001").err
 
 
@@ -239,8 +240,8 @@ def test_import_repairs_unreadable_catalogue(run, lab, two, same):
     flip(lab)
     done = run("catalogue", "import", source, "--yes")
     assert done.code == 0, done.err
-    assert "The catalogue in force cannot be read; everything counts as new." in done.out
-    assert "in force already" in run("catalogue", "import", source).out
+    assert "The active catalogue is unreadable: everything counts as new." in done.out
+    assert "active already" in run("catalogue", "import", source).out
     assert run("catalogue", "export", "healed").code == 0
     assert load_catalogue(lab.folder / "healed").version == load_catalogue(lab.folder / source).version
     assert len(lab.write(lambda uow: uow.catalogues.active_since(datetime(2000, 1, 1, tzinfo=UTC)))) == (2 if same else 3)
@@ -248,12 +249,12 @@ def test_import_repairs_unreadable_catalogue(run, lab, two, same):
 
 def test_diff_and_export_report_unreadable_catalogue(run, lab, two, tmp_path):
     flip(lab)
-    assert "cannot be read; everything counts as new" in run("catalogue", "diff", two).out
+    assert "unreadable: everything counts as new" in run("catalogue", "diff", two).out
     as_json = run("catalogue", "diff", two, "--json")
     assert (as_json.json(), "everything counts as new" in as_json.err) == ([], True)
     done = run("catalogue", "export", "older")
     assert done.code == 0
-    assert "this is an older one, version" in done.err
+    assert "this is an older version" in done.err
     assert load_catalogue(tmp_path / "older").version == load_catalogue(CATALOGUE).version
     flip(lab, "number = 1")
     assert "import it again" in run("catalogue", "export", "none").err
@@ -270,19 +271,19 @@ def test_stop_works_while_catalogue_unreadable(run, lab, two):
     assert done.code == 0
     assert "were not checked" in done.err
     assert [each["item"] for each in run("eta", "list", "--json").json()] == ["001.001", "whatever"]
-    assert "as far as is known" not in run("eta", "list").out
+    assert "known to be" not in run("eta", "list").out
     cleared = run("eta", "clear", "001.001")
-    assert (cleared.code, cleared.out) == (0, "What was announced for 001.001 is lifted.\n")
+    assert (cleared.code, cleared.out) == (0, "Notice for 001.001 lifted.\n")
     assert "what its sheet notices says is not known" in cleared.err
     assert run("eta", "clear", "whatever").code == 0
-    assert run("eta", "list").out == "Nothing is stopped or delayed as far as is known.\n"
+    assert run("eta", "list").out == "Nothing is known to be stopped or delayed.\n"
 
 
 def test_explain_shows_tubes_of_basket(run, tmp_path):
     basket = tmp_path / "basket.json"
     items = [{"id": "002.002"}, {"id": "003.001"}, {"id": "005.010"}, {"id": "190.100"}, {"id": "006.001"}]
     basket.write_text(json.dumps({"contract": "C-100", "analyticsrequests": items}))
-    assert "holds no catalogue" in run("preanalytics", "explain", str(basket)).err
+    assert "has no catalogue" in run("preanalytics", "explain", str(basket)).err
     take_sample(run)
     said = run("preanalytics", "explain", str(basket)).out
     assert "type 10, SST5 (Serum gel 5), Venepuncture: 2 tubes, and fewer are not possible" in said

@@ -106,14 +106,14 @@ def test_offline_check_skips_network(cli, lab):
         "encryption key": "ok",
         "store": "ok",
         "rules": "ok",
-        "catalogue in force": "to do",
+        "active catalogue": "to do",
         "catalogue": "ok",
         "contracts": "ok",
         "API clients": "to do",
         "adapter folder": "ok",
         "exchange": "skipped",
         "sign-in": "skipped",
-        "contracts there": "skipped",
+        "service contracts": "skipped",
     }
 
 
@@ -176,11 +176,11 @@ def test_invalid_logo_and_font_detected_where_reports_printed(cli, lab, wanted):
     edit(lab, "[api]", f"[results]\n{keys}[api]")
     done = cli("check", "--offline")
     assert done.code == wanted
-    assert ("results.print_logo: is not a readable picture — name a PNG or JPEG file, or leave it out" in done.out) is wanted
-    assert ("results.print_font: is not a readable TrueType font" in done.out) is wanted
+    assert ("results.print_logo: " in done.out) is wanted
+    assert ("results.print_font: " in done.out) is wanted
     if wanted:
         edit(lab, keys, "print_reports = true\n")
-        assert "letterhead can be printed" in cli("check", "--offline").out
+        assert "letterhead is valid" in cli("check", "--offline").out
 
 
 def test_invalid_settings_listed_by_check(cli, lab):
@@ -243,7 +243,7 @@ def test_user_logs_in_once(cli, at_service, callback, way):
     with subprocess.Popen(command, text=True, cwd=at_service.folder, **pipes) as process:
         try:
             address = line_with(process, r"^http://\S+")
-            line_with(process, "Waiting for the callback|The browser ends at")
+            line_with(process, "Waiting for the callback|The browser ends up at")
             with httpx.Client() as browser:
                 fields = dict(parse_qsl(urlsplit(address).query)) | {"login": "login", "password": "hunter2"}
                 back = browser.post(address.partition("?")[0], data=fields).headers["location"]
@@ -266,9 +266,9 @@ def said(done):
 
 
 def test_active_catalogue_checked_instead_of_folder(cli, lab):
-    assert said(cli("check", "--offline", "--json"))["catalogue in force"][0] == "to do"
+    assert said(cli("check", "--offline", "--json"))["active catalogue"][0] == "to do"
     assert cli("catalogue", "import", str(CATALOGUE), "--yes").code == 0
-    assert "C-200 (" in said(cli("check", "--offline", "--json"))["catalogue in force"][1]
+    assert "C-200 (" in said(cli("check", "--offline", "--json"))["active catalogue"][1]
     other = shutil.copytree(CATALOGUE, lab.folder / "other")
     prices = other / "contract_items.csv"
     prices.write_text("".join(row for row in prices.read_text().splitlines(keepends=True) if not row.startswith("C-200")))
@@ -279,7 +279,7 @@ def test_active_catalogue_checked_instead_of_folder(cli, lab):
     assert cli("catalogue", "import", str(other), "--yes").code == 0
     done = cli("check", "--offline", "--json")
     assert done.code == 1
-    assert "is not what is in force" in said(done)["catalogue"][1]
+    assert "differs from the active catalogue" in said(done)["catalogue"][1]
     assert said(done)["contracts"][:2] == ("WRONG", "not in the catalogue: C-200")
 
 
@@ -289,7 +289,7 @@ def test_unreadable_stored_catalogue_fails_check(cli, lab):
     )
     done = cli("check", "--offline", "--json")
     assert done.code == 1
-    assert said(done)["catalogue in force"][0] == "WRONG"
+    assert said(done)["active catalogue"][0] == "WRONG"
 
 
 def test_contract_without_api_client_reported(cli, lab):
@@ -298,14 +298,14 @@ def test_contract_without_api_client_reported(cli, lab):
     assert cli("api-token", "create", "clinic", "--contract", "C-100").code == 0
     done = cli("check", "--offline", "--json")
     assert done.code == 1
-    assert said(done)["API clients"][:2] == ("WRONG", "none may see C-200")
+    assert said(done)["API clients"][:2] == ("WRONG", "no client may see C-200")
     assert cli("api-token", "create", "other", "--contract", "C-200").code == 0
     assert said(cli("check", "--offline", "--json"))["API clients"][:2] == ("ok", "clinic, other")
     assert cli("api-token", "create", "third", "--contract", "C-9").code == 0
-    assert "name unknown ones: C-9" in said(cli("check", "--offline", "--json"))["contracts"][1]
+    assert "name unknown contracts: C-9" in said(cli("check", "--offline", "--json"))["contracts"][1]
     assert cli("api-token", "revoke", "third").code == 0
     assert cli("api-token", "revoke", "other").code == 0
-    assert said(cli("check", "--offline", "--json"))["API clients"][1] == "none may see C-200"
+    assert said(cli("check", "--offline", "--json"))["API clients"][1] == "no client may see C-200"
 
 
 def test_low_or_exhausted_label_pools_reported(cli, lab):

@@ -148,7 +148,7 @@ def test_missing_values_prompted(cli):
     given = [*words({"--client-secret": "secret"})]
     done = cli("init", *given, "--ask", stdin="\n".join(answer for index, answer in enumerate(answers) if index != 9) + "\n")
     assert done.code == 0, done.err
-    assert "Please write it as https://host/path." in done.err
+    assert "Please enter it as https://host/path." in done.err
     assert "Please choose one of" in done.err
     settings = load_settings(Path("lab-agent.toml"), {})
     assert settings.exchange.oauth.redirect_uri == "http://127.0.0.1:8485/callback"

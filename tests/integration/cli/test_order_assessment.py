@@ -69,7 +69,7 @@ def test_order_assessed_from_store_without_exchange(cli: Cli, lab: LaboratoryFol
     put_order(lab, OrderState.HANDED_OVER)
     assert cli("catalogue", "import", str(CATALOGUE), stdin="y\n").code == 0
     told = cli("orders", "judge", KEY, "--json").json()
-    assert told["judged_from"] == "journal"
+    assert told["judged_from"] == "store"
     assert told["held_because"] is None
     assert told["findings"] == []
     assert len(told["accepted"]) == 2

@@ -150,5 +150,5 @@ def test_invalid_mapping_tables_named_by_row(cli: Any, mapped: Any) -> None:
 
 
 def test_no_rejected_results_reported(cli: Any, mapped: Any) -> None:
-    assert "No results were refused" in cli("results", "refused").out
-    assert "no open alert" in cli("results", "refused", "--seen", "folder").err
+    assert "No messages were rejected" in cli("results", "refused").out
+    assert "No open alert" in cli("results", "refused", "--seen", "folder").err

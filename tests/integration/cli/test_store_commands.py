@@ -96,7 +96,7 @@ def test_orders_found_and_filtered(cli, seeded):
 def test_truncated_list_says_there_is_more(cli, seeded):
     done = cli("orders", "list", "--limit", "1", "--json")
     assert len(done.json()) == 1
-    assert "1 of 2 shown; --offset 1 goes on" in done.err
+    assert "1 of 2 shown; continue with --offset 1" in done.err
 
 
 def test_order_shown_with_lines_jobs_results_timeline(cli, seeded):
@@ -163,7 +163,7 @@ def test_results_shown_with_exact_digits(cli, seeded):
 
 
 def test_users_added_and_removed(cli, lab):
-    assert "makes the first" in cli("user", "list").out
+    assert "add one with" in cli("user", "list").out
     assert cli("user", "add", "Anna", "--role", "admin", stdin="correct horse battery\n").code == 0
     (user,) = cli("user", "list", "--json").json()
     assert (user["name"], user["role"]) == ("anna", "admin")
