@@ -1,4 +1,4 @@
-# One image, both programs. The agent:  docker run -v lab-agent:/var/lib/lab-agent -v ./config:/etc/lab-agent:ro lab-agent
+# One image for both programs. The agent:  docker run -v lab-agent:/var/lib/lab-agent -v ./config:/etc/lab-agent:ro lab-agent
 # The laboratory's API:  docker run … --entrypoint lab-api -e HEALTH_URL=http://127.0.0.1:8482/healthz -p 8482:8482 lab-agent run
 FROM python:3.11-slim
 
@@ -14,8 +14,8 @@ COPY lab_sandbox lab_sandbox
 COPY config/catalogue config/catalogue
 RUN python -m pip install --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation .
 
-# Settings are mounted, secrets come as LAB_AGENT_… variables or as files in $CREDENTIALS_DIRECTORY. State lives in the volume:
-# the database and, with the folder adapter, the laboratory system's folders.
+# Mount the settings; pass secrets as LAB_AGENT_… variables or as files in $CREDENTIALS_DIRECTORY. The volume holds the database
+# and, with the folder adapter, the LIS folders.
 ENV LAB_AGENT_CONFIG=/etc/lab-agent/lab-agent.toml
 ENV HEALTH_URL=http://127.0.0.1:8481/healthz
 ENV PYTHONUNBUFFERED=1

@@ -1,12 +1,12 @@
-# Two commands do everything on a fresh machine with Python 3.11+ and make:
-#   make demo [ONCE=1] [LIS=hl7v2]   the daily flow, live, on this machine alone
-#   make test                         formatting, types, import rules and the test suite
+# On a fresh machine with Python 3.11+ and make:
+#   make demo [ONCE=1] [LIS=hl7v2]   run the daily flow on this machine (LIS: folder, http, hl7v2 or sql)
+#   make test                         check formatting, types and import rules, and run the tests
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= 2
 LIS ?= folder
-# What is started hundreds of times is compiled once.
+# Tests start programs hundreds of times: let Python cache the compiled modules.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test proof lint docs lock clean
@@ -17,7 +17,7 @@ demo: .venv/.run
 test: lint
 	$(BIN)/python -m pytest -n $(JOBS) -m "not proof"
 
-# The long forms. SHORT=1 runs a twentieth of each.
+# Long test runs. SHORT=1 runs a twentieth of each.
 proof: .venv/.dev
 	LAB_PROOF_SHARE=$(if $(SHORT),0.05,1) $(BIN)/python -m pytest -n $(JOBS) -m proof --timeout 3600
 
@@ -27,11 +27,11 @@ lint: .venv/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-# The pages that are made from the code.
+# Generates the documentation pages made from the code.
 docs: .venv/.dev
 	$(BIN)/python -m tools.docs
 
-# New versions of the dependencies. The lock files hold hashes and name no registry.
+# Updates the dependencies. The lock files contain hashes and no registry.
 LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header --quiet --upgrade
 lock: .venv/.dev
@@ -41,7 +41,7 @@ lock: .venv/.dev
 .venv/.run: requirements/run.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "lab-agent needs Python 3.11 or newer; set PYTHON=")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo 'installing into .venv; half a minute the first time'
+	@echo 'installing into .venv; the first time takes half a minute'
 	$(PIP) install --quiet --require-hashes -r requirements/run.txt
 	$(PIP) install --quiet --no-deps --no-build-isolation -e .
 	touch $@

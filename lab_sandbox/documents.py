@@ -41,13 +41,13 @@ def decode_content(binary: Json) -> bytes:
 
 def negotiate_media_type(accept: str | None, stored: str) -> str | None:
     """The media type to answer with: JSON if Accept asks for it, else the document's own; None if neither is acceptable."""
-    wanted = list(_accepted_media_types(accept))
-    for kind in wanted:
+    accepted = list(_accepted_media_types(accept))
+    for kind in accepted:
         if kind in _JSON_MEDIA_TYPES:
             return "application/json"
         if kind in {"*/*", stored.partition(";")[0].strip().lower(), f"{stored.partition('/')[0].lower()}/*"}:
             return stored
-    return None if wanted else stored
+    return None if accepted else stored
 
 
 def _accepted_media_types(accept: str | None) -> Iterable[str]:

@@ -72,5 +72,5 @@ class Problems:
 
 def operation_outcome(issues: Sequence[Issue]) -> dict[str, Any]:
     """The body of every failed request ("Errors")."""
-    listed = [{"severity": one.severity, "code": one.code, "diagnostics": one.diagnostics} for one in issues]
-    return {"resourceType": "OperationOutcome", "issue": listed}
+    entries = [{"severity": one.severity, "code": one.code, "diagnostics": one.diagnostics} for one in issues]
+    return {"resourceType": "OperationOutcome", "issue": entries}

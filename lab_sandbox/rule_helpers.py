@@ -161,14 +161,14 @@ TypeResolver = Callable[[str], str | None]
 
 def check_reference_targets(kind: str, resource: Json, element: str, resolve_type: TypeResolver, problems: Problems) -> None:
     """Reports every reference that leads to a resource of the wrong type."""
-    for name, wanted in _REFERENCE_TARGETS.get(kind, {}).items():
+    for name, expected in _REFERENCE_TARGETS.get(kind, {}).items():
         value = resource.get(name)
         for position, one in enumerate(as_list(value)):
             text = reference_text(one)
             found = resolve_type(text) if text is not None else None
-            if found not in {None, wanted}:
+            if found not in {None, expected}:
                 path = f"{element}.{name}[{position}]" if isinstance(value, list) else f"{element}.{name}"
-                problems.add(path, "reference-type", f"must be a reference to a {wanted}, but {text} is a {found}")
+                problems.add(path, "reference-type", f"must be a reference to a {expected}, but {text} is a {found}")
 
 
 def check_report_patient(report: Json, resources: ResourceService, own_addresses: tuple[str, ...], problems: Problems) -> None:

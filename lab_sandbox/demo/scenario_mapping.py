@@ -41,29 +41,31 @@ class MappingScenario:
         self.console.heading("Finally: a result with an unmapped code is held, and released once the code is mapped")
         with self.check_list.record_partner_errors("mapping: the released result reaches the clinic"):
             self._write_report(*self._find_line())
-            held = await wait_until(
-                lambda: self._run_agent_command("results", "list", "--state", "unmapped", "--json"),
-                bool,
-                timeout=self.timeout,
-                description="an unmapped result",
+            await self._check_hold()
+            await self._release()
+            report = await wait_until(
+                self._find_report, lambda found: found is not None, timeout=self.timeout, description="the released result"
             )
-            self.check_list.record(
-                "mapping: a result with an unmapped code is held with a reason",
-                _LOCAL_CODE in held[0]["reason"],
-                held[0]["reason"],
-            )
-            self.check_list.record("mapping: the held result has not reached the clinic", await self._find_report() is None)
-            table = self.workspace.folder / "config" / "mappings" / "codes.csv"
-            table.write_text(table.read_text(encoding="utf-8") + _MAPPING_ROW, encoding="utf-8")
-            preview = await self._run_agent_command("mappings", "release", "--preview", "--json")
-            self.check_list.record(
-                "mapping: the preview shows what the new row releases", [one["state"] for one in preview] == ["matched"]
-            )
-            await self._run_agent_command("mappings", "release", "--by", "demo", "--json")
-            found = await wait_until(
-                self._find_report, lambda report: report is not None, timeout=self.timeout, description="the released result"
-            )
-            await self._check_report(found or {})
+            await self._check_report(report or {})
+
+    async def _check_hold(self) -> None:
+        held = await wait_until(
+            lambda: self._run_agent_command("results", "list", "--state", "unmapped", "--json"),
+            bool,
+            timeout=self.timeout,
+            description="an unmapped result",
+        )
+        reason = held[0]["reason"]
+        self.check_list.record("mapping: a result with an unmapped code is held with a reason", _LOCAL_CODE in reason, reason)
+        self.check_list.record("mapping: the held result has not reached the clinic", await self._find_report() is None)
+
+    async def _release(self) -> None:
+        table = self.workspace.folder / "config" / "mappings" / "codes.csv"
+        table.write_text(table.read_text(encoding="utf-8") + _MAPPING_ROW, encoding="utf-8")
+        preview = await self._run_agent_command("mappings", "release", "--preview", "--json")
+        released = [one["state"] for one in preview] == ["matched"]
+        self.check_list.record("mapping: the preview shows what the new row releases", released)
+        await self._run_agent_command("mappings", "release", "--by", "demo", "--json")
 
     async def _check_report(self, report: Json) -> None:
         observation = await self.client.read(report["result"][0]["reference"])
@@ -74,8 +76,8 @@ class MappingScenario:
         )
 
     async def _find_report(self) -> Json | None:
-        listed = await self.client.search("DiagnosticReport", {})
-        return next((one for one in listed if one["identifier"][0]["value"].endswith(f".{_REPORT_ID}")), None)
+        reports = await self.client.search("DiagnosticReport", {})
+        return next((one for one in reports if one["identifier"][0]["value"].endswith(f".{_REPORT_ID}")), None)
 
     def _find_line(self) -> tuple[str, str]:
         """Keys of an order and of a line that the laboratory has performed."""

@@ -174,7 +174,7 @@ class PartnerClient:
         return response
 
     async def _refresh_tokens(self, used: TokenPair) -> None:
-        """New tokens in the place of `used`; one refresh at a time, since a refresh token works once."""
+        """New tokens in place of `used`; one refresh at a time, since a refresh token is valid once."""
         async with self._refresh_lock:
             if self._tokens is used:
                 self._tokens = await LoginClient(self.account, self._http).refresh(used)

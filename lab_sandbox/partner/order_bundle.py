@@ -244,7 +244,8 @@ def _order_task(content: OrderContent) -> Json:
     }
     channel = account.lab_system("notification")
     options = [
-        {"type": {"coding": [{"system": channel, "code": name}]}, "valueBoolean": wanted} for name, wanted in content.plan.notify
+        {"type": {"coding": [{"system": channel, "code": name}]}, "valueBoolean": is_wanted}
+        for name, is_wanted in content.plan.notify
     ]
     return {**task, "input": options} if options else task
 

@@ -93,8 +93,8 @@ async def read_reports(client: PartnerClient, order: PlacedOrder) -> list[Receiv
     """Every report that names a line of the order, each once."""
     found: dict[str, Json] = {}
     for line in order.lines:
-        listed = await client.search("DiagnosticReport", {"based-on": f"procedurerequest/{line.procedure_request}"})
-        found.update({one["id"]: one for one in listed})
+        reports = await client.search("DiagnosticReport", {"based-on": f"procedurerequest/{line.procedure_request}"})
+        found.update({one["id"]: one for one in reports})
     return [await _read_report(client, resource) for resource in found.values()]
 
 
@@ -136,8 +136,8 @@ def value_fields(observation: Json) -> list[str]:
 
 
 async def _read_report(client: PartnerClient, resource: Json) -> ReceivedReport:
-    listed = [one["reference"] for one in resource.get("result", ())]
-    return ReceivedReport(resource, tuple(await asyncio.gather(*(client.read(reference) for reference in listed))))
+    references = [one["reference"] for one in resource.get("result", ())]
+    return ReceivedReport(resource, tuple(await asyncio.gather(*(client.read(reference) for reference in references))))
 
 
 def _error_texts(task: Json) -> tuple[str, ...]:

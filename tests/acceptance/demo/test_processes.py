@@ -16,6 +16,7 @@ import pytest
 from lab_sandbox.demo.errors import DemoError
 from lab_sandbox.demo.processes import ProcessGroup, Program
 from lab_sandbox.demo.workspace import HOST, choose_ports, is_port_free
+from tests.harness.programs import free_port
 
 PYTHON = sys.executable
 SERVER = """
@@ -66,12 +67,6 @@ async def pid_in(folder: Path) -> int:
     raise AssertionError("the program never started")
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture
 def occupied() -> Iterator[int]:
     with socket.socket() as listener:
@@ -82,7 +77,7 @@ def occupied() -> Iterator[int]:
 
 def test_occupied_port_replaced_and_others_kept(occupied: int):
     """An occupied port is replaced by a free one, and the others stay."""
-    free = _free_port()
+    free = free_port()
     ports = choose_ports([occupied, free])
     assert ports[free] == free
     assert ports[occupied] not in {occupied, free}
@@ -91,7 +86,7 @@ def test_occupied_port_replaced_and_others_kept(occupied: int):
 
 
 async def test_process_ready_once_it_answers(tmp_path: Path):
-    port = _free_port()
+    port = free_port()
     async with ProcessGroup(tmp_path, tmp_path) as processes:
         running = await processes.start(Program("server", (PYTHON, "-c", SERVER, str(port)), f"http://{HOST}:{port}/"))
         await processes.wait_until_ready(running, 20)
@@ -101,7 +96,7 @@ async def test_process_ready_once_it_answers(tmp_path: Path):
 async def test_early_exit_reported_with_log(tmp_path: Path):
     command = (PYTHON, "-c", "import sys; print('no such database'); sys.exit(3)")
     async with ProcessGroup(tmp_path, tmp_path) as processes:
-        running = await processes.start(Program("agent", command, f"http://{HOST}:{_free_port()}/"))
+        running = await processes.start(Program("agent", command, f"http://{HOST}:{free_port()}/"))
         with pytest.raises(DemoError, match="agent exited with code 3") as raised:
             await processes.wait_until_ready(running, 20)
     assert raised.value.log_tail == "no such database"
@@ -109,7 +104,7 @@ async def test_early_exit_reported_with_log(tmp_path: Path):
 
 async def test_startup_timeout_reported(tmp_path: Path):
     async with ProcessGroup(tmp_path, tmp_path) as processes:
-        running = await processes.start(Program("agent", (PYTHON, "-c", SLEEPER), f"http://{HOST}:{_free_port()}/"))
+        running = await processes.start(Program("agent", (PYTHON, "-c", SLEEPER), f"http://{HOST}:{free_port()}/"))
         with pytest.raises(DemoError, match="agent was not ready within"):
             await processes.wait_until_ready(running, 0.3)
     assert await has_exited(await pid_in(tmp_path))

@@ -1,4 +1,4 @@
-"""A systemd of its own in namespaces, with this program installed in /opt; see `trial_boot.sh` for what it cannot do."""
+"""A separate systemd in namespaces, with the programs installed in /opt; `trial_boot.sh` isolates it from this machine."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.harness.paths import CATALOGUE, ROOT
 
 SYSTEMD = Path("/lib/systemd/systemd")
 NAMESPACES = ("--fork", "--kill-child", "--pid", "--mount", "--mount-proc", "--uts", "--ipc", "--cgroup")
-BOOT_SCRIPT = ROOT / "tests" / "deploy" / "trial_boot.sh"
+BOOT_SCRIPT = Path(__file__).with_name("trial_boot.sh")
 UID = 61234
 DEADLINE = 60.0
 
 
 def wait_until(condition: Callable[[], bool], description: str, timeout: float = DEADLINE) -> None:
-    """Look until it is so; fail with `what` at the deadline."""
+    """Waits until the condition holds; fails with the description after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout:.0f} s: {description}"
@@ -34,65 +34,69 @@ def wait_until(condition: Callable[[], bool], description: str, timeout: float =
 
 @dataclass
 class Machine:
-    """A small machine that has booted."""
+    """A booted machine. `pid` is its first process, in our numbering."""
 
     folder: Path
     pid: int
 
-    def run(self, *words: str, check: bool = True) -> str:
-        """Run a command on it; gives what it prints."""
-        inside = ["nsenter", "-t", str(self.pid), "-m", "-p", "-u", "-i", "-C", *words]
-        done = subprocess.run(inside, capture_output=True, text=True, timeout=120, check=False)
-        assert done.returncode == 0 or not check, f"{' '.join(words)}: {done.stdout}{done.stderr}"
+    def run(self, *command: str, check: bool = True) -> str:
+        """Runs a command on the machine; gives its output."""
+        in_namespaces = ["nsenter", "-t", str(self.pid), "-m", "-p", "-u", "-i", "-C", *command]
+        done = subprocess.run(in_namespaces, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0 or not check, f"{' '.join(command)}: {done.stdout}{done.stderr}"
         return done.stdout.strip()
 
     def show(self, unit: str, *names: str) -> dict[str, str]:
-        """Properties of a unit."""
+        """The properties of a unit."""
         lines = self.run("systemctl", "show", unit, *(f"--property={name}" for name in names)).splitlines()
         return dict(line.split("=", 1) for line in lines)
 
     def log(self, unit: str) -> str:
-        """What a unit has written to its log."""
+        """The log of a unit."""
         file = self.folder / "lib" / f"{unit}.log"
         return file.read_text() if file.exists() else ""
+
+    def wait_until(self, condition: Callable[[], bool], description: str) -> None:
+        """Waits until the condition holds."""
+        wait_until(condition, description)
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    """Boot; skipped where there is no systemd, no right to make namespaces, or a systemd that runs this very machine."""
+    """Boots the machine; skips without systemd, without the right to create namespaces, or if systemd runs this machine."""
     if os.geteuid() != 0 or not SYSTEMD.exists() or shutil.which("nsenter") is None:
-        pytest.skip("no systemd here, or not root: the units are not started for real")
+        pytest.skip("no systemd, or not root")
     if Path("/run/systemd/system").is_dir():
-        pytest.skip("a systemd runs this machine: no second one is started beside it")
+        pytest.skip("systemd runs this machine; a second one is not started")
     _prepare_files(tmp_path)
     group = _control_group()
-    boots = f"echo $$ > {group}/cgroup.procs; exec unshare {' '.join(NAMESPACES)} {BOOT_SCRIPT} {tmp_path}"
+    command = f"echo $$ > {group}/cgroup.procs; exec unshare {' '.join(NAMESPACES)} {BOOT_SCRIPT} {tmp_path}"
     with (tmp_path / "boot.log").open("wb") as log:
-        boot = subprocess.Popen(["/bin/sh", "-c", boots], stdout=log, stderr=subprocess.STDOUT)
+        boot = subprocess.Popen(["/bin/sh", "-c", command], stdout=log, stderr=subprocess.STDOUT)
     try:
         yield Machine(tmp_path, _wait_for_boot(boot, tmp_path))
     finally:
         boot.kill()
         boot.wait()
-        wait_until(lambda: _remove_group(group), "everything of the machine has ended")
+        wait_until(lambda: _remove_group(group), "all processes of the machine have ended")
 
 
 def _control_group() -> Path:
-    """A control group of its own, so that nothing that the manager makes is left behind among ours."""
+    """A separate control group, so that systemd leaves none behind among ours."""
     tree = Path("/sys/fs/cgroup/systemd")
     group = (tree if tree.is_dir() else tree.parent) / f"lab-trial-{os.getpid()}"
     try:
         group.mkdir()
     except OSError as exc:
-        pytest.skip(f"no control group can be made here: {exc}")
+        pytest.skip(f"cannot create a control group: {exc}")
     return group
 
 
 def _remove_group(group: Path) -> bool:
-    """Remove the group with all below it; whether that was possible."""
+    """Removes the group and its subgroups; whether that succeeded."""
     try:
-        for below in sorted((each for each in group.rglob("*") if each.is_dir()), reverse=True):
-            below.rmdir()
+        for child in sorted((each for each in group.rglob("*") if each.is_dir()), reverse=True):
+            child.rmdir()
         group.rmdir()
     except OSError:
         return False
@@ -100,29 +104,29 @@ def _remove_group(group: Path) -> bool:
 
 
 def _wait_for_boot(boot: subprocess.Popen[bytes], folder: Path) -> int:
-    """The process number, out here, of the first process in there; once its manager answers."""
+    """The pid of the machine's first process, once its systemd responds."""
     children = Path(f"/proc/{boot.pid}/task/{boot.pid}/children")
 
-    def answers() -> bool:
+    def is_booted() -> bool:
         if boot.poll() is not None:
-            pytest.skip(f"systemd cannot be booted here: {(folder / 'boot.log').read_text()[-500:]}")
+            pytest.skip(f"systemd does not boot: {(folder / 'boot.log').read_text()[-500:]}")
         first = children.read_text().split()
         return bool(first) and "basic.target" in Machine(folder, int(first[0])).run(
             "systemctl", "list-units", "--state=active", "basic.target", check=False
         )
 
-    wait_until(answers, "booted")
+    wait_until(is_booted, "booted")
     return int(children.read_text().split()[0])
 
 
 def _prepare_files(folder: Path) -> None:
-    """`etc`, `opt` and `lib` of the machine, and `shown`: what of this one it may see, and where."""
+    """Creates `etc`, `opt` and `lib` of the machine, and `shown`: which folders of this machine it sees, and where."""
     shutil.copytree("/etc", folder / "etc", symlinks=True, ignore=shutil.ignore_patterns("system"))
     units = folder / "etc" / "systemd" / "system"
     units.mkdir(parents=True)
     for name in ("lab-agent", "lab-api"):
         shutil.copy(ROOT / "systemd" / f"{name}.service", units)
-        _drop_in(units / f"{name}.service.d", name)
+        _write_drop_in(units / f"{name}.service.d", name)
     with (folder / "etc" / "passwd").open("a") as users, (folder / "etc" / "group").open("a") as groups:
         users.write(f"lab-agent:x:{UID}:{UID}:Lab agent:/var/lib/lab-agent:/usr/sbin/nologin\n")
         groups.write(f"lab-agent:x:{UID}:\n")
@@ -132,9 +136,9 @@ def _prepare_files(folder: Path) -> None:
     os.chown(folder / "lib" / "lab-agent", UID, UID)
 
 
-def _drop_in(place: Path, name: str) -> None:
-    """The only differences to the units as they are: where the log goes, a watchdog that a test can wait for, and our Python."""
-    place.mkdir()
+def _write_drop_in(folder: Path, name: str) -> None:
+    """The only changes to the units: the log file, a watchdog short enough for a test, and our Python."""
+    folder.mkdir()
     text = f"""[Service]
 WatchdogSec=3
 RestartSec=100ms
@@ -142,11 +146,11 @@ StandardOutput=null
 StandardError=append:/var/lib/{name}.log
 Environment=LD_LIBRARY_PATH=/opt/python/lib
 """
-    (place / "trial.conf").write_text(text)
+    (folder / "trial.conf").write_text(text)
 
 
 def _install(folder: Path) -> None:
-    """A virtual environment in /opt/lab-agent that uses the packages of ours, wherever they lie."""
+    """Creates a virtual environment in /opt/lab-agent that uses our installed packages."""
     home = folder / "opt" / "lab-agent"
     packages = home / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
     packages.mkdir(parents=True)
@@ -165,11 +169,11 @@ def _install(folder: Path) -> None:
     (folder / "shown").write_text("".join(f"{path} /opt/{name}\n" for path, name in shown.items()))
 
 
-def _configure(place: Path) -> None:
-    (place / "credentials").mkdir(parents=True)
+def _configure(folder: Path) -> None:
+    (folder / "credentials").mkdir(parents=True)
     for name, value in {"store.encryption_keys": new_key(), "exchange.oauth.client_secret": "a secret"}.items():
-        secret = place / "credentials" / name
+        secret = folder / "credentials" / name
         secret.write_text(f"{value}\n")
         secret.chmod(0o640)
         os.chown(secret, 0, UID)
-    shutil.copytree(CATALOGUE, place / "catalogue")
+    shutil.copytree(CATALOGUE, folder / "catalogue")

@@ -1,4 +1,4 @@
-"""The Dockerfile, held by what it says: there is no engine here, so its steps are replayed in a virtual environment."""
+"""The Dockerfile, checked without a container engine: its steps are replayed in a virtual environment."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ NEEDED = ("status/templates/base.html", "status/static/style.css", "store/migrat
 
 
 def steps() -> list[tuple[str, str]]:
-    """The instructions, with their arguments."""
+    """The instructions with their arguments."""
     text = re.sub(r"\\\n", " ", (ROOT / "Dockerfile").read_text())
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     return [(line.split(None, 1)[0], line.split(None, 1)[1]) for line in lines]
 
 
 def args(name: str) -> list[str]:
-    return [rest for word, rest in steps() if word == name]
+    return [arguments for instruction, arguments in steps() if instruction == name]
 
 
-def ignored(path: str) -> bool:
-    """Whether the builder does not see a path; of `.dockerignore` the last line that fits decides."""
-    verdict = False
+def is_ignored(path: str) -> bool:
+    """Whether `.dockerignore` excludes a path; the last matching line decides."""
+    result = False
     for line in (ROOT / ".dockerignore").read_text().splitlines():
         pattern = line.strip()
         bare = pattern.lstrip("!")
-        if pattern and not pattern.startswith("#") and _fits(path, bare):
-            verdict = not pattern.startswith("!")
-    return verdict
+        if pattern and not pattern.startswith("#") and _matches(path, bare):
+            result = not pattern.startswith("!")
+    return result
 
 
-def _fits(path: str, pattern: str) -> bool:
+def _matches(path: str, pattern: str) -> bool:
     anywhere = fnmatch.fnmatch(f"/{path}", f"*/{pattern.removeprefix('**/')}") and pattern.startswith("**/")
     return fnmatch.fnmatch(path, pattern) or path.startswith(f"{pattern}/") or anywhere
 
 
 def copied() -> Iterator[tuple[str, str]]:
-    """What is copied, and to where."""
+    """The sources and targets of all COPY instructions."""
     for rest in args("COPY"):
         *sources, target = rest.split()
         for source in sources:
@@ -61,11 +61,11 @@ def copied() -> Iterator[tuple[str, str]]:
 
 def test_image_is_slim_python_with_unprivileged_user():
     assert args("FROM") == ["python:3.11-slim"]
-    order = [word for word, _ in steps()]
+    instructions = [name for name, _ in steps()]
     assert args("USER") == ["lab-agent"]
-    assert order.index("USER") > max(place for place, word in enumerate(order) if word in {"RUN", "COPY"})
+    assert instructions.index("USER") > max(index for index, name in enumerate(instructions) if name in {"RUN", "COPY"})
     assert "useradd --system" in args("RUN")[0]
-    assert "ADD" not in order
+    assert "ADD" not in instructions
 
 
 def test_every_package_pinned_by_hash():
@@ -75,8 +75,8 @@ def test_every_package_pinned_by_hash():
 
 
 def test_processes_receive_signals_directly():
-    for word in ("ENTRYPOINT", "CMD"):
-        (rest,) = args(word)
+    for name in ("ENTRYPOINT", "CMD"):
+        (rest,) = args(name)
         assert isinstance(json.loads(rest), list)
     assert json.loads(args("ENTRYPOINT")[0]) == ["lab-agent"]
 
@@ -89,15 +89,15 @@ def test_ports_and_state_match_settings():
 
 
 def test_copied_files_exist_and_are_not_ignored():
-    """What is copied exists and reaches the builder; secrets and local state do not."""
+    """Copied files exist and reach the builder; secrets and local state do not."""
     for source, _ in copied():
         assert (ROOT / source).exists(), source
-        assert not ignored(source), source
+        assert not is_ignored(source), source
     for secret in ("config/sandbox.toml", ".git/config", "var/demo/lab-agent.db", "lab_agent/__pycache__", ".venv/bin/python"):
-        assert ignored(secret), secret
+        assert is_ignored(secret), secret
 
 
-def health(address: str) -> int:
+def health_check(address: str) -> int:
     (rest,) = args("HEALTHCHECK")
     command = json.loads(rest.split("CMD", 1)[1])
     command[0] = sys.executable
@@ -105,20 +105,20 @@ def health(address: str) -> int:
 
 
 def test_health_check_reports_live_failing_and_missing_process():
-    class Answers(http.server.BaseHTTPRequestHandler):
+    class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200 if self.path == "/healthz" else 503)
             self.end_headers()
 
         def log_message(self, *_: object) -> None: ...
 
-    with http.server.HTTPServer(("127.0.0.1", 0), Answers) as server:
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
         base = f"http://127.0.0.1:{server.server_address[1]}"
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        assert health(f"{base}/healthz") == 0
-        assert health(f"{base}/failing") != 0
+        assert health_check(f"{base}/healthz") == 0
+        assert health_check(f"{base}/failing") != 0
         server.shutdown()
-    assert health(f"{base}/healthz") != 0
+    assert health_check(f"{base}/healthz") != 0
     assert "ENV HEALTH_URL=http://127.0.0.1:8481/healthz" in (ROOT / "Dockerfile").read_text()
 
 
@@ -128,12 +128,12 @@ def test_build_steps_yield_working_programs(tmp_path: Path):
     venv.create(home, with_pip=True)
     purelib = home / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
     for source, target in copied():
-        place = work / target
-        place.parent.mkdir(parents=True, exist_ok=True)
+        copy = work / target
+        copy.parent.mkdir(parents=True, exist_ok=True)
         if (ROOT / source).is_dir():
-            shutil.copytree(ROOT / source, place, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / source, copy, ignore=shutil.ignore_patterns("__pycache__"))
         else:
-            shutil.copy(ROOT / source, place)
+            shutil.copy(ROOT / source, copy)
     environment = {"PATH": f"{home / 'bin'}:/usr/bin:/bin", "HOME": str(tmp_path)}
     environment |= {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "http", "HTTP", "no_"))}
     for rest in args("RUN"):
@@ -142,7 +142,7 @@ def test_build_steps_yield_working_programs(tmp_path: Path):
             assert done.returncode == 0, done.stdout + done.stderr
     for name in NEEDED:
         assert (purelib / "lab_agent" / name).is_file(), name
-    assert (home / "share" / "lab-agent" / "catalogue" / "items.csv").is_file(), "the sample"
+    assert (home / "share" / "lab-agent" / "catalogue" / "items.csv").is_file(), "the sample catalogue"
     for program in ("lab-agent", "lab-api"):
         done = subprocess.run([home / "bin" / program, "--help"], cwd=tmp_path, env=environment, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr

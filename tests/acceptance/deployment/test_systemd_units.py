@@ -1,14 +1,12 @@
-"""The units: valid, hardened, and started for real where a systemd can be booted."""
+"""The systemd units are valid and hardened, and work where a systemd can be booted."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import pytest
 
 from lab_agent.web_server import MAX_CONNECTIONS
 from tests.harness.paths import ROOT
+from tests.harness.programs import free_port
 
 UNITS = ROOT / "systemd"
 NAMES = ("lab-agent", "lab-api")
@@ -46,22 +45,22 @@ port = {status}
 """
 
 
-def analyze(*words: str) -> subprocess.CompletedProcess[str]:
+def analyze(*arguments: str) -> subprocess.CompletedProcess[str]:
     if shutil.which("systemd-analyze") is None:
-        pytest.skip("no systemd-analyze here: the units are not checked by it")
-    return subprocess.run(["systemd-analyze", *words], capture_output=True, text=True, check=False)
+        pytest.skip("no systemd-analyze")
+    return subprocess.run(["systemd-analyze", *arguments], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_unit_is_valid(name: str, tmp_path: Path):
-    """Verified with an existing program, as this machine need not have ours in /opt."""
+    """Verified with another program, as ours need not be installed in /opt."""
     text = (UNITS / f"{name}.service").read_text()
     unit = tmp_path / f"{name}.service"
     unit.write_text(re.sub(r"ExecStart=\S+", f"ExecStart={sys.executable}", text))
     done = analyze("verify", str(unit))
-    complaints = [line for line in done.stderr.splitlines() if f"{name}.service" in line]
-    assert done.returncode == 0
-    assert complaints == []
+    warnings = [line for line in done.stderr.splitlines() if f"{name}.service" in line]
+    assert warnings == []
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -77,46 +76,34 @@ def test_unit_stop_timeout_exceeds_shutdown_time(name: str):
     from lab_agent.settings.groups import WorkerSettings  # noqa: PLC0415
 
     text = (UNITS / f"{name}.service").read_text()
-    waits = int(re.search(r"^TimeoutStopSec=(\d+)$", text, flags=re.MULTILINE)[1])  # type: ignore[index]
+    stop_timeout = int(re.search(r"^TimeoutStopSec=(\d+)$", text, flags=re.MULTILINE)[1])  # type: ignore[index]
     drain = WorkerSettings().drain_timeout + 10 if name == "lab-agent" else ApiSettings().drain
-    assert waits > drain
+    assert stop_timeout > drain
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_unit_file_limit_covers_connection_limits(name: str):
-    """A unit grants the file descriptors that the connection limits assume."""
+    """A unit allows as many open files as the connection limits assume."""
     text = (UNITS / f"{name}.service").read_text()
     assert int(re.search(r"^LimitNOFILE=(\d+)$", text, flags=re.MULTILINE)[1]) >= 4 * MAX_CONNECTIONS  # type: ignore[index]
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
+def get_status(address: str) -> int:
+    with urllib.request.urlopen(address, timeout=10) as response:
+        return int(response.status)
 
 
-def get(address: str) -> int:
-    with urllib.request.urlopen(address, timeout=10) as answer:
-        return int(answer.status)
-
-
-def running(machine: Any, unit: str) -> int:
-    """The main process, in the machine's own numbers, of a unit that is up."""
-    seen = machine.show(unit, "ActiveState", "SubState", "MainPID")
-    assert seen["ActiveState"] == "active"
-    assert seen["SubState"] == "running"
-    return int(seen["MainPID"])
-
-
-def until(look: Any, what: str, within: float = 60.0) -> None:
-    deadline = time.monotonic() + within
-    while not look():
-        assert time.monotonic() < deadline, f"not within {within:.0f} s: {what}"
-        time.sleep(0.05)
+def main_pid(machine: Any, unit: str) -> int:
+    """The main process of a running unit, in the machine's numbering."""
+    state = machine.show(unit, "ActiveState", "SubState", "MainPID")
+    assert state["ActiveState"] == "active"
+    assert state["SubState"] == "running"
+    return int(state["MainPID"])
 
 
 @pytest.mark.proof
 def test_units_work_under_real_systemd(machine: Any):
-    """Under a real systemd: ready while the service is away, reload, watchdog restart, timely stop, unprivileged."""
+    """Ready while the service is unavailable, reload, restart by the watchdog, stop in time, unprivileged."""
     ports = {"lab-agent": free_port(), "lab-api": free_port()}
     settings = machine.folder / "etc" / "lab-agent" / "lab-agent.toml"
     settings.write_text(SETTINGS.format(api=ports["lab-api"], status=ports["lab-agent"]))
@@ -124,25 +111,25 @@ def test_units_work_under_real_systemd(machine: Any):
     as_agent = ("runuser", "-u", "lab-agent", "--", "env", *environment)
     machine.run(*as_agent, "mkdir", "/var/lib/lab-agent/orders", "/var/lib/lab-agent/results")
     machine.run(*as_agent, "/opt/lab-agent/bin/lab-agent", "db", "upgrade", "--config", "/etc/lab-agent/lab-agent.toml")
-    up = {"lab-agent": "outage_started", "lab-api": "API listens"}
+    started = {"lab-agent": "action=outage_started", "lab-api": "action=api.started"}
     for unit, port in ports.items():
         machine.run("systemctl", "start", unit)
-        pid = running(machine, unit)
-        until(lambda unit=unit: up[unit] in machine.log(unit), f"{up[unit]} in the log of {unit}")
-        assert get(f"http://127.0.0.1:{port}/readyz") == 200
+        pid = main_pid(machine, unit)
+        machine.wait_until(lambda unit=unit: started[unit] in machine.log(unit), f"{started[unit]} in the log of {unit}")
+        assert get_status(f"http://127.0.0.1:{port}/readyz") == 200
         status = machine.run("cat", f"/proc/{pid}/status")
         for line in ("CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2", "Uid:\t61234"):
             assert line in status
 
         machine.run("systemctl", "reload", unit)
-        until(lambda unit=unit: re.search("settings reloaded|catalogue read", machine.log(unit)), "reloaded")
-        assert running(machine, unit) == pid
+        machine.wait_until(lambda unit=unit: re.search("action=(reloaded|catalogue.loaded)", machine.log(unit)), "reloaded")
+        assert main_pid(machine, unit) == pid
 
         machine.run("kill", f"-{signal.SIGSTOP.value}", str(pid))
-        until(lambda unit=unit: machine.show(unit, "NRestarts")["NRestarts"] == "1", "restarted by the watchdog")
-        until(lambda unit=unit: machine.show(unit, "ActiveState")["ActiveState"] == "active", "up again")
-        assert running(machine, unit) != pid
+        machine.wait_until(lambda unit=unit: machine.show(unit, "NRestarts")["NRestarts"] == "1", "restarted by the watchdog")
+        machine.wait_until(lambda unit=unit: machine.show(unit, "ActiveState")["ActiveState"] == "active", "running again")
+        assert main_pid(machine, unit) != pid
 
         machine.run("systemctl", "stop", unit)
-        seen = machine.show(unit, "ActiveState", "Result", "ExecMainStatus")
-        assert seen == {"ActiveState": "inactive", "Result": "success", "ExecMainStatus": "0"}
+        state = machine.show(unit, "ActiveState", "Result", "ExecMainStatus")
+        assert state == {"ActiveState": "inactive", "Result": "success", "ExecMainStatus": "0"}

@@ -68,10 +68,14 @@ def main(count):
         assert len(found) == 3
 
     result = {
-        "orders": count, "seconds": round(seconds, 1), "resources": sum(service.store.counts().values()),
+        "orders": count,
+        "seconds": round(seconds, 1),
+        "resources": sum(service.store.counts().values()),
         "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        "poll_ms": mean_milliseconds(poll), "part_of_ms": mean_milliseconds(lines), "read_ms": mean_milliseconds(lambda: service.resources.find(order)),
-    }  # fmt: skip
+        "poll_ms": mean_milliseconds(poll),
+        "part_of_ms": mean_milliseconds(lines),
+        "read_ms": mean_milliseconds(lambda: service.resources.find(order)),
+    }
     print(json.dumps(result))  # noqa: T201 - the output of this program
 
 

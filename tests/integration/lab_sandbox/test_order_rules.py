@@ -270,7 +270,7 @@ async def test_all_problems_reported_at_once(world, helpers):
 
 async def test_rule_can_be_disabled(world_factory):
     world = world_factory(rules={"off": ("line-status",)})
-    assert (await world.order(change=on("ProcedureRequest", 0, status="draft"))).status_code == 200
+    assert (await world.order(change=update_resource("ProcedureRequest", 0, status="draft"))).status_code == 200
 
 
 async def test_global_patient_identifier_replaces_patient(world):

@@ -1,4 +1,4 @@
-"""The partner's world in one process: the service as an ASGI app, and a laboratory that answers from the sample catalogue."""
+"""The sandbox as an in-process ASGI application, with a laboratory that answers from the sample catalogue."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def laboratory_app() -> Starlette:
         return json(turnarounds(catalogue.contract(request.query_params["contract"]), catalogue.notices, now()))
 
     async def questions(request: Request) -> Response:
-        asked = basket.read_basket(exact_json.loads(await request.body()), catalogue.contracts, 100)
-        return json(questionnaire.build_questionnaire(catalogue, [line.item for line in asked.lines]).as_json())
+        requested = basket.read_basket(exact_json.loads(await request.body()), catalogue.contracts, 100)
+        return json(questionnaire.build_questionnaire(catalogue, [line.item for line in requested.lines]).as_json())
 
     async def tubes(request: Request) -> Response:
-        asked = basket.read_basket(exact_json.loads(await request.body()), catalogue.contracts, 100)
-        answer = preanalytics.calculate(catalogue, asked.lines)
+        requested = basket.read_basket(exact_json.loads(await request.body()), catalogue.contracts, 100)
+        answer = preanalytics.calculate(catalogue, requested.lines)
         return json(answer.as_json([None] * len(answer.tubes)))
 
     return Starlette(

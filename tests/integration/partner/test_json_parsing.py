@@ -1,4 +1,4 @@
-"""What is no JSON is told as that, whatever is wrong with it; digits stay."""
+"""Invalid JSON gives one error, whatever is wrong with it; digits are preserved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sign-in: both grants, the refresh, and what must never be done with a token."""
+"""Sign-in: both grants, the refresh, and where a token must not be sent."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ async def test_both_grants_give_working_client(account: PartnerAccount, transpor
 
 @pytest.mark.parametrize("grant", ["password", "code"])
 async def test_wrong_password_rejected_with_service_message(account: PartnerAccount, transport: httpx.ASGITransport, grant):
-    with pytest.raises(ServiceRefusedError) as refused:
+    with pytest.raises(ServiceRefusedError) as rejected:
         async with open_partner_client(replace(account, password="wrong"), grant=grant, transport=transport):
             pytest.fail("signed in with a wrong password")
-    assert refused.value.status in {400, 401}
+    assert rejected.value.status in {400, 401}
 
 
 async def test_expired_token_is_refreshed(account: PartnerAccount):
@@ -59,8 +59,8 @@ async def test_concurrent_requests_with_expired_token_refresh_once(account: Part
     transport = httpx.ASGITransport(create_app(SandboxConfig(base_url=account.base_url, tokens=rules), clock=lambda: times[-1]))
     async with open_partner_client(account, transport=transport) as client:
         times.append(times[-1] + timedelta(seconds=120))
-        made = await asyncio.gather(*(client.create_patient(PATIENT) for _ in range(20)))
-    assert len({one["id"] for one in made}) == 20
+        created = await asyncio.gather(*(client.create_patient(PATIENT) for _ in range(20)))
+    assert len({one["id"] for one in created}) == 20
 
 
 async def test_unreachable_service_reported(account: PartnerAccount):
@@ -69,17 +69,17 @@ async def test_unreachable_service_reported(account: PartnerAccount):
 
     with pytest.raises(ServiceUnreachableError, match="ConnectError"):
         async with open_partner_client(account, transport=httpx.MockTransport(refuse)):
-            pytest.fail("signed in to nobody")
+            pytest.fail("signed in without a service")
 
 
 async def test_token_sent_to_service_origin_only(account: PartnerAccount):
-    seen: dict[str, str | None] = {}
+    received: dict[str, str | None] = {}
 
     async def token(_request: Request) -> Response:
         return Response(b'{"access_token":"secret"}', media_type="application/json")
 
     async def document(request: Request) -> Response:
-        seen[request.url.netloc] = request.headers.get("authorization")
+        received[request.url.netloc] = request.headers.get("authorization")
         return Response(b"%PDF-1.4", media_type="application/pdf")
 
     app = Starlette(routes=[Route("/connect/token", token, methods=["POST"]), Route("/{rest:path}", document)])
@@ -87,7 +87,7 @@ async def test_token_sent_to_service_origin_only(account: PartnerAccount):
         await client.download_document("fhir/Binary/1")
         await client.download_document("/fhir/Binary/1")
         await client.download_document("http://laboratory.test/documents/unguessable")
-    assert seen == {"service.test:8480": "Bearer secret", "laboratory.test": None}
+    assert received == {"service.test:8480": "Bearer secret", "laboratory.test": None}
 
 
 def test_login_form_filled_by_field_type():
@@ -107,13 +107,13 @@ def test_page_without_form_returns_none():
 
 
 @pytest.mark.parametrize(
-    ("callback", "words"),
+    ("callback", "text"),
     [
         ("http://clinic/cb?code=1&state=other", "another state"),
         ("http://clinic/cb?code=1", "another state"),
         ("http://clinic/cb?error=access_denied&state=mine", "access_denied"),
     ],
 )
-def test_foreign_callback_url_rejected(callback: str, words: str):
-    with pytest.raises(LoginError, match=words):
+def test_foreign_callback_url_rejected(callback: str, text: str):
+    with pytest.raises(LoginError, match=text):
         _parse_callback(callback, "mine")

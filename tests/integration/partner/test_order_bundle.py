@@ -1,4 +1,4 @@
-"""The order bundle, element by element, as the tables of the interface document have it."""
+"""The order bundle, field by field, as in the tables of the interface document."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def item(id_: str, guid: str, *, several: bool = False) -> BasketItem:
 def bundle(
     account: PartnerAccount, items: Iterable[BasketItem], specimens: list[Json], answers: list[Json] | None = None, **plan
 ) -> Json:
-    made = OrderPlan(seed="s", basket=Basket("C-100", tuple(items)), **plan)
-    draft = OrderContent(
+    order_plan = OrderPlan(seed="s", basket=Basket("C-100", tuple(items)), **plan)
+    content = OrderContent(
         account=account,
-        plan=made,
+        plan=order_plan,
         requisition="R-1",
         patient="patient/p1",
         contract="c1",
@@ -56,11 +56,11 @@ def bundle(
         answers=answers or [],
         ordered_at=NOW,
     )
-    return build_order_bundle(draft, LabelSequence(), seeded_random("b"))
+    return build_order_bundle(content, LabelSequence(), seeded_random("b"))
 
 
-def of(made: Json, kind: str) -> list[Json]:
-    return [entry["resource"] for entry in made["entry"] if entry["resource"]["resourceType"] == kind]
+def resources_of(created: Json, kind: str) -> list[Json]:
+    return [entry["resource"] for entry in created["entry"] if entry["resource"]["resourceType"] == kind]
 
 
 def grants(resource: Json, guid: str) -> set[str]:
@@ -68,39 +68,39 @@ def grants(resource: Json, guid: str) -> set[str]:
 
 
 def test_bundle_is_collection_with_local_urls(account: PartnerAccount):
-    made = bundle(account, [item("1", "g1"), item("2", "g2")], [tube("g1", "g2")])
-    assert made["type"] == "collection"
-    addresses = [entry["fullUrl"] for entry in made["entry"]]
+    created = bundle(account, [item("1", "g1"), item("2", "g2")], [tube("g1", "g2")])
+    assert created["type"] == "collection"
+    addresses = [entry["fullUrl"] for entry in created["entry"]]
     assert len(set(addresses)) == len(addresses)
     assert all(re.fullmatch(r"urn:uuid:[0-9a-f-]{36}", address) for address in addresses)
 
 
 def test_bundle_has_line_and_task_per_test(account: PartnerAccount):
     """The bundle has one line and one task for each test, and one order-level task."""
-    made = bundle(account, [item("1", "g1"), item("2", "g2")], [tube("g1", "g2")])
-    order, *lines = of(made, "Task")
+    created = bundle(account, [item("1", "g1"), item("2", "g2")], [tube("g1", "g2")])
+    order, *lines = resources_of(created, "Task")
     assert order["code"] == {
         "coding": [{"system": "http://service.test:8480/terminology/task_type", "code": "OrderProcessingTask"}]
     }
-    by_resource = {id(entry["resource"]): entry["fullUrl"] for entry in made["entry"]}
-    requests = [by_resource[id(one)] for one in of(made, "ProcedureRequest")]
+    by_resource = {id(entry["resource"]): entry["fullUrl"] for entry in created["entry"]}
+    requests = [by_resource[id(one)] for one in resources_of(created, "ProcedureRequest")]
     assert [one["basedOn"] for one in lines] == [[{"reference": request}] for request in requests]
     assert all(one["partOf"] == [{"reference": by_resource[id(order)]}] for one in lines)
-    assert {one["status"] for one in of(made, "Task")} == {"requested"}
+    assert {one["status"] for one in resources_of(created, "Task")} == {"requested"}
 
 
 def test_laboratory_reads_all_updates_tasks_only(account: PartnerAccount):
-    """The laboratory gets read on every resource, and updatebody on the tasks alone."""
-    made = bundle(account, [item("1", "g1")], [tube("g1")], [{"linkId": "q", "text": "?", "answer": [{"valueInteger": 0}]}])
-    for entry in made["entry"]:
+    """The laboratory gets read on every resource, and updatebody on the Tasks only."""
+    created = bundle(account, [item("1", "g1")], [tube("g1")], [{"linkId": "q", "text": "?", "answer": [{"valueInteger": 0}]}])
+    for entry in created["entry"]:
         kind = entry["resource"]["resourceType"]
         assert grants(entry["resource"], LABORATORY_GUID) == ({"read", "updatebody"} if kind == "Task" else {"read"})
         assert "read" in grants(entry["resource"], CLINIC_GUID)
 
 
 def test_procedure_request_has_all_documented_fields(account: PartnerAccount):
-    made = bundle(account, [item("1", "g1"), item("2", "g2")], [tube("g1"), tube("g2")], notes=("urgent",))
-    first, second = of(made, "ProcedureRequest")
+    created = bundle(account, [item("1", "g1"), item("2", "g2")], [tube("g1"), tube("g2")], notes=("urgent",))
+    first, second = resources_of(created, "ProcedureRequest")
     assert first["requisition"] == second["requisition"] == {"system": "http://clinic.example/requisitions", "value": "R-1"}
     assert first["identifier"] != second["identifier"]
     assert first["supportingInfo"] == [{"reference": "contract/c1"}]
@@ -123,12 +123,12 @@ def test_procedure_request_has_all_documented_fields(account: PartnerAccount):
     ],
 )
 def test_all_lines_link_contract_alike(account: PartnerAccount, kind, link: Json):
-    made = bundle(account, [item("1", "g1"), item("2", "g2")], [tube("g1", "g2")], contract_link=kind)
-    assert [one["supportingInfo"] for one in of(made, "ProcedureRequest")] == [[link], [link]]
+    created = bundle(account, [item("1", "g1"), item("2", "g2")], [tube("g1", "g2")], contract_link=kind)
+    assert [one["supportingInfo"] for one in resources_of(created, "ProcedureRequest")] == [[link], [link]]
 
 
 def test_specimen_has_all_documented_fields(account: PartnerAccount):
-    (specimen,) = of(bundle(account, [item("1", "g1")], [tube("g1", label="4711")]), "Specimen")
+    (specimen,) = resources_of(bundle(account, [item("1", "g1")], [tube("g1", label="4711")]), "Specimen")
     base = "http://service.test:8480/"
     assert specimen["type"] == {"coding": [{"system": f"{base}terminology/specimen-type", "code": "10"}]}
     assert specimen["collection"]["method"] == {
@@ -146,8 +146,8 @@ def test_specimen_has_all_documented_fields(account: PartnerAccount):
 
 
 def test_unlabelled_tube_gets_generated_label(account: PartnerAccount):
-    made = bundle(account, [item("1", "g1")], [tube("g1"), tube("g1"), tube("g1", label="L")])
-    labels = [one["container"][0]["identifier"][0]["value"] for one in of(made, "Specimen")]
+    created = bundle(account, [item("1", "g1")], [tube("g1"), tube("g1"), tube("g1", label="L")])
+    labels = [one["container"][0]["identifier"][0]["value"] for one in resources_of(created, "Specimen")]
     assert labels == ["0000000001", "0000000002", "L"]
 
 
@@ -155,49 +155,51 @@ def test_unlabelled_tube_gets_generated_label(account: PartnerAccount):
     ("study", "shape"), [("042.036", r"\d{4}-\d{4}"), ("042.075", r"\d{4}-\d{4}"), ("042.076", r"\d{3}-\d{3}-\d{3}")]
 )
 def test_special_studies_carry_second_barcode(account: PartnerAccount, study: str, shape: str):
-    made = bundle(account, [item(study, "g1"), item("1", "g2")], [tube("g1"), tube("g2")])
-    special, plain = (one["container"][0]["identifier"] for one in of(made, "Specimen"))
+    created = bundle(account, [item(study, "g1"), item("1", "g2")], [tube("g1"), tube("g2")])
+    special, plain = (one["container"][0]["identifier"] for one in resources_of(created, "Specimen"))
     assert [one["system"] for one in special] == ["http://codes.lab.example/labels", "http://codes.lab.example/second-labels"]
     assert re.fullmatch(shape, special[1]["value"])
     assert len(plain) == 1
 
 
 def test_follow_up_study_carries_old_order_number(account: PartnerAccount):
-    made = bundle(account, [item("190.1558", "g1")], [tube("g1")], old_order_number="00001-ABCDE-00000002")
-    (request,) = of(made, "ProcedureRequest")
+    created = bundle(account, [item("190.1558", "g1")], [tube("g1")], old_order_number="00001-ABCDE-00000002")
+    (request,) = resources_of(created, "ProcedureRequest")
     assert request["basedOn"] == [{"identifier": {"system": "http://codes.lab.example/mis", "value": "00001-ABCDE-00000002"}}]
 
 
 @pytest.mark.parametrize(("together", "lines"), [(True, 1), (False, 2)])
 def test_several_specimen_types_one_line_or_several(account: PartnerAccount, together: bool, lines: int):
     items = [item("051.001", "g1", several=True), item("051.001", "g2", several=True)]
-    made = bundle(account, items, [tube("g1"), tube("g2", code=20)], merge_multiple_specimen_lines=together)
-    requests = of(made, "ProcedureRequest")
+    created = bundle(account, items, [tube("g1"), tube("g2", code=20)], merge_multiple_specimen_lines=together)
+    requests = resources_of(created, "ProcedureRequest")
     assert len(requests) == lines
     assert sum(len(one["specimen"]) for one in requests) == 2
 
 
 def test_repeated_test_stays_two_lines(account: PartnerAccount):
-    """A repeated test is two lines, even where several specimen types share one."""
-    made = bundle(account, [item("060.001", "g1"), item("060.001", "g2")], [tube("g1", "g2")], merge_multiple_specimen_lines=True)
-    assert len(of(made, "ProcedureRequest")) == 2
+    """A repeated test gives two lines, even if several specimen types of one test share a line."""
+    created = bundle(
+        account, [item("060.001", "g1"), item("060.001", "g2")], [tube("g1", "g2")], merge_multiple_specimen_lines=True
+    )
+    assert len(resources_of(created, "ProcedureRequest")) == 2
 
 
 def test_answers_attached_to_line_from_patient(account: PartnerAccount):
-    """The answers hang on one line, and their source is the patient."""
+    """The answers belong to one line, and their source is the patient."""
     answers = [{"linkId": "q", "text": "?", "answer": [{"valueInteger": 0}]}]
-    made = bundle(account, [item("1", "g1")], [tube("g1")], answers)
-    (response,) = of(made, "QuestionnaireResponse")
+    created = bundle(account, [item("1", "g1")], [tube("g1")], answers)
+    (response,) = resources_of(created, "QuestionnaireResponse")
     assert response["status"] == "completed"
     assert response["source"] == {"reference": "patient/p1"}
-    assert response["subject"]["reference"] == made["entry"][1]["fullUrl"]
+    assert response["subject"]["reference"] == created["entry"][1]["fullUrl"]
     assert response["item"] == answers
-    assert not of(bundle(account, [item("1", "g1")], [tube("g1")]), "QuestionnaireResponse")
+    assert not resources_of(bundle(account, [item("1", "g1")], [tube("g1")]), "QuestionnaireResponse")
 
 
 def test_notification_options_are_order_task_inputs(account: PartnerAccount):
-    made = bundle(account, [item("1", "g1")], [tube("g1")], notify=(("sms", True), ("email", False)))
-    order = of(made, "Task")[0]
+    created = bundle(account, [item("1", "g1")], [tube("g1")], notify=(("sms", True), ("email", False)))
+    order = resources_of(created, "Task")[0]
     assert [one["valueBoolean"] for one in order["input"]] == [True, False]
     assert order["input"][0]["type"] == {"coding": [{"system": "http://codes.lab.example/notification", "code": "sms"}]}
 
@@ -217,7 +219,7 @@ def test_collection_minutes_read_from_method(method: str, minutes: int):
 
 
 def test_tolerance_samples_aligned_last_before_order():
-    """The samples of a tolerance test keep their distances, and the last is taken before the order."""
+    """The samples of a tolerance test keep their intervals, and the last is collected before the order."""
     methods = ["before the load", "60 minutes after the load", "120 minutes after the load"]
     times = collection_times([tube("g", method=method) for method in methods] + [tube("h", code=11)], NOW)
     assert [time - times[0] for time in times] == [timedelta(0), timedelta(hours=1), timedelta(hours=2), timedelta(0)]
@@ -230,7 +232,7 @@ def test_samples_without_minutes_follow_answer_order():
 
 
 def test_generated_labels_unique_and_keep_shape():
-    roll = LabelSequence(first=9)
-    assert [roll.next_label(), roll.next_label()] == ["0000000009", "0000000010"]
+    labels = LabelSequence(first=9)
+    assert [labels.next_label(), labels.next_label()] == ["0000000009", "0000000010"]
     assert fill_shape("000-000-000", 12345) == "000-012-345"
     assert fill_shape("0000-0000", 1234567890) == "3456-7890"

@@ -1,4 +1,4 @@
-"""Generated orders against the service, and what makes them varied and repeatable."""
+"""Generated orders are accepted by the service, varied and repeatable."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from lab_sandbox.partner.random_source import seeded_random
 from lab_sandbox.partner.result_reader import read_order_status, read_reports
 
 
-async def offered(client: PartnerClient) -> list[Json]:
+async def fetch_orderable(client: PartnerClient) -> list[Json]:
     return orderable_items(await client.nomenclature(), await client.eta())
 
 
 async def test_generated_orders_are_accepted(client: PartnerClient, clinic: Clinic):
-    items = await offered(client)
+    items = await fetch_orderable(client)
     for plan in islice(generate_plans("C-100", items, seed=1), 120):
         order = await clinic.place_order(plan)
         status = await read_order_status(client, order)
@@ -33,26 +33,26 @@ async def test_generated_orders_are_accepted(client: PartnerClient, clinic: Clin
 
 
 async def test_generated_orders_are_varied_and_valid(client: PartnerClient):
-    items = {item["id"]: item for item in await offered(client)}
-    made = list(islice(generate_plans("C-100", list(items.values()), seed=2), 600))
-    ordered = Counter(one.id for plan in made for one in plan.basket.items)
-    assert set(ordered) == set(items), "every test is ordered sooner or later"
-    assert {plan.patient for plan in made} == {"named", "anonymous", "reused"}
-    assert {plan.contract_link for plan in made} == {"reference", "absolute", "identifier"}
-    for plan in made:
+    items = {item["id"]: item for item in await fetch_orderable(client)}
+    plans = list(islice(generate_plans("C-100", list(items.values()), seed=2), 600))
+    ordered = Counter(one.id for plan in plans for one in plan.basket.items)
+    assert set(ordered) == set(items), "every test is ordered at least once"
+    assert {plan.patient for plan in plans} == {"named", "anonymous", "reused"}
+    assert {plan.contract_link for plan in plans} == {"reference", "absolute", "identifier"}
+    for plan in plans:
         assert_valid(plan, items)
 
 
 def assert_valid(plan: OrderPlan, items: dict[str, Json]) -> None:
-    times = Counter(one.id for one in plan.basket.items)
+    counts = Counter(one.id for one in plan.basket.items)
     for one in plan.basket.items:
         item = items[one.id]
-        offers = {str(option["specimen_code"]) for option in item["specimen"]}
-        assert one.specimen_code in (offers or {None})
-        if times[one.id] > 1:
+        specimen_codes = {str(option["specimen_code"]) for option in item["specimen"]}
+        assert one.specimen_code in (specimen_codes or {None})
+        if counts[one.id] > 1:
             assert item["allow_multiple_items"] or item["multiple_specimen"]
-    if FOLLOW_UP_STUDY in times:
-        assert len(times) == 1
+    if FOLLOW_UP_STUDY in counts:
+        assert len(counts) == 1
         assert re.fullmatch(r"\d{5}-[A-Z]{5}-\d{8}", plan.old_order_number or "")
     else:
         assert plan.old_order_number is None
@@ -60,14 +60,14 @@ def assert_valid(plan: OrderPlan, items: dict[str, Json]) -> None:
 
 
 async def test_same_seed_gives_same_plans(client: PartnerClient):
-    items = await offered(client)
+    items = await fetch_orderable(client)
     first, again = (list(islice(generate_plans("C-100", items, seed=3), 20)) for _ in range(2))
     assert first == again
     assert first != list(islice(generate_plans("C-100", items, seed=4), 20))
 
 
 async def test_number_of_tests_is_bounded(client: PartnerClient):
-    items = await offered(client)
+    items = await fetch_orderable(client)
     few = OrderVariety(max_tests=2, anonymous_share=1.0)
     for plan in islice(generate_plans("C-100", items, 5, few), 100):
         assert len({one.id for one in plan.basket.items}) <= 2
@@ -78,7 +78,7 @@ async def test_damaged_bundle_rejected_with_service_message(client: PartnerClien
     def without_tasks(bundle: Json) -> Json:
         return {**bundle, "entry": [one for one in bundle["entry"] if one["resource"]["resourceType"] != "Task"]}
 
-    plan = next(generate_plans("C-100", await offered(client), seed=6))
+    plan = next(generate_plans("C-100", await fetch_orderable(client), seed=6))
     with pytest.raises(ServiceRefusedError, match="Task"):
         await clinic.place_order(plan, without_tasks)
 
@@ -97,9 +97,9 @@ def question(link: str, kind: str, **more: object) -> Json:
 
 def test_required_questions_answered_in_their_group():
     options = [{"system": "s", "code": code} for code in "abc"]
-    top = question("top", "group", item=[question("words", "string"), question("pick", "choice", option=options)])
+    root = question("root", "group", item=[question("words", "string"), question("pick", "choice", option=options)])
     for seed in range(40):
-        (group,) = answer_questionnaire({"item": top}, seeded_random(seed))
+        (group,) = answer_questionnaire({"item": root}, seeded_random(seed))
         words, pick = group["item"]
         (scalar,) = words["answer"]
         assert next(iter(scalar)) in {"valueString", "valueInteger", "valueBoolean"}
@@ -107,16 +107,18 @@ def test_required_questions_answered_in_their_group():
         assert choice["valueCoding"]["code"] in "abc"
 
 
-def test_optional_questions_sometimes_skipped_empty_groups_omitted():
-    top = question("top", "group", required=False, item=[question("q", "string", required=False)])
-    lengths = {len(answer_questionnaire({"item": top}, seeded_random(seed))) for seed in range(40)}
+def test_optional_questions_somecounts_skipped_empty_groups_omitted():
+    root = question("root", "group", required=False, item=[question("q", "string", required=False)])
+    lengths = {len(answer_questionnaire({"item": root}, seeded_random(seed))) for seed in range(40)}
     assert lengths == {0, 1}
 
 
 def test_zero_and_false_occur_as_answers():
-    given = [answer_questionnaire({"item": question("q", "string")}, seeded_random(seed))[0]["answer"][0] for seed in range(200)]
-    assert {"valueInteger": 0} in given
-    assert {"valueBoolean": False} in given
+    answers = [
+        answer_questionnaire({"item": question("q", "string")}, seeded_random(seed))[0]["answer"][0] for seed in range(200)
+    ]
+    assert {"valueInteger": 0} in answers
+    assert {"valueBoolean": False} in answers
 
 
 def test_repeating_choice_answers_are_distinct():

@@ -1,4 +1,4 @@
-"""A busy or broken service: what is asked again, how soon, and what never is."""
+"""Retries: which requests are retried, how soon, and which never."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOW = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("method", "status", "again"),
+    ("method", "status", "retry"),
     [
         ("GET", 429, True),
         ("POST", 429, True),
@@ -29,8 +29,8 @@ NOW = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
         ("GET", 200, False),
     ],
 )
-def test_only_harmless_requests_are_retried(method: str, status: int, again: bool):
-    assert can_retry(method, httpx.Response(status)) is again
+def test_only_harmless_requests_are_retried(method: str, status: int, retry: bool):
+    assert can_retry(method, httpx.Response(status)) is retry
 
 
 def test_lost_create_response_never_retried():
@@ -46,8 +46,8 @@ def test_retry_waits_as_service_asks(header: str, seconds: float):
     assert retry_delay(0.5, httpx.Response(503, headers={"Retry-After": header}), NOW) == seconds
 
 
-class Scripted:
-    """A service that answers as its script says, after the sign-in."""
+class ScriptedService:
+    """A service that gives these responses after the sign-in."""
 
     def __init__(self, *script: httpx.Response | Exception) -> None:
         self.calls = 0
@@ -67,14 +67,14 @@ BUSY = httpx.Response(503, headers={"Retry-After": "0"})
 
 
 async def test_busy_service_retried_until_it_responds(account: PartnerAccount):
-    service = Scripted(BUSY, httpx.ConnectError("away"), httpx.Response(200, json=[]))
+    service = ScriptedService(BUSY, httpx.ConnectError("unreachable"), httpx.Response(200, json=[]))
     async with open_partner_client(account, transport=httpx.MockTransport(service)) as client:
         assert await client.eta() == []
     assert service.calls == 3
 
 
 async def test_constantly_busy_service_given_up(account: PartnerAccount):
-    service = Scripted(BUSY, BUSY, BUSY, BUSY)
+    service = ScriptedService(BUSY, BUSY, BUSY, BUSY)
     async with open_partner_client(account, transport=httpx.MockTransport(service)) as client:
         with pytest.raises(ServiceRefusedError, match="503"):
             await client.eta()
@@ -82,14 +82,14 @@ async def test_constantly_busy_service_given_up(account: PartnerAccount):
 
 
 async def test_excessive_retry_after_not_waited(account: PartnerAccount):
-    service = Scripted(httpx.Response(429, headers={"Retry-After": "3600"}))
+    service = ScriptedService(httpx.Response(429, headers={"Retry-After": "3600"}))
     async with open_partner_client(account, transport=httpx.MockTransport(service)) as client:
         with pytest.raises(ServiceRefusedError, match="429"):
             await client.eta()
 
 
 async def test_order_with_lost_response_not_sent_twice(account: PartnerAccount):
-    service = Scripted(httpx.ReadError("cut"))
+    service = ScriptedService(httpx.ReadError("reset"))
     async with open_partner_client(account, transport=httpx.MockTransport(service)) as client:
         with pytest.raises(ServiceUnreachableError, match="CreateDiagnosticRequest: ReadError"):
             await client.create_order({"resourceType": "Bundle"})

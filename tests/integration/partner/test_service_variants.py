@@ -1,4 +1,4 @@
-"""The driver copes with every way in which a service may spell what the document leaves open."""
+"""The partner works with every variant of the service that the interface document allows."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from lab_sandbox.partner.result_reader import read_order_status
 SERVICES = {
     "below a path": SandboxConfig(base_url="http://service.test/exchange/v1/", auth_url="http://service.test/auth"),
     "canonical references": SandboxConfig(base_url="http://service.test/", rules=RuleSettings(reference_style="canonical")),
-    "one row on a page": SandboxConfig(base_url="http://service.test/", rules=RuleSettings(page_size=1)),
-    "authorization elsewhere": SandboxConfig(base_url="http://service.test/", auth_url="http://sign-in.test"),
+    "one result on a page": SandboxConfig(base_url="http://service.test/", rules=RuleSettings(page_size=1)),
+    "authorization on another host": SandboxConfig(base_url="http://service.test/", auth_url="http://sign-in.test"),
 }
 
 
@@ -34,8 +34,8 @@ async def test_orders_placed_and_read_in_every_variant(
 ):
     config = SERVICES[name].resolve_addresses()
     transport = httpx.ASGITransport(create_app(config, transport=laboratory()))
-    ours = replace(account, base_url=config.base_url, auth_url=config.auth_url)
-    async with open_partner_client(ours, grant="code", transport=transport) as client:
+    partner = replace(account, base_url=config.base_url, auth_url=config.auth_url)
+    async with open_partner_client(partner, grant="code", transport=transport) as client:
         clinic = Clinic(client, LabelSequence(), lambda: datetime.now(UTC), "run")
         items = orderable_items(await client.nomenclature(), await client.eta())
         for plan in islice(generate_plans("C-100", items, seed=7), 12):
