@@ -1,14 +1,16 @@
-"""The whole error tree: ours, the service's and the laboratory system's.
+"""The whole error tree: ours, the exchange service's and the laboratory system's.
 
-Two questions decide what happens after a failure, and the tree answers both: *whose* is it (configuration, store, exchange,
-LIS, the order itself), and *what may be done about it* (`TemporaryFailure`: again later; `AmbiguousFailure`: look before
-doing it again, since the effect may have happened; `PermanentFailure`: a person decides). The docstring of a class is its
-sentence where none is given. Messages never carry names, birth dates, tokens, query strings or payloads.
+Two questions decide what happens after a failure, and the tree answers both: *whose* is it (configuration, store, exchange
+service, LIS, the order itself), and *what may be done about it* (`TemporaryFailure`: retry later; `AmbiguousFailure`: verify
+before retrying, since it may have happened; `PermanentFailure`: a person decides). The docstring of a class is its message where
+none is given. Messages never carry names, birth dates, tokens, query strings or payloads.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 
 class LabAgentError(Exception):
@@ -23,15 +25,20 @@ class LabAgentError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong: where it is, what is wrong, and how to mend it."""
+    """One thing that is wrong: where, what, and a hint how to correct it."""
 
     where: str
     what: str
     hint: str = ""
 
     def __str__(self) -> str:
-        """Give the problem as one line."""
         return f"{self.where}: {self.what}" + (f" — {self.hint}" if self.hint else "")
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """Give the hint which of the known names a misspelt one was probably meant to be; empty if none is close."""
+    close = get_close_matches(given[:50], sorted(known), n=1, cutoff=0.7)
+    return f"did you mean {close[0]!r}?" if close else ""
 
 
 class ProblemsError(LabAgentError):
@@ -44,66 +51,66 @@ class ProblemsError(LabAgentError):
 
 
 class SettingsError(ProblemsError):
-    """The settings are not valid:"""
+    """The settings are invalid:"""
 
 
 class CatalogueError(ProblemsError):
-    """The catalogue is not valid:"""
+    """The catalogue is invalid:"""
 
 
 class BasketError(ProblemsError):
-    """The basket cannot be answered:"""
+    """The basket is invalid:"""
 
 
 class UnknownContractError(BasketError):
-    """The contract is not known here:"""
+    """Unknown contract:"""
 
 
 class DataInvalidError(ProblemsError):
-    """The data does not have the shape that it must have:"""
+    """The data is invalid:"""
 
 
 class InvalidTransitionError(LabAgentError):
-    """The state table knows no such move; nothing was changed."""
+    """The state table has no such transition; nothing was changed."""
 
 
 class InputError(LabAgentError):
-    """What was typed cannot be used; nothing was changed."""
+    """The input cannot be used; nothing was changed."""
 
 
 class CryptoError(LabAgentError):
-    """What is stored encrypted cannot be read with the keys that are set."""
+    """Stored data cannot be decrypted with the configured keys."""
 
 
 class StoreError(LabAgentError):
-    """The store could not do what was asked."""
+    """The database operation failed."""
 
 
 class SchemaMismatchError(StoreError):
-    """The database has another schema than this program; run `lab-agent db upgrade`, or install the newer program."""
+    """The database schema does not match this program; run `lab-agent db upgrade`, or install the newer program."""
 
 
 class StoreUnreachableError(StoreError):
-    """The database cannot be reached."""
+    """The database is unavailable."""
 
 
 class LeaseLostError(StoreError):
-    """Another worker holds the claim by now; the late write was refused."""
+    """Another worker holds the lease by now; the late write was rejected."""
 
 
 class AlreadyExistsError(StoreError):
-    """The store holds this already; nothing was written."""
+    """The database holds this already; nothing was written."""
 
 
-# --- what may be done about a failure of a neighbour --------------------------------------------------------------------
+# --- what may be done about a failure of another system -----------------------------------------------------------------
 
 
 class Failure(LabAgentError):
-    """A neighbour could not do what was asked."""
+    """Another system could not do what was asked."""
 
 
 class TemporaryFailure(Failure):
-    """It may work later; `retry_after` is the wait in seconds that the neighbour asked for, if it did."""
+    """It may work later; `retry_after` is the wait in seconds that the other system asked for, if it did."""
 
     def __init__(self, message: str | None = None, *, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -111,11 +118,11 @@ class TemporaryFailure(Failure):
 
 
 class AmbiguousFailure(Failure):
-    """It may have happened or not: look before doing it again."""
+    """It may have happened or not: verify before retrying."""
 
 
 class PermanentFailure(Failure):
-    """It will not work however often it is tried; a person decides."""
+    """Retrying will not help; a person decides."""
 
 
 # --- the exchange service's ---------------------------------------------------------------------------------------------
@@ -131,19 +138,19 @@ class OutcomeIssue:
 
 
 class ServiceUnavailable(TemporaryFailure):
-    """The exchange service cannot be reached, or asks to come back later."""
+    """The exchange service is unavailable, or asks to retry later."""
 
 
 class OutcomeUnknown(AmbiguousFailure):
-    """The request was sent to the exchange service, and no answer came back."""
+    """The request was sent to the exchange service, and no response came back."""
 
 
 class InvalidResponse(AmbiguousFailure):
-    """The exchange service answered with something that is not the JSON which the interface promises."""
+    """The response of the exchange service is not the JSON that the interface specifies."""
 
 
 class ServiceRejected(PermanentFailure):
-    """The exchange service refused the request."""
+    """The exchange service rejected the request."""
 
     def __init__(self, message: str | None = None, *, status: int, issues: tuple[OutcomeIssue, ...] = ()) -> None:
         super().__init__(message)
@@ -152,7 +159,7 @@ class ServiceRejected(PermanentFailure):
 
 
 class ResourceNotReadable(ServiceRejected):
-    """The resource does not exist, or we have no right to read it (401 after a fresh token, 403, 404, 410)."""
+    """The resource does not exist, or we may not read it (401 with a fresh token, 403, 404, 410)."""
 
 
 class StaleVersion(ServiceRejected):
@@ -164,27 +171,27 @@ class MultipleMatches(ServiceRejected):
 
 
 class SearchNotSupported(ServiceRejected):
-    """The service does not offer this search (400, 404, 405 or 501)."""
+    """The service does not support this search (400, 404, 405 or 501)."""
 
 
 class ForeignOrigin(PermanentFailure):
-    """An address leads to another origin than the service's; no token is sent there."""
+    """The address has another origin than the service; no token is sent there."""
 
 
 class AuthenticationRequired(TemporaryFailure):
-    """The service does not accept our credentials any more; run `lab-agent login`, or mend [exchange.oauth]."""
+    """The service does not accept our credentials; run `lab-agent login`, or correct [exchange.oauth]."""
 
 
 # --- the laboratory system's --------------------------------------------------------------------------------------------
 
 
 class LisUnavailable(TemporaryFailure):
-    """The laboratory system cannot take it now."""
+    """The laboratory system is unavailable."""
 
 
 class LisOutcomeUnknown(AmbiguousFailure):
-    """It is not known whether the laboratory system took it."""
+    """It is unknown whether the laboratory system received it."""
 
 
 class LisRejected(PermanentFailure):
-    """The laboratory system refused it."""
+    """The laboratory system rejected it."""

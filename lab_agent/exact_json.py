@@ -1,8 +1,8 @@
 """JSON whose numbers keep their digits.
 
-`1.20` is a different laboratory statement from `1.2`: fractional numbers are read as `Decimal` and written with the digits
-that they came with, and without an exponent, which a decimal of FHIR STU3 cannot have (Data Types: decimal). NaN and infinities
-have no JSON form and are refused.
+`1.20` is a different laboratory result from `1.2`: fractional numbers are read as `Decimal` and written with the digits that
+they came with, and without an exponent, which a decimal of FHIR STU3 cannot have (Data Types: decimal). NaN and infinities have
+no JSON form and are rejected.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _decoder = msgspec.json.Decoder(float_hook=Decimal)
 _encoder = msgspec.json.Encoder(decimal_format="number")
 _sorted_encoder = msgspec.json.Encoder(decimal_format="number", order="sorted")
 MAX_EXPONENT = 400
-"""The largest exponent that is written out in digits, and that a laboratory value may have."""
+"""The largest exponent that is written in digits, and that a laboratory value may have."""
 
 
 def loads(data: bytes | str) -> Any:
@@ -41,30 +41,30 @@ def strip_byte_order_mark(data: bytes) -> bytes:
 
 
 def loads_strictly(data: bytes | str) -> Any:
-    """Read JSON as `loads` does, and refuse a key that an object has twice: nobody could say which of the two was meant."""
+    """Read JSON as `loads` does, and reject a duplicate key: nobody could say which of the two was meant."""
     tree = loads(data)
-    if twice := _duplicate_keys(data):
-        mend = "leave one of the two out"
-        raise DataInvalidError(tuple(Problem(shorten(key), "is there twice in one object", mend) for key in twice))
+    if duplicates := _duplicate_keys(data):
+        raise DataInvalidError(tuple(Problem(shorten(key), "duplicate key", "remove one of the two") for key in duplicates))
     return tree
 
 
 def _duplicate_keys(data: bytes | str) -> tuple[str, ...]:
-    twice: dict[str, None] = {}
+    duplicates: dict[str, None] = {}
 
-    def look(pairs: list[tuple[str, Any]]) -> None:
-        counted = Counter(key for key, _ in pairs)
-        twice.update((key, None) for key, times in counted.items() if times > 1)
+    def collect(pairs: list[tuple[str, Any]]) -> None:
+        if len(dict(pairs)) < len(pairs):
+            counts = Counter(key for key, _ in pairs)
+            duplicates.update((key, None) for key, count in counts.items() if count > 1)
 
-    with suppress(RecursionError):  # deeper than anything that is read here: the shape is refused in its place
-        json.loads(data, object_pairs_hook=look, parse_int=str, parse_float=str)
-    return tuple(twice)
+    with suppress(RecursionError):  # deeper than anything that is read here: its shape is rejected instead
+        json.loads(data, object_pairs_hook=collect, parse_int=str, parse_float=str)
+    return tuple(duplicates)
 
 
 def dumps(value: Any, *, sort_keys: bool = False) -> bytes:
     """Write JSON; a `Decimal` becomes a number with its own digits. Raises `DataInvalidError` for NaN and infinities.
 
-    `1E-7` is written as `0.0000001`. A number out of all measure (an exponent beyond `MAX_EXPONENT`) keeps its exponent: it is no
+    `1E-7` is written as `0.0000001`. A number out of range (an exponent beyond `MAX_EXPONENT`) keeps its exponent: it is no
     laboratory value, and a line of somebody's JSON must not become a million digits.
     """
     return (_sorted_encoder if sort_keys else _encoder).encode(_to_encodable(value, "document"))
@@ -76,7 +76,7 @@ def is_out_of_range(value: Decimal) -> bool:
 
 
 def _to_encodable(value: Any, where: str) -> Any:
-    """The value with every number in the form in which it is written."""
+    """Give the value with every number in the form in which it is written."""
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, Decimal | float):

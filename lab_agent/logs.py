@@ -1,9 +1,9 @@
-"""The log: structlog for us and for the libraries, one redaction point for both.
+"""The log: structlog for our lines and those of libraries, and one redaction point for both.
 
-The redaction point works by allow-list: a field that is not listed here, or is not of a harmless type, is dropped and its name
-shown under `dropped`, so that the gap is seen and nothing leaks (law 7). Of an exception only its type and, for our own
-errors, whose messages are written for it, its message are kept. What a library says of its own accord is cut to its name,
-its level and the template of its message, for the arguments may hold addresses and payloads.
+The redaction works by allow-list: a field that is not listed here, or is not of a harmless type, is dropped and its name shown
+under `dropped`, so that the gap is visible and nothing leaks (law 7). Of an exception its type is kept, and the message of our
+own errors, which are written for it. A library's line is cut to the logger's name, the level and the template of its message: the
+arguments may hold addresses and payloads.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ from lab_agent.settings.introspection import mask_url_password
 
 FIELDS = frozenset(
     """
-    action adapter address age alert answered attempt attempts baskets by catalogues cause changed code component contract
-    count counterparty delay document documents dropped due effect elapsed endpoint error event expires fence field file found
-    generation grant groups held host id interval item items job kept key kind lane lease level limit line lines listening
-    logger message method metric mode needs_restart next number observations of operation order orders origin outage outcome
-    owner page pages part path paths phase pid pool port problem problems procedure_request purged reason refused released
-    report reports resource resource_type rule rules schema seconds sequence severity signal size source state states status
-    step stopped task template tick timestamp tries until url_path version versions waited waiting warning why worker written
+    action adapter address age alert attempt attempts baskets by catalogues changed code contract count counterparty delay
+    document documents dropped due effect elapsed endpoint error event file found generation grant groups held host id
+    interval item items job kept key kind lease level limit line lines listening logger message method mode needs_restart next
+    number observations of operation order orders origin outage outcome owner page path paths pool port problem problems
+    purged reason refused released report reports resource resource_type rule rules schema seconds sequence severity size
+    source state states status step stopped task tick timestamp until version versions waiting warning worker
     """.split()  # noqa: SIM905 — a page of quotes would hide the words
 )
 """Names that a field of a log line may have."""
@@ -44,7 +43,7 @@ _QUIET_LOGGERS = ("aiohttp", "apscheduler", "asyncio", "httpx", "httpcore", "ale
 
 
 def configure(settings: LoggingSettings, stream: TextIO | None = None) -> None:
-    """Set the log up for this process; called once by a program, never upon import. Lines go to standard error."""
+    """Configure the log of this process, on standard error; called once by a program, never on import."""
     chain = _processors()
     structlog.configure(
         processors=[*chain, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -66,7 +65,7 @@ def configure(settings: LoggingSettings, stream: TextIO | None = None) -> None:
     root.setLevel(settings.level.upper())
     for name in _QUIET_LOGGERS:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
-    # A round that takes longer than its interval is no news: the next one comes when it has ended.
+    # A task that takes longer than its interval is normal: the next run starts after it has ended.
     logging.getLogger("apscheduler.scheduler").setLevel(logging.ERROR)
 
 
@@ -77,7 +76,7 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
 
 
 def redact(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """The redaction point: keep what the allow-list knows, name what was dropped."""
+    """Keep what the allow-list knows, and name what was dropped."""
     kept: dict[str, Any] = {}
     dropped = []
     for name, value in line.items():
@@ -92,7 +91,7 @@ def redact(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> Mutabl
 
 
 def describe_error(error: BaseException) -> str:
-    """An exception in one safe sentence: type and message for our own, the type alone for others'."""
+    """Give an exception in one safe sentence: type and message of our own errors, only the type of others."""
     name = type(error).__name__
     return f"{name}: {error}" if isinstance(error, LabAgentError) else name
 
@@ -113,7 +112,7 @@ def _renderer(settings: LoggingSettings, stream: TextIO) -> Callable[..., str | 
 
 
 def _strip_library_record(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """A library's own line: the template of its message, without the arguments."""
+    """Cut a library's line to the template of its message, without the arguments."""
     record: logging.LogRecord = line["_record"]
     line["event"] = str(record.msg) if isinstance(record.msg, str) and not _looks_like_data(record) else "(not shown)"
     line.pop("positional_args", None)
@@ -121,13 +120,13 @@ def _strip_library_record(_logger: Any, _method: str, line: MutableMapping[str, 
 
 
 def _looks_like_data(record: logging.LogRecord) -> bool:
-    """A message without arguments may have been formatted by the library: shown only if it is short and plain."""
+    """Whether a message without arguments may hold data that the library formatted into it: it is long, or not plain."""
     message = str(record.msg)
     return not record.args and (len(message) > 200 or "://" in message or "{" in message or "?" in message)
 
 
 def _safe_value(value: Any) -> Any:
-    """The value if it is of a harmless type, else None."""
+    """Give the value if it is of a harmless type, else None."""
     if value is None or isinstance(value, _SAFE_TYPES):
         return str(value) if isinstance(value, PurePath | timedelta | Enum | Decimal) else _format_datetime(value)
     if isinstance(value, str):
@@ -140,7 +139,7 @@ def _safe_value(value: Any) -> Any:
 
 
 def _mask_text(text: str) -> str:
-    """Text without what addresses and headers may carry along."""
+    """Take query strings, passwords and credentials out of a text, and limit its length."""
     text = _QUERY.sub(r"\1?…", _BEARER.sub(r"\1 …", mask_url_password(text)))
     return text if len(text) <= _MAX_TEXT_LENGTH else f"{text[:_MAX_TEXT_LENGTH]}…"
 

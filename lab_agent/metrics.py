@@ -1,7 +1,7 @@
-"""The numbers of the worker, for Prometheus: names and labels in one place, and no patient in any of them.
+"""The worker's metrics for Prometheus: names and labels in one place, and no patient in any of them.
 
-Counters and histograms are moved by hooks as things happen; gauges about the store are set by `show` just before the numbers
-are read, so that they are true after a restart and for every worker on one store. `Metrics` holds its own registry: no globals.
+Counters and histograms are updated by hooks as things happen; gauges about the store are set just before the metrics are read, so
+that they are true after a restart and for every worker on one database. `Metrics` holds its own registry: no globals.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 CallObserver = Callable[[str, str, float], None]
-"""Hears of a call when it has ended: its operation, its outcome (`ok`, or the kind of failure), and how many seconds it took."""
+"""Called when a call has ended, with its operation, its outcome (`ok`, or the type of the failure) and its seconds."""
 _BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 @contextmanager
 def measure_call(operation: str, on_call: CallObserver) -> Iterator[None]:
-    """Measure what is done within, and let `heard` know, however it ends."""
-    begun, outcome = time.monotonic(), "ok"
+    """Measure the call made within, and report it to `on_call`, however it ends."""
+    started, outcome = time.monotonic(), "ok"
     try:
         yield
     except BaseException as exc:
         outcome = type(exc).__name__
         raise
     finally:
-        on_call(operation, outcome, time.monotonic() - begun)
+        on_call(operation, outcome, time.monotonic() - started)
 
 
 def ignore(operation: str, outcome: str, seconds: float) -> None:
-    """Let nobody know: for a call that no metrics are kept of."""
+    """Ignore a call: a `CallObserver` where no metrics are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreGauges:
-    """What the store holds now: numbers by state (`effects` by kind and state), and the age in seconds of what waits longest.
+    """What the store holds now: counts by state (jobs by kind and state), and the age in seconds of what waits longest.
 
-    States are words of the domain (`StrEnum`s). `last_poll` is in seconds since 1970, None if no poll has succeeded yet.
+    States are the domain's `StrEnum`s. `last_poll` is in seconds since 1970, None if no poll has succeeded yet.
     """
 
     orders: Mapping[Any, int] = field(default_factory=dict)
@@ -62,8 +62,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._orders = self._gauge("orders", "Orders in the journal by state", "state")
-        self._lines = self._gauge("lines", "Order lines in the journal by state", "state")
+        self._orders = self._gauge("orders", "Orders in the store by state", "state")
+        self._lines = self._gauge("lines", "Order lines in the store by state", "state")
         self._reports = self._gauge("reports", "Reports of laboratory systems by state", "state")
         self._jobs = self._gauge("jobs", "Jobs in the outbox by kind and state", "kind", "state")
         self._oldest_age = self._gauge("oldest_age_seconds", "Age of the oldest open order and the oldest waiting job", "what")
@@ -79,14 +79,14 @@ class Metrics:
         build.labels(version("lab-agent"), python_version()).set(1)
 
     def record_poll(self, outcome: str, *, new: int, at: float) -> None:
-        """Count a poll; `outcome` is `ok` or the kind of failure, `at` its time in seconds since 1970."""
+        """Count a poll; `outcome` is `ok` or the type of the failure, `at` its time in seconds since 1970."""
         self._polls.labels(outcome).inc()
         self._orders_seen.inc(new)
         if outcome == "ok":
             self._last_poll.set(at)
 
     def record_exchange_call(self, operation: str, outcome: str, seconds: float) -> None:
-        """Count a call to the exchange service; `operation` is a method and a kind of resource, never an address."""
+        """Count a call to the exchange service; `operation` is a method and a resource type, never an address."""
         self._exchange_calls.labels(operation, outcome).observe(seconds)
 
     def record_lis_call(self, adapter: str, operation: str, outcome: str, seconds: float) -> None:
@@ -94,11 +94,11 @@ class Metrics:
         self._lis_calls.labels(adapter, operation, outcome).observe(seconds)
 
     def record_attempt(self, kind: str, outcome: str) -> None:
-        """Count a try of an effect; `outcome` is the state that it ended in."""
+        """Count an attempt of a job; `outcome` is the state that it ended in."""
         self._attempts.labels(kind, outcome).inc()
 
     def update_store(self, gauges: StoreGauges) -> None:
-        """Set what the store holds; states that are empty by now disappear."""
+        """Set the gauges of the store; states that are empty by now disappear."""
         for gauge, numbers in ((self._orders, gauges.orders), (self._lines, gauges.lines), (self._reports, gauges.reports)):
             gauge.clear()
             for state, number in numbers.items():
@@ -114,13 +114,13 @@ class Metrics:
         self._store_reachable.set(1)
 
     def clear_store(self) -> None:
-        """Take back what the store holds, since it does not answer: an old number would look like a true one."""
+        """Clear the gauges of the store while it is unavailable: an old number would look like a current one."""
         self.update_store(StoreGauges(oldest_order=nan, oldest_job=nan))
         self._alerts.set(nan)
         self._store_reachable.set(0)
 
     def render(self) -> bytes:
-        """Give all numbers in the text form of Prometheus (`CONTENT_TYPE`)."""
+        """Give all metrics in the text format of Prometheus (`CONTENT_TYPE`)."""
         return generate_latest(self.registry)
 
     def _gauge(self, name: str, help_text: str, *labels: str) -> Gauge:

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from lab_agent import bootstrap, logs
 from lab_agent.catalogue_service.high_water_mark import HighWaterMark
-from lab_agent.catalogue_service.label_allocation import LabelAllocator, check_contracts, to_label_pools
+from lab_agent.catalogue_service.label_allocation import LabelAllocator, check_contracts
 from lab_agent.crypto import Passwords, hash_token, new_token
 from lab_agent.errors import LabAgentError
 from lab_agent.ports.repositories import Store
@@ -65,7 +65,7 @@ async def _build_server(settings: Settings, store: Store) -> ApiServer:
     signed = SignedTokens(keys, api.token_lifetime, _now) if api.oauth else None
     clients = Clients(api.tokens, api.basic, lambda: upkeep.tokens, signed, _now)
     tokens = TokenEndpoint(lambda: upkeep.tokens, signed, _now) if signed else None
-    labels = LabelAllocator(store, to_label_pools(api), HighWaterMark(api.label_mark) if api.label_mark else None, _now)
+    labels = LabelAllocator(store, api.label_pools, HighWaterMark(api.label_mark) if api.label_mark else None, _now)
     _log_warnings(
         settings, upkeep, [str(each) for each in check_contracts(shelf.responses.catalogue, settings.exchange.contracts, api)]
     )

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from lab_agent.catalogue.model import Catalogue
-from lab_agent.catalogue.spreadsheet.cells import did_you_mean
-from lab_agent.errors import Problem
+from lab_agent.errors import Problem, did_you_mean
 
 
 def find_contract_mismatches(

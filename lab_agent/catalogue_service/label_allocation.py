@@ -26,7 +26,7 @@ from lab_agent.domain.label_pools import LabelPool, NumberRange, find_pool, find
 from lab_agent.domain.records import Alert
 from lab_agent.errors import LabAgentError, Problem
 from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.settings.api import ApiPoolSettings, ApiSettings
+from lab_agent.settings.api import ApiSettings
 
 
 def check_contracts(catalogue: Catalogue, exchange: Mapping[str, object], api: ApiSettings) -> list[Problem]:
@@ -35,24 +35,6 @@ def check_contracts(catalogue: Catalogue, exchange: Mapping[str, object], api: A
     named |= {f"[[api.basic]] {each.name}": each.contracts for each in api.basic}
     named |= {f"[[api.pools]] {each.name}": each.contracts for each in api.pools}
     return find_contract_mismatches(catalogue, exchange, named)
-
-
-def to_label_pools(api: ApiSettings) -> tuple[LabelPool, ...]:
-    """The pools of the settings."""
-    return tuple(map(_to_label_pool, api.pools))
-
-
-def _to_label_pool(pool: ApiPoolSettings) -> LabelPool:
-    return LabelPool(
-        name=pool.name,
-        pattern=pool.pattern,
-        first=pool.first,
-        last=pool.last,
-        check_digit=pool.check_digit,
-        contracts=None if pool.contracts is None else frozenset(pool.contracts),
-        second=pool.second,
-        warn_below=pool.warn_below,
-    )
 
 
 class PoolEmptyError(LabAgentError):

@@ -13,7 +13,7 @@ from lab_agent.catalogue.labels import second_label_pattern
 from lab_agent.catalogue.model import Catalogue
 from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
 from lab_agent.catalogue_service.high_water_mark import HighWaterMark
-from lab_agent.catalogue_service.label_allocation import issued_ranges, to_label_pools
+from lab_agent.catalogue_service.label_allocation import issued_ranges
 from lab_agent.catalogue_service.versions import unpack_catalogue
 from lab_agent.cli.check_result import CheckResult, CheckStatus, failed_checks, join_sorted
 from lab_agent.documents.service import DocumentService
@@ -69,7 +69,7 @@ def _read_snapshot(uow: UnitOfWork, settings: Settings) -> StoreSnapshot:
     """Read the store without writing: the unit of work is not committed."""
     now = datetime.now(UTC)
     tokens = tuple(each for each in uow.api_tokens.all() if each.is_valid(now))
-    issued = {pool: uow.issued_labels.lock_ranges(pool.pattern, pool.first) for pool in to_label_pools(settings.api)}
+    issued = {pool: uow.issued_labels.lock_ranges(pool.pattern, pool.first) for pool in settings.api.label_pools}
     return StoreSnapshot(uow.catalogues.newest(), tokens, issued)
 
 
@@ -82,7 +82,7 @@ def _check_api(settings: Settings, snapshot: StoreSnapshot | None) -> list[Check
     tokens = snapshot.valid_tokens if snapshot else ()
     if catalogue:
         found += _check_contracts(settings, catalogue, tokens)
-        found += _check_second_pools(to_label_pools(settings.api), catalogue)
+        found += _check_second_pools(settings.api.label_pools, catalogue)
     found += _check_api_clients(settings, tokens)
     return found + (list(_check_label_pools(settings, snapshot.labels_issued)) if snapshot else [])
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Mapping
-
-import tenacity
 
 from lab_agent import exact_json
 from lab_agent.domain.retry import Backoff, backoff_delay
@@ -37,15 +36,17 @@ class AuthorizedRequests:
 
     async def get(self, context: RequestContext, address: str) -> tuple[Json, HttpResponse]:
         """GET an object, retrying after a short wait while the service is unavailable. Raises what the port says."""
-        retrying = tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception(_is_retryable),
-            stop=tenacity.stop_any(
-                tenacity.stop_after_attempt(_MAX_ATTEMPTS), tenacity.stop_after_delay(self._http.max_call_seconds / 2)
-            ),
-            wait=_retry_wait,
-            reraise=True,
-        )
-        return await retrying(self._get_object, context, address)
+        give_up_at = time.monotonic() + self._http.max_call_seconds / 2
+        for attempt in range(1, _MAX_ATTEMPTS):
+            try:
+                return await self._get_object(context, address)
+            except ServiceUnavailable as exc:
+                asked = exc.retry_after or 0.0
+                # Longer waits that the service asks for are left to the job queue and the next poll.
+                if asked > _MAX_RETRY_WAIT or time.monotonic() >= give_up_at:
+                    raise
+            await asyncio.sleep(max(asked, backoff_delay(attempt, _BACKOFF, random.random())))  # noqa: S311 - jitter, no secret
+        return await self._get_object(context, address)
 
     async def write(
         self, context: RequestContext, method: str, address: str, headers: Mapping[str, str], body: Json
@@ -80,14 +81,3 @@ class AuthorizedRequests:
     async def _send(self, method: str, address: str, headers: Mapping[str, str], payload: bytes) -> HttpResponse:
         async with self._semaphore:
             return await self._http.send(method, address, base=self._base, headers={**_ACCEPT_JSON, **headers}, content=payload)
-
-
-def _is_retryable(exc: BaseException) -> bool:
-    """Longer waits that the service asks for are left to the job queue and the next poll."""
-    return isinstance(exc, ServiceUnavailable) and (exc.retry_after or 0.0) <= _MAX_RETRY_WAIT
-
-
-def _retry_wait(state: tenacity.RetryCallState) -> float:
-    exc = state.outcome.exception() if state.outcome else None
-    asked = exc.retry_after if isinstance(exc, ServiceUnavailable) and exc.retry_after else 0.0
-    return max(asked, backoff_delay(state.attempt_number, _BACKOFF, random.random()))  # noqa: S311 - jitter, no secret

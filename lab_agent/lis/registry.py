@@ -15,11 +15,11 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from lab_agent.errors import LisUnavailable, Problem
+from lab_agent.errors import LisUnavailable, Problem, did_you_mean
 from lab_agent.lis.guard import GuardedAdapter
 from lab_agent.metrics import Metrics
 from lab_agent.ports.lis import CONTRACT_VERSION, LisAdapter
-from lab_agent.serialization.errors import did_you_mean, format_location, issues_from_pydantic
+from lab_agent.settings.errors import to_problems
 
 ADAPTER_METHODS = {
     "start": 1,
@@ -173,11 +173,7 @@ def _load_adapter(
         made = next(iter(entries.values())).load()
         return interface_problems(made, where) or _construct(made, name, table)
     except ValidationError as exc:
-        known = set(made.Settings.model_fields)
-        found = issues_from_pydantic(exc, known)
-        return tuple(
-            Problem(f"{where}.{format_location(one.location)}" if one.location else where, one.what, one.hint) for one in found
-        )
+        return to_problems(exc, made.Settings, prefix=where)
     except (Exception, SystemExit) as exc:  # noqa: BLE001 — foreign code: whatever it raises becomes the adapter's status
         problem = _describe_exception(exc)
         return (Problem(where, f"the adapter {kind} cannot be loaded: {problem}", "fix or reinstall the package it comes from"),)

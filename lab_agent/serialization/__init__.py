@@ -1,8 +1,8 @@
 """Orders and results to and from JSON, digit for digit.
 
-This is the form that LIS adapters exchange by file, that the journal keeps and that `lab-agent schema` prints. Reading is
-strict, so that a misspelt field is heard of and not lost: unknown keys are refused, times need a zone, a value is a `Decimal`
-from the first character to the last. All that is wrong is said at once, each with its path and its mend.
+This is the form that LIS adapters exchange by file, that the store keeps and that `lab-agent schema` prints. Reading is strict,
+so that a misspelt field is reported and not lost: unknown fields are rejected, times need an offset, a value is a `Decimal` from
+the first character to the last. All errors are reported at once, each with its path and a hint.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ __all__ = [
     "validate_message",
 ]
 
-_MESSAGE_TYPES: Mapping[str, type[LabReport] | type[LabRejection] | type[AccessionUpdate]] = {
+_MessageType = type[LabReport] | type[LabRejection] | type[AccessionUpdate]
+_MESSAGE_TYPES: Mapping[str, _MessageType] = {
     "report": LabReport,
     "rejection": LabRejection,
     "accession_update": AccessionUpdate,
@@ -40,7 +41,7 @@ _MESSAGE_TYPES: Mapping[str, type[LabReport] | type[LabRejection] | type[Accessi
 
 
 def dump_order(order: LabOrder) -> bytes:
-    """Write an order. Raises `DataInvalidError` for what JSON cannot say exactly (a float, NaN, a time without a zone)."""
+    """Write an order. Raises `DataInvalidError` for what JSON cannot say exactly (a float, NaN, a time without an offset)."""
     return _dump(to_json_object(order))
 
 
@@ -50,29 +51,29 @@ def load_order(data: bytes) -> LabOrder:
 
 
 def dump_message(message: LabMessage) -> bytes:
-    """Write a report, a refusal or a receipt. Raises `DataInvalidError` for what JSON cannot say exactly."""
+    """Write a report, a rejection or an accession update. Raises `DataInvalidError` for what JSON cannot say exactly."""
     kind = next(name for name, target in _MESSAGE_TYPES.items() if isinstance(message, target))
     return _dump({"kind": kind, **to_json_object(message)})
 
 
 def load_message(data: bytes, *, time_zone: tzinfo | None = None) -> LabMessage:
-    """Read a report (`"kind": "report"`, or no kind), a refusal (`"kind": "rejection"`) or a receipt (`"kind": "accession_update"`).
+    """Read a message; its `kind` is `report` (the default), `rejection` or `accession_update`.
 
-    A time without a zone is refused, unless `time_zone` says which zone the laboratory means by it. Raises
-    `DataInvalidError`, naming every bad field; also for a key that is there twice.
+    A time without an offset is rejected, unless `time_zone` says which zone the laboratory means by it. Raises
+    `DataInvalidError`, naming every bad field; also for a duplicate key.
     """
     target, tree = _message_type(_parse_object(data, exact_json.loads_strictly))
     return read_as(target, tree, issues=message_issues(target, tree, time_zone), time_zone=time_zone)
 
 
 def load_stored_message(data: bytes) -> LabMessage:
-    """Read a message that we kept: it was held against the rules of its day, and those of a later day must not lose it."""
+    """Read a message that we stored: it met the rules when it came, and later rules must not lose it."""
     target, tree = _message_type(_parse_object(data))
     return read_as(target, tree, issues=[])
 
 
 def validate_message(message: LabMessage) -> LabMessage:
-    """Hold a message that was made in Python against the same rules, and give it as it reads back.
+    """Check a message that was made in Python by the same rules, and give it as it reads back.
 
     Raises `DataInvalidError`, naming every bad field.
     """
@@ -80,14 +81,14 @@ def validate_message(message: LabMessage) -> LabMessage:
 
 
 def split_identity(order: LabOrder) -> tuple[bytes, bytes]:
-    """Part an order into what is medical and who the patient is (law 7): `(medical, identity)`."""
+    """Split an order into its medical part and the patient's identity (law 7): `(medical, identity)`."""
     tree = to_json_object(order)
     identity = tree.pop("patient")
     return _dump(tree), _dump(identity)
 
 
 def join_identity(medical: bytes, identity: bytes) -> LabOrder:
-    """Put the two parts of `split_identity` together again; a purged identity is `{}`. Raises `DataInvalidError`."""
+    """Join the two parts of `split_identity` again; a purged identity is `{}`. Raises `DataInvalidError`."""
     return _read_order({**_parse_object(medical), "patient": _parse_object(identity)})
 
 
@@ -97,7 +98,7 @@ def order_schema() -> dict[str, Any]:
 
 
 def message_schema() -> dict[str, Any]:
-    """Give the JSON Schema of a report, a refusal or a receipt, as `load_message` reads it."""
+    """Give the JSON Schema of a message, as `load_message` reads it."""
     return limit_name_lengths(build_schema(_MESSAGE_TYPES, "LabMessage"))
 
 
@@ -105,19 +106,11 @@ def _read_order(tree: dict[str, Any]) -> LabOrder:
     return read_as(LabOrder, tree, issues=order_issues(tree))
 
 
-def _message_type(tree: dict[str, Any]) -> tuple[type[LabReport] | type[LabRejection] | type[AccessionUpdate], dict[str, Any]]:
+def _message_type(tree: dict[str, Any]) -> tuple[_MessageType, dict[str, Any]]:
     kind = tree.pop("kind", "report")
     target = _MESSAGE_TYPES.get(kind) if isinstance(kind, str) else None
     if target is None:
-        raise_issues(
-            [
-                ValidationIssue(
-                    ("kind",),
-                    "is neither report, rejection nor accession_update",
-                    'write "report", "rejection" or "accession_update"',
-                )
-            ]
-        )
+        raise_issues([ValidationIssue(("kind",), "unknown value", 'write "report", "rejection" or "accession_update"')])
     return target, tree
 
 
@@ -135,4 +128,6 @@ def _dump(tree: dict[str, Any]) -> bytes:
     try:
         return exact_json.dumps(tree)
     except UnicodeEncodeError:
-        raise_issues([ValidationIssue((), "holds half of a character (a lone surrogate)", "give text that UTF-8 can write")])
+        raise_issues(
+            [ValidationIssue((), "contains half of a character (a lone surrogate)", "give text that can be written in UTF-8")]
+        )

@@ -1,4 +1,4 @@
-"""How an order's identification data lies in the vault: the Patients as fetched, and the patient as the LIS sees them."""
+"""The identity of an order's patient as the vault stores it: the Patients as fetched, and the patient as the LIS sees them."""
 
 from __future__ import annotations
 

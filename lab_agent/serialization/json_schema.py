@@ -1,34 +1,34 @@
-"""The JSON Schema of what adapters exchange, for the people who write the other side."""
+"""The JSON Schemas of orders and messages, for the authors of adapters and interfaces."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from pydantic.json_schema import GenerateJsonSchema
 
-from lab_agent.serialization.types import model_for
+from lab_agent.serialization.types import strict_schema
 from lab_agent.serialization.validation import ACCESSION_FIELDS, MAX_NAME_LENGTH, NAME_FIELDS, SOURCE_FIELDS, VALUE_FIELDS
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def build_schema(kinds: Mapping[str, Any], title: str) -> dict[str, Any]:
-    """Give the schema of a value that is one of `kinds`, told apart by `kind` (nothing tells them apart where there is one)."""
-    models: dict[str, type[BaseModel]] = {kind: model_for(target) for kind, target in kinds.items()}
-    references, schema = models_json_schema([(one, "validation") for one in models.values()], title=title)
-    definitions = schema["$defs"]
-    for kind, one in models.items():
+    """Give the schema of a value that is one of `kinds`; its field `kind` says which, unless there is only one."""
+    definitions: Any
+    references, definitions = GenerateJsonSchema(ref_template="#/$defs/{model}").generate_definitions(
+        [(kind, "validation", strict_schema(target)) for kind, target in kinds.items()]
+    )
+    for kind, target in kinds.items():
         if kind:
-            _add_kind(definitions[one.__name__], kind)
-    choices = [references[one, "validation"] for one in models.values()]
+            _add_kind(definitions[target.__name__], kind)
+    choices = list(references.values())
     top = choices[0] if len(choices) == 1 else {"oneOf": choices}
     return {"$schema": _DIALECT, "title": title, **top, "$defs": _require_exactly_one(_drop_null_branches(definitions))}
 
 
 def limit_name_lengths(schema: dict[str, Any]) -> dict[str, Any]:
-    """Say in the schema of a message how long a name may be: `text_rules` holds only what comes in against that."""
+    """Add the maximum length of names, which the rules of `validation` check in incoming messages only."""
     for definition in schema["$defs"].values():
         for field in NAME_FIELDS & definition.get("properties", {}).keys():
             declared = definition["properties"][field]
@@ -43,7 +43,7 @@ def _add_kind(definition: dict[str, Any], kind: str) -> None:
 
 
 def _require_exactly_one(definitions: dict[str, Any]) -> dict[str, Any]:
-    """Say in the schema, too, what must be there exactly once."""
+    """Add which fields exclude each other."""
     for name, choices in (("ReportedObservation", VALUE_FIELDS), ("Document", SOURCE_FIELDS), ("Accession", ACCESSION_FIELDS)):
         if name in definitions:
             definitions[name]["oneOf"] = [{"required": [one]} for one in choices]
@@ -51,7 +51,7 @@ def _require_exactly_one(definitions: dict[str, Any]) -> dict[str, Any]:
 
 
 def _drop_null_branches(schema: Any) -> Any:
-    """Say of an optional field only what it is when it is there: nothing is ever written as null."""
+    """Describe an optional field only as what it is when it is given: nothing is ever written as null."""
     if isinstance(schema, list):
         return [_drop_null_branches(item) for item in schema]
     if not isinstance(schema, dict):

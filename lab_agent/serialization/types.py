@@ -1,14 +1,8 @@
-"""How single values are read: no guess is made of what was meant.
+"""Orders and messages to and from plain JSON shapes.
 
-Pydantic alone would take `20240101` for seconds since 1970, `"yes"` for true and text for bytes. A laboratory's file says what
-it means, or it is sent back with the field's name.
-
-Writes the domain's values as plain JSON shapes. What is None or empty is left out; nothing is rounded or guessed.
-
-Reads the domain's values: each frozen dataclass gets a pydantic model of the same fields, made from its own annotations.
-
-The domain stays free of pydantic, there is one list of fields and not two, and pydantic still does the walking, the collecting
-of all errors and the JSON Schema.
+Pydantic reads the domain's frozen dataclasses itself, with our readers in place of its own for single values: alone it would take
+`20240101` for seconds since 1970, `"yes"` for true and text for bytes. A laboratory's file says what it means, or it is sent back
+with the name of the field. The domain imports no pydantic, so the readers are put into the schema that pydantic makes.
 """
 
 from __future__ import annotations
@@ -16,36 +10,211 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-import types
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal, InvalidOperation
-from enum import StrEnum
 from functools import cache
-from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    StrictBool,
-    StrictStr,
-    Tag,
-    TypeAdapter,
-    ValidationError,
-    ValidationInfo,
-    WithJsonSchema,
-    create_model,
-)
-from pydantic import Field as ModelField
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, StrictBool, StrictStr, TypeAdapter, ValidationError, ValidationInfo, WithJsonSchema
+from pydantic_core import CoreSchema, PydanticCustomError, PydanticUseDefault, SchemaValidator, core_schema
 
-from lab_agent.domain.values import Coding
 from lab_agent.exact_json import MAX_EXPONENT, is_out_of_range
 from lab_agent.serialization.errors import UNION_BRANCH, ValidationIssue, issues_from_pydantic, raise_issues
+
+TargetT = TypeVar("TargetT")
+
+
+def read_as(
+    target: type[TargetT], tree: dict[str, Any], *, issues: list[ValidationIssue], time_zone: tzinfo | None = None
+) -> TargetT:
+    """Make a `target` of a JSON object. Raises `DataInvalidError` with what is wrong in shape, and with `issues`."""
+    kind: Any = target
+    try:
+        value: TargetT = _validator(kind).validate_python(tree, context={"time_zone": time_zone})
+    except ValidationError as exc:
+        raise_issues([*issues_from_pydantic(exc, _field_names(kind)), *issues])
+    if issues:
+        raise_issues(issues)
+    return value
+
+
+@cache
+def _validator(target: Any) -> SchemaValidator:
+    return SchemaValidator(strict_schema(target))
+
+
+@cache
+def strict_schema(target: Any) -> CoreSchema:
+    """Give the schema that pydantic makes of a domain dataclass, with strict readers, and without unknown fields."""
+    strict: CoreSchema = _make_strict(TypeAdapter(target).core_schema)
+    return strict
+
+
+def _make_strict(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_make_strict(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kind = schema.get("type")
+    if kind in _STRICT_SCALARS:
+        return _STRICT_SCALARS[kind]
+    if kind == "union":
+        return _answer_schema(schema["choices"])
+    if kind is not None and kind not in _STRUCTURES:
+        raise TypeError(f"there is no strict reader for the type {kind}")
+    made = {key: _make_strict(item) for key, item in schema.items()}
+    if kind == "dataclass":
+        made["config"] = {**schema["config"], "extra_fields_behavior": "forbid"}
+    if kind == "default" and schema["schema"]["type"] != "nullable":
+        made["schema"] = core_schema.no_info_before_validator_function(_use_default_for_null, made["schema"])
+    return made
+
+
+def _use_default_for_null(value: Any) -> Any:
+    """A field with a default may be left out or be null, which says the same."""
+    if value is None:
+        raise PydanticUseDefault
+    return value
+
+
+def _answer_schema(choices: list[Any]) -> CoreSchema:
+    """Read an answer of a questionnaire, the only union of the domain, by the JSON type that it is written in."""
+    branches = {
+        "bool": _STRICT_SCALARS["bool"],
+        "number": _core_schema(_AnswerNumber),
+        "text": _STRICT_SCALARS["str"],
+        "coding": _make_strict(choices[-1]),
+    }
+    return core_schema.tagged_union_schema({UNION_BRANCH + name: one for name, one in branches.items()}, _answer_branch)
+
+
+def _answer_branch(value: Any) -> str | None:
+    for kind, name in ((bool, "bool"), (int | Decimal, "number"), (str, "text"), (Mapping, "coding")):
+        if isinstance(value, kind):
+            return UNION_BRANCH + name
+    return None
+
+
+@cache
+def _field_names(kind: Any) -> frozenset[str]:
+    """The names of all fields within a domain dataclass."""
+    if is_dataclass(kind) and isinstance(kind, type):
+        within = (_field_names(hint) for hint in get_type_hints(kind).values())
+        return frozenset({one.name for one in fields(kind)}).union(*within)
+    return frozenset().union(*(_field_names(arg) for arg in get_args(kind) if arg is not Ellipsis))
+
+
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+_DATETIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d+)?)?([Zz]|[+-]\d\d:?\d\d)?", re.ASCII)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_TIME = re.compile(r"\d\d:\d\d(:\d\d(\.\d+)?)?", re.ASCII)
+
+
+def invalid_value(what: str, hint: str) -> PydanticCustomError:
+    """Make the error of a value that cannot be read."""
+    return PydanticCustomError("value", "{what}", {"what": what, "hint": hint})
+
+
+def parse_decimal(value: Any) -> Decimal:
+    """Read a decimal number. Raises `PydanticCustomError`."""
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        try:
+            value = Decimal(value)
+        except InvalidOperation:
+            value = None
+    elif isinstance(value, int) and not isinstance(value, bool):
+        value = Decimal(value)
+    if not isinstance(value, Decimal) or not value.is_finite():
+        raise invalid_value("is not a decimal number", "write a number such as 1.20, with a point and no spaces")
+    if is_out_of_range(value):
+        raise invalid_value("is out of range", f"write a number with an exponent within ±{MAX_EXPONENT}")
+    return value
+
+
+def _parse_integer(value: Any) -> int:
+    if isinstance(value, Decimal) and value == value.to_integral_value() and value.as_tuple().exponent == 0:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise invalid_value("is not a whole number", "write a whole number, without quotes and without a point")
+    return value
+
+
+def _parse_datetime_in_context(value: Any, info: ValidationInfo) -> datetime:
+    return parse_datetime(value, (info.context or {}).get("time_zone"))
+
+
+def parse_datetime(value: Any, time_zone: tzinfo | None) -> datetime:
+    """Read a date and time; `time_zone` is meant where it has no offset. Raises `PydanticCustomError`."""
+    hint = "write it as 2024-05-17T08:30:00+03:00"
+    read: datetime = _parse_iso(value, _DATETIME, datetime.fromisoformat, "is not a date and time", hint)
+    if read.tzinfo is None and time_zone is None:
+        raise invalid_value("is a time without a zone", f"add the offset from UTC: {hint}")
+    read = read if read.tzinfo else read.replace(tzinfo=time_zone)
+    try:
+        read.astimezone(UTC)
+    except OverflowError:
+        raise invalid_value("is out of range", hint) from None
+    return read
+
+
+def _parse_iso(value: Any, pattern: re.Pattern[str], parse: Any, what: str, hint: str) -> Any:
+    if not isinstance(value, str) or not pattern.fullmatch(value):
+        raise invalid_value(what, hint)
+    try:
+        return parse(value)
+    except ValueError:
+        raise invalid_value(what, hint) from None
+
+
+def _parse_date(value: Any) -> date:
+    return _parse_iso(value, _DATE, date.fromisoformat, "is not a date", "write it as 2024-05-17")  # type: ignore[no-any-return]
+
+
+def _parse_time(value: Any) -> time:
+    return _parse_iso(value, _TIME, time.fromisoformat, "is not a time of day", "write it as 08:30:00")  # type: ignore[no-any-return]
+
+
+def _parse_base64(value: Any) -> bytes:
+    try:
+        if isinstance(value, str):
+            return base64.b64decode("".join(value.split()), validate=True)
+    except (binascii.Error, ValueError):
+        pass
+    raise invalid_value("is not Base64", "write the document's bytes in Base64 (RFC 4648, section 4)")
+
+
+def _parse_answer_number(value: Any) -> int | Decimal:
+    return value if isinstance(value, int) else parse_decimal(value)
+
+
+_AnswerNumber = Annotated[Any, BeforeValidator(_parse_answer_number), WithJsonSchema({"type": "number"})]
+_STRICT_TYPES: Mapping[Any, Any] = {
+    str: StrictStr,
+    bool: StrictBool,
+    int: Annotated[int, BeforeValidator(_parse_integer)],
+    Decimal: Annotated[
+        Decimal, BeforeValidator(parse_decimal), WithJsonSchema({"type": ["number", "string"], "pattern": f"^{_NUMBER.pattern}$"})
+    ],
+    datetime: Annotated[datetime, BeforeValidator(_parse_datetime_in_context)],
+    date: Annotated[date, BeforeValidator(_parse_date)],
+    time: Annotated[time, BeforeValidator(_parse_time)],
+    bytes: Annotated[bytes, BeforeValidator(_parse_base64), WithJsonSchema({"type": "string", "contentEncoding": "base64"})],
+}
+"""How a single value of each type is read."""
+
+
+def _core_schema(kind: Any) -> CoreSchema:
+    return TypeAdapter(kind).core_schema
+
+
+_STRICT_SCALARS = {_core_schema(plain)["type"]: _core_schema(strict) for plain, strict in _STRICT_TYPES.items()}
+"""The same by pydantic's names of the plain types."""
+_STRUCTURES = frozenset(
+    ("definitions", "definition-ref", "dataclass", "dataclass-args", "dataclass-field", "default", "nullable", "tuple", "enum")
+)
+"""What else there is in the schema of a domain dataclass; the members of an enum are strict as they are."""
 
 
 def to_json_object(value: Any) -> dict[str, Any]:
@@ -87,9 +256,9 @@ def _scalar_to_json(value: Any, location: tuple[str | int, ...], issues: list[Va
 
 def _decimal_to_json(value: Decimal, location: tuple[str | int, ...], issues: list[ValidationIssue]) -> Decimal | str:
     if not value.is_finite():
-        issues.append(ValidationIssue(location, "is not a finite number", "leave the value out, or say it in words"))
-    minus_nought = value.is_signed() and not value and int(value.as_tuple().exponent) >= 0
-    return "-0" if minus_nought else value  # JSON readers take the number -0 for the whole number 0
+        issues.append(ValidationIssue(location, "is not a finite number", "leave the value out, or give it as text"))
+    is_minus_zero = value.is_signed() and not value and int(value.as_tuple().exponent) >= 0
+    return "-0" if is_minus_zero else value  # JSON readers take the number -0 for the whole number 0
 
 
 def _datetime_to_json(value: datetime, location: tuple[str | int, ...], issues: list[ValidationIssue]) -> str:
@@ -110,197 +279,3 @@ def _is_omitted(field: Field[Any], value: Any) -> bool:
     """None, and what is empty by default; an empty list that says something (`completes`) is written."""
     required = field.default is MISSING and field.default_factory is MISSING
     return value is None or (value == () and not required and field.default == ())
-
-
-_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
-_DATETIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d+)?)?([Zz]|[+-]\d\d:?\d\d)?", re.ASCII)
-_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-_TIME = re.compile(r"\d\d:\d\d(:\d\d(\.\d+)?)?", re.ASCII)
-
-
-def invalid_value(what: str, hint: str) -> PydanticCustomError:
-    """Make the error of a value that cannot be read, with its mend."""
-    return PydanticCustomError("value", "{what}", {"what": what, "mend": hint})
-
-
-def parse_decimal(value: Any) -> Decimal:
-    """Read a decimal number. Raises `PydanticCustomError`."""
-    if isinstance(value, str) and _NUMBER.fullmatch(value):
-        try:
-            value = Decimal(value)
-        except InvalidOperation:
-            value = None
-    elif isinstance(value, int) and not isinstance(value, bool):
-        value = Decimal(value)
-    if not isinstance(value, Decimal) or not value.is_finite():
-        raise invalid_value("is not a decimal number", "write a number such as 1.20, with a point and no spaces")
-    if is_out_of_range(value):
-        raise invalid_value("is a number out of all measure", f"write a number with an exponent within ±{MAX_EXPONENT}")
-    return value
-
-
-def _parse_integer(value: Any) -> int:
-    if isinstance(value, Decimal) and value == value.to_integral_value() and value.as_tuple().exponent == 0:
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise invalid_value("is not a whole number", "write a whole number, without quotes and without a point")
-    return value
-
-
-def _parse_datetime_in_context(value: Any, info: ValidationInfo) -> datetime:
-    return parse_datetime(value, (info.context or {}).get("time_zone"))
-
-
-def parse_datetime(value: Any, time_zone: tzinfo | None) -> datetime:
-    """Read a date and time; `zone` is meant where it has none. Raises `PydanticCustomError`."""
-    mend = "write it as 2024-05-17T08:30:00+03:00"
-    read: datetime = _parse_iso(value, _DATETIME, datetime.fromisoformat, "is not a date and time", mend)
-    if read.tzinfo is None and time_zone is None:
-        raise invalid_value("is a time without a zone", f"add the offset from UTC: {mend}")
-    read = read if read.tzinfo else read.replace(tzinfo=time_zone)
-    try:
-        read.astimezone(UTC)
-    except OverflowError:
-        raise invalid_value("is a time out of all measure", mend) from None
-    return read
-
-
-def _parse_iso(value: Any, pattern: re.Pattern[str], parse: Any, what: str, hint: str) -> Any:
-    if not isinstance(value, str) or not pattern.fullmatch(value):
-        raise invalid_value(what, hint)
-    try:
-        return parse(value)
-    except ValueError:
-        raise invalid_value(what, hint) from None
-
-
-def _parse_date(value: Any) -> date:
-    return _parse_iso(value, _DATE, date.fromisoformat, "is not a date", "write it as 2024-05-17")  # type: ignore[no-any-return]
-
-
-def _parse_time(value: Any) -> time:
-    return _parse_iso(value, _TIME, time.fromisoformat, "is not a time of day", "write it as 08:30:00")  # type: ignore[no-any-return]
-
-
-def _parse_base64(value: Any) -> bytes:
-    try:
-        if isinstance(value, str):
-            return base64.b64decode("".join(value.split()), validate=True)
-    except (binascii.Error, ValueError):
-        pass
-    raise invalid_value("is not Base64", "write the document's bytes in Base64 (RFC 4648, section 4)")
-
-
-def _union_branch(value: Any) -> str | None:
-    for kind, tag in ((bool, "bool"), (int | Decimal, "number"), (str, "text"), (Mapping, "coding")):
-        if isinstance(value, kind):
-            return UNION_BRANCH + tag
-    return None
-
-
-def _parse_answer_number(value: Any) -> int | Decimal:
-    return value if isinstance(value, int) else parse_decimal(value)
-
-
-SCALAR_ANNOTATIONS: Mapping[Any, Any] = {
-    str: StrictStr,
-    bool: StrictBool,
-    int: Annotated[int, BeforeValidator(_parse_integer)],
-    Decimal: Annotated[
-        Decimal, BeforeValidator(parse_decimal), WithJsonSchema({"type": ["number", "string"], "pattern": f"^{_NUMBER.pattern}$"})
-    ],
-    datetime: Annotated[datetime, BeforeValidator(_parse_datetime_in_context)],
-    date: Annotated[date, BeforeValidator(_parse_date)],
-    time: Annotated[time, BeforeValidator(_parse_time)],
-    bytes: Annotated[bytes, BeforeValidator(_parse_base64), WithJsonSchema({"type": "string", "contentEncoding": "base64"})],
-}
-"""The reader of each type of single value."""
-
-
-def scalar_annotation(kind: Any) -> Any:
-    """Give the annotation that reads a single value of this type; None where there is none."""
-    if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return kind
-    return SCALAR_ANNOTATIONS.get(kind)
-
-
-def answer_annotation(coding: Any) -> Any:
-    """Give the annotation that reads one answer, told apart by how it is written; `coding` reads a Coding."""
-    numeric = Annotated[Any, BeforeValidator(_parse_answer_number), WithJsonSchema({"type": "number"})]
-    return Annotated[
-        Annotated[StrictBool, Tag(UNION_BRANCH + "bool")]
-        | Annotated[numeric, Tag(UNION_BRANCH + "number")]
-        | Annotated[StrictStr, Tag(UNION_BRANCH + "text")]
-        | Annotated[coding, Tag(UNION_BRANCH + "coding")],
-        Discriminator(_union_branch),
-    ]
-
-
-TargetT = TypeVar("TargetT")
-_MODEL_CONFIG = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
-_ANSWER_TYPE = bool | int | Decimal | str | Coding
-
-
-def read_as(
-    target: type[TargetT], tree: dict[str, Any], *, issues: list[ValidationIssue], time_zone: tzinfo | None = None
-) -> TargetT:
-    """Make a `target` of a JSON object. Raises `DataInvalidError` with what is wrong in shape, and what `rules` found."""
-    found, kind = issues, cast("Any", target)
-    try:
-        value: TargetT = _type_adapter(kind).validate_python(tree, context={"time_zone": time_zone})
-    except ValidationError as exc:
-        found = [*issues_from_pydantic(exc, _field_names(kind)), *issues]
-    if found:
-        raise_issues(found)
-    return value
-
-
-@cache
-def _type_adapter(target: Hashable) -> TypeAdapter[Any]:
-    return TypeAdapter(_annotation_for(target))
-
-
-def _annotation_for(kind: Any) -> Any:
-    """Give the annotation that reads a value of this annotation of the domain."""
-    if kind == _ANSWER_TYPE:
-        return answer_annotation(_annotation_for(Coding))
-    if is_dataclass(kind) and isinstance(kind, type):
-        return Annotated[model_for(kind), AfterValidator(lambda read: _build_dataclass(kind, read))]
-    if get_origin(kind) is tuple:
-        return tuple[_annotation_for(get_args(kind)[0]), ...]  # type: ignore[misc]  # made at run time
-    if get_origin(kind) in {Union, types.UnionType}:
-        (one,) = (arg for arg in get_args(kind) if arg is not types.NoneType)
-        return _annotation_for(one) | None
-    known = scalar_annotation(getattr(kind, "__supertype__", kind))
-    if known is None:
-        raise TypeError(f"the codec knows no way to read {kind}")
-    return known
-
-
-@cache
-def model_for(kind: Any) -> type[BaseModel]:
-    """Give the model with the fields of a domain dataclass, the same one each time."""
-    hints = get_type_hints(kind)
-    members: dict[str, Any] = {one.name: _model_field(_annotation_for(hints[one.name]), one) for one in fields(kind)}
-    return create_model(kind.__name__, __config__=_MODEL_CONFIG, __doc__=kind.__doc__, **members)
-
-
-def _model_field(annotation: Any, field: Field[Any]) -> tuple[Any, Any]:
-    """A field with a default may be left out, or be null, which says the same."""
-    if field.default is MISSING and field.default_factory is MISSING:
-        return annotation, ...
-    return annotation | None, ModelField(default=None)
-
-
-def _build_dataclass(kind: type[Any], model: BaseModel) -> Any:
-    given = ((name, getattr(model, name)) for name in model.model_fields_set)
-    return kind(**{name: value for name, value in given if value is not None})
-
-
-@cache
-def _field_names(kind: Any) -> frozenset[str]:
-    """The names of all fields within a domain dataclass."""
-    if is_dataclass(kind) and isinstance(kind, type):
-        within = (_field_names(hint) for hint in get_type_hints(kind).values())
-        return frozenset({one.name for one in fields(kind)}).union(*within)
-    return frozenset().union(*(_field_names(arg) for arg in get_args(kind) if arg is not Ellipsis))

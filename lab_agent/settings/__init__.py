@@ -1,1 +1,1 @@
-"""The settings: `root` reads and checks all of them, and each other module holds one group, which is all that a room gets."""
+"""The settings: `root` reads and checks all of them; each component gets only its own group."""

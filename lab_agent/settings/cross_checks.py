@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from lab_agent.catalogue_service.label_allocation import to_label_pools
-from lab_agent.errors import Problem
+from lab_agent.errors import Problem, did_you_mean
 from lab_agent.settings.api import ApiSettings
-from lab_agent.settings.errors import closest_match
 from lab_agent.settings.exchange import ExchangeSettings
 from lab_agent.settings.groups import LisSettings, ResultsSettings, RulesSettings, WorkerSettings
 
@@ -21,7 +19,7 @@ def find_contradictions(
     api: ApiSettings,
     rules: RulesSettings,
 ) -> tuple[Problem, ...]:
-    """Find what contradicts itself."""
+    """Find settings that contradict each other."""
     together = (
         *_check_intervals(worker),
         *_check_lease(exchange, worker, lis),
@@ -32,15 +30,15 @@ def find_contradictions(
 
 
 def find_missing_login_secret(exchange: ExchangeSettings) -> Iterator[Problem]:
-    """Find what is missing for signing in at the service."""
+    """Find the secret that signing in at the service needs and that is not set."""
     if secret := exchange.oauth.missing_secret:
-        mend = f"set it, or give it as the credential exchange.oauth.{secret}"
-        yield Problem(f"exchange.oauth.{secret}", f"is missing; the grant {exchange.oauth.grant!r} needs it", mend)
+        hint = f"set it, or give it as the credential exchange.oauth.{secret}"
+        yield Problem(f"exchange.oauth.{secret}", f"is missing; the grant {exchange.oauth.grant!r} needs it", hint)
 
 
 def _check_hosting(results: ResultsSettings, api: ApiSettings) -> Iterator[Problem]:
     if results.documents == "host" and not api.public_url:
-        what = "is host, and nobody knows the address at which partners find documents"
+        what = "is host, but the address at which partners find documents is not set"
         yield Problem("results.documents", what, 'set api.public_url, or documents = "upload"')
 
 
@@ -52,11 +50,11 @@ def _check_pool_names(api: ApiSettings) -> Iterator[Problem]:
 
 
 def _check_pool_labels(api: ApiSettings, rules: RulesSettings) -> Iterator[Problem]:
-    """Pools whose barcodes our own worker would refuse in the order that comes back with them."""
-    for number, pool in enumerate(to_label_pools(api)):
+    """Find pools whose barcodes our own worker would reject in the order that comes back with them."""
+    for number, pool in enumerate(api.label_pools):
         wrong = [label for label in map(pool.label, (pool.first, pool.last)) if not re.fullmatch(rules.label_pattern, label)]
         if wrong and not pool.second:
-            what = f"makes barcodes that orders are refused for, as {wrong[0]}: they do not fit rules.label_pattern"
+            what = f"makes barcodes that orders are rejected for, such as {wrong[0]}: they do not match rules.label_pattern"
             yield Problem(f"api.pools.{number}.pattern", what, "change it, or rules.label_pattern")
 
 
@@ -70,7 +68,7 @@ def _check_intervals(worker: WorkerSettings) -> Iterator[Problem]:
 def _check_lease(exchange: ExchangeSettings, worker: WorkerSettings, lis: LisSettings) -> Iterator[Problem]:
     for name, timeout in (("exchange.timeout", exchange.timeout), ("lis.call_timeout", lis.call_timeout)):
         if worker.lease <= timeout:
-            what = f"does not outlast {name}, so that two workers could do the same thing"
+            what = f"is not longer than {name}, so two workers could do the same job"
             yield Problem("worker.lease", what, f"make it longer than {timeout:g} seconds")
 
 
@@ -83,6 +81,5 @@ def _check_adapters(exchange: ExchangeSettings, lis: LisSettings) -> Iterator[Pr
     }
     for where, name in wanted.items():
         if name not in names:
-            near = closest_match(name, names)
-            mend = f"did you mean {near}?" if near else f"add the table, or name one of: {', '.join(names) or 'none yet'}"
-            yield Problem(where, f"there is no table [lis.{name}]", mend)
+            hint = did_you_mean(name, names) or f"add the table, or name one of: {', '.join(names) or 'none yet'}"
+            yield Problem(where, f"there is no table [lis.{name}]", hint)

@@ -1,4 +1,4 @@
-"""How we reach the exchange service and sign in there: the group [exchange] and the groups within it."""
+"""The group [exchange] and the groups within it: how to reach the exchange service and sign in there."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ class OAuthSettings(SettingsGroup):
     """How the laboratory signs in at the exchange service (interface: Authentication)."""
 
     grant: Grant
-    """`password`, `client_credentials`, `basic` (no tokens), or `authorization_code` (a person runs `lab-agent login` once)."""
+    """`password`, `client_credentials`, `basic` (no tokens), or `authorization_code` (an operator runs `lab-agent login`
+    once)."""
     auth_url: AbsoluteUrl | None = None
     """Address of the authorization site. Needed by every grant but `basic`."""
     client_id: str | None = None
@@ -63,11 +64,11 @@ class OAuthSettings(SettingsGroup):
     redirect_uri: Annotated[str, AfterValidator(_require_absolute_url)] | None = None
     """Registered callback address, for the grant `authorization_code`; `login` listens there if it is on this machine."""
     scope: str = "offline_access"
-    """Scope to ask for; empty asks for none. `offline_access` is what gives a refresh token at many services."""
+    """Scope to request; empty requests none. Many services issue a refresh token for `offline_access` only."""
     pkce: bool = True
-    """Whether the code flow proves itself with PKCE S256."""
+    """Whether the authorization code flow uses PKCE (S256)."""
     refresh_ahead: Seconds = 60.0
-    """Seconds before the end of its life at which the access token is refreshed."""
+    """Seconds before its expiry at which the access token is refreshed."""
     authorize_path: str = "connect/authorize"
     """Path of the sign-in page, relative to `auth_url`."""
     token_path: str = "connect/token"  # noqa: S105 - an address, no secret
@@ -82,7 +83,7 @@ class OAuthSettings(SettingsGroup):
 
     @property
     def missing_secret(self) -> str | None:
-        """The secret that signing in needs and that is not set; whoever never signs in can do without."""
+        """The secret that signing in needs and that is not set."""
         secret = _REQUIRED_SECRET.get(self.grant)
         return secret if secret and not getattr(self, secret) else None
 
@@ -91,13 +92,13 @@ class ContractSettings(SettingsGroup):
     """What is agreed about one contract; its code is the name of the group."""
 
     counterparty: str | None = None
-    """Guid of the counterparty that may read our uploads. Without it the owner of the order's ProcedureRequest is taken."""
+    """Guid of the counterparty that may read our uploads. If not set, the owner of the order's ProcedureRequest."""
     adapter: str | None = None
-    """LIS adapter that takes this contract's orders, by its name in [lis]. Without it the default adapter does."""
+    """LIS adapter that takes this contract's orders, by its name in [lis]. If not set, the default adapter."""
 
 
 class UrlTemplateSettings(SettingsGroup):
-    """Addresses relative to `base_url`. `{Resource}` is the resource type as spelled, `{resource}` the same in small letters."""
+    """Addresses relative to `base_url`. `{Resource}` is the resource type, `{resource}` the same in lower case."""
 
     order_tasks: str = "fhir/task?status=requested&code=OrderProcessingTask"
     """New order-level Tasks."""
@@ -119,9 +120,9 @@ class UrlTemplateSettings(SettingsGroup):
         for name, needed in _PLACEHOLDERS.items():
             found = _placeholder_names(name, getattr(self, name))
             if missing := needed - found:
-                raise ValueError(f"{name} must hold {{{missing.pop()}}}")
+                raise ValueError(f"{name} must contain {{{missing.pop()}}}")
             if extra := found - needed - {"Resource", "resource"}:
-                raise ValueError(f"{name} holds {{{extra.pop()}}}, which has no meaning here; remove it")
+                raise ValueError(f"{name} contains the unknown placeholder {{{extra.pop()}}}; remove it")
         return self
 
 
@@ -139,7 +140,7 @@ class ExchangeSettings(SettingsGroup):
     allow_plain_http: bool = False
     """Whether tokens may travel unencrypted to another machine. Only for a closed test network; https is the rule."""
     ca_file: FilePath | None = None
-    """PEM file of the authorities to trust, instead of the public ones."""
+    """PEM file of the certificate authorities to trust, instead of the public ones."""
     proxy: str | None = None
     """Address of an HTTP proxy. None is taken from the environment."""
     timeout: Seconds = 60.0
@@ -147,23 +148,23 @@ class ExchangeSettings(SettingsGroup):
     connect_timeout: Seconds = 10.0
     """Seconds that connecting may take."""
     read_timeout: Seconds = 30.0
-    """Seconds that the service may be silent while we wait for its answer."""
+    """Seconds without any data after which waiting for a response ends."""
     max_concurrency: Annotated[int, Field(ge=1, le=256)] = 8
-    """How many calls run side by side."""
+    """How many calls run at the same time."""
     page_size: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """How many resources to ask for on one page of a search. Without it the service decides."""
+    """How many resources to request on one page of a search. If not set, the service decides."""
     max_response: Annotated[int, Field(ge=64 * 1024)] = 32 * 1024 * 1024
-    """Size in bytes of the largest answer that is read."""
+    """Largest response in bytes that is read."""
     put_security: Literal["as_read", "short", "omit"] = "as_read"
-    """Rights in a PUT of what we read: returned as read, with short names of the rights, or left out."""
+    """Access rights in a PUT of what we read: returned as read, with short names of the rights, or omitted."""
     questionnaire_search: Literal["auto", "off"] = "auto"
-    """Whether to search for QuestionnaireResponses; `auto` stops once the service has refused that search."""
+    """Whether to search for QuestionnaireResponses; `auto` stops when the service has rejected that search."""
     paths: UrlTemplateSettings = Field(default_factory=UrlTemplateSettings)
     """Addresses at the service, where an installation differs from the interface document."""
     oauth: OAuthSettings
     """How to sign in."""
     contracts: dict[str, ContractSettings] = Field(default_factory=dict)
-    """The contracts that orders may come under, by their codes."""
+    """The contracts of the orders, by their codes."""
 
     @model_validator(mode="after")
     def _check_encryption(self) -> Self:
@@ -187,4 +188,4 @@ def _placeholder_names(name: str, template: str) -> set[str]:
     try:
         return {field for _, field, _, _ in string.Formatter().parse(template) if field is not None}
     except ValueError as exc:
-        raise ValueError(f"{name} has braces that do not match") from exc
+        raise ValueError(f"{name} has unbalanced braces") from exc

@@ -1,24 +1,6 @@
-"""How results go to the service.
+"""The smaller groups of settings, and what every group has in common: frozen, no unknown keys, a description for each key.
 
-What every settings group has in common: frozen, no unknown keys, and a description for each key.
-
-The string under a field is its description: it is shown when the key is missing, and `docs/configuration.md` is made of it.
-
-Which laboratory systems there are.
-
-The agent knows only the names of the adapter tables: what is inside belongs to the adapter, whose own model reads it.
-
-How much is logged, and in which form.
-
-How long what is finished is kept. What is unfinished is kept until it ends.
-
-How strictly orders are judged.
-
-Where the status page listens.
-
-Where the journal is kept, and the keys that it is encrypted with.
-
-When the worker does what, and how patient it is.
+The string under a field is its description: it is the hint when the key is missing or wrong, and docs/configuration.md shows it.
 """
 
 from __future__ import annotations
@@ -31,13 +13,23 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, SecretStr
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-"""A time span in seconds."""
+"""A duration in seconds."""
 Port = Annotated[int, Field(ge=0, le=65535)]
 """A TCP port; 0 takes a free one."""
+Days = Annotated[int, Field(ge=1, le=36500)]
+SeveritySetting = Literal["refuse", "hold", "warn", "off"]
+
+
+def _check_regex(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as exc:
+        raise ValueError(f"is not a regular expression: {exc}") from exc
+    return text
 
 
 class SettingsGroup(BaseModel):
-    """A table of the settings file. Values that were not understood are never repeated in an error: they may be secrets."""
+    """A table of the settings file. Invalid values are never repeated in an error: they may be secrets."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True, validate_default=True
@@ -47,7 +39,8 @@ class SettingsGroup(BaseModel):
 class LisSettings(SettingsGroup):
     """The laboratory systems. Each further table `[lis.<name>]` is one adapter, with the adapter's own keys.
 
-    The key `adapter` in it names the kind of adapter where that is not the table's name.
+    The key `adapter` in it names the kind of adapter where that is not the table's name. What else is in it, the adapter's own
+    model reads.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -56,64 +49,61 @@ class LisSettings(SettingsGroup):
     default: str = "folder"
     """Name of the `[lis.<name>]` table whose laboratory system gets the orders."""
     call_timeout: Seconds = 60.0
-    """Seconds that one call to an adapter may take; afterwards its outcome counts as unknown."""
+    """Seconds that one call to an adapter may take; after that its outcome counts as unknown."""
     collect_interval: Seconds = 10.0
-    """Seconds between two looks for results."""
+    """Seconds between two collections of results."""
 
     @property
     def tables(self) -> Mapping[str, Mapping[str, Any]]:
-        """The adapter tables by name, each with everything that stands in it."""
+        """The adapter tables by name, each with all of its keys."""
         return self.__pydantic_extra__ or {}
 
 
 class LoggingSettings(SettingsGroup):
-    """The log, on standard error. It never holds a name, a birth date, a token or a payload."""
+    """The log, on standard error. It never contains a name, a birth date, a token or a payload."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least serious kind of line that is logged."""
+    """The lowest level that is logged."""
     format: Literal["json", "console"] = "console"
-    """`json`: one object a line, for machines; `console`: for people."""
+    """`json`: one object per line, for machines; `console`: for people."""
 
 
 class ResultsSettings(SettingsGroup):
     """Reports, observations and documents on their way to the service."""
 
     documents: Literal["upload", "host", "none"] = "upload"
-    """How result documents reach the service: `upload` as Binary, `host` by our own API (partners must reach it), `none`
-    leaves them out (stage, where no laboratory provides printed forms)."""
+    """How result documents reach the service: `upload` as Binary, `host` by our own API (partners must be able to reach it),
+    `none` omits them (stage, where no laboratory provides printed forms)."""
     send_interpretation: bool = False
     """Whether flags (high, low, …) are sent as Observation.interpretation; the interface has no field for them."""
     send_notes: bool = False
     """Whether notes of observations are sent as Observation.comment; the interface has no field for them."""
     order_document_code: str | None = None
-    """Nomenclature code of a report that is one document for a whole order. Without it, the code of the order's first line."""
+    """Nomenclature code of a report that is one document for a whole order. If not set, the code of the order's first line."""
     report_system: str | None = Field(default=None, pattern=r"^\S+$")
-    """Identifier system of our DiagnosticReports. Without it `{lab_codes_url}/report`. Never change it later."""
+    """Identifier system of our DiagnosticReports. If not set, `{lab_codes_url}/report`. Never change it later."""
     observation_system: str | None = Field(default=None, pattern=r"^\S+$")
-    """Identifier system of our Observations. Without it `{lab_codes_url}/observation`. Never change it later."""
+    """Identifier system of our Observations. If not set, `{lab_codes_url}/observation`. Never change it later."""
     max_document: Annotated[int, Field(ge=1)] = 14_000_000
-    """Largest document in bytes; a larger one is held for a person. An upload carries it in Base64, a third larger: 14 MB fit a
-    service that takes requests of 20 MB."""
+    """Largest document in bytes; a larger one is held for an operator. An upload carries it in Base64, a third larger: 14 MB
+    fit a service that accepts requests of 20 MB."""
     left_out: Literal["hold", "keep"] = "hold"
-    """What becomes of a new version that leaves out values which were final: `hold` asks a person; `keep` is for a laboratory
-    system that sends only what is new, and puts the values and lines of the versions before into it."""
+    """What happens to a new version that omits values which were final: `hold` asks an operator; `keep` is for a laboratory
+    system that sends only what is new, and adds the values and lines of the previous versions."""
     mappings: Path | None = None
-    """Folder with the tables codes.csv, units.csv and answers.csv, such as `config/mappings`. Left out, codes pass as they come:
-    one without a system is taken for LOINC where its check digit is right, and holds its report otherwise."""
+    """Folder with the tables codes.csv, units.csv and answers.csv, such as `config/mappings`. If not set, codes pass as they
+    come: one without a system is taken for LOINC if its check digit is right, and holds its report otherwise."""
     host_days: Annotated[int, Field(ge=1, le=36500)] | None = None
-    """With `documents = "host"`: days after which the address of a document ends. Left out: as long as the order is kept."""
+    """With `documents = "host"`: days after which the address of a document expires. If not set, as long as the order is kept."""
     print_reports: bool = False
     """Whether a plain PDF is made of the observations of a final report that comes without a document."""
     print_name: str = ""
-    """The laboratory's name and address, at the head of such a PDF; line by line."""
+    """The laboratory's name and address at the top of such a PDF, line by line."""
     print_logo: Path | None = None
-    """A PNG or JPEG beside that name."""
+    """A PNG or JPEG next to that name."""
     print_font: Path | None = None
-    """The TrueType font of such a PDF. Left out, DejaVu Sans where it is installed, else one with Latin letters only; a report
+    """The TrueType font of such a PDF. If not set, DejaVu Sans where it is installed, else one with Latin letters only; a report
     with letters that the font lacks is delivered without a PDF."""
-
-
-Days = Annotated[int, Field(ge=1, le=36500)]
 
 
 class RetentionSettings(SettingsGroup):
@@ -126,44 +116,34 @@ class RetentionSettings(SettingsGroup):
     journal_days: Days = 730
     """Days that a closed order and its timeline are kept."""
     label_days: Days = 90
-    """Days for which a basket that is asked again gets the labels that it was given. After that only the barcodes are kept, so
-    that none is ever given again."""
+    """Days for which a repeated request for a basket gets the same labels. After that only the barcodes are kept, so that none is
+    ever issued again."""
     catalogue_days: Days = 90
-    """Days that a catalogue version is kept after it was replaced. The last ten are kept in any case, and each for as long as an
-    order may still be judged by it (`rules.look_back_days`)."""
+    """Days that a catalogue version is kept after it was replaced. The last ten are always kept, and each for as long as an
+    order may still be assessed by it (`rules.look_back_days`)."""
     failure_days: Annotated[Days, Field(ge=90)] = 180
-    """Days that failures (refused, parked, dismissed) stay visible; at least 90."""
-
-
-SeveritySetting = Literal["refuse", "hold", "warn", "off"]
-
-
-def _check_regex(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as exc:
-        raise ValueError(f"is no regular expression: {exc}") from exc
-    return text
+    """Days that failures (rejected, in dead letter, dismissed) stay visible; at least 90."""
 
 
 class RulesSettings(SettingsGroup):
-    """The judgement of orders. `[rules.severities]` overrides the severity of single rules."""
+    """The assessment of orders. `[rules.severities]` overrides the severity of single rules."""
 
     severities: dict[str, SeveritySetting] = Field(default_factory=dict)
-    """Rule id to `refuse`, `hold`, `warn` or `off`; a rule that is not named keeps its own. `lab-agent rules` lists them."""
+    """Rule id to `refuse`, `hold`, `warn` or `off`; a rule that is not listed keeps its own. `lab-agent rules` lists them."""
     refusal_limit: Annotated[int, Field(ge=1)] = 20
-    """So many refusals by one rule within `refusal_window` stop it from refusing: orders are held instead, with an alert."""
+    """Circuit breaker: after this many rejections by one rule within `refusal_window`, its orders are held instead, with an
+    alert."""
     refusal_window: Seconds = 3600.0
     """Seconds over which `refusal_limit` counts."""
     look_back_days: Annotated[int, Field(ge=1, le=366)] = 7
-    """Days that an order may have been under way before the agent saw it, as after a long outage: it is judged by the catalogue
-    versions of that time. Orders that wait in the journal are judged by the versions of their time however long they wait."""
+    """Days that an order may have been on its way before the agent saw it, as after a long outage: it is assessed by the
+    catalogue versions of that time. Orders in the store are assessed by the versions of their time however long they wait."""
     future_tolerance: Seconds = 300.0
     """Seconds that a clinic's clock may be ahead of ours."""
     alignment_tolerance: Seconds = 900.0
-    """Seconds by which the samples of a glucose tolerance test may miss their time points."""
+    """Seconds by which the samples of a glucose tolerance test may deviate from their time points."""
     label_pattern: Annotated[str, AfterValidator(_check_regex)] = r"[0-9A-Za-z][0-9A-Za-z._\-]{2,29}"
-    """Regular expression that the whole of a barcode must fit."""
+    """Regular expression that a whole barcode must match."""
     messages: Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")] = "en"
     """Language of the reasons that a clinic reads. `en` is built in; any other is the file `<language>.toml` in
     `messages_folder`, with a sentence for every rule."""
@@ -175,57 +155,57 @@ class StatusSettings(SettingsGroup):
     """The status page, `/healthz`, `/readyz` and `/metrics`."""
 
     host: str = "127.0.0.1"
-    """Address to listen on. The page shows patient data to people who signed in: keep it on this machine, or behind TLS."""
+    """Address to listen on. The pages show patient data to users who signed in: keep them on this machine, or behind TLS."""
     port: Port = 8481
     """Port to listen on."""
     session_hours: Annotated[float, Field(gt=0, le=72)] = 8.0
-    """Hours after which a signed-in person signs in anew."""
+    """Hours after which a user has to sign in again."""
 
 
 class StoreSettings(SettingsGroup):
-    """The database of orders, results, effects and tokens. All processes of one laboratory share it."""
+    """The database of orders, results, jobs and tokens. All processes of one laboratory share it."""
 
     url: str = Field(default="sqlite:///lab-agent.db", pattern=r"^(sqlite|postgres(ql(\+psycopg)?)?)://", repr=False)
     """Address of the database: `sqlite:///path` (three slashes: relative to the working directory; four: absolute) or
     `postgresql://user:password@host/name` for several workers."""
     encryption_keys: Annotated[list[SecretStr], Field(min_length=1)]
     """Keys of the encryption at rest, newest first. The first encrypts; all of them decrypt, so that a key can be replaced.
-    `lab-agent init` makes one. Lose them, and tokens, identification data and documents are lost."""
+    `lab-agent init` creates one. Without them, tokens, identification data and documents cannot be read."""
 
 
 class WorkerSettings(SettingsGroup):
     """The daemon `lab-agent run`."""
 
     mode: Literal["normal", "observe"] = "normal"
-    """`observe` fetches and judges orders, and writes nothing to the service or the LIS."""
+    """`observe` fetches and assesses orders, and writes nothing to the service or the LIS."""
     ignore_before: AwareDatetime | None = None
-    """Orders created before this time are left alone: the backlog at a first start.
+    """Orders created before this time are ignored: the backlog at a first start.
     With an offset, as in 2026-01-31T00:00:00+01:00."""
     poll_interval: Seconds = 15.0
-    """Seconds between two looks for new orders while orders come in."""
+    """Seconds between two polls for new orders while orders come in."""
     poll_longest: Seconds = 120.0
-    """The interval grows up to this many seconds while nothing new comes in."""
+    """The poll interval grows up to this many seconds while nothing new comes in."""
     second_look_after: Seconds = 5.0
-    """Seconds between the first list of an order's Tasks and the second; the order is judged when both are equal."""
+    """Seconds between the first list of an order's Tasks and the second; the order is assessed when both are equal."""
     lease: Seconds = 180.0
-    """Seconds for which a worker holds what it has claimed. Must be longer than one call to the service or to a LIS may take."""
+    """Seconds for which a worker holds the lease of a job. Must be longer than one call to the service or to a LIS may take."""
     concurrency: Annotated[int, Field(ge=1, le=256)] = 8
-    """How many effects of one kind (handovers, uploads, Task updates) are worked on side by side."""
+    """How many jobs of one group (handovers, uploads, Task updates) run at the same time."""
     acknowledge_status: Literal["received", "accepted", "ready", "in-progress", "on-hold"] | None = None
-    """Task status to set when the laboratory takes a line. Without it Tasks stay `requested` until they end."""
+    """Task status to set when the laboratory accepts a line. If not set, Tasks stay `requested` until they end."""
     on_line_error: Literal["cancel_line", "cancel_order"] = "cancel_line"
-    """What a refused line does to the others: `cancel_line` leaves them alone, `cancel_order` refuses the whole order."""
+    """What a rejected line does to the others: `cancel_line` does not affect them, `cancel_order` rejects the whole order."""
     reconcile_interval: Seconds = 300.0
-    """Seconds between two rounds over the open orders, looking for withdrawn ones."""
+    """Seconds between two reconciliations, which find the open orders that were withdrawn."""
     hold_retry: Seconds = 300.0
-    """Seconds after which a held order is judged again by itself."""
+    """Seconds after which a held order is assessed again automatically."""
     unreadable_after: Seconds = 900.0
-    """Seconds for which an unreadable resource of an order is tried again before the order is held with an alert."""
+    """Seconds for which an unreadable resource of an order is fetched again before the order is held with an alert."""
     unreadable_refuse_after: Seconds | None = None
-    """Seconds after which an order with an unreadable resource is refused. Left out, it is held until it can be read."""
+    """Seconds after which an order with an unreadable resource is rejected. If not set, it is held until it can be read."""
     drain_timeout: Seconds = 30.0
-    """Seconds that running work has to end after a stop was asked for."""
+    """Seconds that running jobs get to finish when the program is stopped."""
     backoff_first: Seconds = 2.0
-    """Ceiling in seconds of the first wait after a failure; it doubles with each try."""
+    """Longest first wait in seconds after a failure; it doubles with each attempt."""
     backoff_longest: Seconds = 300.0
-    """Ceiling in seconds of the longest wait between two tries."""
+    """Longest wait in seconds between two attempts."""

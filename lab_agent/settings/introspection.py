@@ -1,8 +1,6 @@
-"""Which keys there are: the settings models walked as a tree, for errors, for the documentation and for masking.
+"""The settings models walked as a tree, for errors and for the documentation; and the values for people, with secrets masked.
 
-The settings for people's eyes: every secret is masked.
-
-Adapter tables are raw, so a secret in them is known by its name only; passwords inside addresses are masked wherever they stand.
+Adapter tables are raw, so a secret in them is recognised by its key; passwords inside addresses are masked wherever they are.
 """
 
 from __future__ import annotations
@@ -17,9 +15,12 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 NAME_PLACEHOLDER = "<name>"
-"""Stands for the name of a table that the operator chooses, as in `exchange.contracts.<name>`."""
+"""Stands for a table name of the operator's choice, as in `exchange.contracts.<name>`."""
 ARRAY_SUFFIX = "[]"
-"""Ends the path of a table that may be there several times (`[[api.tokens]]`)."""
+"""Ends the path of a table that may be repeated (`[[api.tokens]]`)."""
+MASK = "***"
+_SECRET_NAME = re.compile(r"password|passwd|secret|token|(^|_)keys?$|hash|credential", re.IGNORECASE)
+_URL_PASSWORD = re.compile(r"(?<=://)([^/@\s:]*):[^/@\s]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ def iter_keys(model: type[BaseModel], table: str = "") -> Iterator[SettingKey]:
 
 
 def iter_tables(model: type[BaseModel], table: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
-    """Give every table below `model` with its path, in the order of `walk`."""
+    """Give every table below `model` with its path, in the order of `iter_keys`."""
     for name, field in model.model_fields.items():
         for path, inner in _nested_tables(SettingKey(table, name, field)):
             yield path, inner
@@ -54,7 +55,7 @@ def iter_tables(model: type[BaseModel], table: str = "") -> Iterator[tuple[str, 
 
 
 def resolve_location(model: type[BaseModel], location: Sequence[str | int]) -> type[BaseModel] | FieldInfo | None:
-    """Give what stands at a location of the tree: a table's model, a key's field, or None."""
+    """Give what is at a location of the tree: a table's model, a key's field, or None."""
     found: type[BaseModel] | FieldInfo | None = model
     rest = list(location)
     while rest:
@@ -104,23 +105,18 @@ def _union_members(annotation: Any) -> list[Any]:
     return [annotation]
 
 
-MASK = "***"
-_SECRET_NAME = re.compile(r"password|passwd|secret|token|(^|_)keys?$|hash|credential", re.IGNORECASE)
-_URL_PASSWORD = re.compile(r"(?<=://)([^/@\s:]*):[^/@\s]*@")
-
-
 def mask_secrets(settings: BaseModel) -> dict[str, Any]:
     """Give all values as plain data, secrets masked."""
     return {name: _mask_value(name, value) for name, value in settings.model_dump().items()}
 
 
 def iter_masked_values(settings: BaseModel) -> Iterator[tuple[str, str]]:
-    """Give every key with its masked value, one pair a key, as they are printed."""
+    """Give every dotted key with its masked value as text."""
     yield from _flatten("", mask_secrets(settings))
 
 
 def mask_url_password(text: str) -> str:
-    """Take the password out of an address."""
+    """Replace the password in an address."""
     return _URL_PASSWORD.sub(rf"\1:{MASK}@", text)
 
 

@@ -1,18 +1,18 @@
-"""The settings of the whole house, read once, checked at once, frozen.
+"""All settings, read once, checked at once, frozen.
 
 Sources, the later ones winning: the TOML file, the environment (`LAB_AGENT_EXCHANGE__BASE_URL`), and the credentials folder of
-systemd (a file named `exchange.oauth.password`). Relative paths in the settings are relative to the working directory. A room
-gets its own group, never the root.
+systemd (a file named `exchange.oauth.password`). Relative paths in the settings are relative to the working directory. A
+component gets its own group, never the root.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from lab_agent.errors import Problem, SettingsError
 from lab_agent.settings.api import ApiSettings
@@ -25,6 +25,7 @@ from lab_agent.settings.groups import (
     ResultsSettings,
     RetentionSettings,
     RulesSettings,
+    SettingsGroup,
     StatusSettings,
     StoreSettings,
     WorkerSettings,
@@ -33,21 +34,19 @@ from lab_agent.settings.introspection import is_list
 from lab_agent.settings.sources import (
     Source,
     credentials_folder,
-    process_environment,
+    deep_merge,
     read_credentials,
     read_environment,
     read_toml_file,
 )
 
-_NO_FILE = (
-    Problem("--config", "no settings file was named", "name one with --config or LAB_AGENT_CONFIG; `lab-agent init` makes one"),
+_NO_FILE = Problem(
+    "--config", "no settings file was given", "name one with --config or LAB_AGENT_CONFIG; `lab-agent init` creates one"
 )
 
 
-class Settings(BaseSettings):
-    """All groups. Made by `load_settings`; made directly, it takes what it is given and looks nowhere else."""
-
-    model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+class Settings(SettingsGroup):
+    """All groups. Made by `load_settings`."""
 
     exchange: ExchangeSettings
     store: StoreSettings
@@ -59,17 +58,6 @@ class Settings(BaseSettings):
     rules: RulesSettings = Field(default_factory=RulesSettings)
     retention: RetentionSettings = Field(default_factory=RetentionSettings)
     logging: LoggingSettings = Field(default_factory=LoggingSettings)
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003 — the library's own signature
-        init_settings: PydanticBaseSettingsSource,
-        *_others: PydanticBaseSettingsSource,
-        **_more: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take the values given, and nothing from the environment: `load_settings` lines up the sources."""
-        return (init_settings,)
 
     @property
     def report_system(self) -> str:
@@ -85,25 +73,23 @@ class Settings(BaseSettings):
 def load_settings(path: Path | None, environ: Mapping[str, str] | None = None, *, requires_login: bool = True) -> Settings:
     """Read and check everything. Raises `SettingsError` with all problems at once.
 
-    A program that never signs in at the service (`signs_in=False`) does not need the secret for it, and should not be given it.
+    A program that never signs in at the service (`requires_login=False`) does not need the secret for it, and should not be
+    given it.
     """
-    environ = process_environment() if environ is None else environ
+    environ = os.environ if environ is None else environ
     groups = Settings.model_fields.keys()
     file = read_toml_file(path) if path else Source()
     if file.problems:
         raise SettingsError(file.problems)
-    given = [
-        file,
-        _split_lists(read_environment(environ, groups)),
-        _split_lists(read_credentials(credentials_folder(environ), groups)),
-    ]
-    problems = tuple(problem for source in given for problem in source.problems)
-    origins = {key: origin for source in given for key, origin in source.origins.items()}
-    layers = tuple(InitSettingsSource(Settings, source.table) for source in reversed(given))
+    variables = read_environment(environ, groups)
+    credentials = read_credentials(credentials_folder(environ), groups)
+    texts = deep_merge(variables.table, credentials.table)
+    problems = variables.problems + credentials.problems
     try:
-        settings = Settings(_build_sources=(layers, {}))
+        settings = Settings.model_validate(deep_merge(file.table, _split_lists(Settings, texts)))
     except ValidationError as exc:
-        raise SettingsError(_NO_FILE[: path is None] + problems + to_problems(exc, Settings, origins)) from None
+        invalid = to_problems(exc, Settings, {**variables.origins, **credentials.origins})
+        raise SettingsError((*(() if path else (_NO_FILE,)), *problems, *invalid)) from None
     problems += find_contradictions(
         settings.exchange, settings.worker, settings.lis, settings.results, settings.api, settings.rules
     )
@@ -114,14 +100,9 @@ def load_settings(path: Path | None, environ: Mapping[str, str] | None = None, *
     return settings
 
 
-def _split_lists(source: Source) -> Source:
-    """Where the environment or a credential sets a list, its text is the list's words."""
-    table = {name: _split_words(Settings.model_fields[name].annotation, value) for name, value in source.table.items()}
-    return Source(table, source.problems, source.origins)
-
-
-def _split_words(annotation: Any, value: Any) -> Any:
+def _split_lists(annotation: Any, value: Any) -> Any:
+    """Variables and credentials are texts: where the key takes a list, its items are separated by commas or white space."""
     if isinstance(value, str):
         return value.replace(",", " ").split() if is_list(annotation) else value
     fields = getattr(annotation, "model_fields", {})
-    return {name: _split_words(fields[name].annotation, item) if name in fields else item for name, item in value.items()}
+    return {name: _split_lists(fields[name].annotation, item) if name in fields else item for name, item in value.items()}

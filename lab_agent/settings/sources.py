@@ -5,19 +5,18 @@ A source never stops at the first thing that it cannot read: it gives what it co
 
 from __future__ import annotations
 
-import difflib
-import os
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab_agent.errors import Problem
+from lab_agent.errors import Problem, did_you_mean
 
 ENVIRONMENT_PREFIX = "LAB_AGENT_"
 CONFIG_VARIABLE = "LAB_AGENT_CONFIG"
 CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"
+_LET_AGENT_READ = "let the user that the agent runs as read it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +34,16 @@ def read_toml_file(path: Path) -> Source:
         return Source(tomllib.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return _failed_source(
-            str(path), "there is no such file", "give the right one with --config, or make one with `lab-agent init`"
+            path, "there is no such file", "name the right one with --config, or make one with `lab-agent init`"
         )
     except IsADirectoryError:
-        return _failed_source(str(path), "is a folder", "name the settings file in it")
+        return _failed_source(path, "is a folder", "name a settings file in it")
     except OSError as exc:
-        return _failed_source(str(path), f"cannot be read: {exc.strerror}", "let the user that the agent runs as read it")
+        return _failed_source(path, f"cannot be read: {exc.strerror}", _LET_AGENT_READ)
     except UnicodeDecodeError as exc:
-        return _failed_source(str(path), f"is not UTF-8 at byte {exc.start}", "save it as UTF-8")
+        return _failed_source(path, f"is not UTF-8 at byte {exc.start}", "save it as UTF-8")
     except tomllib.TOMLDecodeError as exc:
-        return _failed_source(str(path), f"is not TOML: {exc}", "text values stand in quotes, tables in [brackets]")
+        return _failed_source(path, f"is not TOML: {exc}", "write text values in quotes, and table names in [brackets]")
 
 
 def read_environment(environ: Mapping[str, str], groups: Collection[str]) -> Source:
@@ -55,7 +54,8 @@ def read_environment(environ: Mapping[str, str], groups: Collection[str]) -> Sou
             continue
         path = name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
         if path[0] not in groups:
-            problems.append(Problem(name, "names no table of the settings", _suggest_group(path[0], groups)))
+            hint = did_you_mean(path[0], groups) or f"the tables are {', '.join(sorted(groups))}"
+            problems.append(Problem(name, "unknown table", hint))
         else:
             values[tuple(path)] = environ[name]
             origins[".".join(path)] = name
@@ -72,23 +72,32 @@ def read_credentials(folder: Path | None, groups: Collection[str]) -> Source:
     try:
         files = sorted(path for path in folder.iterdir() if not path.is_dir())
     except OSError as exc:
-        return _failed_source(
-            str(folder), f"the credentials folder cannot be read: {exc.strerror}", f"mend ${CREDENTIALS_VARIABLE}"
-        )
+        what = f"the credentials folder cannot be read: {exc.strerror}"
+        return _failed_source(folder, what, f"correct ${CREDENTIALS_VARIABLE}, or let the agent's user read the folder")
     values, origins, problems = {}, {}, []
     for file in files:
         path = file.name.split(".")
         if path[0] not in groups or len(path) == 1:
-            problems += _suggest_credential_name(file, groups)
+            if len(path) > 1 and (hint := did_you_mean(path[0], groups)):
+                problems.append(Problem(str(file), "unknown table", hint))
             continue
         try:
             values[tuple(path)] = file.read_text(encoding="utf-8").rstrip("\r\n")
             origins[file.name] = f"credential {file.name}"
         except OSError as exc:
-            problems.append(Problem(str(file), f"cannot be read: {exc.strerror}", "let the user that the agent runs as read it"))
+            problems.append(Problem(str(file), f"cannot be read: {exc.strerror}", _LET_AGENT_READ))
         except UnicodeDecodeError:
             problems.append(Problem(str(file), "is not UTF-8", "save it as UTF-8"))
     return Source(_build_tree(values), tuple(problems), origins)
+
+
+def deep_merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay one tree of tables over another."""
+    merged = dict(base)
+    for key, value in override.items():
+        under = merged.get(key)
+        merged[key] = deep_merge(under, value) if isinstance(under, Mapping) and isinstance(value, Mapping) else value
+    return merged
 
 
 def credentials_folder(environ: Mapping[str, str]) -> Path | None:
@@ -96,19 +105,8 @@ def credentials_folder(environ: Mapping[str, str]) -> Path | None:
     return Path(environ[CREDENTIALS_VARIABLE]) if environ.get(CREDENTIALS_VARIABLE) else None
 
 
-def _failed_source(where: str, what: str, hint: str) -> Source:
-    return Source(problems=(Problem(where, what, hint),))
-
-
-def _suggest_credential_name(file: Path, groups: Collection[str]) -> list[Problem]:
-    """A file that nearly names a table was meant to."""
-    near = difflib.get_close_matches(file.name.split(".")[0], groups, n=1, cutoff=0.75)
-    return [Problem(str(file), "names no table of the settings", f"did you mean {near[0]}?")] if near and "." in file.name else []
-
-
-def _suggest_group(word: str, groups: Collection[str]) -> str:
-    near = difflib.get_close_matches(word, groups, n=1)
-    return f"did you mean {ENVIRONMENT_PREFIX}{near[0].upper()}__…?" if near else f"the tables are {', '.join(sorted(groups))}"
+def _failed_source(path: Path, what: str, hint: str) -> Source:
+    return Source(problems=(Problem(str(path), what, hint),))
 
 
 def _build_tree(values: Mapping[tuple[str, ...], str]) -> dict[str, Any]:
@@ -122,8 +120,3 @@ def _build_tree(values: Mapping[tuple[str, ...], str]) -> dict[str, Any]:
             table = table[name]
         table[path[-1]] = value
     return tree
-
-
-def process_environment() -> Mapping[str, str]:
-    """The environment of this process."""
-    return os.environ

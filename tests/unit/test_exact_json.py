@@ -1,4 +1,4 @@
-"""JSON keeps its digits, and what is no JSON of ours is refused in one way."""
+"""JSON keeps its digits, and what is not our JSON is rejected in one way."""
 
 from __future__ import annotations
 

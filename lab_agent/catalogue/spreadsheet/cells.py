@@ -15,10 +15,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from difflib import get_close_matches
 
 from lab_agent.catalogue.spreadsheet.schema import SHEETS, Column, Sheet, SheetRow, SheetTable
-from lab_agent.errors import Problem
+from lab_agent.errors import Problem, did_you_mean
 
 _YES_WORDS = frozenset({"yes", "y", "true", "1", "x", "да"})
 _NO_WORDS = frozenset({"", "no", "n", "false", "0", "-", "нет"})
@@ -186,12 +185,6 @@ def partially_read_sheets(tables: Mapping[str, SheetTable]) -> frozenset[str]:
 
 def _quote_shortened(text: str) -> str:
     return repr(text) if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]!r}…"
-
-
-def did_you_mean(text: str, known: Iterable[str]) -> str:
-    """A suggestion, or nothing."""
-    close = get_close_matches(text[:50], list(known), n=1, cutoff=0.75)
-    return f"did you mean {close[0]!r}?" if close else ""
 
 
 MAX_CELL_CHARACTERS = 32_767

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from lab_agent.catalogue.model import Catalogue
-from lab_agent.catalogue.spreadsheet.cells import SpreadsheetProblems, build_row, did_you_mean, normalize_text, resolve_header
+from lab_agent.catalogue.spreadsheet.cells import SpreadsheetProblems, build_row, normalize_text, resolve_header
 from lab_agent.catalogue.spreadsheet.parser import build_catalogue
 from lab_agent.catalogue.spreadsheet.schema import SHEETS, Sheet, SheetRow, SheetTable
-from lab_agent.errors import CatalogueError, Problem
+from lab_agent.errors import CatalogueError, Problem, did_you_mean
 
 
 def load_catalogue(source: Path) -> Catalogue:

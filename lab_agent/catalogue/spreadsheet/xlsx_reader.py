@@ -29,12 +29,11 @@ from lab_agent.catalogue.spreadsheet.cells import (
     CellError,
     SpreadsheetProblems,
     build_row,
-    did_you_mean,
     normalize_text,
     resolve_header,
 )
 from lab_agent.catalogue.spreadsheet.schema import SHEETS, Column, ColumnType, Sheet, SheetRow, SheetTable
-from lab_agent.errors import CatalogueError, Problem
+from lab_agent.errors import CatalogueError, Problem, did_you_mean
 
 _NUMBER_FORMAT = re.compile(r"(?:#,##)?(#{0,30}0{0,30})(?:\.(0{1,30}))?")
 _FORMAT_DECORATION = re.compile(r'"[^"]*"|\[\$[^\]]*\]|\[[A-Za-z]+\]|\\.|_.|\*.|[\s$€£¥₽₴₸₾֏]')

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic_core import ErrorDetails
 
+from lab_agent.errors import did_you_mean
 from lab_agent.lis.hl7v2.parser import FieldPath
 from lab_agent.lis.hl7v2.templates import PLACEHOLDERS_BY_GROUP, find_placeholders
-from lab_agent.serialization.errors import did_you_mean
+from lab_agent.serialization.errors import issues_from_pydantic
+from lab_agent.settings.sources import deep_merge
 
 OrderMessageType = Literal["OML", "ORM"]
 _SEGMENT_GROUPS = ("once", "line", "note", "answer", "specimen", "container", "end")
@@ -143,6 +144,9 @@ class FieldMap(BaseModel):
                     yield f"tables.{name}.{code} is {meaning!r} instead of one of {', '.join(sorted(known))}"
 
 
+_KEYS = frozenset({*FieldMap.model_fields, *MessageLayout.model_fields, *ResultFieldMap.model_fields})
+
+
 def default_field_map() -> FieldMap:
     """The field map that comes with the adapter."""
     return FieldMap.model_validate(_load_default_tables())
@@ -159,22 +163,9 @@ def load_field_map(path: Path) -> FieldMap:
     try:
         return FieldMap.model_validate(deep_merge(_load_default_tables(), own))
     except ValidationError as exc:
-        problems = (_describe_error(error) for error in exc.errors(include_url=False))
-        raise ValueError(f"the mapping file {path}: {'; '.join(problems)}") from exc
-
-
-def _describe_error(error: ErrorDetails) -> str:
-    location = ".".join(map(str, error["loc"]))
-    return f"{location} {error['msg'].removeprefix('Value error, ')}".strip()
-
-
-def deep_merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """Override one tree of tables by another."""
-    merged = dict(base)
-    for key, value in override.items():
-        under = merged.get(key)
-        merged[key] = deep_merge(under, value) if isinstance(under, Mapping) and isinstance(value, Mapping) else value
-    return merged
+        issues = issues_from_pydantic(exc, _KEYS)
+        sentences = (str(issue.to_problem()) if issue.location else issue.what for issue in issues)
+        raise ValueError(f"the mapping file {path}: {'; '.join(sentences)}") from exc
 
 
 def _load_default_tables() -> dict[str, Any]:

@@ -304,7 +304,7 @@ def test_explain_shows_tubes_of_basket(run, tmp_path):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b'{"contract": "C-200", "contract": "C-100", "analyticsrequests": [{"id": "001.001"}]}', "is there twice in one object"),
+        (b'{"contract": "C-200", "contract": "C-100", "analyticsrequests": [{"id": "001.001"}]}', "duplicate key"),
         (b'{"contract": "\\ud800"}', "half of a character"),
         ('{"contract": "C-100"}'.encode("utf-16"), "not JSON"),
         (b" " * 2_000_000, "is larger than"),

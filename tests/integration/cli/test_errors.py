@@ -14,7 +14,7 @@ def test_invalid_settings_reported_all_at_once(cli, lab):
     done = cli("orders", "list")
     assert (done.code, done.out) == (1, "")
     assert "exchange.laboratory: is missing" in done.err
-    assert "did you mean mode?" in done.err
+    assert "did you mean 'mode'?" in done.err
     assert "hunter2" not in done.err
 
 
@@ -104,7 +104,7 @@ def test_adapters_command_explains_unavailable_adapter(cli, lab):
     lab.config.write_text(lab.config.read_text() + '[lis.other]\nadapter = "foldr"\n')
     done = cli("adapters")
     assert done.code == 1
-    assert "did you mean folder" in done.out
+    assert "did you mean 'folder'?" in done.out
 
 
 def test_rules_listed_with_configured_severity(cli, lab):

@@ -79,4 +79,4 @@ async def test_repeated_basket_key_rejected_by_name(api: httpx.AsyncClient, path
     body = '{"contract": "C-100", "contract": "C-200", "analyticsrequests": [{"id": "001.001"}]}'
     response = await api.post(path, content=body, headers={"Content-Type": "application/json"})
     assert response.status_code == 400
-    assert response.json()["issue"][0]["diagnostics"] == "contract: is there twice in one object — leave one of the two out"
+    assert response.json()["issue"][0]["diagnostics"] == "contract: duplicate key — remove one of the two"

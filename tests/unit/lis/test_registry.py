@@ -93,14 +93,14 @@ def test_all_invalid_settings_reported(tmp_path: Path, monkeypatch: pytest.Monke
     """Every invalid setting of an adapter is reported by its name, and no value is shown."""
     explanation = reason(load(tmp_path, monkeypatch, GOOD, {"adress": "secret", "level": "secret"}))
     assert "lis.odd.adress: " in explanation
-    assert "did you mean address?" in explanation
+    assert "did you mean 'address'?" in explanation
     assert "lis.odd.level: " in explanation
     assert "secret" not in explanation
 
 
 def test_unknown_adapter_name_suggests_nearest() -> None:
     adapters = load_adapters({"fodler": {}, "hl9": {}}, "fodler")
-    assert "did you mean folder?" in (adapters.statuses[0].reason or "")
+    assert "did you mean 'folder'?" in (adapters.statuses[0].reason or "")
     assert "folder" in (adapters.statuses[1].reason or "")
     with pytest.raises(LisUnavailable, match="no installed package provides an adapter fodler"):
         adapters.get()
@@ -114,7 +114,7 @@ def test_adapter_name_offered_twice_reported() -> None:
 
 def test_default_adapter_without_table_reported() -> None:
     adapters = load_adapters({"folder": {"orders": "/o", "results": "/r"}}, "foler")
-    with pytest.raises(LisUnavailable, match=r"there is no table \[lis.foler\] did you mean folder\?"):
+    with pytest.raises(LisUnavailable, match=r"there is no table \[lis.foler\] did you mean 'folder'\?"):
         adapters.get()
 
 

@@ -94,7 +94,7 @@ reports = st.builds(
     documents=st.lists(documents, max_size=2).map(tuple),
     not_performed=st.lists(st.builds(NotPerformed, reason=words.filter(str.strip)), max_size=2).map(tuple),
 )
-refusals = st.builds(
+rejections = st.builds(
     LabRejection,
     barcode=names,
     not_performed=st.lists(st.builds(NotPerformed, reason=words.filter(str.strip)), min_size=1, max_size=2).map(tuple),
@@ -138,10 +138,10 @@ def test_any_report_round_trips(report: LabReport) -> None:
     assert spelled(back) == spelled(report)
 
 
-@given(refusals.filter(storable))
+@given(rejections.filter(storable))
 @settings(deadline=None, max_examples=40)
-def test_any_rejection_round_trips(refusal: LabRejection) -> None:
-    assert serialization.load_message(serialization.dump_message(refusal)) == refusal
+def test_any_rejection_round_trips(rejection: LabRejection) -> None:
+    assert serialization.load_message(serialization.dump_message(rejection)) == rejection
 
 
 @given(orders)

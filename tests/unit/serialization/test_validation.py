@@ -1,7 +1,7 @@
-"""What is wrong is said all at once, by path, with a mend; and no value is ever repeated."""
+"""All errors are reported at once, each with its path and a hint; and no value is ever repeated."""
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -14,6 +14,7 @@ from lab_agent.domain.lab_messages import Document, LabRejection, LabReport, Rep
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.domain.values import Coding, Quantity
 from lab_agent.errors import DataInvalidError
+from lab_agent.serialization.types import strict_schema
 
 MOMENT = "2024-05-17T08:30:00+03:00"
 
@@ -126,9 +127,9 @@ def test_all_errors_reported_at_once() -> None:
         "documents[1]",
         "documents[2]",
     }
-    assert "did you mean effective?" in found["efective"]
+    assert "did you mean 'effective'?" in found["efective"]
     assert "'final'" in found["status"]
-    assert "zone" in found["issued"]
+    assert found["issued"] == "is a time without a zone — add the offset from UTC: write it as 2024-05-17T08:30:00+03:00"
     assert "value_quantity, value_string" in found["observations[0]"]
     assert "no value" in found["observations[1]"]
 
@@ -151,13 +152,13 @@ def test_adapter_may_supply_time_zone() -> None:
 @pytest.mark.parametrize("name", ["issued", "effective"])
 def test_time_outside_utc_range_rejected(name: str, moment: str) -> None:
     """A time that UTC cannot express is rejected, and not retried for ever."""
-    assert "out of all measure" in problems(report(**{name: moment}))[name]
+    assert "out of range" in problems(report(**{name: moment}))[name]
 
 
 @pytest.mark.parametrize("version", [2**63, 10**30])
 def test_version_beyond_database_range_rejected(version: int) -> None:
     """A version that no database can keep is rejected, and not retried for ever."""
-    assert "out of all measure" in problems(report(version=version))["version"]
+    assert "too large" in problems(report(version=version))["version"]
     with pytest.raises(DataInvalidError, match="version"):
         serialization.validate_message(replace(serialization.load_message(json.dumps(report()).encode()), version=version))  # type: ignore[type-var]
 
@@ -177,7 +178,7 @@ def test_any_order_reference_suffices(named: dict[str, Any]) -> None:
 
 
 def test_negative_version_rejected() -> None:
-    assert "below nought" in problems(report(version=-1))["version"]
+    assert "negative" in problems(report(version=-1))["version"]
     serialization.load_message(json.dumps(report(version=0)).encode())
 
 
@@ -202,12 +203,12 @@ def test_invalid_report_identifiers_rejected(field: str, name: str) -> None:
 
 def test_invalid_rejection_and_accession_identifiers_rejected() -> None:
     """Identifiers in rejections and accession updates must be short and plain too."""
-    refusal = {
+    rejection = {
         "kind": "rejection",
         "order": "R",
         "not_performed": [{"line": " L1", "reason": "x"}, {"item": "1\t", "reason": "x"}],
     }
-    assert set(problems(refusal)) == {"not_performed[0].line", "not_performed[1].item"}
+    assert set(problems(rejection)) == {"not_performed[0].line", "not_performed[1].item"}
     receipt = {
         "kind": "accession_update",
         "order": "R",
@@ -226,7 +227,7 @@ def test_long_non_ascii_identifiers_accepted() -> None:
     ["http://[::1", "http://", "file:///etc/passwd", "C:\\x.pdf", "//other/x", "mailto:a@b", "https://lab/a b", "http://lab:x/"],
 )
 def test_unusable_document_url_rejected(url: str) -> None:
-    assert "no address that a clinic could open" in problems(report(documents=[{"url": url}]))["documents[0].url"]
+    assert list(problems(report(documents=[{"url": url}]))) == ["documents[0].url"]
     attached = observation(value_quantity=None, value_attachment={"url": url})
     assert list(problems(report(observations=[attached]))) == ["observations[0].value_attachment.url"]
 
@@ -279,7 +280,6 @@ def test_comparator_is_one_of_four() -> None:
 def test_comparator_that_would_be_lost_rejected(value: dict[str, Any], named: list[str]) -> None:
     found = problems(report(observations=[observation(value_quantity=None, **value)]))
     assert set(found) == {f"observations[0].{field}" for field in named}
-    assert any("leave it out" in one for one in found.values())
 
 
 def test_reference_range_comparator_ignored() -> None:
@@ -365,7 +365,7 @@ def test_message_built_in_python_is_validated_alike() -> None:
 
 
 def test_order_of_newer_format_reported() -> None:
-    with pytest.raises(DataInvalidError, match="schema_version: is a newer form") as caught:
+    with pytest.raises(DataInvalidError, match="schema_version: is a newer version") as caught:
         serialization.load_order(b'{"schema_version": 2, "patient": {"birth_date": 19800101}}')
     assert "patient.birth_date" in str(caught.value)
 
@@ -398,3 +398,12 @@ def test_schemas_match_what_is_accepted() -> None:
     named = schema["$defs"]["LabReport"]["properties"]
     assert (named["barcode"]["maxLength"], named["lines"]["items"]["maxLength"]) == (200, 200)
     assert "maxLength" not in json.dumps([serialization.order_schema(), schema["$defs"]["ReportedObservation"]])
+
+
+def test_type_without_strict_reader_is_a_type_error() -> None:
+    @dataclass(frozen=True)
+    class Lax:
+        value: float
+
+    with pytest.raises(TypeError, match="float"):
+        strict_schema(Lax)

@@ -48,7 +48,7 @@ def test_grant_has_no_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "expected"),
     [
         ({"base_url": "a.example"}, "not an http or https address"),
         ({"base_url": "https://u:p@a.example"}, "without a user name"),
@@ -60,8 +60,8 @@ def test_grant_has_no_default() -> None:
         ({"timeout": 5}, "must not be longer than timeout"),
         ({"timeout": 0}, "greater than 0"),
         ({"max_concurrency": 0}, "greater than or equal to 1"),
-        ({"paths": {"read": "fhir/{resource}"}}, "read must hold {id}"),
-        ({"paths": {"read": "fhir/{id}/{other}"}}, "read holds {other}"),
+        ({"paths": {"read": "fhir/{resource}"}}, "read must contain {id}"),
+        ({"paths": {"read": "fhir/{id}/{other}"}}, "unknown placeholder {other}"),
         ({"paths": {"read": "fhir/{id"}}, "braces"),
         ({"put_security": "no"}, "as_read"),
         ({"nonsense": 1}, "Extra inputs"),
@@ -69,10 +69,10 @@ def test_grant_has_no_default() -> None:
         ({"ca_file": "/nowhere/ca.pem"}, "not point to a file"),
     ],
 )
-def test_invalid_setting_reported_with_hint(changes: dict[str, Any], told: str) -> None:
+def test_invalid_setting_reported_with_hint(changes: dict[str, Any], expected: str) -> None:
     with pytest.raises(ValidationError) as caught:
         settings(**changes)
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
 
 
 def test_plain_http_limited_to_loopback_unless_allowed() -> None:

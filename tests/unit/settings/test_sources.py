@@ -8,6 +8,7 @@ import pytest
 from lab_agent.errors import SettingsError
 from lab_agent.settings.introspection import MASK, iter_masked_values, mask_secrets, mask_url_password
 from lab_agent.settings.root import Settings, load_settings
+from lab_agent.settings.sources import deep_merge
 
 KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 VALID = f"""
@@ -59,8 +60,8 @@ def without_password(folder: Path) -> Path:
 
 
 def test_missing_sign_in_secret_is_rejected(tmp_path):
-    told = problems(without_password(tmp_path))
-    assert told == {
+    found = problems(without_password(tmp_path))
+    assert found == {
         "exchange.oauth.password": "is missing; the grant 'password' needs it — "
         "set it, or give it as the credential exchange.oauth.password"
     }
@@ -78,6 +79,11 @@ def test_file_alone_is_enough(tmp_path):
     assert settings.lis.tables["folder"] == {"orders": "orders"}
     assert settings.report_system == "https://codes.example/report"
     assert settings.observation_system == "https://codes.example/observation"
+
+
+def test_deep_merge_keeps_other_keys_of_a_table():
+    merged = deep_merge({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 4}, "d": {"e": 5}})
+    assert merged == {"a": {"b": 4, "c": 2}, "d": {"e": 5}}
 
 
 def test_environment_overrides_file(tmp_path):
@@ -118,24 +124,24 @@ def test_all_problems_are_reported_together_with_hints(tmp_path):
     text += "[worker]\nmode = 'observ'\npol_interval = 3\nlease = -1\n[retention]\nfailure_days = 30\n[wroker]\nmode = 1\n"
     found = problems(written(tmp_path, text), {"LAB_AGENT_EXCHNGE__BASE_URL": "x"})
     assert found["exchange.laboratory"].startswith("is missing — The laboratory's own")
-    assert found["worker.mode"].endswith("did you mean observe?")
-    assert found["worker.pol_interval"] == "there is no such key — did you mean poll_interval?"
-    assert found["wroker"] == "there is no such key — did you mean worker?"
+    assert found["worker.mode"].endswith("did you mean 'observe'?")
+    assert found["worker.pol_interval"] == "unknown key — did you mean 'poll_interval'?"
+    assert found["wroker"] == "unknown key — did you mean 'worker'?"
     assert "greater than or equal to 90" in found["retention.failure_days"]
-    assert found["LAB_AGENT_EXCHNGE__BASE_URL"].endswith("did you mean LAB_AGENT_EXCHANGE__…?")
+    assert found["LAB_AGENT_EXCHNGE__BASE_URL"].endswith("did you mean 'exchange'?")
     assert "worker.lease" in found
     assert "auth_url" in found["exchange.oauth"]
 
 
 def test_value_of_wrong_type_has_readable_message(tmp_path):
     found = problems(written(tmp_path, VALID.replace("[store]", "[store]\nurl = 'mysql://x'")))
-    assert found["store.url"].startswith("does not have the form that it must have — Address of the database")
+    assert found["store.url"].startswith("does not have the required form — Address of the database")
     assert "^(" not in found["store.url"]
 
 
 def test_misplaced_key_is_shown_its_table(tmp_path):
     found = problems(written(tmp_path, VALID + "[worker]\ncall_timeout = 5\n"))
-    assert found["worker.call_timeout"] == "there is no such key — did you mean lis.call_timeout?"
+    assert found["worker.call_timeout"] == "unknown key — did you mean 'lis.call_timeout'?"
 
 
 def test_invalid_variable_is_named_by_its_variable(tmp_path):
@@ -148,7 +154,7 @@ def test_contradicting_settings_are_rejected(tmp_path):
     text += "[worker]\npoll_longest = 1\nlease = 20\nbackoff_first = 9\nbackoff_longest = 1\n"
     found = problems(written(tmp_path, text))
     assert {"worker.poll_longest", "worker.lease", "worker.backoff_longest", "exchange.contracts.C-1.adapter"} == found.keys()
-    assert found["exchange.contracts.C-1.adapter"].endswith("did you mean folder?")
+    assert found["exchange.contracts.C-1.adapter"].endswith("did you mean 'folder'?")
 
 
 def pool(name: str, pattern: str, **more: object) -> str:
@@ -182,7 +188,7 @@ def test_default_adapter_without_table_is_rejected(tmp_path):
 
 def test_adapter_that_is_no_table_is_rejected(tmp_path):
     text = VALID.replace("[lis.folder]", "[lis]\ncolect_interval = 3\n[lis.folder]")
-    assert problems(written(tmp_path, text))["lis.colect_interval"].endswith("did you mean collect_interval?")
+    assert problems(written(tmp_path, text))["lis.colect_interval"].endswith("did you mean 'collect_interval'?")
 
 
 @pytest.mark.parametrize(
@@ -218,7 +224,7 @@ def test_misspelt_credential_is_named(tmp_path):
     environ = credentials(tmp_path, exchnage__oauth__password="x")
     found = problems(written(tmp_path, VALID), environ)
     assert [what for where, what in found.items() if where.endswith("exchnage.oauth.password")] == [
-        "names no table of the settings — did you mean exchange?"
+        "unknown table — did you mean 'exchange'?"
     ]
 
 

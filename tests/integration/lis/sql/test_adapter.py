@@ -102,7 +102,7 @@ async def test_hostile_text_stored_as_data(harness: House) -> None:
         ({"kind": "rejection", "order_key": "R1"}, "not_performed"),
         ({"kind": "accession_update", "order_key": "R1"}, "gives no number"),
         ({"kind": "accession_update", "order_key": "R\t1", "accession": "7"}, "control character"),
-        ({"document": '{"kind": "accession_update", "order": "R1", "order": "R2", "accession": "7"}'}, "order: is there twice"),
+        ({"document": '{"kind": "accession_update", "order": "R1", "order": "R2", "accession": "7"}'}, "order: duplicate key"),
     ],
 )
 async def test_invalid_row_keeps_reason_others_accepted(harness: House, bad: dict[str, Any], word: str) -> None:
