@@ -1,6 +1,6 @@
-"""Users of the status page: who may sign in, and what they may do. And who may call the laboratory's API.
+"""Users of the status page with their roles, and clients of the laboratory's API.
 
-A wrong name costs as much time as a wrong password, so that nobody learns which names exist.
+An unknown name takes as much time as a wrong password, so that nobody learns which names exist.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from datetime import datetime
 from lab_agent.crypto import Passwords, hash_token, new_token
 from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP, ApiToken
 from lab_agent.errors import DataInvalidError, Problem, StoreError
-from lab_agent.ports.repositories import Role, Store, UnitOfWork, UserRecord
+from lab_agent.ports.credential_repositories import Role, UserRecord
+from lab_agent.ports.repositories import Store, UnitOfWork
 
 __all__ = ["Account", "Accounts", "ApiClients", "Role"]
 
@@ -29,7 +30,7 @@ _ROLES_BY_RANK = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """A user as others may see it: no hash. `changed_at` moves with role and password, and ends older sessions."""
+    """A user without the password hash. Sessions older than `changed_at` (of role or password) are not valid any more."""
 
     name: str
     role: Role
@@ -49,7 +50,7 @@ class Accounts:
         self._passwords = passwords
 
     async def add(self, name: str, password: str, role: Role, *, now: datetime) -> Account:
-        """Add a user. Raises `DataInvalidError` for a name or password that will not do, `AlreadyKnownError` for a taken name."""
+        """Add a user. Raises `DataInvalidError` for an invalid name or password, `AlreadyExistsError` for a taken name."""
         problems = (*_name_problems(name), *_password_problems(password))
         if problems:
             raise DataInvalidError(problems)
@@ -84,14 +85,14 @@ class Accounts:
         return await self._store.run(work)
 
     async def set_password(self, name: str, password: str, *, now: datetime) -> None:
-        """Give a user a new password. Raises `DataInvalidError`, and `StoreError` if there is none of that name."""
+        """Give a user a new password. Raises `DataInvalidError`, and `StoreError` for an unknown user."""
         if problems := _password_problems(password):
             raise DataInvalidError(problems)
         hashed = await self._hash(password)
         await self._change(name, lambda user: replace(user, password_hash=hashed, changed_at=now))
 
     async def set_role(self, name: str, role: Role, *, now: datetime) -> None:
-        """Give a user another role. Raises `StoreError` if there is none of that name."""
+        """Give a user another role. Raises `StoreError` for an unknown user."""
         await self._change(name, lambda user: replace(user, role=role, changed_at=now))
 
     async def verify(self, name: str, password: str) -> Account | None:
@@ -116,7 +117,7 @@ class Accounts:
         def work(uow: UnitOfWork) -> None:
             user = uow.users.get(_normalize_name(name))
             if user is None:
-                raise StoreError(f"There is no user {_normalize_name(name)}.")
+                raise StoreError(f"There is no user {_normalize_name(name)}; `lab-agent user list` shows them.")
             uow.users.save(change(user))
             uow.commit()
 
@@ -124,7 +125,7 @@ class Accounts:
 
 
 class ApiClients:
-    """Callers of the laboratory's API: a token each, of which only the hash is kept."""
+    """Clients of the laboratory's API: a token each, of which only the hash is stored."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -132,10 +133,10 @@ class ApiClients:
     async def create(
         self, name: str, contracts: tuple[str, ...] | None, *, now: datetime, expires_at: datetime | None = None
     ) -> tuple[ApiToken, str]:
-        """Make a token for a caller, and give it in the clear this once. Raises `DataInvalidError` for a name."""
+        """Make a token for a client, and give it in clear text this once. Raises `DataInvalidError` for an invalid name."""
         if not _CLIENT_NAME.fullmatch(name):
-            mend = "use 1 to 64 letters, digits and . _ -"
-            raise DataInvalidError((Problem("name", "not the name of a caller", mend),))
+            hint = "use 1 to 64 letters, digits and . _ -"
+            raise DataInvalidError((Problem("name", "not a valid client name", hint),))
         token = new_token()
         made = ApiToken(
             id=secrets.token_hex(4),
@@ -155,23 +156,23 @@ class ApiClients:
         return made, token
 
     async def list(self) -> tuple[ApiToken, ...]:
-        """Every token that was made, by name."""
+        """Every token, revoked ones too, by name."""
         return await self._store.run(lambda uow: uow.api_tokens.all())
 
     async def revoke(self, id_or_name: str, *, now: datetime) -> int:
-        """End the token of this id, or all of this name; their number."""
+        """Revoke the token of this id, or all of this name; their number."""
 
         def work(uow: UnitOfWork) -> int:
-            ended = uow.api_tokens.revoke(id_or_name, now=now)
+            revoked = uow.api_tokens.revoke(id_or_name, now=now)
             _update_change_stamp(uow)
             uow.commit()
-            return ended
+            return revoked
 
         return await self._store.run(work)
 
 
 def _update_change_stamp(uow: UnitOfWork) -> None:
-    """Let every process of the API read the tokens anew."""
+    """Let every process of the API read the tokens again."""
     uow.key_values.set(CATALOGUE_CHANGE_STAMP, uuid.uuid4().hex)
 
 
@@ -186,7 +187,8 @@ def _normalize_name(name: str) -> str:
 def _name_problems(name: str) -> tuple[Problem, ...]:
     if _USER_NAME.fullmatch(_normalize_name(name)):
         return ()
-    return (Problem("name", "not a user name", "use 1 to 64 letters a-z, digits and . _ @ -, beginning with a letter or digit"),)
+    hint = "use 1 to 64 letters a-z, digits and . _ @ -, beginning with a letter or digit"
+    return (Problem("name", "not a valid user name", hint),)
 
 
 def _password_problems(password: str) -> tuple[Problem, ...]:

@@ -1,7 +1,7 @@
-"""Keys, encryption at rest, and the hashing of tokens and passwords.
+"""Encryption at rest, and the hashing of tokens and passwords.
 
-Whoever holds the database file alone shall learn no name and be able to sign in nowhere: identification data, documents and our
-own tokens are encrypted with a key that lives elsewhere; tokens and passwords that others show to us are kept only as hashes.
+Whoever has only the database file learns no name and can sign in nowhere: identification data, documents and our own tokens are
+encrypted with keys that are stored elsewhere; of the tokens and passwords of others, only hashes are kept.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
 from lab_agent.errors import CryptoError
 
-_BAD_KEY = "An encryption key is not valid: it must be 32 bytes in URL-safe Base64, as `new_key` makes them."
-_NO_KEY = "No encryption key is set; what identifies patients cannot be stored without one."
-_WRONG_KEY = "What is stored encrypted cannot be read: it was written with a key that is not among those set (or was altered)."
+_BAD_KEY = "An encryption key is not valid: it must be 32 bytes in URL-safe Base64, as `lab-agent init` makes them."
+_NO_KEY = "No encryption key is set; identification data cannot be stored without one."
+_WRONG_KEY = (
+    "Encrypted data cannot be read: it needs a key that is not among those set (`store.encryption_keys`), or was altered."
+)
 
 _FERNET_OVERHEAD = 57 + 16
 """Bytes of version, time, vector, padding and signature in Fernet's token, before it is written in Base64."""
@@ -36,12 +38,13 @@ class Cipher:
         if not keys:
             raise CryptoError(_NO_KEY)
         try:
-            self._fernet = MultiFernet([Fernet(key.strip()) for key in keys])
+            fernets = [Fernet(key.strip()) for key in keys]
         except ValueError as exc:
             raise CryptoError(_BAD_KEY) from exc
+        self._fernet, self._newest = MultiFernet(fernets), fernets[0]
 
     def encrypt(self, content: bytes) -> bytes:
-        """Give `content` encrypted and sealed."""
+        """Give `content` encrypted and authenticated."""
         return self._fernet.encrypt(content)
 
     def decrypt(self, encrypted: bytes) -> bytes:
@@ -52,20 +55,28 @@ class Cipher:
             raise CryptoError(_WRONG_KEY) from exc
 
     def reencrypt(self, encrypted: bytes) -> bytes:
-        """Give the same content, sealed with the first key. Raises `CryptoError`."""
+        """Give the same content, encrypted with the first key. Raises `CryptoError`."""
         try:
             return self._fernet.rotate(encrypted)
         except InvalidToken as exc:
             raise CryptoError(_WRONG_KEY) from exc
 
+    def is_current(self, encrypted: bytes) -> bool:
+        """Whether the first key encrypted this; nothing is decrypted for that."""
+        try:
+            self._newest.extract_timestamp(encrypted)
+        except InvalidToken:
+            return False
+        return True
+
 
 def decrypted_size(encrypted_size: int) -> int:
-    """About how many bytes lie within a seal of so many, give or take 16. Nothing has to be opened for that."""
+    """Approximate size in bytes, give or take 16, of what has this size encrypted; nothing is decrypted for that."""
     return max(0, encrypted_size * 3 // 4 - _FERNET_OVERHEAD)
 
 
 def new_token() -> str:
-    """Make a token for somebody to show to us: 32 random bytes, URL-safe."""
+    """Make a token for a client of ours: 32 random bytes, URL-safe."""
     return secrets.token_urlsafe(32)
 
 

@@ -1,1 +1,1 @@
-"""The catalogue in the store: imported versions, notices of staff, barcodes given out; one truth for every process."""
+"""The catalogue in the store, shared by all processes: imported versions, turnaround notices, issued labels."""

@@ -1,6 +1,6 @@
-"""The catalogue that is in force, and those that clinics may still have seen, for the judge of orders.
+"""The active catalogue and those that clinics may still have seen, kept in memory for the assessment of orders.
 
-What the store says of the offer now, read in one unit of work, and only if its stamp has changed.
+They are read from the store in one unit of work, and only if its change stamp has moved.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ from lab_agent.rules.catalogue_history import CatalogueHistory, VersionPeriod
 
 log = structlog.get_logger(__name__)
 
+REFRESH_INTERVAL = 2.0
+"""Seconds between two checks of the change stamp."""
 UNREAD_STAMP = "unread"
-"""The stamp of somebody who has read nothing yet."""
+"""Stands for the stamp as long as nothing was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogueSnapshot:
-    """Catalogue versions (newest first), notices and API tokens, as of a stamp."""
+    """Catalogue versions (newest first), notices and API tokens, as of a change stamp."""
 
     stamp: str | None
     versions: tuple[CatalogueVersion, ...]
@@ -43,7 +45,7 @@ class CatalogueSnapshot:
 async def load_snapshot(
     store: Store, known_stamp: str | None, since: Callable[[UnitOfWork], datetime]
 ) -> CatalogueSnapshot | None:
-    """Read what was in force at `since` or later; None if nothing has changed since the stamp that is known."""
+    """Read what was active at `since` or later; None if the change stamp is still the known one."""
 
     def work(uow: UnitOfWork) -> CatalogueSnapshot | None:
         stamp = uow.key_values.get(CATALOGUE_CHANGE_STAMP)
@@ -57,7 +59,7 @@ async def load_snapshot(
 
 
 def to_notices(records: Iterable[TurnaroundNotice]) -> Iterator[Notice]:
-    """Give the notices as the turnaround reads them; one that was cleared ends there."""
+    """Give the notices in the form of the catalogue's own; a lifted one ends when it was lifted."""
     for each in records:
         period = NoticePeriod(each.start, min(each.end, each.lifted_at or each.end))
         if period.start < period.end:
@@ -65,15 +67,11 @@ def to_notices(records: Iterable[TurnaroundNotice]) -> Iterator[Notice]:
             yield Notice(each.item, status, each.contract, each.caption)
 
 
-REFRESH_INTERVAL = 2.0
-"""Seconds between two looks at the store's stamp."""
-
-
 class CatalogueCache:
-    """Catalogue versions by time, from the store. Where the one in force cannot be read, there is no view: orders are held.
+    """Catalogue versions by time, from the store. While the active one cannot be read there is no view, and orders are held.
 
-    An older one would refuse what the one in force allows (law 10). A version that was read once is known by its name, and is
-    used for as long as the program runs, whatever becomes of its bytes.
+    An older one would reject what the active one allows (law 10). A version that was read once is used for as long as the
+    program runs, whatever becomes of its bytes in the store.
     """
 
     def __init__(self, store: Store, source: Path | None, horizon: VersionHorizon, clock: Clock) -> None:
@@ -91,11 +89,11 @@ class CatalogueCache:
         self._alert = UnreadableCatalogueAlert(store, clock.now)
 
     def view(self) -> CatalogueHistory | None:
-        """The versions as they stand, newest first; None where there is none, or the one in force cannot be read."""
+        """The current versions, newest first; None where there is none, or the active one cannot be read."""
         return CatalogueHistory(self._versions, self._horizon.cache_lifetime, self._gaps) if self._versions else None
 
     async def reload(self) -> None:
-        """Take over what has changed in the folder of the settings, then look at the store."""
+        """Import the configured source if it has changed, then refresh."""
         if self._source is not None:
             try:
                 await import_if_changed(self._store, self._source, now=self._clock.now())
@@ -104,37 +102,39 @@ class CatalogueCache:
         await self._refresh_and_alert()
 
     async def refresh(self) -> bool:
-        """Read the store, if anything has changed there; whether it had. Nothing is written."""
+        """Read the store again if anything has changed there; whether it had. Nothing is written."""
         now = self._clock.now()
-        offer = await load_snapshot(self._store, self._stamp, lambda uow: self._horizon.since(uow, now))
-        if offer is None:
+        snapshot = await load_snapshot(self._store, self._stamp, lambda uow: self._horizon.since(uow, now))
+        if snapshot is None:
             return False
-        self._versions = await asyncio.to_thread(self._build_versions, offer)
-        self._gaps = tuple(newer.since for newer, each in pairwise(offer.versions) if each.version in self._unreadable)
-        self._stamp = offer.stamp
+        self._versions = await asyncio.to_thread(self._build_versions, snapshot)
+        self._gaps = tuple(newer.since for newer, each in pairwise(snapshot.versions) if each.version in self._unreadable)
+        self._stamp = snapshot.stamp
         if self._versions:
             newest = self._versions[0].catalogue.version
             log.info("catalogue read", action="catalogue_read", version=newest, versions=len(self._versions))
         return True
 
     async def watch(self) -> None:
-        """Keep looking, for as long as the program runs; a store that is away leaves what is known as it is."""
-        away = False
+        """Refresh for as long as the program runs; while the store is unavailable, what was read stays in use."""
+        store_down = False
         while True:
             try:
                 async with asyncio.timeout(REFRESH_INTERVAL):
                     await self._reload_requested.wait()
             except TimeoutError:
                 pass
-            asked = self._reload_requested.is_set()
+            reload_requested = self._reload_requested.is_set()
             self._reload_requested.clear()
             try:
-                await (self.reload() if asked else self._refresh_and_alert())
-                away = False
+                await (self.reload() if reload_requested else self._refresh_and_alert())
+                store_down = False
             except StoreError as exc:
-                if not away:
-                    log.warning("the catalogue cannot be looked at", action="catalogue_store_unavailable", reason=str(exc))
-                away = True
+                if not store_down:
+                    log.warning(
+                        "catalogue not refreshed: store unavailable", action="catalogue_store_unavailable", reason=str(exc)
+                    )
+                store_down = True
 
     def request_reload(self) -> None:
         """Let `watch` reload at once."""
@@ -145,21 +145,21 @@ class CatalogueCache:
         if self._active:
             await self._alert.update(*self._active)
 
-    def _build_versions(self, offer: CatalogueSnapshot) -> tuple[VersionPeriod, ...]:
-        kept = {each.version for each in offer.versions}
+    def _build_versions(self, snapshot: CatalogueSnapshot) -> tuple[VersionPeriod, ...]:
+        kept = {each.version for each in snapshot.versions}
         self._catalogues = {version: catalogue for version, catalogue in self._catalogues.items() if version in kept}
-        broken = self._parse_new(offer.versions)
-        newest = offer.versions[0] if offer.versions else None
+        broken = self._parse_new(snapshot.versions)
+        newest = snapshot.versions[0] if snapshot.versions else None
         self._active = (newest.version, broken.get(newest.version) or verify_content(newest)) if newest else None
         for version in broken.keys() - self._unreadable - {newest.version if newest else None}:
             log.error("catalogue not read", action="catalogue_invalid", version=version, reason=str(broken[version]))
         self._unreadable = frozenset(broken)
         if newest is None or newest.version in broken:
             return ()
-        return self._to_validity_periods(offer)
+        return self._to_validity_periods(snapshot)
 
     def _parse_new(self, versions: tuple[CatalogueVersion, ...]) -> dict[str, CatalogueError]:
-        """Read those that are not known yet; what cannot be read, and why."""
+        """Parse the versions that are not cached yet; gives those that cannot be read, and why."""
         broken = {}
         for each in versions:
             if each.version not in self._catalogues:
@@ -169,14 +169,14 @@ class CatalogueCache:
                     broken[each.version] = exc
         return {version: exc for version, exc in broken.items() if version not in self._catalogues}
 
-    def _to_validity_periods(self, offer: CatalogueSnapshot) -> tuple[VersionPeriod, ...]:
+    def _to_validity_periods(self, snapshot: CatalogueSnapshot) -> tuple[VersionPeriod, ...]:
         found: list[VersionPeriod] = []
         until = None
-        for each in offer.versions:
+        for each in snapshot.versions:
             if catalogue := self._catalogues.get(each.version):
                 found.append(VersionPeriod(catalogue, until))
                 until = each.since
-        if found:  # what staff announced holds whichever version it was said under
+        if found:  # an announced notice holds whichever version was active when it was made
             newest = found[0].catalogue
-            found[0] = replace(found[0], catalogue=replace(newest, notices=(*newest.notices, *offer.notices)))
+            found[0] = replace(found[0], catalogue=replace(newest, notices=(*newest.notices, *snapshot.notices)))
         return tuple(found)

@@ -1,6 +1,6 @@
-"""The newest version that can be read, where the one in force cannot: what is served and asked until it is imported again.
+"""The newest readable catalogue version, served by the API while the active one cannot be read.
 
-The judge of orders does not use it: it holds rather than refuses by a catalogue that is not in force (law 10).
+Orders are not assessed by it: they are held, since a catalogue that is not the active one must reject nothing (law 10).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ReadableVersion:
-    """The newest version that can be read, and its catalogue; `broken` says why it is not the one in force, if it is not."""
+    """The newest version that can be read; `read_error` says why the active one cannot, where it is an older one."""
 
     stored: CatalogueVersion
     catalogue: Catalogue
@@ -32,23 +32,23 @@ class ReadableVersion:
 
 
 async def load_newest_readable(store: Store) -> ReadableVersion | None:
-    """Find it; None if none was ever imported. Raises the newest one's `CatalogueError` if not one of them can be read."""
+    """Load it; None if none was ever imported. Raises the active one's `CatalogueError` if none can be read."""
     newest = await store.run(lambda uow: uow.catalogues.newest())
     if newest is None:
         return None
     try:
         return ReadableVersion(newest, await asyncio.to_thread(unpack_catalogue, newest))
     except CatalogueError as exc:
-        broken = exc
+        read_error = exc
     every = await store.run(lambda uow: uow.catalogues.active_since(EARLIEST))
-    found = await asyncio.to_thread(_first_readable, every, broken)
+    found = await asyncio.to_thread(_first_readable, every, read_error)
     if found is None:
-        raise broken
+        raise read_error
     return found
 
 
 async def activate_fallback(store: Store, now: datetime) -> ReadableVersion | None:
-    """Find it, and remember that it is served from now on, for the judge of orders once the newest is healed."""
+    """Load it, and store since when it is served: orders are assessed by it too once the active one can be read again."""
     found = await load_newest_readable(store)
 
     def work(uow: UnitOfWork) -> None:
@@ -62,7 +62,7 @@ async def activate_fallback(store: Store, now: datetime) -> ReadableVersion | No
 
 
 def verify_content(stored: CatalogueVersion) -> CatalogueError | None:
-    """What is wrong with the bytes of a version whose catalogue is at hand; None if they are sound."""
+    """What is wrong with the stored bytes of a version whose catalogue is cached; None if they can be read."""
     try:
         unpack_tables(stored.content)
     except CatalogueError as exc:
@@ -71,7 +71,7 @@ def verify_content(stored: CatalogueVersion) -> CatalogueError | None:
 
 
 class UnreadableCatalogueAlert:
-    """Says that the version in force cannot be read: one alert and one log line when it begins, and again when it ends."""
+    """Reports that the active version cannot be read: one alert and one log line at the start, one line at the end."""
 
     def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
         self._store = store
@@ -81,7 +81,7 @@ class UnreadableCatalogueAlert:
         self._store_unavailable = False
 
     async def update(self, version: str, read_error: CatalogueError | None) -> None:
-        """Tell how it is with the version in force, if that is news; what a store that is away did not take is still news."""
+        """Report the state of the active version if it has changed; what could not be stored is tried again at the next call."""
         if bool(read_error) is not self._unreadable_logged:
             self._log(version, read_error)
         if bool(read_error) is self._alert_open:
@@ -90,26 +90,25 @@ class UnreadableCatalogueAlert:
             await self._store.run(lambda uow: _write_alert(uow, version, self._now(), is_unreadable=read_error is not None))
         except StoreError as exc:
             if not self._store_unavailable:
-                log.warning(
-                    "an alert cannot be written", action="catalogue_store_unavailable", alert=UNREADABLE_ALERT, reason=str(exc)
-                )
+                reason = str(exc)
+                log.warning("alert not written", action="catalogue_store_unavailable", alert=UNREADABLE_ALERT, reason=reason)
             self._store_unavailable = True
         else:
             self._store_unavailable, self._alert_open = False, bool(read_error)
 
-    def _log(self, version: str, broken: CatalogueError | None) -> None:
-        self._unreadable_logged = bool(broken)
-        if broken:
-            reason = str(broken.problems[0])
-            log.error("the catalogue in force cannot be read", action="catalogue_unreadable", version=version, reason=reason)
+    def _log(self, version: str, read_error: CatalogueError | None) -> None:
+        self._unreadable_logged = bool(read_error)
+        if read_error:
+            reason = str(read_error.problems[0])
+            log.error("active catalogue cannot be read", action="catalogue_unreadable", version=version, reason=reason)
         else:
-            log.info("the catalogue in force can be read again", action="catalogue_readable", version=version)
+            log.info("active catalogue can be read again", action="catalogue_readable", version=version)
 
 
 def _write_alert(uow: UnitOfWork, version: str, now: datetime, *, is_unreadable: bool) -> None:
     if is_unreadable:
         text = (
-            f"the catalogue in force, version {version}, cannot be read in the store; import it again: lab-agent catalogue "
+            f"the catalogue in force, version {version}, cannot be read from the store. Import it again: lab-agent catalogue "
             "import SOURCE. Until then orders are held, and the API serves the newest version that can be read"
         )
         uow.alerts.open(Alert(key=UNREADABLE_ALERT, text=text, opened_at=now))
@@ -120,10 +119,10 @@ def _write_alert(uow: UnitOfWork, version: str, now: datetime, *, is_unreadable:
     uow.commit()
 
 
-def _first_readable(versions: Iterable[CatalogueVersion], broken: CatalogueError) -> ReadableVersion | None:
+def _first_readable(versions: Iterable[CatalogueVersion], read_error: CatalogueError) -> ReadableVersion | None:
     for each in versions:
         try:
-            return ReadableVersion(each, unpack_catalogue(each), broken)
+            return ReadableVersion(each, unpack_catalogue(each), read_error)
         except CatalogueError:
             continue
     return None

@@ -1,6 +1,6 @@
-"""How far each range of barcodes has been given out, kept in a file outside the database and its backups.
+"""The highest label number issued of each range, in a file outside the database and its backups.
 
-A database that is restored from a backup has forgotten the labels given since; the file has not, and labels go on behind it.
+A database restored from a backup does not know the labels issued since; the file does, and issuing continues after it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lab_agent.atomic_file import write_atomically
 from lab_agent.errors import StoreError
 
 LastNumbers = Mapping[str, Mapping[int, int]]
-"""By pattern, and by the first number of the range: the last number given."""
+"""By pattern, and by the first number of the range: the last number issued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,10 @@ class HighWaterMark:
         try:
             return {pattern: {int(first): int(last) for first, last in of.items()} for pattern, of in json.loads(text).items()}
         except (ValueError, TypeError, AttributeError) as exc:
-            raise self._error("is damaged; put its last copy in its place, or remove it if no backup was restored") from exc
+            raise self._error("is damaged; restore its last copy, or remove it if no database backup was restored") from exc
 
     def raise_to(self, numbers: LastNumbers) -> None:
-        """Write that these numbers were given; a higher one that is there stays. On the disk when it returns."""
+        """Write that these numbers were issued; a higher one in the file stays. On the disk when it returns."""
         try:
             with self._locked():
                 raised = {pattern: dict(ranges) for pattern, ranges in self.read().items()}
@@ -58,4 +58,4 @@ class HighWaterMark:
             yield
 
     def _error(self, what: str) -> StoreError:
-        return StoreError(f"The mark of labels given, {self.path}, {what}.")
+        return StoreError(f"The file of issued label numbers, {self.path}, {what}.")

@@ -1,10 +1,8 @@
-"""Labels out of pools, reserved in the store: never given twice, also by several processes, and never given again.
+"""Labels from pools, allocated in the store so that no barcode is issued twice, also by several processes.
 
-A pool is held for the length of one transaction, so its numbers go out one after the other. How far they went is kept by pattern
-and beginning of the range, so that a range may be changed at will: what was given of another one is left out. A basket that is
-asked again gets its labels again, until an order has used one of them: then it is another collection, with labels of its own.
-
-The settings as the catalogue's room needs them: which contracts they name, and their pools of labels.
+A pool is locked for one transaction, so its numbers are issued in order. The next number is stored by pattern and first number,
+so a range can be changed at will: what was issued of another range is skipped. The same basket gets the same labels again until
+an order has used one of them: from then on it is another collection, with labels of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from lab_agent.settings.api import ApiSettings
 
 
 def check_contracts(catalogue: Catalogue, exchange: Mapping[str, object], api: ApiSettings) -> list[Problem]:
-    """What catalogue and settings do not agree on."""
+    """Contracts that the settings name and the catalogue does not have, or the other way round."""
     named = {f"[[api.tokens]] {each.name}": each.contracts for each in api.tokens}
     named |= {f"[[api.basic]] {each.name}": each.contracts for each in api.basic}
     named |= {f"[[api.pools]] {each.name}": each.contracts for each in api.pools}
@@ -38,24 +36,24 @@ def check_contracts(catalogue: Catalogue, exchange: Mapping[str, object], api: A
 
 
 class PoolEmptyError(LabAgentError):
-    """A pool of labels has no number left."""
+    """A label pool has no number left."""
 
     def __init__(self, pool: str) -> None:
-        super().__init__(f"The pool of labels {pool!r} is used up; give it a new range in the settings.")
+        super().__init__(f"The label pool {pool!r} is used up; give it a new range in the settings.")
         self.pool = pool
 
 
 @dataclass(frozen=True, slots=True)
 class LabelRequest:
-    """A label that is wanted: for which tube, first or of which second shape (`place`), and from which pool."""
+    """A label to be issued: for which tube, as its first or second label (`tube_slot`), and from which pool."""
 
     tube: int
-    purpose: str
+    tube_slot: str
     pool: LabelPool
 
 
 class LabelAllocator:
-    """Labels from the pools of the settings. A contract that no pool serves gets none."""
+    """Allocates labels from the configured pools. A contract without a pool gets none."""
 
     def __init__(
         self, store: Store, pools: tuple[LabelPool, ...], high_water_mark: HighWaterMark | None, now: Callable[[], datetime]
@@ -66,7 +64,7 @@ class LabelAllocator:
         self._now = now
 
     async def labels(self, basket: Basket, tubes: tuple[Tube, ...], version: str) -> tuple[TubeLabels, ...]:
-        """Give the labels of these tubes. Raises `PoolEmptyError`, and what the store raises."""
+        """Give the labels of these tubes. Raises `PoolEmptyError`, `StoreError`."""
         wanted = self._required_labels(basket, tubes)
         if not wanted:
             return (TubeLabels(),) * len(tubes)
@@ -90,11 +88,11 @@ class LabelAllocator:
         return tuple(wanted)
 
     def _allocate(self, uow: UnitOfWork, key: str | None, wanted: tuple[LabelRequest, ...], now: datetime) -> dict[str, str]:
-        """The labels by place: those that the basket has already, else new ones."""
+        """The labels by tube slot: those that the basket has already, else new ones."""
         pools = sorted({each.pool for each in wanted}, key=lambda pool: (pool.pattern, pool.first))  # in one order: no deadlock
         held = {pool: uow.issued_labels.lock_ranges(pool.pattern, pool.first) for pool in pools}
         had = _newest_unused(uow.issued_labels.list_for_basket(key)) if key else {}
-        if all(each.purpose in had for each in wanted):
+        if all(each.tube_slot in had for each in wanted):
             return had
         return self._issue(uow, key, wanted, held, now)
 
@@ -110,8 +108,8 @@ class LabelAllocator:
         given = {pool.pattern: issued_ranges(pool, following, marks) for pool, following in held.items()}
         labels = {}
         for each in wanted:
-            labels[each.purpose] = _issue_next(uow, each, given[each.pool.pattern], key, now)
-        if self._high_water_mark:  # before the commit: a label that was marked and never given is lost, one given twice is worse
+            labels[each.tube_slot] = _issue_next(uow, each, given[each.pool.pattern], key, now)
+        if self._high_water_mark:  # before the commit: a number that is lost is better than one issued twice
             self._high_water_mark.raise_to(_to_last_numbers({pool: pool.next_number(given[pool.pattern]) - 1 for pool in held}))
         for pool in held:
             uow.issued_labels.set_next_number(pool.pattern, pool.first, pool.next_number(given[pool.pattern]))
@@ -121,7 +119,7 @@ class LabelAllocator:
 
 
 def issued_ranges(pool: LabelPool, following: Mapping[int, int], marks: LastNumbers) -> list[NumberRange]:
-    """What was given of the pool's pattern, as the store and the mark know it."""
+    """What was issued of the pool's pattern, according to the store and the high-water mark."""
     marked = marks.get(pool.pattern, {})
     return [*following.items(), *((first, last + 1) for first, last in marked.items())]
 
@@ -134,36 +132,36 @@ def _to_last_numbers(last: Mapping[LabelPool, int]) -> LastNumbers:
 
 
 def _newest_unused(given: tuple[IssuedLabel, ...]) -> dict[str, str]:
-    """The labels by place that a basket was given last; none if any of these is used: older ones may stand on drawn tubes."""
+    """The labels issued last for a basket, by tube slot; none if one of them is used: the others may be on drawn tubes."""
     newest = {each.tube_slot: each for each in given if each.issued_at == given[-1].issued_at}
     if any(each.used_at for each in newest.values()):
         return {}
     return {place: each.label for place, each in newest.items()}
 
 
-def _issue_next(uow: UnitOfWork, wanted: LabelRequest, given: list[NumberRange], key: str | None, now: datetime) -> str:
-    """The next label of a pool; `given` learns of it."""
+def _issue_next(uow: UnitOfWork, wanted: LabelRequest, issued: list[NumberRange], key: str | None, now: datetime) -> str:
+    """Issue the next label of a pool, and add it to `issued`."""
     pool = wanted.pool
-    while (number := pool.next_number(given)) <= pool.last:
-        if given and given[-1][0] == pool.first:
-            given.pop()  # the new stretch holds it: many numbers that another pool has given are passed one by one
-        given.append((pool.first, number + 1))
+    while (number := pool.next_number(issued)) <= pool.last:
+        if issued and issued[-1][0] == pool.first:
+            issued.pop()  # the new range contains it: numbers that another pool has issued are skipped one by one
+        issued.append((pool.first, number + 1))
         label = pool.label(number)
-        made = IssuedLabel(label=label, pool=pool.name, serial=number, basket=key, tube_slot=wanted.purpose, issued_at=now)
-        if uow.issued_labels.add(made):  # False: another pool has given the same barcode
+        made = IssuedLabel(label=label, pool=pool.name, serial=number, basket=key, tube_slot=wanted.tube_slot, issued_at=now)
+        if uow.issued_labels.add(made):  # False: another pool has issued the same barcode
             return label
     raise PoolEmptyError(pool.name)
 
 
 def _tube_labels(tube: int, wanted: tuple[LabelRequest, ...], given: Mapping[str, str]) -> TubeLabels:
-    second = tuple(given[each.purpose] for each in wanted if each.tube == tube and each.pool.second)
+    second = tuple(given[each.tube_slot] for each in wanted if each.tube == tube and each.pool.second)
     return TubeLabels(given.get(f"{tube}"), second)
 
 
 def _update_pool_alerts(uow: UnitOfWork, pool: LabelPool, left: int, now: datetime) -> None:
     uow.alerts.close(empty_alert_key(pool.name), now=now)
     if left < pool.warn_below:
-        text = f"the pool of labels {pool.name} has {left} left; give it a new range in the settings ([[api.pools]])"
+        text = f"the label pool {pool.name} has {left} left; give it a new range in the settings ([[api.pools]])"
         uow.alerts.open(Alert(key=low_alert_key(pool.name), text=text, opened_at=now))
     else:
         uow.alerts.close(low_alert_key(pool.name), now=now)
@@ -175,10 +173,10 @@ def _open_empty_alert(uow: UnitOfWork, empty: PoolEmptyError, now: datetime) -> 
 
 
 def low_alert_key(pool: str) -> str:
-    """Name of the alert of a pool that runs low."""
+    """Key of the alert of a pool that runs low."""
     return f"labels.{pool}.low"
 
 
 def empty_alert_key(pool: str) -> str:
-    """Name of the alert of a pool that is used up."""
+    """Key of the alert of a pool that is used up."""
     return f"labels.{pool}.empty"

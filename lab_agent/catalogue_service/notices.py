@@ -1,8 +1,6 @@
-"""Stopping and delaying tests at once, and lifting that again (interface: Turnaround item).
+"""Turnaround notices (interface: Turnaround item): staff stop or delay a test at once, and lift that again.
 
-Every notice that partners may see: what staff announced, and the sheet `notices` of the catalogue. How a test then stands.
-
-Moments and hours of a notice as staff write them, in a command or on the status page.
+Partners see what staff announced and the sheet `notices` of the catalogue; `NoticeBoard` shows both, and the status of a test.
 """
 
 from __future__ import annotations
@@ -27,12 +25,17 @@ NO_READABLE_CATALOGUE = (
     "No stored catalogue can be read: code and contract were not checked, and what its sheet notices says is not known. "
     "Import it again: lab-agent catalogue import."
 )
-"""Why notices may be others than it seems where no catalogue can be read."""
+"""The staleness warning where no catalogue can be read."""
+
+
+_DURATION = re.compile(r"([0-9]{1,4})([hd])")
+_MAX_DIGITS = 6
+"""Nobody means more than a million hours, or finer parts of one, and 1e999999 must not reach our arithmetic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """What staff say: which test is stopped (`delay_hours` None) or delayed, from when until when, for which contract."""
+    """A notice to be made: which test is stopped (`delay_hours` None) or delayed, from when until when, in which contract."""
 
     item: str
     start: datetime
@@ -43,9 +46,9 @@ class Announcement:
 
 
 async def announce(store: Store, announcement: Announcement, *, by: str | None, now: datetime) -> TurnaroundNotice:
-    """Put a notice in force. Raises `DataInvalidError` with every problem, `CatalogueError` if there is no catalogue.
+    """Make a notice. Raises `DataInvalidError` with every problem, `CatalogueError` if there is no catalogue.
 
-    Names are those of the newest catalogue that can be read; where none can, they are taken as they are (`doubt` says so).
+    Item and contract are checked against the newest catalogue that can be read; where none can, they are taken unchecked.
     """
     problems = (*_check_times(announcement, now), *await _check_names(store, announcement))
     if problems:
@@ -75,21 +78,21 @@ async def lift_notices(store: Store, item: str, contract: str | None, *, now: da
     """Lift the notices of a test, of one contract or of all; their number."""
 
     def work(uow: UnitOfWork) -> int:
-        cleared = uow.turnaround_notices.lift(item, contract, now=now)
+        lifted = uow.turnaround_notices.lift(item, contract, now=now)
         mark_changed(uow)
         uow.commit()
-        return cleared
+        return lifted
 
     return await store.run(work)
 
 
 async def load_notices(store: Store, now: datetime) -> tuple[TurnaroundNotice, ...]:
-    """What was announced and is in force or to come; the sheet of the catalogue has its own (see `Board`)."""
+    """Announced notices that are active or to come; those of the catalogue's sheet are not among them."""
     return await store.run(lambda uow: uow.turnaround_notices.active_since(now))
 
 
 async def load_staleness_warning(store: Store) -> str | None:
-    """Why the names of a notice may not be those of the catalogue in force; None if they are."""
+    """As `staleness_warning`, of what is stored now."""
     try:
         found = await load_newest_readable(store)
     except CatalogueError:
@@ -98,7 +101,7 @@ async def load_staleness_warning(store: Store) -> str | None:
 
 
 def staleness_warning(found: ReadableVersion) -> str | None:
-    """Why the names and the sheet of what was found may not be those of the catalogue in force; None if they are."""
+    """Why names and sheet notices may not be those of the active catalogue; None if they are."""
     if found.read_error is None:
         return None
     looked_up = f"code, contract and sheet notices were looked up in the one before it, version {found.stored.version}"
@@ -108,7 +111,7 @@ def staleness_warning(found: ReadableVersion) -> str | None:
 def _check_times(announcement: Announcement, now: datetime) -> tuple[Problem, ...]:
     problems = []
     if announcement.end <= max(announcement.start, now):
-        problems.append(Problem("until", "is not in the future, or not after the start", "name a later moment"))
+        problems.append(Problem("until", "is not in the future, or not after the start", "name a later time"))
     if announcement.delay_hours is not None and announcement.delay_hours <= 0:
         problems.append(Problem("hours", "is not above 0", "name the hours of the delay"))
     return tuple(problems)
@@ -118,7 +121,7 @@ async def _check_names(store: Store, announcement: Announcement) -> tuple[Proble
     try:
         found = await load_newest_readable(store)
     except CatalogueError:
-        return ()  # a test must be stopped also while no catalogue can be read
+        return ()  # a test can be stopped also while no catalogue can be read
     if found is None:
         raise CatalogueError((Problem("store", "holds no catalogue yet", "import one: lab-agent catalogue import"),))
     contracts = found.catalogue.contracts
@@ -139,14 +142,14 @@ async def _check_names(store: Store, announcement: Announcement) -> tuple[Proble
         Problem(
             "item",
             f"{announcement.item!r} is not in the catalogue",
-            did_you_mean(announcement.item, offered) or "look for its code",
+            did_you_mean(announcement.item, offered) or "look up its code",
         ),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveNotice:
-    """A notice in force or to come: a row of the sheet, or what staff announced, when and by whom."""
+    """A notice that is active or to come: a row of the sheet, or announced by staff, when and by whom."""
 
     notice: Notice
     sheet: bool = False
@@ -160,7 +163,7 @@ class ActiveNotice:
 
     @property
     def contract(self) -> str | None:
-        """The one contract that it is about; None for every one."""
+        """The only contract that it holds for; None for every one."""
         return self.notice.contract
 
     @property
@@ -186,9 +189,9 @@ class ActiveNotice:
 
 @dataclass(frozen=True, slots=True)
 class TestStatus:
-    """How a test stands in the contracts that offer it: what decides now (None: it is as usual).
+    """The status of a test in the contracts that offer it: the notice that applies now (None: the test is normal).
 
-    `besides` are the notices that decide nowhere now, by their start: they are to come, or a graver one outweighs them.
+    `other_notices` apply nowhere now, by start: they are to come, or a more severe one applies.
     """
 
     current: Mapping[str, ActiveNotice | None]
@@ -196,13 +199,13 @@ class TestStatus:
 
     @property
     def is_normal(self) -> bool:
-        """Whether it is as usual now in each of them."""
+        """Whether no notice applies now in any of them."""
         return all(each is None for each in self.current.values())
 
 
 @dataclass(frozen=True, slots=True)
 class NoticeOverview:
-    """The notices in force or to come as of a moment, and the catalogue; `doubt` says why that may not be the one in force."""
+    """The notices active or to come at a time, and the catalogue; `staleness_warning` says why that may not be the active one."""
 
     at: datetime
     notices: tuple[ActiveNotice, ...]
@@ -210,16 +213,16 @@ class NoticeOverview:
     staleness_warning: str | None
 
     def test_status(self, item: str, contract: str | None = None) -> TestStatus:
-        """How a test stands: in one contract, or in all."""
+        """The status of a test, in one contract or in all."""
         contracts = self.catalogue.contracts if self.catalogue else {}
         offering = [code for code, each in contracts.items() if contract in (None, code) and item in each.items]
         mine = {each.notice: each for each in self.notices if any(each.notice.applies_to(code, item) for code in offering)}
         found = {code: most_severe_notice(code, item, mine, self.at) for code in offering}
-        besides = sorted((each for notice, each in mine.items() if notice not in found.values()), key=lambda each: each.start)
-        return TestStatus({code: mine[notice] if notice else None for code, notice in found.items()}, tuple(besides))
+        others = sorted((each for notice, each in mine.items() if notice not in found.values()), key=lambda each: each.start)
+        return TestStatus({code: mine[notice] if notice else None for code, notice in found.items()}, tuple(others))
 
     def overriding(self, notice: TurnaroundNotice) -> TestStatus:
-        """What decides in the place of a notice that was announced to hold from now on; nothing where it decides itself."""
+        """What applies instead of a notice that was announced to hold from now on; nothing where it applies itself."""
         others = {
             code: each
             for code, each in self.test_status(notice.item, notice.contract).current.items()
@@ -229,7 +232,7 @@ class NoticeOverview:
 
 
 class NoticeBoard:
-    """Where all notices can be seen. The catalogue is read again only after a change of the offer, or if it could not be read."""
+    """All notices. The catalogue is read again only after a change, or if it could not be read."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -237,11 +240,11 @@ class NoticeBoard:
         self._catalogue: Catalogue | None = None
 
     async def load_overview(self, now: datetime) -> NoticeOverview:
-        """See what is in force or to come."""
-        doubt = await self._refresh_catalogue()
+        """Load what is active or to come."""
+        warning = await self._refresh_catalogue()
         announced = await load_notices(self._store, now)
         sheet = self._catalogue.notices if self._catalogue else ()
-        return NoticeOverview(now, (*_from_announcements(announced), *_from_sheet(sheet, now)), self._catalogue, doubt)
+        return NoticeOverview(now, (*_from_announcements(announced), *_from_sheet(sheet, now)), self._catalogue, warning)
 
     async def _refresh_catalogue(self) -> str | None:
         stamp = await self._store.run(lambda uow: uow.key_values.get(CATALOGUE_CHANGE_STAMP))
@@ -270,13 +273,8 @@ def _from_sheet(notices: Iterable[Notice], now: datetime) -> Iterator[ActiveNoti
     return (ActiveNotice(notice=each, sheet=True) for each in notices if each.status.period.end > now)
 
 
-_DURATION = re.compile(r"([0-9]{1,4})([hd])")
-_MAX_DIGITS = 6
-"""More hours than a million, or finer parts of one, nobody means; and no arithmetic of ours shall meet 1e999999."""
-
-
 def parse_time(where: str, text: str, now: datetime) -> datetime:
-    """A moment: 2026-11-20T08:00+03:00, 2026-11-20 (midnight), 12h or 3d; without an offset it is in this machine's zone.
+    """Parse a time: 2026-11-20T08:00+03:00, 2026-11-20 (midnight), 12h or 3d; without an offset it is in this machine's zone.
 
     `where` names the option or the field. Raises `DataInvalidError`.
     """
@@ -286,15 +284,15 @@ def parse_time(where: str, text: str, now: datetime) -> datetime:
     try:
         read = datetime.fromisoformat(text.strip())
         read = read if read.tzinfo else read.astimezone()
-        read.astimezone(UTC)  # what no calendar holds in UTC could not be kept
+        read.astimezone(UTC)  # what has no date in UTC could not be stored
     except (ValueError, OverflowError, OSError) as exc:
-        mend = "write it as 2026-11-20T08:00+03:00, 2026-11-20, 12h or 3d"
-        raise DataInvalidError((Problem(where, f"{text!r} is not a moment", mend),)) from exc
+        hint = "write it as 2026-11-20T08:00+03:00, 2026-11-20, 12h or 3d"
+        raise DataInvalidError((Problem(where, f"{text!r} is not a time", hint),)) from exc
     return read
 
 
 def parse_hours(where: str, text: str) -> Decimal:
-    """A number of hours; a comma is a point. Raises `DataInvalidError`."""
+    """Parse a number of hours, with a point or a comma. Raises `DataInvalidError`."""
     try:
         number = Decimal(text.replace(",", "."))
     except InvalidOperation:
@@ -302,5 +300,5 @@ def parse_hours(where: str, text: str) -> Decimal:
     if not number.is_finite():
         raise DataInvalidError((Problem(where, f"{text!r} is not a number", "write digits, as in 24"),))
     if max(number.adjusted(), -int(number.as_tuple().exponent)) > _MAX_DIGITS:
-        raise DataInvalidError((Problem(where, f"{text!r} is out of all measure", "write digits, as in 24"),))
+        raise DataInvalidError((Problem(where, f"{text!r} is too large or too fine", "write digits, as in 24"),))
     return number

@@ -1,13 +1,8 @@
-"""Putting a catalogue in force: checked whole, then replaced in one transaction, and every process told by a stamp.
+"""Catalogue versions: activated, stored as bytes, and kept for as long as orders may have been made by them.
 
-A folder (or workbook) that the settings name is taken over when it has changed since it was last taken from there. So a small
-installation keeps its tables in a folder and needs no command; and an import by command is not undone by the next start.
-
-Tables of a catalogue as bytes for the store, and back.
-
-How far back catalogue versions are needed, to judge orders by what their clinics may have seen (interface: Limits).
-
-Both who reads them (`catalogues.shelf`) and who removes old ones (housekeeping) ask here, so that none is gone too early.
+A catalogue is checked whole and replaced in one transaction; a change stamp notifies every process. A folder (or workbook) that
+the settings name is imported when it has changed since its last import, so a small installation needs no command, and an import
+by command is not undone by the next start.
 """
 
 from __future__ import annotations
@@ -31,6 +26,16 @@ from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP, Catalogue
 from lab_agent.errors import CatalogueError, DataInvalidError, Problem
 from lab_agent.ports.repositories import Store, UnitOfWork
 
+UNREADABLE_ALERT = "catalogue.unreadable"
+"""Key of the alert that the active version cannot be read; activating a catalogue closes it."""
+FALLBACK_KEY = "catalogue.fallback"
+"""Key of the time and the older version that the API serves since then, the active one being unreadable; empty if it does not."""
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+"""Before every catalogue."""
+_SOURCE_KEY_PREFIX = "catalogue.source:"
+_SOURCE_HINT = "check its permissions and cells, or fill in the template again"
+_LONGEST_LIFETIME_KEY = "catalogue.longest_cache_lifetime"
+
 
 def pack_tables(tables: Mapping[str, SheetTable]) -> bytes:
     """Give the tables as bytes: for each sheet its columns, and the cells of each row."""
@@ -43,9 +48,9 @@ def pack_tables(tables: Mapping[str, SheetTable]) -> bytes:
 
 
 def unpack_tables(content: bytes) -> dict[str, SheetTable]:
-    """Give the tables back. A sheet or column that this program does not know (any more) is left out.
+    """Give the tables back, without sheets and columns that this program does not know (any more).
 
-    Raises `CatalogueError` for bytes that are damaged, or that another program wrote.
+    Raises `CatalogueError` for bytes that are damaged, or of another program.
     """
     try:
         sheets = exact_json.loads(zlib.decompress(content))
@@ -59,28 +64,29 @@ def _unpack_table(name: str, packed: Mapping[str, Any]) -> SheetTable:
     columns = packed.get("columns", [])
     rows = [dict(zip(columns, cells, strict=True)) for cells in packed.get("rows", [])]
     if not all(isinstance(text, str) for cells in rows for pair in cells.items() for text in pair):
-        raise TypeError("a cell is no text")
+        raise TypeError("a cell is not text")
     return SheetTable(name, tuple(SheetRow(name, number, cells) for number, cells in enumerate(rows, start=2)))
-
-
-_LONGEST_LIFETIME_KEY = "catalogue.longest_cache_lifetime"
 
 
 @dataclass(frozen=True, slots=True)
 class VersionHorizon:
-    """`look_back` is how long an order may have been under way before we saw it; `cache_lifetime` the installation's."""
+    """How far back versions are needed, since clinics order by what they have cached (interface: Limits).
+
+    `look_back` is how long an order may have been under way before we saw it; `cache_lifetime` is the installation's. Both the
+    cache and the purge ask here, so that no version is deleted too early.
+    """
 
     look_back: timedelta
     cache_lifetime: timedelta
 
     def since(self, uow: UnitOfWork, now: datetime) -> datetime:
-        """The moment since which every version is needed: for what comes now, and for each order that still waits for us."""
+        """Since when every version is needed: for new orders, and for those that are not assessed yet."""
         oldest = min(now, uow.orders.unassessed_since() or now)
         return oldest - self.look_back - max(self.cache_lifetime, _longest_lifetime(uow))
 
 
 def store_longest_lifetime(uow: UnitOfWork, catalogue: Catalogue) -> None:
-    """Note the longest time for which a contract ever let the nomenclature be kept; call it where a version is put in force."""
+    """Store the longest cache lifetime that a contract ever had; called where a version is activated."""
     own = max((each.cache_lifetime_seconds or 0 for each in catalogue.contracts.values()), default=0)
     if timedelta(seconds=own) > _longest_lifetime(uow):
         uow.key_values.set(_LONGEST_LIFETIME_KEY, str(own))
@@ -90,18 +96,8 @@ def _longest_lifetime(uow: UnitOfWork) -> timedelta:
     return timedelta(seconds=int(uow.key_values.get(_LONGEST_LIFETIME_KEY) or 0))
 
 
-UNREADABLE_ALERT = "catalogue.unreadable"
-"""Name of the alert that the version in force cannot be read; putting a catalogue in force closes it."""
-FALLBACK_KEY = "catalogue.fallback"
-"""Note of the older version that the API serves since when, while the one in force cannot be read; empty if it does not."""
-EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
-"""Before every catalogue."""
-_SOURCE_KEY_PREFIX = "catalogue.source:"
-_SOURCE_HINT = "mend its rights or its cells, or write it anew from the template"
-
-
 def mark_changed(uow: UnitOfWork) -> None:
-    """Tell every process that something has changed; call it in the unit of work that changes it."""
+    """Notify every process of a change; to be called in the unit of work of the change."""
     uow.key_values.set(CATALOGUE_CHANGE_STAMP, uuid.uuid4().hex)
 
 
@@ -114,9 +110,10 @@ async def activate(
     now: datetime,
     configured_source: Path | None = None,
 ) -> bool:
-    """Replace the catalogue. False if it is in force already. Raises `CatalogueError`, and then the old one stays.
+    """Replace the catalogue. False if it is active already. Raises `CatalogueError`, and then the old one stays.
 
-    `over` is the folder (or workbook) of the settings: as it stands now, it counts as taken, so that no start undoes this.
+    `configured_source` is the folder (or workbook) of the settings: its present content counts as imported, so that no start
+    undoes this.
     """
     made, catalogue = await asyncio.to_thread(_build_version, tables, origin, by, now)
     passed = None if configured_source is None else await asyncio.to_thread(_source_digest, configured_source)
@@ -130,22 +127,21 @@ async def activate(
 
 
 async def import_if_changed(store: Store, source: Path, *, now: datetime) -> bool:
-    """Take the catalogue of a folder or workbook over, if it has changed since it was last taken from there.
+    """Import a folder or workbook if it has changed since its last import; whether it was activated.
 
-    Also where it has not, if it is the version in force and that cannot be read: then it is written anew. Another version is
-    left alone then, since an import by command is not undone by what was there before it.
-    Whether it was put in force. Raises `CatalogueError`, and then the old one stays.
+    If it has not changed, but is the active version and that cannot be read, it repairs that one. Another active version is left
+    alone: an import by command is not undone. Raises `CatalogueError`, and then the old one stays.
     """
     tables = await asyncio.to_thread(_read_source, source)
     key, digest = _source_key(source), content_version(tables)
-    taken, newest = await store.run(lambda uow: (uow.key_values.get(key) == digest, uow.catalogues.newest()))
-    heals = newest is not None and newest.version == digest and not await asyncio.to_thread(_is_readable, newest)
-    if taken and not heals:
+    imported, newest = await store.run(lambda uow: (uow.key_values.get(key) == digest, uow.catalogues.newest()))
+    repairs = newest is not None and newest.version == digest and not await asyncio.to_thread(_is_readable, newest)
+    if imported and not repairs:
         return False
     made, catalogue = await asyncio.to_thread(_build_version_from_source, source, tables, now)
 
     def work(uow: UnitOfWork) -> bool:
-        if uow.key_values.get(key) == digest and not heals:  # another process was quicker
+        if uow.key_values.get(key) == digest and not repairs:  # another process was faster
             return False
         uow.key_values.set(key, digest)
         return _activate(uow, made, catalogue)
@@ -154,19 +150,19 @@ async def import_if_changed(store: Store, source: Path, *, now: datetime) -> boo
 
 
 async def load_active_tables(store: Store) -> dict[str, SheetTable] | None:
-    """The tables of the catalogue in force; None if none was ever imported."""
+    """The tables of the active catalogue; None if none was ever imported."""
     newest = await store.run(lambda uow: uow.catalogues.newest())
     return None if newest is None else unpack_tables(newest.content)
 
 
 async def load_active_catalogue(store: Store) -> Catalogue | None:
-    """The catalogue in force; None if none was ever imported. Raises `CatalogueError` as `catalogue_of` does."""
+    """The active catalogue; None if none was ever imported. Raises `CatalogueError` as `unpack_catalogue` does."""
     newest = await store.run(lambda uow: uow.catalogues.newest())
     return None if newest is None else await asyncio.to_thread(unpack_catalogue, newest)
 
 
 def unpack_catalogue(stored: CatalogueVersion) -> Catalogue:
-    """Make the catalogue of a kept version. Raises `CatalogueError` if it is damaged, or this program reads it another way."""
+    """Make the catalogue of a stored version. Raises `CatalogueError` if it is damaged, or not valid for this program."""
     tables = unpack_tables(stored.content)
     with _wrap_errors("store", "holds a catalogue that cannot be read", "import it again: lab-agent catalogue import SOURCE"):
         return build_catalogue(tables, stored.version)
@@ -184,7 +180,7 @@ def _source_digest(source: Path) -> str | None:
     try:
         return content_version(_read_source(source))
     except CatalogueError:
-        return None  # there is none, or it cannot be read: nothing could be taken from it
+        return None  # nothing could be imported from it
 
 
 def _read_source(source: Path) -> dict[str, SheetTable]:
@@ -195,13 +191,13 @@ def _read_source(source: Path) -> dict[str, SheetTable]:
 def _build_version_from_source(
     source: Path, tables: Mapping[str, SheetTable], now: datetime
 ) -> tuple[CatalogueVersion, Catalogue]:
-    with _wrap_errors(str(source), "cannot be made a catalogue", _SOURCE_HINT):
+    with _wrap_errors(str(source), "is not a valid catalogue", _SOURCE_HINT):
         return _build_version(tables, str(source), None, now)
 
 
 @contextmanager
 def _wrap_errors(where: str, what: str, hint: str) -> Iterator[None]:
-    """Say whatever goes wrong in here of the catalogue: a fault of ours must not keep every program from starting."""
+    """Raise any error as one of the catalogue: a defect of the reader must not keep every program from starting."""
     try:
         yield
     except CatalogueError:
@@ -224,8 +220,8 @@ def _source_key(source: Path) -> str:
 
 
 def _activate(uow: UnitOfWork, new_version: CatalogueVersion, catalogue: Catalogue) -> bool:
-    told = _record_fallback_period(uow)
-    added = uow.catalogues.add(new_version) or told
+    recorded = _record_fallback_period(uow)
+    added = uow.catalogues.add(new_version) or recorded
     uow.alerts.close(UNREADABLE_ALERT, now=new_version.since)
     if added:
         store_longest_lifetime(uow, catalogue)
@@ -235,7 +231,7 @@ def _activate(uow: UnitOfWork, new_version: CatalogueVersion, catalogue: Catalog
 
 
 def _record_fallback_period(uow: UnitOfWork) -> bool:
-    """Where an older version was served in the meantime, it was in force: no order shall be refused for what it offered."""
+    """An older version that was served meanwhile counts as active then: no order is rejected for what it offered."""
     since, _, version = (uow.key_values.get(FALLBACK_KEY) or "").partition(" ")
     if not version:
         return False

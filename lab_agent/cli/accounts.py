@@ -114,6 +114,33 @@ def add(
         print_line(f"{account.name} may sign in as {account.role.value}.")
 
 
+@user_app.command()
+def password(name: UserNameArgument, config: ConfigOption = None) -> None:
+    """Set a new password; it is asked for, or read from standard input. Open sessions of that user end."""
+    new_password = _read_password()
+
+    async def work(context: CommandContext) -> None:
+        await Accounts(context.store, Passwords()).set_password(name, new_password, now=context.now)
+
+    run_with_store(config, work)
+    print_line(f"{name} has a new password.")
+
+
+@user_app.command("role")
+def change_role(
+    name: UserNameArgument,
+    role: Annotated[Role, typer.Argument(metavar="ROLE", help="viewer, operator or admin.")],
+    config: ConfigOption = None,
+) -> None:
+    """Give a user another role. Open sessions of that user end."""
+
+    async def work(context: CommandContext) -> None:
+        await Accounts(context.store, Passwords()).set_role(name, role, now=context.now)
+
+    run_with_store(config, work)
+    print_line(f"{name} is {role.value} now.")
+
+
 @user_app.command("list")
 def list_users(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """List the users."""

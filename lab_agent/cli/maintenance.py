@@ -10,13 +10,15 @@ import typer
 
 from lab_agent import bootstrap
 from lab_agent.cli.context import ConfigOption, JsonOption
-from lab_agent.cli.output import Row, print_line, print_list
-from lab_agent.errors import AuthenticationRequired
+from lab_agent.cli.output import Row, print_json, print_line, print_list
+from lab_agent.errors import AuthenticationRequired, StoreError
 from lab_agent.exchange.browser_login import BrowserLogin, callback_server, finish_login, start_login
 from lab_agent.rules.engine import RULES
 from lab_agent.rules.rule import Rule
 from lab_agent.settings.introspection import mask_url_password
 from lab_agent.settings.root import Settings, load_settings
+from lab_agent.store.key_rotation import KeyRotation
+from lab_agent.store.key_rotation import rotate_keys as rotate_store_keys
 from lab_agent.store.schema import upgrade as upgrade_schema
 
 db_app = typer.Typer(help="The database.", no_args_is_help=True)
@@ -33,6 +35,39 @@ def upgrade(config: ConfigOption = None) -> None:
     settings = load_settings(config)
     upgrade_schema(settings.store.url)
     print_line(f"{mask_url_password(settings.store.url)} has the current schema.")
+
+
+@db_app.command("rotate-keys")
+def rotate_keys(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Encrypt all that is stored with the first of `store.encryption_keys`, and say when the older keys can be removed.
+
+    It works in portions beside the running programs. It may be interrupted and repeated: what has the newest key is left alone.
+    """
+    done = asyncio.run(_rotate_keys(load_settings(config)))
+    if as_json:
+        print_json(done)
+    else:
+        print_line(f"Re-encrypted with the newest key: {done.reencrypted}.")
+    if done.unreadable:
+        raise StoreError(
+            f"{done.unreadable} values cannot be decrypted with any key of `store.encryption_keys` and stay as they are; "
+            "add the key that they were encrypted with, and run this again."
+        )
+    if done.added_meanwhile:
+        raise StoreError(
+            f"{done.added_meanwhile} values were written with an older key in the meantime: keep it, restart every program with "
+            "the newest key as its first, and run this again."
+        )
+    if not as_json:
+        print_line("Nothing needs an older key: all but the first can be removed from `store.encryption_keys`.")
+
+
+async def _rotate_keys(settings: Settings) -> KeyRotation:
+    store = bootstrap.open_store(settings)
+    try:
+        return await rotate_store_keys(store)
+    finally:
+        await store.close()
 
 
 def login(

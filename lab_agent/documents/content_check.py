@@ -1,6 +1,6 @@
-"""Whether a document is what its type says, by its first bytes. Pure.
+"""Whether a document is what its media type says, by its first bytes. Pure.
 
-A clinic that gets a page of HTML under the name of a PDF has no result at all: it is held here, where somebody can mend it.
+A clinic that gets an HTML error page as a PDF has no result at all: it is held here, where somebody can correct it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from lab_agent.ports.documents import DocumentDefect
 
 _HTML_STARTS = (b"<!doctype html", b"<html", b"<head", b"<body")
 _SKIPPED_MARKUP = ((b"<?", b"?>"), (b"<!--", b"-->"))
-"""What may stand before HTML begins: the prolog of XHTML, and comments."""
+"""What may stand before the HTML: the prolog of XHTML, and comments."""
 _MAGIC_NUMBERS: tuple[tuple[bytes, str], ...] = (
     (b"%PDF-", "application/pdf"),
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -33,7 +33,7 @@ _HTML_SEARCH_BYTES = 16 * 1024
 
 
 def detect_media_type(content: bytes) -> str | None:
-    """The media type that the bytes show; None where they show none of those that are known here."""
+    """The media type by the first bytes; None if it is not one of those known here."""
     start = content[:_PDF_SEARCH_BYTES]
     for sign, kind in _MAGIC_NUMBERS:
         if start.startswith(sign):
@@ -44,7 +44,7 @@ def detect_media_type(content: bytes) -> str | None:
 
 
 def _skip_markup(text: bytes) -> bytes:
-    """What follows the mark of UTF-8, white space, prologs and comments; nothing where one of them does not end."""
+    """What follows byte order mark, white space, prologs and comments; nothing if one of them does not end."""
     text = strip_byte_order_mark(text).lstrip()
     while end := next((end for start, end in _SKIPPED_MARKUP if text.startswith(start)), None):
         text = text.partition(end)[2].lstrip()
@@ -52,7 +52,7 @@ def _skip_markup(text: bytes) -> bytes:
 
 
 def find_content_defect(content: bytes, content_type: str, limit: int) -> DocumentDefect | None:
-    """What keeps a document from being sent; None for nothing. `limit` is in bytes."""
+    """Why a document cannot be sent; None if it can. `limit` is in bytes."""
     if not content:
         return DocumentDefect("is empty", hint="send it with its content, or leave it out")
     if len(content) > limit:
@@ -60,16 +60,16 @@ def find_content_defect(content: bytes, content_type: str, limit: int) -> Docume
         return DocumentDefect(text, hint="send a smaller one, or raise the setting if the service takes it")
     declared = content_type.partition(";")[0].strip().lower()
     declared = _ALIASES.get(declared, declared)
-    shown = detect_media_type(content)
+    actual = detect_media_type(content)
     if not is_media_type(content_type):
-        words = f"says that it is '{shorten(content_type)}', which is no media type"
-        return DocumentDefect(words, shown or OCTET_STREAM, MEDIA_TYPE_HINT)
-    if shown == "application/zip" and declared.startswith(_ZIP_BASED_TYPES):
+        text = f"says that it is '{shorten(content_type)}', which is not a media type"
+        return DocumentDefect(text, actual or OCTET_STREAM, MEDIA_TYPE_HINT)
+    if actual == "application/zip" and declared.startswith(_ZIP_BASED_TYPES):
         return None
     odd = declared.startswith("text/") and b"\0" in content
-    if shown != declared and (odd or declared in _RECOGNISED or shown in {"text/html", "application/pdf"}):
-        words = f"says that it is {shorten(declared)}, and is {shown or 'nothing of that kind'}"
+    if actual != declared and (odd or declared in _RECOGNISED or actual in {"text/html", "application/pdf"}):
+        text = f"says that it is {shorten(declared)}, and is {actual or 'nothing of that kind'}"
         return DocumentDefect(
-            words, shown or OCTET_STREAM, f"send the document itself, or release it to go as {shown or OCTET_STREAM}"
+            text, actual or OCTET_STREAM, f"send the document itself, or release it to go as {actual or OCTET_STREAM}"
         )
     return None

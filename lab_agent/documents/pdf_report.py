@@ -1,11 +1,7 @@
-"""A plain, tidy PDF of a report's observations, for clinics that want paper where the laboratory system makes none.
+"""A PDF of a report's observations, for laboratory systems that make no document of their own.
 
 It names nobody: the requisition is enough to find the patient. The same report gives the same bytes, so that a repeated
-delivery finds its document instead of making another one.
-
-What stands at the head of a printed report: the laboratory's name, its logo, the font of it all; and what is wrong with them.
-
-Whoever wants reports printed hears of a logo that is none from `lab-agent check`, and not from the first report.
+delivery finds its document instead of uploading another one. Letterhead and font are checked by `lab-agent check` already.
 """
 
 from __future__ import annotations
@@ -31,8 +27,8 @@ from reportlab.pdfbase.ttfonts import TTFont
 from reportlab.platypus import Flowable, Image, Paragraph, SimpleDocTemplate, Spacer, Table, TableStyle
 
 from lab_agent.documents.content_check import detect_media_type
-from lab_agent.domain import text as words
 from lab_agent.domain.lab_messages import LabReport, ReportedObservation
+from lab_agent.domain.text import display_name, format_reference_ranges, format_value
 from lab_agent.errors import Problem, SettingsError
 from lab_agent.ports.documents import PrintError
 
@@ -40,12 +36,26 @@ _DEJAVU_FONT = Path("/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf")
 _FALLBACK_FONT = "Vera.ttf"
 _LOGO_MEDIA_TYPES = frozenset({"image/png", "image/jpeg"})
 _MAX_LETTERHEAD_LENGTH, _MAX_LETTERHEAD_LINES = 1000, 20
-_MISSING_LETTERS_HINT = "take the letters out, or name a .ttf file in results.print_font that has them"
+_MISSING_LETTERS_HINT = "remove them, or name a .ttf file in `results.print_font` that has them"
+_MARGIN = 18 * mm
+_COLUMN_WIDTHS = (58 * mm, 46 * mm, 14 * mm, 56 * mm)
+_CODE_FONT_SIZE = 6.5
+_LOGO_HEIGHT = 16 * mm
+_ACCENT_HEX = "#2c4a5e"
+_ACCENT = colors.HexColor(_ACCENT_HEX)
+_FONT_SIZE, _LEADING, _CELL_PADDING = 9, 12, 6
+_MAX_CELL_LINES = 12
+_MAX_NAME_LENGTH = 150
+_MAX_PARAGRAPH_LENGTH = 10_000
+"""Characters of a paragraph: the time of its layout grows with the square of its length."""
+_LINE_LENGTH = 60
+MAX_PRINT_LENGTH = 200_000
+"""The most characters of a report that are printed, some seventy pages; a line break counts as a line of 60."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letterhead:
-    """The laboratory's name, line by line, a picture, and the font of the whole page."""
+    """The laboratory's name, line by line, its logo, and the font of the whole page."""
 
     name: str = ""
     logo: Path | None = None
@@ -53,10 +63,10 @@ class Letterhead:
 
 
 def letterhead_problems(letterhead: Letterhead) -> tuple[Problem, ...]:
-    """What is wrong with a letterhead, each by the name of its setting; nothing where reports can be printed."""
+    """What is wrong with a letterhead, by setting; nothing if reports can be printed."""
     found = [*_collect_problems(lambda: load_font(letterhead.font)), *_collect_problems(lambda: load_logo(letterhead.logo))]
     if not found and not has_glyphs(load_font(letterhead.font), letterhead.name):
-        found.append(Problem("results.print_name", "has letters that the font lacks", _MISSING_LETTERS_HINT))
+        found.append(Problem("results.print_name", "has characters that the font lacks", _MISSING_LETTERS_HINT))
     if len(letterhead.name) > _MAX_LETTERHEAD_LENGTH or len(letterhead.name.splitlines()) > _MAX_LETTERHEAD_LINES:
         what = f"has more than {_MAX_LETTERHEAD_LENGTH} characters or {_MAX_LETTERHEAD_LINES} lines"
         found.append(Problem("results.print_name", what, "shorten it, so that it has room at the head of a page"))
@@ -64,21 +74,21 @@ def letterhead_problems(letterhead: Letterhead) -> tuple[Problem, ...]:
 
 
 def has_glyphs(font: TTFont, text: str) -> bool:
-    """Whether the font has a form for every letter of a text."""
+    """Whether the font has a glyph for every character of a text."""
     return all(ord(sign) in font.face.charToGlyph for sign in text if not sign.isspace())
 
 
 def load_font(path: Path | None) -> TTFont:
-    """The font, registered; DejaVu Sans where none is named. Raises `SettingsError` for one that cannot be read."""
+    """The registered font; DejaVu Sans if none is named. Raises `SettingsError` for one that cannot be read."""
     try:
         return _register_font(path or (_DEJAVU_FONT if _DEJAVU_FONT.is_file() else None))
-    except Exception as exc:  # a file that is no font breaks its reader in any way there is
-        what = "is no TrueType font that can be read"
+    except Exception as exc:  # a file that is not a font makes its reader fail in any way
+        what = "is not a readable TrueType font"
         raise SettingsError((Problem("results.print_font", what, "name a .ttf file, or leave it out"),)) from exc
 
 
 def load_logo(path: Path | None) -> BytesIO | None:
-    """The bytes of the logo; None where none is named. Raises `SettingsError` for one that cannot be read."""
+    """The bytes of the logo; None if none is named. Raises `SettingsError` for one that cannot be read."""
     if path is None:
         return None
     try:
@@ -87,15 +97,15 @@ def load_logo(path: Path | None) -> BytesIO | None:
             ImageReader(BytesIO(content)).getRGBData()  # type: ignore[no-untyped-call]
             return BytesIO(content)
     except FileNotFoundError as exc:
-        raise SettingsError((Problem("results.print_logo", "is not there", "put the file there, or leave it out"),)) from exc
-    except Exception as exc:  # a picture that is cut off breaks its reader in any way there is
+        raise SettingsError((Problem("results.print_logo", "does not exist", "put the file there, or leave it out"),)) from exc
+    except Exception as exc:  # a truncated picture makes its reader fail in any way
         raise _invalid_logo_error() from exc
     raise _invalid_logo_error()
 
 
 def _invalid_logo_error() -> SettingsError:
-    mend = "name a PNG or JPEG file, or leave it out"
-    return SettingsError((Problem("results.print_logo", "is no picture that can be read", mend),))
+    hint = "name a PNG or JPEG file, or leave it out"
+    return SettingsError((Problem("results.print_logo", "is not a readable picture", hint),))
 
 
 def _collect_problems(read: Callable[[], object]) -> tuple[Problem, ...]:
@@ -108,30 +118,14 @@ def _collect_problems(read: Callable[[], object]) -> tuple[Problem, ...]:
 
 @lru_cache(maxsize=4)
 def _register_font(path: Path | None) -> TTFont:
-    """Register a font once; what registers twice under one name would be the first all the same."""
+    """Register a font once: of two fonts under one name the library would keep the first."""
     font = TTFont(f"report-{path.stem if path else 'plain'}", str(path) if path else _FALLBACK_FONT)
     pdfmetrics.registerFont(font)
     return font
 
 
-_MARGIN = 18 * mm
-_COLUMN_WIDTHS = (58 * mm, 46 * mm, 14 * mm, 56 * mm)
-_CODE_FONT_SIZE = 6.5
-_LOGO_HEIGHT = 16 * mm
-_ACCENT_HEX = "#2c4a5e"
-_ACCENT = colors.HexColor(_ACCENT_HEX)
-_FONT_SIZE, _LEADING, _CELL_PADDING = 9, 12, 6
-_MAX_CELL_LINES = 12
-_MAX_NAME_LENGTH = 150
-_MAX_PARAGRAPH_LENGTH = 10_000
-"""Characters of a paragraph: the time that the printer takes for one grows with the square of its length."""
-_LINE_LENGTH = 60
-MAX_PRINT_LENGTH = 200_000
-"""Characters of a report that are printed, at most, some seventy pages; a line break counts for a line of 60."""
-
-
 def print_report(report: LabReport, heading: str, letterhead: Letterhead, codes: Sequence[str] = ()) -> bytes | None:
-    """The PDF; None where the font lacks a letter of the report. Raises `PrintFault` for whatever keeps it from being made.
+    """The PDF; None if the font lacks a character of the report. Raises `PrintError` for anything else that prevents it.
 
     `codes` are the exchange's codes of the observations, in their order; each stands small below the laboratory's own name.
     """
@@ -141,8 +135,8 @@ def print_report(report: LabReport, heading: str, letterhead: Letterhead, codes:
         raise PrintError(f"The report cannot be printed: {exc.problems[0]}") from exc
     except PrintError:
         raise
-    except Exception as exc:  # noqa: BLE001 - the printer's errors quote what they could not place, which nobody may log
-        raise PrintError(f"The report cannot be printed: the printer ended with {type(exc).__name__}.") from None
+    except Exception as exc:  # noqa: BLE001 - the library's errors quote the text that they could not place, which must not be logged
+        raise PrintError(f"The report cannot be printed: its layout failed with {type(exc).__name__}.") from None
 
 
 def _build_pdf(report: LabReport, heading: str, letterhead: Letterhead, codes: Sequence[str]) -> bytes | None:
@@ -205,7 +199,7 @@ def _grid_style(font: str) -> TableStyle:
 def _row(observation: ReportedObservation, code: str, style: ParagraphStyle) -> list[Flowable]:
     value, flags, ranges = ("see below" if long else text for _, text, long in _cells(observation, style))
     cells = (value + (" (corrected)" if observation.status.value == "amended" else ""), flags, ranges)
-    name = words.display_name(observation.code)
+    name = display_name(observation.code)
     small = f'<br/><font size="{_CODE_FONT_SIZE}">{escape(_shorten_name(code))}</font>' if code not in {"", name} else ""
     named = Paragraph(escape(_shorten_name(name)) + small, style)
     return [named, *(Paragraph(escape(cell).replace("\n", "<br/>"), style) for cell in cells)]
@@ -214,16 +208,16 @@ def _row(observation: ReportedObservation, code: str, style: ParagraphStyle) -> 
 def _cells(observation: ReportedObservation, style: ParagraphStyle) -> Iterator[tuple[str, str, bool]]:
     """The texts of an observation's row after its name: each with its heading, and whether it is too long for its cell."""
     texts = (
-        words.format_value(observation),
+        format_value(observation),
         " ".join(observation.flags),
-        words.format_reference_ranges(observation.reference_ranges),
+        format_reference_ranges(observation.reference_ranges),
     )
     for heading, text, width in zip(_COLUMN_HEADINGS[1:], texts, _COLUMN_WIDTHS[1:], strict=True):
         yield heading, text, _is_long(text, width, style)
 
 
 def _is_long(text: str, width: float, style: ParagraphStyle) -> bool:
-    """Whether a text would make a long narrow column of its cell; even doubled by its breaks, what is not has room on a page."""
+    """Whether a text is too long for its cell; a shorter one has room on a page even if its line breaks double it."""
     widths = (stringWidth(line, style.fontName, _FONT_SIZE) for line in text.split("\n"))
     return sum(1 + int(each / (width - 2 * _CELL_PADDING)) for each in widths) > _MAX_CELL_LINES
 
@@ -233,8 +227,8 @@ def _shorten_name(name: str) -> str:
 
 
 def _details_below_table(observation: ReportedObservation, style: ParagraphStyle) -> Iterator[Flowable]:
-    """What has no room in the table, over the whole width: long names, results and reference values; and notes."""
-    name = words.display_name(observation.code)
+    """What is too long for the table, over the whole width: names, results and reference ranges; and notes."""
+    name = display_name(observation.code)
     long = [(heading, text) for heading, text, is_long in _cells(observation, style) if is_long]
     for heading, text in [("Test", name)] * (_shorten_name(name) != name) + long:
         yield Spacer(1, 4 * mm)
@@ -257,9 +251,9 @@ def _all_texts(report: LabReport) -> Iterator[str]:
     yield report.report_id
     for one in report.observations:
         yield from (
-            words.display_name(one.code),
-            words.format_value(one),
-            words.format_reference_ranges(one.reference_ranges),
+            display_name(one.code),
+            format_value(one),
+            format_reference_ranges(one.reference_ranges),
             one.note or "",
             *one.flags,
         )

@@ -1,6 +1,6 @@
-"""The room of documents behind its port: the check with this installation's limit, and the printer if one is wanted.
+"""Result documents: checked with the configured limit, and printed as PDF if that is configured.
 
-The printer's library takes a while to import, so only installations that print do it.
+The PDF library takes a while to import, so only installations that print import it.
 """
 
 from __future__ import annotations
@@ -8,28 +8,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from lab_agent.documents.content_check import find_content_defect
 from lab_agent.domain.lab_messages import LabReport
 from lab_agent.errors import Problem
-from lab_agent.ports.documents import DocumentDefect
+from lab_agent.ports.documents import DocumentDefect, Documents
 from lab_agent.settings.groups import ResultsSettings
 
 if TYPE_CHECKING:
     from lab_agent.documents.pdf_report import Letterhead
 
 
-class DocumentService:
-    """Implements `lab_agent.ports.documents.Documents`."""
+class DocumentService(Documents):
+    """Checks and prints by the settings of this installation."""
 
     def __init__(self, settings: ResultsSettings) -> None:
         self._settings = settings
 
+    @override
     def find_defect(self, content: bytes, content_type: str) -> DocumentDefect | None:
-        """What keeps a document from being sent; None for nothing."""
         return find_content_defect(content, content_type, self._settings.max_document)
 
+    @override
     def render_pdf(self, report: LabReport, heading: str, codes: Sequence[str] = ()) -> bytes | None:
-        """A PDF of the observations; None where none is wanted, or a letter has no form in the font. Raises `PrintFault`."""
         if not self._settings.print_reports:
             return None
         from lab_agent.documents.pdf_report import print_report  # noqa: PLC0415 - see above
@@ -37,7 +39,7 @@ class DocumentService:
         return print_report(report, heading, self._letterhead(), codes)
 
     def problems(self) -> tuple[Problem, ...]:
-        """What keeps reports from being printed, by the names of the settings; nothing where none are wanted."""
+        """What keeps reports from being printed, by setting; nothing if none are to be printed."""
         if not self._settings.print_reports:
             return ()
         from lab_agent.documents.pdf_report import letterhead_problems  # noqa: PLC0415 - see above

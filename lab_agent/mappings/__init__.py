@@ -1,1 +1,1 @@
-"""What the laboratory calls its observations, units and answers, and what the exchange calls them: tables, checks, coverage."""
+"""Mapping tables: the laboratory's codes of observations, units and answers, and those of the exchange."""

@@ -1,8 +1,6 @@
-"""Read the tables from a folder of CSV files, as spreadsheet programs save them; all that is wrong is said at once.
+"""Mapping tables from a folder of CSV files, as spreadsheet programs save them; all problems are reported at once.
 
-`codes.csv`, `units.csv` and `answers.csv` may each be missing. UTF-8 with or without a mark, commas or semicolons between.
-
-The mapping tables that are in force. A reload that fails keeps the old ones; with none at all, reports are held in sight.
+`codes.csv`, `units.csv` and `answers.csv` may each be missing. UTF-8 with or without a byte order mark, commas or semicolons.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ COLUMNS: Mapping[str, Mapping[str, bool]] = {
         "answer": True, "system": True, "code": True, "display": False, "observation": False, "answer_system": False,
     },
 }  # fmt: skip
-"""Each table's columns, and whether a cell of theirs must be filled."""
+"""Each table's columns, and whether their cells must be filled."""
 _INVISIBLE_CHARACTERS = "\u00a0\u200b\u200c\u200d\u2060\ufeff\u00ad"
 
 
@@ -44,15 +42,15 @@ class MappingsError(ProblemsError):
 def load_mapping_tables(folder: Path) -> MappingTables:
     """Load the tables. Raises `MappingsError` with every problem, each with file, row and column."""
     if not folder.is_dir():
-        raise MappingsError((Problem(str(folder), "is not a folder", "name the folder that holds codes.csv and the others"),))
+        raise MappingsError((Problem(str(folder), "is not a folder", "name the folder that contains codes.csv and the others"),))
     problems = _find_unknown_files(folder)
     texts = {name: _read_text(folder / name, problems) for name in COLUMNS}
     sheets = {name: _parse_rows(name, text, problems) for name, text in texts.items() if text is not None}
-    reader = _TableParser(problems)
+    parser = _TableParser(problems)
     found = MappingTables(
-        codes=reader.parse(sheets, "codes.csv", _code_key, _parse_code),
-        units=reader.parse(sheets, "units.csv", lambda row: row["unit"], _parse_unit),
-        answers=reader.parse(sheets, "answers.csv", _answer_key, _parse_answer),
+        codes=parser.parse(sheets, "codes.csv", _code_key, _parse_code),
+        units=parser.parse(sheets, "units.csv", lambda row: row["unit"], _parse_unit),
+        answers=parser.parse(sheets, "answers.csv", _answer_key, _parse_answer),
         version=hashlib.sha256(repr(sorted(texts.items())).encode()).hexdigest()[:16],
     )
     if problems:
@@ -60,8 +58,36 @@ def load_mapping_tables(folder: Path) -> MappingTables:
     return found
 
 
+class MappingCache:
+    """The tables of one folder; without a folder, codes pass unchanged. A reload that fails keeps the old tables."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._tables = MappingTables() if folder is None else None
+
+    def current(self) -> MappingTables | None:
+        """The current tables, read at the first use; None while the folder could not be read: reports are held then."""
+        if self._tables is None:
+            self.reload()
+        return self._tables
+
+    def reload(self) -> bool:
+        """Read the folder again; False, and the problems are logged, if it could not be read."""
+        if self._folder is None:
+            return True
+        try:
+            fresh = load_mapping_tables(self._folder)
+        except MappingsError as exc:
+            log.error("mapping tables not read", action="mappings_invalid", reason=str(exc))  # noqa: TRY400 - an error of the data
+            return False
+        if self._tables is None or self._tables.version != fresh.version:
+            log.info("mapping tables read", action="mappings_read", version=fresh.version)
+        self._tables = fresh
+        return True
+
+
 class _TableParser:
-    """Makes tables of rows, noting what is wrong."""
+    """Makes tables of rows, collecting the problems."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self._problems = problems
@@ -81,7 +107,7 @@ class _TableParser:
             if not self._is_filled(name, number, row):
                 continue
             key, (value, wrong) = key_of(row), value_of(row)
-            self._problems += [Problem(_cell_location(name, number, column), what, mend) for column, what, mend in wrong]
+            self._problems += [Problem(_cell_location(name, number, column), what, hint) for column, what, hint in wrong]
             if key in seen:
                 first = next(iter(COLUMNS[name]))
                 what = f"{row[first]!r} is in row {seen[key]} already"
@@ -97,9 +123,9 @@ class _TableParser:
             Problem(_cell_location(name, number, column), "is empty", "fill it, or remove the row") for column in empty
         ]
         hidden = [column for column in columns if any(sign in row.get(column, "") for sign in _INVISIBLE_CHARACTERS)]
-        mend = "type the cell anew"
+        hint = "type the cell again"
         self._problems += [
-            Problem(_cell_location(name, number, column), "holds an invisible character", mend) for column in hidden
+            Problem(_cell_location(name, number, column), "contains an invisible character", hint) for column in hidden
         ]
         if "" in row:
             self._problems.append(Problem(f"{name} row {number}", "has more cells than the header", "quote its cells"))
@@ -113,9 +139,9 @@ def _code_key(row: Row) -> LocalCode:
 def _parse_code(row: Row) -> tuple[Coding, list[tuple[str, str, str]]]:
     code, wrong = row["loinc"], []
     if not is_visible_ascii(code):
-        wrong.append(("loinc", f"{code!r} is not plain ASCII", "type it anew, with an ordinary hyphen"))
+        wrong.append(("loinc", f"{code!r} is not plain ASCII", "type it again, with an ordinary hyphen"))
     elif not is_loinc(code):
-        wrong.append(("loinc", f"{code!r} is no LOINC code: its form or its check digit is wrong", "look it up again"))
+        wrong.append(("loinc", f"{code!r} is not a LOINC code: its form or its check digit is wrong", "check the code"))
     return Coding(system=LOINC, code=code, display=row.get("display") or None), wrong
 
 
@@ -123,8 +149,8 @@ def _parse_unit(row: Row) -> tuple[str, list[tuple[str, str, str]]]:
     code = row["ucum"]
     if is_ucum(code):
         return code, []
-    mend = "write it in plain ASCII without blanks, brackets in pairs, as in 10*9/L"
-    return code, [("ucum", f"{code!r} is no UCUM code", mend)]
+    hint = "write it in plain ASCII without blanks, brackets in pairs, as in 10*9/L"
+    return code, [("ucum", f"{code!r} is not a UCUM code", hint)]
 
 
 def _answer_key(row: Row) -> LocalAnswer:
@@ -133,18 +159,18 @@ def _answer_key(row: Row) -> LocalAnswer:
 
 def _parse_answer(row: Row) -> tuple[Coding, list[tuple[str, str, str]]]:
     wrong = [
-        (column, f"{row[column]!r} is not plain ASCII", "type it anew, without blanks")
+        (column, f"{row[column]!r} is not plain ASCII", "type it again, without blanks")
         for column in ("system", "code")
         if not is_visible_ascii(row[column])
     ]
     if not wrong and ":" not in row["system"]:
-        wrong.append(("system", f"{row['system']!r} is no address", "write one such as http://snomed.info/sct"))
+        wrong.append(("system", f"{row['system']!r} is not a URI", "write one such as http://snomed.info/sct"))
     return Coding(system=row["system"], code=row["code"], display=row.get("display") or None), wrong
 
 
 def _find_unknown_files(folder: Path) -> list[Problem]:
-    strange = sorted(path.name for path in folder.glob("*.csv") if path.name not in COLUMNS)
-    return [Problem(name, "is no mapping table", f"the tables are {', '.join(COLUMNS)}") for name in strange]
+    unknown = sorted(path.name for path in folder.glob("*.csv") if path.name not in COLUMNS)
+    return [Problem(name, "is not a mapping table", f"the tables are {', '.join(COLUMNS)}") for name in unknown]
 
 
 def _read_text(path: Path, problems: list[Problem]) -> str | None:
@@ -155,12 +181,12 @@ def _read_text(path: Path, problems: list[Problem]) -> str | None:
     except UnicodeDecodeError:
         problems.append(Problem(path.name, "is not UTF-8", "save it as CSV UTF-8"))
     except OSError as exc:
-        problems.append(Problem(path.name, f"cannot be read: {exc.strerror}", "mend the rights of the file"))
+        problems.append(Problem(path.name, f"cannot be read: {exc.strerror}", "check the permissions of the file"))
     return None
 
 
 def _parse_rows(name: str, text: str, problems: list[Problem]) -> list[tuple[int, Row]]:
-    """Rows with their numbers as a spreadsheet shows them; none where the header is wrong."""
+    """Rows with their numbers as a spreadsheet shows them; none if the header is wrong."""
     first = text.partition("\n")[0]
     try:
         lines = list(csv.reader(io.StringIO(text, newline=""), delimiter=";" if ";" in first else ",", strict=True))
@@ -195,31 +221,3 @@ def _to_row(header: list[str], line: list[str]) -> Row:
 
 def _cell_location(name: str, number: int, column: str) -> str:
     return f"{name} row {number}, column {column or '(empty)'}"
-
-
-class MappingCache:
-    """The tables of one folder; without a folder, codes pass as they are."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
-        self._tables = MappingTables() if folder is None else None
-
-    def current(self) -> MappingTables | None:
-        """The tables as they stand, read upon the first use; None where a folder is set and could not be read."""
-        if self._tables is None:
-            self.reload()
-        return self._tables
-
-    def reload(self) -> bool:
-        """Read the folder again; whether it could be read. Logs all that is wrong with it otherwise."""
-        if self._folder is None:
-            return True
-        try:
-            fresh = load_mapping_tables(self._folder)
-        except MappingsError as exc:
-            log.error("mapping tables not read", action="mappings_invalid", reason=str(exc))  # noqa: TRY400 - an error of the data
-            return False
-        if self._tables is None or self._tables.version != fresh.version:
-            log.info("mapping tables read", action="mappings_read", version=fresh.version)
-        self._tables = fresh
-        return True

@@ -1,8 +1,6 @@
-"""The tables as values: what each says, and how a value is looked up. Pure.
+"""Mapping tables as values with their look-ups, and whether a code can be LOINC (check digit) or UCUM (characters). Pure.
 
 A table that an installation does not have is None: what it would translate passes as the laboratory system wrote it.
-
-Whether a code can be what it claims to be: LOINC by its check digit, UCUM by its characters and brackets. Pure.
 """
 
 from __future__ import annotations
@@ -20,13 +18,13 @@ _VISIBLE_ASCII = re.compile(r"[!-~]+")
 
 
 def is_loinc(code: str) -> bool:
-    """Whether a code has the form of a LOINC code, and its check digit is right (modulus 10)."""
+    """Whether a code has the form of a LOINC code and the right check digit (modulus 10)."""
     found = _LOINC_PATTERN.fullmatch(code)
     return found is not None and check_digit(found[1]) == int(found[2])
 
 
 def check_digit(number: str) -> int:
-    """The modulus 10 check digit of a row of digits: from the right, every second one counts double, beginning with the last."""
+    """The modulus 10 check digit of a number: from the right, every second digit counts double, beginning with the last."""
     total = 0
     for place, digit in enumerate(reversed(number)):
         doubled = int(digit) * (1 if place % 2 else 2)
@@ -35,12 +33,12 @@ def check_digit(number: str) -> int:
 
 
 def is_visible_ascii(code: str) -> bool:
-    """Whether a code is made of visible ASCII alone: a spreadsheet likes to make a dash of a hyphen, and a keyboard а of a."""
+    """Whether a code is visible ASCII only: spreadsheets turn a hyphen into a dash, and some keyboards an a into а."""
     return _VISIBLE_ASCII.fullmatch(code) is not None
 
 
 def is_ucum(code: str) -> bool:
-    """Whether a unit can be UCUM: visible ASCII, brackets and braces in pairs. What it means is not looked up."""
+    """Whether a unit can be UCUM: visible ASCII, brackets and braces in pairs. Its meaning is not checked."""
     open_ones = []
     pairs = {"]": "[", "}": "{", ")": "("}
     for character in code:
@@ -73,7 +71,7 @@ class MappingTables:
     def code(self, local: Coding) -> CodeableConcept | None:
         """The LOINC code of an observation, with the laboratory's own beside it where that names its system; None: no row.
 
-        A well-formed LOINC code stands for itself. Without a table, a code of another system is left to the service.
+        A well-formed LOINC code is taken as it is. Without a table, a code of another system is left to the service.
         """
         rows = self.codes or {}
         if found := rows.get((local.system, local.code)) or rows.get((None, local.code)):
@@ -97,8 +95,8 @@ class MappingTables:
     def answer(self, observation: str, local: Coding) -> tuple[Coding, ...] | None:
         """A coded answer as (standard, own) codings; None: no row.
 
-        An answer of a named system stands for itself, unless a row is for answers of that system; all other rows are for answers
-        that name none: what is `1` in one laboratory list means something else in another.
+        An answer of a named system is taken as it is, unless a row is for answers of that system. All other rows are for answers
+        without a system: `1` of one list of the laboratory means something else in another.
         """
         rows = self.answers or {}
         found = rows.get((observation, local.system, local.code)) or rows.get((None, local.system, local.code))

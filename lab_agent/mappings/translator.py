@@ -1,9 +1,7 @@
-"""A report in the laboratory's words into one in the exchange's words; and what the tables lack for that. Pure.
+"""Translation of a report into the codes of the exchange, and what the tables lack for it. Pure.
 
-Nothing but codes and units changes: values keep their digits, and the names by which observations are told apart from version
-to version are made of the laboratory's own codes, so that a mended table renames nothing.
-
-What past results use and the tables lack: how often, and in which report it was seen last. Pure.
+Only codes and units change: values keep their digits, and observations are identified across versions by the laboratory's own
+codes, so that a corrected table renames nothing.
 """
 
 from __future__ import annotations
@@ -32,14 +30,14 @@ class MissingKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class MissingMapping:
-    """Something that a report uses and that no table translates; an answer also names its observation."""
+    """A value that no table translates; an answer also names its observation."""
 
     kind: MissingKind
     value: str
     observation: str | None = None
 
     def __str__(self) -> str:
-        """Say it as a reason."""
+        """Give it as a reason."""
         of = f" of {shorten(self.observation)}" if self.observation else ""
         return f"{self.kind.value} '{shorten(self.value)}'{of} is not mapped"
 
@@ -50,7 +48,7 @@ def missing_mappings(report: LabReport, tables: MappingTables) -> tuple[MissingM
 
 
 def translate(report: LabReport, tables: MappingTables) -> LabReport:
-    """The report with its units and coded answers in the exchange's words; what has no row stays as it is."""
+    """The report with its units and coded answers translated; what has no row stays as it is."""
     return replace(report, observations=tuple(_translate_observation(one, tables) for one in report.observations))
 
 
@@ -87,7 +85,7 @@ def _quantities(value: Any) -> list[Quantity]:
 
 
 def _map_quantities(value: T, change: Callable[[Quantity], Quantity]) -> T:
-    """The value with every quantity in it changed, however deep it lies."""
+    """The value with every quantity in it changed, at any depth."""
     if isinstance(value, Quantity):
         return change(value)  # type: ignore[return-value]
     if isinstance(value, tuple):
@@ -101,7 +99,7 @@ def _map_quantities(value: T, change: Callable[[Quantity], Quantity]) -> T:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MappingGap:
-    """Something that no table translates: in how many `reports` it came, and one of them (the first that was given)."""
+    """A value that no table translates, the number of `reports` that use it, and the first of them as an example."""
 
     missing: MissingMapping
     reports: int

@@ -1,4 +1,4 @@
-"""Result documents, as the steps see them: are they what they say, and can one be made where the LIS gave none."""
+"""Result documents as the workflow sees them: a check of their content, and a PDF where the LIS gave none."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class PrintError(LabAgentError):
 
 @dataclass(frozen=True, slots=True)
 class DocumentDefect:
-    """What keeps a document from being sent, and how to mend that.
+    """Why a document cannot be sent, and a hint.
 
-    `shown` is the true type under which it may go when a person says so; None where it can never go (empty, too large, gone).
+    `actual_type` is the type under which an operator can release it; None if it can never be sent (empty, too large, purged).
     """
 
     text: str
@@ -27,16 +27,16 @@ class DocumentDefect:
 
 
 class Documents(Protocol):
-    """The room of documents."""
+    """Checks and makes result documents."""
 
     def find_defect(self, content: bytes, content_type: str) -> DocumentDefect | None:
-        """What keeps a document from being sent (empty, too large, not what its type says); None for nothing."""
+        """Why a document cannot be sent (empty, too large, not what its type says); None if it can."""
         ...
 
     def render_pdf(self, report: LabReport, heading: str, codes: Sequence[str] = ()) -> bytes | None:
-        """A PDF of the observations, the same bytes for the same report; None where none is wanted, or none can be made.
+        """A PDF of the observations, the same bytes for the same report; None if none is wanted, or a character has no glyph.
 
         `heading` names the order without naming the patient; `codes` are the exchange's codes of the observations, in order.
-        Raises `PrintFault` for whatever else goes wrong in printing: the values can go without it.
+        Raises `PrintError` for any other failure: the values can be delivered without it.
         """
         ...

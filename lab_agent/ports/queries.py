@@ -1,6 +1,6 @@
-"""What pages, commands and metrics see of the store: frozen pictures, nothing that identifies a patient.
+"""What pages, commands and metrics read of the store: frozen read models, nothing that identifies a patient.
 
-Looking never holds up the work, and changes nothing. Times are aware and in UTC; an age is `now` minus such a time.
+Reading changes nothing and never delays the workers. Times are aware and in UTC; an age is `now` minus such a time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lab_agent.domain.values import Identifier
 T = TypeVar("T")
 
 LAST_POLL_KEY = "poll.succeeded"
-"""Note that holds when the service was last polled with success, as an ISO 8601 time with offset."""
+"""Key of the time of the last successful poll, in ISO 8601 with offset."""
 DEFAULT_PAGE_SIZE = 50
 
 
@@ -39,10 +39,10 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """How things stand. States of which there is none are missing from the counts.
+    """The state of everything. A state that nothing is in is missing from the counts.
 
-    `oldest_…` say since when the oldest one has been in its state (the change that brought it there). `due_since` is when the
-    longest waiting effect that could be done now became due, as of `now`; None while nothing waits.
+    `oldest_…` say since when the oldest one has been in its state. `due_since` is when the job that is due for longest became
+    due; None while none is due.
     """
 
     orders: Mapping[OrderState, int]
@@ -62,7 +62,7 @@ class Overview:
 class OrderSummary:
     """An order in a list.
 
-    `ended_lines` of its `lines` have ended; `troubles` are effects and reports of it that wait for a person.
+    `ended_lines` of its `lines` have ended; `attention_count` counts its jobs and reports that need an operator.
     """
 
     key: OrderKey
@@ -84,7 +84,7 @@ class OrderSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportSummary:
-    """A report in a list: all but its content."""
+    """A report in a list: everything but its content."""
 
     key: ReportKey
     source: str
@@ -103,7 +103,7 @@ class ReportSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderDetail:
-    """All about one order: effects and events oldest first, reports by their arrival."""
+    """Everything about one order: jobs and events oldest first, reports in the order of arrival."""
 
     order: OrderRecord
     lines: tuple[LineRecord, ...]
@@ -114,7 +114,7 @@ class OrderDetail:
 
 
 class AttentionKind(StrEnum):
-    """What a failure is about."""
+    """What needs attention."""
 
     ORDER = "order"
     JOB = "job"
@@ -123,10 +123,9 @@ class AttentionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionItem:
-    """Something that waits for a person.
+    """Something that needs an operator: a held order, a dead letter or a job in review, or an undeliverable report.
 
-    A held order, a parked or doubtful effect, or a report that fits nothing. `ref` is its key or number; `kind` is the kind
-    of an effect, the adapter of a report, or the contract of an order.
+    `ref` is its key or number; `kind` is the kind of a job, the adapter of a report, or the contract of an order.
     """
 
     attention_kind: AttentionKind
@@ -157,7 +156,7 @@ class Queries(Protocol):
     """Reads. Each call may raise `StoreUnreachableError` and `SchemaMismatchError`."""
 
     async def overview(self, *, now: datetime) -> Overview:
-        """How things stand."""
+        """The state of everything, with ages and open alerts."""
         ...
 
     async def counts(self, *, now: datetime) -> StateCounts:
@@ -165,11 +164,11 @@ class Queries(Protocol):
         ...
 
     async def needs_attention(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[AttentionItem]:
-        """What waits for a person, longest first."""
+        """What needs an operator, longest waiting first."""
         ...
 
     async def attention_counts(self) -> Mapping[AttentionKind, int]:
-        """How many of each sort wait for a person: the numbers of `failures`."""
+        """The number of items in `needs_attention`, by kind."""
         ...
 
     async def orders(
@@ -179,7 +178,7 @@ class Queries(Protocol):
         ...
 
     async def order(self, key: OrderKey) -> OrderDetail | None:
-        """All about one order; None if it is unknown."""
+        """Everything about one order; None if it is unknown."""
         ...
 
     async def jobs(
@@ -190,11 +189,11 @@ class Queries(Protocol):
         offset: int = 0,
         limit: int = DEFAULT_PAGE_SIZE,
     ) -> Page[Job]:
-        """Effects, oldest first."""
+        """Jobs, oldest first."""
         ...
 
     async def job(self, job: JobId) -> Job | None:
-        """One effect; None if it is unknown."""
+        """One job; None if it is unknown."""
         ...
 
     async def reports(
@@ -208,22 +207,22 @@ class Queries(Protocol):
         ...
 
     async def report_events(self, report: ReportKey) -> tuple[Event, ...]:
-        """What was told of one report, oldest first: where it stood, who decided, when and why."""
+        """The history of one report, oldest first: its states, who decided, when and why."""
         ...
 
     async def unmatched_reports(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[ReportRecord]:
-        """What waits at the match desk, with its content: reports that are unmatched, unmapped or held, longest waiting first."""
+        """Reports that are unmatched, unmapped or held, with their content, longest waiting first."""
         ...
 
     async def versions(self, report: ReportRecord, *, limit: int = DEFAULT_PAGE_SIZE) -> tuple[ReportSummary, ...]:
-        """Messages of the same report, this one among them, newest first.
+        """Versions of the same report, this one among them, newest first.
 
         Of the same order; while no order is known, those of the same adapter that have none either.
         """
         ...
 
     async def document_sizes(self, documents: Collection[str]) -> Mapping[str, int]:
-        """About how many bytes documents in the vault have, by their ids; those that were purged are left out."""
+        """Approximate sizes in bytes of documents in the vault, by id; purged ones are left out."""
         ...
 
     async def alerts(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[Alert]:

@@ -1,4 +1,4 @@
-"""The only room that knows our tables.
+"""The database: the only package that knows our tables.
 
-Steps speak to it through `lab_agent.ports.repositories`; pages and commands read through `lab_agent.ports.queries`.
+The workflow uses it through `lab_agent.ports.repositories`; pages and commands read through `lab_agent.ports.queries`.
 """

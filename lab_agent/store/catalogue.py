@@ -1,4 +1,4 @@
-"""Catalogues, notices, labels and API tokens (`ports.offer`), in the tables of those names."""
+"""Catalogue versions, turnaround notices and issued labels, in the tables of those names."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from sqlalchemy import Connection, insert, select, text, update
+from typing_extensions import override
 
-from lab_agent.domain.catalogue_records import ApiToken, CatalogueVersion, IssuedLabel, TurnaroundNotice
+from lab_agent.domain.catalogue_records import CatalogueVersion, IssuedLabel, TurnaroundNotice
 from lab_agent.domain.ids import OrderKey
-from lab_agent.errors import AlreadyExistsError
+from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 from lab_agent.store.row_mapping import chunked, insert_new, to_record, to_values
-from lab_agent.store.tables import api_tokens, catalogues, issued_labels, label_ranges, turnaround_notices
+from lab_agent.store.tables import catalogues, issued_labels, label_ranges, turnaround_notices
 
 
-class SqlCatalogueRepository:
+class SqlCatalogueRepository(CatalogueRepository):
     """Imported catalogue versions."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
+    @override
     def add(self, version: CatalogueVersion) -> bool:
-        """Put a version in force, and heal damaged copies of it. False where nothing was to do."""
         if self._connection.dialect.name == "postgresql":  # two importers at once: the second sees what the first wrote
             self._connection.execute(text("LOCK TABLE catalogues IN SHARE ROW EXCLUSIVE MODE"))
         damaged = (catalogues.c.version == version.version) & (catalogues.c.content != version.content)
@@ -32,32 +33,32 @@ class SqlCatalogueRepository:
         self._connection.execute(insert(catalogues).values(**to_values(version)))
         return True
 
+    @override
     def newest(self) -> CatalogueVersion | None:
-        """The version in force."""
         found = select(catalogues).order_by(catalogues.c.number.desc()).limit(1)
         row = self._connection.execute(found).mappings().one_or_none()
         return None if row is None else to_record(CatalogueVersion, row)
 
+    @override
     def active_since(self, moment: datetime) -> tuple[CatalogueVersion, ...]:
-        """Every version that was in force at that moment or later, newest first."""
         begun_before = select(catalogues.c.number).where(catalogues.c.since <= moment).order_by(catalogues.c.number.desc())
         oldest = self._connection.scalar(begun_before.limit(1)) or 0
         found = select(catalogues).where(catalogues.c.number >= oldest).order_by(catalogues.c.number.desc())
         return tuple(to_record(CatalogueVersion, row) for row in self._connection.execute(found).mappings())
 
 
-class SqlTurnaroundNoticeRepository:
+class SqlTurnaroundNoticeRepository(TurnaroundNoticeRepository):
     """What staff announced."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
+    @override
     def add(self, notice: TurnaroundNotice) -> None:
-        """Write a notice."""
         self._connection.execute(insert(turnaround_notices).values(**to_values(notice)))
 
+    @override
     def lift(self, item: str, contract: str | None, *, now: datetime) -> int:
-        """End the notices of an item that are not over."""
         which = (
             (turnaround_notices.c.item == item) & (turnaround_notices.c.end_at > now) & turnaround_notices.c.lifted_at.is_(None)
         )
@@ -65,67 +66,45 @@ class SqlTurnaroundNoticeRepository:
             which &= turnaround_notices.c.contract == contract
         return self._connection.execute(update(turnaround_notices).where(which).values(lifted_at=now)).rowcount
 
+    @override
     def active_since(self, moment: datetime) -> tuple[TurnaroundNotice, ...]:
-        """Notices that were in force at that moment or later."""
         cleared = turnaround_notices.c.lifted_at
         late = (turnaround_notices.c.end_at > moment) & (cleared.is_(None) | (cleared > moment))
         found = select(turnaround_notices).where(late).order_by(turnaround_notices.c.number)
         return tuple(to_record(TurnaroundNotice, row) for row in self._connection.execute(found).mappings())
 
 
-class SqlIssuedLabelRepository:
+class SqlIssuedLabelRepository(IssuedLabelRepository):
     """Barcodes that were given out."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
+    @override
     def lock_ranges(self, pattern: str, first: int) -> Mapping[int, int]:
-        """Hold the ranges of a pattern until the unit of work ends. Gives how far each was given, the one from `first` too."""
         insert_new(self._connection, label_ranges, {"pattern": pattern, "first": first, "next_number": first})
         held = select(label_ranges.c.first, label_ranges.c.next_number).where(label_ranges.c.pattern == pattern)
         rows = self._connection.execute(held.order_by(label_ranges.c.first).with_for_update())
         return {row.first: row.next_number for row in rows}
 
+    @override
     def set_next_number(self, pattern: str, first: int, next_number: int) -> None:
-        """Set the next number of a range that we hold."""
         which = (label_ranges.c.pattern == pattern) & (label_ranges.c.first == first)
         self._connection.execute(update(label_ranges).where(which).values(next_number=next_number))
 
+    @override
     def add(self, label: IssuedLabel) -> bool:
-        """Write a label. False where that barcode was given before."""
         return insert_new(self._connection, issued_labels, to_values(label))
 
+    @override
     def list_for_basket(self, basket: str) -> tuple[IssuedLabel, ...]:
-        """The labels of a basket, in the order in which they were given."""
         found = select(issued_labels).where(issued_labels.c.basket == basket).order_by(issued_labels.c.number)
         return tuple(to_record(IssuedLabel, row) for row in self._connection.execute(found).mappings())
 
+    @override
     def mark_used(self, barcodes: Collection[str], order: OrderKey, *, at: datetime) -> int:
-        """Mark labels as used by an order."""
         marked = 0
         for batch in chunked(sorted(set(barcodes))):
             unused = issued_labels.c.label.in_(batch) & issued_labels.c.used_at.is_(None)
             marked += self._connection.execute(update(issued_labels).where(unused).values(used_at=at, order_key=order)).rowcount
         return marked
-
-
-class SqlApiTokenRepository:
-    """Credentials of callers of the laboratory's API."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def add(self, token: ApiToken) -> None:
-        """Write a new one. Raises `AlreadyKnownError`."""
-        if not insert_new(self._connection, api_tokens, to_values(token)):
-            raise AlreadyExistsError(f"There is an API token {token.id} already; nothing was written.")
-
-    def all(self) -> tuple[ApiToken, ...]:
-        """Every one, by name and time."""
-        found = select(api_tokens).order_by(api_tokens.c.name, api_tokens.c.created_at, api_tokens.c.id)
-        return tuple(to_record(ApiToken, row) for row in self._connection.execute(found).mappings())
-
-    def revoke(self, id_or_name: str, *, now: datetime) -> int:
-        """End those of this id or name that are not revoked yet; their number."""
-        named = ((api_tokens.c.id == id_or_name) | (api_tokens.c.name == id_or_name)) & api_tokens.c.revoked_at.is_(None)
-        return self._connection.execute(update(api_tokens).where(named).values(revoked_at=now)).rowcount

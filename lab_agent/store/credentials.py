@@ -1,34 +1,33 @@
-"""Our sign-in at the service, encrypted (`ports.store.Tokens`).
-
-Users of the status page (`ports.store.Users`).
-"""
+"""Credentials: our sign-in at the service (encrypted), users of the status page and API tokens (hashes only)."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, delete, func, select, update
+from typing_extensions import override
 
 from lab_agent.crypto import Cipher
+from lab_agent.domain.catalogue_records import ApiToken
 from lab_agent.domain.records import StoredToken
 from lab_agent.errors import AlreadyExistsError, LeaseLostError, StoreError
-from lab_agent.ports.repositories import UserRecord
+from lab_agent.ports.credential_repositories import ApiTokenRepository, OAuthTokenRepository, UserRecord, UserRepository
 from lab_agent.store.row_mapping import insert_new, to_record, to_values, upsert
-from lab_agent.store.tables import leases, oauth_tokens, users
+from lab_agent.store.tables import api_tokens, leases, oauth_tokens, users
 
 _REFRESH_LEASE = "oauth_token.refresh"
 _NEWER_GENERATION_STORED = "This generation of the sign-in, or a newer one, is stored already; nothing was written."
 
 
-class SqlOAuthTokenRepository:
+class SqlOAuthTokenRepository(OAuthTokenRepository):
     """Generations of tokens, and the lease of the right to refresh them."""
 
     def __init__(self, connection: Connection, cipher: Cipher) -> None:
         self._connection = connection
         self._cipher = cipher
 
+    @override
     def current(self) -> StoredToken | None:
-        """The newest generation. Raises `CryptoError`."""
         row = self._connection.execute(select(oauth_tokens).order_by(oauth_tokens.c.generation.desc()).limit(1)).one_or_none()
         if row is None:
             return None
@@ -39,8 +38,8 @@ class SqlOAuthTokenRepository:
             expires_at=row.expires_at,
         )
 
+    @override
     def add(self, token: StoredToken) -> None:
-        """Store the next generation, and forget all but the one before it. Raises `LeaseLostError` if it is not the newest."""
         newest = self._connection.scalar(select(func.max(oauth_tokens.c.generation)))
         refresh = token.refresh_token
         values = {
@@ -53,42 +52,64 @@ class SqlOAuthTokenRepository:
             raise LeaseLostError(_NEWER_GENERATION_STORED)
         self._connection.execute(delete(oauth_tokens).where(oauth_tokens.c.generation < token.generation - 1))
 
+    @override
     def acquire_refresh_lease(self, owner: str, *, now: datetime, lease: timedelta) -> bool:
-        """Take the right to refresh, for one process at a time. False while another holds it."""
         free = (leases.c.until <= now) | (leases.c.owner == owner)
         return upsert(self._connection, leases, {"name": _REFRESH_LEASE, "owner": owner, "until": now + lease}, "name", free)
 
+    @override
     def release_refresh_lease(self, owner: str) -> None:
-        """Give the right to refresh back; harmless where another holds it by now."""
         self._connection.execute(delete(leases).where(leases.c.name == _REFRESH_LEASE, leases.c.owner == owner))
 
 
-class SqlUserRepository:
+class SqlUserRepository(UserRepository):
     """Users, in the table of that name."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
+    @override
     def add(self, user: UserRecord) -> None:
-        """Write a new user. Raises `AlreadyKnownError`."""
         if not insert_new(self._connection, users, to_values(user)):
-            raise AlreadyExistsError(f"There is a user {user.name} already; nothing was written.")
+            raise AlreadyExistsError(f"There is already a user {user.name}; nothing was written.")
 
+    @override
     def get(self, name: str) -> UserRecord | None:
-        """One user."""
         row = self._connection.execute(select(users).where(users.c.name == name)).mappings().one_or_none()
         return None if row is None else to_record(UserRecord, row)
 
+    @override
     def save(self, user: UserRecord) -> None:
-        """Write a changed user. Raises `StoreError` if unknown."""
         if not self._connection.execute(update(users).where(users.c.name == user.name).values(**to_values(user))).rowcount:
             raise StoreError(f"There is no user {user.name}.")
 
+    @override
     def remove(self, name: str) -> bool:
-        """Remove a user. False if there is none of that name."""
         return self._connection.execute(delete(users).where(users.c.name == name)).rowcount > 0
 
+    @override
     def all(self) -> tuple[UserRecord, ...]:
-        """Every user, by name."""
         rows = self._connection.execute(select(users).order_by(users.c.name)).mappings()
         return tuple(to_record(UserRecord, row) for row in rows)
+
+
+class SqlApiTokenRepository(ApiTokenRepository):
+    """Credentials of callers of the laboratory's API."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    @override
+    def add(self, token: ApiToken) -> None:
+        if not insert_new(self._connection, api_tokens, to_values(token)):
+            raise AlreadyExistsError(f"There is already an API token {token.id}; nothing was written.")
+
+    @override
+    def all(self) -> tuple[ApiToken, ...]:
+        found = select(api_tokens).order_by(api_tokens.c.name, api_tokens.c.created_at, api_tokens.c.id)
+        return tuple(to_record(ApiToken, row) for row in self._connection.execute(found).mappings())
+
+    @override
+    def revoke(self, id_or_name: str, *, now: datetime) -> int:
+        named = ((api_tokens.c.id == id_or_name) | (api_tokens.c.name == id_or_name)) & api_tokens.c.revoked_at.is_(None)
+        return self._connection.execute(update(api_tokens).where(named).values(revoked_at=now)).rowcount

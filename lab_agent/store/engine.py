@@ -1,7 +1,7 @@
 """Opening the database: SQLite for one machine, PostgreSQL for several workers.
 
 SQLite: write-ahead log, synchronous=FULL (a commit is on the disk when it returns), foreign keys, a busy timeout, and BEGIN
-IMMEDIATE for everything that may write: a transaction that begins by reading cannot be upgraded while another writes.
+IMMEDIATE for everything that may write: a transaction that begins with a read cannot be upgraded while another one writes.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from lab_agent.errors import StoreError, StoreUnreachableError
 
 READ_ONLY = "lab_read_only"
-"""Execution option of a connection that only reads: on SQLite it begins without the write lock."""
+"""Execution option of a connection that only reads: on SQLite its transaction begins without the write lock."""
 _BUSY_SECONDS = 15
 _URL_FORMS = "write it as sqlite:///path/to/file.db or postgresql://user@host/database"
 
 
 def parse_url(url: str) -> URL:
-    """Read a database address; every spelling of PostgreSQL is taken to psycopg. Raises `StoreError`."""
+    """Parse a database URL; every spelling of PostgreSQL becomes psycopg. Raises `StoreError`."""
     try:
         parsed = make_url(url)
     except ArgumentError as exc:
-        raise StoreError(f"The address of the database cannot be read; {_URL_FORMS}.") from exc
+        raise StoreError(f"The URL of the database cannot be parsed; {_URL_FORMS}.") from exc
     scheme = parsed.drivername.partition("+")[0]
     if scheme in {"postgres", "postgresql"}:
         return parsed.set(drivername="postgresql+psycopg")
     if scheme == "sqlite" and parsed.database and parsed.database != ":memory:":
         return parsed.set(drivername="sqlite")
-    raise StoreError(f"The address of the database does not name a SQLite file or a PostgreSQL database; {_URL_FORMS}.")
+    raise StoreError(f"The URL of the database does not name a SQLite file or a PostgreSQL database; {_URL_FORMS}.")
 
 
 def open_engine(url: str, *, connections: int) -> Engine:
-    """Make an engine for up to `connections` at a time; nothing is opened yet. Raises `StoreError` for a wrong address."""
+    """Make an engine for up to `connections` at a time; nothing is opened yet. Raises `StoreError` for an invalid URL."""
     parsed = parse_url(url)
     return (
         _create_sqlite_engine(parsed, connections)
@@ -48,18 +48,18 @@ def open_engine(url: str, *, connections: int) -> Engine:
 
 
 def sqlite_file(url: str) -> Path | None:
-    """Give the file of a SQLite address; None for PostgreSQL."""
+    """Give the file of a SQLite URL; None for PostgreSQL."""
     parsed = parse_url(url)
     return Path(parsed.database) if parsed.drivername == "sqlite" and parsed.database else None
 
 
 def create_file(path: Path) -> None:
-    """Make an empty database file that its owner alone may read, if there is none. Raises `StoreUnreachableError`."""
+    """Create an empty database file that only its owner may read, if there is none. Raises `StoreUnreachableError`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     except OSError as exc:
-        raise StoreUnreachableError(f"The database file {path} cannot be made: {exc.strerror}.") from exc
+        raise StoreUnreachableError(f"The database file {path} cannot be created: {exc.strerror}.") from exc
 
 
 def _create_sqlite_engine(url: URL, connections: int) -> Engine:
@@ -90,7 +90,7 @@ def _create_postgresql_engine(url: URL, connections: int) -> Engine:
     ours = {
         "connect_timeout": "5",
         "application_name": "lab-agent",
-        "client_encoding": "utf8",  # of a database in SQL_ASCII, psycopg would give bytes for text
+        "client_encoding": "utf8",  # from a database in SQL_ASCII, psycopg would return bytes for text
         "options": f"-c lock_timeout={_BUSY_SECONDS}s",
     }
     return create_engine(

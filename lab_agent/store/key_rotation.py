@@ -1,13 +1,16 @@
-"""Retiring an old key: everything sealed is sealed again with the first key, a portion at a time, so that work goes on beside it.
+"""Key rotation: what an older key encrypted is encrypted with the newest one, in portions, so that the workers go on meanwhile.
 
-With the new key set before the old one, run it; afterwards the old key can be taken away. It may be stopped and run again.
+What the newest key encrypted already is left alone, so a rotation that was interrupted continues where it stopped.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Connection, Table, select, update
+from dataclasses import dataclass
+
+from sqlalchemy import Column, ColumnElement, Connection, Table, select, update
 
 from lab_agent.crypto import Cipher
+from lab_agent.errors import CryptoError
 from lab_agent.store.tables import documents, identities, oauth_tokens
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.store.vault import store_key_check
@@ -18,29 +21,64 @@ _ENCRYPTED_COLUMNS = (
     (oauth_tokens, oauth_tokens.c.generation, "access_token"),
     (oauth_tokens, oauth_tokens.c.generation, "refresh_token"),
 )
-_BATCH_SIZE = 50
+_BATCH_SIZE = 20
+"""Values of one transaction: on SQLite nobody else writes meanwhile, and a document may have many megabytes."""
 
 
-async def rotate_keys(store: SqlStore) -> int:
-    """Seal everything with the first key of the store's cipher; the number of things sealed. Raises `CryptoError`."""
-    sealed = 0
+@dataclass(frozen=True, slots=True)
+class KeyRotation:
+    """What a rotation did, in numbers of values.
+
+    `added_meanwhile` of the `reencrypted` were written with an older key while it ran: some process does not have the newest
+    key as its first yet. `unreadable` ones are damaged, or of a key that is not set; they stay as they are.
+    """
+
+    reencrypted: int
+    added_meanwhile: int
+    unreadable: int
+
+
+async def rotate_keys(store: SqlStore) -> KeyRotation:
+    """Encrypt everything with the newest key of the store's cipher; the only one needed if nothing was added meanwhile."""
+    first, unreadable = await _rotate_all(store)
+    second, _ = await _rotate_all(store)
+    if not second:
+        await store.write(store_key_check)
+    return KeyRotation(reencrypted=first + second, added_meanwhile=second, unreadable=unreadable)
+
+
+async def _rotate_all(store: SqlStore) -> tuple[int, int]:
+    """Go through every encrypted value once; the numbers of those encrypted anew and of unreadable ones."""
+    reencrypted = unreadable = 0
     for table, key, name in _ENCRYPTED_COLUMNS:
         after: object = None
         while portion := await _rotate_batch(store, table, key, name, after):
-            sealed += len(portion)
-            after = portion[-1]
-    await store.write(store_key_check)
-    return sealed
+            after = portion[-1][0]
+            reencrypted += sum(outcome is True for _, outcome in portion)
+            unreadable += sum(outcome is None for _, outcome in portion)
+    return reencrypted, unreadable
 
 
-async def _rotate_batch(store: SqlStore, table: Table, key: Column[object], name: str, after: object) -> list[object]:
-    column = table.c[name]
+async def _rotate_batch(
+    store: SqlStore, table: Table, key: Column[object], name: str, after: object
+) -> list[tuple[object, bool | None]]:
+    """The keys of the next rows, each with whether its value was encrypted anew (None: it cannot be decrypted)."""
 
-    def work(connection: Connection, cipher: Cipher) -> list[object]:
-        some = select(key, column).where(column.is_not(None)).order_by(key).limit(_BATCH_SIZE).with_for_update()
-        rows = connection.execute(some if after is None else some.where(key > after)).all()
-        for row in rows:
-            connection.execute(update(table).where(key == row[0]).values({name: cipher.reencrypt(row[1])}))
-        return [row[0] for row in rows]
+    def work(connection: Connection, cipher: Cipher) -> list[tuple[object, bool | None]]:
+        some = select(key).where(table.c[name].is_not(None)).order_by(key).limit(_BATCH_SIZE).with_for_update()
+        keys = connection.scalars(some if after is None else some.where(key > after)).all()
+        return [(each, _rotate_value(connection, cipher, table, key == each, name)) for each in keys]
 
     return await store.write(work)
+
+
+def _rotate_value(connection: Connection, cipher: Cipher, table: Table, row: ColumnElement[bool], name: str) -> bool | None:
+    ciphertext = connection.scalar(select(table.c[name]).where(row))
+    if ciphertext is None or cipher.is_current(ciphertext):
+        return False
+    try:
+        fresh = cipher.reencrypt(ciphertext)
+    except CryptoError:
+        return None
+    connection.execute(update(table).where(row).values({name: fresh}))
+    return True

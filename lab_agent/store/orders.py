@@ -1,4 +1,4 @@
-"""Orders, their lines and their labels (`ports.store.Orders`)."""
+"""Orders, their lines and their labels."""
 
 from __future__ import annotations
 
@@ -7,108 +7,110 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, literal_column, select, update
+from typing_extensions import override
 
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
 from lab_agent.domain.state_machines import AT_LABORATORY, LABEL_RELEASING, UNASSESSED_ORDERS, WITHDRAWN_LINES, LineState
 from lab_agent.errors import AlreadyExistsError, StoreError
+from lab_agent.ports.repositories import OrderRepository
 from lab_agent.store.column_types import indexable_text
 from lab_agent.store.row_mapping import chunked, in_states, insert_new, to_record, to_values
 from lab_agent.store.tables import label_uses, lines, orders
 
 
-class SqlOrderRepository:
+class SqlOrderRepository(OrderRepository):
     """Orders, their lines and their labels, in the tables of those names."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
+    @override
     def existing(self, task_ids: Collection[str]) -> frozenset[str]:
-        """Which of these order-level Tasks are in the journal."""
         asked = {indexable_text(task): task for task in task_ids}
         found: set[str] = set()
         for batch in chunked(asked):
             found.update(self._connection.scalars(select(orders.c.task_id).where(orders.c.task_id.in_(batch))))
         return frozenset(asked[task] for task in found)
 
+    @override
     def add(self, order: OrderRecord) -> None:
-        """Write a new order. Raises `AlreadyKnownError`."""
         if not insert_new(self._connection, orders, _to_columns(order)):
-            raise AlreadyExistsError("The order is in the journal already; nothing was written.")
+            raise AlreadyExistsError("The order is stored already; nothing was written.")
 
+    @override
     def get_for_update(self, key: OrderKey) -> OrderRecord:
-        """Read an order and hold it until the unit of work ends. Raises `StoreError` if unknown."""
         row = self._connection.execute(select(orders).where(orders.c.key == key).with_for_update()).mappings().one_or_none()
         if row is None:
             raise _unknown_order(key)
         return to_record(OrderRecord, row)
 
+    @override
     def save(self, order: OrderRecord) -> None:
-        """Write a changed order. Raises `StoreError` if unknown."""
         if not self._connection.execute(update(orders).where(orders.c.key == order.key).values(**_to_columns(order))).rowcount:
             raise _unknown_order(order.key)
 
+    @override
     def lines(self, key: OrderKey) -> tuple[LineRecord, ...]:
-        """The order's lines, in the order in which they were added."""
         rows = self._connection.execute(select(lines).where(lines.c.order_key == key).order_by(lines.c.number)).mappings()
         return tuple(to_record(LineRecord, row) for row in rows)
 
+    @override
     def add_line(self, line: LineRecord) -> None:
-        """Write a new line. Raises `AlreadyKnownError`, and `StoreError` if its order is unknown."""
         if not insert_new(self._connection, lines, to_values(line)):
-            raise AlreadyExistsError("The line is in the journal already; nothing was written.")
+            raise AlreadyExistsError("The line is stored already; nothing was written.")
 
+    @override
     def save_line(self, line: LineRecord) -> None:
-        """Write a changed line. Raises `StoreError` if unknown."""
         if not self._connection.execute(update(lines).where(lines.c.key == line.key).values(**to_values(line))).rowcount:
-            raise StoreError(f"No line {line.key} is in the journal.")
+            raise StoreError(f"Unknown line {line.key}.")
 
+    @override
     def line(self, key: LineKey) -> LineRecord | None:
-        """One line."""
         row = self._connection.execute(select(lines).where(lines.c.key == key)).mappings().one_or_none()
         return None if row is None else to_record(LineRecord, row)
 
+    @override
     def set_labels(self, key: OrderKey, labels: Collection[LabelUse]) -> None:
-        """Replace the labels of an order. Raises `StoreError` if it is unknown."""
-        self._connection.execute(delete(_label_uses).where(_label_uses.c.order_key == key))
+        self._connection.execute(delete(label_uses).where(label_uses.c.order_key == key))
         if labels:
-            self._connection.execute(insert(_label_uses), [to_values(label) for label in dict.fromkeys(labels)])
+            self._connection.execute(insert(label_uses), [to_values(label) for label in dict.fromkeys(labels)])
 
+    @override
     def labels_in_use(self, barcodes: Collection[str], *, except_order: OrderKey) -> tuple[LabelUse, ...]:
-        """Uses of these barcodes by lines of other orders that are not refused or withdrawn."""
         found: list[LabelUse] = []
         for batch in chunked(sorted(set(barcodes))):
             used = (
-                select(_label_uses)
-                .join(lines, lines.c.key == _label_uses.c.line)
+                select(label_uses)
+                .join(lines, lines.c.key == label_uses.c.line)
                 .where(
-                    _label_uses.c.barcode.in_(batch),
-                    _label_uses.c.order_key != except_order,
+                    label_uses.c.barcode.in_(batch),
+                    label_uses.c.order_key != except_order,
                     ~in_states(lines.c.state, LABEL_RELEASING),
                 )
-                .order_by(_label_uses.c.barcode, _label_uses.c.number)
+                .order_by(label_uses.c.barcode, label_uses.c.number)
             )
             found.extend(to_record(LabelUse, row) for row in self._connection.execute(used).mappings())
         return tuple(found)
 
+    @override
     def by_accession(self, accession: str) -> tuple[OrderKey, ...]:
-        """Orders that carry this accession, themselves or on a line; newest first."""
         on_lines = select(lines.c.order_key).where(lines.c.accession == accession)
         return self._newest_first((orders.c.accession == accession) | orders.c.key.in_(on_lines))
 
+    @override
     def by_barcode(self, barcode: str) -> tuple[OrderKey, ...]:
-        """Orders whose accepted lines use this label, newest first; where there is none, those whose withdrawn lines used it."""
         return self._orders_with_label(barcode, AT_LABORATORY) or self._orders_with_label(barcode, WITHDRAWN_LINES)
 
+    @override
     def open_orders(self, *, limit: int, after: OrderKey | None = None) -> tuple[OrderRecord, ...]:
-        """Orders that are not closed, by key."""
         found = select(orders).where(orders.c.state != literal_column("'closed'")).order_by(orders.c.key).limit(limit)
         if after is not None:
             found = found.where(orders.c.key > after)
         return tuple(to_record(OrderRecord, row) for row in self._connection.execute(found).mappings())
 
+    @override
     def unassessed_since(self) -> datetime | None:
-        """When the oldest order was seen that is still to be judged."""
         found: datetime | None = self._connection.scalar(
             select(func.min(orders.c.seen_at)).where(in_states(orders.c.state, UNASSESSED_ORDERS))
         )
@@ -116,9 +118,9 @@ class SqlOrderRepository:
 
     def _orders_with_label(self, barcode: str, states: frozenset[LineState]) -> tuple[OrderKey, ...]:
         uses = (
-            select(_label_uses.c.order_key)
-            .join(lines, lines.c.key == _label_uses.c.line)
-            .where(_label_uses.c.barcode == barcode, in_states(lines.c.state, states))
+            select(label_uses.c.order_key)
+            .join(lines, lines.c.key == label_uses.c.line)
+            .where(label_uses.c.barcode == barcode, in_states(lines.c.state, states))
         )
         return self._newest_first(orders.c.key.in_(uses))
 
@@ -127,12 +129,9 @@ class SqlOrderRepository:
         return tuple(OrderKey(key) for key in self._connection.scalars(found))
 
 
-_label_uses = label_uses
-
-
 def _to_columns(order: OrderRecord) -> dict[str, Any]:
     return {**to_values(order), "requisition_value": order.requisition and order.requisition.value}
 
 
 def _unknown_order(key: OrderKey) -> StoreError:
-    return StoreError(f"No order {key} is in the journal.")
+    return StoreError(f"Unknown order {key}.")

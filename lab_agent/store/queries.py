@@ -1,8 +1,6 @@
-"""The queries behind `SqlViews`: each gives a frozen picture of what is committed.
+"""`SqlQueries`: what pages, commands and metrics read, each from one consistent snapshot of what is committed.
 
-The queries about reports behind `SqlViews`.
-
-`SqlViews`: pictures of the store for pages, commands and metrics (`ports.views`).
+It has connections of its own for reading, so that no page delays the workers.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, FromClause, Select, String, Table, cast, func, literal, null, select, union_all
+from typing_extensions import override
 
 from lab_agent.crypto import decrypted_size
 from lab_agent.domain.ids import JobId, OrderKey, ReportKey
@@ -36,6 +35,7 @@ from lab_agent.ports.queries import (
     OrderSummary,
     Overview,
     Page,
+    Queries,
     ReportSummary,
     StateCounts,
 )
@@ -43,39 +43,146 @@ from lab_agent.store.row_mapping import in_states, to_record
 from lab_agent.store.tables import alerts, documents, events, jobs, key_values, label_uses, lines, orders, reports
 from lab_agent.store.unit_of_work import SqlStore
 
-
-def select_report_summaries() -> Select[Any]:
-    """Ask for reports without their content."""
-    return select(*(column for column in reports.c if column.name != "body"))
-
-
-def select_reports_needing_operator() -> Select[Any]:
-    """Ask for what waits at the match desk, longest first, with its content."""
-    return select(reports).where(in_states(reports.c.state, REPORTS_NEEDING_OPERATOR)).order_by(reports.c.sequence)
-
-
-def select_report_versions(report: ReportRecord) -> Select[Any]:
-    """Ask for the messages of the same report."""
-    if report.report_id is None:
-        return select_report_summaries().where(reports.c.key == report.key)
-    alone = reports.c.order_key.is_(None) & (reports.c.source == report.source)
-    same = alone if report.order is None else reports.c.order_key == report.order
-    return select_report_summaries().where(same, reports.c.report_id == report.report_id)
-
-
-def load_document_sizes(connection: Connection, document_ids: Collection[str]) -> Mapping[str, int]:
-    """Say about how large documents are, without opening them."""
-    sealed = select(documents.c.id, func.length(documents.c.ciphertext)).where(documents.c.id.in_(sorted(document_ids)))
-    return {name: decrypted_size(length) for name, length in connection.execute(sealed)}
-
+T = TypeVar("T")
 
 _OVERDUE_STATES = frozenset({OrderState.FETCHED, OrderState.HANDED_OVER, OrderState.REPORTED})
 _HELD_STATES = frozenset({OrderState.HELD})
 
 
-def load_overview(connection: Connection, now: datetime) -> Overview:
-    """Say how things stand."""
-    late = select(func.count()).select_from(orders).where(in_states(orders.c.state, _OVERDUE_STATES), orders.c.expected_at < now)
+class SqlQueries(Queries):
+    """Reads the tables of a `SqlStore`."""
+
+    def __init__(self, store: SqlStore) -> None:
+        self._store = store
+
+    @override
+    async def overview(self, *, now: datetime) -> Overview:
+        return await self._store.read(lambda connection: _load_overview(connection, now))
+
+    @override
+    async def counts(self, *, now: datetime) -> StateCounts:
+        return await self._store.read(lambda connection: _load_counts(connection, now))
+
+    @override
+    async def needs_attention(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[AttentionItem]:
+        found = _select_attention_items().subquery()
+        listed = select(found).order_by(found.c.since, found.c.attention_kind, found.c.ref)
+        return await self._fetch_page(listed, found, _to_attention_item, offset, limit)
+
+    @override
+    async def attention_counts(self) -> Mapping[AttentionKind, int]:
+        return await self._store.read(_count_attention_items)
+
+    @override
+    async def orders(
+        self, *, search: str | None = None, states: Collection[OrderState] = (), offset: int = 0, limit: int = DEFAULT_PAGE_SIZE
+    ) -> Page[OrderSummary]:
+        which = [in_states(orders.c.state, states)] if states else []
+        which += [_order_matches(search.strip())] if search and search.strip() else []
+        listed = _select_order_summaries().where(*which).order_by(orders.c.seen_at.desc(), orders.c.key)
+        return await self._fetch_page(
+            listed, select(orders.c.key).where(*which).subquery(), _record_factory(OrderSummary), offset, limit
+        )
+
+    @override
+    async def order(self, key: OrderKey) -> OrderDetail | None:
+        return await self._store.read(lambda connection: _load_order_detail(connection, key))
+
+    @override
+    async def jobs(
+        self,
+        *,
+        states: Collection[JobState] = (),
+        kinds: Collection[JobKind] = (),
+        offset: int = 0,
+        limit: int = DEFAULT_PAGE_SIZE,
+    ) -> Page[Job]:
+        which = [in_states(jobs.c.state, states)] if states else []
+        which += [jobs.c.kind.in_(sorted(kinds))] if kinds else []
+        listed = select(jobs).where(*which).order_by(jobs.c.id)
+        return await self._fetch_page(listed, select(jobs.c.id).where(*which).subquery(), _record_factory(Job), offset, limit)
+
+    @override
+    async def job(self, job: JobId) -> Job | None:
+        found = await self._store.read(lambda connection: _fetch_records(connection, Job, select(jobs).where(jobs.c.id == job)))
+        return found[0] if found else None
+
+    @override
+    async def reports(
+        self, *, states: Collection[ReportState] = (), offset: int = 0, limit: int = DEFAULT_PAGE_SIZE
+    ) -> Page[ReportSummary]:
+        which = [in_states(reports.c.state, states)] if states else []
+        listed = _select_report_summaries().where(*which).order_by(reports.c.sequence.desc())
+        return await self._fetch_page(
+            listed, select(reports.c.sequence).where(*which).subquery(), _record_factory(ReportSummary), offset, limit
+        )
+
+    @override
+    async def report(self, key: ReportKey) -> ReportRecord | None:
+        wanted = select(reports).where(reports.c.key == key)
+        found = await self._store.read(lambda connection: _fetch_records(connection, ReportRecord, wanted))
+        return found[0] if found else None
+
+    @override
+    async def unmatched_reports(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[ReportRecord]:
+        listed = _select_reports_needing_operator()
+        whole = listed.with_only_columns(reports.c.sequence).order_by(None).subquery()
+        return await self._fetch_page(listed, whole, _record_factory(ReportRecord), offset, limit)
+
+    @override
+    async def versions(self, report: ReportRecord, *, limit: int = DEFAULT_PAGE_SIZE) -> tuple[ReportSummary, ...]:
+        wanted = _select_report_versions(report).order_by(reports.c.sequence.desc()).limit(limit)
+        return await self._store.read(lambda connection: _fetch_records(connection, ReportSummary, wanted))
+
+    @override
+    async def document_sizes(self, documents: Collection[str]) -> Mapping[str, int]:
+        return await self._store.read(lambda connection: _load_document_sizes(connection, documents))
+
+    @override
+    async def report_events(self, report: ReportKey) -> tuple[Event, ...]:
+        wanted = select(events).where(events.c.report == report).order_by(events.c.at, events.c.number)
+        return await self._store.read(lambda connection: _fetch_records(connection, Event, wanted))
+
+    @override
+    async def alerts(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[Alert]:
+        listed = select(alerts).order_by(alerts.c.opened_at.desc(), alerts.c.number.desc())
+        return await self._fetch_page(listed, alerts, _record_factory(Alert), offset, limit)
+
+    async def _fetch_page(
+        self, listed: Select[Any], whole: FromClause, make: Callable[[Any], T], offset: int, limit: int
+    ) -> Page[T]:
+        def load(connection: Connection) -> Page[T]:
+            total = connection.scalar(select(func.count()).select_from(whole)) or 0
+            rows = connection.execute(listed.offset(offset).limit(limit)).mappings()
+            return Page(items=tuple(make(row) for row in rows), total=total, offset=offset)
+
+        return await self._store.read(load)
+
+
+def _select_report_summaries() -> Select[Any]:
+    return select(*(column for column in reports.c if column.name != "body"))
+
+
+def _select_reports_needing_operator() -> Select[Any]:
+    return select(reports).where(in_states(reports.c.state, REPORTS_NEEDING_OPERATOR)).order_by(reports.c.sequence)
+
+
+def _select_report_versions(report: ReportRecord) -> Select[Any]:
+    if report.report_id is None:
+        return _select_report_summaries().where(reports.c.key == report.key)
+    alone = reports.c.order_key.is_(None) & (reports.c.source == report.source)
+    same = alone if report.order is None else reports.c.order_key == report.order
+    return _select_report_summaries().where(same, reports.c.report_id == report.report_id)
+
+
+def _load_document_sizes(connection: Connection, document_ids: Collection[str]) -> Mapping[str, int]:
+    lengths = select(documents.c.id, func.length(documents.c.ciphertext)).where(documents.c.id.in_(sorted(document_ids)))
+    return {name: decrypted_size(length) for name, length in connection.execute(lengths)}
+
+
+def _load_overview(connection: Connection, now: datetime) -> Overview:
+    is_overdue = in_states(orders.c.state, _OVERDUE_STATES) & (orders.c.expected_at < now)
+    overdue = select(func.count()).select_from(orders).where(is_overdue)
     open_alerts = select(alerts).where(alerts.c.closed_at.is_(None)).order_by(alerts.c.opened_at)
     return Overview(
         orders=_count_by_state(connection, orders),
@@ -88,14 +195,13 @@ def load_overview(connection: Connection, now: datetime) -> Overview:
             connection, reports, REPORTS_NEEDING_OPERATOR | {ReportState.RECEIVED, ReportState.MATCHED}
         ),
         due_since=_due_since(connection, now),
-        overdue_orders=connection.scalar(late) or 0,
-        alerts=fetch_records(connection, Alert, open_alerts),
+        overdue_orders=connection.scalar(overdue) or 0,
+        alerts=_fetch_records(connection, Alert, open_alerts),
         last_poll=_last_poll(connection),
     )
 
 
-def load_counts(connection: Connection, now: datetime) -> StateCounts:
-    """Give the numbers for metrics."""
+def _load_counts(connection: Connection, now: datetime) -> StateCounts:
     per_kind = select(jobs.c.kind, jobs.c.state, func.count()).group_by(jobs.c.kind, jobs.c.state)
     return StateCounts(
         orders=_count_by_state(connection, orders),
@@ -108,22 +214,21 @@ def load_counts(connection: Connection, now: datetime) -> StateCounts:
     )
 
 
-def load_order_detail(connection: Connection, key: OrderKey) -> OrderDetail | None:
-    """Give all about one order; None if it is unknown."""
-    found = fetch_records(connection, OrderRecord, select(orders).where(orders.c.key == key))
+def _load_order_detail(connection: Connection, key: OrderKey) -> OrderDetail | None:
+    found = _fetch_records(connection, OrderRecord, select(orders).where(orders.c.key == key))
     if not found:
         return None
     return OrderDetail(
         order=found[0],
-        lines=fetch_records(connection, LineRecord, select(lines).where(lines.c.order_key == key).order_by(lines.c.number)),
-        labels=fetch_records(
+        lines=_fetch_records(connection, LineRecord, select(lines).where(lines.c.order_key == key).order_by(lines.c.number)),
+        labels=_fetch_records(
             connection, LabelUse, select(label_uses).where(label_uses.c.order_key == key).order_by(label_uses.c.number)
         ),
-        jobs=fetch_records(connection, Job, select(jobs).where(jobs.c.order_key == key).order_by(jobs.c.id)),
-        reports=fetch_records(
-            connection, ReportSummary, select_report_summaries().where(reports.c.order_key == key).order_by(reports.c.sequence)
+        jobs=_fetch_records(connection, Job, select(jobs).where(jobs.c.order_key == key).order_by(jobs.c.id)),
+        reports=_fetch_records(
+            connection, ReportSummary, _select_report_summaries().where(reports.c.order_key == key).order_by(reports.c.sequence)
         ),
-        events=fetch_records(
+        events=_fetch_records(
             connection, Event, select(events).where(events.c.order_key == key).order_by(events.c.at, events.c.number)
         ),
     )
@@ -150,8 +255,8 @@ def _last_poll(connection: Connection) -> datetime | None:
     return None if noted is None else datetime.fromisoformat(noted)
 
 
-def order_matches(search: str) -> ColumnElement[bool]:
-    """Say that an order carries this key, Task id, requisition, accession or barcode, itself or on a line."""
+def _order_matches(search: str) -> ColumnElement[bool]:
+    """Whether an order has this key, Task id, requisition, accession or barcode, itself or on a line."""
     on_lines = select(lines.c.order_key).where(
         (lines.c.key == search.upper()) | (lines.c.task_id == search) | (lines.c.accession == search)
     )
@@ -165,26 +270,24 @@ def order_matches(search: str) -> ColumnElement[bool]:
     )
 
 
-def select_order_summaries() -> Select[Any]:
-    """Ask for orders, each with the numbers of its lines, open effects and troubles."""
+def _select_order_summaries() -> Select[Any]:
     own = {"lines", "ended_lines", "open_jobs", "attention_count"}
     columns = [orders.c[field.name] for field in fields(OrderSummary) if field.name not in own]
     its_lines = select(func.count()).select_from(lines).where(lines.c.order_key == orders.c.key)
-    its_effects = select(func.count()).select_from(jobs).where(jobs.c.order_key == orders.c.key)
+    its_jobs = select(func.count()).select_from(jobs).where(jobs.c.order_key == orders.c.key)
     its_reports = select(func.count()).select_from(reports).where(reports.c.order_key == orders.c.key)
-    asking = its_effects.where(in_states(jobs.c.state, JOBS_NEEDING_OPERATOR)).scalar_subquery()
+    asking = its_jobs.where(in_states(jobs.c.state, JOBS_NEEDING_OPERATOR)).scalar_subquery()
     waiting = its_reports.where(in_states(reports.c.state, REPORTS_NEEDING_OPERATOR)).scalar_subquery()
     return select(
         *columns,
         its_lines.scalar_subquery().label("lines"),
         its_lines.where(in_states(lines.c.state, ENDED_LINES)).scalar_subquery().label("ended_lines"),
-        its_effects.where(in_states(jobs.c.state, OPEN_JOBS)).scalar_subquery().label("open_jobs"),
+        its_jobs.where(in_states(jobs.c.state, OPEN_JOBS)).scalar_subquery().label("open_jobs"),
         (asking + waiting).label("attention_count"),
     )
 
 
-def select_attention_items() -> Any:
-    """Ask for all that waits for a person."""
+def _select_attention_items() -> Any:
     held = select(
         literal(AttentionKind.ORDER.value).label("attention_kind"),
         orders.c.key.label("ref"),
@@ -221,137 +324,20 @@ def select_attention_items() -> Any:
     return union_all(held, asking, waiting)
 
 
-def count_attention_items(connection: Connection) -> Mapping[AttentionKind, int]:
-    """Count what waits for a person, by its sort."""
-    found = select_attention_items().subquery()
+def _count_attention_items(connection: Connection) -> Mapping[AttentionKind, int]:
+    found = _select_attention_items().subquery()
     counted = connection.execute(select(found.c.attention_kind, func.count()).group_by(found.c.attention_kind))
-    return {AttentionKind(sort): number for sort, number in counted}
+    return {AttentionKind(kind): number for kind, number in counted}
 
 
-def to_attention_item(row: Any) -> AttentionItem:
-    """Make a `Trouble` of a row of `troubles`."""
+def _to_attention_item(row: Any) -> AttentionItem:
     values = dict(row)
     return AttentionItem(order=values.pop("order_key"), attention_kind=AttentionKind(values.pop("attention_kind")), **values)
 
 
-def record_factory(record_type: type[Any]) -> Callable[[Any], Any]:
-    """Give a function that makes a record of a row."""
+def _record_factory(record_type: type[Any]) -> Callable[[Any], Any]:
     return lambda row: to_record(record_type, row)
 
 
-def fetch_records(connection: Connection, record_type: type[Any], statement: Select[Any]) -> tuple[Any, ...]:
-    """Ask, and make a record of each row."""
+def _fetch_records(connection: Connection, record_type: type[Any], statement: Select[Any]) -> tuple[Any, ...]:
     return tuple(to_record(record_type, row) for row in connection.execute(statement).mappings())
-
-
-T = TypeVar("T")
-
-
-class SqlQueries:
-    """Reads on a store's own connections for reading."""
-
-    def __init__(self, store: SqlStore) -> None:
-        self._store = store
-
-    async def overview(self, *, now: datetime) -> Overview:
-        """How things stand."""
-        return await self._store.read(lambda connection: load_overview(connection, now))
-
-    async def counts(self, *, now: datetime) -> StateCounts:
-        """Numbers for metrics."""
-        return await self._store.read(lambda connection: load_counts(connection, now))
-
-    async def needs_attention(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[AttentionItem]:
-        """What waits for a person, longest first."""
-        found = select_attention_items().subquery()
-        listed = select(found).order_by(found.c.since, found.c.attention_kind, found.c.ref)
-        return await self._fetch_page(listed, found, to_attention_item, offset, limit)
-
-    async def attention_counts(self) -> Mapping[AttentionKind, int]:
-        """How many of each sort wait for a person."""
-        return await self._store.read(count_attention_items)
-
-    async def orders(
-        self, *, search: str | None = None, states: Collection[OrderState] = (), offset: int = 0, limit: int = DEFAULT_PAGE_SIZE
-    ) -> Page[OrderSummary]:
-        """Orders, newest first; `search` is an order or line key, Task id, requisition, accession or barcode, whole."""
-        which = [in_states(orders.c.state, states)] if states else []
-        which += [order_matches(search.strip())] if search and search.strip() else []
-        listed = select_order_summaries().where(*which).order_by(orders.c.seen_at.desc(), orders.c.key)
-        return await self._fetch_page(
-            listed, select(orders.c.key).where(*which).subquery(), record_factory(OrderSummary), offset, limit
-        )
-
-    async def order(self, key: OrderKey) -> OrderDetail | None:
-        """All about one order; None if it is unknown."""
-        return await self._store.read(lambda connection: load_order_detail(connection, key))
-
-    async def jobs(
-        self,
-        *,
-        states: Collection[JobState] = (),
-        kinds: Collection[JobKind] = (),
-        offset: int = 0,
-        limit: int = DEFAULT_PAGE_SIZE,
-    ) -> Page[Job]:
-        """Effects, oldest first."""
-        which = [in_states(jobs.c.state, states)] if states else []
-        which += [jobs.c.kind.in_(sorted(kinds))] if kinds else []
-        listed = select(jobs).where(*which).order_by(jobs.c.id)
-        return await self._fetch_page(listed, select(jobs.c.id).where(*which).subquery(), record_factory(Job), offset, limit)
-
-    async def job(self, job: JobId) -> Job | None:
-        """One effect; None if it is unknown."""
-        found = await self._store.read(lambda connection: fetch_records(connection, Job, select(jobs).where(jobs.c.id == job)))
-        return found[0] if found else None
-
-    async def reports(
-        self, *, states: Collection[ReportState] = (), offset: int = 0, limit: int = DEFAULT_PAGE_SIZE
-    ) -> Page[ReportSummary]:
-        """Reports, newest first."""
-        which = [in_states(reports.c.state, states)] if states else []
-        listed = select_report_summaries().where(*which).order_by(reports.c.sequence.desc())
-        return await self._fetch_page(
-            listed, select(reports.c.sequence).where(*which).subquery(), record_factory(ReportSummary), offset, limit
-        )
-
-    async def report(self, key: ReportKey) -> ReportRecord | None:
-        """One report with its content; None if it is unknown."""
-        wanted = select(reports).where(reports.c.key == key)
-        found = await self._store.read(lambda connection: fetch_records(connection, ReportRecord, wanted))
-        return found[0] if found else None
-
-    async def unmatched_reports(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[ReportRecord]:
-        """What waits at the match desk, with its content, longest waiting first."""
-        listed = select_reports_needing_operator()
-        whole = listed.with_only_columns(reports.c.sequence).order_by(None).subquery()
-        return await self._fetch_page(listed, whole, record_factory(ReportRecord), offset, limit)
-
-    async def versions(self, report: ReportRecord, *, limit: int = DEFAULT_PAGE_SIZE) -> tuple[ReportSummary, ...]:
-        """Messages of the same report, this one among them, newest first."""
-        wanted = select_report_versions(report).order_by(reports.c.sequence.desc()).limit(limit)
-        return await self._store.read(lambda connection: fetch_records(connection, ReportSummary, wanted))
-
-    async def document_sizes(self, documents: Collection[str]) -> Mapping[str, int]:
-        """About how many bytes documents in the vault have, by their ids."""
-        return await self._store.read(lambda connection: load_document_sizes(connection, documents))
-
-    async def report_events(self, report: ReportKey) -> tuple[Event, ...]:
-        """What was told of one report, oldest first."""
-        wanted = select(events).where(events.c.report == report).order_by(events.c.at, events.c.number)
-        return await self._store.read(lambda connection: fetch_records(connection, Event, wanted))
-
-    async def alerts(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[Alert]:
-        """Alerts, open and closed, newest first."""
-        listed = select(alerts).order_by(alerts.c.opened_at.desc(), alerts.c.number.desc())
-        return await self._fetch_page(listed, alerts, record_factory(Alert), offset, limit)
-
-    async def _fetch_page(
-        self, listed: Select[Any], whole: FromClause, make: Callable[[Any], T], offset: int, limit: int
-    ) -> Page[T]:
-        def look(connection: Connection) -> Page[T]:
-            total = connection.scalar(select(func.count()).select_from(whole)) or 0
-            rows = connection.execute(listed.offset(offset).limit(limit)).mappings()
-            return Page(items=tuple(make(row) for row in rows), total=total, offset=offset)
-
-        return await self._store.read(look)

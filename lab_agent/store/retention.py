@@ -1,4 +1,4 @@
-"""Forgetting on time (`ports.store.Purge`): finished work alone, a bounded number at a time."""
+"""Deleting what was kept long enough: finished work only, a bounded number at a time."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Select, Table, delete, literal_column, select, update
+from typing_extensions import override
 
 from lab_agent.domain.state_machines import FINISHED_REPORTS, OPEN_JOBS, JobState
+from lab_agent.ports.repositories import Purge
 from lab_agent.store.row_mapping import chunked, in_states
 from lab_agent.store.tables import (
     alerts,
@@ -32,27 +34,27 @@ _DOCUMENT_ID = re.compile(rb'"([0-9a-f]{64})"')
 _ORDER_TABLES = (label_uses, lines, jobs, events, rejections, uploads, reports, hosted_documents, identities)
 
 
-class SqlPurge:
+class SqlPurge(Purge):
     """Deletes what is finished and old."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
+    @override
     def identities(self, *, before: datetime, limit: int = 500) -> int:
-        """Forget the identification data of orders that closed before then and have no open effect."""
         have = select(identities.c.order_key).where(identities.c.order_key == orders.c.key)
         return self._delete(
             identities.c.order_key, self._connection.scalars(_select_finished_orders(before, limit).where(have.exists())).all()
         )
 
+    @override
     def documents(self, *, before: datetime, limit: int = 500) -> int:
-        """Forget documents kept since before then that no unfinished report names and that are not served (any more)."""
         needed = self._document_ids_in_use() | self._hosted_document_ids(before)
         old = select(documents.c.id).where(documents.c.kept_at < before).order_by(documents.c.kept_at).limit(limit + len(needed))
         return self._delete(documents.c.id, [name for name in self._connection.scalars(old) if name not in needed][:limit])
 
+    @override
     def closed_orders(self, *, before: datetime, limit: int = 500) -> int:
-        """Forget all about orders that are finished since before then, and what is finished and belongs to no order."""
         unfinished = select(reports.c.key).where(
             reports.c.order_key == orders.c.key, ~in_states(reports.c.state, FINISHED_REPORTS)
         )
@@ -62,8 +64,8 @@ class SqlPurge:
         self._purge_rows_without_order(before, limit)
         return self._delete(orders.c.key, keys)
 
+    @override
     def baskets(self, *, before: datetime, limit: int = 500) -> int:
-        """Forget which baskets got the labels that were given before then; the barcodes stay."""
         old = (issued_labels.c.issued_at < before) & issued_labels.c.basket.is_not(None)
         numbers = self._connection.scalars(select(issued_labels.c.number).where(old).limit(limit)).all()
         return sum(
@@ -71,8 +73,8 @@ class SqlPurge:
             for batch in chunked(numbers)
         )
 
+    @override
     def catalogues(self, *, before: datetime, keep: int, limit: int = 50) -> int:
-        """Forget catalogue versions that were replaced before then, but for the newest `keep`."""
         newest_first = select(catalogues.c.number).order_by(catalogues.c.number.desc())
         in_force = self._connection.scalar(newest_first.where(catalogues.c.since <= before).limit(1))
         kept = self._connection.scalar(newest_first.offset(keep - 1).limit(1))
@@ -82,9 +84,9 @@ class SqlPurge:
         return self._delete(catalogues.c.number, self._connection.scalars(gone.limit(limit)).all())
 
     def _purge_rows_without_order(self, before: datetime, limit: int) -> None:
-        old_effects = in_states(jobs.c.state, _FINISHED_JOB_STATES) & (jobs.c.changed_at < before)
+        old_jobs = in_states(jobs.c.state, _FINISHED_JOB_STATES) & (jobs.c.changed_at < before)
         old_reports = in_states(reports.c.state, FINISHED_REPORTS) & (reports.c.changed_at < before)
-        self._delete_where(jobs, jobs.c.id, jobs.c.order_key.is_(None) & old_effects, limit)
+        self._delete_where(jobs, jobs.c.id, jobs.c.order_key.is_(None) & old_jobs, limit)
         self._delete_where(reports, reports.c.sequence, reports.c.order_key.is_(None) & old_reports, limit)
         without_report = events.c.order_key.is_(None) & events.c.report.not_in(select(reports.c.key))
         self._delete_where(events, events.c.number, without_report & (events.c.at < before), limit)
@@ -107,10 +109,10 @@ class SqlPurge:
 
 
 def _select_finished_orders(before: datetime, limit: int) -> Select[Any]:
-    open_effects = select(jobs.c.id).where(jobs.c.order_key == orders.c.key, in_states(jobs.c.state, OPEN_JOBS))
+    open_jobs = select(jobs.c.id).where(jobs.c.order_key == orders.c.key, in_states(jobs.c.state, OPEN_JOBS))
     return (
         select(orders.c.key)
-        .where(orders.c.state == literal_column("'closed'"), orders.c.changed_at < before, ~open_effects.exists())
+        .where(orders.c.state == literal_column("'closed'"), orders.c.changed_at < before, ~open_jobs.exists())
         .order_by(orders.c.changed_at)
         .limit(limit)
         .with_for_update(skip_locked=True)

@@ -1,4 +1,4 @@
-"""Between the frozen records of the domain and the rows of our tables."""
+"""Frozen records of the domain to rows of our tables and back, and the statements that all repositories need."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RecordT = TypeVar("RecordT", bound="DataclassInstance")
 ItemT = TypeVar("ItemT")
 
 _COLUMN_NAMES = {"order": "order_key", "by": "actor", "start": "start_at", "end": "end_at"}
-"""Names of fields that are words of SQL, and the columns that hold them."""
+"""Fields whose names are keywords of SQL, and their columns."""
 _CHUNK_SIZE = 500
 _WRITTEN: ColumnElement[int] = literal_column("1")
 
@@ -35,7 +35,7 @@ def to_values(record: DataclassInstance) -> dict[str, Any]:
 
 
 def insert_new(connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
-    """Insert a row. False, and nothing is written, where a row of the same unique key is there already."""
+    """Insert a row. False, and nothing is written, where there is a row of the same unique key already."""
     insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     return connection.scalar(insert(table).values(**values).on_conflict_do_nothing().returning(_WRITTEN)) is not None
 
@@ -43,7 +43,7 @@ def insert_new(connection: Connection, table: Table, values: Mapping[str, Any]) 
 def upsert(
     connection: Connection, table: Table, values: Mapping[str, Any], key: str, where: ColumnElement[bool] | None = None
 ) -> bool:
-    """Insert a row, or replace the one of the same `key` (only if `where`, about the row that is there). False: not replaced."""
+    """Insert a row, or replace the one of the same `key` (only if `where` holds for that one). False: not replaced."""
     insert = (postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert)(table).values(**values)
     changed = {name: insert.excluded[name] for name in values if name != key}
     written = insert.on_conflict_do_update(index_elements=[key], set_=changed, where=where).returning(_WRITTEN)
@@ -52,11 +52,20 @@ def upsert(
 
 def in_states(column: ColumnElement[Any], states: Iterable[StrEnum]) -> ColumnElement[bool]:
     """Say that a state column holds one of `states`, in literals, so that partial indexes are used."""
-    return column.in_([literal_column(f"'{state.value}'") for state in sorted(states)])
+    return column.in_([literal_column(literal) for literal in _literals(states)])
+
+
+def states_condition(states: Iterable[StrEnum]) -> str:
+    """Give the condition of a partial index; a query uses the index only where it repeats it literally (`in_states`)."""
+    return f"state IN ({', '.join(_literals(states))})"
+
+
+def _literals(states: Iterable[StrEnum]) -> list[str]:
+    return [f"'{state.value}'" for state in sorted(states)]
 
 
 def chunked(values: Iterable[ItemT]) -> Iterator[list[ItemT]]:
-    """Cut many values into lists that a database takes as parameters of one statement."""
+    """Split values into lists short enough to be parameters of one statement."""
     rest = iter(values)
     while batch := list(islice(rest, _CHUNK_SIZE)):
         yield batch

@@ -1,7 +1,7 @@
-"""The schema: bringing a database to it, and saying clearly when one has another.
+"""The schema of the database: upgraded by migrations, and checked with a clear error where it is another one.
 
-Migrations are Alembic's, inside the package, and run without ini file. A whole upgrade is one transaction on both databases.
-Only an upgrade needs Alembic, which takes a while to import: the names of the migrations say which schemas there are.
+Migrations are Alembic's, inside the package, and run without an ini file; a whole upgrade is one transaction on both databases.
+Only an upgrade imports Alembic, which takes a while: the file names of the migrations say which schemas there are.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 INSTANCE_ID_KEY = "instance"
-"""Note that names this database from its first day on; a copy of it carries the same name."""
+"""Key of the id that this database has from its creation on; a copy of it has the same one."""
 _MIGRATION_LOCK = 0x1AB_0001
 _UPGRADE_HINT = "run `lab-agent db upgrade`"
 _MIGRATIONS_FOLDER = Path(__file__).with_name("migrations")
 
 
 def upgrade(url: str) -> None:
-    """Bring the database to this program's schema; it is made if it is not there. Harmless when repeated.
+    """Bring the database to this program's schema, creating it where there is none. Harmless when repeated.
 
-    Raises `SchemaMismatchError` for a database of a newer program, `StoreUnreachableError`, and `StoreError` for a wrong address.
+    Raises `SchemaMismatchError` for a database of a newer program, `StoreUnreachableError`, and `StoreError` for an invalid URL.
     """
     from alembic import command  # noqa: PLC0415 - see above
 
@@ -52,7 +52,7 @@ def upgrade(url: str) -> None:
 
 
 def check_schema(url: str) -> None:
-    """Raise `SchemaMismatchError`, with one sentence that says what to do, where the database is not of this program's schema."""
+    """Raise `SchemaMismatchError`, which says what to do, where the database does not have this program's schema."""
     file = sqlite_file(url)
     if file is not None and not file.exists():
         raise SchemaMismatchError(f"There is no database at {file} yet; {_UPGRADE_HINT}.")
@@ -90,12 +90,13 @@ def _reject_newer(connection: Connection) -> None:
     have = current_revision(connection)
     if have is not None and have not in _known_revisions():
         raise SchemaMismatchError(
-            f"The database has schema {have}, which this program (schema {head_revision()}) does not know: install the newer program."
+            f"The database has schema {have}, which this program (schema {head_revision()}) does not know: "
+            "install the newer program."
         )
 
 
 def _known_revisions() -> set[str]:
-    """The schemas that this program knows: each migration's file begins with the name of its own."""
+    """The schemas that this program knows: the file name of each migration begins with its own."""
     return {file.name.partition("_")[0] for file in (_MIGRATIONS_FOLDER / "versions").glob("[0-9]*.py")}
 
 

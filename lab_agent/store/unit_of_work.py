@@ -1,7 +1,7 @@
 """`SqlStore`: units of work on SQLite or PostgreSQL, in a bounded pool of threads.
 
-SQLite lets one write at a time, so one thread writes: waiting in our own line is fair and costs nothing, waiting for SQLite's
-lock is neither. Reading (pages, commands, metrics) has threads of its own and never holds up the work.
+SQLite allows one write at a time, so one thread writes: our own queue is fair and costs nothing, SQLite's lock is neither.
+Reads (pages, commands, metrics) have threads of their own and never delay the workers.
 """
 
 from __future__ import annotations
@@ -13,16 +13,12 @@ from contextvars import copy_context
 from typing import TypeVar
 
 from sqlalchemy import Connection
+from typing_extensions import override
 
 from lab_agent.crypto import Cipher
-from lab_agent.ports.repositories import UnitOfWork
-from lab_agent.store.catalogue import (
-    SqlApiTokenRepository,
-    SqlCatalogueRepository,
-    SqlIssuedLabelRepository,
-    SqlTurnaroundNoticeRepository,
-)
-from lab_agent.store.credentials import SqlOAuthTokenRepository, SqlUserRepository
+from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.catalogue import SqlCatalogueRepository, SqlIssuedLabelRepository, SqlTurnaroundNoticeRepository
+from lab_agent.store.credentials import SqlApiTokenRepository, SqlOAuthTokenRepository, SqlUserRepository
 from lab_agent.store.engine import READ_ONLY, open_engine, parse_url
 from lab_agent.store.error_translation import translate_errors
 from lab_agent.store.events import SqlAlertRepository, SqlEventRepository, SqlKeyValueRepository, SqlRejectionRepository
@@ -38,8 +34,8 @@ _READER_THREADS = 2
 _WRITER_THREADS = {"sqlite": 1, "postgresql": 6}
 
 
-class SqlUnitOfWork:
-    """One transaction on one connection, and the books on it."""
+class SqlUnitOfWork(UnitOfWork):
+    """One transaction on one connection, and the repositories on it."""
 
     def __init__(self, connection: Connection, cipher: Cipher) -> None:
         self._connection = connection
@@ -61,15 +57,15 @@ class SqlUnitOfWork:
         self.api_tokens = SqlApiTokenRepository(connection)
         self.purge = SqlPurge(connection)
 
+    @override
     def commit(self) -> None:
-        """Make it so."""
         self._connection.commit()
 
 
-class SqlStore:
-    """The store on the database at `url`; `cipher` seals identification data, documents and tokens.
+class SqlStore(Store):
+    """The store in the database at `url`; `cipher` encrypts identification data, documents and tokens.
 
-    Nothing is opened before the first unit of work. Raises `StoreError` for an address that names no database of ours.
+    Nothing is opened before the first unit of work. Raises `StoreError` for an invalid URL.
     """
 
     def __init__(self, url: str, cipher: Cipher) -> None:
@@ -80,21 +76,21 @@ class SqlStore:
         self._writers = ThreadPoolExecutor(writers, thread_name_prefix="store")
         self._readers = ThreadPoolExecutor(_READER_THREADS, thread_name_prefix="store-read")
 
+    @override
     async def run(self, work: Callable[[UnitOfWork], T]) -> T:
-        """Run `work` in a unit of work, in one thread hop. What it did not commit is rolled back.
+        """Run `work` as the port says.
 
-        Raises `StoreUnreachableError` (nothing was written; again later), `SchemaMismatchError`, `CryptoError` where the database
-        was written with other keys, and what `work` raises. A caller that is cancelled does not stop the thread: what `work`
-        committed is committed.
+        Raises also `SchemaMismatchError`, and `CryptoError` where the database was written with other keys. A caller that is
+        cancelled does not stop the thread: what `work` committed is committed.
         """
         return await _run_in_pool(self._writers, lambda: self._run_unit_of_work(work))
 
     async def read(self, query: Callable[[Connection], T]) -> T:
-        """Run `look` on one consistent picture of the data; it cannot write. For the views in this room."""
+        """Run `query` on a consistent snapshot; it cannot write. For the queries of this package."""
         return await _run_in_pool(self._readers, lambda: self._run_read_only(query))
 
     async def write(self, work: Callable[[Connection, Cipher], T]) -> T:
-        """Run `work` on the tables themselves, and commit. For this room alone."""
+        """Run `work` on the tables themselves, and commit. For this package only."""
 
         def unit(connection: Connection) -> T:
             result = work(connection, self._cipher)
@@ -104,7 +100,7 @@ class SqlStore:
         return await _run_in_pool(self._writers, lambda: self._with_connection(unit))
 
     async def close(self) -> None:
-        """Let running units of work end, and close the connections."""
+        """Let running units of work end, then close the connections."""
         await asyncio.to_thread(self._close)
 
     def _run_unit_of_work(self, work: Callable[[UnitOfWork], T]) -> T:

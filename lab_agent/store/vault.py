@@ -1,4 +1,4 @@
-"""Identification data and documents, encrypted (`ports.store.Vault`)."""
+"""Identification data and documents, encrypted; and the check that a database is opened with its own keys."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import hashlib
 from datetime import datetime
 
 from sqlalchemy import Connection, select, update
+from typing_extensions import override
 
 from lab_agent.crypto import Cipher
 from lab_agent.domain.ids import OrderKey
+from lab_agent.ports.repositories import Vault
 from lab_agent.store.row_mapping import insert_new, upsert
 from lab_agent.store.tables import documents, identities, key_values
 
@@ -21,46 +23,46 @@ def document_id(content: bytes) -> str:
 
 
 def verify_key(connection: Connection, cipher: Cipher) -> None:
-    """Raise `CryptoError` where the database was written with other keys; a new database is marked with this one. Commits."""
+    """Raise `CryptoError` where the database was written with other keys; a new one gets its check value. Commits."""
     insert_new(connection, key_values, {"key": _KEY_CHECK, "value": cipher.encrypt(_KEY_CHECK.encode()).decode("ascii")})
-    mark = connection.scalar(select(key_values.c.value).where(key_values.c.key == _KEY_CHECK)) or ""
-    cipher.decrypt(mark.encode("ascii", "replace"))
+    check = connection.scalar(select(key_values.c.value).where(key_values.c.key == _KEY_CHECK)) or ""
+    cipher.decrypt(check.encode("ascii", "replace"))
     connection.commit()
 
 
 def store_key_check(connection: Connection, cipher: Cipher) -> None:
-    """Mark the database with the first key: from now on it must be among those set."""
+    """Encrypt the check value with the newest key: from now on that one must be set, and no older one."""
     connection.execute(
         update(key_values).where(key_values.c.key == _KEY_CHECK).values(value=cipher.encrypt(_KEY_CHECK.encode()).decode("ascii"))
     )
 
 
-class SqlVault:
-    """Identification data and documents, in tables of their own, sealed with the cipher."""
+class SqlVault(Vault):
+    """Identification data and documents, in tables of their own, encrypted with the cipher."""
 
     def __init__(self, connection: Connection, cipher: Cipher) -> None:
         self._connection = connection
         self._cipher = cipher
 
+    @override
     def save_identity(self, order: OrderKey, identity: bytes, *, at: datetime) -> None:
-        """Keep (or replace) the identification data of an order."""
         values = {"order_key": order, "ciphertext": self._cipher.encrypt(identity), "kept_at": at}
         upsert(self._connection, identities, values, "order_key")
 
+    @override
     def identity(self, order: OrderKey) -> bytes | None:
-        """The identification data of an order; None once it was purged. Raises `CryptoError`."""
-        sealed = self._connection.scalar(select(identities.c.ciphertext).where(identities.c.order_key == order))
-        return None if sealed is None else self._cipher.decrypt(sealed)
+        ciphertext = self._connection.scalar(select(identities.c.ciphertext).where(identities.c.order_key == order))
+        return None if ciphertext is None else self._cipher.decrypt(ciphertext)
 
+    @override
     def save_document(self, content: bytes, content_type: str, *, at: datetime) -> str:
-        """Keep a document, or keep it for longer; gives its id (the same content has the same id)."""
-        name = document_id(content)
-        values = {"id": name, "ciphertext": self._cipher.encrypt(content), "content_type": content_type, "kept_at": at}
+        key = document_id(content)
+        values = {"id": key, "ciphertext": self._cipher.encrypt(content), "content_type": content_type, "kept_at": at}
         upsert(self._connection, documents, values, "id")
-        return name
+        return key
 
+    @override
     def document(self, document: str) -> tuple[bytes, str] | None:
-        """A document and its content type; None once it was purged. Raises `CryptoError`."""
         found = select(documents.c.ciphertext, documents.c.content_type).where(documents.c.id == document)
         row = self._connection.execute(found).one_or_none()
         return None if row is None else (self._cipher.decrypt(row.ciphertext), row.content_type)

@@ -1,18 +1,4 @@
-"""The smaller books, in memory: uploads, vault, alerts and notes, sign-in, users.
-
-What a `MemoryStore` holds: plain dictionaries of frozen records.
-
-The outbox, in memory.
-
-Catalogues, notices, labels and API tokens, in memory.
-
-Orders, their lines and their labels, in memory.
-
-Forgetting on time, in memory.
-
-What laboratory systems have reported, in memory.
-
-The store in memory: the port's behaviour without a database, for tests of steps and of adapters.
+"""The store in memory: the port's behaviour without a database, for tests of the workflow and of adapters.
 
 It passes the same contract suite as SQLite and PostgreSQL. One unit of work runs at a time, on a copy; `commit` puts the copy in
 the place of the original. Nothing survives the process, and nothing is encrypted.
@@ -28,6 +14,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
+
+from typing_extensions import override
 
 from lab_agent import exact_json
 from lab_agent.domain.catalogue_records import ApiToken, CatalogueVersion, IssuedLabel, TurnaroundNotice
@@ -61,7 +49,23 @@ from lab_agent.domain.state_machines import (
     OrderState,
 )
 from lab_agent.errors import AlreadyExistsError, LeaseLostError, StoreError
-from lab_agent.ports.repositories import UnitOfWork, UserRecord
+from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
+from lab_agent.ports.credential_repositories import ApiTokenRepository, OAuthTokenRepository, UserRecord, UserRepository
+from lab_agent.ports.repositories import (
+    AlertRepository,
+    EventRepository,
+    HostedDocumentRepository,
+    JobRepository,
+    KeyValueRepository,
+    OrderRepository,
+    Purge,
+    RejectionRepository,
+    ReportRepository,
+    Store,
+    UnitOfWork,
+    UploadRepository,
+    Vault,
+)
 
 
 @dataclass(slots=True)
@@ -98,82 +102,82 @@ class MemoryData:
         return MemoryData(**{each.name: copy.copy(getattr(self, each.name)) for each in fields(self)})
 
 
-class MemoryUploadRepository:
-    """Which resources of ours are on the service."""
+class MemoryUploadRepository(UploadRepository):
+    """Uploads."""
 
     def __init__(self, data: MemoryData) -> None:
         self._data = data
 
+    @override
     def get(self, identifier: str) -> UploadRecord | None:
-        """What is known of the resource with this identifier value."""
         return self._data.uploads.get(identifier)
 
+    @override
     def save(self, upload: UploadRecord) -> None:
-        """Write or replace what is known."""
         self._data.uploads[upload.identifier] = upload
 
 
-class MemoryVault:
+class MemoryVault(Vault):
     """Identification data and documents; in memory alone, so not encrypted."""
 
     def __init__(self, data: MemoryData) -> None:
         self._data = data
 
+    @override
     def save_identity(self, order: OrderKey, identity: bytes, *, at: datetime) -> None:
-        """Keep (or replace) the identification data of an order."""
         del at
         self._data.identities[order] = identity
 
+    @override
     def identity(self, order: OrderKey) -> bytes | None:
-        """The identification data of an order; None once it was purged."""
         return self._data.identities.get(order)
 
+    @override
     def save_document(self, content: bytes, content_type: str, *, at: datetime) -> str:
-        """Keep a document, or keep it for longer; gives its id (the same content has the same id)."""
         name = hashlib.sha256(content).hexdigest()
         self._data.documents[name] = (content, content_type, at)
         return name
 
+    @override
     def document(self, document: str) -> tuple[bytes, str] | None:
-        """A document and its content type; None once it was purged."""
         found = self._data.documents.get(document)
         return None if found is None else found[:2]
 
 
-class MemoryHostedDocumentRepository:
+class MemoryHostedDocumentRepository(HostedDocumentRepository):
     """Documents that our own API serves."""
 
     def __init__(self, data: MemoryData) -> None:
         self._data = data
 
+    @override
     def save(self, document: HostedDocument) -> None:
-        """Serve a document under its address from now on."""
         self._data.hosted_documents[document.address] = document
 
+    @override
     def get(self, address: str) -> HostedDocument | None:
-        """What is served under an address."""
         return self._data.hosted_documents.get(address)
 
 
-class MemoryEventRepository:
+class MemoryEventRepository(EventRepository):
     """Lines of timelines."""
 
     def __init__(self, data: MemoryData) -> None:
         self._data = data
 
+    @override
     def add(self, event: Event) -> None:
-        """Add a line to an order's timeline, to a report's history, or to both."""
         self._data.events.append(event)
 
 
-class MemoryAlertRepository:
+class MemoryAlertRepository(AlertRepository):
     """Alerts."""
 
     def __init__(self, data: MemoryData) -> None:
         self._data = data
 
+    @override
     def open(self, alert: Alert) -> bool:
-        """Open an alert. False if one of that key is open already; its text becomes this one's."""
         index = self._open_alert_index(alert.key)
         if index is None:
             self._data.alerts.append(alert)
@@ -181,8 +185,8 @@ class MemoryAlertRepository:
         self._data.alerts[index] = replace(self._data.alerts[index], text=alert.text)
         return False
 
+    @override
     def close(self, key: str, *, now: datetime) -> bool:
-        """Close an alert. False if none of that key is open."""
         index = self._open_alert_index(key)
         if index is None:
             return False
@@ -195,105 +199,105 @@ class MemoryAlertRepository:
         )
 
 
-class MemoryRejectionRepository:
+class MemoryRejectionRepository(RejectionRepository):
     """Which rule rejected which order."""
 
     def __init__(self, data: MemoryData) -> None:
         self._data = data
 
+    @override
     def add(self, rule: str, order: OrderKey, *, at: datetime) -> None:
-        """Record that a rule rejected a line of an order."""
         self._data.rejections.append((rule, order, at))
 
+    @override
     def count_since(self, rule: str, since: datetime) -> int:
-        """Number of orders that a rule has rejected since then."""
         return len({order for name, order, at in self._data.rejections if name == rule and at >= since})
 
 
-class MemoryKeyValueRepository:
+class MemoryKeyValueRepository(KeyValueRepository):
     """Single values."""
 
     def __init__(self, data: MemoryData) -> None:
         self._data = data
 
+    @override
     def get(self, key: str) -> str | None:
-        """Give the value of a key; None if it was never set."""
         return self._data.key_values.get(key)
 
+    @override
     def set(self, key: str, value: str) -> None:
-        """Set the value of a key."""
         self._data.key_values[key] = value
 
 
-class MemoryOAuthTokenRepository:
+class MemoryOAuthTokenRepository(OAuthTokenRepository):
     """Our sign-in at the service."""
 
     def __init__(self, data: MemoryData) -> None:
         self._data = data
 
+    @override
     def current(self) -> StoredToken | None:
-        """The newest generation."""
         return self._data.oauth_tokens[max(self._data.oauth_tokens)] if self._data.oauth_tokens else None
 
+    @override
     def add(self, token: StoredToken) -> None:
-        """Store the next generation. Raises `LeaseLostError` if that generation (or a newer one) is there already."""
         if self._data.oauth_tokens and max(self._data.oauth_tokens) >= token.generation:
             raise LeaseLostError("This generation of the sign-in, or a newer one, is stored already; nothing was written.")
         self._data.oauth_tokens[token.generation] = token
 
+    @override
     def acquire_refresh_lease(self, owner: str, *, now: datetime, lease: timedelta) -> bool:
-        """Take the right to refresh, for one process at a time. False while another holds it."""
         held = self._data.refresh_lease
         if held is not None and held[0] != owner and held[1] > now:
             return False
         self._data.refresh_lease = (owner, now + lease)
         return True
 
+    @override
     def release_refresh_lease(self, owner: str) -> None:
-        """Give the right to refresh back; harmless where another holds it by now."""
         if self._data.refresh_lease is not None and self._data.refresh_lease[0] == owner:
             self._data.refresh_lease = None
 
 
-class MemoryUserRepository:
+class MemoryUserRepository(UserRepository):
     """Users of the status page."""
 
     def __init__(self, data: MemoryData) -> None:
         self._data = data
 
+    @override
     def add(self, user: UserRecord) -> None:
-        """Write a new user. Raises `AlreadyKnownError`."""
         if user.name in self._data.users:
-            raise AlreadyExistsError(f"There is a user {user.name} already; nothing was written.")
+            raise AlreadyExistsError(f"There is already a user {user.name}; nothing was written.")
         self._data.users[user.name] = user
 
+    @override
     def get(self, name: str) -> UserRecord | None:
-        """One user."""
         return self._data.users.get(name)
 
+    @override
     def save(self, user: UserRecord) -> None:
-        """Write a changed user. Raises `StoreError` if unknown."""
         if user.name not in self._data.users:
             raise StoreError(f"There is no user {user.name}.")
         self._data.users[user.name] = user
 
+    @override
     def remove(self, name: str) -> bool:
-        """Remove a user. False if there is none of that name."""
         return self._data.users.pop(name, None) is not None
 
+    @override
     def all(self) -> tuple[UserRecord, ...]:
-        """Every user, by name."""
         return tuple(self._data.users[name] for name in sorted(self._data.users))
 
 
-class MemoryJobRepository:
-    """The outbox."""
+class MemoryJobRepository(JobRepository):
+    """The job queue."""
 
     def __init__(self, data: MemoryData) -> None:
         self._data = data
 
+    @override
     def add(self, job: NewJob) -> bool:
-        """Write an effect. False if one of the same `once` is there already (nothing is written)."""
         payload = exact_json.loads(exact_json.dumps(job.payload))
         if job.dedup_key in self._data.dedup_keys:
             return False
@@ -316,8 +320,8 @@ class MemoryJobRepository:
         )
         return True
 
+    @override
     def claim(self, kinds: Collection[JobKind], *, owner: str, now: datetime, lease: timedelta, limit: int) -> tuple[Job, ...]:
-        """Take up to `limit` effects that are due, the first open one of each lane, longest due first."""
         self._expire_leases(now)
         found = [job for job in self._data.jobs.values() if job.kind in kinds and self._is_claimable(job, now)]
         found.sort(key=lambda job: (job.due_at, job.id))
@@ -325,35 +329,35 @@ class MemoryJobRepository:
         self._data.jobs.update({job.id: job for job in claimed})
         return claimed
 
+    @override
     def renew_lease(self, job: Job, *, now: datetime, lease: timedelta) -> None:
-        """Heartbeat of the owner. Raises `LeaseLostError` if the fence has moved on."""
         there = self._data.jobs.get(job.id)
         if there is None or there.fencing_token != job.fencing_token or there.lease_until is None:
             raise LeaseLostError()
         self._data.jobs[job.id] = replace(there, lease_until=now + lease)
 
+    @override
     def save(self, job: Job) -> None:
-        """Write a changed effect where its fence is still ours. Raises `LeaseLostError` otherwise."""
         there = self._data.jobs.get(job.id)
         if there is None or there.fencing_token != job.fencing_token:
             raise LeaseLostError()
         self._data.jobs[job.id] = replace(job, payload=exact_json.loads(exact_json.dumps(job.payload)))
 
+    @override
     def get(self, job: JobId) -> Job | None:
-        """One effect."""
         return self._data.jobs.get(job)
 
+    @override
     def list_for_order(self, order: OrderKey, *, open_only: bool = True) -> tuple[Job, ...]:
-        """The effects of an order, oldest first."""
         ours = (job for job in self._data.jobs.values() if job.order == order)
         return tuple(job for job in ours if not open_only or job.state in OPEN_JOBS)
 
+    @override
     def needing_operator(self) -> tuple[Job, ...]:
-        """Effects that wait for a person (parked, or to be reviewed), oldest first."""
         return tuple(job for job in self._data.jobs.values() if job.state in JOBS_NEEDING_OPERATOR)
 
+    @override
     def make_due(self, kind: JobKind, *, now: datetime) -> int:
-        """Make waiting effects of a kind (due, or to be looked at, in the future) due now; their number."""
         jobs = self._data.jobs.values()
         waiting = [each for each in jobs if each.kind is kind and each.state in CLAIMABLE_STATES and each.due_at > now]
         self._data.jobs.update({job.id: replace(job, due_at=now) for job in waiting})
@@ -367,22 +371,22 @@ class MemoryJobRepository:
     def _is_claimable(self, job: Job, now: datetime) -> bool:
         if job.state not in CLAIMABLE_STATES or job.due_at > now or _is_leased(job, now):
             return False
-        lane = (each for each in self._data.jobs.values() if each.ordering_key == job.ordering_key and each.id != job.id)
-        return not any(each.state in BLOCKING_STATES and (each.id < job.id or _is_leased(each, now)) for each in lane)
+        others = (each for each in self._data.jobs.values() if each.ordering_key == job.ordering_key and each.id != job.id)
+        return not any(each.state in BLOCKING_STATES and (each.id < job.id or _is_leased(each, now)) for each in others)
 
 
 def _is_leased(job: Job, now: datetime) -> bool:
     return job.lease_until is not None and job.lease_until > now
 
 
-class MemoryCatalogueRepository:
+class MemoryCatalogueRepository(CatalogueRepository):
     """Imported catalogue versions."""
 
     def __init__(self, data: MemoryData) -> None:
         self._data = data
 
+    @override
     def add(self, version: CatalogueVersion) -> bool:
-        """Put a version in force, and heal damaged copies of it. False where nothing was to do."""
         kept = self._data.catalogues
         damaged = [at for at, each in enumerate(kept) if each.version == version.version and each.content != version.content]
         for at in damaged:
@@ -392,29 +396,29 @@ class MemoryCatalogueRepository:
         kept.append(version)
         return True
 
+    @override
     def newest(self) -> CatalogueVersion | None:
-        """The version in force."""
         return self._data.catalogues[-1] if self._data.catalogues else None
 
+    @override
     def active_since(self, moment: datetime) -> tuple[CatalogueVersion, ...]:
-        """Every version that was in force at that moment or later, newest first."""
         versions = self._data.catalogues
         oldest = max((place for place, each in enumerate(versions) if each.since <= moment), default=0)
         return tuple(reversed(versions[oldest:]))
 
 
-class MemoryTurnaroundNoticeRepository:
+class MemoryTurnaroundNoticeRepository(TurnaroundNoticeRepository):
     """What staff announced."""
 
     def __init__(self, data: MemoryData) -> None:
         self._data = data
 
+    @override
     def add(self, notice: TurnaroundNotice) -> None:
-        """Write a notice."""
         self._data.turnaround_notices.append(notice)
 
+    @override
     def lift(self, item: str, contract: str | None, *, now: datetime) -> int:
-        """End the notices of an item that are not over."""
         cleared = 0
         for place, each in enumerate(self._data.turnaround_notices):
             if each.item == item and contract in (None, each.contract) and each.end > now and each.lifted_at is None:
@@ -422,135 +426,135 @@ class MemoryTurnaroundNoticeRepository:
                 cleared += 1
         return cleared
 
+    @override
     def active_since(self, moment: datetime) -> tuple[TurnaroundNotice, ...]:
-        """Notices that were in force at that moment or later."""
         return tuple(each for each in self._data.turnaround_notices if min(each.end, each.lifted_at or each.end) > moment)
 
 
-class MemoryIssuedLabelRepository:
+class MemoryIssuedLabelRepository(IssuedLabelRepository):
     """Barcodes that were given out."""
 
     def __init__(self, data: MemoryData) -> None:
         self._data = data
 
+    @override
     def lock_ranges(self, pattern: str, first: int) -> Mapping[int, int]:
-        """Give how far each range of a pattern was given: one unit of work runs at a time."""
         self._data.label_ranges.setdefault((pattern, first), first)
         return {first: following for (other, first), following in sorted(self._data.label_ranges.items()) if other == pattern}
 
+    @override
     def set_next_number(self, pattern: str, first: int, next_number: int) -> None:
-        """Set the next number of a range that we hold."""
         self._data.label_ranges[pattern, first] = next_number
 
+    @override
     def add(self, label: IssuedLabel) -> bool:
-        """Write a label. False where that barcode was given before."""
         return self._data.issued_labels.setdefault(label.label, label) is label
 
+    @override
     def list_for_basket(self, basket: str) -> tuple[IssuedLabel, ...]:
-        """The labels of a basket, in the order in which they were given."""
         return tuple(each for each in self._data.issued_labels.values() if each.basket == basket)
 
+    @override
     def mark_used(self, barcodes: Collection[str], order: OrderKey, *, at: datetime) -> int:
-        """Mark labels as used by an order."""
         given = self._data.issued_labels
         unused = [each for name in set(barcodes) if (each := given.get(name)) and each.used_at is None]
         given.update({each.label: replace(each, used_at=at, order=order) for each in unused})
         return len(unused)
 
 
-class MemoryApiTokenRepository:
+class MemoryApiTokenRepository(ApiTokenRepository):
     """Credentials of callers of the laboratory's API."""
 
     def __init__(self, data: MemoryData) -> None:
         self._data = data
 
+    @override
     def add(self, token: ApiToken) -> None:
-        """Write a new one. Raises `AlreadyKnownError`."""
         if token.id in self._data.api_tokens:
-            raise AlreadyExistsError(f"There is an API token {token.id} already; nothing was written.")
+            raise AlreadyExistsError(f"There is already an API token {token.id}; nothing was written.")
         self._data.api_tokens[token.id] = token
 
+    @override
     def all(self) -> tuple[ApiToken, ...]:
-        """Every one, by name and time."""
         return tuple(sorted(self._data.api_tokens.values(), key=lambda each: (each.name, each.created_at, each.id)))
 
+    @override
     def revoke(self, id_or_name: str, *, now: datetime) -> int:
-        """End those of this id or name that are not revoked yet; their number."""
         tokens = self._data.api_tokens
         ended = [each for each in tokens.values() if id_or_name in (each.id, each.name) and each.revoked_at is None]
         tokens.update({each.id: replace(each, revoked_at=now) for each in ended})
         return len(ended)
 
 
-class MemoryOrderRepository:
+class MemoryOrderRepository(OrderRepository):
     """Orders, their lines and their labels."""
 
     def __init__(self, data: MemoryData) -> None:
         self._data = data
 
+    @override
     def existing(self, task_ids: Collection[str]) -> frozenset[str]:
-        """Which of these order-level Tasks are in the journal."""
         return frozenset(task_ids) & {order.task_id for order in self._data.orders.values()}
 
+    @override
     def add(self, order: OrderRecord) -> None:
-        """Write a new order. Raises `AlreadyKnownError`."""
         if order.key in self._data.orders or self.existing((order.task_id,)):
-            raise AlreadyExistsError("The order is in the journal already; nothing was written.")
+            raise AlreadyExistsError("The order is stored already; nothing was written.")
         self._data.orders[order.key] = order
 
+    @override
     def get_for_update(self, key: OrderKey) -> OrderRecord:
-        """Read an order. Raises `StoreError` if unknown."""
         if key not in self._data.orders:
-            raise StoreError(f"No order {key} is in the journal.")
+            raise StoreError(f"Unknown order {key}.")
         return self._data.orders[key]
 
+    @override
     def save(self, order: OrderRecord) -> None:
-        """Write a changed order. Raises `StoreError` if unknown."""
         self.get_for_update(order.key)
         self._data.orders[order.key] = order
 
+    @override
     def lines(self, key: OrderKey) -> tuple[LineRecord, ...]:
-        """The order's lines, in the order in which they were added."""
         return tuple(line for line in self._data.lines.values() if line.order == key)
 
+    @override
     def add_line(self, line: LineRecord) -> None:
-        """Write a new line. Raises `AlreadyKnownError`, and `StoreError` if its order is unknown."""
         if line.key in self._data.lines:
-            raise AlreadyExistsError("The line is in the journal already; nothing was written.")
+            raise AlreadyExistsError("The line is stored already; nothing was written.")
         self.get_for_update(line.order)
         self._data.lines[line.key] = line
 
+    @override
     def save_line(self, line: LineRecord) -> None:
-        """Write a changed line. Raises `StoreError` if unknown."""
         if line.key not in self._data.lines:
-            raise StoreError(f"No line {line.key} is in the journal.")
+            raise StoreError(f"Unknown line {line.key}.")
         self._data.lines[line.key] = line
 
+    @override
     def line(self, key: LineKey) -> LineRecord | None:
-        """One line."""
         return self._data.lines.get(key)
 
+    @override
     def set_labels(self, key: OrderKey, labels: Collection[LabelUse]) -> None:
-        """Replace the labels of an order. Raises `StoreError` if it is unknown."""
         if labels:
             self.get_for_update(key)
         others = [label for label in self._data.label_uses if label.order != key]
         self._data.label_uses = [*others, *dict.fromkeys(labels)]
 
+    @override
     def labels_in_use(self, barcodes: Collection[str], *, except_order: OrderKey) -> tuple[LabelUse, ...]:
-        """Uses of these barcodes by lines of other orders that are not refused or withdrawn."""
         used = (label for label in self._data.label_uses if label.barcode in barcodes and label.order != except_order)
         lines = self._data.lines
         held = (label for label in used if label.line in lines and lines[label.line].state not in LABEL_RELEASING)
         return tuple(sorted(held, key=lambda label: label.barcode))
 
+    @override
     def by_accession(self, accession: str) -> tuple[OrderKey, ...]:
-        """Orders that carry this accession, themselves or on a line; newest first."""
         on_lines = {line.order for line in self._data.lines.values() if line.accession == accession}
         return self._newest_first(on_lines | {order.key for order in self._data.orders.values() if order.accession == accession})
 
+    @override
     def by_barcode(self, barcode: str) -> tuple[OrderKey, ...]:
-        """Orders whose accepted lines use this label, newest first; where there is none, those whose withdrawn lines used it."""
         lines = self._data.lines
         used = [label for label in self._data.label_uses if label.barcode == barcode and label.line in lines]
         taken, gone = (
@@ -558,34 +562,34 @@ class MemoryOrderRepository:
         )
         return self._newest_first(taken or gone)
 
+    @override
     def open_orders(self, *, limit: int, after: OrderKey | None = None) -> tuple[OrderRecord, ...]:
-        """Orders that are not closed, by key."""
         keys = sorted(key for key, order in self._data.orders.items() if order.state is not OrderState.CLOSED)
         return tuple(self._data.orders[key] for key in keys if after is None or key > after)[:limit]
 
+    @override
     def unassessed_since(self) -> datetime | None:
-        """When the oldest order was seen that is still to be judged."""
         return min((order.seen_at for order in self._data.orders.values() if order.state in UNASSESSED_ORDERS), default=None)
 
     def _newest_first(self, keys: Iterable[OrderKey]) -> tuple[OrderKey, ...]:
         return tuple(sorted(sorted(keys), key=lambda key: self._data.orders[key].seen_at, reverse=True))
 
 
-class MemoryPurge:
-    """Takes what is finished and old from the shelf."""
+class MemoryPurge(Purge):
+    """Deletes what is finished and old."""
 
     def __init__(self, data: MemoryData) -> None:
         self._data = data
 
+    @override
     def identities(self, *, before: datetime, limit: int = 500) -> int:
-        """Forget the identification data of orders that closed before then and have no open effect."""
         keys = [key for key in self._finished_order_keys(before) if key in self._data.identities][:limit]
         for key in keys:
             del self._data.identities[key]
         return len(keys)
 
+    @override
     def documents(self, *, before: datetime, limit: int = 500) -> int:
-        """Forget documents kept since before then that no unfinished report names and that are not served (any more)."""
         bodies = [each.body for each in self._data.reports.values() if each.state not in FINISHED_REPORTS]
         served = {
             each.document for each in self._data.hosted_documents.values() if each.expires_at is None or each.expires_at >= before
@@ -596,8 +600,8 @@ class MemoryPurge:
             del self._data.documents[name]
         return len(unused)
 
+    @override
     def closed_orders(self, *, before: datetime, limit: int = 500) -> int:
-        """Forget all about orders that are finished since before then, and what is finished and belongs to no order."""
         waiting = {each.order for each in self._data.reports.values() if each.state not in FINISHED_REPORTS}
         gone = set([key for key in self._finished_order_keys(before) if key not in waiting][:limit])
         self._delete_orders(gone)
@@ -607,15 +611,15 @@ class MemoryPurge:
         self._data.rejections = [each for each in self._data.rejections if each[1] not in gone and each[2] >= before]
         return len(gone)
 
+    @override
     def baskets(self, *, before: datetime, limit: int = 500) -> int:
-        """Forget which baskets got the labels that were given before then; the barcodes stay."""
         given = self._data.issued_labels
         old = [each for each in given.values() if each.basket is not None and each.issued_at < before][:limit]
         given.update({each.label: replace(each, basket=None) for each in old})
         return len(old)
 
+    @override
     def catalogues(self, *, before: datetime, keep: int, limit: int = 50) -> int:
-        """Forget catalogue versions that were replaced before then, but for the newest `keep`."""
         versions = self._data.catalogues
         in_force = max((place for place, each in enumerate(versions) if each.since <= before), default=0)
         gone = max(0, min(in_force, len(versions) - keep, limit))
@@ -628,81 +632,79 @@ class MemoryPurge:
         return [order.key for order in sorted(old, key=lambda order: order.changed_at) if order.key not in busy]
 
     def _delete_orders(self, gone: set[str]) -> None:
-        shelf = self._data
-        shelf.orders = {key: each for key, each in shelf.orders.items() if key not in gone}
-        shelf.identities = {key: each for key, each in shelf.identities.items() if key not in gone}
-        shelf.lines = {key: each for key, each in shelf.lines.items() if each.order not in gone}
-        shelf.uploads = {key: each for key, each in shelf.uploads.items() if each.order not in gone}
-        shelf.hosted_documents = {key: each for key, each in shelf.hosted_documents.items() if each.order not in gone}
-        shelf.label_uses = [each for each in shelf.label_uses if each.order not in gone]
-        shelf.events = [each for each in shelf.events if each.order not in gone]
+        data = self._data
+        data.orders = {key: each for key, each in data.orders.items() if key not in gone}
+        data.identities = {key: each for key, each in data.identities.items() if key not in gone}
+        data.lines = {key: each for key, each in data.lines.items() if each.order not in gone}
+        data.uploads = {key: each for key, each in data.uploads.items() if each.order not in gone}
+        data.hosted_documents = {key: each for key, each in data.hosted_documents.items() if each.order not in gone}
+        data.label_uses = [each for each in data.label_uses if each.order not in gone]
+        data.events = [each for each in data.events if each.order not in gone]
 
     def _delete_jobs_and_reports(self, gone: set[str], before: datetime) -> None:
-        shelf = self._data
-        old_effects = {
+        data = self._data
+        old_jobs = {
             number
-            for number, each in shelf.jobs.items()
+            for number, each in data.jobs.items()
             if each.order in gone or (each.order is None and each.state not in OPEN_JOBS and each.changed_at < before)
         }
         old_reports = {
             key
-            for key, each in shelf.reports.items()
+            for key, each in data.reports.items()
             if each.order in gone or (each.order is None and each.state in FINISHED_REPORTS and each.changed_at < before)
         }
-        shelf.dedup_keys -= {shelf.jobs[number].dedup_key for number in old_effects}
-        shelf.jobs = {number: each for number, each in shelf.jobs.items() if number not in old_effects}
-        shelf.reports = {key: each for key, each in shelf.reports.items() if key not in old_reports}
+        data.dedup_keys -= {data.jobs[number].dedup_key for number in old_jobs}
+        data.jobs = {number: each for number, each in data.jobs.items() if number not in old_jobs}
+        data.reports = {key: each for key, each in data.reports.items() if key not in old_reports}
 
     def _delete_report_events(self, before: datetime) -> None:
-        """Forget what was told of reports without an order that are forgotten by now."""
-        shelf = self._data
-        shelf.events = [
-            each for each in shelf.events if each.order is not None or each.report in shelf.reports or each.at >= before
-        ]
+        """Delete events of reports without an order that are deleted by now."""
+        data = self._data
+        data.events = [each for each in data.events if each.order is not None or each.report in data.reports or each.at >= before]
 
 
-class MemoryReportRepository:
+class MemoryReportRepository(ReportRepository):
     """Reports; kept in the order of arrival."""
 
     def __init__(self, data: MemoryData) -> None:
         self._data = data
 
+    @override
     def add(self, report: ReportRecord) -> bool:
-        """Write a message, giving it the next sequence. False if its key is there already."""
         if report.key in self._data.reports:
             return False
         self._data.last_report_sequence += 1
         self._data.reports[report.key] = replace(report, sequence=self._data.last_report_sequence)
         return True
 
+    @override
     def get_for_update(self, key: ReportKey) -> ReportRecord:
-        """Read a report. Raises `StoreError` if unknown."""
         if key not in self._data.reports:
-            raise StoreError(f"No report {key} is in the journal.")
+            raise StoreError(f"Unknown report {key}.")
         return self._data.reports[key]
 
+    @override
     def exists(self, source: str, message: str) -> bool:
-        """Whether a message of that adapter was kept."""
         return any(report.source == source and report.message == message for report in self._data.reports.values())
 
+    @override
     def save(self, report: ReportRecord) -> None:
-        """Write a changed report; its sequence stays. Raises `StoreError` if unknown."""
         self._data.reports[report.key] = replace(report, sequence=self.get_for_update(report.key).sequence)
 
+    @override
     def versions(self, order: OrderKey, report_id: str) -> tuple[ReportRecord, ...]:
-        """All messages of one report of one order, by sequence."""
         return tuple(each for each in self._data.reports.values() if each.order == order and each.report_id == report_id)
 
+    @override
     def needing_operator(self) -> tuple[ReportRecord, ...]:
-        """Reports that are unmatched, unmapped or held, by sequence."""
         return tuple(report for report in self._data.reports.values() if report.state in REPORTS_NEEDING_OPERATOR)
 
 
 T = TypeVar("T")
 
 
-class MemoryUnitOfWork:
-    """One transaction: a copy of the shelf, and the books on it."""
+class MemoryUnitOfWork(UnitOfWork):
+    """One transaction: a copy of the data, and the repositories on it."""
 
     def __init__(self, data: MemoryData, on_commit: Callable[[MemoryData], None]) -> None:
         self._data = data
@@ -725,20 +727,20 @@ class MemoryUnitOfWork:
         self.api_tokens = MemoryApiTokenRepository(data)
         self.purge = MemoryPurge(data)
 
+    @override
     def commit(self) -> None:
-        """Make it so."""
         self._on_commit(self._data.copy())
 
 
-class MemoryStore:
-    """A store that forgets everything when the process ends."""
+class MemoryStore(Store):
+    """A store that lives as long as the process."""
 
     def __init__(self) -> None:
         self._data = MemoryData(key_values={"instance": uuid.uuid4().hex})
         self._lock = threading.Lock()
 
+    @override
     async def run(self, work: Callable[[UnitOfWork], T]) -> T:
-        """Run `work` in a unit of work. What it did not commit is rolled back."""
         with self._lock:
             return work(MemoryUnitOfWork(self._data.copy(), self._replace_data))
 

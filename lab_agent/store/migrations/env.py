@@ -1,4 +1,4 @@
-"""What Alembic runs: the migrations, on the connection that `lab_agent.store.schema` opened."""
+"""Run by Alembic: the migrations, on the connection that `lab_agent.store.schema` opened."""
 
 from alembic import context
 

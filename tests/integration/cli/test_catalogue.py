@@ -126,7 +126,7 @@ def test_stop_and_delay_announced_listed_and_lifted(run):
     ("words", "said"),
     [
         (("stop", "001.0011", "--until", "3d"), "did you mean '001.001'?"),
-        (("stop", "001.001", "--until", "soon"), "'soon' is not a moment"),
+        (("stop", "001.001", "--until", "soon"), "'soon' is not a time"),
         (("stop", "001.001", "--until", "2020-01-01"), "is not in the future"),
         (("stop", "001.001", "--until", "3d", "--contract", "C-10"), "did you mean"),
         (("delay", "001.001", "--until", "3d", "--hours", "0"), "is not above 0"),

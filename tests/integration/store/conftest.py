@@ -49,7 +49,7 @@ class RecordFactory:
         return LabelUse(barcode=barcode, order=line.order, line=line.key, specimen_id="s", patient_reference=patient)
 
     def job(self, dedup_key: str | None = None, **fields: Any) -> NewJob:
-        name = dedup_key or f"effect-{next(self._numbers)}"
+        name = dedup_key or f"job-{next(self._numbers)}"
         start: dict[str, Any] = {"kind": JobKind.UPDATE_LINE_TASK, "ordering_key": name, "target": "x", "due_at": self.now}
         return NewJob(dedup_key=name, **{**start, **fields})
 

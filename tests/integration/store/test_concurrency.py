@@ -1,4 +1,4 @@
-"""Many workers on one database: each effect to one of them, and none forgotten; a killed one leaves nothing half."""
+"""Many workers on one database: each job to one of them, and none forgotten; a killed one leaves nothing partial."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from lab_agent.domain.records import JobKind
 from lab_agent.errors import LeaseLostError
 from lab_agent.store.unit_of_work import SqlStore
 
-EFFECTS = 200
+JOBS = 200
 LEASE = timedelta(minutes=5)
 
 
-async def _fill(do, make, lanes):
+async def _fill(do, make, keys):
     def work(uow):
-        for number in range(EFFECTS):
-            uow.jobs.add(make.job(f"e{number}", ordering_key=f"lane-{number % lanes}"))
+        for number in range(JOBS):
+            uow.jobs.add(make.job(f"e{number}", ordering_key=f"key-{number % keys}"))
 
     await do(work)
 
 
 async def _work_off(store, owner, now):
-    """Claim and finish until nothing is left; gives what was claimed, in order, as (id, lane)."""
+    """Claim and finish until nothing is left; gives what was claimed, in order, as (id, ordering key)."""
     took = []
 
     def claim(uow):
@@ -51,7 +51,7 @@ async def _work_off(store, owner, now):
             took.append((job.id, job.ordering_key))
 
             def finish(uow, job=job):
-                uow.jobs.save(job.done(now))
+                uow.jobs.save(job.complete(now))
                 uow.commit()
 
             await store.run(finish)
@@ -72,16 +72,16 @@ def _process(url, key, owner, now, results):
     results.put(asyncio.run(main()))
 
 
-@pytest.mark.parametrize("lanes", [EFFECTS, 7])
-async def test_tasks_of_one_process_share_jobs(transact_sql, sql_store, factory, lanes):
-    await _fill(transact_sql, factory, lanes)
+@pytest.mark.parametrize("keys", [JOBS, 7])
+async def test_tasks_of_one_process_share_jobs(transact_sql, sql_store, factory, keys):
+    await _fill(transact_sql, factory, keys)
     took = await asyncio.gather(*(_work_off(sql_store, f"w{number}", factory.now) for number in range(6)))
     _each_once(took)
 
 
-@pytest.mark.parametrize("lanes", [50])
-async def test_processes_share_jobs(transact_sql, sql_url, key, factory, lanes):
-    await _fill(transact_sql, factory, lanes)
+@pytest.mark.parametrize("keys", [50])
+async def test_processes_share_jobs(transact_sql, sql_url, key, factory, keys):
+    await _fill(transact_sql, factory, keys)
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
     workers = [context.Process(target=_process, args=(sql_url, key, f"p{n}", factory.now, results)) for n in range(2)]
@@ -95,10 +95,10 @@ async def test_processes_share_jobs(transact_sql, sql_url, key, factory, lanes):
 
 def _each_once(took):
     ids = [number for part in took for number, _ in part]
-    assert sorted(ids) == list(range(1, EFFECTS + 1))
+    assert sorted(ids) == list(range(1, JOBS + 1))
     for part in took:
-        for lane in {lane for _, lane in part}:
-            mine = [number for number, its in part if its == lane]
+        for ordering_key in {each for _, each in part}:
+            mine = [number for number, its in part if its == ordering_key]
             assert mine == sorted(mine)
 
 
@@ -124,7 +124,7 @@ async def test_ordering_key_never_has_two_jobs_in_flight(transact_sql, sql_store
     async def person():
         def send_back(uow, number):
             job = uow.jobs.get(number)
-            if job.state == "parked":
+            if job.state == "dead_letter":
                 uow.jobs.save(job.reschedule(factory.now, factory.now, "sent back"))
 
         while ended < 60:
@@ -174,14 +174,14 @@ KILLED = textwrap.dedent("""
     import asyncio, os, sys, time
     from datetime import UTC, datetime
     from lab_agent.crypto import Cipher
-    from lab_agent.domain.records import EffectKind, NewEffect, OrderRecord
+    from lab_agent.domain.records import JobKind, NewJob, OrderRecord
     from lab_agent.store.unit_of_work import SqlStore
 
     def work(uow):
         now = datetime.now(UTC)
         for number in range(50):
             uow.orders.add(OrderRecord(key=f"R{number}", task_id=f"t{number}", seen_at=now, changed_at=now))
-            uow.jobs.add(NewEffect(kind=EffectKind.LOOK, once=f"e{number}", ordering_key="l", target="s", due_at=now))
+            uow.jobs.add(NewJob(kind=JobKind.FETCH_ORDER, dedup_key=f"e{number}", ordering_key="l", target="s", due_at=now))
         print("in the middle", flush=True)
         time.sleep(60)
         uow.commit()
@@ -237,14 +237,15 @@ TRIPLES = textwrap.dedent("""
     import asyncio, sys
     from datetime import UTC, datetime
     from lab_agent.crypto import Cipher
-    from lab_agent.domain.records import EffectKind, LineRecord, NewEffect, OrderRecord
+    from lab_agent.domain.records import JobKind, LineRecord, NewJob, OrderRecord
     from lab_agent.store.unit_of_work import SqlStore
 
     def triple(uow, name):
         now = datetime.now(UTC)
         uow.orders.add(OrderRecord(key=f"R{name}", task_id=f"t{name}", seen_at=now, changed_at=now))
         uow.orders.add_line(LineRecord(key=f"L{name}", order=f"R{name}", task_id=f"lt{name}", changed_at=now))
-        uow.jobs.add(NewEffect(kind=EffectKind.LOOK, once=name, ordering_key=name, target="s", order=f"R{name}", due_at=now))
+        job = {"dedup_key": name, "ordering_key": name, "target": "s", "order": f"R{name}", "due_at": now}
+        uow.jobs.add(NewJob(kind=JobKind.FETCH_ORDER, **job))
         uow.commit()
 
     async def main():
@@ -263,25 +264,25 @@ TRIPLES = textwrap.dedent("""
 async def test_random_kills_lose_no_commit_nor_leave_fragments(sql_url, cipher, key):
     """Kills at random moments leave nothing partial and lose nothing that was committed."""
     rounds = max(2, round(60 * float(os.environ.get("LAB_PROOF_SHARE", "1"))))
-    luck = random.Random(2026)
-    said: set[str] = set()
+    rng = random.Random(2026)
+    printed: set[str] = set()
     for number in range(rounds):
         command = (sys.executable, "-c", TRIPLES, sql_url, key, f"{number}")
         process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
-        for _ in range(luck.randint(1, 40)):
-            said.add((await asyncio.wait_for(process.stdout.readline(), 60)).decode().strip())
-        await asyncio.sleep(luck.random() / 100)
+        for _ in range(rng.randint(1, 40)):
+            printed.add((await asyncio.wait_for(process.stdout.readline(), 60)).decode().strip())
+        await asyncio.sleep(rng.random() / 100)
         process.kill()
-        said |= {
+        printed |= {
             line.decode().strip() for line in (await process.communicate())[0].splitlines(keepends=True) if line.endswith(b"\n")
         }
     store = SqlStore(sql_url, cipher)
 
     def names(connection):
-        columns = (("key", "orders"), ("key", "lines"), ("order_key", "effects"))
+        columns = (("key", "orders"), ("key", "lines"), ("order_key", "jobs"))
         return [{name[1:] for (name,) in connection.exec_driver_sql(f"SELECT {c} FROM {t}")} for c, t in columns]
 
     kept, lines, jobs = await store.read(names)
     await store.close()
     assert kept == lines == jobs
-    assert said <= kept
+    assert printed <= kept

@@ -13,8 +13,8 @@ import pytest
 from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.records import StoredToken
 from lab_agent.errors import CryptoError, StoreError, StoreUnreachableError
-from lab_agent.store import engine
-from lab_agent.store.key_rotation import rotate_keys
+from lab_agent.store import engine, key_rotation, tables
+from lab_agent.store.key_rotation import KeyRotation, rotate_keys
 from lab_agent.store.unit_of_work import SqlStore
 
 
@@ -88,7 +88,7 @@ async def test_lock_held_too_long_is_temporary_error(sqlite_url, cipher, monkeyp
 
 async def test_opening_a_store_creates_no_file(tmp_path, cipher):
     store = SqlStore(f"sqlite:///{tmp_path / 'lab.db'}", cipher)
-    with pytest.raises(StoreUnreachableError, match="does it exist"):
+    with pytest.raises(StoreUnreachableError, match="its file cannot be opened"):
         await store.run(_note)
     await store.close()
     assert list(tmp_path.iterdir()) == []
@@ -97,7 +97,7 @@ async def test_opening_a_store_creates_no_file(tmp_path, cipher):
 async def test_damaged_file_is_reported(sqlite_url, cipher):
     await asyncio.to_thread(Path(sqlite_url.removeprefix("sqlite:///")).write_bytes, b"nothing of ours " * 1000)
     store = SqlStore(sqlite_url, cipher)
-    with pytest.raises(StoreError, match="put back a backup"):
+    with pytest.raises(StoreError, match="restore a backup"):
         await store.run(_note)
     await store.close()
 
@@ -130,7 +130,8 @@ async def test_old_key_can_be_retired(sql_store, sql_url, key, factory):
     await sql_store.run(fill)
     new = new_key()
     both = SqlStore(sql_url, Cipher(new, key))
-    assert await rotate_keys(both) == 120 + 1 + 3
+    assert await rotate_keys(both) == KeyRotation(reencrypted=120 + 1 + 3, added_meanwhile=0, unreadable=0)
+    assert (await rotate_keys(both)).reencrypted == 0
     await both.close()
     alone = SqlStore(sql_url, Cipher(new))
     found = await alone.run(
@@ -141,6 +142,64 @@ async def test_old_key_can_be_retired(sql_store, sql_url, key, factory):
     old = SqlStore(sql_url, Cipher(key))
     with pytest.raises(CryptoError):
         await old.run(_note)
+    await old.close()
+
+
+async def test_interrupted_rotation_continues(sql_store, sql_url, key, factory, monkeypatch):
+    def fill(uow):
+        for number in range(50):
+            uow.vault.save_identity(f"R{number:03}", b"x", at=factory.now)
+        uow.commit()
+
+    await sql_store.run(fill)
+    both = SqlStore(sql_url, Cipher(new_key(), key))
+    write, calls = both.write, 0
+
+    async def write_once(work):
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise StoreUnreachableError
+        return await write(work)
+
+    monkeypatch.setattr(both, "write", write_once)
+    with pytest.raises(StoreUnreachableError):
+        await rotate_keys(both)
+    monkeypatch.undo()
+    assert (await rotate_keys(both)).reencrypted == 50 - key_rotation._BATCH_SIZE
+    await both.close()
+
+
+async def test_rotation_reports_unreadable_value_and_goes_on(sql_store, sql_url, key, factory):
+    foreign = Cipher(new_key()).encrypt(b"x")
+    await sql_store.run(lambda uow: (uow.vault.save_identity("R2", b"x", at=factory.now), uow.commit()))
+    await sql_store.write(
+        lambda connection, _: connection.execute(
+            tables.identities.insert().values(order_key="R1", ciphertext=foreign, kept_at=factory.now)
+        )
+    )
+    both = SqlStore(sql_url, Cipher(new_key(), key))
+    assert await rotate_keys(both) == KeyRotation(reencrypted=1, added_meanwhile=0, unreadable=1)
+    await both.close()
+
+
+async def test_rotation_keeps_old_key_while_another_process_uses_it(sql_store, sql_url, key, factory, monkeypatch):
+    await sql_store.run(lambda uow: (uow.vault.save_identity("R1", b"x", at=factory.now), uow.commit()))
+    both = SqlStore(sql_url, Cipher(new_key(), key))
+    rotate_all, passes = key_rotation._rotate_all, 0
+
+    async def rotate_beside_old_process(store):
+        nonlocal passes
+        passes += 1
+        if passes == 2:
+            await sql_store.run(lambda uow: (uow.vault.save_identity("R2", b"y", at=factory.now), uow.commit()))
+        return await rotate_all(store)
+
+    monkeypatch.setattr(key_rotation, "_rotate_all", rotate_beside_old_process)
+    assert await rotate_keys(both) == KeyRotation(reencrypted=2, added_meanwhile=1, unreadable=0)
+    await both.close()
+    old = SqlStore(sql_url, Cipher(key))
+    await old.run(_note)  # the check value still has the old key
     await old.close()
 
 

@@ -1,4 +1,4 @@
-"""The outbox: claims, leases, lanes and fences."""
+"""The job queue: claims, leases, ordering keys and fencing tokens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def test_job_round_trips(transact, factory):
     (job,) = await transact(lambda uow: uow.jobs.list_for_order("R1"))
     assert job.payload == payload
     assert [str(job.payload[name]) for name in ("value", "long")] == ["1.20", "0.123456789012345678901234567890"]
-    assert (job.once, job.kind, job.state, job.started) == ("a", JobKind.DELIVER_REPORT, JobState.DUE, False)
+    assert (job.dedup_key, job.kind, job.state, job.started) == ("a", JobKind.DELIVER_REPORT, JobState.DUE, False)
     assert (job.due_at, job.attempts, job.fencing_token, job.owner) == (factory.now, 0, 0, None)
 
 
@@ -45,7 +45,7 @@ async def test_claim_takes_a_lease(transact, factory):
 async def test_done_job_is_not_claimed_again(transact, factory):
     await transact(lambda uow: uow.jobs.add(factory.job("a", order="R1")))
     (mine,) = await transact.claim()
-    await transact(lambda uow: uow.jobs.save(mine.done(factory.now)))
+    await transact(lambda uow: uow.jobs.save(mine.complete(factory.now)))
     assert await transact.claim(now=factory.now + timedelta(days=1)) == ()
     assert await transact(lambda uow: uow.jobs.list_for_order("R1")) == ()
     (done,) = await transact(lambda uow: uow.jobs.list_for_order("R1", open_only=False))
@@ -59,15 +59,15 @@ async def test_claim_takes_only_due_jobs_of_kinds(transact, factory):
     assert await transact.claim(kinds=[JobKind.UPDATE_LINE_TASK]) == ()
     assert await transact.claim(kinds=[]) == ()
     assert await transact.claim(limit=0) == ()
-    assert [each.once for each in await transact.claim(now=factory.now + SECOND)] == ["look", "later"]
+    assert [each.dedup_key for each in await transact.claim(now=factory.now + SECOND)] == ["look", "later"]
 
 
 async def test_claim_takes_longest_due_up_to_limit(transact, factory):
     for minutes in (1, 5, 3, 4, 2):
         due_at = factory.now - timedelta(minutes=minutes)
         await transact(lambda uow, due_at=due_at, name=str(minutes): uow.jobs.add(factory.job(name, due_at=due_at)))
-    assert [each.once for each in await transact.claim(limit=2)] == ["5", "4"]
-    assert [each.once for each in await transact.claim(limit=9)] == ["3", "2", "1"]
+    assert [each.dedup_key for each in await transact.claim(limit=2)] == ["5", "4"]
+    assert [each.dedup_key for each in await transact.claim(limit=9)] == ["3", "2", "1"]
 
 
 async def test_jobs_of_ordering_key_run_in_order(transact, factory):
@@ -75,15 +75,15 @@ async def test_jobs_of_ordering_key_run_in_order(transact, factory):
         await transact(lambda uow, once=once: uow.jobs.add(factory.job(once, ordering_key="same")))
     await transact(lambda uow: uow.jobs.add(factory.job("other", ordering_key="other")))
     first, other = await transact.claim()
-    assert (first.once, other.once) == ("a", "other")
+    assert (first.dedup_key, other.dedup_key) == ("a", "other")
     assert await transact.claim() == ()
-    await transact(lambda uow: uow.jobs.save(first.done(factory.now)))
+    await transact(lambda uow: uow.jobs.save(first.complete(factory.now)))
     (second,) = await transact.claim()
-    assert second.once == "b"
+    assert second.dedup_key == "b"
 
 
 @pytest.mark.parametrize(
-    ("ending", "goes_on"), [("parked", True), ("obsolete", True), ("for_review", False), ("reschedule", False)]
+    ("ending", "goes_on"), [("dead_letter", True), ("mark_obsolete", True), ("needs_review", False), ("reschedule", False)]
 )
 async def test_blocked_ordering_key_depends_on_job_state(transact, factory, ending, goes_on):
     """Whether the next job of an ordering key can be claimed depends on how the previous one ended."""
@@ -93,7 +93,7 @@ async def test_blocked_ordering_key_depends_on_job_state(transact, factory, endi
     later = factory.now + timedelta(hours=1)
     ended = first.reschedule(factory.now, later, "r") if ending == "reschedule" else getattr(first, ending)(factory.now, "reason")
     await transact(lambda uow: uow.jobs.save(ended))
-    assert [each.once for each in await transact.claim()] == (["b"] if goes_on else [])
+    assert [each.dedup_key for each in await transact.claim()] == (["b"] if goes_on else [])
 
 
 async def test_rescheduled_job_waits_for_job_in_flight(transact, factory):
@@ -106,8 +106,8 @@ async def test_rescheduled_job_waits_for_job_in_flight(transact, factory):
     (second,) = await transact.claim()
     await transact(lambda uow: uow.jobs.save(replace(parked, state=JobState.DUE)))
     assert await transact.claim() == ()
-    await transact(lambda uow: uow.jobs.save(second.done(factory.now)))
-    assert [each.once for each in await transact.claim()] == ["a"]
+    await transact(lambda uow: uow.jobs.save(second.complete(factory.now)))
+    assert [each.dedup_key for each in await transact.claim()] == ["a"]
 
 
 async def test_expired_lease_makes_outcome_unknown(transact, factory):
@@ -117,7 +117,7 @@ async def test_expired_lease_makes_outcome_unknown(transact, factory):
     assert await transact.claim(owner="new", now=factory.now + LEASE - SECOND) == ()
     (found,) = await transact.claim(owner="new", now=factory.now + LEASE)
     assert (found.state, found.owner, found.fencing_token, found.attempts) == (JobState.OUTCOME_UNKNOWN, "new", 3, 2)
-    for late in (lost.done(factory.now), lost.mark_started(factory.now)):
+    for late in (lost.complete(factory.now), lost.mark_started(factory.now)):
         with pytest.raises(LeaseLostError):
             await transact(lambda uow, late=late: uow.jobs.save(late))
     with pytest.raises(LeaseLostError):
@@ -135,7 +135,7 @@ async def test_lease_expires_whatever_kinds_are_claimed(transact, factory):
 async def test_unknown_outcome_is_claimed_when_due(transact, factory):
     await transact(lambda uow: uow.jobs.add(factory.job("a")))
     (mine,) = await transact.claim()
-    await transact(lambda uow: uow.jobs.save(mine.unknown(factory.now, factory.now + SECOND, "no answer")))
+    await transact(lambda uow: uow.jobs.save(mine.outcome_unknown(factory.now, factory.now + SECOND, "no answer")))
     assert await transact.claim() == ()
     (again,) = await transact.claim(now=factory.now + SECOND)
     assert (again.state, again.fencing_token) == (JobState.OUTCOME_UNKNOWN, 2)
@@ -145,7 +145,7 @@ async def test_unknown_outcome_is_claimed_when_due(transact, factory):
 async def test_unknown_outcome_reclaimed_after_its_verifier_died(transact, factory):
     await transact(lambda uow: uow.jobs.add(factory.job("a")))
     (mine,) = await transact.claim()
-    await transact(lambda uow: uow.jobs.save(mine.unknown(factory.now, factory.now, "no answer")))
+    await transact(lambda uow: uow.jobs.save(mine.outcome_unknown(factory.now, factory.now, "no answer")))
     (looker,) = await transact.claim(owner="looker")
     (next_one,) = await transact.claim(owner="next", now=factory.now + LEASE)
     assert (next_one.owner, next_one.fencing_token) == ("next", looker.fencing_token + 1)
@@ -157,7 +157,7 @@ async def test_heartbeat_renews_the_lease(transact, factory):
     later = factory.now + LEASE - SECOND
     await transact(lambda uow: uow.jobs.renew_lease(mine, now=later, lease=LEASE))
     assert await transact.claim(now=factory.now + LEASE) == ()
-    await transact(lambda uow: uow.jobs.save(mine.done(later)))
+    await transact(lambda uow: uow.jobs.save(mine.complete(later)))
     with pytest.raises(LeaseLostError):
         await transact(lambda uow: uow.jobs.renew_lease(mine, now=later, lease=LEASE))
 
@@ -176,7 +176,7 @@ async def test_make_due_affects_one_kind(transact, factory):
     await transact(lambda uow: uow.jobs.add(factory.job("b", due_at=far, kind=JobKind.SUBMIT_ORDER)))
     await transact(lambda uow: uow.jobs.add(factory.job("now")))
     assert await transact(lambda uow: uow.jobs.make_due(JobKind.UPDATE_LINE_TASK, now=factory.now)) == 1
-    assert sorted(each.once for each in await transact.claim()) == ["a", "now"]
+    assert sorted(each.dedup_key for each in await transact.claim()) == ["a", "now"]
 
 
 async def test_needing_operator_lists_dead_letters_and_reviews(transact, factory):
@@ -187,11 +187,11 @@ async def test_needing_operator_lists_dead_letters_and_reviews(transact, factory
     for left in (
         second.needs_review(factory.now, "who knows"),
         first.dead_letter(factory.now, "no right"),
-        third.done(factory.now),
+        third.complete(factory.now),
     ):
         await transact(lambda uow, left=left: uow.jobs.save(left))
     found = await transact(lambda uow: uow.jobs.needing_operator())
-    assert [(job.once, job.state.value) for job in found] == [("a", "parked"), ("b", "review")]
+    assert [(job.dedup_key, job.state.value) for job in found] == [("a", "dead_letter"), ("b", "needs_review")]
 
 
 async def test_unknown_job_is_reported(transact, factory):

@@ -1,4 +1,4 @@
-"""Claims and pages stay quick beside 100,000 finished effects: the plan of a claim reads the open ones alone."""
+"""Claims and pages stay fast beside 100,000 finished jobs: the plan of a claim reads only open ones."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import pytest
 from sqlalchemy import text
 
 from lab_agent.domain.records import JobKind
-from lab_agent.store.jobs import _select_claimable
+from lab_agent.store.jobs import select_claimable
 from lab_agent.store.queries import SqlQueries
 
 FINISHED = 100_000
 FILL = """
     INSERT INTO jobs
-        (kind, once, lane, subject, order_key, payload, state, begun, attempts, due_at, created_at, changed_at, fence)
+        (kind, dedup_key, ordering_key, target, order_key, payload, state, started, attempts, due_at, created_at, changed_at,
+         fencing_token)
     WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :finished)
-    SELECT 'line_task', 'done-' || n, 'lane-' || n % 1000, 's', 'R' || n % 5000, '{}', 'done', true, 1,
+    SELECT 'update_line_task', 'done-' || n, 'key-' || n % 1000, 's', 'R' || n % 5000, '{}', 'done', true, 1,
         '2026-03-01 12:00:00.000000', '2026-03-01 12:00:00.000000', '2026-03-01 12:00:00.000000', 1
     FROM numbers
 """
@@ -27,13 +28,13 @@ async def bulk(transact_sql, factory):
     def fill(uow):
         uow._connection.execute(text(FILL), {"finished": FINISHED})
         for number in range(100):
-            uow.jobs.add(factory.job(f"due-{number}", ordering_key=f"lane-{number % 50}"))
+            uow.jobs.add(factory.job(f"due-{number}", ordering_key=f"key-{number % 50}"))
 
     await transact_sql(fill)
 
 
 async def test_claims_and_pages_stay_fast_beside_finished_jobs(bulk, transact_sql, sql_store, factory):
-    plan = await sql_store.read(lambda connection: _plan(connection, _select_claimable(list(JobKind), factory.now).limit(5)))
+    plan = await sql_store.read(lambda connection: _plan(connection, select_claimable(list(JobKind), factory.now).limit(5)))
     assert "ix_jobs_claimable" in plan
     assert "ix_jobs_ordering_key" in plan
 
@@ -41,16 +42,16 @@ async def test_claims_and_pages_stay_fast_beside_finished_jobs(bulk, transact_sq
     done = 0
     while found := await transact_sql.claim(limit=10):
         for job in found:
-            await transact_sql(lambda uow, job=job: uow.jobs.save(job.done(factory.now)))
+            await transact_sql(lambda uow, job=job: uow.jobs.save(job.complete(factory.now)))
             done += 1
     assert done == 100
     assert time.perf_counter() - start < 20  # a scan of the table for each claim and save would take minutes
 
-    views = SqlQueries(sql_store)
+    queries = SqlQueries(sql_store)
     start = time.perf_counter()
-    await views.overview(now=factory.now)
-    await views.needs_attention()
-    assert (await views.jobs(offset=90_000)).total == FINISHED + 100
+    await queries.overview(now=factory.now)
+    await queries.needs_attention()
+    assert (await queries.jobs(offset=90_000)).total == FINISHED + 100
     assert time.perf_counter() - start < 5
 
 

@@ -10,7 +10,7 @@ import pytest
 from lab_agent.domain.records import Alert, Event, StoredToken, UploadRecord
 from lab_agent.domain.state_machines import ReportState
 from lab_agent.errors import AlreadyExistsError, LeaseLostError, StoreError
-from lab_agent.ports.repositories import Role, UserRecord
+from lab_agent.ports.credential_repositories import Role, UserRecord
 
 LEASE = timedelta(seconds=30)
 

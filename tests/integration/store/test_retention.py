@@ -38,7 +38,7 @@ async def _closed(do, make, key, *, days=100, state=OrderState.CLOSED):
 
     await do(work)
     (mine,) = [each for each in await do.claim() if each.order == key]
-    await do(lambda uow: uow.jobs.save(mine.done(order.changed_at)))
+    await do(lambda uow: uow.jobs.save(mine.complete(order.changed_at)))
     return order, line
 
 
@@ -114,10 +114,10 @@ async def test_finished_records_without_order_are_purged(transact, factory):
 
     await transact(work)
     (mine,) = await transact.claim(kinds=[JobKind.MATCH_REPORT], now=long_ago)
-    await transact(lambda uow: uow.jobs.save(mine.done(long_ago)))
+    await transact(lambda uow: uow.jobs.save(mine.complete(long_ago)))
     assert await transact(lambda uow: uow.purge.closed_orders(before=factory.now - 90 * DAY)) == 0
     assert await transact(lambda uow: uow.jobs.get(mine.id)) is None
-    assert [each.once for each in await transact.claim()] == ["waits"]
+    assert [each.dedup_key for each in await transact.claim()] == ["waits"]
     assert [each.key for each in await transact(lambda uow: uow.reports.needing_operator())] == ["P-held"]
     assert await transact(lambda uow: uow.rejections.count_since("rule", long_ago)) == 0
     assert await transact(lambda uow: uow.alerts.close("open", now=factory.now)) is True
@@ -159,7 +159,7 @@ async def test_baskets_are_purged_but_barcodes_kept(transact, factory):
     assert [await transact(lambda uow: uow.purge.baskets(before=before, limit=1)) for _ in range(3)] == [1, 1, 0]
     found = await transact(lambda uow: [uow.issued_labels.list_for_basket(name) for name in ("b1", "b2", "b3")])
     assert found == [(), (), (given[3],)]
-    again = [replace(each, pool="other", basket="new", given_at=factory.now) for each in given]
+    again = [replace(each, pool="other", basket="new", issued_at=factory.now) for each in given]
     assert await transact(lambda uow: [uow.issued_labels.add(each) for each in again]) == [False] * 4
     assert (
         await transact(lambda uow: uow.issued_labels.mark_used(["77-0", "77-1"], "R2", at=factory.now)) == 1

@@ -17,7 +17,7 @@ from sqlalchemy import text
 
 from lab_agent.domain import records
 from lab_agent.errors import SchemaMismatchError, StoreError, StoreUnreachableError
-from lab_agent.ports.repositories import UserRecord
+from lab_agent.ports.credential_repositories import UserRecord
 from lab_agent.store import tables
 from lab_agent.store.engine import create_file, open_engine, parse_url, sqlite_file
 from lab_agent.store.error_translation import translate_errors
@@ -144,7 +144,7 @@ def test_every_postgresql_url_spelling_is_accepted(scheme):
 def test_unreachable_server_is_reported():
     url = "postgresql://nobody:secret@127.0.0.1:1/lab"
     for act in (upgrade, check_schema):
-        with pytest.raises(StoreUnreachableError, match="cannot be reached") as caught:
+        with pytest.raises(StoreUnreachableError, match="is unavailable") as caught:
             act(url)
         assert "secret" not in str(caught.value)
 
@@ -152,7 +152,7 @@ def test_unreachable_server_is_reported():
 def test_file_that_is_no_database_is_rejected(tmp_path):
     path = tmp_path / "lab.db"
     path.write_bytes(b"something else entirely" * 100)
-    with pytest.raises(StoreError, match="damaged, or is no database"):
+    with pytest.raises(StoreError, match="damaged, or not a database"):
         check_schema(f"sqlite:///{path}")
 
 

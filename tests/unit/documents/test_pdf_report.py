@@ -152,7 +152,7 @@ def test_excessive_text_raises_print_fault() -> None:
 
 
 PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
-NO_PICTURE = "results.print_logo: is no picture that can be read"
+NO_PICTURE = "results.print_logo: is not a readable picture"
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ NO_PICTURE = "results.print_logo: is no picture that can be read"
         (b"", NO_PICTURE),
         (PNG[:40], NO_PICTURE),
         (b"\xff\xd8\xff\xe0 cut", NO_PICTURE),
-        (None, "results.print_logo: is not there"),
+        (None, "results.print_logo: does not exist"),
     ],
     ids=["svg", "empty", "cut png", "cut jpeg", "vanished"],
 )
@@ -181,7 +181,7 @@ def test_invalid_font_error_names_its_setting(tmp_path: Path) -> None:
     for font in (tmp_path / "font.ttf", tmp_path / "gone.ttf", tmp_path):
         room = DocumentService(ResultsSettings(print_reports=True, print_font=font))
         assert [each.where for each in room.problems()] == ["results.print_font"]
-        with pytest.raises(PrintError, match=r"results\.print_font: is no TrueType font"):
+        with pytest.raises(PrintError, match=r"results\.print_font: is not a readable TrueType font"):
             room.render_pdf(make_report(), "77")
 
 
@@ -196,7 +196,7 @@ def test_logo_is_printed_deterministically(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("Laboratory \U0001f9ea", "has letters that the font lacks"), ("line\n" * 21, "more than 1000 characters or 20 lines")],
+    [("Laboratory \U0001f9ea", "has characters that the font lacks"), ("line\n" * 21, "more than 1000 characters or 20 lines")],
 )
 def test_unprintable_letterhead_name_detected(name: str, words: str) -> None:
     (problem,) = DocumentService(ResultsSettings(print_reports=True, print_name=name)).problems()
@@ -207,7 +207,7 @@ def test_unprintable_letterhead_name_detected(name: str, words: str) -> None:
 
 def test_layout_error_does_not_quote_content() -> None:
     """What the printer could not place is not quoted."""
-    with pytest.raises(PrintError, match="the printer ended with LayoutError") as caught:
+    with pytest.raises(PrintError, match="its layout failed with LayoutError") as caught:
         print_report(make_report(said(value_string="secret")), "77", Letterhead(name="line\n" * 100))
     assert caught.value.__cause__ is None
     assert "secret" not in str(caught.value)

@@ -64,15 +64,15 @@ def test_all_table_errors_reported_with_place(tmp_path: Path) -> None:
         load_mapping_tables(tmp_path)
     said = [str(problem) for problem in caught.value.problems]
     for words in (
-        "codes.csv row 2, column loinc: '718-8' is no LOINC code",
+        "codes.csv row 2, column loinc: '718-8' is not a LOINC code",
         "codes.csv row 3, column code: 'HGB' is in row 2 already",
         "codes.csv row 4, column loinc: '718–7' is not plain ASCII",
         "codes.csv row 5, column code: is empty",
-        "codes.csv row 6, column code: holds an invisible character",
+        "codes.csv row 6, column code: contains an invisible character",
         "codes.csv row 7: has more cells than the header",
         "units.csv row 1, column stuff: is not a column of this table",
-        "answers.csv row 2, column system: 'snomed' is no address",
-        "extra.csv: is no mapping table",
+        "answers.csv row 2, column system: 'snomed' is not a URI",
+        "extra.csv: is not a mapping table",
     ):
         assert any(words in each for each in said), (words, said)
 

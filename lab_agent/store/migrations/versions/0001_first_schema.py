@@ -109,7 +109,7 @@ def upgrade() -> None:
         sa.Column("pool", sa.Text(), nullable=False),
         sa.Column("serial", sa.BigInteger(), nullable=False),
         sa.Column("basket", sa.Text(), nullable=True),
-        sa.Column("purpose", sa.Text(), nullable=False),
+        sa.Column("tube_slot", sa.Text(), nullable=False),
         sa.Column("issued_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("used_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("order_key", sa.Text(), nullable=True),

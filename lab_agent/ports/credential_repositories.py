@@ -1,0 +1,92 @@
+"""The repositories of credentials: our sign-in at the service, users of the status page, clients of the laboratory's API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Protocol
+
+from lab_agent.domain.catalogue_records import ApiToken
+from lab_agent.domain.records import StoredToken
+
+
+class Role(StrEnum):
+    """What a user of the status page may do: see; also retry, release and dismiss; also manage users."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserRecord:
+    """A user of the status page. `name` is in lower case; of the password only the Argon2 hash is kept."""
+
+    name: str
+    role: Role
+    password_hash: str
+    created_at: datetime
+    changed_at: datetime
+
+
+class OAuthTokenRepository(Protocol):
+    """Our sign-in at the service, encrypted at rest."""
+
+    def current(self) -> StoredToken | None:
+        """The newest generation."""
+        ...
+
+    def add(self, token: StoredToken) -> None:
+        """Store the next generation, and forget all but the one before it.
+
+        Raises `LeaseLostError` if that generation, or a newer one, is stored already."""
+        ...
+
+    def acquire_refresh_lease(self, owner: str, *, now: datetime, lease: timedelta) -> bool:
+        """Take the right to refresh, for one process at a time. False while another holds it."""
+        ...
+
+    def release_refresh_lease(self, owner: str) -> None:
+        """Give the right to refresh back; harmless where another process holds it by now."""
+        ...
+
+
+class UserRepository(Protocol):
+    """Users of the status page."""
+
+    def add(self, user: UserRecord) -> None:
+        """Write a new user. Raises `AlreadyExistsError`."""
+        ...
+
+    def get(self, name: str) -> UserRecord | None:
+        """One user."""
+        ...
+
+    def save(self, user: UserRecord) -> None:
+        """Write a changed user. Raises `StoreError` if unknown."""
+        ...
+
+    def remove(self, name: str) -> bool:
+        """Remove a user. False if there is none of that name."""
+        ...
+
+    def all(self) -> tuple[UserRecord, ...]:
+        """Every user, by name."""
+        ...
+
+
+class ApiTokenRepository(Protocol):
+    """Credentials of callers of the laboratory's API."""
+
+    def add(self, token: ApiToken) -> None:
+        """Write a new token. Raises `AlreadyExistsError` for a known id."""
+        ...
+
+    def all(self) -> tuple[ApiToken, ...]:
+        """Every token, by name and time."""
+        ...
+
+    def revoke(self, id_or_name: str, *, now: datetime) -> int:
+        """Revoke those of this id or name that are not revoked yet; their number."""
+        ...

@@ -1,0 +1,49 @@
+"""Commands on users and encryption keys."""
+
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+
+from lab_agent.crypto import Passwords, new_key
+from tests.integration.cli.conftest import KEY
+
+
+def test_password_and_role_changed(cli, lab):
+    assert cli("user", "add", "anna", stdin="correct horse battery\n").code == 0
+    assert cli("user", "password", "anna", stdin="another horse battery\n").code == 0
+    assert cli("user", "role", "Anna", "operator").code == 0
+    (user,) = cli("user", "list", "--json").json()
+    assert user["role"] == "operator"
+    hashed = lab.write(lambda uow: uow.users.get("anna")).password_hash
+    assert Passwords().verify("another horse battery", hashed)
+
+
+def test_unknown_user_has_no_password_or_role(cli, lab):
+    assert cli("user", "password", "nobody", stdin="correct horse battery\n").code == 1
+    assert cli("user", "role", "nobody", "admin").code == 1
+    assert cli("user", "role", "nobody", "emperor").code == 2
+
+
+def test_keys_rotated_and_old_key_removed(cli, lab):
+    lab.write(lambda uow: uow.vault.save_identity("R1", b"Ivanova", at=datetime.now(UTC)))
+    new = new_key()
+    settings = lab.config.read_text()
+    lab.config.write_text(settings.replace(f'["{KEY}"]', f'["{new}", "{KEY}"]'))
+    done = cli("db", "rotate-keys")
+    assert done.code == 0
+    assert "newest key: 1." in done.out
+    assert "can be removed" in done.out
+    assert cli("db", "rotate-keys", "--json").json()["reencrypted"] == 0
+    lab.config.write_text(settings.replace(f'["{KEY}"]', f'["{new}"]'))
+    assert cli("user", "list").code == 0
+    lab.config.write_text(settings)
+    assert cli("user", "list").code == 1
+
+
+def test_unreadable_value_keeps_old_key(cli, lab):
+    lab.write(lambda uow: uow.vault.save_identity("R1", b"Ivanova", at=datetime.now(UTC)))
+    with closing(sqlite3.connect(lab.folder / "lab.db")) as connection, connection:
+        connection.execute("UPDATE identities SET ciphertext = x'00'")
+    done = cli("db", "rotate-keys")
+    assert done.code == 1
+    assert "can be removed" not in done.out
