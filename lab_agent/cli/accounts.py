@@ -116,7 +116,7 @@ def add(
 
 @user_app.command()
 def password(name: UserNameArgument, config: ConfigOption = None) -> None:
-    """Set a new password; it is asked for, or read from standard input. Open sessions of that user end."""
+    """Set a new password; it is prompted for, or read from standard input. That user's sessions end."""
     new_password = _read_password()
 
     async def work(context: CommandContext) -> None:
@@ -132,7 +132,7 @@ def change_role(
     role: Annotated[Role, typer.Argument(metavar="ROLE", help="viewer, operator or admin.")],
     config: ConfigOption = None,
 ) -> None:
-    """Give a user another role. Open sessions of that user end."""
+    """Change a user's role. That user's sessions end."""
 
     async def work(context: CommandContext) -> None:
         await Accounts(context.store, Passwords()).set_role(name, role, now=context.now)

@@ -69,8 +69,8 @@ def _read_snapshot(uow: UnitOfWork, settings: Settings) -> StoreSnapshot:
     """Read the store without writing: the unit of work is not committed."""
     now = datetime.now(UTC)
     tokens = tuple(each for each in uow.api_tokens.all() if each.is_valid(now))
-    given = {pool: uow.issued_labels.lock_ranges(pool.pattern, pool.first) for pool in settings.api.label_pools}
-    return StoreSnapshot(uow.catalogues.newest(), tokens, given)
+    issued = {pool: uow.issued_labels.lock_ranges(pool.pattern, pool.first) for pool in settings.api.label_pools}
+    return StoreSnapshot(uow.catalogues.newest(), tokens, issued)
 
 
 def _check_api(settings: Settings, snapshot: StoreSnapshot | None) -> list[CheckResult]:

@@ -1,4 +1,4 @@
-"""`lab-agent login`, `db upgrade` and `rules`: the sign-in by a person, the database schema, and the rules for orders."""
+"""`lab-agent login`, `db …` and `rules`: the sign-in by a person, the database, and the rules for orders."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def upgrade(config: ConfigOption = None) -> None:
 
 @db_app.command("rotate-keys")
 def rotate_keys(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Encrypt all that is stored with the first of `store.encryption_keys`, and say when the older keys can be removed.
+    """Re-encrypt all stored data with the first of `store.encryption_keys`, and say when the older keys can be removed.
 
-    It works in portions beside the running programs. It may be interrupted and repeated: what has the newest key is left alone.
+    It works in batches while the programs run. It may be interrupted and repeated: data under the newest key is skipped.
     """
     done = asyncio.run(_rotate_keys(load_settings(config)))
     if as_json:

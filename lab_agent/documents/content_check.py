@@ -44,7 +44,7 @@ def detect_media_type(content: bytes) -> str | None:
 
 
 def _skip_markup(text: bytes) -> bytes:
-    """What follows the mark of UTF-8, white space, prologs and comments; nothing where one of them does not end."""
+    """What follows byte order mark, white space, prologs and comments; nothing if one of them does not end."""
     text = strip_byte_order_mark(text).lstrip()
     while end := next((end for start, end in _SKIPPED_MARKUP if text.startswith(start)), None):
         text = text.partition(end)[2].lstrip()

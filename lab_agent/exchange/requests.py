@@ -35,14 +35,14 @@ class AuthorizedRequests:
         self._semaphore = asyncio.Semaphore(max_concurrency)
 
     async def get(self, context: RequestContext, address: str) -> tuple[Json, HttpResponse]:
-        """GET an object, again after a short wait where the service was away for a moment. Raises as the port says."""
+        """GET an object, retrying after a short wait while the service is unavailable. Raises what the port says."""
         give_up_at = time.monotonic() + self._http.max_call_seconds / 2
         for attempt in range(1, _MAX_ATTEMPTS):
             try:
                 return await self._get_object(context, address)
             except ServiceUnavailable as exc:
                 asked = exc.retry_after or 0.0
-                # A long wait that the service asks for is left to the outbox and to the next poll.
+                # Longer waits that the service asks for are left to the job queue and the next poll.
                 if asked > _MAX_RETRY_WAIT or time.monotonic() >= give_up_at:
                     raise
             await asyncio.sleep(max(asked, backoff_delay(attempt, _BACKOFF, random.random())))  # noqa: S311 - jitter, no secret

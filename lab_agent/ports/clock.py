@@ -7,8 +7,8 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the time."""
+    """Gives the current time; tests have one that they set."""
 
     def now(self) -> datetime:
-        """Give the time, in UTC and aware of it."""
+        """The current time, aware and in UTC."""
         ...

@@ -1,4 +1,4 @@
-"""The exchange service, as the steps see it."""
+"""The exchange service as the workflow sees it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.values import Identifier
 
 Json = Mapping[str, Any]
-"""A resource as read: fractional numbers are `Decimal`, nothing is dropped (law 4)."""
+"""A resource as read: fractional numbers are `Decimal`, and nothing is left out (law 4)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedResource:
-    """A resource as the service holds it now. `created` is false where a conditional create found it there already."""
+    """A resource as it is on the service. `created` is false where a conditional create found an existing one."""
 
     resource_type: str
     id: ResourceId
@@ -27,8 +27,8 @@ class SavedResource:
 class Exchange(Protocol):
     """The service's FHIR endpoints (interface: Endpoints).
 
-    Every call may raise `ServiceUnavailable` (nothing happened; again later), `SignInNeeded`, `OutcomeUnknown` or
-    `AnswerUnreadable` (a write may have happened), `ForeignOrigin`, or a `ServiceRejected`.
+    Every call may raise `ServiceUnavailable` (nothing happened; try again later), `AuthenticationRequired`, `OutcomeUnknown` or
+    `InvalidResponse` (a write may have happened), `ForeignOrigin`, or a `ServiceRejected`.
     """
 
     async def requested_order_tasks(self) -> tuple[Json, ...]:
@@ -40,31 +40,31 @@ class Exchange(Protocol):
         ...
 
     async def questionnaire_responses(self, procedure_requests: Collection[ResourceId]) -> tuple[Json, ...] | None:
-        """The QuestionnaireResponses about one of the ProcedureRequests; None where the service offers no such search."""
+        """The QuestionnaireResponses about one of the ProcedureRequests; None if the service offers no such search."""
         ...
 
     async def contract_ids(self, code: str) -> tuple[ResourceId, ...]:
-        """Ids of the Contract with this code (GET fhir/Contract?identifier=…), kept after the first answer."""
+        """Ids of the Contract with this code (GET fhir/Contract?identifier=…), cached after the first answer."""
         ...
 
     async def read(self, resource_type: str, resource_id: ResourceId) -> SavedResource:
-        """Read one resource. Raises `NotReadable` where it does not exist or we have no right."""
+        """Read one resource. Raises `ResourceNotReadable` if it does not exist or we have no right."""
         ...
 
     async def create(self, resource_type: str, body: Json, *, if_none_exist: Identifier | None = None) -> SavedResource:
-        """Create a resource, or find the one that exists. Raises `SeveralMatches` where several match (412)."""
+        """Create a resource, or find the one that exists. Raises `MultipleMatches` if several match (412)."""
         ...
 
     async def update(self, resource_type: str, resource_id: ResourceId, body: Json, *, version: str) -> SavedResource:
-        """Replace the whole resource with If-Match. Raises `StaleVersion` where it was changed since `version`."""
+        """Replace the whole resource with If-Match. Raises `StaleVersion` if it was changed since `version`."""
         ...
 
     async def find(self, resource_type: str, identifier: Identifier) -> tuple[SavedResource, ...]:
-        """The resources that carry our identifier: the look after a lost answer."""
+        """The resources that have our identifier: verifies a write whose answer was lost."""
         ...
 
     async def upload_document(self, content: bytes, content_type: str, *, readers: tuple[str, ...]) -> SavedResource:
-        """Create a Binary that the `readers` (counterparty guids) may read; `Saved.id` makes its relative url."""
+        """Create a Binary that the `readers` (counterparty guids) may read; `SavedResource.id` makes its relative URL."""
         ...
 
     async def check(self) -> None:

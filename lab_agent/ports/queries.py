@@ -126,8 +126,8 @@ class AttentionKind(StrEnum):
 class AttentionItem:
     """Something that needs an operator: a held order, a dead letter or a job in review, or an undeliverable report.
 
-    `ref` is its key or number; `kind` is the kind of a job, the adapter of a report, or the contract of an order; `hold_reason` is
-    that of a held report.
+    `ref` is its key or number; `kind` is the kind of a job, the adapter of a report, or the contract of an order; `hold_reason`
+    is that of a held report.
     """
 
     attention_kind: AttentionKind

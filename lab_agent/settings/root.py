@@ -41,7 +41,7 @@ from lab_agent.settings.sources import (
 )
 
 _NO_FILE = Problem(
-    "--config", "no settings file was named", "name one with --config or LAB_AGENT_CONFIG; `lab-agent init` makes one"
+    "--config", "no settings file was given", "name one with --config or LAB_AGENT_CONFIG; `lab-agent init` creates one"
 )
 
 
@@ -78,8 +78,8 @@ def load_settings(path: Path | None, environ: Mapping[str, str] | None = None, *
     """
     environ = os.environ if environ is None else environ
     groups = Settings.model_fields.keys()
-    file = read_toml_file(path) if path else Source(problems=(_NO_FILE,))
-    if path and file.problems:
+    file = read_toml_file(path) if path else Source()
+    if file.problems:
         raise SettingsError(file.problems)
     variables = read_environment(environ, groups)
     credentials = read_credentials(credentials_folder(environ), groups)
@@ -89,7 +89,7 @@ def load_settings(path: Path | None, environ: Mapping[str, str] | None = None, *
         settings = Settings.model_validate(deep_merge(file.table, _split_lists(Settings, texts)))
     except ValidationError as exc:
         invalid = to_problems(exc, Settings, {**variables.origins, **credentials.origins})
-        raise SettingsError((*file.problems, *problems, *invalid)) from None
+        raise SettingsError((*(() if path else (_NO_FILE,)), *problems, *invalid)) from None
     problems += find_contradictions(
         settings.exchange, settings.worker, settings.lis, settings.results, settings.api, settings.rules
     )

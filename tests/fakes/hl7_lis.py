@@ -176,8 +176,8 @@ def build_oru(message: LabMessage, control_id: str, *, enhanced: bool = False) -
     assert isinstance(message, LabReport)
     status = {"final": "F", "preliminary": "P", "partial": "A", "registered": "I"}[message.status]
     keys = "~".join(message.lines)
-    effective, issued = format_timestamp(message.effective), format_timestamp(message.issued)
-    lines.append(f"OBR|1|{keys}|{message.report_id}|T|||{effective}|{'|' * 14}{issued}|||{status}")
+    times = f"{format_timestamp(message.effective)}|{'|' * 14}{format_timestamp(message.issued)}"
+    lines.append(f"OBR|1|{keys}|{message.report_id}|T|||{times}|||{status}")
     for number, one in enumerate(message.observations, 1):
         quantity, bounds = one.value_quantity, one.reference_ranges
         text = f"{bounds[0].low.value}-{bounds[0].high.value}" if bounds else ""

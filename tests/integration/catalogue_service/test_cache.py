@@ -1,11 +1,11 @@
-"""The judge's shelf: versions from the store, also after a restart; notices; reload from the folder."""
+"""The judge's cache: versions from the store, also after a restart; notices; reload from the folder."""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from lab_agent.catalogue.spreadsheet import csv_files
 from lab_agent.catalogue.spreadsheet.csv_files import read_tables
 from lab_agent.catalogue.turnaround import Available, Stopped
-from lab_agent.catalogue_service import cache as shelf_module
+from lab_agent.catalogue_service import cache as cache_module
 from lab_agent.catalogue_service import versions
 from lab_agent.catalogue_service.cache import CatalogueCache
 from lab_agent.catalogue_service.fallback import load_newest_readable
@@ -36,18 +36,14 @@ from lab_agent.errors import CatalogueError
 from lab_agent.settings.groups import RetentionSettings
 from lab_agent.workflow.retention import RetentionPurger
 from tests.fakes.memory_store import MemoryStore
+from tests.harness.clock import VirtualClock, wait_until
 from tests.harness.paths import CATALOGUE
 
 DAY = timedelta(days=1)
-REACH = VersionHorizon(7 * DAY, DAY)
+HORIZON = VersionHorizon(7 * DAY, DAY)
 
 
-@dataclass
-class Clock:
-    at: datetime = datetime(2026, 11, 20, 12, tzinfo=UTC)
-
-    def now(self) -> datetime:
-        return self.at
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -61,17 +57,17 @@ def without(folder: Path, item: str) -> None:
 
 
 async def test_restart_keeps_every_version(folder: Path) -> None:
-    store, clock = MemoryStore(), Clock()
-    first = CatalogueCache(store, folder, REACH, clock)
+    store, clock = MemoryStore(), VirtualClock(NOON)
+    first = CatalogueCache(store, folder, HORIZON, clock)
     assert first.view() is None
     await first.reload()
-    began = clock.at
+    began = clock.time
     without(folder, "001.002")
-    clock.at += timedelta(hours=2)
+    clock.time += timedelta(hours=2)
     await first.reload()
-    for shelf in (first, CatalogueCache(store, None, REACH, clock)):
-        await shelf.refresh()
-        view = shelf.view()
+    for cache in (first, CatalogueCache(store, None, HORIZON, clock)):
+        await cache.refresh()
+        view = cache.view()
         assert view is not None
         assert [each.active_until for each in view.versions] == [None, began + timedelta(hours=2)]
         assert view.current_item("C-100", "001.002") is None
@@ -79,71 +75,67 @@ async def test_restart_keeps_every_version(folder: Path) -> None:
 
 
 async def test_new_stop_notice_is_visible_to_rules(folder: Path) -> None:
-    store, clock = MemoryStore(), Clock()
-    shelf = CatalogueCache(store, folder, REACH, clock)
-    await shelf.reload()
-    view = shelf.view()
+    store, clock = MemoryStore(), VirtualClock(NOON)
+    cache = CatalogueCache(store, folder, HORIZON, clock)
+    await cache.reload()
+    view = cache.view()
     assert view is not None
     item = view.versions[0].catalogue.item("C-100", "001.001")
     assert item is not None
-    said = Announcement(item="001.001", start=clock.at, end=clock.at + DAY)
-    await announce(store, said, by=None, now=clock.at)
-    assert await shelf.refresh() is True
-    assert await shelf.refresh() is False
-    view = shelf.view()
+    said = Announcement(item="001.001", start=clock.time, end=clock.time + DAY)
+    await announce(store, said, by=None, now=clock.time)
+    assert await cache.refresh() is True
+    assert await cache.refresh() is False
+    view = cache.view()
     assert view is not None
-    assert isinstance(view.availability("C-100", item, clock.at), Stopped)
-    assert isinstance(view.availability("C-100", item, clock.at + DAY), Available)
+    assert isinstance(view.availability("C-100", item, clock.time), Stopped)
+    assert isinstance(view.availability("C-100", item, clock.time + DAY), Available)
 
 
 async def test_unreadable_catalogue_keeps_current_version(folder: Path) -> None:
-    store, clock = MemoryStore(), Clock()
-    shelf = CatalogueCache(store, folder, REACH, clock)
-    await shelf.reload()
-    before = shelf.view()
+    store, clock = MemoryStore(), VirtualClock(NOON)
+    cache = CatalogueCache(store, folder, HORIZON, clock)
+    await cache.reload()
+    before = cache.view()
     (folder / "items.csv").unlink()
-    await shelf.reload()
-    assert shelf.view() == before
-    empty = CatalogueCache(MemoryStore(), folder, REACH, clock)
+    await cache.reload()
+    assert cache.view() == before
+    empty = CatalogueCache(MemoryStore(), folder, HORIZON, clock)
     await empty.reload()
     assert empty.view() is None
 
 
 async def test_watch_detects_import_by_another_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shelf_module, "REFRESH_INTERVAL", 0.01)
-    store, clock = MemoryStore(), Clock()
-    shelf = CatalogueCache(store, folder, REACH, clock)
-    watch = asyncio.create_task(shelf.watch())
+    monkeypatch.setattr(cache_module, "REFRESH_INTERVAL", 0.01)
+    store, clock = MemoryStore(), VirtualClock(NOON)
+    cache = CatalogueCache(store, folder, HORIZON, clock)
+    watch = asyncio.create_task(cache.watch())
     try:
-        await activate(store, read_tables(CATALOGUE), origin="x", by=None, now=clock.at)
-        async with asyncio.timeout(20):
-            while shelf.view() is None:  # noqa: ASYNC110 - a condition with a deadline
-                await asyncio.sleep(0.01)
+        await activate(store, read_tables(CATALOGUE), origin="x", by=None, now=clock.time)
+        await wait_until(lambda: cache.view() is not None, "the imported catalogue is read")
         without(folder, "001.002")
-        shelf.request_reload()
-        async with asyncio.timeout(20):
-            while len(shelf.view().versions) < 2:  # type: ignore[union-attr]  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        cache.request_reload()
+        await wait_until(lambda: len(cache.view().versions) == 2, "the changed folder is read")
     finally:
         watch.cancel()
 
 
 async def test_two_processes_import_folder_once(folder: Path) -> None:
-    store, clock = MemoryStore(), Clock()
-    assert [await import_if_changed(store, folder, now=clock.at) for _ in range(2)] == [True, False]
-    assert len(await store.run(lambda uow: uow.catalogues.active_since(clock.at))) == 1
+    store, clock = MemoryStore(), VirtualClock(NOON)
+    assert [await import_if_changed(store, folder, now=clock.time) for _ in range(2)] == [True, False]
+    assert len(await store.run(lambda uow: uow.catalogues.active_since(clock.time))) == 1
 
 
 async def test_imported_catalogue_not_overwritten_by_settings_folder(folder: Path, tmp_path: Path) -> None:
     """An import by command is not undone by the folder of the settings."""
-    store, clock = MemoryStore(), Clock()
-    await activate(store, read_tables(CATALOGUE), origin="x", by=None, now=clock.at, configured_source=tmp_path / "missing")
+    store, clock = MemoryStore(), VirtualClock(NOON)
+    await activate(store, read_tables(CATALOGUE), origin="x", by=None, now=clock.time, configured_source=tmp_path / "missing")
     without(folder, "001.002")
     tables = read_tables(CATALOGUE)
-    await activate(store, tables, origin="x", by=None, now=clock.at, configured_source=folder)  # never taken from there before
-    assert await import_if_changed(store, folder, now=clock.at) is False
+    await activate(store, tables, origin="x", by=None, now=clock.time, configured_source=folder)  # never taken from there before
+    assert await import_if_changed(store, folder, now=clock.time) is False
     without(folder, "001.001")
-    assert await import_if_changed(store, folder, now=clock.at) is True
+    assert await import_if_changed(store, folder, now=clock.time) is True
 
 
 def test_packed_tables_unpack_without_loss() -> None:
@@ -171,60 +163,60 @@ async def open_alerts(store: MemoryStore) -> list[str]:
 
 async def test_unreadable_active_version_disables_older_versions(folder: Path) -> None:
     """While the active version cannot be read, no order is assessed by an older one."""
-    store, clock = MemoryStore(), Clock()
+    store, clock = MemoryStore(), VirtualClock(NOON)
     await _versions(folder, store, clock, 2, 1)
     await damage(store, -1)
-    shelf = CatalogueCache(store, None, REACH, clock)
+    cache = CatalogueCache(store, None, HORIZON, clock)
     with capture_logs() as lines:
         for _ in range(2):
-            await shelf.reload()
+            await cache.reload()
             await store.run(_touched)
-    assert shelf.view() is None
+    assert cache.view() is None
     assert await open_alerts(store) == ["catalogue.unreadable"]
     assert [each["action"] for each in lines] == ["catalogue_unreadable"]
-    await activate(store, read_tables(folder), origin="x", by=None, now=clock.at)
-    await shelf.reload()
-    view = shelf.view()
+    await activate(store, read_tables(folder), origin="x", by=None, now=clock.time)
+    await cache.reload()
+    view = cache.view()
     assert view is not None
-    assert [each.active_until for each in view.versions] == [None, clock.at - DAY]
+    assert [each.active_until for each in view.versions] == [None, clock.time - DAY]
     assert await open_alerts(store) == []
 
 
 async def test_damaged_content_keeps_cached_version_and_opens_alert(folder: Path) -> None:
     """What was read before is used while its stored bytes are damaged, and an alert says so."""
-    store, clock = MemoryStore(), Clock()
+    store, clock = MemoryStore(), VirtualClock(NOON)
     await _versions(folder, store, clock, 2, 1)
-    shelf = CatalogueCache(store, None, REACH, clock)
-    await shelf.reload()
-    before = shelf.view()
+    cache = CatalogueCache(store, None, HORIZON, clock)
+    await cache.reload()
+    before = cache.view()
     await damage(store, -1)
-    await shelf.reload()
-    assert shelf.view() == before
+    await cache.reload()
+    assert cache.view() == before
     assert await open_alerts(store) == ["catalogue.unreadable"]
 
 
 async def test_unreadable_older_version_skipped_and_reported_once(folder: Path) -> None:
-    store, clock = MemoryStore(), Clock()
+    store, clock = MemoryStore(), VirtualClock(NOON)
     await _versions(folder, store, clock, 3, 2, 1)
     await damage(store, 1)
-    shelf = CatalogueCache(store, None, REACH, clock)
+    cache = CatalogueCache(store, None, HORIZON, clock)
     with capture_logs() as lines:
         for _ in range(2):
-            await shelf.reload()
+            await cache.reload()
             await store.run(_touched)
-    view = shelf.view()
+    view = cache.view()
     assert view is not None
     assert len(view.versions) == 2
-    assert view.unreadable_until == (clock.at - DAY,)
+    assert view.unreadable_until == (clock.time - DAY,)
     assert [each["action"] for each in lines].count("catalogue_invalid") == 1
     assert await open_alerts(store) == []
 
 
 async def test_unexpected_source_failure_keeps_current_catalogue(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, clock = MemoryStore(), Clock()
-    shelf = CatalogueCache(store, folder, REACH, clock)
-    await shelf.reload()
-    before = shelf.view()
+    store, clock = MemoryStore(), VirtualClock(NOON)
+    cache = CatalogueCache(store, folder, HORIZON, clock)
+    await cache.reload()
+    before = cache.view()
 
     def fail(_tables: object, _version: str) -> None:
         raise RecursionError
@@ -232,8 +224,8 @@ async def test_unexpected_source_failure_keeps_current_catalogue(folder: Path, m
     without(folder, "001.002")
     monkeypatch.setattr(versions, "build_catalogue", fail)
     with capture_logs() as lines:
-        await shelf.reload()
-    assert shelf.view() == before
+        await cache.reload()
+    assert cache.view() == before
     assert [each["action"] for each in lines] == ["catalogue_invalid"]
     assert "RecursionError" in lines[0]["reason"]
 
@@ -242,7 +234,7 @@ async def test_unexpected_source_failure_keeps_current_catalogue(folder: Path, m
 async def test_stored_version_failing_to_parse_is_unreadable(
     folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    store, clock = MemoryStore(), Clock()
+    store, clock = MemoryStore(), VirtualClock(NOON)
     await _versions(folder, store, clock, 1)
 
     def fail(_tables: object, _version: str) -> None:
@@ -254,19 +246,19 @@ async def test_stored_version_failing_to_parse_is_unreadable(
 
 
 async def test_folder_repairs_own_version_but_reverts_no_import(folder: Path) -> None:
-    store, clock = MemoryStore(), Clock()
-    assert await import_if_changed(store, folder, now=clock.at) is True
+    store, clock = MemoryStore(), VirtualClock(NOON)
+    assert await import_if_changed(store, folder, now=clock.time) is True
     await damage(store, -1)
-    assert await import_if_changed(store, folder, now=clock.at + DAY) is True
-    assert await import_if_changed(store, folder, now=clock.at + DAY) is False
-    (healed,) = await store.run(lambda uow: uow.catalogues.active_since(clock.at))
-    assert (healed.since, healed.content) == (clock.at, pack_tables(read_tables(folder)))
+    assert await import_if_changed(store, folder, now=clock.time + DAY) is True
+    assert await import_if_changed(store, folder, now=clock.time + DAY) is False
+    (healed,) = await store.run(lambda uow: uow.catalogues.active_since(clock.time))
+    assert (healed.since, healed.content) == (clock.time, pack_tables(read_tables(folder)))
     tables = read_tables(folder)
     without(folder, "001.002")
-    await activate(store, read_tables(folder), origin="by command", by="anna", now=clock.at + DAY)
+    await activate(store, read_tables(folder), origin="by command", by="anna", now=clock.time + DAY)
     csv_files.write_csv_folder(folder, tables)
     await damage(store, -1)
-    assert await import_if_changed(store, folder, now=clock.at + DAY) is False
+    assert await import_if_changed(store, folder, now=clock.time + DAY) is False
 
 
 def test_unpack_rejects_cells_that_are_not_text() -> None:
@@ -282,58 +274,58 @@ def _touched(uow: Any) -> None:
 # --- how far back -----------------------------------------------------------------------------------------------------------
 
 
-async def _versions(folder: Path, store: MemoryStore, clock: Clock, *ages: float) -> None:
+async def _versions(folder: Path, store: MemoryStore, clock: VirtualClock, *ages: float) -> None:
     """Import a version so many days before the clock's time, oldest first; each has a name of its own."""
     for age in ages:
         rows = (CATALOGUE / "contracts.csv").read_text().replace("C-200,", f"C-200,{age} ")
         (folder / "contracts.csv").write_text(rows)
-        await activate(store, read_tables(folder), origin=str(age), by=None, now=clock.at - age * DAY)
+        await activate(store, read_tables(folder), origin=str(age), by=None, now=clock.time - age * DAY)
 
 
-async def _purge(store: MemoryStore, clock: Clock, reach: VersionHorizon, **days: int) -> list[str]:
+async def _purge(store: MemoryStore, clock: VirtualClock, horizon: VersionHorizon, **days: int) -> list[str]:
     settings = RetentionSettings.model_validate(days)
-    await RetentionPurger(store, clock, settings, reach.since).run()
+    await RetentionPurger(store, clock, settings, horizon.since).run()
     kept = await store.run(lambda uow: uow.catalogues.active_since(datetime.min.replace(tzinfo=UTC)))
     return [each.origin for each in reversed(kept)]
 
 
 async def test_rule_lookback_follows_retention_setting(folder: Path) -> None:
     """The rules look as far back as the settings say."""
-    store, clock = MemoryStore(), Clock()
+    store, clock = MemoryStore(), VirtualClock(NOON)
     await _versions(folder, store, clock, 40, 20, 9, 1)
     for days, count in ((7, 2), (10, 3), (30, 4)):  # a version counts until it was replaced, and a cache may be a day old
-        shelf = CatalogueCache(store, None, VersionHorizon(days * DAY, DAY), clock)
-        await shelf.refresh()
-        view = shelf.view()
+        cache = CatalogueCache(store, None, VersionHorizon(days * DAY, DAY), clock)
+        await cache.refresh()
+        view = cache.view()
         assert view is not None
         assert len(view.versions) == count
 
 
 async def test_longer_contract_validity_extends_lookback(folder: Path) -> None:
-    """A contract that clients may keep for longer makes the cache reach farther back."""
-    store, clock = MemoryStore(), Clock()
+    """A contract that clients may keep for longer makes the cache horizon farther back."""
+    store, clock = MemoryStore(), VirtualClock(NOON)
     rows = (CATALOGUE / "contracts.csv").read_text().splitlines()
     assert rows[2].endswith(",12")
     (folder / "contracts.csv").write_text("\n".join([*rows[:2], rows[2].removesuffix("12") + "240"]) + "\n")
-    await activate(store, read_tables(folder), origin="x", by=None, now=clock.at - 40 * DAY)
+    await activate(store, read_tables(folder), origin="x", by=None, now=clock.time - 40 * DAY)
     await _versions(folder, store, clock, 12, 1)  # with twelve hours again
-    shelf = CatalogueCache(store, None, REACH, clock)
-    await shelf.refresh()
-    view = shelf.view()
+    cache = CatalogueCache(store, None, HORIZON, clock)
+    await cache.refresh()
+    view = cache.view()
     assert view is not None
     assert len(view.versions) == 3
-    assert len(list(view._visible_versions("C-200", clock.at - 7 * DAY))) == 3
+    assert len(list(view._visible_versions("C-200", clock.time - 7 * DAY))) == 3
 
 
 async def test_waiting_order_keeps_versions_of_its_time(folder: Path) -> None:
-    store, clock = MemoryStore(), Clock()
+    store, clock = MemoryStore(), VirtualClock(NOON)
     await _versions(folder, store, clock, *range(400, 100, -20), 40, 20, *range(12, 0, -1))
     order = OrderRecord(
         key=OrderKey("R1"),
         task_id=ResourceId("t1"),
         state=OrderState.HELD,
-        seen_at=clock.at - 130 * DAY,
-        changed_at=clock.at,
+        seen_at=clock.time - 130 * DAY,
+        changed_at=clock.time,
     )
 
     def wait(uow: Any) -> None:
@@ -341,11 +333,11 @@ async def test_waiting_order_keeps_versions_of_its_time(folder: Path) -> None:
         uow.commit()
 
     await store.run(wait)
-    kept = await _purge(store, clock, REACH, catalogue_days=1)
+    kept = await _purge(store, clock, HORIZON, catalogue_days=1)
     assert kept[0] == "140"  # in force eight days before it was seen
-    shelf = CatalogueCache(store, None, REACH, clock)
-    await shelf.refresh()
-    view = shelf.view()
+    cache = CatalogueCache(store, None, HORIZON, clock)
+    await cache.refresh()
+    view = cache.view()
     assert view is not None
     assert len(view.versions) == len(kept)
 
@@ -354,15 +346,15 @@ async def test_waiting_order_keeps_versions_of_its_time(folder: Path) -> None:
         uow.commit()
 
     await store.run(decide)
-    assert await _purge(store, clock, REACH, catalogue_days=1) == [str(age) for age in range(10, 0, -1)]
+    assert await _purge(store, clock, HORIZON, catalogue_days=1) == [str(age) for age in range(10, 0, -1)]
 
 
 async def test_replaced_versions_purged_except_last_ten(folder: Path) -> None:
     """Replaced versions are purged in time, and the last ten stay."""
-    store, clock = MemoryStore(), Clock()
+    store, clock = MemoryStore(), VirtualClock(NOON)
     await _versions(folder, store, clock, *range(300, 100, -20), 95, 85, 75)
-    assert len(await _purge(store, clock, REACH, catalogue_days=290)) == 13
-    assert (await _purge(store, clock, REACH, catalogue_days=270))[0] == "280"  # in force until 260 days ago
-    assert (await _purge(store, clock, REACH))[0] == "240"  # nine came after it
-    clock.at += 1000 * DAY
-    assert len(await _purge(store, clock, REACH)) == 10
+    assert len(await _purge(store, clock, HORIZON, catalogue_days=290)) == 13
+    assert (await _purge(store, clock, HORIZON, catalogue_days=270))[0] == "280"  # in force until 260 days ago
+    assert (await _purge(store, clock, HORIZON))[0] == "240"  # nine came after it
+    clock.time += 1000 * DAY
+    assert len(await _purge(store, clock, HORIZON)) == 10

@@ -63,7 +63,7 @@ async def keep(store: MemoryStore, *contents: bytes) -> tuple[bytes, ...]:
     return await store.run(work)
 
 
-def told(standing: ActiveNotice | None) -> str:
+def describe(standing: ActiveNotice | None) -> str:
     if standing is None:
         return "usual"
     source = "sheet" if standing.sheet else standing.by
@@ -77,11 +77,11 @@ async def test_board_reflects_later_notices_and_imports(store: MemoryStore, tmp_
     await say(store, 2)
     await import_with(store, tmp_path / "new", f"{ITEM},C-200,delayed,2026-11-01T00:00+03:00,2026-12-01T00:00+03:00,24,")
     seen = await board.load_overview(NOW)
-    assert [told(each) for each in seen.notices] == ["stopped all anna", "24 C-200 sheet"]
-    assert [told(each) for each in (await board.load_overview(NOW + 3 * DAY)).notices] == ["24 C-200 sheet"]
+    assert [describe(each) for each in seen.notices] == ["stopped all anna", "24 C-200 sheet"]
+    assert [describe(each) for each in (await board.load_overview(NOW + 3 * DAY)).notices] == ["24 C-200 sheet"]
     assert (await board.load_overview(NOW + 30 * DAY)).notices == ()
     await lift_notices(store, ITEM, None, now=NOW)
-    assert [told(each) for each in (await board.load_overview(NOW)).notices] == ["24 C-200 sheet"]
+    assert [describe(each) for each in (await board.load_overview(NOW)).notices] == ["24 C-200 sheet"]
 
 
 async def test_catalogue_reread_only_after_a_change(store: MemoryStore) -> None:
@@ -98,13 +98,15 @@ async def test_status_of_test_listed_by_contract(store: MemoryStore) -> None:
     await say(store, 9, "C-200", hours=7, start=5)
     seen = await NoticeBoard(store).load_overview(NOW)
     both = seen.test_status(ITEM)
-    assert {code: told(each) for code, each in both.current.items()} == {"C-100": "stopped C-100 anna", "C-200": "5 all anna"}
-    assert [told(each) for each in both.other_notices] == ["7 C-200 anna"]
+    assert {code: describe(each) for code, each in both.current.items()} == {"C-100": "stopped C-100 anna", "C-200": "5 all anna"}
+    assert [describe(each) for each in both.other_notices] == ["7 C-200 anna"]
     one = seen.test_status(ITEM, "C-100")
-    assert [told(each) for each in (*one.current.values(), *one.other_notices)] == ["stopped C-100 anna", "5 all anna"]
+    assert [describe(each) for each in (*one.current.values(), *one.other_notices)] == ["stopped C-100 anna", "5 all anna"]
     assert not one.is_normal
     other = seen.test_status("001.002")
-    assert (list(other.current.values()), other.other_notices, other.is_normal) == ([None], (), True)  # C-200 does not offer it
+    assert list(other.current.values()) == [None]  # C-200 does not offer it
+    assert other.other_notices == ()
+    assert other.is_normal
     assert seen.test_status(ITEM, "C-300").current == {}
 
 
@@ -113,14 +115,17 @@ async def test_unreadable_catalogue_gives_staleness_warning_until_readable(store
     board = NoticeBoard(store)
     older, newer = await keep(store, b"damaged", b"damaged")
     seen = await board.load_overview(NOW)
-    assert (seen.catalogue, seen.staleness_warning) == (None, NO_READABLE_CATALOGUE)
+    assert seen.catalogue is None
+    assert seen.staleness_warning == NO_READABLE_CATALOGUE
     await keep(store, older, b"damaged")
     seen = await board.load_overview(NOW)
     assert "sheet notices were looked up in the one before it" in str(seen.staleness_warning)
-    assert (seen.catalogue is None, seen.notices) == (False, ())
+    assert seen.catalogue is not None
+    assert seen.notices == ()
     await keep(store, older, newer)
     seen = await board.load_overview(NOW)
-    assert (seen.staleness_warning, [told(each) for each in seen.notices]) == (None, ["stopped all sheet"])
+    assert seen.staleness_warning is None
+    assert [describe(each) for each in seen.notices] == ["stopped all sheet"]
 
 
 async def test_no_catalogue_gives_no_sheet_notices() -> None:

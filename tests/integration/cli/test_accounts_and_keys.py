@@ -30,7 +30,9 @@ def test_keys_rotated_and_old_key_removed(cli, lab):
     settings = lab.config.read_text()
     lab.config.write_text(settings.replace(f'["{KEY}"]', f'["{new}", "{KEY}"]'))
     done = cli("db", "rotate-keys")
-    assert (done.code, "newest key: 1." in done.out, "can be removed" in done.out) == (0, True, True)
+    assert done.code == 0
+    assert "newest key: 1." in done.out
+    assert "can be removed" in done.out
     assert cli("db", "rotate-keys", "--json").json()["reencrypted"] == 0
     lab.config.write_text(settings.replace(f'["{KEY}"]', f'["{new}"]'))
     assert cli("user", "list").code == 0
@@ -43,4 +45,5 @@ def test_unreadable_value_keeps_old_key(cli, lab):
     with closing(sqlite3.connect(lab.folder / "lab.db")) as connection, connection:
         connection.execute("UPDATE identities SET ciphertext = x'00'")
     done = cli("db", "rotate-keys")
-    assert (done.code, "can be removed" in done.out) == (1, False)
+    assert done.code == 1
+    assert "can be removed" not in done.out

@@ -47,11 +47,11 @@ async def test_claims_and_pages_stay_fast_beside_finished_jobs(bulk, transact_sq
     assert done == 100
     assert time.perf_counter() - start < 20  # a scan of the table for each claim and save would take minutes
 
-    views = SqlQueries(sql_store)
+    queries = SqlQueries(sql_store)
     start = time.perf_counter()
-    await views.overview(now=factory.now)
-    await views.needs_attention()
-    assert (await views.jobs(offset=90_000)).total == FINISHED + 100
+    await queries.overview(now=factory.now)
+    await queries.needs_attention()
+    assert (await queries.jobs(offset=90_000)).total == FINISHED + 100
     assert time.perf_counter() - start < 5
 
 

@@ -280,7 +280,7 @@ async def test_guard_validates_message_before_inbox() -> None:
         ("m", {"report_id": "1"}, "document: is a dict"),
         ("m", replace(report, order=None, lines=()), "document: names no order"),
         ("m", replace(report, documents=(Document(file="a.pdf"),)), r"documents\[0\]\.file: was not read"),
-        ("m", replace(report, status="done"), "status: is not a word"),  # type: ignore[arg-type]
+        ("m", replace(report, status="done"), "status: unknown value"),  # type: ignore[arg-type]
         (" ", report, "message_id: "),
         ("m\0", report, "message_id: "),
         (7, report, "message_id: "),

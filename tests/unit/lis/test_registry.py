@@ -93,7 +93,7 @@ def test_all_invalid_settings_reported(tmp_path: Path, monkeypatch: pytest.Monke
     """Every invalid setting of an adapter is reported by its name, and no value is shown."""
     explanation = reason(load(tmp_path, monkeypatch, GOOD, {"adress": "secret", "level": "secret"}))
     assert "lis.odd.adress: " in explanation
-    assert "did you mean address?" in explanation
+    assert "did you mean 'address'?" in explanation
     assert "lis.odd.level: " in explanation
     assert "secret" not in explanation
 
