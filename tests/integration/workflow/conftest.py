@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.ids import LineKey
 from lab_agent.domain.records import Event, Job, JobKind, LineRecord, OrderRecord
 from lab_agent.ports.repositories import UnitOfWork
-from lab_agent.workflow.rejection_breaker import tripped_rule_alert_key
 from tests.harness.orders import OrderTemplate, procedure_requests, templates
 from tests.harness.world import SimulatedAgent, World
 
@@ -98,6 +96,3 @@ def make_scenario() -> Callable[..., Scenario]:
         return Scenario(world, world.agent(), task)
 
     return make
-
-
-__all__ = ["LineKey", "Scenario", "tripped_rule_alert_key"]

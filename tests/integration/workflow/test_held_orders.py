@@ -13,10 +13,11 @@ from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.errors import InvalidTransitionError
 from lab_agent.workflow import operator_jobs, operator_orders
 from lab_agent.workflow.intake import QUESTIONNAIRE_SEARCH_MISSING_SINCE
+from lab_agent.workflow.rejection_breaker import tripped_rule_alert_key
 from lab_sandbox.references import Ref
 from tests.harness.orders import templates
 from tests.harness.world import World
-from tests.integration.workflow.conftest import Scenario, tripped_rule_alert_key
+from tests.integration.workflow.conftest import Scenario
 
 MakeScenario = Callable[..., Scenario]
 
