@@ -8,7 +8,9 @@ sentence where none is given. Messages never carry names, birth dates, tokens, q
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 
 class LabAgentError(Exception):
@@ -32,6 +34,12 @@ class Problem:
     def __str__(self) -> str:
         """Give the problem as one line."""
         return f"{self.where}: {self.what}" + (f" — {self.hint}" if self.hint else "")
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """Give the hint which of the known names a misspelt one was probably meant to be; empty if none is close."""
+    close = get_close_matches(given[:50], sorted(known), n=1, cutoff=0.7)
+    return f"did you mean {close[0]!r}?" if close else ""
 
 
 class ProblemsError(LabAgentError):

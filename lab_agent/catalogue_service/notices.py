@@ -15,13 +15,12 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 
 from lab_agent.catalogue.model import Catalogue
-from lab_agent.catalogue.spreadsheet.cells import did_you_mean
 from lab_agent.catalogue.turnaround import Delayed, Notice, most_severe_notice
 from lab_agent.catalogue_service.cache import UNREAD_STAMP, to_notices
 from lab_agent.catalogue_service.fallback import ReadableVersion, load_newest_readable
 from lab_agent.catalogue_service.versions import mark_changed
 from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP, TurnaroundNotice
-from lab_agent.errors import CatalogueError, DataInvalidError, Problem
+from lab_agent.errors import CatalogueError, DataInvalidError, Problem, did_you_mean
 from lab_agent.ports.repositories import Store, UnitOfWork
 
 NO_READABLE_CATALOGUE = (

@@ -1,1 +1,1 @@
-"""Is this order right? Rules as data: an id, a severity, a source, a pure function, a message a clinic can act on."""
+"""Is this order right? Each rule has an id, a severity, its source, a pure check, and a message that a clinic can act on."""

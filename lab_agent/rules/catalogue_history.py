@@ -1,7 +1,7 @@
-"""The catalogue as an order's judge needs it: every version that the clinic may have seen.
+"""The catalogue as the rules need it: every version that the clinic may have seen.
 
-A clinic may cache the nomenclature for a day, so an order is judged by every version in force since one cache lifetime before
-it was made (interface: Limits). What any of those versions allows is allowed.
+A clinic may cache the nomenclature for a day, so an order is assessed by every version that was in force since one cache
+lifetime before it was made (interface: Limits). What any of those versions allows is allowed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from lab_agent.catalogue.model import Catalogue, Item
 from lab_agent.catalogue.questionnaire import QuestionNode, build_questionnaire
-from lab_agent.catalogue.supporting_info import parse_supporting_info as read_supporting_info
+from lab_agent.catalogue.supporting_info import parse_supporting_info
 from lab_agent.catalogue.turnaround import Availability, Available, compute_eta
 
 
@@ -28,7 +28,7 @@ class VersionPeriod:
 class CatalogueHistory:
     """Catalogue versions, newest first. `cache_lifetime` is the installation's; a contract may have its own.
 
-    `unread` says until when those were in force that are kept and cannot be read: nobody knows what they allowed.
+    `unreadable_until` says until when the stored versions were in force that cannot be read: nobody knows what they allowed.
     """
 
     versions: tuple[VersionPeriod, ...]
@@ -37,7 +37,7 @@ class CatalogueHistory:
 
     @classmethod
     def from_catalogue(cls, catalogue: Catalogue) -> CatalogueHistory:
-        """A view of one version alone."""
+        """A history of one version alone."""
         return cls((VersionPeriod(catalogue),))
 
     def has_items_for(self, contract: str) -> bool:
@@ -55,11 +55,7 @@ class CatalogueHistory:
 
     def may_include_unreadable(self, contract: str, at: datetime) -> bool:
         """Whether the clinic may have seen at `at` a version that cannot be read."""
-        found = (each.catalogue.find_contract(contract) for each in self.versions)
-        own = [
-            timedelta(seconds=each.cache_lifetime_seconds) for each in found if each and each.cache_lifetime_seconds is not None
-        ]
-        lifetime = max(self.cache_lifetime, *own) if own else self.cache_lifetime
+        lifetime = max([self.cache_lifetime, *(self._cache_lifetime(each.catalogue, contract) for each in self.versions)])
         return any(until > at - lifetime for until in self.unreadable_until)
 
     def availability(self, contract: str, item: Item, at: datetime) -> Availability:
@@ -98,15 +94,18 @@ class CatalogueHistory:
 
     def body_site(self, supporting_info: str) -> str | None:
         """The body site that a tube's supportingInfo names."""
-        return read_supporting_info(supporting_info).bodysite_code
+        return parse_supporting_info(supporting_info).bodysite_code
 
     def _visible_versions(self, contract: str, at: datetime) -> Iterator[VersionPeriod]:
         for each in self.versions:
-            found = each.catalogue.find_contract(contract)
-            own = found.cache_lifetime_seconds if found else None
-            lifetime = self.cache_lifetime if own is None else timedelta(seconds=own)
-            if each.active_until is None or each.active_until > at - lifetime:
+            if each.active_until is None or each.active_until > at - self._cache_lifetime(each.catalogue, contract):
                 yield each
+
+    def _cache_lifetime(self, catalogue: Catalogue, contract: str) -> timedelta:
+        """How long a clinic of the contract may keep that version; the installation's setting where the contract has none."""
+        found = catalogue.find_contract(contract)
+        own = found.cache_lifetime_seconds if found else None
+        return self.cache_lifetime if own is None else timedelta(seconds=own)
 
 
 def _find_item(catalogue: Catalogue, contract: str, item_id: str) -> Item | None:

@@ -1,27 +1,36 @@
-"""Rules about containers: barcode, type, quantity."""
+"""Rules about containers: barcodes, type, quantity."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 
+from lab_agent.catalogue.labels import second_label_pattern
 from lab_agent.catalogue.model import Item, Requirement
 from lab_agent.domain.code_systems import SystemMatch
+from lab_agent.domain.label_pools import IdentifierPattern
 from lab_agent.domain.received_order import ReceivedContainer, ReceivedSpecimen
-from lab_agent.rules.context import RuleContext, all_versions_reject, best_coding, specimen_type_code
-from lab_agent.rules.rule import Rule, Severity, Violation
+from lab_agent.rules.context import RuleContext, all_versions_reject, best_coding
+from lab_agent.rules.rule import Severity, Violation, rule
+
+_CONTAINER_SECTION = "Specimen: container"
 
 
 def _specimen_containers(context: RuleContext) -> Iterator[tuple[ReceivedSpecimen, ReceivedContainer, tuple[str, ...]]]:
     """The containers that hold biomaterial: without those that others travel in."""
-    transport = context.catalogue.transport_types() if context.catalogue else frozenset()
     for specimen, container, lines in context.containers():
-        if len(specimen.containers) == 1 or not any(coding.code in transport for coding in container.type.coding):
+        if len(specimen.containers) == 1 or not context.is_transport(container):
             yield specimen, container, lines
 
 
+@rule(
+    "tube.label",
+    Severity.REFUSE,
+    _CONTAINER_SECTION,
+    "{where}: the barcode is missing. Please send the barcode of every tube, in the laboratory's label system.",
+)
 def _check_label(context: RuleContext) -> Iterator[Violation]:
     for specimen, lines in context.specimens():
         if not specimen.containers:
@@ -37,12 +46,24 @@ def _labelled_containers(context: RuleContext) -> Iterator[tuple[ReceivedSpecime
             yield specimen, container, lines, label.value
 
 
+@rule(
+    "tube.label-form",
+    Severity.REFUSE,
+    _CONTAINER_SECTION,
+    "{where}: {label} is not a barcode of the agreed form. Please send the barcode as it is printed.",
+)
 def _check_label_form(context: RuleContext) -> Iterator[Violation]:
     for _, container, lines, label in _labelled_containers(context):
         if not re.fullmatch(context.facts.label_pattern, label):
             yield Violation(f"{container.where}.identifier", lines, {"label": label})
 
 
+@rule(
+    "tube.label-system",
+    Severity.WARN,
+    _CONTAINER_SECTION,
+    "{where}: the system is not spelled as in the interface. Please send {system}.",
+)
 def _check_label_system(context: RuleContext) -> Iterator[Violation]:
     system = context.facts.systems.labels
     for _, container, lines in context.containers():
@@ -51,16 +72,27 @@ def _check_label_system(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{container.where}.identifier", lines, {"system": system.url})
 
 
+@rule(
+    "tube.label-shared",
+    Severity.REFUSE,
+    _CONTAINER_SECTION,
+    "{where}: barcode {label} is on more than one Specimen of this order. Please give every Specimen a barcode of its own.",
+)
 def _check_label_shared(context: RuleContext) -> Iterator[Violation]:
-    users: dict[str, dict[object, None]] = defaultdict(dict)
-    found = list(_labelled_containers(context))
-    for specimen, _, _, label in found:
-        users[label][specimen.ref] = None
-    for _, container, lines, label in found:
-        if len(users[label]) > 1:
+    specimens: dict[str, set[object]] = defaultdict(set)
+    for specimen, _, _, label in _labelled_containers(context):
+        specimens[label].add(specimen.ref)
+    for _, container, lines, label in _labelled_containers(context):
+        if len(specimens[label]) > 1:
             yield Violation(f"{container.where}.identifier", lines, {"label": label})
 
 
+@rule(
+    "tube.label-in-use",
+    Severity.REFUSE,
+    _CONTAINER_SECTION,
+    "{where}: barcode {label} is in use for another patient. Please check whose tube it is, and put a new barcode on it.",
+)
 def _check_label_in_use(context: RuleContext) -> Iterator[Violation]:
     for _, container, lines, label in _labelled_containers(context):
         others = context.facts.labels_in_use.get(label, frozenset()) - {context.order.patient_reference}
@@ -68,31 +100,96 @@ def _check_label_in_use(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{container.where}.identifier", lines, {"label": label})
 
 
+@rule(
+    "tube.label-reused",
+    Severity.WARN,
+    _CONTAINER_SECTION,
+    "{where}: barcode {label} is in another order of this patient. If it is not the same tube, please put a new barcode on it.",
+)
 def _check_label_reused(context: RuleContext) -> Iterator[Violation]:
     for _, container, lines, label in _labelled_containers(context):
         if context.order.patient_reference in context.facts.labels_in_use.get(label, frozenset()):
             yield Violation(f"{container.where}.identifier", lines, {"label": label})
 
 
+def _two_barcode_containers(context: RuleContext) -> Iterator[tuple[ReceivedContainer, str, IdentifierPattern, str]]:
+    """The containers of two-barcode studies, with the line, the pattern of the second barcode, and the study."""
+    if context.facts.systems.second_labels is None:
+        return
+    for line, items, specimen in context.line_specimens():
+        if pattern := _second_label_pattern(items):
+            containers = (each for each in specimen.containers if not context.is_transport(each))
+            yield from ((each, line.id, pattern, items[0].id) for each in containers)
+
+
+def _second_label_pattern(items: Iterable[Item]) -> IdentifierPattern | None:
+    """The pattern of the second barcode that a test needs in any catalogue version; None where it needs none."""
+    return next((pattern for item in items if (pattern := second_label_pattern(item))), None)
+
+
+@rule(
+    "tube.second-label",
+    Severity.REFUSE,
+    "Create order: rule 3",
+    "{where}: study {code} needs a second barcode of the form {shape}. Please send both barcodes of the container.",
+)
+def _check_second_label(context: RuleContext) -> Iterator[Violation]:
+    for container, line, pattern, code in _two_barcode_containers(context):
+        given = (*context.second_labels(container), *context.unrecognized_labels(container))
+        if not any(map(pattern.matches, given)):
+            yield Violation(f"{container.where}.identifier", (line,), {"code": code, "shape": str(pattern)})
+
+
+@rule(
+    "tube.second-label-system",
+    Severity.WARN,
+    "Create order: rule 3",
+    "{where}: the system of the second barcode is not spelled as in the interface. Please send {system}.",
+)
+def _check_second_label_system(context: RuleContext) -> Iterator[Violation]:
+    """A well-formed second barcode in an unknown system: our own setting of that system may be wrong (law 10), so it warns."""
+    for container, line, pattern, _ in _two_barcode_containers(context):
+        known, unrecognized = context.second_labels(container), context.unrecognized_labels(container)
+        if not any(map(pattern.matches, known)) and any(map(pattern.matches, unrecognized)):
+            system = context.facts.systems.second_labels_system or ""
+            yield Violation(f"{container.where}.identifier", (line,), {"system": system})
+
+
+@rule(
+    "tube.type",
+    Severity.REFUSE,
+    _CONTAINER_SECTION,
+    "{where}: {type} is not a container code of this laboratory. Please send the container type that pre-analytics gave.",
+)
 def _check_type(context: RuleContext) -> Iterator[Violation]:
-    known = context.catalogue.container_types() if context.catalogue else frozenset()
     system = context.facts.systems.container_type
-    for _, container, lines in context.containers():
+    for _, container, lines in context.containers() if context.container_types else ():
         coding = best_coding(container.type.coding, system)
         foreign = coding and system.match(coding.system) is SystemMatch.FOREIGN
-        if known and coding and (foreign or coding.code not in known):
+        if coding and (foreign or coding.code not in context.container_types):
             yield Violation(f"{container.where}.type", lines, {"type": coding.code})
 
 
+@rule(
+    "tube.type-missing",
+    Severity.WARN,
+    _CONTAINER_SECTION,
+    "{where}: the container type is missing. Please send the container type that pre-analytics gave.",
+)
 def _check_type_missing(context: RuleContext) -> Iterator[Violation]:
     """A container without a type, where pre-analytics names one: not every test does."""
-    for line, request, items in context.known_lines():
-        for specimen in context.order.specimens_of(request):
-            named = all(item.container_types(specimen_type_code(context, specimen) or "") for item in items)
-            bare = (container for container in specimen.containers if not container.type.coding)
-            yield from (Violation(f"{container.where}.type", (line.id,)) for container in bare if named)
+    for line, items, specimen in context.line_specimens():
+        if all(item.container_types(context.specimen_type_code(specimen) or "") for item in items):
+            untyped = (container for container in specimen.containers if not container.type.coding)
+            yield from (Violation(f"{container.where}.type", (line.id,)) for container in untyped)
 
 
+@rule(
+    "tube.type-system",
+    Severity.WARN,
+    _CONTAINER_SECTION,
+    "{where}: the system is not spelled as in the interface. Please send {system}.",
+)
 def _check_type_system(context: RuleContext) -> Iterator[Violation]:
     system = context.facts.systems.container_type
     for _, container, lines in context.containers():
@@ -101,33 +198,34 @@ def _check_type_system(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{container.where}.type.coding", lines, {"system": system.url})
 
 
+@rule(
+    "tube.type-fits",
+    Severity.REFUSE,
+    _CONTAINER_SECTION,
+    "{where}: test {code} cannot be made from container {type}. Please collect in the container that pre-analytics names.",
+)
 def _check_type_fits(context: RuleContext) -> Iterator[Violation]:
-    known = context.catalogue.container_types() if context.catalogue else frozenset()
-    for line, request, items in context.known_lines():
-        for specimen in context.order.specimens_of(request):
-            code = specimen_type_code(context, specimen)
-            for container in specimen.containers:
-                coding = best_coding(container.type.coding, context.facts.systems.container_type)
-                if (
-                    coding
-                    and coding.code in known
-                    and code
-                    and all_versions_reject(map(_accepts_container(context, code, coding.code), items))
-                ):
-                    yield Violation(f"{container.where}.type", (line.id,), {"type": coding.code, "code": items[0].id})
+    for line, items, specimen in context.line_specimens():
+        for container in specimen.containers:
+            coding = best_coding(container.type.coding, context.facts.systems.container_type)
+            if coding is None or coding.code not in context.container_types - context.transport_types:
+                continue  # unknown codes are the matter of tube.type; others travel in the rest
+            if all_versions_reject(_accepts_container(item, context.specimen_type_code(specimen), coding.code) for item in items):
+                yield Violation(f"{container.where}.type", (line.id,), {"type": coding.code, "code": items[0].id})
 
 
-def _accepts_container(context: RuleContext, specimen: str, container: str) -> Callable[[Item], bool]:
-    """Whether an item takes a specimen of that type in that container, or any container, or one that travels."""
-    transport = context.catalogue.transport_types() if context.catalogue else frozenset()
-
-    def takes(item: Item) -> bool:
-        wanted = item.container_types(specimen)
-        return not wanted or container in wanted or container in transport
-
-    return takes
+def _accepts_container(item: Item, specimen_type: str | None, container_type: str) -> bool:
+    """Whether the item takes that container, or any; of a specimen type that it does not take, nothing is said here."""
+    wanted = item.container_types(specimen_type or "")
+    return not wanted or container_type in wanted
 
 
+@rule(
+    "tube.quantity",
+    Severity.REFUSE,
+    _CONTAINER_SECTION,
+    "{where}: {quantity} is not a possible quantity. Please send the quantity that pre-analytics gave.",
+)
 def _check_quantity(context: RuleContext) -> Iterator[Violation]:
     for _, container, lines in context.containers():
         if container.quantity is not None and container.quantity <= 0:
@@ -135,23 +233,32 @@ def _check_quantity(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{container.where}.specimenQuantity.value", lines, values)
 
 
+@rule(
+    "tube.quantity-missing",
+    Severity.WARN,
+    _CONTAINER_SECTION,
+    "{where}: the quantity is missing. Please send the quantity that pre-analytics gave.",
+)
 def _check_quantity_missing(context: RuleContext) -> Iterator[Violation]:
     for _, container, lines in _specimen_containers(context):
         if container.quantity is None:
             yield Violation(f"{container.where}.specimenQuantity.value", lines)
 
 
+@rule(
+    "tube.quantity-enough",
+    Severity.WARN,
+    _CONTAINER_SECTION,
+    "{where}: {quantity} is less than the {needed} that test {code} needs. The laboratory may ask for more.",
+)
 def _check_quantity_enough(context: RuleContext) -> Iterator[Violation]:
-    for line, request, items in context.known_lines():
-        for specimen in context.order.specimens_of(request):
-            given = [each.quantity for each in specimen.containers if each.quantity is not None and each.quantity > 0]
-            needed = min(
-                map(_minimum_volume, items[0].requirements_of_type(specimen_type_code(context, specimen) or "")),
-                default=Decimal(0),
-            )
-            if given and sum(given) < needed:
-                values = {"quantity": format(sum(given), "f"), "needed": format(needed, "f"), "code": items[0].id}
-                yield Violation(f"{specimen.where}.container", (line.id,), values)
+    for line, items, specimen in context.line_specimens():
+        given = [each.quantity for each in specimen.containers if each.quantity is not None and each.quantity > 0]
+        requirements = items[0].requirements_of_type(context.specimen_type_code(specimen) or "")
+        needed = min(map(_minimum_volume, requirements), default=Decimal(0))
+        if given and sum(given) < needed:
+            values = {"quantity": format(sum(given), "f"), "needed": format(needed, "f"), "code": items[0].id}
+            yield Violation(f"{specimen.where}.container", (line.id,), values)
 
 
 def _minimum_volume(need: Requirement) -> Decimal:
@@ -160,99 +267,3 @@ def _minimum_volume(need: Requirement) -> Decimal:
     if usable is None or need.volume <= usable:
         return need.volume
     return need.volume % usable or usable
-
-
-_CONTAINER_SECTION = "Specimen: container"
-RULES = (
-    Rule(
-        id="tube.label",
-        severity=Severity.REFUSE,
-        section=_CONTAINER_SECTION,
-        check=_check_label,
-        message="{where}: there is no barcode. Send the barcode of every tube, in the laboratory's label system.",
-    ),
-    Rule(
-        id="tube.label-form",
-        severity=Severity.REFUSE,
-        section=_CONTAINER_SECTION,
-        check=_check_label_form,
-        message="{where}: {label} is not a barcode of the agreed form. Send the barcode as it is printed.",
-    ),
-    Rule(
-        id="tube.label-system",
-        severity=Severity.WARN,
-        section=_CONTAINER_SECTION,
-        check=_check_label_system,
-        message="{where}: the system is not written as the interface writes it. Send {system}.",
-    ),
-    Rule(
-        id="tube.label-shared",
-        severity=Severity.REFUSE,
-        section=_CONTAINER_SECTION,
-        check=_check_label_shared,
-        message="{where}: barcode {label} is on more than one Specimen of this order. Give every Specimen a barcode of its own.",
-    ),
-    Rule(
-        id="tube.label-in-use",
-        severity=Severity.REFUSE,
-        section=_CONTAINER_SECTION,
-        check=_check_label_in_use,
-        message="{where}: barcode {label} is in use for another patient. Check whose tube it is, and label it anew.",
-    ),
-    Rule(
-        id="tube.label-reused",
-        severity=Severity.WARN,
-        section=_CONTAINER_SECTION,
-        check=_check_label_reused,
-        message="{where}: barcode {label} is in another order of this patient. If it is not the same tube, label it anew.",
-    ),
-    Rule(
-        id="tube.type",
-        severity=Severity.REFUSE,
-        section=_CONTAINER_SECTION,
-        check=_check_type,
-        message="{where}: {type} is not a container code of this laboratory. Send the container type that pre-analytics gave.",
-    ),
-    Rule(
-        id="tube.type-missing",
-        severity=Severity.WARN,
-        section=_CONTAINER_SECTION,
-        check=_check_type_missing,
-        message="{where}: is missing. Send the container type that pre-analytics gave.",
-    ),
-    Rule(
-        id="tube.type-system",
-        severity=Severity.WARN,
-        section=_CONTAINER_SECTION,
-        check=_check_type_system,
-        message="{where}: the system is not written as the interface writes it. Send {system}.",
-    ),
-    Rule(
-        id="tube.type-fits",
-        severity=Severity.REFUSE,
-        section=_CONTAINER_SECTION,
-        check=_check_type_fits,
-        message="{where}: test {code} cannot be made from container {type}. Collect in the container that pre-analytics names.",
-    ),
-    Rule(
-        id="tube.quantity",
-        severity=Severity.REFUSE,
-        section=_CONTAINER_SECTION,
-        check=_check_quantity,
-        message="{where}: {quantity} is not a quantity. Send the quantity that pre-analytics gave.",
-    ),
-    Rule(
-        id="tube.quantity-missing",
-        severity=Severity.WARN,
-        section=_CONTAINER_SECTION,
-        check=_check_quantity_missing,
-        message="{where}: is missing. Send the quantity that pre-analytics gave.",
-    ),
-    Rule(
-        id="tube.quantity-enough",
-        severity=Severity.WARN,
-        section=_CONTAINER_SECTION,
-        check=_check_quantity_enough,
-        message="{where}: {quantity} is less than the {needed} that test {code} needs. The laboratory may ask for more.",
-    ),
-)

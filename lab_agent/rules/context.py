@@ -1,8 +1,7 @@
-"""One order before its judge: what was received, the catalogue, the facts, and what every rule asks about them.
+"""What the rules check: the order as received, the catalogue, and the facts that no order carries.
 
-What a rule cannot see in the order: the step gathers it first and freezes it, so that the rules stay pure.
-
-What a Specimen says about itself: type, body site, time point. Shared by the rules that compare it with the catalogue.
+The workflow gathers the facts first and freezes them, so that the rules stay pure. What several rules ask (which item a line
+means, which barcode a tube has, what a Specimen says of itself) is answered here once, so that no two rules read it differently.
 """
 
 from __future__ import annotations
@@ -30,11 +29,12 @@ from lab_agent.rules.catalogue_history import CatalogueHistory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """The world at the time of judgement.
+    """What is known outside the order when it is assessed.
 
-    `contract_ids` are the ids of Contract resources with their codes, `contracts` the configured codes. `labels_in_use`:
-    barcode → patient references (`ReceivedOrder.patient_reference`) of other orders' lines that are not refused. `own_guid` is
-    the laboratory's counterparty guid, where it is set. `label_pattern` is the regular expression of a well-formed barcode.
+    `known_contracts` are the configured contract codes, `contract_codes_by_id` the codes of Contract resources by their id.
+    `labels_in_use`: barcode → patient references (`ReceivedOrder.patient_reference`) of other orders' lines that were not
+    rejected. `own_guid` is the laboratory's counterparty guid, where it is set. `label_pattern` is the regular expression of a
+    well-formed barcode.
     """
 
     now: datetime
@@ -50,7 +50,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class RuleContext:
-    """The order, the catalogue (None where it cannot be read) and the facts. What many rules ask is worked out once."""
+    """The order, the catalogue (None where it cannot be read) and the facts, with what many rules ask about them."""
 
     order: ReceivedOrder
     catalogue: CatalogueHistory | None
@@ -63,21 +63,18 @@ class RuleContext:
                 yield line, line.request
 
     def contract_references(self, request: ReceivedRequest) -> tuple[ReferenceText, ...]:
-        """The links of supportingInfo that name a contract, by reference or by identifier."""
+        """The references of supportingInfo that name a contract, by address or by identifier."""
         return tuple(link for link in request.supporting_info if self._is_contract_reference(link))
 
     def contract_code(self, reference: ReferenceText) -> str | None:
-        """The code of the contract that a link names; None where the reference leads to a contract that we do not know."""
+        """The code of the contract that a reference names; None for a Contract resource that is not known here."""
         if reference.target is not None:
             return self.facts.contract_codes_by_id.get(reference.target.id)
         return reference.identifier.value if reference.identifier else None
 
+    @cached_property
     def contract(self) -> str | None:
         """The one known contract of the order; None if there is not exactly one."""
-        return self._contract
-
-    @cached_property
-    def _contract(self) -> str | None:
         codes = {
             self.contract_code(link) for _, request in self.lines_with_requests() for link in self.contract_references(request)
         }
@@ -97,7 +94,7 @@ class RuleContext:
         return {request.ref: self._find_items(request) for request in self.order.requests}
 
     def _find_items(self, request: ReceivedRequest) -> tuple[Item, ...]:
-        contract, coding = self.contract(), self.item_coding(request)
+        contract, coding = self.contract, self.item_coding(request)
         if self.catalogue is None or contract is None or coding is None:
             return ()
         return self.catalogue.visible_items(contract, coding.code, self.ordered_at(request))
@@ -111,6 +108,12 @@ class RuleContext:
     def ordered_at(self, request: ReceivedRequest) -> datetime:
         """When the order was made; now, where it does not say."""
         return request.occurrence.at if request.occurrence and request.occurrence.at else self.facts.now
+
+    def line_specimens(self) -> Iterator[tuple[ReceivedLine, tuple[Item, ...], ReceivedSpecimen]]:
+        """The Specimens of each line whose test is in the catalogue: one that two lines share comes twice."""
+        for line, request, items in self.known_lines():
+            for specimen in self.order.specimens_of(request):
+                yield line, items, specimen
 
     def specimens(self) -> Iterator[tuple[ReceivedSpecimen, tuple[str, ...]]]:
         """The Specimens with the ids of the lines that are made from them."""
@@ -126,6 +129,20 @@ class RuleContext:
             for container in specimen.containers:
                 yield specimen, container, lines
 
+    @cached_property
+    def container_types(self) -> frozenset[str]:
+        """Every container code of the catalogue; empty where there is no catalogue."""
+        return self.catalogue.container_types() if self.catalogue else frozenset()
+
+    def is_transport(self, container: ReceivedContainer) -> bool:
+        """Whether a container is one that others travel in: it holds no biomaterial and has no barcode."""
+        return any(coding.code in self.transport_types for coding in container.type.coding)
+
+    @cached_property
+    def transport_types(self) -> frozenset[str]:
+        """The codes of containers that others travel in."""
+        return self.catalogue.transport_types() if self.catalogue else frozenset()
+
     def label(self, container: ReceivedContainer) -> Identifier | None:
         """The laboratory's barcode of a container."""
         second, labels = self.facts.systems.second_labels, self.facts.systems.labels
@@ -139,10 +156,31 @@ class RuleContext:
         return tuple(each.value for each in container.identifiers if second and _is_same_system(second, each.system))
 
     def unrecognized_labels(self, container: ReceivedContainer) -> tuple[str, ...]:
-        """Numbers on a container that are in neither of the label systems: they may be second barcodes in a system misspelt."""
+        """Numbers of a container in neither of the label systems: they may be second barcodes whose system is misspelt."""
         labels, known = self.facts.systems.labels, self.second_labels(container)
         foreign = (each for each in container.identifiers if labels.match(each.system) is SystemMatch.FOREIGN)
         return tuple(each.value for each in foreign if each.value not in known)
+
+    def specimen_type_code(self, specimen: ReceivedSpecimen) -> str | None:
+        """The biomaterial type; None where there is none, or only one of a foreign system."""
+        system = self.facts.systems.specimen_type
+        coding = best_coding(specimen.type.coding, system)
+        return coding.code if coding and system.match(coding.system) is not SystemMatch.FOREIGN else None
+
+    def supporting_info(self, specimen: ReceivedSpecimen) -> SupportingInfo:
+        """What the supportingInfo of a Specimen says; empty where it has none."""
+        system = self.facts.systems.supporting_info
+        ours = (each.value for each in specimen.extensions if system.match(each.url) is not SystemMatch.FOREIGN)
+        return parse_supporting_info(next((value for value in ours if value), ""))
+
+    def repeat_key(self, specimen: ReceivedSpecimen) -> tuple[str | None, str | None, frozenset[str]]:
+        """What makes a test with this Specimen a repeat: biomaterial type, body site, and container types.
+
+        The interface leaves open what a repeat is (table of silences: allow_multiple_items); baskets are read the same way.
+        """
+        sites = [coding.code for coding in specimen.body_site.coding]
+        containers = frozenset(coding.code for each in specimen.containers for coding in each.type.coding)
+        return self.specimen_type_code(specimen), sites[0] if sites else self.supporting_info(specimen).bodysite_code, containers
 
     def _is_contract_reference(self, reference: ReferenceText) -> bool:
         if reference.target is not None:
@@ -158,35 +196,10 @@ def best_coding(codings: Iterable[Coding], system: CodeSystem) -> Coding | None:
 
 
 def all_versions_reject(accepted: Iterable[bool]) -> bool:
-    """Whether no catalogue version of an item finds it good (and there is one): only then is it the order's fault."""
-    said = tuple(accepted)
-    return bool(said) and not any(said)
+    """Whether there are catalogue versions of an item and none of them accepts it: only then is it the order's fault."""
+    answers = tuple(accepted)
+    return bool(answers) and not any(answers)
 
 
 def _is_same_system(system: CodeSystem, given: str | None) -> bool:
     return system.match(given) in {SystemMatch.EXACT, SystemMatch.SPELLED_DIFFERENTLY}
-
-
-def specimen_type_code(context: RuleContext, specimen: ReceivedSpecimen) -> str | None:
-    """The biomaterial type; None where there is none, or only one of a foreign system."""
-    system = context.facts.systems.specimen_type
-    coding = best_coding(specimen.type.coding, system)
-    return coding.code if coding and system.match(coding.system) is not SystemMatch.FOREIGN else None
-
-
-def specimen_supporting_info(context: RuleContext, specimen: ReceivedSpecimen) -> SupportingInfo:
-    """What its supportingInfo says; empty where it has none."""
-    system = context.facts.systems.supporting_info
-    ours = (each.value for each in specimen.extensions if system.match(each.url) is not SystemMatch.FOREIGN)
-    return parse_supporting_info(next((value for value in ours if value), ""))
-
-
-def specimen_repeat_key(context: RuleContext, specimen: ReceivedSpecimen) -> tuple[str | None, str | None, frozenset[str]]:
-    """What makes a repeat: biomaterial type, body site, and container types (silence on allow_multiple_items)."""
-    sites = [coding.code for coding in specimen.body_site.coding]
-    containers = frozenset(coding.code for each in specimen.containers for coding in each.type.coding)
-    return (
-        specimen_type_code(context, specimen),
-        (sites[0] if sites else specimen_supporting_info(context, specimen).bodysite_code),
-        containers,
-    )

@@ -1,6 +1,6 @@
-"""The judge: every rule over one order, all problems at once.
+"""Every rule over one order: all problems at once, so that a clinic corrects an order once.
 
-Nothing is decided twice: what a rule found is a `Finding`; what follows for an order is read off the `Judgement`.
+A violation becomes a `Finding`; what follows for the order and its lines is read off the `Assessment`, and nowhere else.
 """
 
 from __future__ import annotations
@@ -16,22 +16,17 @@ from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.rules.context import Facts, RuleContext
 from lab_agent.rules.rule import Finding, Rule, Severity, format_message
 
-RULES: tuple[Rule, ...] = (
-    *order.RULES,
-    *line.RULES,
-    *specimen.RULES,
-    *container.RULES,
-    *patient.RULES,
-    *questionnaire.RULES,
-    *access_rights.RULES,
-)
+_RULE_MODULES = (order, line, specimen, container, patient, questionnaire, access_rights)
+RULES = tuple(each for module in _RULE_MODULES for each in vars(module).values() if isinstance(each, Rule))
+"""Every rule, module by module, in the order in which the rules are defined there."""
+_RULES_BY_ID = {each.id: each for each in RULES}
 
 
 @dataclass(frozen=True, slots=True)
 class LineAssessment:
     """What was found about one line."""
 
-    refusals: tuple[Finding, ...] = ()
+    rejections: tuple[Finding, ...] = ()
     warnings: tuple[Finding, ...] = ()
 
 
@@ -39,37 +34,37 @@ class LineAssessment:
 class Assessment:
     """What was found about an order.
 
-    `hold` is what may be our own fault: nothing is refused while there is any. `order_refusals` refuse every line. `lines` has an
-    entry for each line Task id, with what concerns that line alone. `warnings` concern the whole order.
+    `holds` are what may be our own fault: nothing is rejected while there is any. `order_rejections` reject every line. `lines`
+    has an entry for each line Task id, with what concerns that line alone. `warnings` concern the whole order.
     """
 
     holds: tuple[Finding, ...] = ()
-    order_refusals: tuple[Finding, ...] = ()
+    order_rejections: tuple[Finding, ...] = ()
     lines: Mapping[str, LineAssessment] = field(default_factory=dict)
     warnings: tuple[Finding, ...] = ()
 
     @property
     def accepted_lines(self) -> tuple[str, ...]:
-        """Ids of the line Tasks that nothing refuses; empty where the order is held or refused as a whole."""
-        if self.holds or self.order_refusals:
+        """Ids of the line Tasks that nothing rejects; empty where the order is held or rejected as a whole."""
+        if self.holds or self.order_rejections:
             return ()
-        return tuple(each for each, found in self.lines.items() if not found.refusals)
+        return tuple(each for each, found in self.lines.items() if not found.rejections)
 
-    def refusal_reasons(self, task_id: str) -> tuple[str, ...]:
-        """The sentences for `output[].valueString` of a line's Task: what refuses the order, then what refuses the line."""
-        own = self.lines.get(task_id, LineAssessment()).refusals
-        return tuple(dict.fromkeys(finding.message for finding in (*self.order_refusals, *own)))
+    def rejection_reasons(self, task_id: str) -> tuple[str, ...]:
+        """The sentences for `output[].valueString` of a line's Task: what rejects the order, then what rejects the line."""
+        own = self.lines.get(task_id, LineAssessment()).rejections
+        return tuple(dict.fromkeys(finding.message for finding in (*self.order_rejections, *own)))
 
-    def refusing_rules(self, task_ids: Collection[str] | None = None) -> frozenset[str]:
-        """Ids of the rules that refuse any of these line Tasks (None: any line): what the safety catch counts."""
+    def rejecting_rules(self, task_ids: Collection[str] | None = None) -> frozenset[str]:
+        """Ids of the rules that reject any of these line Tasks (None: any line): what the rejection breaker counts."""
         wanted = self.lines.keys() if task_ids is None else self.lines.keys() & set(task_ids)
-        own = (finding.rule for task_id in wanted for finding in self.lines[task_id].refusals)
-        return frozenset(own) | {finding.rule for finding in self.order_refusals if wanted or not self.lines}
+        own = (finding.rule for task_id in wanted for finding in self.lines[task_id].rejections)
+        return frozenset(own) | {finding.rule for finding in self.order_rejections if wanted or not self.lines}
 
     def findings(self) -> tuple[Finding, ...]:
         """Everything that was found."""
-        own = (finding for found in self.lines.values() for finding in (*found.refusals, *found.warnings))
-        return (*self.holds, *self.order_refusals, *self.warnings, *own)
+        own = (finding for found in self.lines.values() for finding in (*found.rejections, *found.warnings))
+        return (*self.holds, *self.order_rejections, *self.warnings, *own)
 
 
 def assess(
@@ -80,65 +75,64 @@ def assess(
     severities: Mapping[str, str] | None = None,
     messages: Mapping[str, str] | None = None,
 ) -> Assessment:
-    """Judge an order.
+    """Run every rule over an order.
 
     `catalogue` None means that it cannot be read. `severities` and `messages` replace a rule's own by rule id; check them first
     with `check_severities` (what a rule does not allow is left at its default) and `check_messages`.
     """
-    case = RuleContext(received, catalogue, facts)
-    found = tuple(_run_rules(case, severities or {}, messages or {}))
+    context = RuleContext(received, catalogue, facts)
+    found = tuple(dict.fromkeys(_run_rules(context, severities or {}, messages or {})))
+
+    def select(severity: Severity, line: str | None) -> tuple[Finding, ...]:
+        return tuple(each for each in found if each.severity is severity and each.line == line)
+
     return Assessment(
-        holds=_select_findings(found, Severity.HOLD),
-        order_refusals=_select_findings(found, Severity.REFUSE, None),
-        warnings=_select_findings(found, Severity.WARN, None),
+        holds=tuple(each for each in found if each.severity is Severity.HOLD),
+        order_rejections=select(Severity.REFUSE, None),
+        warnings=select(Severity.WARN, None),
         lines={
-            each.id: LineAssessment(
-                _select_findings(found, Severity.REFUSE, each.id), _select_findings(found, Severity.WARN, each.id)
-            )
-            for each in received.lines
+            each.id: LineAssessment(select(Severity.REFUSE, each.id), select(Severity.WARN, each.id)) for each in received.lines
         },
     )
 
 
 def check_severities(severities: Mapping[str, str]) -> tuple[SettingsProblem, ...]:
-    """Say what is wrong with the `[rules]` settings: unknown rules, and severities that a rule does not allow."""
-    known = {rule.id: rule for rule in RULES}
+    """Give what is wrong with `[rules.severities]`: unknown rules, and severities that a rule does not allow."""
     problems = []
     for rule_id, severity in severities.items():
         where = f"rules.{rule_id}"
-        if rule_id not in known:
-            problems.append(SettingsProblem(where, "there is no such rule", "`lab-agent rules` lists them"))
-        elif severity not in known[rule_id].allowed_severities:
-            allowed = ", ".join(sorted(known[rule_id].allowed_severities))
-            problems.append(SettingsProblem(where, f"{severity!r} is not possible for it", f"use one of {allowed}"))
+        if rule_id not in _RULES_BY_ID:
+            problems.append(SettingsProblem(where, "unknown rule", "use a rule that `lab-agent rules` lists"))
+        elif severity not in _RULES_BY_ID[rule_id].allowed_severities:
+            allowed = ", ".join(sorted(_RULES_BY_ID[rule_id].allowed_severities))
+            problems.append(SettingsProblem(where, f"{severity!r} is not allowed for this rule", f"use one of {allowed}"))
     return tuple(problems)
 
 
 def check_messages(messages: Mapping[str, str]) -> tuple[SettingsProblem, ...]:
-    """Say what is wrong with a file of translated messages: unknown rules, and words that the rule does not give."""
-    known = {rule.id: rule for rule in RULES}
+    """Give what is wrong with translated messages: unknown rules, and placeholders that the rule does not fill."""
     problems = []
     for rule_id, template in messages.items():
         where = f"messages.{rule_id}"
-        if rule_id not in known:
-            problems.append(SettingsProblem(where, "there is no such rule", "`lab-agent rules` lists them"))
-        elif unknown := _placeholders(template) - _placeholders(known[rule_id].message):
+        if rule_id not in _RULES_BY_ID:
+            problems.append(SettingsProblem(where, "unknown rule", "use a rule that `lab-agent rules` lists"))
+        elif unknown := _placeholders(template) - _placeholders(_RULES_BY_ID[rule_id].message):
             shown = ", ".join(sorted(unknown))
-            problems.append(SettingsProblem(where, f"names {shown}, which the rule does not give", "use the rule's own names"))
+            problems.append(
+                SettingsProblem(where, f"unknown placeholder: {shown}", "use the placeholders of the rule's own message")
+            )
     return tuple(problems)
 
 
 def _run_rules(context: RuleContext, severities: Mapping[str, str], messages: Mapping[str, str]) -> Iterator[Finding]:
-    places = dict(_resource_locations(context.order))
+    refs = dict(_resource_refs(context.order))
     for rule in RULES:
         severity = _effective_severity(rule, severities)
-        if severity is Severity.OFF:
-            continue
-        for problem in rule.check(context):
-            where = _with_reference(problem.where, places)
-            message = format_message(messages.get(rule.id, rule.message), where, problem.values)
-            for task_id in problem.line_ids or (None,):
-                yield Finding(rule.id, severity, problem.where, message, task_id)
+        for violation in rule.check(context) if severity is not Severity.OFF else ():
+            where = _with_reference(violation.where, refs)
+            message = format_message(messages.get(rule.id, rule.message), where, violation.values)
+            for task_id in violation.line_ids or (None,):
+                yield Finding(rule.id, severity, violation.where, message, task_id)
 
 
 def _effective_severity(rule: Rule, severities: Mapping[str, str]) -> Severity:
@@ -146,12 +140,7 @@ def _effective_severity(rule: Rule, severities: Mapping[str, str]) -> Severity:
     return Severity(wanted) if wanted in rule.allowed_severities else rule.severity
 
 
-def _select_findings(found: tuple[Finding, ...], severity: Severity, *line_ids: str | None) -> tuple[Finding, ...]:
-    wanted = (each for each in found if each.severity is severity and (not line_ids or each.line in line_ids))
-    return tuple(dict.fromkeys(wanted))
-
-
-def _resource_locations(received: ReceivedOrder) -> Iterator[tuple[str, ResourceRef]]:
+def _resource_refs(received: ReceivedOrder) -> Iterator[tuple[str, ResourceRef]]:
     parts: tuple[OrderResource, ...] = (*received.requests, *received.specimens, *received.patients, *(received.responses or ()))
     tasks = tuple(each.task for each in received.lines)
     for part in (received.task, *tasks, *parts):
@@ -159,9 +148,9 @@ def _resource_locations(received: ReceivedOrder) -> Iterator[tuple[str, Resource
             yield part.where, part.ref
 
 
-def _with_reference(where: str, locations: Mapping[str, ResourceRef]) -> str:
-    """The place with the id that the partner knows: our numbering means nothing to a clinic."""
-    ref = locations.get(where.split(".", 1)[0])
+def _with_reference(where: str, refs: Mapping[str, ResourceRef]) -> str:
+    """The place with the resource's id, which the partner knows: our numbering means nothing to a clinic."""
+    ref = refs.get(where.split(".", 1)[0])
     return f"{where} ({ref})" if ref else where
 
 

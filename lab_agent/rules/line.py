@@ -1,134 +1,52 @@
-"""Rules about one order line: its status, its test, its time, its turnaround, the studies with rules of their own.
-
-Rules about the studies that the interface names (`catalogue.studies`; Create order: rules 3 and 4).
-"""
+"""Rules about one order line: its status, its test, its time, its turnaround, and follow-up studies."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from lab_agent.catalogue import labels
+from lab_agent.catalogue.labels import old_order_pattern
 from lab_agent.catalogue.model import Item
 from lab_agent.catalogue.turnaround import Availability, Delayed, Stopped
 from lab_agent.domain.code_systems import SystemMatch
 from lab_agent.domain.label_pools import IdentifierPattern
-from lab_agent.domain.received_order import ReceivedContainer, ReceivedLine, ReceivedRequest, patient_key
-from lab_agent.rules.context import RuleContext, specimen_repeat_key
-from lab_agent.rules.rule import Rule, Severity, Violation
+from lab_agent.domain.received_order import ReceivedLine, ReceivedRequest, patient_key
+from lab_agent.rules.context import RuleContext
+from lab_agent.rules.rule import Severity, Violation, rule
+
+_CODE_SECTION = "ProcedureRequest: code"
+_TURNAROUND_SECTION = "Turnaround item: rules"
 
 
-def find_second_label_pattern(items: Iterable[Item]) -> IdentifierPattern | None:
-    """The shape of the second barcode that a test needs in any version; None where it needs none."""
-    return next((shape for item in items if (shape := labels.second_label_pattern(item))), None)
-
-
-def find_old_order_pattern(items: Iterable[Item]) -> IdentifierPattern | None:
-    """The shape of the old order number that a test needs in any version; None where it needs none."""
-    return next((shape for item in items if (shape := labels.old_order_pattern(item))), None)
-
-
-def _check_follow_up_alone(context: RuleContext) -> Iterator[Violation]:
-    lines = list(context.known_lines())
-    for line, request, items in lines:
-        if find_old_order_pattern(items) and len(context.order.lines) > 1:
-            yield Violation(f"{request.where}.code", (line.id,), {"code": items[0].id})
-
-
-def _check_old_order(context: RuleContext) -> Iterator[Violation]:
-    system = context.facts.systems.old_orders
-    for line, request, items in context.known_lines():
-        shape = find_old_order_pattern(items)
-        ours = [each for each in request.old_orders if system.match(each.system) is not SystemMatch.FOREIGN]
-        if shape and not (len(ours) == 1 and shape.matches(ours[0].value)):
-            yield Violation(f"{request.where}.basedOn", (line.id,), {"code": items[0].id, "shape": str(shape)})
-
-
-def _check_old_order_unasked(context: RuleContext) -> Iterator[Violation]:
-    for line, request, items in context.known_lines():
-        if request.old_orders and not find_old_order_pattern(items):
-            yield Violation(f"{request.where}.basedOn", (line.id,), {"code": items[0].id})
-
-
-def _two_barcode_containers(context: RuleContext) -> Iterator[tuple[ReceivedContainer, str, IdentifierPattern, str]]:
-    """The containers of two-barcode studies, with the line, the shape of the second barcode, and the study."""
-    transport = context.catalogue.transport_types() if context.catalogue else frozenset()
-    for line, request, items in context.known_lines():
-        shape = find_second_label_pattern(items)
-        if shape is None or context.facts.systems.second_labels is None:
-            continue
-        for specimen in context.order.specimens_of(request):
-            for container in specimen.containers:
-                if not any(coding.code in transport for coding in container.type.coding):
-                    yield container, line.id, shape, items[0].id
-
-
-def _check_second_label(context: RuleContext) -> Iterator[Violation]:
-    for container, line, shape, code in _two_barcode_containers(context):
-        given = (*context.second_labels(container), *context.unrecognized_labels(container))
-        if not any(map(shape.matches, given)):
-            yield Violation(f"{container.where}.identifier", (line,), {"code": code, "shape": str(shape)})
-
-
-def _check_second_label_system(context: RuleContext) -> Iterator[Violation]:
-    """A right second barcode in a system that we do not know: the system may be set wrongly here (law 10)."""
-    for container, line, shape, _ in _two_barcode_containers(context):
-        known, strange = context.second_labels(container), context.unrecognized_labels(container)
-        if not any(map(shape.matches, known)) and any(map(shape.matches, strange)):
-            system = context.facts.systems.second_labels_system or ""
-            yield Violation(f"{container.where}.identifier", (line,), {"system": system})
-
-
-STUDY_RULES = (
-    Rule(
-        id="line.follow-up-alone",
-        severity=Severity.REFUSE,
-        section="Create order: rule 4",
-        check=_check_follow_up_alone,
-        message="{where}: the follow-up study {code} must be ordered alone. Send it in an order of its own.",
-    ),
-    Rule(
-        id="line.old-order",
-        severity=Severity.REFUSE,
-        section="Create order: rule 4",
-        check=_check_old_order,
-        message="{where}: study {code} needs the number of the earlier order, of the form {shape}. Send it as one identifier.",
-    ),
-    Rule(
-        id="line.old-order-unasked",
-        severity=Severity.WARN,
-        section="ProcedureRequest: basedOn",
-        check=_check_old_order_unasked,
-        message="{where}: test {code} takes no number of an earlier order. Leave it out.",
-    ),
-    Rule(
-        id="tube.second-label",
-        severity=Severity.REFUSE,
-        section="Create order: rule 3",
-        check=_check_second_label,
-        message="{where}: study {code} needs a second barcode of the form {shape}. Send both barcodes of the container.",
-    ),
-    Rule(
-        id="tube.second-label-system",
-        severity=Severity.WARN,
-        section="Create order: rule 3",
-        check=_check_second_label_system,
-        message="{where}: the system of the second barcode is not written as the interface writes it. Send {system}.",
-    ),
+@rule(
+    "line.status",
+    Severity.REFUSE,
+    "ProcedureRequest: status",
+    "{where}: the status is {status}, and must be active. Please send active requests only.",
 )
-
-
 def _check_status(context: RuleContext) -> Iterator[Violation]:
     for line, request in context.lines_with_requests():
         if request.status != "active":
             yield Violation(f"{request.where}.status", (line.id,), {"status": request.status or "missing"})
 
 
+@rule(
+    "line.subject",
+    Severity.REFUSE,
+    "ProcedureRequest: subject",
+    "{where}: no patient is named. Please refer to the order's Patient.",
+)
 def _check_subject(context: RuleContext) -> Iterator[Violation]:
     for line, request in context.lines_with_requests():
         if patient_key(request.subject) is None and not (request.subject and request.subject.text):
             yield Violation(f"{request.where}.subject", (line.id,))
 
 
+@rule(
+    "line.code",
+    Severity.REFUSE,
+    _CODE_SECTION,
+    "{where}: no test is named. Please send the item code of the nomenclature.",
+)
 def _check_code(context: RuleContext) -> Iterator[Violation]:
     for line, request in context.lines_with_requests():
         if context.item_coding(request) is None:
@@ -143,16 +61,35 @@ def _code_system_violations(context: RuleContext, *wanted: SystemMatch) -> Itera
             yield Violation(f"{request.where}.code.coding", (line.id,), {"system": system.url})
 
 
+@rule(
+    "line.code-system",
+    Severity.REFUSE,
+    _CODE_SECTION,
+    "{where}: the code is not from the nomenclature. Please send a code of the system {system}.",
+)
 def _check_code_system(context: RuleContext) -> Iterator[Violation]:
     yield from _code_system_violations(context, SystemMatch.FOREIGN)
 
 
+@rule(
+    "line.code-system-spelling",
+    Severity.WARN,
+    _CODE_SECTION,
+    "{where}: the system is not spelled as in the interface. Please send {system}.",
+)
 def _check_code_system_spelling(context: RuleContext) -> Iterator[Violation]:
     yield from _code_system_violations(context, SystemMatch.SPELLED_DIFFERENTLY, SystemMatch.MISSING)
 
 
+@rule(
+    "line.item",
+    Severity.REFUSE,
+    _CODE_SECTION,
+    "{where}: test {code} is not in the nomenclature of contract {contract}. Please fetch the nomenclature again and choose"
+    " a test from it.",
+)
 def _check_item(context: RuleContext) -> Iterator[Violation]:
-    contract = context.contract()
+    contract = context.contract
     if context.catalogue is None or contract is None or not context.catalogue.has_items_for(contract):
         return
     for line, request in context.lines_with_requests():
@@ -162,8 +99,14 @@ def _check_item(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{request.where}.code", (line.id,), {"code": coding.code, "contract": contract})
 
 
+@rule(
+    "line.item-withdrawn",
+    Severity.WARN,
+    "Limits: the nomenclature may be cached for one day",
+    "{where}: test {code} has since been withdrawn from the nomenclature. Please fetch the nomenclature again.",
+)
 def _check_item_withdrawn(context: RuleContext) -> Iterator[Violation]:
-    contract = context.contract()
+    contract = context.contract
     for line, request, items in context.known_lines():
         if context.catalogue and contract and context.catalogue.current_item(contract, items[0].id) is None:
             yield Violation(f"{request.where}.code", (line.id,), {"code": items[0].id})
@@ -171,13 +114,19 @@ def _check_item_withdrawn(context: RuleContext) -> Iterator[Violation]:
 
 def _availabilities(context: RuleContext) -> Iterator[tuple[ReceivedLine, ReceivedRequest, Item, Availability, Availability]]:
     """The turnaround of each test when it was ordered, and now."""
-    contract = context.contract()
+    contract = context.contract
     for line, request, items in context.known_lines():
         if context.catalogue and contract:
             then = context.catalogue.availability(contract, items[0], context.ordered_at(request))
             yield line, request, items[0], then, context.catalogue.availability(contract, items[0], context.facts.now)
 
 
+@rule(
+    "line.stopped",
+    Severity.REFUSE,
+    _TURNAROUND_SECTION,
+    "{where}: test {code} is not performed until {until}. Please order it again after that, or choose another test.",
+)
 def _check_stopped(context: RuleContext) -> Iterator[Violation]:
     for line, request, item, then, _ in _availabilities(context):
         if isinstance(then, Stopped):
@@ -185,36 +134,68 @@ def _check_stopped(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{request.where}.code", (line.id,), {"code": item.id, "until": until})
 
 
+@rule(
+    "line.stopped-since",
+    Severity.WARN,
+    _TURNAROUND_SECTION,
+    "{where}: test {code} was stopped after it had been ordered, until {until}. The laboratory will contact you.",
+)
 def _check_stopped_since(context: RuleContext) -> Iterator[Violation]:
     for line, request, item, then, now in _availabilities(context):
         if isinstance(now, Stopped) and not isinstance(then, Stopped):
             yield Violation(f"{request.where}.code", (line.id,), {"code": item.id, "until": now.period.end.isoformat()})
 
 
+@rule(
+    "line.delayed",
+    Severity.WARN,
+    _TURNAROUND_SECTION,
+    "{where}: test {code} currently takes {hours} hours longer. You need not do anything.",
+)
 def _check_delayed(context: RuleContext) -> Iterator[Violation]:
     for line, request, item, then, _ in _availabilities(context):
         if isinstance(then, Delayed):
             yield Violation(f"{request.where}.code", (line.id,), {"code": item.id, "hours": format(then.hours, "f")})
 
 
+@rule(
+    "line.repeat",
+    Severity.REFUSE,
+    "Nomenclature item: allow_multiple_items",
+    "{where}: test {code} is already in this order with the same biomaterial. Please order it once.",
+)
 def _check_repeat(context: RuleContext) -> Iterator[Violation]:
     seen: set[object] = set()
+    # A ProcedureRequest that two Tasks name is no repeat of itself (order.one-task-per-request): its first line counts.
     requests = {request.ref: (line, request, items) for line, request, items in reversed(list(context.known_lines()))}
     for line, request, items in reversed(requests.values()):
         specimens = context.order.specimens_of(request)
-        key = (items[0].id, frozenset(specimen_repeat_key(context, specimen) for specimen in specimens))
+        key = (items[0].id, frozenset(context.repeat_key(specimen) for specimen in specimens))
         if key in seen and not any(item.allow_multiple_items for item in items):
             yield Violation(f"{request.where}.code", (line.id,), {"code": items[0].id})
         seen.add(key)
 
 
+@rule(
+    "line.time",
+    Severity.WARN,
+    "ProcedureRequest: occurrenceDateTime",
+    "{where}: expected a date and time with UTC offset, found: {text}. Please send the time at which the order was made, "
+    "with its UTC offset.",
+)
 def _check_time(context: RuleContext) -> Iterator[Violation]:
     for line, request in context.lines_with_requests():
         if request.occurrence is None or request.occurrence.at is None:
-            text = request.occurrence.text if request.occurrence else "missing"
+            text = request.occurrence.text if request.occurrence else "–"
             yield Violation(f"{request.where}.occurrenceDateTime", (line.id,), {"text": text})
 
 
+@rule(
+    "line.time-future",
+    Severity.WARN,
+    "ProcedureRequest: occurrenceDateTime",
+    "{where}: {text} is in the future. Please check the clock of the ordering system.",
+)
 def _check_time_future(context: RuleContext) -> Iterator[Violation]:
     for line, request in context.lines_with_requests():
         at = request.occurrence.at if request.occurrence else None
@@ -222,100 +203,45 @@ def _check_time_future(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{request.where}.occurrenceDateTime", (line.id,), {"text": at.isoformat()})
 
 
-_CODE_SECTION = "ProcedureRequest: code"
-_TURNAROUND_SECTION = "Turnaround item: rules"
-RULES = (
-    Rule(
-        id="line.status",
-        severity=Severity.REFUSE,
-        section="ProcedureRequest: status",
-        check=_check_status,
-        message="{where}: is {status}, and must be active. Send active tests only.",
-    ),
-    Rule(
-        id="line.subject",
-        severity=Severity.REFUSE,
-        section="ProcedureRequest: subject",
-        check=_check_subject,
-        message="{where}: names no patient. Send the reference of the order's Patient.",
-    ),
-    Rule(
-        id="line.code",
-        severity=Severity.REFUSE,
-        section=_CODE_SECTION,
-        check=_check_code,
-        message="{where}: names no test. Send the item code of the nomenclature.",
-    ),
-    Rule(
-        id="line.code-system",
-        severity=Severity.REFUSE,
-        section=_CODE_SECTION,
-        check=_check_code_system,
-        message="{where}: the code is not from the nomenclature. Send a code of the system {system}.",
-    ),
-    Rule(
-        id="line.code-system-spelling",
-        severity=Severity.WARN,
-        section=_CODE_SECTION,
-        check=_check_code_system_spelling,
-        message="{where}: the system is not written as the interface writes it. Send {system}.",
-    ),
-    Rule(
-        id="line.item",
-        severity=Severity.REFUSE,
-        section=_CODE_SECTION,
-        check=_check_item,
-        message="{where}: test {code} is not in the nomenclature of contract {contract}. Fetch the nomenclature again and choose "
-        "a test from it.",
-    ),
-    Rule(
-        id="line.item-withdrawn",
-        severity=Severity.WARN,
-        section="Limits: the nomenclature may be cached for one day",
-        check=_check_item_withdrawn,
-        message="{where}: test {code} has been withdrawn from the nomenclature since. Fetch the nomenclature again.",
-    ),
-    Rule(
-        id="line.stopped",
-        severity=Severity.REFUSE,
-        section=_TURNAROUND_SECTION,
-        check=_check_stopped,
-        message="{where}: test {code} is not performed until {until}. Order it again then, or choose another test.",
-    ),
-    Rule(
-        id="line.stopped-since",
-        severity=Severity.WARN,
-        section=_TURNAROUND_SECTION,
-        check=_check_stopped_since,
-        message="{where}: test {code} was stopped after it was ordered, until {until}. The laboratory will be in touch.",
-    ),
-    Rule(
-        id="line.delayed",
-        severity=Severity.WARN,
-        section=_TURNAROUND_SECTION,
-        check=_check_delayed,
-        message="{where}: test {code} takes {hours} hours longer at present. Nothing needs to be done.",
-    ),
-    Rule(
-        id="line.repeat",
-        severity=Severity.REFUSE,
-        section="Nomenclature item: allow_multiple_items",
-        check=_check_repeat,
-        message="{where}: test {code} is in this order already, with the same biomaterial. Order it once.",
-    ),
-    Rule(
-        id="line.time",
-        severity=Severity.WARN,
-        section="ProcedureRequest: occurrenceDateTime",
-        check=_check_time,
-        message="{where}: {text} is not a date and time with offset. Send the time at which the order was made, with its offset.",
-    ),
-    Rule(
-        id="line.time-future",
-        severity=Severity.WARN,
-        section="ProcedureRequest: occurrenceDateTime",
-        check=_check_time_future,
-        message="{where}: {text} is in the future. Check the clock of the ordering system.",
-    ),
-    *STUDY_RULES,
+def _old_order_pattern(items: Iterable[Item]) -> IdentifierPattern | None:
+    """The pattern of the old order number that a test needs in any catalogue version; None where it needs none."""
+    return next((pattern for item in items if (pattern := old_order_pattern(item))), None)
+
+
+@rule(
+    "line.follow-up-alone",
+    Severity.REFUSE,
+    "Create order: rule 4",
+    "{where}: follow-up study {code} must be ordered alone. Please send it in a separate order.",
 )
+def _check_follow_up_alone(context: RuleContext) -> Iterator[Violation]:
+    for line, request, items in context.known_lines():
+        if _old_order_pattern(items) and len(context.order.lines) > 1:
+            yield Violation(f"{request.where}.code", (line.id,), {"code": items[0].id})
+
+
+@rule(
+    "line.old-order",
+    Severity.REFUSE,
+    "Create order: rule 4",
+    "{where}: study {code} needs the number of the earlier order, in the form {shape}. Please send it as one identifier.",
+)
+def _check_old_order(context: RuleContext) -> Iterator[Violation]:
+    system = context.facts.systems.old_orders
+    for line, request, items in context.known_lines():
+        pattern = _old_order_pattern(items)
+        ours = [each for each in request.old_orders if system.match(each.system) is not SystemMatch.FOREIGN]
+        if pattern and not (len(ours) == 1 and pattern.matches(ours[0].value)):
+            yield Violation(f"{request.where}.basedOn", (line.id,), {"code": items[0].id, "shape": str(pattern)})
+
+
+@rule(
+    "line.old-order-unasked",
+    Severity.WARN,
+    "ProcedureRequest: basedOn",
+    "{where}: test {code} takes no number of an earlier order. Please leave it out.",
+)
+def _check_old_order_unasked(context: RuleContext) -> Iterator[Violation]:
+    for line, request, items in context.known_lines():
+        if request.old_orders and not _old_order_pattern(items):
+            yield Violation(f"{request.where}.basedOn", (line.id,), {"code": items[0].id})

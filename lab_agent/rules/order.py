@@ -1,4 +1,4 @@
-"""Rules about the order as a whole: its counts, its references, its requisition, its contract, its patient."""
+"""Rules about the order as a whole: its Tasks, references, requisition, contract, catalogue and patient."""
 
 from __future__ import annotations
 
@@ -9,16 +9,32 @@ from lab_agent.domain.code_systems import SystemMatch
 from lab_agent.domain.received_order import ReferenceText, patient_key
 from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.rules.context import RuleContext, best_coding
-from lab_agent.rules.rule import Rule, Severity, Violation
+from lab_agent.rules.rule import Severity, Violation, rule
 
 _REFERENCE_TYPES = {"subject": "Patient", "specimen": "Specimen", "basedOn": "ProcedureRequest"}
 
+_REFERENCES_SECTION = "Resources and their fields: ProcedureRequest, Task"
 
+
+@rule(
+    "order.has-lines",
+    Severity.HOLD,
+    "Task: laboratory-side counts per order",
+    "{where}: no ProcedureRequest-level Task of this order was found. Please send one Task for each ProcedureRequest, with "
+    "this Task as its partOf, and grant the laboratory the right to read it.",
+    may_refuse=True,
+)
 def _check_has_lines(context: RuleContext) -> Iterator[Violation]:
     if not context.order.lines:
         yield Violation(context.order.task.where)
 
 
+@rule(
+    "order.task-code",
+    Severity.WARN,
+    "Task: order-level Task",
+    "{where}: the code must be OrderProcessingTask, in the system that the interface defines. Please send both.",
+)
 def _check_task_code(context: RuleContext) -> Iterator[Violation]:
     coding = best_coding(context.order.task.code.coding, context.facts.systems.task_type)
     fits = coding and coding.code == "OrderProcessingTask"
@@ -28,23 +44,31 @@ def _check_task_code(context: RuleContext) -> Iterator[Violation]:
 
 def _refers_only_elsewhere(context: RuleContext) -> bool:
     """Whether every line is based on a resource of another origin: then our own base_url is more likely wrong (law 10)."""
-    links = [link for line in context.order.lines for link in line.task.based_on]
-    return bool(links) and all(link.is_foreign for link in links)
+    references = [reference for line in context.order.lines for reference in line.task.based_on]
+    return bool(references) and all(reference.is_foreign for reference in references)
 
 
-def _check_address(context: RuleContext) -> Iterator[Violation]:
-    if _refers_only_elsewhere(context):
-        yield Violation("Task.basedOn")
-
-
+@rule(
+    "order.line-based-on",
+    Severity.REFUSE,
+    "Task: ProcedureRequest-level Task",
+    "{where}: a Task must refer to exactly one ProcedureRequest, and this one refers to {count}. Please send one Task for "
+    "each ProcedureRequest.",
+)
 def _check_line_based_on(context: RuleContext) -> Iterator[Violation]:
     for line in context.order.lines if not _refers_only_elsewhere(context) else ():
-        targets = {link.target for link in line.task.based_on}
+        targets = {reference.target for reference in line.task.based_on}
         right = [target for target in targets if target and target.type == "ProcedureRequest"]
         if len(right) != 1 or len(targets) != 1:
             yield Violation(f"{line.task.where}.basedOn", (line.id,), {"count": str(len(right))})
 
 
+@rule(
+    "order.one-task-per-request",
+    Severity.REFUSE,
+    "Task: a bundle has one Task per ProcedureRequest",
+    "{where}: another Task of this order is already based on {request}. Please send only one Task for each ProcedureRequest.",
+)
 def _check_one_task_per_request(context: RuleContext) -> Iterator[Violation]:
     seen = set()
     for line, request in context.lines_with_requests():
@@ -53,54 +77,112 @@ def _check_one_task_per_request(context: RuleContext) -> Iterator[Violation]:
         seen.add(request.ref)
 
 
+@rule(
+    "order.line-part-of",
+    Severity.WARN,
+    "Task: ProcedureRequest-level Task",
+    "{where}: the reference to the order-level Task is missing. Please add it.",
+)
 def _check_line_part_of(context: RuleContext) -> Iterator[Violation]:
     for line in context.order.lines:
-        if context.order.task.ref not in {link.target for link in line.task.part_of}:
+        if context.order.task.ref not in {reference.target for reference in line.task.part_of}:
             yield Violation(f"{line.task.where}.partOf", (line.id,))
 
 
+@rule(
+    "order.reference-form",
+    Severity.REFUSE,
+    _REFERENCES_SECTION,
+    "{where}: the reference does not lead to a resource of the right type on this service. Please refer to the resource as "
+    "the service saved it.",
+)
 def _check_reference_form(context: RuleContext) -> Iterator[Violation]:
     for line, request in context.lines_with_requests():
-        links = (*((request.subject,) if request.subject else ()), *request.specimens)
-        yield from (Violation(link.where, (line.id,)) for link in links if _is_invalid_reference(link))
+        references = (*((request.subject,) if request.subject else ()), *request.specimens)
+        yield from (Violation(reference.where, (line.id,)) for reference in references if _is_invalid_reference(reference))
 
 
 def _is_invalid_reference(reference: ReferenceText) -> bool:
-    """Whether a reference leads nowhere, elsewhere, or to a resource of another type; an identifier alone is another matter."""
+    """Whether a reference leads nowhere, elsewhere, or to a resource of another type; an identifier alone is for other rules."""
     if reference.text is None:
         return reference.identifier is None
     field = reference.where.rsplit(".", 1)[-1].split("[", 1)[0]
     return reference.target is None or reference.target.type != _REFERENCE_TYPES.get(field, reference.target.type)
 
 
+@rule(
+    "order.address",
+    Severity.HOLD,
+    _REFERENCES_SECTION,
+    "{where}: every reference leads to an address other than the service's. The laboratory checks its own setting "
+    "([exchange] base_url); if that is right, please refer to resources of this service.",
+    may_refuse=True,
+)
+def _check_address(context: RuleContext) -> Iterator[Violation]:
+    if _refers_only_elsewhere(context):
+        yield Violation("Task.basedOn")
+
+
+@rule(
+    "order.readable",
+    Severity.HOLD,
+    "Authentication: resource rights",
+    "{where}: the laboratory cannot read this resource: {reason}. Please grant the laboratory the right to read it.",
+    may_refuse=True,
+)
 def _check_readable(context: RuleContext) -> Iterator[Violation]:
     for ref, why in context.order.unreadable:
         yield Violation(str(ref), values={"reason": f"{why.reason} ({why.status})" if why.status else why.reason})
     yield from (Violation(str(ref), values={"reason": "it has not been read yet"}) for ref in context.order.not_fetched)
 
 
+@rule(
+    "order.has-specimens",
+    Severity.REFUSE,
+    "Task: laboratory-side counts per order",
+    "{where}: the order has no Specimen. Please send the order with the Specimens of its tests.",
+)
 def _check_has_specimens(context: RuleContext) -> Iterator[Violation]:
     if not context.order.lines or any(request.specimens for _, request in context.lines_with_requests()):
         return
     known = list(context.known_lines())
-    needless = [not any(item.requirements for item in items) for _, _, items in known]
-    if len(known) == len(list(context.lines_with_requests())) and all(needless):
-        return
-    yield Violation("Specimen")
+    needs_none = [not any(item.requirements for item in items) for _, _, items in known]
+    if len(known) < len(list(context.lines_with_requests())) or not all(needs_none):
+        yield Violation("Specimen")
 
 
+@rule(
+    "order.requisition",
+    Severity.REFUSE,
+    "ProcedureRequest: requisition",
+    "{where}: the requisition is missing. Please send one requisition (system and value), the same in every "
+    "ProcedureRequest of the order.",
+)
 def _check_requisition(context: RuleContext) -> Iterator[Violation]:
     for line, request in context.lines_with_requests():
         if request.requisition is None:
             yield Violation(f"{request.where}.requisition", (line.id,))
 
 
+@rule(
+    "order.one-requisition",
+    Severity.REFUSE,
+    "Create order: rule 1",
+    "{where}: the order has {count} different requisitions. Please send the same system and value in every "
+    "ProcedureRequest, or send separate orders.",
+)
 def _check_one_requisition(context: RuleContext) -> Iterator[Violation]:
     found = {request.requisition for _, request in context.lines_with_requests() if request.requisition}
     if len(found) > 1:
         yield Violation("ProcedureRequest.requisition", values={"count": str(len(found))})
 
 
+@rule(
+    "order.contract",
+    Severity.REFUSE,
+    "ProcedureRequest: supportingInfo",
+    "{where}: no contract is named. Please name the contract, by reference or by identifier.",
+)
 def _check_contract(context: RuleContext) -> Iterator[Violation]:
     for line, request in context.lines_with_requests():
         if not context.contract_references(request):
@@ -112,33 +194,68 @@ def _contract_references(context: RuleContext) -> Iterator[ReferenceText]:
         yield from context.contract_references(request)
 
 
+@rule(
+    "order.one-contract",
+    Severity.REFUSE,
+    "Create order: rule 1",
+    "{where}: the order names {count} contracts. Please send a separate order for each contract.",
+)
 def _check_one_contract(context: RuleContext) -> Iterator[Violation]:
-    found = {context.contract_code(link) or str(link.target) for link in _contract_references(context)}
+    found = {context.contract_code(reference) or str(reference.target) for reference in _contract_references(context)}
     if len(found) > 1:
         yield Violation("ProcedureRequest.supportingInfo", values={"count": str(len(found))})
 
 
+@rule(
+    "order.one-contract-link",
+    Severity.REFUSE,
+    "Create order: rule 1",
+    "{where}: the contract is named by reference in one place and by identifier in another. Please name it in the same way "
+    "throughout the order.",
+)
 def _check_one_contract_link(context: RuleContext) -> Iterator[Violation]:
-    if len({link.target is not None for link in _contract_references(context)}) > 1:
+    if len({reference.target is not None for reference in _contract_references(context)}) > 1:
         yield Violation("ProcedureRequest.supportingInfo")
 
 
+@rule(
+    "order.contract-system",
+    Severity.WARN,
+    "ProcedureRequest: supportingInfo",
+    "{where}: the system is not spelled as in the interface. Please send {system}.",
+)
 def _check_contract_system(context: RuleContext) -> Iterator[Violation]:
     system = context.facts.systems.contract
     for line, request in context.lines_with_requests():
-        for link in context.contract_references(request):
-            if link.target is None and link.identifier and system.match(link.identifier.system) is not SystemMatch.EXACT:
-                yield Violation(f"{link.where}.identifier.system", (line.id,), {"system": system.url})
+        for reference in context.contract_references(request):
+            identifier = reference.identifier
+            if reference.target is None and identifier and system.match(identifier.system) is not SystemMatch.EXACT:
+                yield Violation(f"{reference.where}.identifier.system", (line.id,), {"system": system.url})
 
 
+@rule(
+    "order.contract-known",
+    Severity.HOLD,
+    "ProcedureRequest: supportingInfo",
+    "{where}: contract {contract} is not set up at the laboratory. The laboratory checks whether it should be "
+    "([exchange.contracts]); if not, please send the contract code that was agreed.",
+)
 def _check_contract_known(context: RuleContext) -> Iterator[Violation]:
-    unknown = [link for link in _contract_references(context) if context.contract_code(link) not in context.facts.known_contracts]
-    names = dict.fromkeys(context.contract_code(link) or str(link.target) for link in unknown)
+    codes = {reference: context.contract_code(reference) for reference in _contract_references(context)}
+    unknown = ((reference, code) for reference, code in codes.items() if code not in context.facts.known_contracts)
+    names = dict.fromkeys(code or str(reference.target) for reference, code in unknown)
     yield from (Violation("ProcedureRequest.supportingInfo", values={"contract": name}) for name in names)
 
 
+@rule(
+    "order.catalogue",
+    Severity.HOLD,
+    "What the service does: the laboratory provides the nomenclature",
+    "{where}: the laboratory has no catalogue to check the order against, or its catalogue offers nothing for contract "
+    "{contract}. The order waits until the laboratory has loaded its catalogue.",
+)
 def _check_catalogue(context: RuleContext) -> Iterator[Violation]:
-    contract = context.contract()
+    contract = context.contract
     if context.catalogue is None or (contract is not None and not context.catalogue.has_items_for(contract)):
         yield Violation("catalogue", values={"contract": contract or "?"})
     elif contract is not None and _may_be_in_unreadable_version(context, context.catalogue, contract):
@@ -146,164 +263,28 @@ def _check_catalogue(context: RuleContext) -> Iterator[Violation]:
 
 
 def _may_be_in_unreadable_version(context: RuleContext, catalogue: CatalogueHistory, contract: str) -> bool:
+    """Whether an unknown test may be one that the unreadable version offered: the fault would be ours (law 10)."""
     unknown = (request for _, request in context.lines_with_requests() if not context.items(request))
     return any(catalogue.may_include_unreadable(contract, context.ordered_at(request)) for request in unknown)
 
 
+@rule(
+    "order.one-patient",
+    Severity.REFUSE,
+    "Task: laboratory-side counts per order",
+    "{where}: the order is for {count} patients. Please send a separate order for each patient.",
+)
 def _check_one_patient(context: RuleContext) -> Iterator[Violation]:
     subjects = Counter(key for _, request in context.lines_with_requests() if (key := patient_key(request.subject)))
     if len(subjects) > 1:
         yield Violation("ProcedureRequest.subject", values={"count": str(len(subjects))})
 
 
-def _check_shape(context: RuleContext) -> Iterable[Violation]:
-    return (Violation(flaw.where, values={"what": flaw.what}) for flaw in context.order.malformed_fields)
-
-
-_REFERENCES_SECTION = "Resources and their fields: ProcedureRequest, Task"
-RULES = (
-    Rule(
-        id="order.has-lines",
-        severity=Severity.HOLD,
-        section="Task: laboratory-side counts per order",
-        check=_check_has_lines,
-        message="{where}: no ProcedureRequest-level Task of this order can be found. Send one Task for each ProcedureRequest, "
-        "part of this Task, and give the laboratory the right to read it.",
-        may_refuse=True,
-    ),
-    Rule(
-        id="order.task-code",
-        severity=Severity.WARN,
-        section="Task: order-level Task",
-        check=_check_task_code,
-        message="{where}: is not the code OrderProcessingTask in its system as the interface writes it. Send it so.",
-    ),
-    Rule(
-        id="order.line-based-on",
-        severity=Severity.REFUSE,
-        section="Task: ProcedureRequest-level Task",
-        check=_check_line_based_on,
-        message="{where}: must refer to exactly one ProcedureRequest, and refers to {count}. Send one Task for each "
-        "ProcedureRequest.",
-    ),
-    Rule(
-        id="order.one-task-per-request",
-        severity=Severity.REFUSE,
-        section="Task: a bundle has one Task per ProcedureRequest",
-        check=_check_one_task_per_request,
-        message="{where}: another Task of this order is based on {request} already. Send one Task for each ProcedureRequest.",
-    ),
-    Rule(
-        id="order.line-part-of",
-        severity=Severity.WARN,
-        section="Task: ProcedureRequest-level Task",
-        check=_check_line_part_of,
-        message="{where}: does not refer to the order-level Task. Send that reference.",
-    ),
-    Rule(
-        id="order.reference-form",
-        severity=Severity.REFUSE,
-        section=_REFERENCES_SECTION,
-        check=_check_reference_form,
-        message="{where}: the reference names no resource of the right type on this service. Refer to the resource as the "
-        "service saved it.",
-    ),
-    Rule(
-        id="order.address",
-        severity=Severity.HOLD,
-        section=_REFERENCES_SECTION,
-        check=_check_address,
-        message="{where}: every reference leads to another address than the service's. The laboratory looks whether "
-        "[exchange] base_url is the address that the service writes; if so, refer to resources of this service.",
-        may_refuse=True,
-    ),
-    Rule(
-        id="order.readable",
-        severity=Severity.HOLD,
-        section="Authentication: resource rights",
-        check=_check_readable,
-        message="{where}: the laboratory cannot read it: {reason}. Give the laboratory the right to read it.",
-        may_refuse=True,
-    ),
-    Rule(
-        id="order.has-specimens",
-        severity=Severity.REFUSE,
-        section="Task: laboratory-side counts per order",
-        check=_check_has_specimens,
-        message="{where}: the order has no Specimen. Send the order with the Specimens of its tests.",
-    ),
-    Rule(
-        id="order.requisition",
-        severity=Severity.REFUSE,
-        section="ProcedureRequest: requisition",
-        check=_check_requisition,
-        message="{where}: is missing. Send one requisition (system and value), the same in every ProcedureRequest of the order.",
-    ),
-    Rule(
-        id="order.one-requisition",
-        severity=Severity.REFUSE,
-        section="Create order: rule 1",
-        check=_check_one_requisition,
-        message="{where}: the order has {count} different requisitions. Send the same system and value in every "
-        "ProcedureRequest, or send separate orders.",
-    ),
-    Rule(
-        id="order.contract",
-        severity=Severity.REFUSE,
-        section="ProcedureRequest: supportingInfo",
-        check=_check_contract,
-        message="{where}: names no contract. Send the contract, by reference or by identifier.",
-    ),
-    Rule(
-        id="order.one-contract",
-        severity=Severity.REFUSE,
-        section="Create order: rule 1",
-        check=_check_one_contract,
-        message="{where}: the order names {count} contracts. Send one order for each contract.",
-    ),
-    Rule(
-        id="order.one-contract-link",
-        severity=Severity.REFUSE,
-        section="Create order: rule 1",
-        check=_check_one_contract_link,
-        message="{where}: the contract is named by reference in one place and by identifier in another. Use one way in the "
-        "whole order.",
-    ),
-    Rule(
-        id="order.contract-system",
-        severity=Severity.WARN,
-        section="ProcedureRequest: supportingInfo",
-        check=_check_contract_system,
-        message="{where}: is not written as the interface writes it. Send {system}.",
-    ),
-    Rule(
-        id="order.contract-known",
-        severity=Severity.HOLD,
-        section="ProcedureRequest: supportingInfo",
-        check=_check_contract_known,
-        message="{where}: contract {contract} is not set up here. The laboratory looks whether it should be "
-        "([exchange.contracts]); if not, send the contract code that was agreed.",
-    ),
-    Rule(
-        id="order.catalogue",
-        severity=Severity.HOLD,
-        section="What the service does: the laboratory provides the nomenclature",
-        check=_check_catalogue,
-        message="{where}: there is no catalogue here, or it offers nothing for contract {contract}. The laboratory loads its "
-        "catalogue; the order waits.",
-    ),
-    Rule(
-        id="order.one-patient",
-        severity=Severity.REFUSE,
-        section="Task: laboratory-side counts per order",
-        check=_check_one_patient,
-        message="{where}: the order is for {count} patients. Send one order for each patient.",
-    ),
-    Rule(
-        id="order.shape",
-        severity=Severity.WARN,
-        section="Resources and their fields",
-        check=_check_shape,
-        message="{where}: {what}, so it was left out. Send it in the type that the interface shows.",
-    ),
+@rule(
+    "order.shape",
+    Severity.WARN,
+    "Resources and their fields",
+    "{where}: {what}, so the value was ignored. Please send it in the type that the interface shows.",
 )
+def _check_shape(context: RuleContext) -> Iterable[Violation]:
+    return (Violation(each.where, values={"what": each.what}) for each in context.order.malformed_fields)

@@ -1,4 +1,4 @@
-"""Rules about the Patient. Messages never repeat what the Patient says."""
+"""Rules about the Patient. Their messages never repeat what the Patient says (law 7)."""
 
 from __future__ import annotations
 
@@ -7,24 +7,42 @@ from datetime import timedelta
 
 from lab_agent.domain.received_order import patient_key
 from lab_agent.rules.context import RuleContext
-from lab_agent.rules.rule import Rule, Severity, Violation
+from lab_agent.rules.rule import Severity, Violation, rule
 
 _GENDERS = frozenset({"male", "female", "other", "unknown"})
 _MAX_AGE_YEARS = 130
 
 
+@rule(
+    "patient.gender",
+    Severity.REFUSE,
+    "Patient: on the laboratory side",
+    "{where}: the gender is missing. Please send the patient's gender.",
+)
 def _check_gender(context: RuleContext) -> Iterator[Violation]:
     for patient in context.order.patients:
         if patient.gender is None:
             yield Violation(f"{patient.where}.gender")
 
 
+@rule(
+    "patient.gender-code",
+    Severity.REFUSE,
+    "Patient: on the laboratory side",
+    "{where}: the gender must be male, female, other or unknown. Please send one of these.",
+)
 def _check_gender_code(context: RuleContext) -> Iterator[Violation]:
     for patient in context.order.patients:
         if patient.gender is not None and patient.gender not in _GENDERS:
             yield Violation(f"{patient.where}.gender")
 
 
+@rule(
+    "patient.birth-date",
+    Severity.REFUSE,
+    "Patient: on the laboratory side",
+    "{where}: the birth date {what}. Please send the patient's birth date.",
+)
 def _check_birth_date(context: RuleContext) -> Iterator[Violation]:
     for patient in context.order.patients:
         if patient.birth_date is None:
@@ -32,6 +50,12 @@ def _check_birth_date(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{patient.where}.birthDate", values={"what": what})
 
 
+@rule(
+    "patient.birth-possible",
+    Severity.REFUSE,
+    "Patient: on the laboratory side",
+    "{where}: this birth date is not possible. Please check the patient's birth date.",
+)
 def _check_birth_possible(context: RuleContext) -> Iterator[Violation]:
     latest = (context.facts.now + timedelta(days=1)).date()
     for patient in context.order.patients:
@@ -40,8 +64,15 @@ def _check_birth_possible(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{patient.where}.birthDate")
 
 
+@rule(
+    "patient.anonymous",
+    Severity.WARN,
+    "Patient: anonymous order",
+    "{where}: only half of the anonymous form is kept. For an anonymous order please send ten digits as the family name, "
+    "and two given names `-`.",
+)
 def _check_anonymous(context: RuleContext) -> Iterator[Violation]:
-    """Half of the anonymous form: ten digits without the dashes, or dashes without the ten digits."""
+    """Digits for a family name without the dashes, or dashes without the ten digits."""
     for patient in context.order.patients:
         digits = bool(patient.family) and str(patient.family).isdigit()
         dashes = bool(patient.given) and set(patient.given) == {"-"}
@@ -49,53 +80,13 @@ def _check_anonymous(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{patient.where}.name[0]")
 
 
+@rule(
+    "patient.global",
+    Severity.WARN,
+    "What the service does: rule 5, a global patient identifier",
+    "{where}: this is a global identifier without a Patient, so the laboratory knows neither gender nor birth date.",
+)
 def _check_global(context: RuleContext) -> Iterator[Violation]:
     for line, request in context.lines_with_requests():
         if request.subject and request.subject.text is None and patient_key(request.subject):
             yield Violation(f"{request.where}.subject", (line.id,))
-
-
-RULES = (
-    Rule(
-        id="patient.gender",
-        severity=Severity.REFUSE,
-        section="Patient: on the laboratory side",
-        check=_check_gender,
-        message="{where}: is missing. Send the patient's gender.",
-    ),
-    Rule(
-        id="patient.gender-code",
-        severity=Severity.REFUSE,
-        section="Patient: on the laboratory side",
-        check=_check_gender_code,
-        message="{where}: is none of male, female, other, unknown. Send one of these.",
-    ),
-    Rule(
-        id="patient.birth-date",
-        severity=Severity.REFUSE,
-        section="Patient: on the laboratory side",
-        check=_check_birth_date,
-        message="{where}: {what}. Send the patient's birth date.",
-    ),
-    Rule(
-        id="patient.birth-possible",
-        severity=Severity.REFUSE,
-        section="Patient: on the laboratory side",
-        check=_check_birth_possible,
-        message="{where}: is not possible. Check the patient's birth date.",
-    ),
-    Rule(
-        id="patient.anonymous",
-        severity=Severity.WARN,
-        section="Patient: anonymous order",
-        check=_check_anonymous,
-        message="{where}: is half of the anonymous form. For an anonymous order send ten digits and two given names `-`.",
-    ),
-    Rule(
-        id="patient.global",
-        severity=Severity.WARN,
-        section="What the service does: rule 5, a global patient identifier",
-        check=_check_global,
-        message="{where}: is a global identifier without a Patient, so gender and birth date are not known here.",
-    ),
-)

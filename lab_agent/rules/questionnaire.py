@@ -1,4 +1,4 @@
-"""Rules about answers: the questions are the same fold that our API gives for this basket."""
+"""Rules about answers. The questions are those that our own API asks for the same basket."""
 
 from __future__ import annotations
 
@@ -10,25 +10,49 @@ from lab_agent.catalogue.questionnaire import QuestionNode
 from lab_agent.domain.received_order import AnswerValue, patient_key
 from lab_agent.domain.values import Coding
 from lab_agent.rules.context import RuleContext
-from lab_agent.rules.rule import Rule, Severity, Violation
+from lab_agent.rules.rule import Severity, Violation, rule
+
+_SECTION = "QuestionnaireResponse"
 
 
 def _questions(context: RuleContext) -> tuple[QuestionNode, ...]:
-    """The questions of the basket; those of tests that we do not know are not asked."""
+    """The questions of the basket, without those of tests that are not in the catalogue."""
     return context.catalogue.questions(tuple(items[0] for _, _, items in context.known_lines())) if context.catalogue else ()
 
 
+def _title(question: Question) -> str:
+    return question.text or question.link_id
+
+
+@rule(
+    "questionnaire.unknown",
+    Severity.WARN,
+    _SECTION,
+    "{where}: the tests need answers, and the laboratory cannot see whether there are any. It may ask you for them.",
+)
 def _check_unknown(context: RuleContext) -> Iterator[Violation]:
     if context.order.responses is None and any(node.required for node in _questions(context)):
         yield Violation("QuestionnaireResponse")
 
 
+@rule(
+    "questionnaire.completed",
+    Severity.WARN,
+    _SECTION,
+    "{where}: the status is {status}, and should be completed. Please send completed answers.",
+)
 def _check_completed(context: RuleContext) -> Iterator[Violation]:
     for response in context.order.responses or ():
         if response.status != "completed":
             yield Violation(f"{response.where}.status", values={"status": response.status or "missing"})
 
 
+@rule(
+    "questionnaire.source",
+    Severity.REFUSE,
+    _SECTION,
+    "{where}: this is not the order's patient. Please send the answers of the order's patient.",
+)
 def _check_source(context: RuleContext) -> Iterator[Violation]:
     wanted = context.order.patient_reference
     for response in context.order.responses or ():
@@ -36,6 +60,12 @@ def _check_source(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{response.where}.source")
 
 
+@rule(
+    "questionnaire.subject",
+    Severity.WARN,
+    _SECTION,
+    "{where}: this is not a ProcedureRequest of this order. Please refer to one of them.",
+)
 def _check_subject(context: RuleContext) -> Iterator[Violation]:
     if any(line.request is None for line in context.order.lines):
         return
@@ -46,6 +76,7 @@ def _check_subject(context: RuleContext) -> Iterator[Violation]:
 
 
 def _answers(context: RuleContext) -> dict[str, list[tuple[str, AnswerValue]]]:
+    """The answers by linkId, each with its place."""
     found: dict[str, list[tuple[str, AnswerValue]]] = defaultdict(list)
     for response in context.order.responses or ():
         for answer in response.answers:
@@ -53,8 +84,13 @@ def _answers(context: RuleContext) -> dict[str, list[tuple[str, AnswerValue]]]:
     return found
 
 
+@rule(
+    "questionnaire.required",
+    Severity.REFUSE,
+    "Questionnaire: required",
+    "{where}: test {code} needs an answer to: {question}. Please fill in the questionnaire of the whole basket.",
+)
 def _check_required(context: RuleContext) -> Iterator[Violation]:
-    """The lines that ask a required question which nobody answered."""
     if context.order.responses is None:
         return
     answered = _answers(context)
@@ -62,24 +98,32 @@ def _check_required(context: RuleContext) -> Iterator[Violation]:
     for line, _, items in context.known_lines():
         for asked in items[0].question_refs:
             if asked.required and asked.link_id in missing and not answered.get(asked.link_id):
-                values = {"question": missing[asked.link_id].text or asked.link_id, "code": items[0].id}
+                values = {"question": _title(missing[asked.link_id]), "code": items[0].id}
                 yield Violation(f"QuestionnaireResponse.item[{asked.link_id}]", (line.id,), values)
 
 
+@rule(
+    "questionnaire.choice",
+    Severity.REFUSE,
+    "Questionnaire: option",
+    "{where}: the answer is not one of the options of: {question}. Please choose one of the options.",
+)
 def _check_choice(context: RuleContext) -> Iterator[Violation]:
     answered = _answers(context)
-    for node in _questions(context):
-        if node.question.type is QuestionType.CHOICE and node.question.options:
-            for where, value in answered.get(node.question.link_id, ()):
-                if not _is_option(node.question, value):
-                    asking = tuple(
-                        line.id for line, _, items in context.known_lines() if _has_question(items[0].question_refs, node)
-                    )
-                    yield Violation(where, asking, {"question": node.question.text or node.question.link_id})
+    choices = (
+        node.question for node in _questions(context) if node.question.type is QuestionType.CHOICE and node.question.options
+    )
+    for question in choices:
+        wrong = (where for where, value in answered.get(question.link_id, ()) if not _is_option(question, value))
+        yield from (Violation(where, _lines_asking(context, question), {"question": _title(question)}) for where in wrong)
 
 
-def _has_question(question_refs: tuple[object, ...], node: QuestionNode) -> bool:
-    return any(getattr(each, "link_id", None) == node.question.link_id for each in question_refs)
+def _lines_asking(context: RuleContext, question: Question) -> tuple[str, ...]:
+    """The lines whose test asks the question: only they are rejected for a wrong answer."""
+    link_id = question.link_id
+    return tuple(
+        line.id for line, _, items in context.known_lines() if any(each.link_id == link_id for each in items[0].question_refs)
+    )
 
 
 def _is_option(question: Question, value: AnswerValue) -> bool:
@@ -88,63 +132,15 @@ def _is_option(question: Question, value: AnswerValue) -> bool:
     return any(option.code == value.code and value.system in {None, option.system} for option in question.options)
 
 
+@rule(
+    "questionnaire.once",
+    Severity.WARN,
+    "Questionnaire: repeats",
+    "{where}: there are different answers to: {question}. Please send only one.",
+)
 def _check_once(context: RuleContext) -> Iterator[Violation]:
     answered = _answers(context)
     for node in _questions(context):
         values = answered.get(node.question.link_id, [])
         if not node.question.repeats and len({repr(value) for _, value in values}) > 1:
-            yield Violation(values[-1][0], values={"question": node.question.text or node.question.link_id})
-
-
-_SECTION = "QuestionnaireResponse"
-RULES = (
-    Rule(
-        id="questionnaire.unknown",
-        severity=Severity.WARN,
-        section=_SECTION,
-        check=_check_unknown,
-        message="{where}: the tests need answers, and it is not known here whether there are any. The laboratory may ask.",
-    ),
-    Rule(
-        id="questionnaire.completed",
-        severity=Severity.WARN,
-        section=_SECTION,
-        check=_check_completed,
-        message="{where}: is {status}, and should be completed. Send completed answers.",
-    ),
-    Rule(
-        id="questionnaire.source",
-        severity=Severity.REFUSE,
-        section=_SECTION,
-        check=_check_source,
-        message="{where}: is another patient than the order's. Send the answers of the order's patient.",
-    ),
-    Rule(
-        id="questionnaire.subject",
-        severity=Severity.WARN,
-        section=_SECTION,
-        check=_check_subject,
-        message="{where}: is not a ProcedureRequest of this order. Send the reference of one of them.",
-    ),
-    Rule(
-        id="questionnaire.required",
-        severity=Severity.REFUSE,
-        section="Questionnaire: required",
-        check=_check_required,
-        message="{where}: test {code} needs an answer to: {question}. Fill in the questionnaire of the whole basket.",
-    ),
-    Rule(
-        id="questionnaire.choice",
-        severity=Severity.REFUSE,
-        section="Questionnaire: option",
-        check=_check_choice,
-        message="{where}: the answer is not one of the options of: {question}. Choose one of the options.",
-    ),
-    Rule(
-        id="questionnaire.once",
-        severity=Severity.WARN,
-        section="Questionnaire: repeats",
-        check=_check_once,
-        message="{where}: there are different answers to: {question}. Send one.",
-    ),
-)
+            yield Violation(values[-1][0], values={"question": _title(node.question)})

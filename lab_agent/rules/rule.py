@@ -1,8 +1,8 @@
-"""What a rule is.
+"""What a rule is, and the decorator that makes one of a check.
 
-A rule says all that is wrong in its own matter; it knows nothing of the other rules and of what follows. `refuse` is only for
-faults of the order. What may be our own fault (an unknown contract, a missing right, an empty catalogue) has the severity `hold`,
-and settings cannot make a refusal of it (law 10), unless the rule says that they may.
+A rule reports all that is wrong in its own matter; it knows nothing of other rules, nor of what follows from its violations.
+The severity `refuse` is only for faults of the order. What may be our own fault (an unknown contract, a missing right, an empty
+catalogue) has the severity `hold`, and settings cannot make it reject (law 10), unless the rule has `may_refuse`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lab_agent.rules.context import RuleContext
 
 
 class Severity(StrEnum):
-    """What a problem does: refuse the line (or every line), hold the order for a person, warn, or nothing."""
+    """What a violation does: reject the line (or every line), hold the order for a person, warn, or nothing."""
 
     REFUSE = "refuse"
     HOLD = "hold"
@@ -26,7 +26,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One problem: its place, the line Tasks that it concerns (none: the whole order), and the words for the message."""
+    """One problem: its place, the line Tasks that it concerns (none: the whole order), and the values for the message."""
 
     where: str
     line_ids: tuple[str, ...] = ()
@@ -38,7 +38,11 @@ RuleCheck = Callable[[RuleContext], Iterable[Violation]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One rule. `section` is the part of the interface that it comes from; `message` a template with `{where}` and its values."""
+    """One rule.
+
+    `section` is the part of the interface document that it comes from, `message` a template with `{where}` and the values of its
+    violations. `may_refuse` lets settings make a rule that holds reject.
+    """
 
     id: str
     severity: Severity
@@ -55,9 +59,18 @@ class Rule:
         return frozenset(Severity)
 
 
+def rule(id_: str, severity: Severity, section: str, message: str, *, may_refuse: bool = False) -> Callable[[RuleCheck], Rule]:
+    """Make a `Rule` of the check below the decorator; the arguments are the fields of `Rule`."""
+
+    def make(check: RuleCheck) -> Rule:
+        return Rule(id=id_, severity=severity, section=section, check=check, message=message, may_refuse=may_refuse)
+
+    return make
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One problem as it is shown. `line` is the id of a line Task, or None for the whole order."""
+    """One violation as it is shown. `line` is the id of a line Task, or None for the whole order."""
 
     rule: str
     severity: Severity
@@ -67,5 +80,5 @@ class Finding:
 
 
 def format_message(template: str, where: str, values: Mapping[str, str]) -> str:
-    """Fill a template; values are cut to a length for people and lose line breaks, since they are the partner's."""
+    """Fill a template. The values are the partner's text, so they are shortened and lose their line breaks."""
     return template.format_map({**{key: shorten(value) for key, value in values.items()}, "where": where})

@@ -1,9 +1,7 @@
 """Rules about biomaterial: whose it is, of which type, taken how and when.
 
-Rules about glucose tolerance tests: every sample has its time, and the times follow the test's time points.
-
-Which tests these are is a property of the catalogue's item. The time point of a Specimen is told by its supportingInfo (as our
-pre-analytics gave it), or else by its place in time.
+Glucose tolerance tests are those whose item has time points in the catalogue. The time point of a Specimen is in its
+supportingInfo (as our pre-analytics gave it); where it is not, the order of the collection times decides.
 """
 
 from __future__ import annotations
@@ -16,125 +14,19 @@ from itertools import pairwise
 from lab_agent.catalogue.model import Item
 from lab_agent.domain.code_systems import SystemMatch
 from lab_agent.domain.received_order import ReceivedLine, ReceivedRequest, ReceivedSpecimen, patient_key
-from lab_agent.rules.context import RuleContext, all_versions_reject, best_coding, specimen_supporting_info, specimen_type_code
-from lab_agent.rules.rule import Rule, Severity, Violation
-
-TimedSample = tuple[int, datetime]
-"""Minutes after the load that it is meant for, and when it was taken."""
-
-
-def _tolerance_tests(context: RuleContext) -> Iterator[tuple[ReceivedLine, ReceivedRequest, Item, list[ReceivedSpecimen]]]:
-    for line, request, items in context.known_lines():
-        item = items[0]
-        if not item.time_points:
-            continue
-        types = {need.specimen_code for need in item.requirements if need.time_points}
-        timed = [each for each in context.order.specimens_of(request) if specimen_type_code(context, each) in types]
-        if timed:
-            yield line, request, item, timed
-
-
-def _check_tolerance_time(context: RuleContext) -> Iterator[Violation]:
-    for line, _, item, specimens in _tolerance_tests(context):
-        for specimen in specimens:
-            if specimen.collected is None:
-                yield Violation(f"{specimen.where}.collection.collectedDateTime", (line.id,), {"code": item.id})
-
-
-def _check_tolerance_points(context: RuleContext) -> Iterator[Violation]:
-    for line, request, item, specimens in _tolerance_tests(context):
-        for code, same in _group_by_type(context, specimens).items():
-            told = {specimen_supporting_info(context, each).minutes for each in same}
-            wanted = _time_point_sets(item, code)
-            enough = any(set(points) <= told if None not in told else len(same) >= len(points) for points in wanted)
-            if not enough:
-                yield Violation(f"{request.where}.specimen", (line.id,), {"code": item.id, "points": _format_points(wanted[0])})
-
-
-def _group_by_type(context: RuleContext, specimens: Iterable[ReceivedSpecimen]) -> Mapping[str, list[ReceivedSpecimen]]:
-    """The Specimens of each type: types of one test may have different time points, and only those sent count."""
-    found: dict[str, list[ReceivedSpecimen]] = defaultdict(list)
-    for each in specimens:
-        found[specimen_type_code(context, each) or ""].append(each)
-    return found
-
-
-def _time_point_sets(item: Item, code: str) -> list[tuple[int, ...]]:
-    """The time points of each way to take that type, the fewest first: body sites of one type may have different ones."""
-    ways = {tuple(sorted({point.minutes for point in need.time_points})) for need in item.requirements_of_type(code)}
-    return sorted(ways, key=lambda points: (len(points), points))
-
-
-def _check_tolerance_sequence(context: RuleContext) -> Iterator[Violation]:
-    for line, request, item, specimens in _tolerance_tests(context):
-        found = [
-            _timed_samples(context, _time_point_sets(item, code), same)
-            for code, same in _group_by_type(context, specimens).items()
-        ]
-        samples = sorted(sample for each in found for sample in each)
-        if all(found) and not _is_in_sequence(samples, context.facts.alignment_tolerance):
-            points = sorted({minutes for minutes, _ in samples})
-            yield Violation(f"{request.where}.specimen", (line.id,), {"code": item.id, "points": _format_points(points)})
-
-
-def _timed_samples(
-    context: RuleContext, time_point_sets: Sequence[tuple[int, ...]], specimens: Sequence[ReceivedSpecimen]
-) -> list[TimedSample]:
-    """The samples of one type by time point; empty where that cannot be said, or where they may be of a way without any."""
-    timed = [
-        (specimen_supporting_info(context, each).minutes, each.collected.at)
-        for each in specimens
-        if each.collected and each.collected.at
-    ]
-    if len(timed) < len(specimens):
-        return []
-    told = [(minutes, at) for minutes, at in timed if minutes is not None]
-    if len(told) == len(timed):
-        return told
-    times = sorted(at for _, at in timed)
-    fitting = [points for points in time_point_sets if len(points) in {0, len(times)}]
-    return list(zip(fitting[0], times, strict=True)) if len(fitting) == 1 and fitting[0] else []
-
-
-def _is_in_sequence(samples: list[TimedSample], tolerance: timedelta) -> bool:
-    """Tubes of one time point lie together; later points come strictly later, each near its distance from the first."""
-    first_minutes, first_at = samples[0]
-    near = all(abs((at - first_at) - timedelta(minutes=minutes - first_minutes)) <= tolerance for minutes, at in samples)
-    rising = all(at < later for (minutes, at), (after, later) in pairwise(samples) if minutes < after)
-    return near and rising
-
-
-def _format_points(points: Sequence[int]) -> str:
-    return ", ".join(str(point) for point in points)
-
+from lab_agent.rules.context import RuleContext, all_versions_reject, best_coding
+from lab_agent.rules.rule import Severity, Violation, rule
 
 _TOLERANCE_SECTION = "Specimen: collection (glucose tolerance tests)"
-TOLERANCE_RULES = (
-    Rule(
-        id="specimen.tolerance-time",
-        severity=Severity.REFUSE,
-        section=_TOLERANCE_SECTION,
-        check=_check_tolerance_time,
-        message="{where}: is missing, and test {code} needs the time of every sample. Send it.",
-    ),
-    Rule(
-        id="specimen.tolerance-points",
-        severity=Severity.REFUSE,
-        section=_TOLERANCE_SECTION,
-        check=_check_tolerance_points,
-        message="{where}: test {code} needs a sample at each of {points} minutes. Send a Specimen for each.",
-    ),
-    Rule(
-        id="specimen.tolerance-sequence",
-        severity=Severity.REFUSE,
-        section=_TOLERANCE_SECTION,
-        check=_check_tolerance_sequence,
-        message="{where}: the collection times of test {code} do not follow its sequence of {points} minutes. Check the time of "
-        "each sample.",
-    ),
+_TYPE_SECTION = "Specimen: type"
+
+
+@rule(
+    "specimen.present",
+    Severity.REFUSE,
+    "ProcedureRequest: specimen",
+    "{where}: test {code} has no Specimen. Please refer to the Specimens that it is made from.",
 )
-
-
 def _check_present(context: RuleContext) -> Iterator[Violation]:
     if not any(request.specimens for _, request in context.lines_with_requests()):
         return
@@ -143,6 +35,12 @@ def _check_present(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{request.where}.specimen", (line.id,), {"code": items[0].id})
 
 
+@rule(
+    "specimen.patient",
+    Severity.REFUSE,
+    "Specimen: subject",
+    "{where}: this is not the patient of the test. Please check whose biomaterial it is, and refer to that patient.",
+)
 def _check_patient(context: RuleContext) -> Iterator[Violation]:
     for line, request in context.lines_with_requests():
         wanted = patient_key(request.subject)
@@ -151,13 +49,25 @@ def _check_patient(context: RuleContext) -> Iterator[Violation]:
                 yield Violation(f"{specimen.where}.subject", (line.id,))
 
 
+@rule(
+    "specimen.type",
+    Severity.REFUSE,
+    _TYPE_SECTION,
+    "{where}: no biomaterial type is named. Please send the code that pre-analytics gave, in the system {system}.",
+)
 def _check_type(context: RuleContext) -> Iterator[Violation]:
     system = context.facts.systems.specimen_type
     for specimen, lines in context.specimens():
-        if specimen_type_code(context, specimen) is None:
+        if context.specimen_type_code(specimen) is None:
             yield Violation(f"{specimen.where}.type", lines, {"system": system.url})
 
 
+@rule(
+    "specimen.type-system",
+    Severity.WARN,
+    _TYPE_SECTION,
+    "{where}: the system is not spelled as in the interface. Please send {system}.",
+)
 def _check_type_system(context: RuleContext) -> Iterator[Violation]:
     system = context.facts.systems.specimen_type
     for specimen, lines in context.specimens():
@@ -166,16 +76,23 @@ def _check_type_system(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{specimen.where}.type.coding", lines, {"system": system.url})
 
 
+@rule(
+    "specimen.type-offered",
+    Severity.REFUSE,
+    _TYPE_SECTION,
+    "{where}: test {code} is not made from biomaterial type {type}. Please collect one of: {offered}.",
+)
 def _check_type_offered(context: RuleContext) -> Iterator[Violation]:
-    for line, request, items in context.known_lines():
-        for specimen in context.order.specimens_of(request):
-            code = specimen_type_code(context, specimen)
-            if code is not None and all_versions_reject(
-                not item.requirements or bool(item.requirements_of_type(code)) for item in items
-            ):
-                offered = ", ".join(sorted(items[0].option_types | items[0].required_types))
-                values = {"type": code, "code": items[0].id, "offered": offered}
-                yield Violation(f"{specimen.where}.type", (line.id,), values)
+    for line, items, specimen in context.line_specimens():
+        code = context.specimen_type_code(specimen)
+        if code is not None and all_versions_reject(_takes_type(item, code) for item in items):
+            offered = ", ".join(sorted(items[0].option_types | items[0].required_types))
+            values = {"type": code, "code": items[0].id, "offered": offered}
+            yield Violation(f"{specimen.where}.type", (line.id,), values)
+
+
+def _takes_type(item: Item, code: str) -> bool:
+    return not item.requirements or bool(item.requirements_of_type(code))
 
 
 def _types_received(context: RuleContext, request: ReceivedRequest, item: Item) -> frozenset[str]:
@@ -183,7 +100,7 @@ def _types_received(context: RuleContext, request: ReceivedRequest, item: Item) 
     requests = [request]
     if item.multiple_specimen:
         requests = [each for _, each, items in context.known_lines() if items[0].id == item.id]
-    found = (specimen_type_code(context, specimen) for each in requests for specimen in context.order.specimens_of(each))
+    found = (context.specimen_type_code(specimen) for each in requests for specimen in context.order.specimens_of(each))
     return frozenset(code for code in found if code is not None)
 
 
@@ -191,14 +108,18 @@ def _lines_with_typed_specimens(context: RuleContext) -> Iterator[tuple[Received
     """The known lines all of whose Specimens were read and have a type: only of these can it be said what is missing."""
     for line, request, items in context.known_lines():
         specimens = context.order.specimens_of(request)
-        if (
-            specimens
-            and len(specimens) == len(request.specimens)
-            and all(specimen_type_code(context, each) for each in specimens)
-        ):
+        all_read = len(specimens) == len(request.specimens) > 0
+        if all_read and all(context.specimen_type_code(each) for each in specimens):
             yield line, request, items
 
 
+@rule(
+    "specimen.one-type",
+    Severity.REFUSE,
+    "Create order: rule 2",
+    "{where}: test {code} is made from exactly one of these biomaterial types: {offered}. Please order it once for each "
+    "type that you want.",
+)
 def _check_one_type(context: RuleContext) -> Iterator[Violation]:
     for line, request, items in _lines_with_typed_specimens(context):
         if all_versions_reject(_has_valid_choice(item, _types_received(context, request, item)) for item in items):
@@ -213,6 +134,12 @@ def _has_valid_choice(item: Item, types: frozenset[str]) -> bool:
     return bool(chosen) and (item.multiple_specimen or len(only or chosen) == 1)
 
 
+@rule(
+    "specimen.required",
+    Severity.REFUSE,
+    "Nomenclature item: required_specimen",
+    "{where}: test {code} also needs biomaterial type {missing}. Please collect it as pre-analytics describes.",
+)
 def _check_required(context: RuleContext) -> Iterator[Violation]:
     for line, request, items in _lines_with_typed_specimens(context):
         if all_versions_reject(item.required_types <= _types_received(context, request, item) for item in items):
@@ -220,6 +147,27 @@ def _check_required(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{request.where}.specimen", (line.id,), {"code": items[0].id, "missing": missing})
 
 
+@rule(
+    "specimen.site",
+    Severity.WARN,
+    "Specimen: extension",
+    "{where}: test {code} is not made from material of body site {site}. Please copy supportingInfo as pre-analytics gave it.",
+)
+def _check_site(context: RuleContext) -> Iterator[Violation]:
+    """A type that the test takes only from certain body sites, and from none that the Specimen names."""
+    for line, items, specimen in context.line_specimens():
+        site, code = context.supporting_info(specimen).bodysite_code, context.specimen_type_code(specimen)
+        known = {need.option.bodysite_code for item in items for need in item.requirements_of_type(code or "")}
+        if site is not None and known and site not in known:
+            yield Violation(f"{specimen.where}.extension", (line.id,), {"site": site, "code": items[0].id})
+
+
+@rule(
+    "specimen.method-system",
+    Severity.WARN,
+    "Specimen: collection",
+    "{where}: the system is not spelled as in the interface. Please send {system}.",
+)
 def _check_method_system(context: RuleContext) -> Iterator[Violation]:
     system = context.facts.systems.method
     for specimen, lines in context.specimens():
@@ -228,24 +176,39 @@ def _check_method_system(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{specimen.where}.collection.method.coding", lines, {"system": system.url})
 
 
+@rule(
+    "specimen.method",
+    Severity.WARN,
+    "Specimen: collection",
+    "{where}: pre-analytics does not give this collection method for test {code}. Please send the method as it was given.",
+)
 def _check_method(context: RuleContext) -> Iterator[Violation]:
-    for line, request, items in context.known_lines():
-        for specimen in context.order.specimens_of(request):
-            code, coding = (
-                specimen_type_code(context, specimen),
-                best_coding(specimen.method.coding, context.facts.systems.method),
-            )
-            known = {method for item in items for need in item.requirements_of_type(code or "") for method in need.methods}
-            if known and (coding is None or coding.code not in known):
-                yield Violation(f"{specimen.where}.collection.method", (line.id,), {"code": items[0].id})
+    for line, items, specimen in context.line_specimens():
+        coding = best_coding(specimen.method.coding, context.facts.systems.method)
+        code = context.specimen_type_code(specimen) or ""
+        known = {method for item in items for need in item.requirements_of_type(code) for method in need.methods}
+        if known and (coding is None or coding.code not in known):
+            yield Violation(f"{specimen.where}.collection.method", (line.id,), {"code": items[0].id})
 
 
+@rule(
+    "specimen.collected",
+    Severity.REFUSE,
+    "Specimen: collection",
+    "{where}: expected a date and time with UTC offset, found: {text}. Please send the time of collection with its UTC offset.",
+)
 def _check_collected(context: RuleContext) -> Iterator[Violation]:
     for specimen, lines in context.specimens():
         if specimen.collected and specimen.collected.at is None:
             yield Violation(f"{specimen.where}.collection.collectedDateTime", lines, {"text": specimen.collected.text})
 
 
+@rule(
+    "specimen.collected-future",
+    Severity.REFUSE,
+    "Specimen: collection",
+    "{where}: {text} is in the future. Please send the time at which the biomaterial was collected.",
+)
 def _check_collected_future(context: RuleContext) -> Iterator[Violation]:
     for specimen, lines in context.specimens():
         at = specimen.collected.at if specimen.collected else None
@@ -253,6 +216,13 @@ def _check_collected_future(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{specimen.where}.collection.collectedDateTime", lines, {"text": at.isoformat()})
 
 
+@rule(
+    "specimen.extension",
+    Severity.WARN,
+    "Specimen: extension",
+    "{where}: there must be exactly one object, with url {url} and the supportingInfo of pre-analytics. Please copy it as "
+    "it was given.",
+)
 def _check_extension(context: RuleContext) -> Iterator[Violation]:
     system = context.facts.systems.supporting_info
     for specimen, lines in context.specimens():
@@ -261,109 +231,106 @@ def _check_extension(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{specimen.where}.extension", lines, {"url": system.url})
 
 
-def _check_site(context: RuleContext) -> Iterator[Violation]:
-    """A type that the test takes only from certain body sites, and from none that the Specimen names."""
+def _tolerance_tests(context: RuleContext) -> Iterator[tuple[ReceivedLine, ReceivedRequest, Item, list[ReceivedSpecimen]]]:
+    """The lines of tolerance tests, with their Specimens of the types that have time points."""
     for line, request, items in context.known_lines():
-        for specimen in context.order.specimens_of(request):
-            site, code = specimen_supporting_info(context, specimen).bodysite_code, specimen_type_code(context, specimen)
-            known = {need.option.bodysite_code for item in items for need in item.requirements_of_type(code or "")}
-            if site is not None and known and site not in known:
-                yield Violation(f"{specimen.where}.extension", (line.id,), {"site": site, "code": items[0].id})
+        item = items[0]
+        if not item.time_points:
+            continue
+        types = {need.specimen_code for need in item.requirements if need.time_points}
+        timed = [each for each in context.order.specimens_of(request) if context.specimen_type_code(each) in types]
+        if timed:
+            yield line, request, item, timed
 
 
-_TYPE_SECTION = "Specimen: type"
-RULES = (
-    Rule(
-        id="specimen.present",
-        severity=Severity.REFUSE,
-        section="ProcedureRequest: specimen",
-        check=_check_present,
-        message="{where}: test {code} has no Specimen. Send the references of the Specimens that it is made from.",
-    ),
-    Rule(
-        id="specimen.patient",
-        severity=Severity.REFUSE,
-        section="Specimen: subject",
-        check=_check_patient,
-        message="{where}: is not the patient of the test. Check whose biomaterial it is, and send that patient's reference.",
-    ),
-    Rule(
-        id="specimen.type",
-        severity=Severity.REFUSE,
-        section=_TYPE_SECTION,
-        check=_check_type,
-        message="{where}: names no biomaterial type. Send the code that pre-analytics gave, in the system {system}.",
-    ),
-    Rule(
-        id="specimen.type-system",
-        severity=Severity.WARN,
-        section=_TYPE_SECTION,
-        check=_check_type_system,
-        message="{where}: the system is not written as the interface writes it. Send {system}.",
-    ),
-    Rule(
-        id="specimen.type-offered",
-        severity=Severity.REFUSE,
-        section=_TYPE_SECTION,
-        check=_check_type_offered,
-        message="{where}: test {code} is not made from biomaterial type {type}. Collect one of {offered}.",
-    ),
-    Rule(
-        id="specimen.one-type",
-        severity=Severity.REFUSE,
-        section="Create order: rule 2",
-        check=_check_one_type,
-        message="{where}: test {code} is made from exactly one chosen type of {offered}. Order it once for each type that is "
-        "wanted.",
-    ),
-    Rule(
-        id="specimen.required",
-        severity=Severity.REFUSE,
-        section="Nomenclature item: required_specimen",
-        check=_check_required,
-        message="{where}: test {code} also needs biomaterial type {missing}. Collect it as pre-analytics says.",
-    ),
-    Rule(
-        id="specimen.site",
-        severity=Severity.WARN,
-        section="Specimen: extension",
-        check=_check_site,
-        message="{where}: test {code} is not taken from body site {site}. Copy supportingInfo as pre-analytics gave it.",
-    ),
-    Rule(
-        id="specimen.method-system",
-        severity=Severity.WARN,
-        section="Specimen: collection",
-        check=_check_method_system,
-        message="{where}: the system is not written as the interface writes it. Send {system}.",
-    ),
-    Rule(
-        id="specimen.method",
-        severity=Severity.WARN,
-        section="Specimen: collection",
-        check=_check_method,
-        message="{where}: is not a collection method that pre-analytics gives for test {code}. Send the method as it was given.",
-    ),
-    Rule(
-        id="specimen.collected",
-        severity=Severity.REFUSE,
-        section="Specimen: collection",
-        check=_check_collected,
-        message="{where}: {text} is not a date and time with offset. Send the time of collection with its offset.",
-    ),
-    Rule(
-        id="specimen.collected-future",
-        severity=Severity.REFUSE,
-        section="Specimen: collection",
-        check=_check_collected_future,
-        message="{where}: {text} is in the future. Send the time at which the biomaterial was taken.",
-    ),
-    Rule(
-        id="specimen.extension",
-        severity=Severity.WARN,
-        section="Specimen: extension",
-        check=_check_extension,
-        message="{where}: must hold one object, with url {url} and the supportingInfo of pre-analytics. Copy it as given.",
-    ),
-    *TOLERANCE_RULES,
+@rule(
+    "specimen.tolerance-time",
+    Severity.REFUSE,
+    _TOLERANCE_SECTION,
+    "{where}: the collection time is missing, and test {code} needs it for every sample. Please add it.",
 )
+def _check_tolerance_time(context: RuleContext) -> Iterator[Violation]:
+    for line, _, item, specimens in _tolerance_tests(context):
+        for specimen in specimens:
+            if specimen.collected is None:
+                yield Violation(f"{specimen.where}.collection.collectedDateTime", (line.id,), {"code": item.id})
+
+
+@rule(
+    "specimen.tolerance-points",
+    Severity.REFUSE,
+    _TOLERANCE_SECTION,
+    "{where}: test {code} needs one sample at each of these times: {points} minutes. Please send a Specimen for each.",
+)
+def _check_tolerance_points(context: RuleContext) -> Iterator[Violation]:
+    for line, request, item, specimens in _tolerance_tests(context):
+        for code, same in _group_by_type(context, specimens).items():
+            given = {context.supporting_info(each).minutes for each in same}
+            wanted = _time_point_sets(item, code)
+            if not any(set(points) <= given if None not in given else len(same) >= len(points) for points in wanted):
+                yield Violation(f"{request.where}.specimen", (line.id,), {"code": item.id, "points": _format_points(wanted[0])})
+
+
+def _group_by_type(context: RuleContext, specimens: Iterable[ReceivedSpecimen]) -> Mapping[str, list[ReceivedSpecimen]]:
+    """The Specimens of each type: the types of one test may have different time points, and only those sent count."""
+    found: dict[str, list[ReceivedSpecimen]] = defaultdict(list)
+    for each in specimens:
+        found[context.specimen_type_code(each) or ""].append(each)
+    return found
+
+
+def _time_point_sets(item: Item, code: str) -> list[tuple[int, ...]]:
+    """The time points of each way to collect that type, the fewest first: its body sites may have different ones."""
+    ways = {tuple(sorted({point.minutes for point in need.time_points})) for need in item.requirements_of_type(code)}
+    return sorted(ways, key=lambda points: (len(points), points))
+
+
+def _format_points(points: Sequence[int]) -> str:
+    return ", ".join(str(point) for point in points)
+
+
+@rule(
+    "specimen.tolerance-sequence",
+    Severity.REFUSE,
+    _TOLERANCE_SECTION,
+    "{where}: the collection times of test {code} do not follow its sequence of {points} minutes. Please check the time of "
+    "each sample.",
+)
+def _check_tolerance_sequence(context: RuleContext) -> Iterator[Violation]:
+    for line, request, item, specimens in _tolerance_tests(context):
+        by_type = _group_by_type(context, specimens).items()
+        found = [_timed_samples(context, _time_point_sets(item, code), same) for code, same in by_type]
+        samples = sorted(sample for each in found for sample in each)
+        if all(found) and not _is_in_sequence(samples, context.facts.alignment_tolerance):
+            points = sorted({minutes for minutes, _ in samples})
+            yield Violation(f"{request.where}.specimen", (line.id,), {"code": item.id, "points": _format_points(points)})
+
+
+_TimedSample = tuple[int, datetime]
+"""The minutes after the load that a sample is meant for, and when it was collected."""
+
+
+def _timed_samples(
+    context: RuleContext, time_point_sets: Sequence[tuple[int, ...]], specimens: Sequence[ReceivedSpecimen]
+) -> list[_TimedSample]:
+    """The samples of one type with their time points; empty where these are not known for sure.
+
+    Where a Specimen does not say its time point, the collection times stand for the points in their order, but only if exactly
+    one way to collect the type has as many points, and none has no points at all.
+    """
+    times = [each.collected.at for each in specimens if each.collected and each.collected.at]
+    if len(times) < len(specimens):
+        return []
+    given = [context.supporting_info(each).minutes for each in specimens]
+    if None not in given:
+        return [(minutes, at) for minutes, at in zip(given, times, strict=True) if minutes is not None]
+    fitting = [points for points in time_point_sets if len(points) in {0, len(times)}]
+    return list(zip(fitting[0], sorted(times), strict=True)) if len(fitting) == 1 and fitting[0] else []
+
+
+def _is_in_sequence(samples: list[_TimedSample], tolerance: timedelta) -> bool:
+    """Whether each sample is near its time after the first one, and samples of later points were collected strictly later."""
+    first_minutes, first_at = samples[0]
+    near = all(abs((at - first_at) - timedelta(minutes=minutes - first_minutes)) <= tolerance for minutes, at in samples)
+    rising = all(at < later for (minutes, at), (after, later) in pairwise(samples) if minutes < after)
+    return near and rising

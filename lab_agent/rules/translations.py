@@ -1,6 +1,6 @@
-"""The reasons that a clinic reads, in another language: a file of sentences, one for each rule.
+"""The messages of the rules in another language: a TOML file with one message for each rule.
 
-A translation is whole or it is refused: a clinic that reads half of its reasons in another language has been forgotten.
+A translation must be complete: a clinic should not read half of its reasons in another language.
 """
 
 from __future__ import annotations
@@ -17,29 +17,31 @@ BUILT_IN_LANGUAGE = "en"
 
 
 def load_messages(language: str, folder: Path) -> Mapping[str, str]:
-    """Sentences by rule id; none for the language that the rules themselves speak. Raises `SettingsError` with all problems."""
+    """Messages by rule id; none for English, the language of the rules themselves. Raises `SettingsError` with all problems."""
     if language == BUILT_IN_LANGUAGE:
         return {}
     path = folder / f"{language}.toml"
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as exc:
-        raise _settings_error(path, f"cannot be read ({exc.strerror})", "see rules.messages and rules.messages_folder") from exc
+        raise _settings_error(
+            path, f"cannot be read ({exc.strerror})", "check `rules.messages` and `rules.messages_folder`"
+        ) from exc
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
-        raise _settings_error(path, f"is not TOML: {exc}", "mend the file") from exc
+        raise _settings_error(path, f"is not TOML: {exc}", "correct the file") from exc
     if problems := _find_problems(path, given):
         raise SettingsError(problems)
     return given
 
 
 def _find_problems(path: Path, given: Mapping[str, object]) -> tuple[Problem, ...]:
-    sentences = {name: text for name, text in given.items() if isinstance(text, str) and _is_template(text)}
-    odd = tuple(
-        Problem(f"{path}: {name}", "is no sentence", "write text, and {{ for a brace") for name in given.keys() - sentences
+    messages = {name: text for name, text in given.items() if isinstance(text, str) and _is_template(text)}
+    invalid = tuple(
+        Problem(f"{path}: {name}", "is not a message", "write text, and {{ for a brace") for name in given.keys() - messages
     )
-    missing = (rule.id for rule in RULES if rule.id not in given)
-    gaps = tuple(Problem(f"{path}: {rule_id}", "has no sentence", "translate it") for rule_id in missing)
-    return (*odd, *check_messages(sentences), *gaps)
+    untranslated = (rule.id for rule in RULES if rule.id not in given)
+    missing = tuple(Problem(f"{path}: {rule_id}", "has no message", "translate it") for rule_id in untranslated)
+    return (*invalid, *check_messages(messages), *missing)
 
 
 def _is_template(text: str) -> bool:

@@ -87,7 +87,7 @@ class OrderAssessor:
         catalogue = self.catalogues()
         severities = {**self.rules.severities, **({UNREADABLE_RULE: "refuse"} if reject_unreadable else {})}
         assessment = assess(received, catalogue=catalogue, facts=facts, severities=severities, messages=self.messages)
-        return AssessedOrder(graph, received, assessment, RuleContext(received, catalogue, facts).contract(), catalogue, facts)
+        return AssessedOrder(graph, received, assessment, RuleContext(received, catalogue, facts).contract, catalogue, facts)
 
     async def _gather_facts(self, key: OrderKey, received: ReceivedOrder) -> Facts:
         return Facts(

@@ -53,19 +53,19 @@ def decide_lines(assessed: AssessedOrder, *, cancel_whole_order: bool) -> Decisi
     """Read the decision off the assessment. Pure."""
     lines = assessed.received.lines
     ended = frozenset(line.id for line in lines if line.task.status in TERMINAL_TASK_STATUSES)
-    rejected = {line.id: assessed.assessment.refusal_reasons(line.id) for line in lines if line.id not in ended}
+    rejected = {line.id: assessed.assessment.rejection_reasons(line.id) for line in lines if line.id not in ended}
     rejected = {task_id: reasons for task_id, reasons in rejected.items() if reasons}
     if rejected and cancel_whole_order:
         rejected = {line.id: rejected.get(line.id, (OTHER_LINE_REJECTED,)) for line in lines if line.id not in ended}
     accepted = tuple(each for each in assessed.assessment.accepted_lines if each not in rejected and each not in ended)
-    return Decision(accepted, rejected, ended, assessed.assessment.refusing_rules(rejected))
+    return Decision(accepted, rejected, ended, assessed.assessment.rejecting_rules(rejected))
 
 
 def order_hold_reason(assessed: AssessedOrder) -> str | None:
     """Why the order must be held instead of decided; None if it need not be."""
     if assessed.assessment.holds:
         return "; ".join(dict.fromkeys(finding.message for finding in assessed.assessment.holds))
-    if assessed.contract is None and not assessed.assessment.order_refusals:
+    if assessed.contract is None and not assessed.assessment.order_rejections:
         return "the order's contract is not configured: see [exchange.contracts]"
     return None
 

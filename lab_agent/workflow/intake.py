@@ -228,5 +228,5 @@ def _are_all_made_before(assessed: AssessedOrder, before: datetime) -> bool:
 
 
 def _summary(assessed: AssessedOrder) -> str:
-    rules = assessed.assessment.refusing_rules()
+    rules = assessed.assessment.rejecting_rules()
     return f"would be rejected in part or whole by {', '.join(sorted(rules))}" if rules else "would be accepted"

@@ -1,4 +1,4 @@
-"""The page of all rules, made from the rules themselves, so that it cannot say anything else than they do."""
+"""The page of all rules, made from the rules themselves, so that it cannot differ from them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ from collections.abc import Iterable
 
 from lab_agent.rules.rule import Rule, Severity
 
-_RULES_INTRODUCTION = """# The rules by which orders are judged
+_INTRODUCTION = """# The rules by which orders are checked
 
-Made from `lab_agent/rules`; a test holds it current. `refuse` cancels the line's Task (or every line's, where the whole order is
-at fault) with the message as its output; `hold` keeps the order for a person, since it may be our own fault; `warn` is shown and
-changes nothing. `[rules.severities]` gives a rule another severity, as far as the last column allows.
+`make docs` writes this page from `lab_agent/rules`; a test keeps it current. What a severity does:
+
+- `refuse` rejects the line, or every line where the whole order is at fault: the Task is cancelled with the message as output.
+- `hold` keeps the order until a person has decided, since the fault may be our own. Nothing of the order is rejected meanwhile.
+- `warn` notes the message in the order's timeline, and changes nothing.
+- `off` switches the rule off.
+
+`[rules.severities]` gives a rule another severity, within what the last column allows.
 """
-_RULE_GROUP_TITLES = {
+_GROUP_TITLES = {
     "order": "The order as a whole",
     "line": "One order line",
     "specimen": "Biomaterial",
@@ -25,14 +30,14 @@ _RULE_GROUP_TITLES = {
 
 def render_rules_page(rules: Iterable[Rule]) -> str:
     """Give the page as Markdown."""
-    rooms: dict[str, list[Rule]] = {room: [] for room in _RULE_GROUP_TITLES}
+    groups: dict[str, list[Rule]] = {group: [] for group in _GROUP_TITLES}
     for rule in rules:
-        rooms[rule.id.partition(".")[0]].append(rule)
-    return _RULES_INTRODUCTION + "".join(_rules_section(_RULE_GROUP_TITLES[room], found) for room, found in rooms.items())
+        groups[rule.id.partition(".")[0]].append(rule)
+    return _INTRODUCTION + "".join(_rules_section(_GROUP_TITLES[group], found) for group, found in groups.items())
 
 
 def _rules_section(title: str, rules: Iterable[Rule]) -> str:
-    head = f"\n## {title}\n\n| Rule | Severity | Interface | Message | May be |\n|---|---|---|---|---|\n"
+    head = f"\n## {title}\n\n| Rule | Severity | Interface | Message | Allowed |\n|---|---|---|---|---|\n"
     return head + "".join(_rule_row(rule) for rule in rules)
 
 

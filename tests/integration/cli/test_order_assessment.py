@@ -150,8 +150,8 @@ def test_late_line_decided_manually(cli: Cli, lab: LaboratoryFolder, command: st
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ('[rules.severities]\n"no.such-rule" = "warn"', "there is no such rule"),
-        ('[rules.severities]\n"order.contract-known" = "refuse"', "is not possible for it"),
+        ('[rules.severities]\n"no.such-rule" = "warn"', "unknown rule"),
+        ('[rules.severities]\n"order.contract-known" = "refuse"', "is not allowed for this rule"),
         ('[rules]\nmessages = "xx"', "xx.toml: cannot be read"),
         ("[rules]\nlabel_pattern = '['", "no regular expression"),
     ],
@@ -170,4 +170,4 @@ def test_rejection_reasons_use_configured_language(cli: Cli, lab: LaboratoryFold
     text = lab.config.read_text(encoding="utf-8")
     lab.config.write_text(f'{text}\n[rules]\nmessages = "de"\nmessages_folder = "{folder}"\n', encoding="utf-8")
     told = cli("orders", "judge", KEY, "--json").json()
-    assert "Hier liegt kein Leistungsverzeichnis vor" in told["held_because"]
+    assert "liegt kein Leistungsverzeichnis vor" in told["held_because"]

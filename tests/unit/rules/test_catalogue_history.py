@@ -44,7 +44,7 @@ def test_withdrawn_test_within_cache_lifetime_warns(
 
 def test_contract_cache_lifetime_overrides_default(wire: Any, assess_wire: Any, rule_outcomes: Any, catalogue: Catalogue) -> None:
     old = replace(
-        catalogue, contracts={**catalogue.contracts, "C-100": replace(catalogue.contract("C-100"), cache_lifetime=3600)}
+        catalogue, contracts={**catalogue.contracts, "C-100": replace(catalogue.contract("C-100"), cache_lifetime_seconds=3600)}
     )
     view = CatalogueHistory((VersionPeriod(_without(catalogue, "001.001")), VersionPeriod(old, active_until=ORDERED - 2 * HOUR)))
     assert rule_outcomes(assess_wire(wire, catalogue=view)) == {"line.item": "refuse"}
@@ -76,9 +76,12 @@ def test_unreadable_version_possibly_offering_test_holds(
     found: dict[str, str],
 ) -> None:
     """A test that an unreadable catalogue version may have offered holds the line."""
-    view = CatalogueHistory((VersionPeriod(_without(catalogue, "001.001", cache_lifetime=lifetime)),), unreadable_until=(ended,))
+    view = CatalogueHistory(
+        (VersionPeriod(_without(catalogue, "001.001", cache_lifetime_seconds=lifetime)),), unreadable_until=(ended,)
+    )
     assert rule_outcomes(assess_wire(wire, catalogue=view)) == found
-    assert assess_wire(wire, catalogue=CatalogueHistory((VersionPeriod(catalogue),), unreadable_until=(ended,))).findings() == ()
+    readable = CatalogueHistory((VersionPeriod(catalogue),), unreadable_until=(ended,))
+    assert assess_wire(wire, catalogue=readable).findings() == ()
 
 
 def test_anything_any_version_allows_is_accepted(wire: Any, assess_wire: Any, catalogue: Catalogue) -> None:
@@ -88,7 +91,7 @@ def test_anything_any_version_allows_is_accepted(wire: Any, assess_wire: Any, ca
     newer = replace(catalogue, contracts={"C-100": replace(contract, items=items)})
     view = CatalogueHistory((VersionPeriod(newer), VersionPeriod(catalogue, active_until=ORDERED + HOUR)))
     assert assess_wire(wire, catalogue=view).accepted_lines == ("t1", "t2")
-    refused = assess_wire(wire, catalogue=CatalogueHistory.from_catalogue(newer)).lines["t1"].refusals
+    refused = assess_wire(wire, catalogue=CatalogueHistory.from_catalogue(newer)).lines["t1"].rejections
     assert "specimen.type-offered" in {finding.rule for finding in refused}
 
 

@@ -18,11 +18,10 @@ def test_bad_line_does_not_affect_other_line(wire: dict[str, Any], assess_wire: 
     wire["resources"]["ProcedureRequest/pr1"]["status"] = "draft"
     judgement = assess_wire(wire)
     assert judgement.accepted_lines == ("t2",)
-    assert judgement.reasons("t2") == ()
-    assert judgement.reasons("t1") == (
-        "ProcedureRequest[0].status (procedurerequest/pr1): is draft, and must be active. Send active tests only.",
-    )
-    assert judgement.refusing_rules() == {"line.status"}
+    assert judgement.rejection_reasons("t2") == ()
+    (reason,) = judgement.rejection_reasons("t1")
+    assert reason.startswith("ProcedureRequest[0].status (procedurerequest/pr1): ")
+    assert judgement.rejecting_rules() == {"line.status"}
 
 
 def test_all_violations_of_line_are_reported(wire: dict[str, Any], assess_wire: Any) -> None:
@@ -30,7 +29,7 @@ def test_all_violations_of_line_are_reported(wire: dict[str, Any], assess_wire: 
     request["status"] = "draft"
     del request["code"]
     wire["resources"]["Specimen/s1"]["container"][0]["identifier"] = []
-    found = {finding.rule for finding in assess_wire(wire).lines["t1"].refusals}
+    found = {finding.rule for finding in assess_wire(wire).lines["t1"].rejections}
     assert found == {"line.status", "line.code", "tube.label"}
 
 
@@ -38,15 +37,15 @@ def test_order_violation_rejects_every_line(wire: dict[str, Any], assess_wire: A
     wire["resources"]["ProcedureRequest/pr1"]["requisition"]["value"] = "other"
     judgement = assess_wire(wire)
     assert judgement.accepted_lines == ()
-    assert [finding.line for finding in judgement.order_refusals] == [None]
-    assert judgement.reasons("t1") == judgement.reasons("t2") != ()
+    assert [finding.line for finding in judgement.order_rejections] == [None]
+    assert judgement.rejection_reasons("t1") == judgement.rejection_reasons("t2") != ()
 
 
 def test_possible_fault_of_ours_holds_whole_order(wire: dict[str, Any], assess_wire: Any) -> None:
     """What may be our own fault holds the order and accepts nothing."""
     judgement = assess_wire(wire, catalogue=None)
-    assert [finding.rule for finding in judgement.hold] == ["order.catalogue"]
-    assert judgement.order_refusals == ()
+    assert [finding.rule for finding in judgement.holds] == ["order.catalogue"]
+    assert judgement.order_rejections == ()
     assert judgement.accepted_lines == ()
 
 
@@ -54,7 +53,7 @@ def test_severities_are_overridden_where_rule_allows(wire: dict[str, Any], asses
     wire["resources"]["ProcedureRequest/pr1"]["status"] = "draft"
     assert assess_wire(wire, severities={"line.status": "warn"}).accepted_lines == ("t1", "t2")
     assert assess_wire(wire, severities={"line.status": "off"}).findings() == ()
-    assert assess_wire(wire, catalogue=None, severities={"order.catalogue": "refuse"}).hold
+    assert assess_wire(wire, catalogue=None, severities={"order.catalogue": "refuse"}).holds
 
 
 def test_invalid_severity_settings_are_reported() -> None:
@@ -65,7 +64,11 @@ def test_invalid_severity_settings_are_reported() -> None:
 
 def test_messages_are_translated(wire: dict[str, Any], assess_wire: Any) -> None:
     wire["resources"]["ProcedureRequest/pr1"]["status"] = "draft"
-    assert assess_wire(wire, messages={"line.status": "{where}: статус {status}"}).reasons("t1")[0].endswith("статус draft")
+    assert (
+        assess_wire(wire, messages={"line.status": "{where}: статус {status}"})
+        .rejection_reasons("t1")[0]
+        .endswith("статус draft")
+    )
     problems = check_messages({"line.status": "{where} {nosuch}", "x": ""})
     assert [problem.where for problem in problems] == ["messages.line.status", "messages.x"]
 

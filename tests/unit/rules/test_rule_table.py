@@ -413,7 +413,7 @@ def test_label_in_use_warns_or_rejects_by_patient(wire: Wire, assess_wire: Any, 
 
 @pytest.mark.parametrize("known", [frozenset({"C-200"}), frozenset()])
 def test_unknown_contract_holds(wire: Wire, assess_wire: Any, rule_outcomes: Any, facts: Any, known: frozenset[str]) -> None:
-    assert rule_outcomes(assess_wire(wire, facts=replace(facts, contracts=known))) == {"order.contract-known": "hold"}
+    assert rule_outcomes(assess_wire(wire, facts=replace(facts, known_contracts=known))) == {"order.contract-known": "hold"}
 
 
 def test_unknown_contract_reference_holds(wire: Wire, assess_wire: Any, rule_outcomes: Any) -> None:
@@ -441,4 +441,4 @@ def test_malformed_field_warns(wire: Wire, assess_wire: Any, rule_outcomes: Any)
 
 def test_timestamps_are_compared_with_their_offset(wire: Wire, assess_wire: Any, facts: Any) -> None:
     late = replace(facts, now=facts.now - dt.timedelta(days=1))
-    assert "specimen.collected-future" in assess_wire(wire, facts=late).refusing_rules()
+    assert "specimen.collected-future" in assess_wire(wire, facts=late).rejecting_rules()

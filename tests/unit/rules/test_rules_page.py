@@ -8,7 +8,7 @@ PAGE = ROOT / "docs" / "rules.md"
 
 
 def test_rules_page_is_current() -> None:
-    """Write `rules_page(RULES)` into docs/rules.md when this fails."""
+    """Run `make docs` when this fails."""
     assert PAGE.read_text(encoding="utf-8") == render_rules_page(RULES)
 
 

@@ -53,11 +53,11 @@ def test_rejection_reason_is_translated(assess_wire: Callable[..., Assessment], 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('"line.item" = "only this"', "order.has-lines: has no sentence"),
-        ('"line.itme" = "x"', "there is no such rule"),
-        ('"line.item" = "{where} {cod}"', "names cod"),
-        ('"line.item" = "{where"', "is no sentence"),
-        ('"line.item" = 3', "is no sentence"),
+        ('"line.item" = "only this"', "order.has-lines: has no message"),
+        ('"line.itme" = "x"', "unknown rule"),
+        ('"line.item" = "{where} {cod}"', "unknown placeholder: cod"),
+        ('"line.item" = "{where"', "is not a message"),
+        ('"line.item" = 3', "is not a message"),
         ("= = =", "is not TOML"),
     ],
 )
