@@ -64,6 +64,10 @@ class Scenario:
         found: list[Event] = await self.world.store.run(lambda uow: [e for e in _events(uow) if e.order == key])
         return found
 
+    async def reported_rules(self, *actions: str) -> set[str]:
+        """The rules that the timeline names, with these severities; by default those that reject."""
+        return {event.text.partition(":")[0] for event in await self.events() if event.action in (actions or ("refuse",))}
+
     @property
     def line_tasks(self) -> list[str]:
         return [str(task["id"]) for task in self.world.line_tasks(self.task)]
