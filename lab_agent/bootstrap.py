@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from typing_extensions import override
+
 from lab_agent.catalogue_service.cache import CatalogueCache
 from lab_agent.catalogue_service.versions import VersionHorizon
 from lab_agent.crypto import Cipher
@@ -39,7 +41,7 @@ from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.worker.job_queues import build_worker_loops
 from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
-from lab_agent.worker.schedule import LisHealth, PollInterval, PollTask, Scheduler
+from lab_agent.worker.schedule import LisHealth, PollInterval, PollTask, ScheduledTask, Scheduler
 from lab_agent.worker.worker import BackgroundTask, Worker
 from lab_agent.workflow.assessment import CatalogueSource, OrderAssessor
 from lab_agent.workflow.attention_alerts import AttentionAlerts
@@ -60,13 +62,14 @@ from lab_agent.workflow.upload_planning import UploadPlanner
 
 RETENTION_INTERVAL = 3600.0
 ATTENTION_INTERVAL = 30.0
+"""Seconds."""
 
 
-class SystemClock:
-    """The machine's clock, in UTC."""
+class SystemClock(Clock):
+    """The machine's clock."""
 
+    @override
     def now(self) -> datetime:
-        """Tell the time."""
         return datetime.now(UTC)
 
 
@@ -256,60 +259,67 @@ def build_worker(
     background_tasks: Mapping[str, BackgroundTask] | None = None,
 ) -> Worker:
     """Build the daemon's worker. `background_tasks` run beside it by name until it stops; one that ends by itself stops it."""
-    settings, store, clock = components.settings, components.store, components.clock
+    settings = components.settings
     observe = settings.worker.mode == "observe"
     # Observing writes nothing anywhere, so no adapter is even started: a LIS that pushes results would be acknowledged (law 10).
     lis: AdapterSource = NoAdapters() if observe else components.adapters if adapters is None else adapters
-    outages = OutageTracker(store, clock, lambda: _is_service_up(components.exchange))
-    runner = JobRunner(
-        store=store,
-        clock=clock,
-        handlers=build_handlers(components, lis),
+    outages = OutageTracker(components.store, components.clock, lambda: _is_service_up(components.exchange))
+    runner = _build_runner(components, lis, outages)
+    loops = build_worker_loops(runner, outages, concurrency=settings.worker.concurrency, observe=observe)
+    scheduler = Scheduler(outages)
+    scheduled_tasks = _build_scheduled_tasks(components, lis, outages, scheduler, loops.wake)
+    return Worker(
+        loops=loops,
+        scheduler=scheduler,
+        outages=outages,
+        adapters=lis,
+        inbox_for=lambda name: StoreInbox(components.store, components.clock, name, loops.wake),
+        scheduled_tasks={"poll": scheduled_tasks["poll"]} if observe else scheduled_tasks,
+        background_tasks=background_tasks or {},
+        drain_timeout=settings.worker.drain_timeout,
+    )
+
+
+def _build_runner(components: Components, adapters: AdapterSource, outages: OutageTracker) -> JobRunner:
+    worker = components.settings.worker
+    return JobRunner(
+        store=components.store,
+        clock=components.clock,
+        handlers=build_handlers(components, adapters),
         outages=outages,
         owner=components.owner,
-        lease=timedelta(seconds=settings.worker.lease),
-        backoff=Backoff(settings.worker.backoff_first, settings.worker.backoff_longest),
+        lease=timedelta(seconds=worker.lease),
+        backoff=Backoff(worker.backoff_first, worker.backoff_longest),
         random=random.Random().random,  # noqa: S311 - jitter, no secret
         on_attempt=components.metrics.record_attempt,
     )
-    loops = build_worker_loops(runner, outages, concurrency=settings.worker.concurrency, observe=observe)
-    scheduler = Scheduler(outages)
+
+
+def _build_scheduled_tasks(
+    components: Components, adapters: AdapterSource, outages: OutageTracker, scheduler: Scheduler, wake: Callable[[], None]
+) -> dict[str, tuple[float, ScheduledTask]]:
+    """Build what runs at intervals, by name, with the seconds between two runs."""
+    settings, store, clock, exchange = components.settings, components.store, components.clock, components.exchange
     poll = PollTask(
-        poll=OrderPoller(components.exchange, store, clock, settings.exchange.base_url),
+        poll=OrderPoller(exchange, store, clock, settings.exchange.base_url),
         outages=outages,
         store=store,
         clock=clock,
         metrics=components.metrics,
         interval=PollInterval(settings.worker.poll_interval, settings.worker.poll_longest),
         reschedule=lambda seconds: scheduler.postpone("poll", seconds),
-        wake=loops.wake,
+        wake=wake,
     )
-    lis_health = LisHealth(outages, store, clock, loops.wake)
-    scheduled_tasks = {
+    collector = ResultCollector(adapters, LisHealth(outages, store, clock, wake).on_result)
+    reconciler = Reconciler(exchange, store, clock, build_late_lines(components))
+    purger = RetentionPurger(store, clock, settings.retention, build_version_horizon(settings).since)
+    return {
         "poll": (settings.worker.poll_interval, poll.run),
-        "collect": (settings.lis.collect_interval, ResultCollector(lis, lis_health.on_result).run),
-        "reconcile": (
-            settings.worker.reconcile_interval,
-            Reconciler(components.exchange, store, clock, build_late_lines(components)).run,
-        ),
+        "collect": (settings.lis.collect_interval, collector.run),
+        "reconcile": (settings.worker.reconcile_interval, reconciler.run),
         "attention": (ATTENTION_INTERVAL, AttentionAlerts(store, clock).run),
-        "retention": (
-            RETENTION_INTERVAL,
-            RetentionPurger(store, clock, settings.retention, build_version_horizon(settings).since).run,
-        ),
+        "retention": (RETENTION_INTERVAL, purger.run),
     }
-    if observe:
-        scheduled_tasks = {"poll": scheduled_tasks["poll"]}
-    return Worker(
-        loops=loops,
-        scheduler=scheduler,
-        outages=outages,
-        adapters=lis,
-        inbox_for=lambda name: StoreInbox(store, clock, name, loops.wake),
-        scheduled_tasks=scheduled_tasks,
-        background_tasks=background_tasks or {},
-        drain_timeout=settings.worker.drain_timeout,
-    )
 
 
 async def _is_service_up(exchange: Exchange) -> bool:

@@ -1,9 +1,8 @@
-"""A basket as it comes, read against the catalogue (interface: Questionnaire request, Pre-analytics request).
+"""Reading a basket against the catalogue (interface: Questionnaire request, Pre-analytics request).
 
-Every problem of the basket is found at once; each names its position in the request and the mend. Codes may be numbers or
-strings, null means missing, `bodycite_code` is taken for `bodysite_code`, and a guid may be missing.
-
-The bytes of a basket into its JSON: one reading for the laboratory's API and for the command that explains a basket.
+Every problem of the basket is found at once; each has its position in the request and what to do. Codes may be numbers or
+strings, null means missing, `bodycite_code` is taken for `bodysite_code`, and a guid may be missing. The laboratory's API and
+the command that explains a basket read the same way.
 """
 
 from __future__ import annotations
@@ -16,14 +15,13 @@ from functools import cached_property
 from typing import Any
 
 from lab_agent import exact_json
-from lab_agent.catalogue.basket_errors import BasketProblem, BasketProblems
+from lab_agent.catalogue.basket_errors import BasketProblems
 from lab_agent.catalogue.model import Contract, Item, Requirement, unknown_contract_error
 from lab_agent.catalogue.specimen_choice import SpecimenRequest, choose_requirements
 from lab_agent.errors import DataInvalidError, Problem
 
-__all__ = ["Basket", "BasketLine", "BasketProblem", "SpecimenRequest", "choose_requirements", "read_basket"]
-
 _ITEMS_FIELD = "analyticsrequests"
+_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +53,22 @@ def read_basket(body: Any, contracts: Mapping[str, Contract], max_items: int) ->
 
     `contracts` are those that the caller may see. Raises `UnknownContractError`, or `BasketError` with every problem.
     """
-    findings = BasketProblems()
+    problems = BasketProblems()
     if not isinstance(body, Mapping):
-        raise findings.single_error("body", "is not a JSON object", "send {contract, analyticsrequests}", "structure")
-    code = findings.read_text(body, "contract", "contract")
-    if code is None and not findings.collected:
-        findings.add("contract", "is missing", "name the contract code", "required")
+        raise problems.single_error("body", "is not a JSON object", "send {contract, analyticsrequests}", "structure")
+    code = problems.read_text(body, "contract", "contract")
+    if code is None and not problems.collected:
+        problems.add("contract", "is missing", "send the contract code", "required")
     items = body.get(_ITEMS_FIELD)
     if not isinstance(items, list):
-        findings.add(_ITEMS_FIELD, "is missing or not an array", "send the whole basket as an array of items", "required")
+        problems.add(_ITEMS_FIELD, "is missing or not an array", "send the whole basket as an array of items", "required")
     if code is not None and code not in contracts:
         raise unknown_contract_error(code)
-    if not isinstance(items, list) or not _has_valid_size(items, max_items, findings) or code is None:
-        raise findings.to_error()
-    transport = findings.read_flag(body, "includetransportcontainer")
-    lines = _read_lines(items, contracts[code], findings)
-    findings.raise_if_any()
+    if not isinstance(items, list) or not _has_valid_size(items, max_items, problems) or code is None:
+        raise problems.to_error()
+    transport = problems.read_flag(body, "includetransportcontainer")
+    lines = _read_lines(items, contracts[code], problems)
+    problems.raise_if_any()
     return Basket(contracts[code], lines, transport)
 
 
@@ -86,7 +84,7 @@ def _has_valid_size(items: list[Any], max_items: int, problems: BasketProblems) 
 
 
 def _read_lines(items: list[Any], contract: Contract, problems: BasketProblems) -> tuple[BasketLine, ...]:
-    nearby = _ItemSuggester(contract)
+    suggester = _ItemSuggester(contract)
     guids: dict[int, str | None] = {}
     lines: list[BasketLine] = []
     for position, raw in enumerate(items):
@@ -95,7 +93,7 @@ def _read_lines(items: list[Any], contract: Contract, problems: BasketProblems) 
             problems.add(where, "is not an object", "send {id, specimen_code, guid, …}", "structure")
             continue
         guids[position] = problems.read_text(raw, "guid", f"{where}.guid")
-        if line := _read_line(position, raw, guids[position], nearby, problems):
+        if line := _read_line(position, raw, guids[position], suggester, problems):
             lines.append(line)
     _reject_duplicate_guids(guids, problems)
     _reject_repeated_items(lines, problems)
@@ -107,33 +105,33 @@ def _read_line(
 ) -> BasketLine | None:
     where = f"{_ITEMS_FIELD}[{position}]"
     item_id = problems.read_text(raw, "id", f"{where}.id")
-    wish = _read_specimen_request(raw, where, problems)
+    request = _read_specimen_request(raw, where, problems)
     if item_id is None:
-        problems.add(f"{where}.id", "is missing", "name an id of the nomenclature", "required")
+        problems.add(f"{where}.id", "is missing", "send an id of the nomenclature", "required")
         return None
     item = suggester.contract.items.get(item_id)
     if item is None:
-        mend = suggester.suggest(item_id) or "fetch the nomenclature again, or remove the item"
-        problems.add(f"{where}.id", f"item {item_id[:50]!r} is not in the nomenclature of this contract", mend, "not-found")
+        hint = suggester.suggest(item_id) or "fetch the nomenclature again, or remove the item"
+        problems.add(f"{where}.id", f"item {item_id[:50]!r} is not in the nomenclature of this contract", hint, "not-found")
         return None
-    chosen = choose_requirements(item, wish, where, problems)
+    chosen = choose_requirements(item, request, where, problems)
     return None if chosen is None else BasketLine(position, item, chosen, guid)
 
 
 class _ItemSuggester:
-    """Which item a code may have meant. The items are looked through once for a basket, and only where a code is not known."""
+    """Which item an unknown code may have meant. The items are gone through once for a basket, and only where it is needed."""
 
     def __init__(self, contract: Contract) -> None:
         self.contract = contract
 
     def suggest(self, item_id: str) -> str:
-        """A code that went through a spreadsheet as a number has lost its leading zeros; nothing dearer is tried on a request."""
+        """A code that went through a spreadsheet as a number has lost its leading zeros; a request tries nothing more costly."""
         found = self._ids_by_normalized.get(_normalize_id(item_id))
         return f"did you mean {found!r}?" if found else ""
 
     @cached_property
     def _ids_by_normalized(self) -> dict[str, str]:
-        return {_normalize_id(each): each for each in reversed(tuple(self.contract.items))}  # of several the first is meant
+        return {_normalize_id(each): each for each in reversed(tuple(self.contract.items))}  # of several, the first one wins
 
 
 def _normalize_id(item_id: str) -> str:
@@ -151,7 +149,7 @@ def _read_specimen_request(raw: Mapping[str, Any], where: str, problems: BasketP
 
 
 def _reject_duplicate_guids(guids: Mapping[int, str | None], problems: BasketProblems) -> None:
-    """Also of a line that has another mistake: both are mended at once."""
+    """Also of a line that has another problem, so that both are corrected at once."""
     first: dict[str, int] = {}
     for position, guid in guids.items():
         if guid is not None and (before := first.setdefault(guid.lower(), position)) != position:
@@ -160,30 +158,27 @@ def _reject_duplicate_guids(guids: Mapping[int, str | None], problems: BasketPro
 
 
 def _reject_repeated_items(lines: list[BasketLine], problems: BasketProblems) -> None:
-    """A repeat is the same id, biomaterial type, body site and container; another type is not one (order rule 2)."""
+    """A repeat has the same id, biomaterial type, body site and container; another type is no repeat (order rule 2)."""
     first: dict[tuple[str, object], int] = {}
     for line in lines:
         if line.item.allow_multiple_items:
             continue
         for choice in line.chosen_requirements or (None,):
-            same = (line.item.id, choice and (choice.specimen_code, choice.option.bodysite_code, choice.option.container_type))
-            if (before := first.setdefault(same, line.position)) != line.position:
+            key = (line.item.id, choice and (choice.specimen_code, choice.option.bodysite_code, choice.option.container_type))
+            if (before := first.setdefault(key, line.position)) != line.position:
                 what = f"repeats {_ITEMS_FIELD}[{before}], and item {line.item.id!r} may be ordered only once"
                 problems.add(f"{_ITEMS_FIELD}[{line.position}]", what, "remove one of the two", "duplicate")
                 break
 
 
-_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
-
-
 def decode_basket(body: bytes) -> Any:
-    """Read JSON in UTF-8, with a mark or without. Raises `DataInvalidError` (also for a key that an object has twice)."""
+    """Read JSON in UTF-8, with or without a byte order mark. Raises `DataInvalidError` (also for a key given twice)."""
     plain = exact_json.strip_byte_order_mark(body)
     try:
         return exact_json.loads_strictly(plain)
     except DataInvalidError:
         if _has_lone_surrogate(plain):
-            what = "not JSON in UTF-8: a \\uD800…\\uDFFF stands alone, which is half of a character"
+            what = "not JSON in UTF-8: one of \\uD800…\\uDFFF stands alone, which is half of a character"
             raise DataInvalidError((Problem("document", what, "send both halves, or the character itself"),)) from None
         raise
 

@@ -1,4 +1,4 @@
-"""Collecting what is wrong with a basket, and reading its fields leniently."""
+"""Collects what is wrong with a basket, and reads its fields leniently on the way."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BasketProblems:
     collected: list[BasketProblem] = field(default_factory=list)
 
     def add(self, where: str, what: str, hint: str, code: str) -> None:
-        """Note one problem."""
+        """Add one problem."""
         self.collected.append(BasketProblem(where, what, hint, code))
 
     def single_error(self, where: str, what: str, hint: str, code: str) -> BasketError:

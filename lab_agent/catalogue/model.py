@@ -1,9 +1,8 @@
-"""The laboratory's offer as frozen values: items, specimens, containers, questions, contracts.
+"""What the laboratory offers, as frozen values: items, specimens, containers, questions, contracts.
 
-One source for two readers: the laboratory's API answers baskets from it, and the rules judge orders by it, so that an order
-made from our own answers is never refused by another reading of the same tables. Volumes are exact decimals in the
-container's own unit, times are hours or minutes as named. Codes are compared as text (interface: where numbers and strings
-meet, leading zeros stay).
+The laboratory's API answers baskets from it and the rules check orders by it, so that an order made from our own answers is
+never rejected because of a different reading of the same tables. Volumes are exact decimals in the container's own unit, times
+are hours or minutes as named. Codes are compared as text (interface: where numbers and strings meet, leading zeros stay).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class SpecimenOption:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A tube or vessel. `capacity` None means that it holds whatever is put in (a slide box, a swab)."""
+    """A tube or other container. `capacity` None means that it has no limit (a slide box, a swab)."""
 
     type: str
     name: str
@@ -67,7 +66,7 @@ class Stability:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What one item needs of one biomaterial type: how much, taken and kept how, and with whom it may share a tube."""
+    """What one item needs of one biomaterial type: how much, how it is collected and stored, and what may share its tube."""
 
     item_id: str
     option: SpecimenOption
@@ -122,7 +121,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class QuestionRef:
-    """An item's wish for a question: required, or only recommended."""
+    """A question that an item asks; if not required, the answer is recommended."""
 
     link_id: str
     required: bool
@@ -174,7 +173,7 @@ class Item:
         return tuple(each for each in self.requirements if each.specimen_code == str(specimen_code))
 
     def container_types(self, specimen_code: str | int) -> frozenset[str]:
-        """The containers that fit this item's specimen of that type; empty where any will do."""
+        """The containers that this item takes for a specimen of that type; empty where it takes any."""
         return frozenset(each.container.type for each in self.requirements_of_type(specimen_code) if each.container)
 
 
@@ -182,7 +181,7 @@ class Item:
 class Contract:
     """One nomenclature: the items that a contract offers, in the catalogue's order, with its own prices and captions.
 
-    `cache_lifetime` is in seconds; None means the installation's setting.
+    `cache_lifetime_seconds` is how long partners may keep it; None means the installation's setting.
     """
 
     code: str
@@ -218,5 +217,5 @@ class Catalogue:
 
 
 def unknown_contract_error(code: str) -> UnknownContractError:
-    """The one answer for a contract that does not exist and for one that the client is not tied to."""
+    """The same error for a contract that does not exist and for one that the caller may not see."""
     return UnknownContractError((Problem("contract", f"no contract {code[:50]!r} here", "use the code agreed with us"),))

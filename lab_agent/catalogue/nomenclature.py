@@ -1,4 +1,4 @@
-"""The nomenclature and the turnaround list of one contract, in the exact types of the interface's tables."""
+"""The nomenclature and the turnaround list of one contract, in the types of the interface's tables."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The questions of a whole basket, folded into one questionnaire (interface: Questionnaire).
+"""The questions of a whole basket, merged into one questionnaire (interface: Questionnaire).
 
 A question that several items ask is asked once, and is required if any of them requires it. The order is the catalogue's,
-so the order of the basket changes nothing. A group appears if anything in it does, and is required if anything in it is.
+whatever the order of the basket. A group appears if any of its questions does, and is required if any of them is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lab_agent.catalogue.model import Catalogue, Item, Question, QuestionType
 
 @dataclass(frozen=True, slots=True)
 class QuestionNode:
-    """A question in the folded questionnaire."""
+    """A question or group in the questionnaire of a basket."""
 
     question: Question
     required: bool
@@ -40,7 +40,7 @@ class QuestionNode:
 
 @dataclass(frozen=True, slots=True)
 class Questionnaire:
-    """What the laboratory asks for one basket. `top` is None when it needs nothing."""
+    """What the laboratory asks for one basket. `root` is None when it asks nothing."""
 
     root: QuestionNode | None
 
@@ -50,25 +50,25 @@ class Questionnaire:
         return wire if self.root is None else {**wire, "item": self.root.as_json()}
 
     def questions(self) -> tuple[QuestionNode, ...]:
-        """Every question that wants an answer, without the groups, in order."""
+        """Every question, without the groups, in order."""
         return tuple(_leaves(self.root)) if self.root else ()
 
 
 def build_questionnaire(catalogue: Catalogue, items: Iterable[Item]) -> Questionnaire:
-    """Fold the questions of these items into one questionnaire."""
-    wanted: dict[str, bool] = {}
+    """Merge the questions of these items into one questionnaire."""
+    required_by_link_id: dict[str, bool] = {}
     for item in items:
         for asked in item.question_refs:
-            wanted[asked.link_id] = wanted.get(asked.link_id, False) or asked.required
-    tops = _build_nodes(_group_by_parent(catalogue.questions), None, wanted)
-    return Questionnaire(tops[0] if tops else None)
+            required_by_link_id[asked.link_id] = required_by_link_id.get(asked.link_id, False) or asked.required
+    roots = _build_nodes(_group_by_parent(catalogue.questions), None, required_by_link_id)
+    return Questionnaire(roots[0] if roots else None)
 
 
 def _group_by_parent(questions: Mapping[str, Question]) -> dict[str | None, list[Question]]:
-    held: dict[str | None, list[Question]] = {}
+    by_parent: dict[str | None, list[Question]] = {}
     for question in questions.values():
-        held.setdefault(question.parent, []).append(question)
-    return held
+        by_parent.setdefault(question.parent, []).append(question)
+    return by_parent
 
 
 def _build_nodes(

@@ -14,7 +14,7 @@ _OptionAttribute = Callable[[SpecimenOption], tuple[str | None, str]]
 
 @dataclass(frozen=True, slots=True)
 class SpecimenRequest:
-    """What the request says about the biomaterial; empty and None mean that it says nothing."""
+    """What a basket item says about the biomaterial; empty and None mean that it says nothing."""
 
     specimen_codes: tuple[str, ...] = ()
     bodysite_code: str | None = None
@@ -24,16 +24,16 @@ class SpecimenRequest:
 def choose_requirements(
     item: Item, request: SpecimenRequest, where: str, problems: BasketProblems
 ) -> tuple[Requirement, ...] | None:
-    """Find the options that are meant; None, with the problem noted, if that cannot be said.
+    """Find the options that are meant; None, with the problem added, if they cannot be told.
 
-    An item with one option needs no choice. A body site or container is looked at only where the options name one. What is given
-    narrows the choice together, so that a container that one option has alone determines its type and body site too; what is
-    left out is asked for only where it still makes a difference.
+    An item with one option needs no choice. A body site or container counts only where the options have one. All fields that are
+    given narrow the choice together: a container that only one option has determines its type and body site too. A field that is
+    left out is a problem only where it still makes a difference.
     """
     if not item.options:
         return _check_no_choice(item, request, where, problems)
     if len(request.specimen_codes) > 1 and not item.multiple_specimen:
-        what = f"names {len(request.specimen_codes)} types, and item {item.id!r} takes exactly one"
+        what = f"has {len(request.specimen_codes)} types, and item {item.id!r} takes exactly one"
         problems.add(f"{where}.specimen_code", what, "send one basket item for each type", "value")
         return None
     codes = request.specimen_codes or _possible_types(item.options, request)
@@ -59,20 +59,20 @@ def _check_no_choice(
 def _choose_of_type(item: Item, code: str, request: SpecimenRequest, where: str, problems: BasketProblems) -> Requirement | None:
     fitting = tuple(each for each in item.options if each.specimen_code == code)
     if not fitting:
-        mandatory = " (it is mandatory and is added by itself)" if code in item.required_types else ""
+        mandatory = " (it is mandatory, and is added automatically)" if code in item.required_types else ""
         what = f"type {code[:50]!r} is not offered for item {item.id!r}{mandatory}"
         problems.add(f"{where}.specimen_code", what, f"choose {_describe_types(item.options)}", "value")
         return None
-    for _, wanted, part in _requested_attributes(request):
-        fitting = (_with_attribute(fitting, wanted, part) if wanted else ()) or fitting
-    for name, wanted, part in _requested_attributes(request):
-        narrowed = _narrow_options(fitting, wanted, part)
+    for _, wanted, attribute in _requested_attributes(request):
+        fitting = (_with_attribute(fitting, wanted, attribute) if wanted else ()) or fitting
+    for name, wanted, attribute in _requested_attributes(request):
+        narrowed = _narrow_options(fitting, wanted, attribute)
         if narrowed is None:
-            said = "is missing" if wanted is None else f"{wanted[:50]!r} is not offered"
-            site = fitting[0].option.bodysite_code if part is _container else None
+            site = fitting[0].option.bodysite_code if attribute is _container else None
             kind = f"type {code} at body site {site}" if site else f"type {code}"
-            mend = f"choose {_describe_values(fitting, part)}"
-            problems.add(f"{where}.{name}", f"{said} for {kind} of item {item.id!r}", mend, "value" if wanted else "required")
+            what = f"{'is missing' if wanted is None else f'{wanted[:50]!r} is not offered'} for {kind} of item {item.id!r}"
+            hint = f"choose {_describe_values(fitting, attribute)}"
+            problems.add(f"{where}.{name}", what, hint, "value" if wanted else "required")
             return None
         fitting = narrowed
     return fitting[0]
@@ -81,9 +81,9 @@ def _choose_of_type(item: Item, code: str, request: SpecimenRequest, where: str,
 def _possible_types(options: _Options, request: SpecimenRequest) -> tuple[str, ...]:
     """The types that body site and container leave; all of them where no option has what is given."""
     fitting = options
-    for _, wanted, part in _requested_attributes(request):
-        if wanted is not None and any(part(each.option)[0] for each in options):
-            fitting = _with_attribute(fitting, wanted, part)
+    for _, wanted, attribute in _requested_attributes(request):
+        if wanted is not None and any(attribute(each.option)[0] for each in options):
+            fitting = _with_attribute(fitting, wanted, attribute)
     return tuple(sorted({each.specimen_code for each in fitting or options}))
 
 

@@ -1,4 +1,4 @@
-"""The supportingInfo of a tube: written in pre-analytics, copied by the partner into the Specimen, read again at intake.
+"""The supportingInfo of a tube: written by pre-analytics, copied by the partner into the Specimen, read again at intake.
 
 Several values separated by commas (interface: Specimen, extension). Ours are `specimen=<code>`, `site=<code>`,
 `time=<minutes>` and `second=<barcode>`, since a Specimen has no field for a body site or a time point, and pre-analytics none for
@@ -28,16 +28,16 @@ class SupportingInfo:
 
 
 def parse_supporting_info(text: str) -> SupportingInfo:
-    """Read it back; what is not ours is kept in `values` as it came."""
+    """Read the text of a Specimen; what is not ours is kept in `values` as it came."""
     named: dict[str, str] = {}
-    values, second = [], []
+    values, second_labels = [], []
     for value in filter(None, (part.strip() for part in text.split(","))):
         name, _, rest = value.partition("=")
         if name in {"specimen", "site"} or (name == "time" and rest.isdecimal()):
             named.setdefault(name, rest)
         elif name == "second" and rest:
-            second.append(rest)
+            second_labels.append(rest)
         else:
             values.append(value)
     minutes = int(named["time"]) if "time" in named else None
-    return SupportingInfo(named.get("specimen"), named.get("site"), minutes, tuple(values), tuple(second))
+    return SupportingInfo(named.get("specimen"), named.get("site"), minutes, tuple(values), tuple(second_labels))

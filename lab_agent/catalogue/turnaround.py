@@ -1,4 +1,4 @@
-"""How long a test takes now: the normal time, and what staff have announced (interface: Turnaround item).
+"""How long a test takes: the normal time, and the notices that staff announced (interface: Turnaround item).
 
 Which fields are filled holds by construction: `Available` has no period, `Stopped` has one and no delay, `Delayed` has both.
 `time` stays the normal time; the extra hours of a delay are in delayDuration, as the interface keeps them apart.
@@ -33,7 +33,7 @@ class NoticePeriod:
         return self.start <= now < self.end
 
     def as_json(self) -> dict[str, str]:
-        """Give effectivePeriod; to the second, since what staff say by a command begins at a fraction of one."""
+        """Give effectivePeriod, to the second: a notice announced by a command starts at a fraction of one."""
         return {"start": self.start.isoformat(timespec="seconds"), "end": self.end.isoformat(timespec="seconds")}
 
 
@@ -62,7 +62,7 @@ Availability = Available | Stopped | Delayed
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What staff announced about an item; for one contract, or for all where `contract` is None."""
+    """An announcement about an item; for one contract, or for all where `contract` is None."""
 
     item_id: str
     status: Stopped | Delayed
@@ -106,9 +106,9 @@ def compute_eta(contract: str, item_id: str, normal: Turnaround, notices: Iterab
 
 
 def most_severe_notice(contract: str, item_id: str, notices: Iterable[Notice], now: datetime) -> Notice | None:
-    """The gravest of the notices that hold at `now`; None if none does."""
-    held = (each for each in notices if each.applies_to(contract, item_id) and each.status.period.contains(now))
-    return max(held, key=_notice_severity, default=None)
+    """The most severe of the notices that apply at `now`; None if none does."""
+    active = (each for each in notices if each.applies_to(contract, item_id) and each.status.period.contains(now))
+    return max(active, key=_notice_severity, default=None)
 
 
 def next_change(notices: Iterable[Notice], now: datetime) -> datetime | None:

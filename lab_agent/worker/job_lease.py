@@ -9,17 +9,18 @@ from dataclasses import replace
 from datetime import timedelta
 
 import structlog
+from typing_extensions import override
 
 from lab_agent.domain.records import Job
 from lab_agent.errors import LeaseLostError, StoreUnreachableError
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.jobs import JobHandler, ResultT
+from lab_agent.ports.jobs import JobHandler, Lease, ResultT
 from lab_agent.ports.repositories import Store, UnitOfWork
 
 log = structlog.get_logger(__name__)
 
 
-class JobLease:
+class JobLease(Lease):
     """The lease that handlers see: every write is checked against the job's fencing token."""
 
     def __init__(self, job: Job, store: Store, clock: Clock, duration: timedelta) -> None:
@@ -29,12 +30,12 @@ class JobLease:
         self._duration = duration
 
     @property
+    @override
     def job(self) -> Job:
-        """The job as it stands."""
         return self._job
 
+    @override
     async def mark_started(self, also_write: Callable[[UnitOfWork], None] | None = None) -> None:
-        """Commit that the job may have consequences outside from now on, with a full lease ahead. Raises `LeaseLostError`."""
         now = self._clock.now()
         started = replace(self._job.mark_started(now), lease_until=now + self._duration)
 
@@ -47,9 +48,8 @@ class JobLease:
         await self._store.run(write)
         self._job = started
 
+    @override
     async def write(self, work: Callable[[UnitOfWork], None]) -> None:
-        """Commit an intermediate fact, if the lease is still ours. Raises `LeaseLostError`."""
-
         def guarded(uow: UnitOfWork) -> None:
             uow.jobs.renew_lease(self._job, now=self._clock.now(), lease=self._duration)
             work(uow)

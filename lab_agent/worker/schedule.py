@@ -33,6 +33,8 @@ from lab_agent.workflow.polling import OrderPoller
 
 log = structlog.get_logger(__name__)
 
+ScheduledTask = Callable[[], Awaitable[Any]]
+
 
 @dataclass(frozen=True, slots=True)
 class PollInterval:
@@ -117,9 +119,6 @@ async def make_jobs_due(store: Store, clock: Clock, kinds: tuple[JobKind, ...]) 
         uow.commit()
 
     await store.run(write)
-
-
-ScheduledTask = Callable[[], Awaitable[Any]]
 
 
 class Scheduler:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 
 import structlog
@@ -13,7 +13,7 @@ from lab_agent.errors import Failure, LabAgentError
 from lab_agent.ports.lis import AdapterSource, Inbox
 from lab_agent.worker.job_queues import WorkerLoops
 from lab_agent.worker.outages import OutageTracker
-from lab_agent.worker.schedule import Scheduler
+from lab_agent.worker.schedule import ScheduledTask, Scheduler
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +42,7 @@ class Worker:
     outages: OutageTracker
     adapters: AdapterSource
     inbox_for: Callable[[str], Inbox]
-    scheduled_tasks: Mapping[str, tuple[float, Callable[[], Awaitable[object]]]]
+    scheduled_tasks: Mapping[str, tuple[float, ScheduledTask]]
     background_tasks: Mapping[str, BackgroundTask]
     drain_timeout: float
     _stop_requested: asyncio.Event = field(default_factory=asyncio.Event, init=False)

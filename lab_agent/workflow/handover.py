@@ -88,7 +88,7 @@ class SubmitOrderHandler:
     async def verify(self, lease: Lease) -> SubmitOutcome:
         """Ask the laboratory system whether it has the order; where nobody can tell, a person decides."""
         key = OrderKey(lease.job.target)
-        record, _ = await self.store.run(lambda uow: _load_order(uow, key))
+        record = await self.store.run(lambda uow: uow.orders.get_for_update(key))
         adapter = self.adapters.get(record.adapter)
         match await adapter.was_received(key):
             case True:
@@ -192,6 +192,11 @@ class CancelOrderHandler:
         return job.complete(now, result.text)
 
 
+def mark_handed_over(uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
+    """Record that the laboratory system has the order, as a person found out."""
+    uow.orders.save(_to_handed_over(uow.orders.get_for_update(key), now))
+
+
 def _is_possibly_submitted(uow: UnitOfWork, key: OrderKey) -> bool:
     """Whether the laboratory system may have the order."""
     handovers = (each for each in uow.jobs.list_for_order(key, open_only=False) if each.kind is JobKind.SUBMIT_ORDER)
@@ -209,11 +214,6 @@ def _load_order(uow: UnitOfWork, key: OrderKey) -> tuple[OrderRecord, LabOrder |
     order = join_identity(record.lab_order, patient)
     accepted = {line.key for line in uow.orders.lines(key) if line.state is LineState.ACCEPTED}
     return record, replace(order, lines=tuple(line for line in order.lines if line.key in accepted))
-
-
-def mark_handed_over(uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
-    """Record that the laboratory system has the order, as a person found out."""
-    uow.orders.save(_to_handed_over(uow.orders.get_for_update(key), now))
 
 
 def _to_handed_over(order: OrderRecord, now: datetime) -> OrderRecord:

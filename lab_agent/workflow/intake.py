@@ -156,7 +156,7 @@ class FetchOrderHandler:
         return job.complete(now)
 
     async def _assess(self, order: OrderRecord, graph: OrderGraph) -> FetchResult:
-        await self.store.run(lambda uow: record_questionnaire_search(uow, graph, self.clock.now()))
+        await self.store.run(lambda uow: _record_questionnaire_search(uow, graph, self.clock.now()))
         if graph.unreadable and not self._is_older_than(order, self.settings.unreadable_after):
             names = ", ".join(str(ref) for ref in sorted(graph.unreadable))
             return Waiting(f"cannot be read yet: {names}", self.settings.backoff_longest / 10)
@@ -213,7 +213,7 @@ def _record_waiting(uow: UnitOfWork, key: OrderKey, reason: str, now: datetime) 
         uow.events.add(Event(order=key, at=now, action="waiting", text=reason))
 
 
-def record_questionnaire_search(uow: UnitOfWork, graph: OrderGraph, now: datetime) -> None:
+def _record_questionnaire_search(uow: UnitOfWork, graph: OrderGraph, now: datetime) -> None:
     """Record whether the service offers the search of answers (`exchange.questionnaire_search`)."""
     missing_since = now.isoformat() if graph.questionnaire_responses is None else ""
     known = uow.key_values.get(QUESTIONNAIRE_SEARCH_MISSING_SINCE) or ""

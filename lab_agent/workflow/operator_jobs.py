@@ -20,6 +20,19 @@ from lab_agent.workflow.rejection_breaker import reset_rule
 from lab_agent.workflow.result_versions import rematch_waiting_versions
 
 MAX_NOTE_LENGTH = 500
+_CAN_BE_MARKED_DONE = frozenset(
+    {JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS, JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK}
+)
+_REPORT_JOBS = frozenset({JobKind.MATCH_REPORT, JobKind.DELIVER_REPORT})
+_RETRY_DESCRIPTIONS = {
+    JobKind.FETCH_ORDER: "fetches and assesses the order now",
+    JobKind.SUBMIT_ORDER: "hands the order to the laboratory system",
+    JobKind.CANCEL_AT_LIS: "cancels the withdrawn lines at the laboratory system",
+    JobKind.MATCH_REPORT: "searches for the order of this result again",
+    JobKind.DELIVER_REPORT: "uploads the report; what is on the service already is not written twice",
+    JobKind.UPDATE_LINE_TASK: "reads the Task and sets its status, unless somebody else has ended it",
+    JobKind.UPDATE_ORDER_TASK: "reads the Task and sets its status, unless somebody else has ended it",
+}
 
 
 def validate_note(note: str) -> str:
@@ -30,23 +43,6 @@ def validate_note(note: str) -> str:
     if len(text) > MAX_NOTE_LENGTH:
         raise InputError(f"The note has {len(text)} characters, the limit is {MAX_NOTE_LENGTH}. Nothing was changed.")
     return text
-
-
-_CAN_BE_MARKED_DONE = frozenset(
-    {JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS, JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK}
-)
-_REPORT_JOBS = frozenset({JobKind.MATCH_REPORT, JobKind.DELIVER_REPORT})
-
-
-_RETRY_DESCRIPTIONS = {
-    JobKind.FETCH_ORDER: "fetches and assesses the order now",
-    JobKind.SUBMIT_ORDER: "hands the order to the laboratory system",
-    JobKind.CANCEL_AT_LIS: "cancels the withdrawn lines at the laboratory system",
-    JobKind.MATCH_REPORT: "searches for the order of this result again",
-    JobKind.DELIVER_REPORT: "uploads the report; what is on the service already is not written twice",
-    JobKind.UPDATE_LINE_TASK: "reads the Task and sets its status, unless somebody else has ended it",
-    JobKind.UPDATE_ORDER_TASK: "reads the Task and sets its status, unless somebody else has ended it",
-}
 
 
 def describe_retry(kind: JobKind, state: JobState) -> str:

@@ -37,13 +37,8 @@ async def reject_order(store: Store, base_url: str, key: OrderKey, reason: str, 
                 f"order {key} could not be read yet, so its lines are not known; have the right to read it granted first"
             )
         for line in parse_order(OrderGraph.from_json(order.received, None)).lines:
-            if line.task.status in TERMINAL_TASK_STATUSES:
-                continue
-            record = LineRecord(
-                key=line_key(base_url, line.id), order=key, task_id=ResourceId(line.id), state=LineState.REQUESTED, changed_at=now
-            ).transition_to(LineState.REJECTED, now, (reason,))
-            uow.orders.add_line(record)
-            uow.jobs.add(jobs.update_line_task(record, jobs.TASK_CANCELLED, now))
+            if line.task.status not in TERMINAL_TASK_STATUSES:
+                _add_rejected_line(uow, key, base_url, line.id, reason, now)
         uow.orders.save(order.transition_to(OrderState.REJECTED, now, reason))
         uow.alerts.close(held_order_alert_key(key), now=now)
         uow.events.add(Event(order=key, at=now, action="operator", text=f"rejected: {reason}", by=by))
@@ -88,6 +83,13 @@ async def accept_line(store: Store, key: LineKey, *, by: str, now: datetime) -> 
         _save_decision(uow, line, now, f"line {key} was entered in the laboratory system by hand", by)
 
     await store.run(write)
+
+
+def _add_rejected_line(uow: UnitOfWork, order: OrderKey, base_url: str, task_id: str, reason: str, now: datetime) -> None:
+    requested = LineRecord(key=line_key(base_url, task_id), order=order, task_id=ResourceId(task_id), changed_at=now)
+    line = requested.transition_to(LineState.REJECTED, now, (reason,))
+    uow.orders.add_line(line)
+    uow.jobs.add(jobs.update_line_task(line, jobs.TASK_CANCELLED, now))
 
 
 def _get_held_line(uow: UnitOfWork, key: LineKey) -> LineRecord:

@@ -28,13 +28,13 @@ class RejectionBreaker:
             uow.rejections.add(rule, order, at=now)
 
     def _is_tripped(self, uow: UnitOfWork, rule: str, now: datetime) -> bool:
-        if uow.key_values.get(_tripped_key(rule)):
+        if uow.key_values.get(tripped_rule_alert_key(rule)):
             return True
         reset_at = uow.key_values.get(_reset_key(rule))
         since = max(now - self.window, datetime.fromisoformat(reset_at)) if reset_at else now - self.window
         if uow.rejections.count_since(rule, since) < self.limit:
             return False
-        uow.key_values.set(_tripped_key(rule), now.isoformat())
+        uow.key_values.set(tripped_rule_alert_key(rule), now.isoformat())
         text = f"rule {rule} rejected {self.limit} orders in a short time; what it would reject is held until somebody resets it"
         uow.alerts.open(Alert(key=tripped_rule_alert_key(rule), text=text, opened_at=now))
         return True
@@ -42,16 +42,16 @@ class RejectionBreaker:
 
 def reset_rule(uow: UnitOfWork, rule: str, now: datetime) -> bool:
     """Let a tripped rule reject again, counting from now. False if it was not tripped."""
-    if not uow.key_values.get(_tripped_key(rule)):
+    if not uow.key_values.get(tripped_rule_alert_key(rule)):
         return False
-    uow.key_values.set(_tripped_key(rule), "")
+    uow.key_values.set(tripped_rule_alert_key(rule), "")
     uow.key_values.set(_reset_key(rule), now.isoformat())
     uow.alerts.close(tripped_rule_alert_key(rule), now=now)
     return True
 
 
 def tripped_rule_alert_key(rule: str) -> str:
-    """Name of the alert of a tripped rule."""
+    """Name of the alert of a tripped rule, and of the value that keeps it tripped."""
     return f"rule.{rule}.stopped"
 
 
@@ -59,10 +59,6 @@ def rule_from_alert_key(alert: str) -> str | None:
     """The tripped rule that an alert of this name is about; None if it is about something else."""
     rule = alert.removeprefix("rule.").removesuffix(".stopped")
     return rule if alert == tripped_rule_alert_key(rule) else None
-
-
-def _tripped_key(rule: str) -> str:
-    return f"rule.{rule}.stopped"
 
 
 def _reset_key(rule: str) -> str:

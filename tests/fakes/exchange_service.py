@@ -1,10 +1,10 @@
-"""Small stand-ins that several rooms' tests share."""
+"""Probes of an exchange service, for outage trackers in tests."""
 
 from __future__ import annotations
 
 
 async def service_reachable() -> bool:
-    """The service answers a harmless question."""
+    """The service answers a harmless request."""
     return True
 
 

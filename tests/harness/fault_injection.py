@@ -1,4 +1,4 @@
-"""Where a worker meets the world: each meeting is a place to be slow, to fail, or to die at."""
+"""Fault injection: every call of an agent to its store, the service and the LIS may be slow, fail, or be its last."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SimulatedCrash(BaseException):
 
 @dataclass
 class FaultInjector:
-    """One process of the agent. `crashes` and `faults` are chances at each seam; a dead one stays dead."""
+    """The faults of one agent process. `crashes` and `faults` are probabilities at each checkpoint; a dead process stays dead."""
 
     rng: Random
     crashes: float = 0.0
@@ -35,7 +35,7 @@ class FaultInjector:
     crash_log: list[str] = field(default_factory=list)
 
     async def checkpoint(self, name: str) -> None:
-        """Let others go first; then, perhaps, die."""
+        """Let others go first; then, perhaps, crash."""
         for _ in range(self.rng.randrange(4)):
             await asyncio.sleep(0)
         if not self.dead and self.rng.random() < self.crashes:
@@ -50,7 +50,7 @@ class FaultInjector:
 
 
 class FaultyStore:
-    """A store whose every unit of work may be the last thing before, or after, a death."""
+    """A store; the process may crash before and after every unit of work."""
 
     def __init__(self, store: Store, injector: FaultInjector) -> None:
         self._store = store
@@ -64,7 +64,7 @@ class FaultyStore:
 
 
 class FaultyTransport(httpx.AsyncBaseTransport):
-    """The network: requests are lost, answers are lost, the service is broken or busy, and a part-of answer is short at first."""
+    """The network: requests and answers are lost, the service fails or is busy, and a part-of answer is incomplete at first."""
 
     def __init__(self, app: Any, injector: FaultInjector, truncated: set[str]) -> None:
         self._inner = httpx.ASGITransport(app)
@@ -104,7 +104,7 @@ class FaultyTransport(httpx.AsyncBaseTransport):
 
 @dataclass
 class SimulatedLis:
-    """The laboratory system itself: it outlives every worker, and a second submission is a second order in it."""
+    """The laboratory system itself: it outlives every agent, and a second submission is a second order in it."""
 
     can_confirm: bool = True
     """Whether it can say what it received."""
@@ -116,12 +116,12 @@ class SimulatedLis:
         return any(order.key == key for order in self.submitted)
 
     def cancel_count(self, line: LineKey) -> int:
-        """How often it was told that a line was withdrawn."""
+        """How often a line was cancelled in it."""
         return sum(line in lines for _, lines in self.cancelled)
 
 
 class FaultyLis:
-    """The adapter of one worker (a `Lis`)."""
+    """The adapter of one agent (a `Lis`)."""
 
     idempotent = False
 

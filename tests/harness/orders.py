@@ -1,4 +1,4 @@
-"""Orders of the independent partner driver, made once and placed in as many little worlds as are wanted."""
+"""Orders of the independent partner driver, built once and placed in as many worlds as wanted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.harness.paths import CATALOGUE
 
 BASE = "http://service.test:8480/"
 UNKNOWN_ITEM = "999.999"
-"""An item that no catalogue has: its line is refused, and the others of its order are not."""
+"""An item that no catalogue has: its line is rejected, and the others of its order are not."""
 ACCOUNT = PartnerAccount(
     base_url=BASE,
     auth_url=BASE.rstrip("/"),

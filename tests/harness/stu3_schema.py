@@ -1,4 +1,4 @@
-"""Is a resource legal? By the STU3 models of fhir.resources, and by the cardinality tables as the sandbox reads them."""
+"""Whether a resource is valid by the STU3 models of fhir.resources, and by the cardinality tables as the sandbox reads them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEVIATIONS = {
 
 
 def find_violations(resource: Any, nomenclature: str) -> list[str]:
-    """What the interface's tables say against it. Raises what the STU3 models say."""
+    """Violations of the interface's tables. Raises what the STU3 models raise."""
     problems, wire = Problems(), decode(exact_json.dumps(resource))
     if resource["resourceType"] == "Observation":
         Observation.model_validate(as_json(_rename_meaning(resource)))
@@ -32,7 +32,7 @@ def find_violations(resource: Any, nomenclature: str) -> list[str]:
 
 
 def as_json(resource: Any) -> Any:
-    """As any JSON library reads it."""
+    """The resource as any JSON library reads it."""
     return msgspec.json.decode(exact_json.dumps(resource))
 
 

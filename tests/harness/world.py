@@ -58,7 +58,7 @@ TERMINAL_STATUSES = {"completed", "cancelled", "failed", "rejected", "entered-in
 
 @dataclass
 class StubCatalogues:
-    """The catalogue as it stands."""
+    """A source of the sample catalogue, which may be unavailable."""
 
     available: bool = True
 
@@ -130,7 +130,7 @@ class SimulatedAgent:
 
 
 class World:
-    """The neighbours, and what they did."""
+    """The partner, the service and the laboratory, and what they did."""
 
     def __init__(self, seed: object, *, store: Store | None = None, rules: dict[str, Any] | None = None, **worker: Any) -> None:
         self.rng = Random(repr(seed))
@@ -155,7 +155,7 @@ class World:
     def place_order(
         self, template: OrderTemplate, *, spoil: int | None = None, relabel: bool = False, patient: str | None = None
     ) -> str:
-        """Place an order; the id of its order-level Task. The line number `spoil` orders a test that nobody offers."""
+        """Place an order; the id of its order-level Task. The line number `spoil` is for an unknown item."""
         patient = patient or updates.create(self.service, "Patient", copy.deepcopy(template.patient), self.clinic).ref.id
         bundle = json.loads(_to_text(template.bundle).replace("patient/PATIENT", f"patient/{patient}"))
         if spoil is not None:
@@ -181,13 +181,13 @@ class World:
         return str(json.loads(kept.body)["code"]["coding"][0]["code"])
 
     def update_task(self, task_id: str, **fields: Any) -> None:
-        """The partner replaces a Task with fields changed, as of its newest version."""
+        """The partner changes fields of a Task in its newest version."""
         kept = self.service.resources.find(Ref("Task", task_id))
         assert kept is not None
         updates.update(self.service, kept.ref, json.loads(kept.body) | fields, self.clinic, kept.etag())
 
     def edit_task(self, task_id: str) -> None:
-        """The partner adds a remark of its own to a Task."""
+        """The partner adds a note to a Task."""
         text = uuid.UUID(int=self.rng.getrandbits(128)).hex
         self.update_task(task_id, note=[*self.get_task(task_id).get("note", []), {"text": text}])
         self.edits.setdefault(task_id, []).append(text)
@@ -209,7 +209,7 @@ class World:
     # --- the laboratory
 
     async def end_line(self, store: Store, line: LineKey, rejection: str | None = None) -> None:
-        """A line ends: with its final report on the service, or refused by the laboratory."""
+        """A line ends: with its final report on the service, or rejected by the laboratory."""
         now = self.clock.now()
 
         def write(uow: UnitOfWork) -> None:
@@ -239,7 +239,7 @@ class World:
         return await self.store.run(lambda uow: uow.jobs.list_for_order(key, open_only=open_only))
 
     async def drain(self, agent: SimulatedAgent, *, rounds: int = 60, until: timedelta | None = None) -> None:
-        """Let one agent do all that is due now or, within `until`, later."""
+        """Let one agent do everything that is due now or, within `until`, later."""
         end = self.clock.now() + (until or timedelta(seconds=30))
         for _ in range(rounds):
             if await agent.run_jobs(limit=20):

@@ -1,17 +1,13 @@
-"""Cells of a spreadsheet into values. A bad cell is noted with its place and gives a harmless value, so that all come at once.
+"""From cells to values: the header of a sheet, its rows, and each cell as the type that its column holds.
 
-What a cell may hold at all, so that a workbook, a CSV file and the store say the same.
-
-A workbook cannot hold control characters, nor more than 32,767 characters in a cell: such a cell would come back as another.
-So it is a mistake in a CSV file too. A line end is a line end, however the file writes it.
-
-The first row of a sheet: which column is where, and what is wrong with it.
+What is wrong with a cell is collected with its place, and a harmless value stands in for it, so that laboratory staff get all
+problems at once. CSV files, workbooks and the store share this module, so that they accept the same cells.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -19,42 +15,58 @@ from decimal import Decimal
 from lab_agent.catalogue.spreadsheet.schema import SHEETS, Column, Sheet, SheetRow, SheetTable
 from lab_agent.errors import Problem, did_you_mean
 
+MAX_CELL_CHARACTERS = 32_767
+"""What a cell of a workbook can hold; the limit of CSV files too, so that any catalogue can be written as a workbook."""
+MAX_HOURS = Decimal(100 * 366 * 24)
+"""A century: what is longer is a slip, and would not fit into the calendar."""
+SURPLUS_COLUMN = ""
+"""The name under which `build_rows` finds cells beyond the last column of the header."""
+
 _YES_WORDS = frozenset({"yes", "y", "true", "1", "x", "да"})
 _NO_WORDS = frozenset({"", "no", "n", "false", "0", "-", "нет"})
 _MAX_SHOWN_CHARACTERS = 100
 _MAX_SUGGESTIONS = 20  # a close match among thousands of codes takes its time; a long list of errors needs none
 _MAX_NUMBER = Decimal(10) ** 12
-MAX_HOURS = Decimal(100 * 366 * 24)
-"""A century: what is longer is a slip, and would not fit a moment of the calendar."""
 _NUMBER_PATTERN = re.compile(r"-?[0-9]{1,30}(\.[0-9]{1,30})?")
+_INVALID_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # a workbook cannot hold them
 _SHEET_ORDER = {sheet.name: place for place, sheet in enumerate(SHEETS)}
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00+00:00")
 
 
 @dataclass(slots=True)
 class SpreadsheetProblems:
-    """What is wrong so far. `partial` names the sheets whose codes are not all known: nobody can say what they lack."""
+    """What is wrong so far. `partial_sheets` are those whose codes are not all known: nothing is said to be missing in them."""
 
     partial_sheets: frozenset[str] = frozenset()
     _entries: list[tuple[int, int, Problem]] = field(default_factory=list)
 
     @property
     def ordered(self) -> tuple[Problem, ...]:
-        """All of them, in the order of the sheets and their rows; what belongs to no sheet comes first."""
+        """All problems, in the order of the sheets and their rows; what belongs to no sheet comes first."""
         return tuple(problem for _, _, problem in sorted(self._entries, key=lambda each: each[:2]))
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self._entries)
 
     def add(self, row: SheetRow, column: str | None, what: str, hint: str) -> None:
-        """Note a problem of a cell, or of a whole row; of a cell that could not be read, enough was said."""
+        """Add a problem of a cell, or of a whole row; none of a cell that could not be read, which is a problem already."""
         if column not in row.unreadable_columns:
             self.add_to_source(row.source, Problem(row.where(column), what, hint), row.number)
 
     def add_to_source(self, source: str, problem: Problem, row: int = 0) -> None:
-        """Note a problem of a file or sheet."""
+        """Add a problem of a file or sheet."""
         self._entries.append((_SHEET_ORDER.get(source.removesuffix(".csv"), -1), row, problem))
+
+
+@dataclass(frozen=True, slots=True)
+class CellError:
+    """Why a cell cannot be read, and what to do about it."""
+
+    what: str
+    hint: str
+
+
+CellText = str | CellError
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +77,16 @@ class RowReader:
     problems: SpreadsheetProblems
 
     def text(self, column: str) -> str:
-        """The text, without blanks around it; nothing for a cell that could not be read."""
+        """The text, without blanks around it; empty for a cell that could not be read."""
         return self.row.cells.get(column, "")
 
     def has_unreadable(self, *columns: str) -> bool:
         """Whether one of these cells could not be read."""
         return not self.row.unreadable_columns.isdisjoint(columns)
+
+    def add_problem(self, column: str | None, what: str, hint: str) -> None:
+        """Add a problem of a cell, or of the whole row."""
+        self.problems.add(self.row, column, what, hint)
 
     def optional_text(self, column: str) -> str | None:
         """The text, or None if the cell is empty."""
@@ -80,7 +96,7 @@ class RowReader:
         """Yes or no; an empty cell is no."""
         text = self.text(column).lower()
         if text not in _YES_WORDS | _NO_WORDS:
-            self.problems.add(self.row, column, f"{_quote_shortened(text)} is neither yes nor no", "write yes or no")
+            self.add_problem(column, f"{_quote_shortened(text)} is neither yes nor no", "write yes or no")
         return text in _YES_WORDS
 
     def lines(self, column: str) -> tuple[str, ...]:
@@ -92,15 +108,15 @@ class RowReader:
         return tuple(filter(None, re.split(r"[\s;]+", self.text(column))))
 
     def number(self, column: str, maximum: Decimal = _MAX_NUMBER) -> Decimal:
-        """A decimal from 0 to `most`, with a point or a comma; 0 for an empty or bad cell."""
+        """A decimal from 0 to `maximum`, with a point or a comma; 0 for an empty or bad cell."""
         text = self.text(column)
         if not text:
             return Decimal(0)
         plain = text.replace(",", ".") if text.count(",") == 1 and "." not in text else text
         value = Decimal(plain) if _NUMBER_PATTERN.fullmatch(plain) else None
         if value is None or not 0 <= value <= maximum:
-            range_ = "from 0" if maximum == _MAX_NUMBER else f"from 0 to {maximum}"
-            self.problems.add(self.row, column, f"{_quote_shortened(text)} is not a number {range_}", "write digits, as in 2.5")
+            range_ = "of 0 or more" if maximum == _MAX_NUMBER else f"from 0 to {maximum}"
+            self.add_problem(column, f"{_quote_shortened(text)} is not a number {range_}", "write digits, as in 2.5")
             return Decimal(0)
         return abs(value)  # -0.00 would be sent as it stands
 
@@ -108,95 +124,126 @@ class RowReader:
         """A whole number without leading zeros; 0 for an empty or bad cell."""
         text = self.text(column)
         if text and not re.fullmatch(r"0|[1-9][0-9]{0,11}", text):
-            self.problems.add(
-                self.row, column, f"{_quote_shortened(text)} is not a whole number", "write digits without leading zeros"
-            )
+            self.add_problem(column, f"{_quote_shortened(text)} is not a whole number", "write digits without leading zeros")
             return 0
         return int(text or 0)
 
     def date_time(self, column: str) -> datetime:
-        """A date and time with offset; an empty cell was noted already."""
+        """A date and time with UTC offset. An empty cell is a problem already (`check_required_cells`)."""
         if not self.text(column):
             return _EPOCH
         try:
             value = datetime.fromisoformat(self.text(column))
-            value.astimezone(UTC)  # the first and the last day of the calendar are beyond it in another zone
+            value.astimezone(UTC)  # in another zone, the first and the last day are beyond the calendar
         except (ValueError, OverflowError):
             value = None
         if value is None or value.tzinfo is None:
-            what = f"{_quote_shortened(self.text(column))} is not a date and time with offset"
-            self.problems.add(self.row, column, what, "write it as 2026-11-20T08:00+03:00")
+            what = f"{_quote_shortened(self.text(column))} is not a date and time with UTC offset"
+            self.add_problem(column, what, "write it as 2026-11-20T08:00+03:00")
             return _EPOCH
         return value
 
     def one_of(self, column: str, allowed: Iterable[str]) -> str:
-        """One of the words that are allowed; the first of them in place of anything else. An empty cell was noted already."""
+        """One of the allowed words; the first of them in place of anything else. An empty cell is a problem already."""
         words, text = tuple(allowed), self.text(column).lower()
         if text in words or not text:
             return text or words[0]
-        self.problems.add(
-            self.row, column, f"{_quote_shortened(text)} is not one of {', '.join(words)}", f"write {' or '.join(words)}"
-        )
+        self.add_problem(column, f"{_quote_shortened(text)} is not one of {', '.join(words)}", f"write {' or '.join(words)}")
         return words[0]
 
     def reference(self, column: str, known_codes: Collection[str], sheet: str) -> str | None:
-        """A code that another sheet defines; None (noted) if it does not, None if the cell is empty.
+        """A code that another sheet defines; None if it does not (a problem), or if the cell is empty.
 
-        Nothing is noted where that sheet was not read whole: the code may be in what is missing.
+        No problem where that sheet was read in part: the code may be in what is missing.
         """
         text = self.text(column)
-        if not text:
-            return None
-        if text in known_codes:
-            return text
-        if sheet.partition(" ")[0] in self.problems.partial_sheets:
-            return None
-        close = did_you_mean(text, known_codes) if len(self.problems) < _MAX_SUGGESTIONS else ""
-        mend = close or f"add it to the sheet {sheet}, or correct the code"
-        self.problems.add(self.row, column, f"{_quote_shortened(text)} is not in the sheet {sheet}", mend)
+        if not text or text in known_codes:
+            return text or None
+        if sheet.partition(" ")[0] not in self.problems.partial_sheets:
+            close = did_you_mean(text, known_codes) if len(self.problems) < _MAX_SUGGESTIONS else ""
+            hint = close or f"add it to the sheet {sheet}, or correct the code"
+            self.add_problem(column, f"{_quote_shortened(text)} is not in the sheet {sheet}", hint)
         return None
 
 
+def rows_by_key(table: SheetTable, column: str, problems: SpreadsheetProblems) -> Iterator[tuple[str | None, RowReader]]:
+    """The rows with their key; None for a row without one or with one of an earlier row, so that its cells are checked too."""
+    first: dict[str, int] = {}
+    for row in table.rows:
+        cells = RowReader(row, problems)
+        key = cells.text(column)
+        if key in first:
+            cells.add_problem(column, f"{key!r} is already in row {first[key]}", "keep one of the two")
+            yield None, cells
+            continue
+        if key:
+            first[key] = row.number
+        yield key or None, cells
+
+
 def check_required_cells(tables: Iterable[tuple[Sheet, SheetTable]], problems: SpreadsheetProblems) -> None:
-    """Note each empty cell of a column that must be filled, and each row with more cells than the header."""
+    """Add a problem for each empty cell of a required column, and for each row with more cells than the header."""
     for sheet, table in tables:
-        must = [column for column in sheet.columns if column.required]
+        required = [column for column in sheet.columns if column.required]
         for row in table.rows:
-            if "" in row.cells:
+            if SURPLUS_COLUMN in row.cells:
                 problems.add(row, None, "has more cells than the header", "quote cells that hold the separator")
-            for column in must:
+            for column in required:
                 if not row.cells.get(column.name) and column.name not in row.unreadable_columns:
                     problems.add(row, column.name, "is empty", f"fill it: {column.description}")
 
 
 def partially_read_sheets(tables: Mapping[str, SheetTable]) -> frozenset[str]:
-    """The sheets of which some codes are not known: they were not read whole, or a cell was not that tells rows apart."""
+    """The sheets of which some codes are not known: they were not read whole, or a cell that identifies a row was not."""
     return frozenset(
         sheet.name
         for sheet in SHEETS
         if not tables[sheet.name].is_complete
-        or any(
-            not row.unreadable_columns.isdisjoint((*sheet.key, "type"))
-            for row in tables[sheet.name].rows
-            if row.unreadable_columns
-        )
+        or any(not row.unreadable_columns.isdisjoint((*sheet.key, "type")) for row in tables[sheet.name].rows)
     )
 
 
-def _quote_shortened(text: str) -> str:
-    return repr(text) if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]!r}…"
+def resolve_header(source: str, header: Collection[str], sheet: Sheet, problems: SpreadsheetProblems) -> list[Column] | None:
+    """The columns in the order of the header; None, with the problems added, if it is not right."""
+    columns = {column.name: column for column in sheet.columns}
+    wrong = list(_header_problems(source, list(header), sheet, columns))
+    for each in wrong:
+        problems.add_to_source(source, each, 1)
+    return None if wrong else [columns[name] for name in header]
 
 
-MAX_CELL_CHARACTERS = 32_767
-_INVALID_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+def _header_problems(source: str, header: list[str], sheet: Sheet, columns: Mapping[str, Column]) -> Iterator[Problem]:
+    where = f"{source} row 1"
+    for name in header:
+        if name not in columns:
+            hint = did_you_mean(name, columns) or "remove it"
+            yield Problem(f"{where}, column {name or '(empty)'}", "is not a column of this sheet", hint)
+    for column in sheet.columns:
+        if column.required and column.name not in header and (header or not sheet.optional):
+            yield Problem(where, f"the column {column.name} is missing", f"add it: {column.description}")
+    for name in columns:
+        if header.count(name) > 1:
+            yield Problem(f"{where}, column {name}", "appears twice", "remove one")
 
 
-@dataclass(frozen=True, slots=True)
-class CellError:
-    """A cell that cannot be read: what is wrong, and the mend."""
+def build_rows(source: str, lines: Iterable[Mapping[str, CellText]], problems: SpreadsheetProblems) -> tuple[SheetRow, ...]:
+    """The rows below the header, without the empty ones."""
+    rows = (_build_row(source, number, cells, problems) for number, cells in enumerate(lines, start=2))
+    return tuple(row for row in rows if row.unreadable_columns or any(row.cells.values()))
 
-    what: str
-    hint: str
+
+def _build_row(source: str, number: int, cells: Mapping[str, CellText], problems: SpreadsheetProblems) -> SheetRow:
+    """The row of these cells. One that cannot be read is a problem, and marked, so that no later check complains of it again."""
+    texts: dict[str, str] = {}
+    unreadable: set[str] = set()
+    for name, text in cells.items():
+        error = text if isinstance(text, CellError) else find_cell_error(text)
+        if error is None:
+            texts[name] = str(text)
+        else:
+            problems.add(SheetRow(source, number, {}), name, error.what, error.hint)
+            unreadable.add(name)
+    return SheetRow(source, number, texts, frozenset(unreadable))
 
 
 def normalize_text(text: str) -> str:
@@ -205,51 +252,20 @@ def normalize_text(text: str) -> str:
 
 
 def find_cell_error(text: str) -> CellError | None:
-    """Why a cell may not hold this text; None if it may."""
+    """Why no cell may hold this text; None if one may."""
     if text.isascii() and text.isprintable() and len(text) <= MAX_CELL_CHARACTERS:
         return None  # nearly every cell
     if found := _INVALID_CHARACTERS.search(text):
         return CellError(f"holds the control character U+{ord(found[0]):04X}", "remove it: write the cell again by hand")
-    if (
-        len(text) * 2 > MAX_CELL_CHARACTERS and len(text.encode("utf-16-le")) // 2 > MAX_CELL_CHARACTERS
-    ):  # as spreadsheet programs count
+    if len(text) * 2 > MAX_CELL_CHARACTERS and _utf16_length(text) > MAX_CELL_CHARACTERS:
         return CellError(f"holds more than {MAX_CELL_CHARACTERS} characters", "shorten it")
     return None
 
 
-def build_row(source: str, number: int, raw_cells: Mapping[str, str | CellError], problems: SpreadsheetProblems) -> SheetRow:
-    """The row of these cells. What cannot be read is noted, and marked, so that later checks are silent about it."""
-    cells: dict[str, str] = {}
-    unread: set[str] = set()
-    for name, text in raw_cells.items():
-        why = text if isinstance(text, CellError) else find_cell_error(text)
-        if why is None:
-            cells[name] = str(text)
-        else:
-            problems.add(SheetRow(source, number, {}), name, why.what, why.hint)
-            unread.add(name)
-    return SheetRow(source, number, cells, frozenset(unread))
+def _utf16_length(text: str) -> int:
+    """The number of characters as spreadsheet programs count them."""
+    return len(text.encode("utf-16-le")) // 2
 
 
-def resolve_header(source: str, header: list[str], sheet: Sheet, problems: list[Problem]) -> list[Column] | None:
-    """The columns in the order of the header; None, with the problems noted, if it is not right."""
-    known = {column.name: column for column in sheet.columns}
-    wrong = [
-        Problem(
-            f"{source} row 1, column {name or '(empty)'}",
-            "is not a column of this sheet",
-            did_you_mean(name, known) or "remove it",
-        )
-        for name in header
-        if name not in known
-    ]
-    wrong += [
-        Problem(f"{source} row 1", f"the column {column.name} is missing", f"add it: {column.description}")
-        for column in sheet.columns
-        if column.required and column.name not in header and (header or not sheet.optional)
-    ]
-    wrong += [
-        Problem(f"{source} row 1, column {name}", "is there twice", "remove one") for name in known if header.count(name) > 1
-    ]
-    problems += wrong
-    return None if wrong else [known[name] for name in header]
+def _quote_shortened(text: str) -> str:
+    return repr(text) if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]!r}…"

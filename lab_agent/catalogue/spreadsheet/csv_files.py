@@ -1,6 +1,6 @@
-"""Read the catalogue from one workbook, or from a folder of CSV files, one for each sheet; and write such a folder.
+"""The catalogue as a folder of CSV files, one for each sheet; and the entry point that reads such a folder or a workbook.
 
-The files are what spreadsheet programs save: UTF-8 with or without a mark, separated by commas or semicolons.
+The files are what spreadsheet programs save: UTF-8 with or without a byte order mark, separated by commas or semicolons.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from lab_agent.catalogue.model import Catalogue
-from lab_agent.catalogue.spreadsheet.cells import SpreadsheetProblems, build_row, normalize_text, resolve_header
+from lab_agent.catalogue.spreadsheet.cells import SURPLUS_COLUMN, SpreadsheetProblems, build_rows, normalize_text, resolve_header
 from lab_agent.catalogue.spreadsheet.parser import build_catalogue
-from lab_agent.catalogue.spreadsheet.schema import SHEETS, Sheet, SheetRow, SheetTable
+from lab_agent.catalogue.spreadsheet.schema import SHEETS, Sheet, SheetTable
 from lab_agent.errors import CatalogueError, Problem, did_you_mean
 
 
@@ -27,7 +27,7 @@ def load_catalogue(source: Path) -> Catalogue:
 def read_tables(source: Path) -> dict[str, SheetTable]:
     """Read the tables of a folder, or of a workbook.
 
-    Raises `CatalogueError` for what cannot be read; it has the mistakes of all that can be read, too.
+    Raises `CatalogueError` for what cannot be read, together with the problems of all that can be read.
     """
     problems = SpreadsheetProblems()
     tables = _read_workbook(source, problems) if source.suffix.lower() == ".xlsx" else _read_folder(source, problems)
@@ -44,8 +44,8 @@ def _read_workbook(source: Path, problems: SpreadsheetProblems) -> dict[str, She
 
 def _read_folder(source: Path, problems: SpreadsheetProblems) -> dict[str, SheetTable]:
     if not source.is_dir():
-        mend = "name an .xlsx workbook, or the folder that holds items.csv and the others"
-        raise CatalogueError((Problem(str(source), "is not a folder", mend),))
+        hint = "name an .xlsx workbook, or the folder that holds items.csv and the others"
+        raise CatalogueError((Problem(str(source), "is not a folder", hint),))
     for each in _unknown_files(source):
         problems.add_to_source(each.where, each)
     return {sheet.name: _read_csv_table(source, sheet, problems) for sheet in SHEETS}
@@ -63,7 +63,7 @@ def write_csv_folder(folder: Path, tables: Mapping[str, SheetTable]) -> None:
 
 
 def content_version(tables: Mapping[str, SheetTable]) -> str:
-    """A short digest of every cell; blanks around cells and the way a file is saved do not count."""
+    """A short digest of every cell; blanks around cells and the file format do not count."""
     digest = hashlib.sha256()
     for sheet in SHEETS:
         for row in tables[sheet.name].rows:
@@ -89,7 +89,7 @@ def _read_csv_table(folder: Path, sheet: Sheet, problems: SpreadsheetProblems) -
     except UnicodeDecodeError:
         broken = Problem(source, "is not UTF-8", "save it as CSV UTF-8")
     except OSError as exc:
-        broken = Problem(source, f"cannot be read: {exc.strerror}", "mend the rights of the file")
+        broken = Problem(source, f"cannot be read: {exc.strerror}", "correct the file's permissions")
     else:
         return _parse_csv(source, text, sheet, problems)
     problems.add_to_source(source, broken)
@@ -107,24 +107,16 @@ def _parse_csv(source: str, text: str, sheet: Sheet, problems: SpreadsheetProble
         problems.add_to_source(source, broken)
         return SheetTable(source, is_complete=False)
     header = [name.strip() for name in lines[0]] if lines else []
-    wrong: list[Problem] = []
-    if resolve_header(source, header, sheet, wrong) is None:
-        for each in wrong:
-            problems.add_to_source(source, each, 1)
+    if resolve_header(source, header, sheet, problems) is None:
         return SheetTable(source, is_complete=False)
-    return SheetTable(source, tuple(_build_rows(source, header, lines[1:], problems)))
-
-
-def _build_rows(source: str, header: list[str], lines: list[list[str]], problems: SpreadsheetProblems) -> Iterator[SheetRow]:
-    for number, line in enumerate(lines, start=2):
-        row = build_row(source, number, _cell_texts(header, line), problems)
-        if row.unreadable_columns or any(row.cells.values()):
-            yield row
+    return SheetTable(source, build_rows(source, (_cell_texts(header, line) for line in lines[1:]), problems))
 
 
 def _cell_texts(header: list[str], line: list[str]) -> dict[str, str]:
     cells = {name: normalize_text(cell) for name, cell in zip(header, line, strict=False)}
-    return {**cells, **({"": "surplus"} if any(cell.strip() for cell in line[len(header) :]) else {})}
+    if any(cell.strip() for cell in line[len(header) :]):
+        cells[SURPLUS_COLUMN] = "surplus"
+    return cells
 
 
 def _column_names(sheet: Sheet) -> str:

@@ -1,4 +1,4 @@
-"""What a new catalogue changes: rows that are new, gone or different, each named by the key of its sheet."""
+"""What a new catalogue changes: rows that are new, gone or different, each identified by the key of its sheet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Change:
     sheet: str
     key: tuple[str, ...]
     kind: str
-    """new, gone, changed, or (for a whole sheet) moved: the same rows in another order."""
+    """new, gone, changed; or moved, for a whole sheet that has the same rows in another order."""
     columns: Mapping[str, tuple[str, str]]
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ def _diff_sheet(sheet: Sheet, old: tuple[SheetRow, ...], new: tuple[SheetRow, ..
 
 
 def _pair_rows(sheet: Sheet, old: tuple[SheetRow, ...], new: tuple[SheetRow, ...]) -> dict[int, int]:
-    """For the place of a new row, the place of the old one that it was; of several with one key, the equal ones go first."""
+    """The old place of each new row that has one; of several rows with the same key, equal ones are paired first."""
     free: dict[_Key, list[int]] = defaultdict(list)
     for place, row in enumerate(old):
         free[_row_key(sheet, row)].append(place)

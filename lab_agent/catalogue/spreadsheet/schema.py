@@ -1,7 +1,7 @@
 """The tables that laboratory staff keep: one sheet each, with these columns.
 
-A sheet is a CSV file of that name (or a sheet of a workbook: the columns are the same). `filled` columns may not be empty.
-The sentence of a column is what the documentation and a template show.
+A sheet is a CSV file of that name, or a sheet of a workbook with the same columns. The description of a column is what
+docs/catalogue.md and the template of a workbook show.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import Enum
 
 
 class ColumnType(Enum):
-    """What the cells of a column hold; a spreadsheet program must not take a code for a number, nor a number for a date."""
+    """What the cells of a column hold, so that a spreadsheet program takes no code for a number and no number for a date."""
 
     TEXT = "text"
     CODE = "code"
@@ -23,7 +23,7 @@ class ColumnType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `words` are the only ones allowed; `refers` is the sheet whose first column defines its codes."""
+    """One column. `required` cells may not be empty; `references_sheet` is the sheet whose first column defines its codes."""
 
     name: str
     description: str
@@ -37,7 +37,7 @@ class Column:
 class Sheet:
     """One table. `key` names the columns by which people know a row; an `optional` sheet may be left out.
 
-    They tell its rows apart, but for the notices: of one start there may be a stop, and a delay that lasts longer.
+    The key is unique but for notices: a stop and a longer delay of one test may have the same start.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Sheet:
 class SheetRow:
     """One row as text; `number` counts as a spreadsheet does, the header being row 1.
 
-    `unread` names the columns whose cell could not be read, which was noted: what they hold is not known, and not empty.
+    `unreadable_columns` are those whose cell could not be read: what they hold is not known, which is not the same as empty.
     """
 
     source: str
@@ -66,7 +66,7 @@ class SheetRow:
 
 @dataclass(frozen=True, slots=True)
 class SheetTable:
-    """The rows of one sheet, and the name by which people know it; not `whole` where it is missing or its rows were not read."""
+    """The rows of one sheet, and the name by which people know it; not complete where it is missing or could not be read."""
 
     source: str
     rows: tuple[SheetRow, ...] = ()
@@ -127,12 +127,12 @@ SHEETS = (
             Column("multiple_specimen", "yes if several of its biomaterial types may be chosen at once", type=ColumnType.YES_NO),
             Column(
                 "second_label",
-                "shape of a second barcode, 0 for a digit and X for a letter or digit: 0000-0000",
+                "pattern of a second barcode, 0 for a digit and X for a letter or digit: 0000-0000",
                 type=ColumnType.CODE,
             ),
             Column(
                 "old_order",
-                "shape of the old order number that a follow-up study carries: 00000-XXXXX-00000000",
+                "pattern of the old order number that a follow-up study carries: 00000-XXXXX-00000000",
                 type=ColumnType.CODE,
             ),
         ),

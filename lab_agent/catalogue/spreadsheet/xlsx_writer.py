@@ -29,18 +29,19 @@ _README_LINES = (
     "The laboratory's catalogue. Each sheet is a table; the darker headings must be filled in every row.",
     "Codes are text: leave the format of their columns as it is, so that 042.036 stays 042.036.",
     "Sheets whose names begin with # are yours and are not read.",
-    "Check: lab-agent catalogue check FILE. See what would change: lab-agent catalogue diff FILE. Take over: … import FILE.",
+    "To check it: lab-agent catalogue check FILE. To see what would change: lab-agent catalogue diff FILE.",
+    "To put it in force: lab-agent catalogue import FILE.",
 )
 _PLAIN_NUMBER = re.compile(r"(0|[1-9][0-9]{0,11})(\.[0-9]{1,10})?")
-_MAX_DIGITS = 15  # that a number of a workbook keeps
+_MAX_DIGITS = 15  # what a number of a workbook keeps
 _ESCAPE_LOOKALIKE = re.compile("_(?=x[0-9A-Fa-f]{4}_)")
 
 
 def write_workbook(path: Path, tables: Mapping[str, SheetTable]) -> None:
-    """Write the workbook; sheets that `tables` leaves out are empty but for their headings.
+    """Write the workbook; sheets that `tables` leaves out have only their headings.
 
-    Raises `CatalogueError`, and writes nothing, for a cell that a workbook cannot hold: one of an older import, for there is no
-    importing one today.
+    Raises `CatalogueError`, and writes nothing, for a cell that a workbook cannot hold. Only an old import can have one: today
+    such a cell is rejected.
     """
     _check_cells(tables)
     book = Workbook()
@@ -60,8 +61,8 @@ def _check_cells(tables: Mapping[str, SheetTable]) -> None:
     for table in tables.values():
         for row in table.rows:
             for name, text in row.cells.items():
-                if why := find_cell_error(normalize_text(text)):
-                    problems.add(row, name, why.what, f"a workbook cannot hold it: write CSV files, and there {why.hint}")
+                if error := find_cell_error(normalize_text(text)):
+                    problems.add(row, name, error.what, f"a workbook cannot hold it: write CSV files, and there {error.hint}")
     if problems:
         raise CatalogueError(problems.ordered)
 
@@ -95,7 +96,7 @@ def _write_headings(page: Worksheet, sheet: Sheet) -> None:
 
 
 def _list_validation(column: Column) -> DataValidation | None:
-    """The list to choose from; a code that its sheet does not have yet is only warned of."""
+    """The list to choose from; a code that its sheet does not have yet only causes a warning."""
     words = ("yes", "no") if column.type is ColumnType.YES_NO else column.allowed_values
     if words:
         return DataValidation("list", formula1=f'"{",".join(words)}"', allow_blank=True, showErrorMessage=True)
@@ -111,9 +112,8 @@ def _write_cell(cell: Cell, text: str, column: Column) -> None:
         cell.value = Decimal(text)
         cell.number_format = f"0.{'0' * places}" if places else "0"
         return
-    cell.value = _ESCAPE_LOOKALIKE.sub(
-        "_x005F_", normalize_text(text)
-    )  # as the format writes a text that looks like its own escapes
+    # The file format escapes a text that looks like one of its own escapes.
+    cell.value = _ESCAPE_LOOKALIKE.sub("_x005F_", normalize_text(text))
     cell.data_type = "s"  # also where it looks like a formula
     cell.number_format = "@"
     if "\n" in text:

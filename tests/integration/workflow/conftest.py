@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.ids import LineKey
 from lab_agent.domain.records import Event, Job, JobKind, LineRecord, OrderRecord
 from lab_agent.ports.repositories import UnitOfWork
-from lab_agent.workflow.rejection_breaker import tripped_rule_alert_key
 from tests.harness.orders import OrderTemplate, procedure_requests, templates
 from tests.harness.world import SimulatedAgent, World
 
@@ -66,6 +64,10 @@ class Scenario:
         found: list[Event] = await self.world.store.run(lambda uow: [e for e in _events(uow) if e.order == key])
         return found
 
+    async def reported_rules(self, *actions: str) -> set[str]:
+        """The rules that the timeline names, with these severities; by default those that reject."""
+        return {event.text.partition(":")[0] for event in await self.events() if event.action in (actions or ("refuse",))}
+
     @property
     def line_tasks(self) -> list[str]:
         return [str(task["id"]) for task in self.world.line_tasks(self.task)]
@@ -98,6 +100,3 @@ def make_scenario() -> Callable[..., Scenario]:
         return Scenario(world, world.agent(), task)
 
     return make
-
-
-__all__ = ["LineKey", "Scenario", "tripped_rule_alert_key"]

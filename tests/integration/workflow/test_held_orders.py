@@ -12,11 +12,13 @@ from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.errors import InvalidTransitionError
 from lab_agent.workflow import operator_jobs, operator_orders
+from lab_agent.workflow.assessment import UNREADABLE_RULE
 from lab_agent.workflow.intake import QUESTIONNAIRE_SEARCH_MISSING_SINCE
+from lab_agent.workflow.rejection_breaker import tripped_rule_alert_key
 from lab_sandbox.references import Ref
 from tests.harness.orders import templates
 from tests.harness.world import World
-from tests.integration.workflow.conftest import Scenario, tripped_rule_alert_key
+from tests.integration.workflow.conftest import Scenario
 
 MakeScenario = Callable[..., Scenario]
 
@@ -65,7 +67,7 @@ async def test_unreadable_resource_retried_then_held_with_alert(make_scenario: M
     restore_right = withdraw_right(scenario)
     await scenario.process_all()
     assert (await scenario.order_record()).state is OrderState.SEEN
-    assert "cannot be read yet: " in str((await scenario.order_record()).reason)
+    assert "procedurerequest/" in str((await scenario.order_record()).reason)
     await later(scenario, scenario.world.settings.worker.unreadable_after + 60)
     record = await scenario.order_record()
     assert record.state is OrderState.HELD
@@ -96,7 +98,8 @@ async def test_unreadable_resource_is_rejected_after_configured_time(make_scenar
     await scenario.world.drain(scenario.agent)
     assert scenario.statuses() == ["cancelled"]
     assert scenario.status() == "cancelled"
-    assert "cannot read it" in scenario.outputs(scenario.line_tasks[0])[0]
+    assert await scenario.reported_rules() == {UNREADABLE_RULE}
+    assert len(scenario.outputs(scenario.line_tasks[0])) == 1
 
 
 async def test_order_without_lines_is_held_with_alert(make_scenario: MakeScenario) -> None:
@@ -181,7 +184,7 @@ async def test_observe_mode_writes_nothing(make_scenario: MakeScenario) -> None:
     await later(scenario, 700)
     assert set(sent) == {"GET"}
     record = await scenario.order_record()
-    assert "observe: would be rejected in part or whole by line.item" in str(record.reason)
+    assert "line.item" in str(record.reason)
     assert {job.kind for job in await scenario.jobs(open_only=False)} == {JobKind.FETCH_ORDER}
     assert scenario.world.lis.submitted == []
 

@@ -53,18 +53,18 @@ def problems(source: Path, read: Callable[[Path], object] = csv_files.load_catal
 MISTAKES: dict[tuple[str, int, str], tuple[Any, str]] = {
     ("items", 3, "item"): (42.036, "holds the number 42.036"),
     ("items", 3, "allow_multiple_items"): ("perhaps", "'perhaps' is neither yes nor no"),
-    ("items", 5, "item"): ("001.001", "'001.001' is in row 2 already"),
+    ("items", 5, "item"): ("001.001", "'001.001' is already in row 2"),
     ("items", 5, "multiple_specimen"): ("often", "'often' is neither yes nor no"),
     ("requirements", 2, "volume"): (datetime(2026, 1, 2), "holds a date"),  # noqa: DTZ001 - a workbook knows no zones
     ("requirements", 3, "container_type"): ("SST55", "'SST55' is not in the sheet containers"),
-    ("requirements", 4, "volume"): ("viel", "'viel' is not a number from 0"),
+    ("requirements", 4, "volume"): ("viel", "'viel' is not a number of 0 or more"),
     ("requirements", 6, "role"): ("maybe", "'maybe' is not one of option, required"),
-    ("requirements", 7, "volume"): (-2, "'-2' is not a number from 0"),
-    ("requirements", 8, "time_points"): ("soon = x", "'soon = x' is not a new time point"),
+    ("requirements", 7, "volume"): (-2, "'-2' is not a number of 0 or more"),
+    ("requirements", 8, "time_points"): ("soon = x", "'soon = x' is not a time point"),
     ("contracts", 3, "cache_hours"): ("=1+", "holds a formula without a value"),
     ("contract_items", 4, "contract"): ("C-10", "'C-10' is not in the sheet contracts"),
-    ("contract_items", 4, "price"): ("1 200,50", "'1 200,50' is not a number from 0"),
-    ("turnaround", 2, "hours"): ("soon", "'soon' is not a number from 0"),
+    ("contract_items", 4, "price"): ("1 200,50", "'1 200,50' is not a number of 0 or more"),
+    ("turnaround", 2, "hours"): ("soon", "'soon' is not a number of 0 or more"),
 }
 
 

@@ -94,7 +94,7 @@ def test_template_contains_instructions(tmp_path: Path) -> None:
 def test_empty_template_offers_nothing_and_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "template.xlsx"
     write_workbook(path, {})
-    assert problems(path) == ["contracts: has no contract, so that nobody is offered anything — add one"]
+    assert problems(path) == ["contracts: has no contract, so nobody is offered anything — add one"]
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,8 @@ def test_cell_text_matches_what_spreadsheet_shows(value: Any, number_format: str
         (date(2026, 1, 2), "d", ColumnType.NUMBER, "holds a date"),
         (None, "f", ColumnType.NUMBER, "holds a formula without a value"),
         ("#REF!", "e", ColumnType.NUMBER, "holds the error #REF!"),
-        (float("inf"), "n", ColumnType.NUMBER, "holds a number beyond all bounds"),
-        (10**60, "n", ColumnType.NUMBER, "holds a number beyond all bounds"),
+        (float("inf"), "n", ColumnType.NUMBER, "holds a number that is too large or too small"),
+        (10**60, "n", ColumnType.NUMBER, "holds a number that is too large or too small"),
         (timedelta(hours=25), "d", ColumnType.NUMBER, "holds a duration"),
         (datetime(1, 1, 1), "d", ColumnType.DATE_TIME, "holds the year 1"),  # noqa: DTZ001 - as above
         (480, "?", ColumnType.NUMBER, "has a format that the workbook does not define"),
@@ -219,7 +219,9 @@ def test_excessive_numbers_reported(book: Path) -> None:
     found = problems(book)
     assert len(found) == 2
     assert found[0].startswith("requirements row 2, column time_points: '6666")
-    assert found[1].startswith("contract_items row 2, column price: '4800000000000000000000000000000.00' is not a number from 0")
+    assert found[1].startswith(
+        "contract_items row 2, column price: '4800000000000000000000000000000.00' is not a number of 0 or more"
+    )
     assert all(len(each) < 300 for each in found)
 
 
@@ -323,7 +325,7 @@ def test_duplicate_notice_is_an_error(tmp_path: Path, again: str, wrong: bool) -
     with pytest.raises(CatalogueError) as caught:
         build_catalogue(tables, "v")
     row = 3 if again.startswith(DELAY[:16]) else 2
-    what = f"says the same item, contract, status, start and end as row {row} — keep one of the two"
+    what = f"has the same item, contract, status, start and end as row {row} — keep one of the two"
     assert [str(each) for each in caught.value.problems] == [f"notices.csv row 4: {what}"]
 
 
