@@ -16,7 +16,7 @@ from lab_agent.domain.records import HoldReason, JobKind, ReportRecord
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, REPORTS_NEEDING_OPERATOR, ReportState
 from lab_agent.errors import InvalidTransitionError
 from lab_agent.serialization import load_stored_message
-from lab_agent.workflow import operator_results as desk
+from lab_agent.workflow import operator_results
 from lab_agent.workflow.operator_jobs import dismiss_job, retry_job
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.results import NOW, ResultsBench, haemoglobin, make_report, open_bench
@@ -95,9 +95,9 @@ class VersionsRun:
         if dismiss or report.hold_reason in {HoldReason.SUPERSEDED_BY_NEWER, HoldReason.DEFECT}:
             self.given_up.add(report.key)
         if dismiss or report.hold_reason is HoldReason.DEFECT:
-            await desk.dismiss_result(self.bench.store, report.key, **who)
+            await operator_results.dismiss_result(self.bench.store, report.key, **who)
         else:
-            await desk.release_result(self.bench.store, self.bench.matcher, report.key, **who)
+            await operator_results.release_result(self.bench.store, self.bench.matcher, report.key, **who)
 
     async def _run_to_completion(self) -> None:
         self.bench.inject_faults()
