@@ -229,16 +229,16 @@ class Job:
 
 
 class HoldReason(StrEnum):
-    """Why a report is held: decides what may bring it further. The sentences are in `workflow.hold_reasons`."""
+    """Why a report is held, by which code decides; `workflow.hold_reasons` makes the sentences."""
 
-    UNEXPECTED = "unexpected"
-    QUESTION = "question"
-    DOCUMENT_MISMATCH = "document_mismatch"
-    LINE_HAS_RESULT = "line_has_result"
-    LINES_ENDED = "lines_ended"
-    DEFECT = "defect"
-    WAITS_FOR_VERSION = "waits_for_version"
-    SUPERSEDED_BY_NEWER = "superseded_by_newer"
+    UNEXPECTED = "unexpected"  # the first message of a report whose order or lines have ended
+    QUESTION = "question"  # it is implausible, or leaves out or takes back what was final
+    DOCUMENT_MISMATCH = "document_mismatch"  # a document is not of the type that it claims
+    LINE_HAS_RESULT = "line_has_result"  # it rejects a line that has a result
+    LINES_ENDED = "lines_ended"  # its lines ended while it was on its way
+    DEFECT = "defect"  # it has no legal form: no release can send it
+    WAITS_FOR_VERSION = "waits_for_version"  # another version of the report goes first; it follows by itself
+    SUPERSEDED_BY_NEWER = "superseded_by_newer"  # what it says is missing in a newer version that was delivered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

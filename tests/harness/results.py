@@ -1,4 +1,4 @@
-"""A bench for results: the sandbox over ASGI with one order on it, a store that has handed it over, and the agent's own steps."""
+"""A bench for results: the sandbox over ASGI with one order, a store in which it is submitted, and the agent's own handlers."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class ResultsBench:
                 self.clock.time += timedelta(seconds=15)
 
     async def release(self, held: ReportRecord) -> operator_results.ResultDecision:
-        """Let a person release it, and let everything that follows happen."""
+        """Let an operator release it, and let everything that follows happen."""
         who: dict[str, Any] = {"by": "ann", "note": "I asked", "now": self.clock.now()}
         decided = await operator_results.release_result(self.store, self.matcher, held.key, **who)
         await self.run_until_idle()

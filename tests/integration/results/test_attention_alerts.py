@@ -1,18 +1,18 @@
-"""One alert while results wait for a person, one while effects do: told once, whoever looks, with the numbers of now."""
+"""One alert while results wait for an operator, one while jobs do: opened once, whoever checks, with the current numbers."""
 
 from __future__ import annotations
 
 from lab_agent.domain.lab_messages import AccessionUpdate
 from lab_agent.domain.records import Alert
 from lab_agent.domain.values import Coding
-from lab_agent.workflow import operator_results as desk
+from lab_agent.workflow import operator_results
 from lab_agent.workflow.attention_alerts import JOBS_ALERT, RESULTS_ALERT, AttentionAlerts
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.results import ResultsBench, haemoglobin, make_report
 
 
-async def look(bench: ResultsBench) -> list[Alert]:
-    """Look as two workers do, each twice; what is open then."""
+async def check_alerts(bench: ResultsBench) -> list[Alert]:
+    """Check as two workers do, each twice; the alerts that are open then."""
     for _ in range(2):
         for watch in (AttentionAlerts(bench.store, bench.clock), AttentionAlerts(bench.store, bench.clock)):
             await watch.run()
@@ -21,35 +21,35 @@ async def look(bench: ResultsBench) -> list[Alert]:
 
 async def test_held_reports_keep_one_alert_open(bench: ResultsBench) -> None:
     """Reports that wait for an operator open one alert until none waits."""
-    assert await look(bench) == []
+    assert await check_alerts(bench) == []
     lost = await bench.receive(make_report(order=None, barcode="Anna Sample"))
     await bench.receive(make_report(haemoglobin("1", code=Coding(code="HGB")), report_id="code"))
-    (alert,) = await look(bench)
+    (alert,) = await check_alerts(bench)
     assert alert.key == RESULTS_ALERT
     assert "(1 unmatched, 1 unmapped); the first: it fits no order, or no line of its order" in alert.text
     assert "Anna" not in alert.text
     await bench.receive(make_report(order="RNOBODY", report_id="third"))
-    (same,) = await look(bench)
+    (same,) = await check_alerts(bench)
     assert (same.opened_at, "(2 unmatched, 1 unmapped)" in same.text) == (alert.opened_at, True), (
         "one alert, which says how many now"
     )
-    for held in await desk.waiting_results(bench.store):
-        await desk.dismiss_result(bench.store, held.key, by="ann", note="wrong", now=bench.clock.now())
-    assert await look(bench) == []
+    for held in await operator_results.waiting_results(bench.store):
+        await operator_results.dismiss_result(bench.store, held.key, by="ann", note="wrong", now=bench.clock.now())
+    assert await check_alerts(bench) == []
     assert len(bench.store._data.alerts) == 1
     assert lost.order is None
 
 
 async def test_dead_lettered_delivery_keeps_alert_open_until_decided(bench: ResultsBench) -> None:
     bench.inject_faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport"))
-    parked = await bench.receive(make_report(lines=("L0",)))
-    (alert,) = await look(bench)
+    stuck = await bench.receive(make_report(lines=("L0",)))
+    (alert,) = await check_alerts(bench)
     assert (alert.key, "(1 deliver_report); the first is dead_letter" in alert.text) == (JOBS_ALERT, True)
-    await desk.dismiss_result(bench.store, parked.key, by="ann", note="wrong", now=bench.clock.now())
-    assert await look(bench) == []
+    await operator_results.dismiss_result(bench.store, stuck.key, by="ann", note="wrong", now=bench.clock.now())
+    assert await check_alerts(bench) == []
 
 
 async def test_held_accession_update_opens_results_alert(bench: ResultsBench) -> None:
     """An accession update that waits is a result that waits."""
     await bench.receive(AccessionUpdate(order="RNOBODY", accession="A-9"))
-    assert [alert.key for alert in await look(bench)] == [RESULTS_ALERT]
+    assert [alert.key for alert in await check_alerts(bench)] == [RESULTS_ALERT]

@@ -10,7 +10,7 @@ from lab_agent.domain.lab_messages import NotPerformed
 from lab_agent.domain.records import HoldReason
 from lab_agent.domain.state_machines import JobState, ReportState
 from lab_agent.errors import InvalidTransitionError
-from lab_agent.workflow import operator_results as desk
+from lab_agent.workflow import operator_results
 from lab_agent.workflow.operator_jobs import dismiss_job, retry_job
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.results import ResultsBench, haemoglobin, make_report, open_bench
@@ -39,7 +39,7 @@ async def test_dismissed_part_is_not_sent_with_next_part() -> None:
         bench.inject_faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=1))
         first = await bench.receive(make_report(haemoglobin("1", id="a"), version=1, lines=("L0",)))
         await bench.receive(make_report(haemoglobin("2", id="b"), version=2, lines=("L1",)))
-        await desk.dismiss_result(bench.store, first.key, by="ann", note="wrong tube", now=bench.clock.now())
+        await operator_results.dismiss_result(bench.store, first.key, by="ann", note="wrong tube", now=bench.clock.now())
         await bench.run_until_idle()
         assert await bench.report_states() == [ReportState.DISMISSED, ReportState.DELIVERED]
         (found,) = await bench.clinic_reports()
@@ -54,7 +54,11 @@ async def test_dismissed_delivery_lets_next_version_go(bench: ResultsBench, how:
     await bench.receive(make_report(version=2, lines=("L1",)))
     (stuck,) = await bench.jobs()
     who: dict[str, Any] = {"by": "ann", "note": "wrong", "now": bench.clock.now()}
-    await (desk.dismiss_result(bench.store, first.key, **who) if how == "result" else dismiss_job(bench.store, stuck.id, **who))
+    await (
+        operator_results.dismiss_result(bench.store, first.key, **who)
+        if how == "result"
+        else dismiss_job(bench.store, stuck.id, **who)
+    )
     await bench.run_until_idle()
     assert await bench.report_states() == [ReportState.DISMISSED, ReportState.DELIVERED]
 
@@ -133,7 +137,7 @@ async def test_taken_back_version_goes_when_newer_is_dismissed(bench: ResultsBen
     await bench.receive(make_report(haemoglobin("1"), version=1))
     second = await bench.receive(make_report(haemoglobin("2"), version=2))
     assert second.state is ReportState.MATCHED
-    await desk.dismiss_result(bench.store, second.key, by="ann", note="wrong", now=bench.clock.now())
+    await operator_results.dismiss_result(bench.store, second.key, by="ann", note="wrong", now=bench.clock.now())
     await bench.run_until_idle()
     assert await bench.report_states() == [ReportState.DELIVERED, ReportState.DISMISSED]
     (found,) = await bench.clinic_reports()
@@ -147,8 +151,8 @@ async def test_update_with_unknown_outcome_is_verified_first(bench: ResultsBench
         FaultRule(kind="lost_reply", route="PUT /fhir/Observation/*", count=1),
         FaultRule(kind="status", status=403, route="GET /fhir/Observation/*", count=1, skip=1),
     )
-    parked = await bench.receive(make_report(haemoglobin("14.0"), version=2))
-    assert (parked.state, [each.state.value for each in await bench.jobs()]) == (ReportState.MATCHED, ["dead_letter"])
+    stuck = await bench.receive(make_report(haemoglobin("14.0"), version=2))
+    assert (stuck.state, [each.state.value for each in await bench.jobs()]) == (ReportState.MATCHED, ["dead_letter"])
     bench.inject_faults()
     assert (await bench.receive(make_report(haemoglobin("13.2"), version=3))).state is ReportState.DELIVERED
     values = [str(each["valueQuantity"]["value"]) for each in await bench.resource_versions("Observation", "RORDER.rep.hb")]
@@ -164,8 +168,8 @@ async def test_retried_update_with_unknown_outcome_happens_once(bench: ResultsBe
     )
     await bench.receive(make_report(haemoglobin("14.0"), version=2))
     bench.inject_faults()
-    (parked,) = await bench.jobs()
-    await retry_job(bench.store, parked.id, by="ann", now=bench.clock.now())
+    (stuck,) = await bench.jobs()
+    await retry_job(bench.store, stuck.id, by="ann", now=bench.clock.now())
     await bench.run_until_idle()
     assert (await bench.get_report("m2")).state is ReportState.DELIVERED
     values = [str(each["valueQuantity"]["value"]) for each in await bench.resource_versions("Observation", "RORDER.rep.hb")]

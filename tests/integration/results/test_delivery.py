@@ -1,4 +1,4 @@
-"""Reports, corrections and late ones, against the sandbox: what the clinic reads, and how often anything was written."""
+"""Reports, corrections and late reports against the sandbox: what the clinic reads, and how often anything was written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from lab_agent.domain.lab_messages import LabRejection, NotPerformed, ObservationStatus, ReportStatus
 from lab_agent.domain.records import HoldReason
 from lab_agent.domain.state_machines import LineState, OrderState, ReportState
-from lab_agent.workflow import operator_results as desk
+from lab_agent.workflow import operator_results
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.results import NOW, ORDER, ResultsBench, haemoglobin, make_report
 
@@ -134,7 +134,7 @@ async def test_unknown_extra_test_delivered_under_line_on_release(bench: Results
     held = await bench.receive(make_report(lines=("L0",), items=("X-1",)))
     assert held.hold_reason is HoldReason.QUESTION
     assert where in (held.reason or "")
-    await desk.release_result(bench.store, bench.matcher, held.key, by="ann", note="asked", now=bench.clock.now())
+    await operator_results.release_result(bench.store, bench.matcher, held.key, by="ann", note="asked", now=bench.clock.now())
     await bench.run_until_idle()
     (found,) = await bench.clinic_reports()
     assert found.resource["code"]["coding"][0]["code"] == "001.001"

@@ -1,4 +1,4 @@
-"""Documents that are uploaded: once for each type, and named when refused."""
+"""Documents that are uploaded: once for each type, and named when the service rejects them."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ async def test_rejected_upload_names_the_failing_part(
     bench.inject_faults(FaultRule(kind="status", route=route, skip=skip, status=status))
     documents = (Document(content=b"%PDF-1"), Document(content=b"%PDF-2"))
     await bench.receive(make_report(haemoglobin("1"), documents=documents), "refused")
-    (parked,) = [each for each in await bench.jobs() if each.state is JobState.DEAD_LETTER]
-    assert (parked.reason or "").startswith(words)
-    assert ("results.max_document" in (parked.reason or "")) == (status == 413)
+    (stuck,) = [each for each in await bench.jobs() if each.state is JobState.DEAD_LETTER]
+    assert (stuck.reason or "").startswith(words)
+    assert ("results.max_document" in (stuck.reason or "")) == (status == 413)
     assert (
         await bench.store.run(lambda uow: uow.reports.get_for_update(report_key("lis", "refused")))
     ).state is ReportState.MATCHED

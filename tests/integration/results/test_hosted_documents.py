@@ -1,4 +1,4 @@
-"""Documents under addresses of our own: what is there, what is not, and in which format."""
+"""Documents that our own API serves: which are there, which are not, and in which format."""
 
 from __future__ import annotations
 

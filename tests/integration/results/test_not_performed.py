@@ -1,4 +1,4 @@
-"""Refusals and lines not performed, where there is a result already, or is one on its way."""
+"""Rejections and lines not performed, where there is a result already, or one is on its way."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def absent(*lines: str) -> tuple[NotPerformed, ...]:
     return tuple(NotPerformed(line=line, reason="swapped tube") for line in lines)
 
 
-def refusal(*lines: str) -> LabRejection:
+def rejection(*lines: str) -> LabRejection:
     return LabRejection(order=ORDER, not_performed=absent(*lines))
 
 
@@ -31,7 +31,7 @@ def empty(*lines: str) -> Any:
     return replace(make_report(report_id="no", lines=lines, not_performed=absent(*lines)), observations=())
 
 
-@pytest.mark.parametrize("message", [refusal("L0", "L1"), empty("L0", "L1")], ids=["refusal", "report"])
+@pytest.mark.parametrize("message", [rejection("L0", "L1"), empty("L0", "L1")], ids=["rejection", "report"])
 async def test_rejection_of_line_with_result_is_held(bench: ResultsBench, message: LabMessage) -> None:
     """A rejection of a line that has a result is held, and its history says what is true."""
     await bench.receive(make_report(lines=("L0",)))
@@ -44,7 +44,7 @@ async def test_rejection_of_line_with_result_is_held(bench: ResultsBench, messag
     assert len(await bench.clinic_reports()) == 1, "an empty report is never sent"
 
 
-@pytest.mark.parametrize("message", [refusal("L0"), empty("L0")], ids=["refusal", "report"])
+@pytest.mark.parametrize("message", [rejection("L0"), empty("L0")], ids=["rejection", "report"])
 async def test_released_rejection_of_completed_lines_does_nothing(bench: ResultsBench, message: LabMessage) -> None:
     """A rejection of lines that all have results does nothing when released."""
     await bench.receive(make_report(lines=("L0",)))
@@ -62,8 +62,8 @@ async def test_only_not_performed_report_cancels_without_upload(bench: ResultsBe
     assert (await bench.receive(only)).state is ReportState.DELIVERED
     assert await bench.line_states() == ["accepted", "cancelled", "accepted"]
     assert await bench.clinic_reports() == []
-    told = "the laboratory system rejected L1; nothing is said of L0, L2, which wait for a result"
-    assert bench.event_texts("result") == [told]
+    text = "the laboratory system rejected L1; nothing is said of L0, L2, which wait for a result"
+    assert bench.event_texts("result") == [text]
 
 
 async def test_values_beside_completed_line_rejection_held_then_released(bench: ResultsBench) -> None:
@@ -91,7 +91,7 @@ async def test_rejection_after_pending_final_report_is_held(bench: ResultsBench)
     """A rejection that comes while a final report is on its way is held."""
     bench.inject_faults(FaultRule(kind="status", status=503, route="POST /fhir/*"))
     assert (await bench.receive(make_report(lines=("L0",)))).state is ReportState.MATCHED
-    held = await bench.receive(refusal("L0"))
+    held = await bench.receive(rejection("L0"))
     assert held.hold_reason is HoldReason.LINE_HAS_RESULT
     bench.inject_faults()
     await bench.run_until_idle()

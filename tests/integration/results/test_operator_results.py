@@ -1,4 +1,4 @@
-"""What waits for a person, and what a person decides about it."""
+"""What waits for an operator, and what an operator decides about it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lab_agent.domain.state_machines import JobState, OrderState, ReportState
 from lab_agent.domain.values import Coding, Quantity
 from lab_agent.errors import InputError, InvalidTransitionError, StoreError
 from lab_agent.mappings.loader import MappingCache
-from lab_agent.workflow import operator_results as desk
+from lab_agent.workflow import operator_results
 from lab_agent.workflow.operator_jobs import dismiss_job, mark_job_done
 from lab_agent.workflow.result_inbox import StoreInbox
 from lab_sandbox.faults.plan import FaultRule
@@ -64,10 +64,10 @@ async def test_mapping_release_previews_then_releases_reports(mapped: ResultsBen
     with (folder / "units.csv").open("a") as table:
         table.write("g/dL,g/dL\n")
     assert mapped.mappings.reload()
-    preview = await desk.preview_mapping_release(mapped.store, mapped.matcher, now=mapped.clock.now())
+    preview = await operator_results.preview_mapping_release(mapped.store, mapped.matcher, now=mapped.clock.now())
     assert {each.key: each.state for each in preview} == {code.key: ReportState.MATCHED, unit.key: ReportState.UNMAPPED}
     assert (await mapped.get_report("m1")).state is ReportState.UNMAPPED, "a preview changes nothing"
-    await desk.release_mapped_results(mapped.store, mapped.matcher, by="ann", now=mapped.clock.now())
+    await operator_results.release_mapped_results(mapped.store, mapped.matcher, by="ann", now=mapped.clock.now())
     await mapped.run_until_idle()
     assert [(await mapped.get_report(name)).state for name in ("m1", "m2")] == [ReportState.DELIVERED, ReportState.UNMAPPED]
     (found,) = await mapped.clinic_reports()
@@ -87,9 +87,9 @@ async def test_mapping_release_skips_concurrently_decided_reports(
         table.write("NEW,718-7,Hemoglobin,\n")
     mapped.mappings.reload()
     now = mapped.clock.now()
-    await desk.dismiss_result(mapped.store, found[0].key, by="eve", note="sent by mistake", now=now)
-    monkeypatch.setattr(desk, "_unmapped_reports", lambda _: found)  # as they were listed before eve decided
-    decided = await desk.release_mapped_results(mapped.store, mapped.matcher, by="ann", now=now)
+    await operator_results.dismiss_result(mapped.store, found[0].key, by="eve", note="sent by mistake", now=now)
+    monkeypatch.setattr(operator_results, "_unmapped_reports", lambda _: found)  # as they were listed before eve decided
+    decided = await operator_results.release_mapped_results(mapped.store, mapped.matcher, by="ann", now=now)
     assert [(each.report.key, each.moved) for each in decided] == [(found[1].key, True)]
     assert [(await mapped.get_report(name)).state for name in ("m1", "m2")] == [ReportState.DISMISSED, ReportState.MATCHED]
 
@@ -99,9 +99,9 @@ async def test_decision_on_changed_report_is_rejected(bench: ResultsBench) -> No
     lost = await bench.receive(make_report(order=None, barcode="999"))
     now, before = bench.clock.now(), lost.changed_at - timedelta(seconds=1)
     with pytest.raises(InvalidTransitionError, match="changed since you looked; nothing was done"):
-        await desk.dismiss_result(bench.store, lost.key, by="ann", note="not ours", now=now, seen_changed_at=before)
+        await operator_results.dismiss_result(bench.store, lost.key, by="ann", note="not ours", now=now, seen_changed_at=before)
     assert (await bench.get_report("m1")).state is ReportState.UNMATCHED
-    decided = await desk.dismiss_result(
+    decided = await operator_results.dismiss_result(
         bench.store, lost.key, by="ann", note="not ours", now=now, seen_changed_at=lost.changed_at
     )
     assert decided.report.state is ReportState.DISMISSED
@@ -133,7 +133,7 @@ async def test_mapping_changed_before_delivery_holds_report(mapped: ResultsBench
     fresh = bootstrap.build_matcher(
         mapped.settings, MappingCache(folder), mapped.catalogue
     )  # another process released it: ours reads the tables again
-    await desk.release_mapped_results(mapped.store, fresh, by="ann", now=mapped.clock.now())
+    await operator_results.release_mapped_results(mapped.store, fresh, by="ann", now=mapped.clock.now())
     await mapped.run_until_idle()
     assert (await mapped.get_report("m2")).state is ReportState.DELIVERED
 
@@ -151,8 +151,8 @@ async def test_unmatched_report_is_matched_by_operator(bench: ResultsBench) -> N
     assert "read the paper" in events(bench)[0][1]
 
 
-async def decide_match(bench: ResultsBench, key: ReportKey, order: OrderKey) -> desk.ResultDecision:
-    return await desk.match_result(
+async def decide_match(bench: ResultsBench, key: ReportKey, order: OrderKey) -> operator_results.ResultDecision:
+    return await operator_results.match_result(
         bench.store, bench.matcher, key, order, lines=(bench.line_key(0),), by="ann", note="read the paper", now=bench.clock.now()
     )
 
@@ -160,28 +160,32 @@ async def decide_match(bench: ResultsBench, key: ReportKey, order: OrderKey) -> 
 async def test_late_report_delivered_on_release(bench: ResultsBench) -> None:
     await bench.withdraw()
     held = await bench.receive(make_report())
-    decided = await desk.release_result(bench.store, bench.matcher, held.key, by="ann", note="asked", now=bench.clock.now())
+    decided = await operator_results.release_result(
+        bench.store, bench.matcher, held.key, by="ann", note="asked", now=bench.clock.now()
+    )
     assert decided.report.state is ReportState.MATCHED
     await bench.run_until_idle()
     assert (await bench.get_report("m1")).state is ReportState.DELIVERED
     with pytest.raises(InvalidTransitionError):
-        await desk.release_result(bench.store, bench.matcher, held.key, by="ann", note="again", now=bench.clock.now())
+        await operator_results.release_result(bench.store, bench.matcher, held.key, by="ann", note="again", now=bench.clock.now())
 
 
 async def test_unmappable_report_cannot_be_released(bench: ResultsBench) -> None:
     """A report that cannot be written as FHIR stays unmapped even when an operator releases it."""
     held = await bench.receive(make_report(haemoglobin("1", code=Coding(code="HGB"))))
-    decided = await desk.release_result(bench.store, bench.matcher, held.key, by="ann", note="go", now=bench.clock.now())
+    decided = await operator_results.release_result(
+        bench.store, bench.matcher, held.key, by="ann", note="go", now=bench.clock.now()
+    )
     assert not decided.moved
     assert decided.report.state is ReportState.UNMAPPED
 
 
 async def test_dismissed_report_is_final(bench: ResultsBench) -> None:
     held = await bench.receive(make_report(order="RNOBODY"))
-    gone = await desk.dismiss_result(bench.store, held.key, by="ann", note="a test", now=bench.clock.now())
+    gone = await operator_results.dismiss_result(bench.store, held.key, by="ann", note="a test", now=bench.clock.now())
     assert gone.report.state is ReportState.DISMISSED
     assert gone.report.reason == "dismissed by ann: a test"
-    assert await desk.waiting_results(bench.store) == ()
+    assert await operator_results.waiting_results(bench.store) == ()
 
 
 @pytest.mark.parametrize("note", ["", "  \n\t ", "x" * 501])
@@ -189,9 +193,9 @@ async def test_note_must_be_present_and_short(bench: ResultsBench, note: str) ->
     held = await bench.receive(make_report(order="RNOBODY"))
     who: dict[str, Any] = {"by": "ann", "note": note, "now": bench.clock.now()}
     for decision in (
-        desk.dismiss_result(bench.store, held.key, **who),
-        desk.release_result(bench.store, bench.matcher, held.key, **who),
-        desk.match_result(bench.store, bench.matcher, held.key, ORDER, **who),
+        operator_results.dismiss_result(bench.store, held.key, **who),
+        operator_results.release_result(bench.store, bench.matcher, held.key, **who),
+        operator_results.match_result(bench.store, bench.matcher, held.key, ORDER, **who),
         dismiss_job(bench.store, JobId(1), **who),
         mark_job_done(bench.store, JobId(1), **who),
     ):
@@ -203,14 +207,14 @@ async def test_note_must_be_present_and_short(bench: ResultsBench, note: str) ->
 async def test_dismissal_of_unmatched_report_kept_in_history(bench: ResultsBench) -> None:
     """Who dismissed a report of no order stays in its history."""
     held = await bench.receive(make_report(order="RNOBODY"))
-    await desk.dismiss_result(bench.store, held.key, by="ann", note=" a\ntest ", now=bench.clock.now())
+    await operator_results.dismiss_result(bench.store, held.key, by="ann", note=" a\ntest ", now=bench.clock.now())
     (arrival, decision) = [each for each in bench.store._data.events if each.report == held.key]
     assert arrival.action == "result_held"
     assert (decision.order, decision.by, decision.at) == (None, "ann", bench.clock.now())
     assert decision.text == f"result {held.key} dismissed (a test): it is dismissed now"
 
 
-@pytest.mark.parametrize("how", ["result", "effect"])
+@pytest.mark.parametrize("how", ["result", "job"])
 async def test_dismissal_of_completing_report_reopens_line(bench: ResultsBench, how: str) -> None:
     """A line waits again when the report that completes it is dismissed."""
     bench.inject_faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=2))
@@ -218,13 +222,13 @@ async def test_dismissal_of_completing_report_reopens_line(bench: ResultsBench, 
     second = await bench.receive(make_report(report_id="b", lines=("L1",)))
     assert await bench.line_states() == ["resulted", "resulted", "accepted"]
     if how == "result":
-        await desk.dismiss_result(bench.store, first.key, by="ann", note="wrong", now=bench.clock.now())
+        await operator_results.dismiss_result(bench.store, first.key, by="ann", note="wrong", now=bench.clock.now())
     else:
-        (parked,) = [each for each in await bench.jobs() if each.target == first.key]
-        await dismiss_job(bench.store, JobId(parked.id), by="ann", note="wrong", now=bench.clock.now())
+        (stuck,) = [each for each in await bench.jobs() if each.target == first.key]
+        await dismiss_job(bench.store, JobId(stuck.id), by="ann", note="wrong", now=bench.clock.now())
     assert await bench.line_states() == ["accepted", "resulted", "accepted"], "another report will complete the second"
     assert [text for text in timeline(bench) if "waits for a result again" in text]
-    await desk.dismiss_result(bench.store, second.key, by="ann", note="wrong", now=bench.clock.now())
+    await operator_results.dismiss_result(bench.store, second.key, by="ann", note="wrong", now=bench.clock.now())
     assert (await bench.receive(make_report(report_id="c"))).state is ReportState.DELIVERED
     assert await bench.line_states() == ["completed"] * 3
 
@@ -234,7 +238,7 @@ async def test_dismissing_last_open_item_closes_order(bench: ResultsBench) -> No
     addendum = await bench.receive(make_report(report_id="addendum", completes=()))
     await bench.receive(make_report())
     assert (await bench.get_order()).state is OrderState.HANDED_OVER
-    await desk.dismiss_result(bench.store, addendum.key, by="ann", note="wrong", now=bench.clock.now())
+    await operator_results.dismiss_result(bench.store, addendum.key, by="ann", note="wrong", now=bench.clock.now())
     await bench.run_until_idle()
     assert (await bench.get_order()).state is OrderState.CLOSED
     assert (await bench.order_status()).order == "completed"
@@ -247,10 +251,10 @@ async def test_superseded_version_reopens_its_lines(bench: ResultsBench) -> None
         haemoglobin("1", status=ObservationStatus.PRELIMINARY), version=2, lines=("L0",), status=ReportStatus.PARTIAL
     )
     held = await bench.receive(back)
-    await desk.release_result(bench.store, bench.matcher, held.key, by="ann", note="it is", now=bench.clock.now())
+    await operator_results.release_result(bench.store, bench.matcher, held.key, by="ann", note="it is", now=bench.clock.now())
     await bench.run_until_idle()
-    assert await bench.line_states() == ["resulted", "accepted", "accepted"], "the final report is parked; nobody gave it up"
-    await desk.dismiss_result(bench.store, first.key, by="ann", note="not final", now=bench.clock.now())
+    assert await bench.line_states() == ["resulted", "accepted", "accepted"], "the final report is stuck; nobody gave it up"
+    await operator_results.dismiss_result(bench.store, first.key, by="ann", note="not final", now=bench.clock.now())
     assert await bench.line_states() == ["accepted"] * 3
 
 
@@ -271,11 +275,11 @@ def timeline(bench: ResultsBench) -> list[str]:
 
 async def test_dead_lettered_delivery_dismissed_with_its_report(bench: ResultsBench) -> None:
     bench.inject_faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport"))
-    parked = await bench.receive(make_report(lines=("L0",)))
-    assert parked.state is ReportState.MATCHED
-    gone = await desk.dismiss_result(bench.store, parked.key, by="ann", note="wrong", now=bench.clock.now())
+    stuck = await bench.receive(make_report(lines=("L0",)))
+    assert stuck.state is ReportState.MATCHED
+    gone = await operator_results.dismiss_result(bench.store, stuck.key, by="ann", note="wrong", now=bench.clock.now())
     assert gone.report.state is ReportState.DISMISSED
-    assert [each for each in await bench.jobs() if each.target == parked.key] == []
+    assert [each for each in await bench.jobs() if each.target == stuck.key] == []
 
 
 @pytest.mark.parametrize(
@@ -307,9 +311,9 @@ async def test_missing_document_dead_letters_delivery(bench: ResultsBench) -> No
     await bench.store.run(purge)
     bench.inject_faults()
     await bench.run_until_idle()
-    (parked,) = await bench.jobs()
-    assert parked.state is JobState.DEAD_LETTER
-    assert "is not kept any more" in (parked.reason or "")
+    (stuck,) = await bench.jobs()
+    assert stuck.state is JobState.DEAD_LETTER
+    assert "is not kept any more" in (stuck.reason or "")
 
 
 async def test_order_wide_document_has_link_and_lines(bench: ResultsBench) -> None:
@@ -338,22 +342,22 @@ async def test_unreadable_messages_counted_until_acknowledged(bench: ResultsBenc
     inbox = StoreInbox(bench.store, bench.clock, "lis", lambda: None)
     for number in range(3):
         await inbox.reject(f"f{number}", "observations[0]: has no value")
-    assert await desk.rejected_message_counts(bench.store, ["lis", "other"]) == {"lis": 3}
+    assert await operator_results.rejected_message_counts(bench.store, ["lis", "other"]) == {"lis": 3}
     (alert,) = [each for each in bench.store._data.alerts if each.closed_at is None]
     assert "has no value" in alert.text
     with pytest.raises(InvalidTransitionError, match="3 messages"):
-        await desk.acknowledge_rejected_messages(bench.store, "lis", now=bench.clock.now(), expected_count=2)
-    assert await desk.acknowledge_rejected_messages(bench.store, "lis", now=bench.clock.now(), expected_count=3)
-    assert await desk.rejected_message_counts(bench.store, ["lis"]) == {}
-    assert not await desk.acknowledge_rejected_messages(bench.store, "lis", now=bench.clock.now())
+        await operator_results.acknowledge_rejected_messages(bench.store, "lis", now=bench.clock.now(), expected_count=2)
+    assert await operator_results.acknowledge_rejected_messages(bench.store, "lis", now=bench.clock.now(), expected_count=3)
+    assert await operator_results.rejected_message_counts(bench.store, ["lis"]) == {}
+    assert not await operator_results.acknowledge_rejected_messages(bench.store, "lis", now=bench.clock.now())
 
 
-async def matched(bench: ResultsBench, message: LabMessage, *lines: str) -> desk.ResultDecision:
+async def matched(bench: ResultsBench, message: LabMessage, *lines: str) -> operator_results.ResultDecision:
     held = await bench.receive(message)
     assert held.state is ReportState.UNMATCHED
     keys = tuple(map(LineKey, lines))
     who: dict[str, Any] = {"by": "ann", "note": "read", "now": bench.clock.now()}
-    decided = await desk.match_result(bench.store, bench.matcher, held.key, ORDER, lines=keys, **who)
+    decided = await operator_results.match_result(bench.store, bench.matcher, held.key, ORDER, lines=keys, **who)
     await bench.run_until_idle()
     return decided
 

@@ -1,4 +1,4 @@
-"""What a person is asked about before it goes to the clinic, and what becomes of it when the person says yes."""
+"""What an operator is asked before a report goes to the clinic, and what is sent when the operator releases it."""
 
 from __future__ import annotations
 

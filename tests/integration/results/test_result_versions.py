@@ -13,7 +13,7 @@ from lab_agent.domain.lab_messages import NotPerformed, ObservationStatus, Repor
 from lab_agent.domain.records import HoldReason
 from lab_agent.domain.state_machines import ReportState
 from lab_agent.domain.values import Coding
-from lab_agent.workflow import operator_results as desk
+from lab_agent.workflow import operator_results
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.results import NOW, ResultsBench, haemoglobin, make_report, open_bench
 
@@ -22,14 +22,14 @@ STRANGE = haemoglobin("6.4", id="new", code=Coding(code="NEW"))
 ABSENT = (NotPerformed(line="L0", reason="clotted"),)
 
 
-def refused(**more: Any) -> Any:
+def rejection(**more: Any) -> Any:
     return replace(make_report(not_performed=ABSENT, **more), observations=())
 
 
 async def test_repeated_not_performed_completes_no_other_line(bench: ResultsBench) -> None:
     """What was not performed is said twice and completes nothing else."""
     for version in (1, 2):
-        assert (await bench.receive(refused(version=version))).state is ReportState.DELIVERED
+        assert (await bench.receive(rejection(version=version))).state is ReportState.DELIVERED
     assert await bench.line_states() == ["cancelled", "accepted", "accepted"]
     assert await bench.clinic_reports() == [], "an empty report is never sent"
     said = await bench.receive(make_report(version=3, lines=("L1", "L2"), status=ReportStatus.PARTIAL))
@@ -37,7 +37,7 @@ async def test_repeated_not_performed_completes_no_other_line(bench: ResultsBenc
 
 
 async def test_values_for_line_reported_not_performed_are_held(bench: ResultsBench) -> None:
-    await bench.receive(refused(version=1, lines=("L0",)))
+    await bench.receive(rejection(version=1, lines=("L0",)))
     held = await bench.receive(make_report(version=2, lines=("L0",)))
     assert held.hold_reason is HoldReason.UNEXPECTED
 
@@ -46,7 +46,7 @@ async def test_version_without_the_previous_values_is_held(bench: ResultsBench) 
     await bench.receive(
         make_report(haemoglobin("1", status=ObservationStatus.PRELIMINARY), status=ReportStatus.PRELIMINARY, version=1)
     )
-    held = await bench.receive(refused(version=2))
+    held = await bench.receive(rejection(version=2))
     assert held.hold_reason is HoldReason.QUESTION
     await bench.release(held)
     assert await bench.line_states() == ["cancelled", "accepted", "accepted"]
@@ -54,7 +54,7 @@ async def test_version_without_the_previous_values_is_held(bench: ResultsBench) 
 
 async def test_late_older_rejection_cancels_nothing(bench: ResultsBench) -> None:
     await bench.receive(make_report(version=2, status=ReportStatus.PRELIMINARY))
-    late = await bench.receive(refused(version=1))
+    late = await bench.receive(rejection(version=1))
     assert late.hold_reason is HoldReason.SUPERSEDED_BY_NEWER
     await bench.release(late)
     assert (await bench.get_report("m2")).state is ReportState.SUPERSEDED
@@ -92,10 +92,10 @@ def tables(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def mended(bench: ResultsBench, tables: Path) -> None:
+async def fix_tables(bench: ResultsBench, tables: Path) -> None:
     (tables / "codes.csv").write_text("code,loinc\nNEW,4548-4\n")
     bench.mappings.reload()
-    await desk.release_mapped_results(bench.store, bench.matcher, by="ann", now=bench.clock.now())
+    await operator_results.release_mapped_results(bench.store, bench.matcher, by="ann", now=bench.clock.now())
     await bench.run_until_idle()
 
 
@@ -107,7 +107,7 @@ async def test_newer_version_dropping_held_final_values_held(tables: Path) -> No
         assert first.state is ReportState.UNMAPPED
         assert second.hold_reason is HoldReason.WAITS_FOR_VERSION
         assert first.key in (second.reason or "")
-        await mended(bench, tables)
+        await fix_tables(bench, tables)
         assert (await bench.get_report("m1")).state is ReportState.DELIVERED
         asked = await bench.get_report("m2")
         assert asked.hold_reason is HoldReason.QUESTION
@@ -122,8 +122,8 @@ async def test_newer_version_supersedes_held_version_it_repeats(bench: ResultsBe
     assert odd.hold_reason is HoldReason.QUESTION
     assert (await bench.receive(make_report(haemoglobin("2"), version=2))).state is ReportState.DELIVERED
     assert (await bench.get_report("m1")).state is ReportState.SUPERSEDED
-    (told,) = bench.event_texts("superseded")
-    assert odd.key in told
+    (text,) = bench.event_texts("superseded")
+    assert odd.key in text
 
 
 async def test_newer_version_proceeds_when_older_is_dismissed(tables: Path) -> None:
@@ -131,7 +131,7 @@ async def test_newer_version_proceeds_when_older_is_dismissed(tables: Path) -> N
         first = await bench.receive(make_report(haemoglobin("1"), STRANGE, version=1))
         waiting = await bench.receive(make_report(haemoglobin("2"), version=2))
         assert waiting.hold_reason is HoldReason.WAITS_FOR_VERSION
-        await desk.dismiss_result(bench.store, first.key, by="ann", note="a slip", now=bench.clock.now())
+        await operator_results.dismiss_result(bench.store, first.key, by="ann", note="a slip", now=bench.clock.now())
         await bench.run_until_idle()
         assert (await bench.get_report("m2")).state is ReportState.DELIVERED
 
@@ -148,13 +148,13 @@ async def test_released_newer_version_keeps_larger_one_held(tables: Path) -> Non
         third = await bench.receive(make_report(haemoglobin("3"), version=3))
         assert third.state is ReportState.DELIVERED, "nobody is asked twice"
         assert (await bench.get_report("m1")).hold_reason is HoldReason.SUPERSEDED_BY_NEWER
-        await mended(bench, tables)
+        await fix_tables(bench, tables)
         assert (await bench.receive(make_report(haemoglobin("4"), STRANGE, version=4))).state is ReportState.DELIVERED
         assert (await bench.get_report("m1")).state is ReportState.SUPERSEDED
         assert first.key in bench.event_texts("superseded")[-1]
 
 
-@pytest.mark.parametrize("how", ["mended", "dismissed"])
+@pytest.mark.parametrize("how", ["mapped", "dismissed"])
 async def test_partial_report_waits_for_older_part(tables: Path, how: str) -> None:
     """A part of a report waits for an older part and follows without an operator."""
     async with open_bench({"mappings": str(tables), "left_out": "keep"}) as bench:
@@ -163,15 +163,15 @@ async def test_partial_report_waits_for_older_part(tables: Path, how: str) -> No
             held = await bench.receive(make_report(haemoglobin(str(version), id=line), version=version, lines=(line,)))
             assert held.hold_reason is HoldReason.WAITS_FOR_VERSION
             assert version == 3 or first.key in (held.reason or "")
-        if how == "mended":
-            await mended(bench, tables)
+        if how == "mapped":
+            await fix_tables(bench, tables)
         else:
-            await desk.dismiss_result(bench.store, first.key, by="ann", note="a test", now=bench.clock.now())
+            await operator_results.dismiss_result(bench.store, first.key, by="ann", note="a test", now=bench.clock.now())
             await bench.run_until_idle()
         (found,) = await bench.clinic_reports()
         values = {str(one["valueQuantity"]["value"]) for one in found.observations}
-        assert values == ({"1", "6.4", "2", "3"} if how == "mended" else {"2", "3"})
-        assert await bench.line_states() == ["completed" if how == "mended" else "accepted", "completed", "completed"]
+        assert values == ({"1", "6.4", "2", "3"} if how == "mapped" else {"2", "3"})
+        assert await bench.line_states() == ["completed" if how == "mapped" else "accepted", "completed", "completed"]
         assert await bench.store.run(lambda uow: uow.reports.needing_operator()) == ()
 
 
@@ -182,7 +182,7 @@ async def test_newer_parts_proceed_without_part_of_other_order() -> None:
         assert first.state is ReportState.UNMATCHED
         waiting = await bench.receive(make_report(haemoglobin("2", id="b"), version=2, lines=("L1",)))
         assert waiting.hold_reason is HoldReason.WAITS_FOR_VERSION
-        await desk.dismiss_result(bench.store, first.key, by="ann", note="not ours", now=bench.clock.now())
+        await operator_results.dismiss_result(bench.store, first.key, by="ann", note="not ours", now=bench.clock.now())
         await bench.run_until_idle()
         (found,) = await bench.clinic_reports()
         assert [str(one["valueQuantity"]["value"]) for one in found.observations] == ["2"]
@@ -254,7 +254,7 @@ async def test_rejection_version_does_not_end_pending_version(bench: ResultsBenc
     await bench.accept(make_report(version=1, lines=("L1",)))
     await bench.run_due_jobs()
     await bench.run_due_jobs()
-    held = await bench.receive(refused(version=2))
+    held = await bench.receive(rejection(version=2))
     assert held.hold_reason is HoldReason.QUESTION
     assert "leave out hb" in (held.reason or "")
     assert ((await bench.get_report("m1")).state, await bench.line_states()) == (

@@ -1,4 +1,4 @@
-"""Any report → wire → read back by the partner driver: the same values, digit for digit; and every resource is legal STU3."""
+"""Any report, uploaded and read back by the partner driver: the same values, digit for digit; all resources are valid STU3."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def test_upload_plan_is_valid_and_keeps_values(found: list[ReportedObservation],
     read = load_message(dump_message(given_report))
     assert isinstance(read, LabReport)
     plan = plan_uploads(read, context())
-    told = decode(dump_message(given_report))
-    for each, reported in zip(plan.observations, told["observations"], strict=True):
+    expected = decode(dump_message(given_report))
+    for each, reported in zip(plan.observations, expected["observations"], strict=True):
         wire = decode(exact_json.dumps(each.body))
         assert find_differences(reported, wire) == []
         assert len(value_fields(wire)) == 1
@@ -135,8 +135,8 @@ async def test_every_value_type_round_trips_exactly(bench: ResultsBench) -> None
     sent = make_report(*(ReportedObservation(id=str(n), code=code, **form) for n, form in enumerate(ONE_OF_EACH)))
     await bench.receive(sent)
     (found,) = await bench.clinic_reports()
-    told = decode(dump_message(sent))["observations"]
-    assert [find_differences(one, seen) for one, seen in zip(told, found.observations, strict=True)] == [[]] * len(told)
+    expected = decode(dump_message(sent))["observations"]
+    assert [find_differences(one, seen) for one, seen in zip(expected, found.observations, strict=True)] == [[]] * len(expected)
 
 
 @pytest.mark.parametrize("name", sorted(DEVIATIONS))

@@ -1,4 +1,4 @@
-"""Whatever a laboratory system may write: it is refused at the door, or what goes to the service is legal STU3."""
+"""Whatever a laboratory system sends is rejected on arrival, or becomes valid STU3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results for what the partner withdrew, made through the real withdrawal: a person may send them, and no Task moves."""
+"""Results for what the partner withdrew: an operator may release them, and no Task moves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lab_agent.domain.ids import LineKey
 from lab_agent.domain.lab_messages import LabRejection, LabReport, NotPerformed, ObservationStatus, ReportStatus
 from lab_agent.domain.records import HoldReason
 from lab_agent.domain.state_machines import OrderState, ReportState
-from lab_agent.workflow import operator_results as desk
+from lab_agent.workflow import operator_results
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.results import NOW, ORDER, ResultsBench, haemoglobin, make_report
 
@@ -43,7 +43,7 @@ async def test_unmatched_report_matched_to_withdrawn_order_is_released(bench: Re
     await bench.withdraw()
     lost = await bench.receive(make_report(order="RNOBODY"))
     who: dict[str, Any] = {"by": "ann", "note": "read", "now": bench.clock.now()}
-    matched = await desk.match_result(bench.store, bench.matcher, lost.key, ORDER, lines=(bench.line_key(0),), **who)
+    matched = await operator_results.match_result(bench.store, bench.matcher, lost.key, ORDER, lines=(bench.line_key(0),), **who)
     assert matched.report.hold_reason is HoldReason.UNEXPECTED
     await bench.release(lost)
     assert (await bench.get_report("m1")).state is ReportState.DELIVERED
@@ -126,7 +126,7 @@ async def test_matching_narrows_items_to_chosen_lines(
 ) -> None:
     lost = await bench.receive(make_report(order="RNOBODY", items=items))
     who: dict[str, Any] = {"by": "ann", "note": "read", "now": bench.clock.now()}
-    await desk.match_result(bench.store, bench.matcher, lost.key, ORDER, lines=tuple(map(LineKey, lines)), **who)
+    await operator_results.match_result(bench.store, bench.matcher, lost.key, ORDER, lines=tuple(map(LineKey, lines)), **who)
     await bench.run_until_idle()
     assert await bench.line_states() == completed
     (found,) = await bench.clinic_reports()
@@ -136,6 +136,6 @@ async def test_matching_narrows_items_to_chosen_lines(
 async def test_matching_narrows_completed_codes_to_chosen_lines(bench: ResultsBench) -> None:
     lost = await bench.receive(make_report(order="RNOBODY", items=("001.001", "004.001"), completes=("001.001", "004.001")))
     who: dict[str, Any] = {"by": "ann", "note": "read", "now": bench.clock.now()}
-    await desk.match_result(bench.store, bench.matcher, lost.key, ORDER, lines=(bench.line_key(0),), **who)
+    await operator_results.match_result(bench.store, bench.matcher, lost.key, ORDER, lines=(bench.line_key(0),), **who)
     await bench.run_until_idle()
     assert await bench.line_states() == ["completed", "accepted", "accepted"]
