@@ -68,7 +68,7 @@ def _full_tube_count(need: SpecimenNeed) -> int:
 
 
 def _split_need(need: SpecimenNeed) -> tuple[VolumePart, VolumePart | None]:
-    """The piece that fills a tube, and the piece that is left over (None if nothing is)."""
+    """The part that fills a tube, and the rest (None if there is none)."""
     requirement = need.requirement
     usable = requirement.container.usable_volume if requirement.container else None
     if usable is None or requirement.volume <= usable:
@@ -78,8 +78,8 @@ def _split_need(need: SpecimenNeed) -> tuple[VolumePart, VolumePart | None]:
 
 
 def _build_group(catalogue: Catalogue, kind: TubeKind, full: list[VolumePart], partial: list[VolumePart]) -> TubeGroup:
-    alone = [*full, *(piece for piece in partial if piece.need.requirement.own_tube)]
-    shared = sorted((piece for piece in partial if not piece.need.requirement.own_tube), key=VolumePart.sort_key)
+    alone = [*full, *(part for part in partial if part.need.requirement.own_tube)]
+    shared = sorted((part for part in partial if not part.need.requirement.own_tube), key=VolumePart.sort_key)
     packing = _pack_parts(kind, shared)
     contents = [(part,) for part in alone] + [tuple(shared[i] for i in tube) for tube in packing.tubes]
     transport = (
@@ -124,11 +124,11 @@ def _describe_count(group: TubeGroup) -> str:
 
 
 def _describe_tube(number: int, tube: Tube) -> Iterator[str]:
-    vessel = tube.kind.container
-    dead = vessel.dead_volume if vessel else 0
-    unit = f" {vessel.unit}" if vessel and vessel.unit else ""
-    room = f" of {vessel.capacity}" if vessel and vessel.capacity is not None else ""
-    yield f"  tube {number}: {tube.quantity}{room}{unit}, {dead} of it dead volume"
+    container = tube.kind.container
+    dead = container.dead_volume if container else 0
+    unit = f" {container.unit}" if container and container.unit else ""
+    capacity = f" of {container.capacity}" if container and container.capacity is not None else ""
+    yield f"  tube {number}: {tube.quantity}{capacity}{unit}, {dead} of it dead volume"
     for part in tube.parts:
         need = part.need.requirement
         why = [f"of {need.volume} that it needs"] if part.volume != need.volume else []

@@ -87,7 +87,7 @@ def simple_quantity(value: Quantity) -> dict[str, Any]:
 
 
 def range_(value: Range) -> dict[str, Any]:
-    """A Range. Raises `DataInvalidError` for one upside down, which FHIR has no room for (rng-2)."""
+    """A Range. Raises `DataInvalidError` if low is above high, which FHIR does not allow (rng-2)."""
     if is_inverted_range(value.low, value.high):
         raise DataInvalidError((Problem("low", "is above high", LOW_HIGH_HINT),))
     return {name: simple_quantity(end) for name, end in (("low", value.low), ("high", value.high)) if end}
