@@ -1,12 +1,11 @@
-"""Where the barcodes of tubes come from.
+"""Where the barcodes of tubes come from, and which studies need a second barcode or an old order number.
 
-The interface allows none (`label: null`): the partner then uses barcodes of its own, as agreed with the laboratory. That is
-what `NoLabels` answers. Pools that reserve numbers in the store implement the same port.
+The interface allows a tube without a barcode (`label: null`): the partner then uses its own, as agreed with the laboratory. That
+is what `NoLabels` answers; pools that reserve numbers in the store implement the same port.
 
-The studies that the interface names: the follow-up study, and the two-barcode studies (Create order: rules 3 and 4).
-
-The catalogue may give other items the same needs; where it gives none to a study that the interface names, the interface's
-own table holds, for the barcodes that we give out and for the orders that we judge alike.
+The interface names one follow-up study and some two-barcode studies (Create order: rules 3 and 4), and the catalogue may add
+others. Where the catalogue says nothing of a study that the interface names, the table here counts: for the barcodes that we
+allocate and for the orders that we check alike.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from lab_agent.catalogue.model import Item, Requirement
 from lab_agent.catalogue.tubes import Tube
 from lab_agent.domain.label_pools import IdentifierPattern
 
+_MIN_GUID_LENGTH = 16
 STUDY_SECOND_LABEL_PATTERNS: Mapping[str, IdentifierPattern] = {
     "042.036": IdentifierPattern("0000-0000"),
     "042.075": IdentifierPattern("0000-0000"),
@@ -30,21 +30,18 @@ STUDY_OLD_ORDER_PATTERNS: Mapping[str, IdentifierPattern] = {"190.1558": Identif
 
 
 def second_label_pattern(item: Item) -> IdentifierPattern | None:
-    """The shape of the second barcode that a test needs; None where it needs none."""
+    """The pattern of the second barcode that a test needs; None where it needs none."""
     return item.second_label_pattern or STUDY_SECOND_LABEL_PATTERNS.get(item.id)
 
 
 def old_order_pattern(item: Item) -> IdentifierPattern | None:
-    """The shape of the old order number that a follow-up study needs; None for every other test."""
+    """The pattern of the old order number that a follow-up study needs; None for every other test."""
     return item.old_order_pattern or STUDY_OLD_ORDER_PATTERNS.get(item.id)
-
-
-_MIN_GUID_LENGTH = 16
 
 
 @dataclass(frozen=True, slots=True)
 class TubeLabels:
-    """The barcode of one tube (None: the partner's own), and its second barcodes where a study needs them."""
+    """The barcode of one tube (None: the partner's own), and its second barcodes if a study needs them."""
 
     first: str | None = None
     second: tuple[str, ...] = ()
@@ -67,9 +64,10 @@ class NoLabels:
 
 
 def basket_fingerprint(basket: Basket, version: str) -> str | None:
-    """What makes a basket the same one: contract, guids, items with their biomaterial, catalogue version; not their order.
+    """A digest that is the same for the same basket: contract, guids, items with their biomaterial, and catalogue version.
 
-    None where it cannot be told from another patient's basket: a guid is missing, or too short to be unique anywhere.
+    The order of the items does not count. None where another patient's basket could be the same: a guid is missing, or too
+    short to be unique.
     """
     if any(len(line.guid or "") < _MIN_GUID_LENGTH for line in basket.lines):
         return None
@@ -81,9 +79,9 @@ def basket_fingerprint(basket: Basket, version: str) -> str | None:
 
 
 def second_label_patterns(basket: Basket, tube: Tube) -> tuple[IdentifierPattern, ...]:
-    """The shapes of the second barcodes that a tube needs."""
-    shapes = {line.item.id: second_label_pattern(line.item) for line in basket.lines}
-    return tuple(sorted({shape for item in tube.item_ids if (shape := shapes.get(item))}, key=str))
+    """The patterns of the second barcodes that a tube needs."""
+    patterns = {line.item.id: second_label_pattern(line.item) for line in basket.lines}
+    return tuple(sorted({pattern for item in tube.item_ids if (pattern := patterns.get(item))}, key=str))
 
 
 def _requirement_key(requirement: Requirement) -> str:

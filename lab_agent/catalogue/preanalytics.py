@@ -1,12 +1,9 @@
-"""The tube arithmetic of a whole basket (interface: Pre-analytics request and response).
+"""Which tubes a whole basket needs (interface: Pre-analytics request and response), and why, in lines for people.
 
 Items share a tube where biomaterial type, body site, container, collection method, processing and time point are the same.
 Volumes add up, and each tube's dead volume comes on top; an item that needs more than one tube holds fills tubes of its own
-and shares only what is left over. Items that need their own tube, or do not go together, are kept apart. Required
-biomaterial types are added here. The number of tubes is the fewest (see `packing`), and the answer is the same in whatever
-order the items come.
-
-Why pre-analytics answers as it does, in lines for people (`lab-agent preanalytics explain`).
+and shares only what is left over. Items that need their own tube, or do not go together, are kept apart. Required biomaterial
+types are added here. The number of tubes is the fewest (see `bin_packing`); the order of the items changes nothing.
 """
 
 from __future__ import annotations
@@ -24,54 +21,18 @@ from lab_agent.catalogue.model import Catalogue, Requirement
 from lab_agent.catalogue.tubes import Preanalytics, SpecimenNeed, Tube, TubeGroup, TubeKind, VolumePart
 
 
-def explain_preanalytics(preanalytics: Preanalytics) -> Iterator[str]:
-    """Give the lines: each kind of tube, how many and why not fewer, and what is in each tube."""
-    for group in preanalytics.groups:
-        yield f"{_describe_kind(group.kind)}: {_describe_count(group)}"
-        for number, tube in enumerate(group.tubes, start=1):
-            yield from _describe_tube(number, tube)
-
-
-def _describe_kind(kind: TubeKind) -> str:
-    container = f"{kind.container.type} ({kind.container.name})" if kind.container else "any container"
-    place = f", body site {kind.bodysite_code}" if kind.bodysite_code else ""
-    time = f", {kind.minutes} minutes" if kind.minutes is not None else ""
-    return f"type {kind.specimen_code}, {container}{place}{time}, {kind.method}"
-
-
-def _describe_count(group: TubeGroup) -> str:
-    count = len(group.tubes)
-    if count == group.lower_bound:
-        return f"{count} tube{'s' if count > 1 else ''}, and fewer are not possible"
-    return f"{count} tubes; fewer than {group.lower_bound} are not possible"
-
-
-def _describe_tube(number: int, tube: Tube) -> Iterator[str]:
-    vessel = tube.kind.container
-    dead = vessel.dead_volume if vessel else 0
-    unit = f" {vessel.unit}" if vessel and vessel.unit else ""
-    room = f" of {vessel.capacity}" if vessel and vessel.capacity is not None else ""
-    yield f"  tube {number}: {tube.quantity}{room}{unit}, {dead} of it dead volume"
-    for piece in tube.parts:
-        need = piece.need.requirement
-        why = [f"of {need.volume} that it needs"] if piece.volume != need.volume else []
-        why += ["wants its own tube"] if need.own_tube else []
-        why += [f"not with {', '.join(sorted(need.incompatible))}"] if need.incompatible else []
-        yield f"    {need.item_id}: {piece.volume}" + (f" ({'; '.join(why)})" if why else "")
-
-
 def calculate(catalogue: Catalogue, lines: Iterable[BasketLine]) -> Preanalytics:
     """Calculate the tubes of these lines."""
-    held: dict[TubeKind, list[VolumePart]] = defaultdict(list)
+    shared: dict[TubeKind, list[VolumePart]] = defaultdict(list)
     full: dict[TubeKind, list[VolumePart]] = defaultdict(list)
     for need in _specimen_needs(lines):
         for kind in TubeKind.for_requirement(need.requirement):
             whole, rest = _split_need(need)
             full[kind].extend([whole] * _full_tube_count(need))
             if rest is not None:
-                held[kind].append(rest)
-    kinds = sorted(held.keys() | full.keys(), key=TubeKind.sort_key)
-    return Preanalytics(tuple(_build_group(catalogue, kind, full[kind], held[kind]) for kind in kinds))
+                shared[kind].append(rest)
+    kinds = sorted(shared.keys() | full.keys(), key=TubeKind.sort_key)
+    return Preanalytics(tuple(_build_group(catalogue, kind, full[kind], shared[kind]) for kind in kinds))
 
 
 def _specimen_needs(lines: Iterable[BasketLine]) -> Iterator[SpecimenNeed]:
@@ -107,7 +68,7 @@ def _full_tube_count(need: SpecimenNeed) -> int:
 
 
 def _split_need(need: SpecimenNeed) -> tuple[VolumePart, VolumePart | None]:
-    """The piece that fills a tube, and the piece that is left over (None if nothing is)."""
+    """The part that fills a tube, and the rest (None if there is none)."""
     requirement = need.requirement
     usable = requirement.container.usable_volume if requirement.container else None
     if usable is None or requirement.volume <= usable:
@@ -117,10 +78,10 @@ def _split_need(need: SpecimenNeed) -> tuple[VolumePart, VolumePart | None]:
 
 
 def _build_group(catalogue: Catalogue, kind: TubeKind, full: list[VolumePart], partial: list[VolumePart]) -> TubeGroup:
-    alone = [*full, *(piece for piece in partial if piece.need.requirement.own_tube)]
-    shared = sorted((piece for piece in partial if not piece.need.requirement.own_tube), key=VolumePart.sort_key)
+    alone = [*full, *(part for part in partial if part.need.requirement.own_tube)]
+    shared = sorted((part for part in partial if not part.need.requirement.own_tube), key=VolumePart.sort_key)
     packing = _pack_parts(kind, shared)
-    contents = [(piece,) for piece in alone] + [tuple(shared[i] for i in tube) for tube in packing.tubes]
+    contents = [(part,) for part in alone] + [tuple(shared[i] for i in tube) for tube in packing.tubes]
     transport = (
         catalogue.containers.get(kind.container.transport_type) if kind.container and kind.container.transport_type else None
     )
@@ -130,11 +91,47 @@ def _build_group(catalogue: Catalogue, kind: TubeKind, full: list[VolumePart], p
 
 def _pack_parts(kind: TubeKind, parts: list[VolumePart]) -> Packing:
     usable = kind.container.usable_volume if kind.container else None
-    volumes = [piece.volume for piece in parts]
+    volumes = [part.volume for part in parts]
     scale = _common_denominator([*volumes, usable or Decimal(0)])
-    room = None if usable is None else int(usable * scale)
-    return pack([int(volume * scale) for volume in volumes], room, lambda i, j: parts[i].can_share_tube_with(parts[j]))
+    capacity = None if usable is None else int(usable * scale)
+    return pack([int(volume * scale) for volume in volumes], capacity, lambda i, j: parts[i].can_share_tube_with(parts[j]))
 
 
 def _common_denominator(volumes: list[Decimal]) -> int:
     return lcm(*(Fraction(volume).denominator for volume in volumes))
+
+
+def explain_preanalytics(preanalytics: Preanalytics) -> Iterator[str]:
+    """Give the lines: each kind of tube, how many and why not fewer, and what is in each tube."""
+    for group in preanalytics.groups:
+        yield f"{_describe_kind(group.kind)}: {_describe_count(group)}"
+        for number, tube in enumerate(group.tubes, start=1):
+            yield from _describe_tube(number, tube)
+
+
+def _describe_kind(kind: TubeKind) -> str:
+    container = f"{kind.container.type} ({kind.container.name})" if kind.container else "any container"
+    place = f", body site {kind.bodysite_code}" if kind.bodysite_code else ""
+    time = f", {kind.minutes} minutes" if kind.minutes is not None else ""
+    return f"type {kind.specimen_code}, {container}{place}{time}, {kind.method}"
+
+
+def _describe_count(group: TubeGroup) -> str:
+    count = len(group.tubes)
+    if count == group.lower_bound:
+        return f"{count} tube{'s' if count > 1 else ''}, and fewer are not possible"
+    return f"{count} tubes; fewer than {group.lower_bound} are not possible"
+
+
+def _describe_tube(number: int, tube: Tube) -> Iterator[str]:
+    container = tube.kind.container
+    dead = container.dead_volume if container else 0
+    unit = f" {container.unit}" if container and container.unit else ""
+    capacity = f" of {container.capacity}" if container and container.capacity is not None else ""
+    yield f"  tube {number}: {tube.quantity}{capacity}{unit}, {dead} of it dead volume"
+    for part in tube.parts:
+        need = part.need.requirement
+        why = [f"of {need.volume} that it needs"] if part.volume != need.volume else []
+        why += ["needs its own tube"] if need.own_tube else []
+        why += [f"not with {', '.join(sorted(need.incompatible))}"] if need.incompatible else []
+        yield f"    {need.item_id}: {part.volume}" + (f" ({'; '.join(why)})" if why else "")

@@ -24,7 +24,7 @@ class SpecimenRequest:
 def choose_requirements(
     item: Item, request: SpecimenRequest, where: str, problems: BasketProblems
 ) -> tuple[Requirement, ...] | None:
-    """Find the options that are meant; None, with the problem added, if they cannot be told.
+    """Find the options that are meant; None, with the problem added, if they are not clear.
 
     An item with one option needs no choice. A body site or container counts only where the options have one. All fields that are
     given narrow the choice together: a container that only one option has determines its type and body site too. A field that is

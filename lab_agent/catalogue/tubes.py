@@ -32,7 +32,7 @@ class VolumePart:
         return mine.item_id not in theirs.incompatible and theirs.item_id not in mine.incompatible
 
     def sort_key(self) -> tuple[Decimal, str, tuple[str, ...]]:
-        """The order among pieces, which does not depend on the order of the basket."""
+        """The order among parts, which does not depend on the order of the basket."""
         return -self.volume, self.need.requirement.item_id, self.need.guids
 
 
@@ -74,29 +74,29 @@ class Tube:
     def quantity(self) -> Decimal:
         """The required quantity: what the items need, and the container's dead volume."""
         dead = self.kind.container.dead_volume if self.kind.container else Decimal(0)
-        return sum((piece.volume for piece in self.parts), dead)
+        return sum((part.volume for part in self.parts), dead)
 
     @property
     def guids(self) -> tuple[str, ...]:
         """The guids of every basket item that uses this tube."""
-        return tuple(sorted({guid for piece in self.parts for guid in piece.need.guids}))
+        return tuple(sorted({guid for part in self.parts for guid in part.need.guids}))
 
     @property
     def item_ids(self) -> tuple[str, ...]:
         """The items that use this tube."""
-        return tuple(sorted({piece.need.requirement.item_id for piece in self.parts}))
+        return tuple(sorted({part.need.requirement.item_id for part in self.parts}))
 
     @property
     def processing(self) -> tuple[str, ...]:
         """Storage and transport instructions, with the shortest stability of the items last."""
-        kept = [each for piece in self.parts if (each := piece.need.requirement.stability)]
+        kept = [each for part in self.parts if (each := part.need.requirement.stability)]
         shortest = min(kept, key=lambda each: (each.hours, each.text), default=None)
         return (*self.kind.processing, shortest.text) if shortest else self.kind.processing
 
     @property
     def supporting_info(self) -> SupportingInfo:
         """What must come back with the Specimen."""
-        values = sorted({value for piece in self.parts for value in piece.need.requirement.supporting_info})
+        values = sorted({value for part in self.parts for value in part.need.requirement.supporting_info})
         return SupportingInfo(str(self.kind.specimen_code), self.kind.bodysite_code, self.kind.minutes, tuple(values))
 
     def sort_key(self) -> tuple[tuple[str, ...], tuple[str, ...], Decimal]:
@@ -104,7 +104,7 @@ class Tube:
         return self.item_ids, self.guids, -self.quantity
 
     def as_json(self, label: str | None, *, include_transport: bool, second_labels: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Give the element of `specimens` (interface: Pre-analytics response); `second` are its second barcodes."""
+        """Give the element of `specimens` (interface: Pre-analytics response); `second_labels` are its second barcodes."""
         containers = (self.kind.container, self.transport_container if include_transport else None)
         return {
             "label": label,
@@ -140,7 +140,7 @@ class Preanalytics:
     def as_json(
         self, labels: Sequence[str | None], *, include_transport: bool = False, second_labels: Sequence[tuple[str, ...]] = ()
     ) -> dict[str, Any]:
-        """Give the response; `labels` (and `second`) have one entry for each tube, `transport` adds transport containers."""
+        """Give the response; `labels` (and `second_labels`) have one entry for each tube."""
         each = zip(self.tubes, labels, second_labels or ((),) * len(labels), strict=True)
         return {
             "specimens": [

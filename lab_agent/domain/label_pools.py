@@ -1,6 +1,7 @@
-"""Pools of barcodes: a pattern, a range of numbers, and a check digit if the laboratory's scanners expect one.
+"""Pools of barcodes, and the patterns of second barcodes and old order numbers.
 
-Also the patterns of identifiers that the interface document gives, such as `00000-XXXXX-00000000`.
+Pure, and the only place that knows what a pool is: settings read pools, the catalogue asks which pool fits, the store reserves
+numbers of them. A pool makes barcodes of a pattern, a range of numbers, and a check digit where the scanners expect one.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ _PATTERN_CLASSES = {"0": "[0-9]", "X": "[0-9A-Za-z]"}
 
 @dataclass(frozen=True, slots=True)
 class IdentifierPattern:
-    """A pattern of the interface: `0` is a digit, `X` a letter or a digit, anything else itself (Create order, rules 3 and 4)."""
+    """A pattern as the interface document writes it: `0000-0000`, `00000-XXXXX-00000000` (Create order, rules 3 and 4).
+
+    `0` stands for a digit, `X` for a letter or a digit, and anything else for itself.
+    """
 
     text: str
 
     def matches(self, value: str) -> bool:
-        """Whether the value has this pattern."""
+        """Whether the value fits the pattern."""
         pattern = "".join(_PATTERN_CLASSES.get(char) or re.escape(char) for char in self.text)
         return re.fullmatch(pattern, value) is not None
 
@@ -30,12 +34,12 @@ class IdentifierPattern:
 DIGIT_PLACEHOLDER, CHECK_DIGIT_PLACEHOLDER = "#", "%"
 """In a pattern: a digit of the number (there may be several), and the place of the check digit."""
 NumberRange = tuple[int, int]
-"""Numbers of a pattern that are allocated, by whichever pool: the first, and the one after the last."""
+"""Numbers of a pattern that were allocated, by whichever pool: the first, and the one after the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelPool:
-    """One pool. `contracts` None serves every contract that no other pool names; `second` is for second barcodes."""
+    """One pool. With `contracts` None it serves every contract that no other pool names; `second` makes second barcodes."""
 
     name: str
     pattern: str
@@ -56,11 +60,11 @@ class LabelPool:
         return text.replace(CHECK_DIGIT_PLACEHOLDER, str(CHECK_DIGIT_FUNCTIONS[self.check_digit](payload_digits)), 1)
 
     def matches(self, pattern: IdentifierPattern) -> bool:
-        """Whether its barcodes have that pattern."""
+        """Whether the barcodes of the pool fit that pattern."""
         return all(pattern.matches(self.label(number)) for number in (self.first, self.last))
 
     def next_number(self, allocated: Iterable[NumberRange]) -> int:
-        """The first number of the pool that is in none of the ranges; `last` + 1 if all are allocated."""
+        """The first number of the pool that is in none of the ranges; more than `last` where all are allocated."""
         number = self.first
         for start, end in sorted(allocated):
             if start <= number < end:
@@ -83,7 +87,7 @@ def find_pool(pools: tuple[LabelPool, ...], contract: str) -> LabelPool | None:
 
 
 def find_second_label_pool(pools: tuple[LabelPool, ...], contract: str, pattern: IdentifierPattern) -> LabelPool | None:
-    """The pool of a contract's second barcodes of that pattern; None if the partner has its own."""
+    """The pool of a contract's second barcodes of that pattern; None where the partner has its own."""
     ours = (each for each in pools if each.second and each.matches(pattern))
     fitting = [each for each in ours if each.contracts is None or contract in each.contracts]
     return min(fitting, key=lambda each: each.contracts is None, default=None)

@@ -1,1 +1,1 @@
-"""The STU3 subset on the wire: resources into the order as received, results into resources. Pure: no I/O."""
+"""The STU3 subset on the wire: resources as the order received, results as resources. Pure: no I/O."""

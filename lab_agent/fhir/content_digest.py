@@ -1,7 +1,7 @@
-"""Stable names and digests of what we upload: the same report has the same identifiers for ever, and a change shows.
+"""Stable identifiers and digests of uploads: the same report has the same identifiers for ever, and a change shows.
 
 Identifiers are ASCII and need no escaping in an address or in a search: what is not a letter, a digit or `-` becomes `_` and its
-bytes in hexadecimal, so that different names never meet; `.` only ever divides the parts.
+bytes in hexadecimal, so that different names never collide; `.` only divides the parts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A tolerant look at JSON: what is there is given, what is missing is None, what is of the wrong type is noted and left out."""
+"""Tolerant typed access to JSON: what is missing is None; what has the wrong type is left out and reported."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DATE_PATTERN = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class JsonReader:
-    """A JSON object at its place. Flaws go into the shared list; nothing here raises."""
+    """A JSON object at its place. Malformed fields go into the shared list; nothing here raises."""
 
     body: Mapping[str, Any]
     where: str
@@ -76,14 +76,14 @@ class JsonReader:
         return self._reader_at(key, value if isinstance(value, Mapping) else {})
 
     def children(self, key: str) -> tuple[JsonReader, ...]:
-        """The objects of an array; a single object is taken for an array of one, and noted."""
-        views = []
+        """The objects of an array; a single object counts as an array of one, and is reported."""
+        readers = []
         for index, each in enumerate(self._array(key, Mapping)):
             if isinstance(each, Mapping):
-                views.append(self._reader_at(f"{key}[{index}]", each))
+                readers.append(self._reader_at(f"{key}[{index}]", each))
             else:
                 self._add_malformed(f"{key}[{index}]", "an object")
-        return tuple(views)
+        return tuple(readers)
 
     def texts(self, key: str) -> tuple[str, ...]:
         """The strings of an array."""
@@ -137,7 +137,7 @@ class JsonReader:
         return tuple(AccessRight(system, code) for system, code in pairs if system and code)
 
     def _array(self, key: str, element_type: type) -> Sequence[Any]:
-        """An array; one value that stands where an array should is taken for an array of one."""
+        """An array; a single value where an array should be counts as an array of one."""
         value = self.body.get(key)
         if value is None or isinstance(value, list | tuple):
             return value or ()

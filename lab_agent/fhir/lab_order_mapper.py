@@ -1,7 +1,7 @@
-"""The order as received into `LabOrder`, what the laboratory system sees. Called after judgement, with the lines it accepted.
+"""The order as received into `LabOrder`, what the laboratory system sees; of the lines that the rules accepted.
 
-Nothing is judged here. What a warning let pass is filled in plainly: a line without a readable time is as old as the moment at
-which the order was first seen.
+Nothing is checked here. What a warning let pass gets a plain default: a line without a readable time is as old as the order,
+counted from when it was first seen.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ def make_lab_order(
     systems: CodeSystems,
     first_seen_at: datetime,
 ) -> LabOrder:
-    """Make the order of the accepted lines; `line_keys` by line Task id. Raises `DataInvalidError` where none can be served."""
+    """Make the order of the accepted lines; `line_keys` by line Task id. Raises `DataInvalidError` if no line can be used."""
     lines = [line for line in received.lines if line.id in accepted_task_ids]
-    served = [(line, line.request) for line in lines if line.request is not None]
-    requisition = next((request.requisition for _, request in served if request.requisition), None)
+    accepted = [(line, line.request) for line in lines if line.request is not None]
+    requisition = next((request.requisition for _, request in accepted if request.requisition), None)
     if requisition is None:
-        raise DataInvalidError((Problem("order", "no accepted line with a requisition", "judge the order again"),))
+        raise DataInvalidError((Problem("order", "no accepted line with a requisition", "assess the order again"),))
     made = tuple(
         _line(
             line,
@@ -73,7 +73,7 @@ def make_lab_order(
             systems=systems,
             first_seen_at=first_seen_at,
         )
-        for line, request in served
+        for line, request in accepted
     )
     used = {specimen_id for line in made for specimen_id in line.specimens}
     return LabOrder(
@@ -107,7 +107,7 @@ def _line(
 ) -> OrderLine:
     item = code_in(request.code, systems.nomenclature)
     if item is None:
-        raise DataInvalidError((Problem(f"{line.where}.code", "names no test", "judge the order again"),))
+        raise DataInvalidError((Problem(f"{line.where}.code", "no test is named", "assess the order again"),))
     return OrderLine(
         key=key,
         item=item,
@@ -169,10 +169,10 @@ def _is_supporting_info(url: str | None, systems: CodeSystems) -> bool:
 def _container(container: ReceivedContainer, systems: CodeSystems) -> OrderContainer:
     seconds = [each for each in container.identifiers if is_second_label(each, systems)]
     others = tuple(each for each in container.identifiers if each not in seconds)
-    strange = [each for each in others if systems.labels.match(each.system) is SystemMatch.FOREIGN]
+    unrecognized = [each for each in others if systems.labels.match(each.system) is SystemMatch.FOREIGN]
     return OrderContainer(
         barcode=_identifier_value(others, systems.labels),
-        second_barcode=next((each.value for each in (*seconds, *strange)), None),
+        second_barcode=next((each.value for each in (*seconds, *unrecognized)), None),
         type=code_in(container.type, systems.container_type),
         quantity=container.quantity,
     )

@@ -1,12 +1,8 @@
-"""An order's graph while it is fetched: what was read, what cannot be read, and what is still wanted.
+"""The resources of an order while it is fetched: what was read, what cannot be read, and what is still missing.
 
-A step loops: it reads what is `wanted`, tells the graph, and stops when nothing is wanted any more. Which resources belong to
-an order is decided here and nowhere else (interface: Laboratory-side endpoints; References).
-
-What identifies a person outside of Patient resources, taken out before a resource is kept with medical data (law 7).
-
-Names slip in by three doors: the `display` of a reference, the narrative `text.div`, and `contained` resources. None of the three
-is used by anything here; a Task is always read afresh before it is written, so nothing that others wrote is lost.
+The workflow reads what is missing, adds it to the graph, and stops when nothing is missing any more. Which resources belong to
+an order is decided here and nowhere else (interface: Laboratory-side endpoints; References). A graph is stored in two parts, so
+that names and birth dates are kept apart from medical data (law 7).
 """
 
 from __future__ import annotations
@@ -20,22 +16,6 @@ from lab_agent.domain.received_order import ResourceRef, UnreadableResource
 from lab_agent.errors import DataInvalidError, ForeignOrigin, Problem
 from lab_agent.fhir.references import parse_reference
 
-
-def strip_identification(value: Any) -> Any:
-    """Give a copy of JSON without narratives, contained resources and displays of references; the input is not changed."""
-    if isinstance(value, Mapping):
-        return {key: strip_identification(item) for key, item in value.items() if not _is_identifying(value, key, item)}
-    if isinstance(value, list | tuple):
-        return [strip_identification(item) for item in value]
-    return value
-
-
-def _is_identifying(owner: Mapping[str, Any], key: str, item: Any) -> bool:
-    if key == "display":
-        return "code" not in owner
-    return key == "contained" or (key == "text" and isinstance(item, Mapping))
-
-
 Json = Mapping[str, Any]
 _FORMAT_VERSION = 1
 PURGED = UnreadableResource("its identification data was purged here", 0)
@@ -43,7 +23,7 @@ PURGED = UnreadableResource("its identification data was purged here", 0)
 
 @dataclass(frozen=True, slots=True)
 class GraphJson:
-    """A graph as bytes, in two parts that are kept apart (law 7)."""
+    """A graph as bytes, in two parts that are stored apart (law 7)."""
 
     medical: bytes
     identification: bytes
@@ -65,28 +45,24 @@ class OrderGraph:
         return frozenset(self._order_refs()) - self.resources.keys() - self.unreadable.keys()
 
     def with_resource(self, ref: ResourceRef, body: Json) -> OrderGraph:
-        """The graph with one more resource read; it is not unreadable any more."""
-        left = {each: why for each, why in self.unreadable.items() if each != ref}
-        return replace(self, resources={**self.resources, ref: body}, unreadable=left)
+        """The graph with one more resource read; it is no longer unreadable."""
+        others = {each: why for each, why in self.unreadable.items() if each != ref}
+        return replace(self, resources={**self.resources, ref: body}, unreadable=others)
 
     def with_unreadable(self, ref: ResourceRef, reason: str, status: int = 0) -> OrderGraph:
-        """The graph that knows of one more resource which cannot be read."""
+        """The graph with one more resource that cannot be read."""
         return replace(self, unreadable={**self.unreadable, ref: UnreadableResource(reason, status)})
 
     def with_questionnaire_responses(self, responses: Iterable[Json] | None) -> OrderGraph:
-        """The graph with the answer of the search; None where the service offers none."""
+        """The graph with the responses found by search; None where the service offers no search."""
         return replace(self, questionnaire_responses=None if responses is None else tuple(responses))
-
-    def forget_unreadable(self) -> OrderGraph:
-        """The graph that wants everything again that could not be read: a right may have been granted since."""
-        return replace(self, unreadable={})
 
     def procedure_request_ids(self) -> tuple[str, ...]:
         """Ids of the ProcedureRequests of the lines, each once, in the order of the lines."""
         return tuple(dict.fromkeys(ref.id for ref in self._procedure_request_refs()))
 
     def to_json(self) -> GraphJson:
-        """Give it as bytes. The medical part holds no name, birth date, narrative or display of a reference."""
+        """Give the graph as bytes. The medical part holds no name, birth date, narrative or display of a reference."""
         patients = {ref: body for ref, body in self.resources.items() if ref.type == "Patient"}
         others = {ref: strip_identification(body) for ref, body in self.resources.items() if ref.type != "Patient"}
         responses = self.questionnaire_responses
@@ -106,11 +82,11 @@ class OrderGraph:
 
     @classmethod
     def from_json(cls, medical: bytes, identification: bytes | None) -> OrderGraph:
-        """Read it back; a Patient whose identification part is gone is unreadable. Raises `DataInvalidError`."""
-        kept = exact_json.loads(medical)
-        guests = exact_json.loads(identification) if identification else {"resources": []}
+        """Read a stored graph; a Patient whose identification part is gone is unreadable. Raises `DataInvalidError`."""
+        stored = exact_json.loads(medical)
+        patients = exact_json.loads(identification) if identification else {"resources": []}
         try:
-            return cls._from_parts(kept, _resources_from_list(guests["resources"]))
+            return cls._from_parts(stored, _resources_from_list(patients["resources"]))
         except (KeyError, TypeError, ValueError) as exc:
             raise DataInvalidError((Problem("order", "is not a stored order graph", "fetch the order again"),)) from exc
 
@@ -146,9 +122,9 @@ class OrderGraph:
             yield from self._parse_references(_objects_of(body, "supportingInfo"), {"QuestionnaireResponse"})
 
     def _parse_references(self, references: Iterable[Any], types: set[str]) -> Iterator[ResourceRef]:
-        for link in references:
+        for each in references:
             try:
-                ref = parse_reference(link.get("reference"), self.base_url) if isinstance(link, Mapping) else None
+                ref = parse_reference(each.get("reference"), self.base_url) if isinstance(each, Mapping) else None
             except ForeignOrigin:
                 continue
             if ref is not None and ref.type in types:
@@ -166,3 +142,22 @@ def _resources_to_list(resources: Mapping[ResourceRef, Json]) -> list[Any]:
 
 def _resources_from_list(rows: list[Any]) -> dict[ResourceRef, Json]:
     return {ResourceRef(kind, resource_id): body for kind, resource_id, body in rows}
+
+
+def strip_identification(value: Any) -> Any:
+    """Give a copy of JSON without what may name a person outside of Patient resources; the input is not changed.
+
+    That is the `display` of a reference, the narrative `text.div`, and `contained` resources. Nothing here uses them, and a Task
+    is always read again before it is written, so nothing that others wrote is lost.
+    """
+    if isinstance(value, Mapping):
+        return {key: strip_identification(item) for key, item in value.items() if not _is_identifying(value, key, item)}
+    if isinstance(value, list | tuple):
+        return [strip_identification(item) for item in value]
+    return value
+
+
+def _is_identifying(owner: Mapping[str, Any], key: str, item: Any) -> bool:
+    if key == "display":
+        return "code" not in owner
+    return key == "contained" or (key == "text" and isinstance(item, Mapping))

@@ -1,9 +1,7 @@
 """Resources into the order as received (interface: Resources and their fields).
 
-Tolerant by design: a real partner's resource carries fields that we do not know and lacks some that we expect. Unknown fields
-are ignored, whatever is of the wrong type is remembered, and judging is left to the rules.
-
-QuestionnaireResponse into answers: nested items in one row, every scalar kept; `false` and `0` are answers.
+Tolerant by design: a real partner's resource has fields that we do not know and lacks some that we expect. Unknown fields are
+ignored, fields of the wrong type are collected, and whether the order is right is left to the rules.
 """
 
 from __future__ import annotations
@@ -36,73 +34,23 @@ from lab_agent.fhir.order_graph import OrderGraph
 _MAX_DEPTH = 20
 
 
-def parse_questionnaire_response(reader: JsonReader) -> ReceivedResponse:
-    """Read one QuestionnaireResponse (interface: QuestionnaireResponse)."""
-    response_id = reader.text("id")
-    return ReceivedResponse(
-        ref=ResourceRef("QuestionnaireResponse", response_id) if response_id else None,
-        where=reader.where,
-        status=reader.text("status"),
-        source=reader.reference("source"),
-        subject=reader.reference("subject"),
-        answers=tuple(_parse_items(reader, 0)),
-        rights=reader.access_rights(),
-    )
-
-
-def _parse_items(reader: JsonReader, depth: int) -> Iterator[ReceivedAnswer]:
-    """Items lie in items, and also under the answers of a question (FHIR allows both)."""
-    if depth > _MAX_DEPTH:
-        return
-    for item in reader.children("item"):
-        answers = item.children("answer")
-        values = (_answer_value(answer) for answer in answers)
-        kept = tuple(value for value in values if value is not None)
-        yield ReceivedAnswer(where=item.where, link_id=item.code("linkId"), text=item.text("text"), values=kept)
-        for nested in (item, *answers):
-            yield from _parse_items(nested, depth + 1)
-
-
-def _answer_value(answer: JsonReader) -> AnswerValue | None:
-    for key, value in answer.body.items():
-        if key == "valueCoding":
-            return answer.child(key).coding()
-        if key == "valueQuantity":
-            return answer.child(key).decimal("value")
-        if key.startswith("value"):
-            return _scalar_value(value)
-    return None
-
-
-def _scalar_value(value: object) -> AnswerValue | None:
-    if isinstance(value, str):
-        return value.strip() or None
-    if isinstance(value, Mapping):
-        code = value.get("code")
-        return Coding(code=code) if isinstance(code, str) else None
-    return value if isinstance(value, bool | int | Decimal) else None
-
-
-Json = Mapping[str, Any]
-
-
 def parse_order(graph: OrderGraph) -> ReceivedOrder:
     """Read a graph. Never raises, whatever the partner sent."""
-    flaws: list[MalformedField] = []
-    order = _task(_make_reader(graph, graph.order_task, "Task[0]", flaws))
-    tasks = [_task(_make_reader(graph, body, f"Task[{n}]", flaws)) for n, body in enumerate(graph.line_tasks, 1)]
-    requests = _requests(graph, tasks, flaws)
+    malformed_fields: list[MalformedField] = []
+    order = _task(_make_reader(graph, graph.order_task, "Task[0]", malformed_fields))
+    tasks = [_task(_make_reader(graph, body, f"Task[{n}]", malformed_fields)) for n, body in enumerate(graph.line_tasks, 1)]
+    requests = _requests(graph, tasks, malformed_fields)
     patients = dict.fromkeys(each.subject.target for each in requests.values() if each.subject)
-    specimens = dict.fromkeys(link.target for each in requests.values() for link in each.specimens)
+    specimens = dict.fromkeys(reference.target for each in requests.values() for reference in each.specimens)
     return ReceivedOrder(
         task=order,
         lines=tuple(ReceivedLine(task=task, request=_request_of_task(task, requests)) for task in tasks),
-        patients=tuple(_patient(view, ref) for ref, view in _make_readers(graph, patients, "Patient", flaws)),
-        specimens=tuple(_specimen(view, ref) for ref, view in _make_readers(graph, specimens, "Specimen", flaws)),
-        responses=_responses(graph, flaws),
+        patients=tuple(_patient(reader, ref) for ref, reader in _make_readers(graph, patients, "Patient", malformed_fields)),
+        specimens=tuple(_specimen(reader, ref) for ref, reader in _make_readers(graph, specimens, "Specimen", malformed_fields)),
+        responses=_responses(graph, malformed_fields),
         unreadable=tuple(graph.unreadable.items()),
         not_fetched=tuple(sorted(graph.missing_references())),
-        malformed_fields=tuple(dict.fromkeys(flaws)),
+        malformed_fields=tuple(dict.fromkeys(malformed_fields)),
     )
 
 
@@ -146,7 +94,7 @@ def _requests(
     graph: OrderGraph, tasks: list[ReceivedTask], malformed_fields: list[MalformedField]
 ) -> dict[ResourceRef, ReceivedRequest]:
     refs = dict.fromkeys(link.target for task in tasks for link in task.based_on)
-    return {ref: _request(view, ref) for ref, view in _make_readers(graph, refs, "ProcedureRequest", malformed_fields)}
+    return {ref: _request(reader, ref) for ref, reader in _make_readers(graph, refs, "ProcedureRequest", malformed_fields)}
 
 
 def _request_of_task(task: ReceivedTask, requests: Mapping[ResourceRef, ReceivedRequest]) -> ReceivedRequest | None:
@@ -221,10 +169,60 @@ def _patient(reader: JsonReader, ref: ResourceRef) -> ReceivedPatient:
 
 
 def _responses(graph: OrderGraph, malformed_fields: list[MalformedField]) -> tuple[ReceivedResponse, ...] | None:
-    """The responses found by search and by reference, each once; None where no search told, and no reference led to one."""
+    """The responses found by search and by reference, each once; None if there was no search and no reference to one."""
     referenced = [body for ref, body in graph.resources.items() if ref.type == "QuestionnaireResponse"]
     if graph.questionnaire_responses is None and not referenced:
         return None
     bodies = {str(body.get("id") or id(body)): body for body in (*referenced, *(graph.questionnaire_responses or ()))}
-    views = (_make_reader(graph, body, f"QuestionnaireResponse[{n}]", malformed_fields) for n, body in enumerate(bodies.values()))
-    return tuple(parse_questionnaire_response(view) for view in views)
+    readers = (
+        _make_reader(graph, body, f"QuestionnaireResponse[{n}]", malformed_fields) for n, body in enumerate(bodies.values())
+    )
+    return tuple(parse_questionnaire_response(reader) for reader in readers)
+
+
+def parse_questionnaire_response(reader: JsonReader) -> ReceivedResponse:
+    """Read one QuestionnaireResponse (interface: QuestionnaireResponse)."""
+    response_id = reader.text("id")
+    return ReceivedResponse(
+        ref=ResourceRef("QuestionnaireResponse", response_id) if response_id else None,
+        where=reader.where,
+        status=reader.text("status"),
+        source=reader.reference("source"),
+        subject=reader.reference("subject"),
+        answers=tuple(_parse_items(reader, 0)),
+        rights=reader.access_rights(),
+    )
+
+
+def _parse_items(reader: JsonReader, depth: int) -> Iterator[ReceivedAnswer]:
+    """The items, nested ones included: they are in other items or under the answers of a question (FHIR allows both)."""
+    if depth > _MAX_DEPTH:
+        return
+    for item in reader.children("item"):
+        answers = item.children("answer")
+        values = (_answer_value(answer) for answer in answers)
+        kept = tuple(value for value in values if value is not None)
+        yield ReceivedAnswer(where=item.where, link_id=item.code("linkId"), text=item.text("text"), values=kept)
+        for nested in (item, *answers):
+            yield from _parse_items(nested, depth + 1)
+
+
+def _answer_value(answer: JsonReader) -> AnswerValue | None:
+    """The one value[x]; `false` and `0` are answers too."""
+    for key, value in answer.body.items():
+        if key == "valueCoding":
+            return answer.child(key).coding()
+        if key == "valueQuantity":
+            return answer.child(key).decimal("value")
+        if key.startswith("value"):
+            return _scalar_value(value)
+    return None
+
+
+def _scalar_value(value: object) -> AnswerValue | None:
+    if isinstance(value, str):
+        return value.strip() or None
+    if isinstance(value, Mapping):
+        code = value.get("code")
+        return Coding(code=code) if isinstance(code, str) else None
+    return value if isinstance(value, bool | int | Decimal) else None

@@ -1,8 +1,8 @@
-"""References on the wire, in any of their forms, into one form.
+"""References on the wire, in all their forms, as one type.
 
-Read are relative and absolute references, in either case, with and without `fhir/`, with and without `/_history/<v>`. An
-absolute one to another origin raises `ForeignOrigin`: the token never goes there (law 6). Anything else that names no
-resource of the service is None, never an exception.
+References may be relative or absolute, in either case, with and without `fhir/`, with and without `/_history/<v>`. An absolute
+one to another origin raises `ForeignOrigin`: the token never goes there (law 6). Anything else that is no resource of the
+service is None, never an exception.
 """
 
 from __future__ import annotations

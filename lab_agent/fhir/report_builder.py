@@ -1,7 +1,7 @@
-"""A report of the laboratory into the resources that go to the service (interface: DiagnosticReport, Observation).
+"""A report of the laboratory as the resources that go to the service (interface: DiagnosticReport, Observation).
 
-What is planned here is named by our own stable identifiers, so that doing it twice finds what is there (law 2). Nothing is
-ever planned without the right of somebody to read it: an upload that nobody can see is a lost result.
+Every upload has our own stable identifier, so that doing it twice finds what is there (law 2). Nothing is planned without
+somebody's right to read it: an upload that nobody can see is a lost result.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class UploadContext:
     """What the order and the installation add to a report.
 
     `subject` is `ReceivedOrder.patient_reference`; `readers` the counterparty guids that may read; `lines` all lines of the order
-    that went to the laboratory, `covered` those that this report is about. `document_urls`: `Document.file` (its place in the
-    vault) and type → url on the service; a kept document without one is left out. `item_codes`: laboratory code →
+    that went to the laboratory, `covered_lines` those that this report is about. `document_urls`: `Document.file` (its place in
+    the vault) and type → url on the service; a stored document without one is left out. `item_codes`: laboratory code →
     nomenclature code.
     """
 
@@ -74,7 +74,7 @@ class UploadContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upload:
-    """One resource to be there: under this identifier, with this body. Nothing needs doing where its digest is known already."""
+    """One resource that the service shall have, under this identifier. Nothing is to do where its digest is already known."""
 
     resource_type: str
     identifier: Identifier
@@ -105,9 +105,9 @@ def plan_uploads(
 ) -> UploadPlan:
     """Plan the uploads of a report; `previous` gives the digests of what is on the service, by identifier value.
 
-    `named_by` is the report as the laboratory system sent it, if `report` was translated: names are made of it. Raises
-    `DataInvalidError` for a report that names a specimen which is not the order's, for one that covers no line, and where
-    nobody may read the results.
+    `original_report` is the report as the laboratory system sent it, if `report` was translated: identifiers are made of it.
+    Raises `DataInvalidError` for a report with a specimen that is not the order's, for one that covers no line, and where nobody
+    may read the results.
     """
     _check_context(context)
     known = previous or {}
@@ -144,15 +144,10 @@ def with_result_references(report: Upload, observation_ids: Sequence[str]) -> Js
     return {**report.body, "result": [{"reference": f"observation/{each}"} for each in observation_ids]}
 
 
-def for_update(body: Json, resource_id: str) -> Json:
-    """The body for a PUT of what is on the service under this id."""
-    return {**body, "id": resource_id}
-
-
 def _check_context(context: UploadContext) -> None:
     if not any(reader.strip() for reader in context.readers):
-        mend = "set [exchange.contracts.<code>] counterparty to the partner's guid"
-        raise DataInvalidError((Problem("results", "nobody would have the right to read them", mend),))
+        hint = "set [exchange.contracts.<code>] counterparty to the partner's guid"
+        raise DataInvalidError((Problem("results", "nobody would have the right to read them", hint),))
     if not any(line.key in context.covered_lines for line in context.lines):
         raise DataInvalidError((Problem("results", "they cover no line of the order", "name a line or an item of the order"),))
 
@@ -277,8 +272,8 @@ def _specimen_reference(name: str | None, context: UploadContext) -> Json | None
     for specimen in context.specimens:
         if name == specimen.id or name in specimen.barcodes:
             return {"reference": f"specimen/{specimen.id}"}
-    mend = "give the barcode of one of its tubes, or leave it out"
-    raise DataInvalidError((Problem("specimen", "is no specimen of this order", mend),))
+    hint = "give the barcode of one of its tubes, or leave it out"
+    raise DataInvalidError((Problem("specimen", "is not a specimen of this order", hint),))
 
 
 def _interpretation(flags: Collection[str], context: UploadContext) -> Json | None:

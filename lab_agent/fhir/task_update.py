@@ -1,7 +1,7 @@
 """Task updates: only our own fields change, everything else goes back exactly as it was read (law 4).
 
-A PUT replaces the whole resource, so what is missing here would be gone there. Outputs are set, never appended once more: the
-sentence that is there already stays once, and other parties' outputs stay as they are.
+A PUT replaces the whole resource, so what is left out here would be lost there. Outputs are merged: a sentence that is there
+already is not added again, and other parties' outputs stay as they are.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def build_task_update(
     """Give the Task as it shall be; `body` is not changed.
 
     `outputs` are our sentences (interface: Task.output[].valueString); None leaves the outputs as they are. `replaces` are
-    sentences that we set earlier and that no longer hold. What becomes of meta.security is the exchange room's affair.
+    sentences that we set earlier and that are no longer true. The exchange client takes care of meta.security.
     """
     changed = {**body, "status": status}
     if outputs is not None:

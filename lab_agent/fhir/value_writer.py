@@ -1,4 +1,4 @@
-"""Values of results into JSON, with the digits that they came with (FHIR STU3; interface: Observation, value forms)."""
+"""Values of results as JSON, with the digits that they came with (FHIR STU3; interface: Observation, value forms)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WriteAttachment = Callable[[Document], Mapping[str, Any]]
 
 @contextmanager
 def problem_location(where: str) -> Iterator[None]:
-    """Name the place of what is found wrong in here."""
+    """Put the place before that of every problem raised inside."""
     try:
         yield
     except DataInvalidError as exc:
@@ -48,7 +48,7 @@ def value_fields(observation: ReportedObservation, write_attachment: WriteAttach
     """Give the one `value[x]` of an observation. Raises `DataInvalidError` where there is none, or more than one."""
     found = dict(_present_values(observation, write_attachment))
     if len(found) != 1:
-        raise DataInvalidError((Problem("value", f"is there {len(found)} times", "give exactly one value_… field"),))
+        raise DataInvalidError((Problem("value", f"is given {len(found)} times", "give exactly one value_… field"),))
     return found
 
 
@@ -87,7 +87,7 @@ def simple_quantity(value: Quantity) -> dict[str, Any]:
 
 
 def range_(value: Range) -> dict[str, Any]:
-    """A Range. Raises `DataInvalidError` for one upside down, which FHIR has no room for (rng-2)."""
+    """A Range. Raises `DataInvalidError` if low is above high, which FHIR does not allow (rng-2)."""
     if is_inverted_range(value.low, value.high):
         raise DataInvalidError((Problem("low", "is above high", LOW_HIGH_HINT),))
     return {name: simple_quantity(end) for name, end in (("low", value.low), ("high", value.high)) if end}
@@ -162,6 +162,6 @@ def _is_empty(value: Any) -> bool:
 def _validate_code(text: str | None) -> str | None:
     """A code (FHIR STU3, Data Types): no white space but single blanks within. Raises `DataInvalidError`."""
     if text is not None and text.strip() and not _CODE_PATTERN.fullmatch(text):
-        mend = "give the code without white space before, behind or doubled, or map it"
-        raise DataInvalidError((Problem("code", f"'{shorten(text)}' is no code", mend),))
+        hint = "give the code without leading, trailing or double white space, or map it"
+        raise DataInvalidError((Problem("code", f"'{shorten(text)}' is not a code", hint),))
     return text

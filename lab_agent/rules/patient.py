@@ -68,7 +68,7 @@ def _check_birth_possible(context: RuleContext) -> Iterator[Violation]:
     "patient.anonymous",
     Severity.WARN,
     "Patient: anonymous order",
-    "{where}: only half of the anonymous form is kept. For an anonymous order please send ten digits as the family name, "
+    "{where}: only half of the anonymous form is there. For an anonymous order please send ten digits as the family name, "
     "and two given names `-`.",
 )
 def _check_anonymous(context: RuleContext) -> Iterator[Violation]:

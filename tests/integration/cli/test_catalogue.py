@@ -288,7 +288,7 @@ def test_explain_shows_tubes_of_basket(run, tmp_path):
     said = run("preanalytics", "explain", str(basket)).out
     assert "type 10, SST5 (Serum gel 5), Venepuncture: 2 tubes, and fewer are not possible" in said
     assert "  tube 1: 1.1 of 5.0 ml, 0.5 of it dead volume\n    003.001: 0.4\n    002.002: 0.2\n" in said
-    assert "190.100: 0.5 (wants its own tube)" in said
+    assert "190.100: 0.5 (needs its own tube)" in said
     assert "005.010: 9.5 (of 25 that it needs)" in said
     assert ", 60 minutes, Venepuncture 60 minutes after the load: 1 tube" in said
     assert run("preanalytics", "explain", str(basket), "--catalogue", str(CATALOGUE)).out == said

@@ -1,4 +1,4 @@
-"""Baskets: what is taken leniently, and what is refused with its position and the mend."""
+"""Baskets: what is accepted leniently, and what is rejected with its position and a hint."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read(sample: Catalogue, *items: object, **more: object) -> Basket:
     return basket.read_basket(body, sample.contracts, 50)
 
 
-def refusals(sample: Catalogue, *items: object, **more: object) -> list[BasketProblem]:
+def rejections(sample: Catalogue, *items: object, **more: object) -> list[BasketProblem]:
     with pytest.raises(BasketError) as caught:
         read(sample, *items, **more)
     assert all(isinstance(each, BasketProblem) and each.hint for each in caught.value.problems)
@@ -43,9 +43,9 @@ def test_codes_accepted_as_numbers_or_strings(sample: Catalogue, code: object) -
 
 
 def test_leading_zeros_kept(sample: Catalogue) -> None:
-    (problem,) = refusals(sample, {"id": "002.001", "specimen_code": "013"})
+    (problem,) = rejections(sample, {"id": "002.001", "specimen_code": "013"})
     assert problem.where == "analyticsrequests[0].specimen_code"
-    (problem,) = refusals(sample, {"id": "42.036"})
+    (problem,) = rejections(sample, {"id": "42.036"})
     assert "did you mean '042.036'?" in problem.hint
 
 
@@ -61,7 +61,7 @@ def test_variant_spelling_of_body_site_accepted(sample: Catalogue) -> None:
     (line,) = read(sample, {"id": "050.001", "bodycite_code": "EAR"}).lines
     assert line.chosen_requirements[0].option.bodysite_name == "Ear"
     read(sample, {"id": "050.001", "bodycite_code": "EAR", "bodysite_code": "EAR"})
-    (problem,) = refusals(sample, {"id": "050.001", "bodycite_code": "EAR", "bodysite_code": "NOS"})
+    (problem,) = rejections(sample, {"id": "050.001", "bodycite_code": "EAR", "bodysite_code": "NOS"})
     assert problem.where == "analyticsrequests[0].bodycite_code"
 
 
@@ -69,7 +69,7 @@ def test_item_without_choice_rejects_other_specimen_type(sample: Catalogue) -> N
     (line,) = read(sample, {"id": "002.015"}).lines
     assert line.chosen_requirements == ()
     read(sample, {"id": "002.015", "specimen_code": "21"})
-    (problem,) = refusals(sample, {"id": "002.015", "specimen_code": "13"})
+    (problem,) = rejections(sample, {"id": "002.015", "specimen_code": "13"})
     assert "has no choice" in problem.what
 
 
@@ -131,13 +131,13 @@ def test_specimen_choice_narrowed_by_all_given_fields(offered: Any, wish: dict[s
 )
 def test_specimen_choice_requests_only_ambiguous_fields(offered: Any, wish: dict[str, Any], where: str, code: str) -> None:
     """Only what is still ambiguous is asked for."""
-    (problem,) = refusals(options(*offered), {"id": "i", **wish})
+    (problem,) = rejections(options(*offered), {"id": "i", **wish})
     assert (problem.where, problem.code) == (f"analyticsrequests[0].{where}", code)
 
 
 def test_container_of_other_body_site_reported_not_offered() -> None:
     """A container offered at another body site is reported as not offered here, not as unknown."""
-    (problem,) = refusals(options(AX, BY), {"id": "i", "bodysite_code": "A", "container_type": "Y"})
+    (problem,) = rejections(options(AX, BY), {"id": "i", "bodysite_code": "A", "container_type": "Y"})
     assert problem.what == "'Y' is not offered for type 1 at body site A of item 'i'"
     assert problem.hint == "choose X"
 
@@ -157,7 +157,7 @@ def test_several_specimen_types_need_multiple_specimen_item(sample: Catalogue) -
     """Two specimen types are two items unless the item allows multiple specimens."""
     two = read(sample, {"id": "002.001", "specimen_code": 10}, {"id": "002.001", "specimen_code": 13})
     assert len(two.lines) == 2
-    (problem,) = refusals(sample, {"id": "002.001", "specimen_code": [10, 13]})
+    (problem,) = rejections(sample, {"id": "002.001", "specimen_code": [10, 13]})
     assert problem.where == "analyticsrequests[0].specimen_code"
     (line,) = read(sample, {"id": "051.001", "specimen_code": [31, "20"]}).lines
     assert [each.specimen_code for each in line.chosen_requirements] == ["31", "20"]
@@ -166,10 +166,10 @@ def test_several_specimen_types_need_multiple_specimen_item(sample: Catalogue) -
 def test_repeated_item_accepted_only_where_allowed(sample: Catalogue) -> None:
     read(sample, {"id": "060.001", "guid": "a"}, {"id": "060.001", "guid": "b"})
     read(sample, {"id": "050.001", "bodysite_code": "EAR"}, {"id": "050.001", "bodysite_code": "NOS"})
-    (problem,) = refusals(sample, {"id": "002.002"}, {"id": "001.001"}, {"id": "002.002", "specimen_code": "10"})
+    (problem,) = rejections(sample, {"id": "002.002"}, {"id": "001.001"}, {"id": "002.002", "specimen_code": "10"})
     assert problem.where == "analyticsrequests[2]"
     assert "analyticsrequests[0]" in problem.what
-    (problem,) = refusals(sample, {"id": "002.015"}, {"id": "002.015"})
+    (problem,) = rejections(sample, {"id": "002.015"}, {"id": "002.015"})
     assert problem.code == "duplicate"
 
 
@@ -192,12 +192,12 @@ def test_repeated_item_accepted_only_where_allowed(sample: Catalogue) -> None:
     ],
 )
 def test_basket_error_names_its_position(sample: Catalogue, item: object, where: str, code: str) -> None:
-    found = refusals(sample, item)
+    found = rejections(sample, item)
     assert (f"analyticsrequests{where}", code) in [(each.where, each.code) for each in found]
 
 
 def test_all_basket_errors_reported_at_once(sample: Catalogue) -> None:
-    found = refusals(sample, {"id": "999"}, {"id": "002.001"}, {"id": "002.002", "guid": "a"}, {"id": "001.001", "guid": "A"})
+    found = rejections(sample, {"id": "999"}, {"id": "002.001"}, {"id": "002.002", "guid": "a"}, {"id": "001.001", "guid": "A"})
     assert [each.where for each in found] == [
         "analyticsrequests[0].id",
         "analyticsrequests[1].specimen_code",
@@ -209,7 +209,7 @@ def test_all_basket_errors_reported_at_once(sample: Catalogue) -> None:
 @pytest.mark.parametrize("first", [True, False])
 def test_duplicate_guid_reported_beside_other_errors(sample: Catalogue, other: dict[str, Any], first: bool) -> None:
     lines = [{**other, "guid": "a"}, {"id": "002.002", "guid": "A"}]
-    found = refusals(sample, *(lines if first else reversed(lines)))
+    found = rejections(sample, *(lines if first else reversed(lines)))
     assert len(found) == 2
     assert ("analyticsrequests[1].guid", "duplicate") in [(each.where, each.code) for each in found]
 
@@ -217,10 +217,10 @@ def test_duplicate_guid_reported_beside_other_errors(sample: Catalogue, other: d
 def test_invalid_request_envelope_rejected(sample: Catalogue) -> None:
     with pytest.raises(UnknownContractError):
         read(sample, {"id": "002.002"}, contract="C-300")
-    assert [each.where for each in refusals(sample, contract=None, analyticsrequests=None)] == ["contract", "analyticsrequests"]
-    assert refusals(sample)[0].what == "is empty"
-    assert refusals(sample, *[{"id": "060.001"}] * 51)[0].code == "too-costly"
-    assert refusals(sample, {"id": "002.002"}, includetransportcontainer="yes")[0].where == "includetransportcontainer"
+    assert [each.where for each in rejections(sample, contract=None, analyticsrequests=None)] == ["contract", "analyticsrequests"]
+    assert rejections(sample)[0].what == "is empty"
+    assert rejections(sample, *[{"id": "060.001"}] * 51)[0].code == "too-costly"
+    assert rejections(sample, {"id": "002.002"}, includetransportcontainer="yes")[0].where == "includetransportcontainer"
     for body in ([], "x", None, 5):
         with pytest.raises(BasketError, match="not a JSON object"):
             basket.read_basket(body, sample.contracts, 50)

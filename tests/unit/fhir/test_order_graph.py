@@ -24,12 +24,11 @@ def test_fetch_loop_reads_everything_and_ends(wire: dict[str, Any]) -> None:
     assert graph.procedure_request_ids() == ("pr1", "pr2")
 
 
-def test_unreadable_resource_not_requested_until_forgotten(wire: dict[str, Any]) -> None:
+def test_unreadable_resource_not_requested_again(wire: dict[str, Any]) -> None:
     graph = _start(wire).with_unreadable(ResourceRef("ProcedureRequest", "pr1"), "no right", 403)
     assert graph.missing_references() == {ResourceRef("ProcedureRequest", "pr2")}
-    assert graph.forget_unreadable().missing_references() == _start(wire).missing_references()
-    mended = graph.with_resource(ResourceRef("ProcedureRequest", "pr1"), wire["resources"]["ProcedureRequest/pr1"])
-    assert not mended.unreadable
+    readable = graph.with_resource(ResourceRef("ProcedureRequest", "pr1"), wire["resources"]["ProcedureRequest/pr1"])
+    assert not readable.unreadable
 
 
 def test_responses_requested_only_by_typed_reference(wire: dict[str, Any]) -> None:

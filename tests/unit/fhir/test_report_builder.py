@@ -30,7 +30,6 @@ from lab_agent.fhir.report_builder import (
     UploadLine,
     UploadPlan,
     UploadSpecimen,
-    for_update,
     plan_uploads,
     with_result_references,
 )
@@ -115,7 +114,6 @@ def test_resources_match_interface(context: UploadContext) -> None:
         {"reference": "observation/o2"},
     ]
     assert with_result_references(plan.report, []) == plan.report.body
-    assert for_update(plan.report.body, "d1")["id"] == "d1"
 
 
 @pytest.mark.parametrize("readers", [(), ("",), (" ",)])

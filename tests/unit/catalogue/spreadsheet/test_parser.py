@@ -124,7 +124,7 @@ def test_all_errors_listed_with_file_row_and_column(folder: Path) -> None:
         ("requirements", ",,diuresis", ',,"a,b"', "cannot be sent"),
         ("requirements", "yes,,,culture", "perhaps,,,culture", "is neither yes nor no"),
         ("requirements", ",,060.001,,", ",,060.009,,", "'060.009' is not in the sheet items"),
-        ("questions", "body,order,Body,group", "body,,Body,group", "there is one top group"),
+        ("questions", "body,order,Body,group", "body,,Body,group", "only one group is at the top"),
         ("questions", "body,order,Body,group", "body,body,Body,group", "leads back to itself"),
         ("questions", "height,body,Height in centimetres,string", "height,body,Height,choice", "has none for it"),
         ("questions", ",Height in centimetres,string", ",Height,number", "'number' is not one of"),

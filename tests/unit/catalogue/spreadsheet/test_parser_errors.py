@@ -64,7 +64,7 @@ MISTAKES: dict[tuple[str, int, str], tuple[Any, str]] = {
     ("contracts", 3, "cache_hours"): ("=1+", "holds a formula without a value"),
     ("contract_items", 4, "contract"): ("C-10", "'C-10' is not in the sheet contracts"),
     ("contract_items", 4, "price"): ("1 200,50", "'1 200,50' is not a number of 0 or more"),
-    ("turnaround", 2, "hours"): ("soon", "'soon' is not a number of 0 or more"),
+    ("turnaround", 2, "hours"): ("soon", "'soon' is not a number from 0"),
 }
 
 
