@@ -17,9 +17,10 @@ from lab_agent.domain.lab_messages import LabRejection, LabReport
 from lab_agent.domain.records import Event, Job, ReportRecord
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, REPORTS_NEEDING_OPERATOR, ReportState
 from lab_agent.logs import get_logger
+from lab_agent.ports.queries import Page, ReportSummary
 from lab_agent.status.auth import Form, HttpError, Operator, Viewer, one_line
 from lab_agent.status.context import Context, Renderer, StatusContext
-from lab_agent.status.formatting import load_result
+from lab_agent.status.formatting import ResultView, load_result
 from lab_agent.status.pages import Flash, PageNumber, SearchText, StateNames, page_offset
 from lab_agent.workflow import operator_results
 from lab_agent.workflow.result_inbox import rejected_messages_alert_key
@@ -59,11 +60,14 @@ async def show_results(
     user: Viewer, context: Context, renderer: Renderer, page: PageNumber, state_names: StateNames, flash: Flash
 ) -> Response:
     """What is waiting, longest first; or all results in the selected states, newest first."""
-    states = [state for state in ReportState if state.value in state_names]
+    states, offset = [state for state in ReportState if state.value in state_names], page_offset(page)
+    found: Page[ReportSummary] | Page[ReportRecord]
+    waiting_results: list[ResultView] = []
     if states:
-        found = await context.queries.reports(states=states, offset=page_offset(page))
+        found = await context.queries.reports(states=states, offset=offset)
     else:
-        found = await context.queries.unmatched_reports(offset=page_offset(page))
+        found = waiting = await context.queries.unmatched_reports(offset=offset)
+        waiting_results = [load_result(report) for report in waiting.items]
     overview = await context.queries.overview(now=context.clock.now())
     return await renderer.render_page(
         "results.html",
@@ -73,7 +77,7 @@ async def show_results(
         query_string=urlencode([("state", state.value) for state in states]),
         states=ReportState,
         selected_states=states,
-        waiting_results=() if states else [load_result(report) for report in found.items],
+        waiting_results=waiting_results,
         rejected_counts=await operator_results.rejected_message_counts(
             context.store, [adapter.name for adapter in context.adapters]
         ),
