@@ -192,7 +192,7 @@ def job_kind_name(kind: JobKind | str) -> str:
 def next_step(item: AttentionItem) -> str:
     """What to do about something that is waiting for an operator."""
     if item.attention_kind is AttentionKind.ORDER:
-        return "Fix what the reason names. The order is reassessed automatically from time to time, or at once with the button."
+        return "Fix what the reason names. The order is reassessed automatically; “Assess again now” does it at once."
     if item.attention_kind is AttentionKind.REPORT:
         return what_to_do(ReportState(item.state), item.hold_reason)
     if item.state == JobState.NEEDS_REVIEW:

@@ -60,14 +60,14 @@ async def show_results(
     user: Viewer, context: Context, renderer: Renderer, page: PageNumber, state_names: StateNames, flash: Flash
 ) -> Response:
     """What is waiting, longest first; or all results in the selected states, newest first."""
-    states = [state for state in ReportState if state.value in state_names]
+    states, offset = [state for state in ReportState if state.value in state_names], page_offset(page)
     found: Page[ReportSummary] | Page[ReportRecord]
-    waiting: tuple[ResultView, ...] = ()
+    waiting_results: list[ResultView] = []
     if states:
-        found = await context.queries.reports(states=states, offset=page_offset(page))
+        found = await context.queries.reports(states=states, offset=offset)
     else:
-        found = unmatched = await context.queries.unmatched_reports(offset=page_offset(page))
-        waiting = tuple(load_result(report) for report in unmatched.items)
+        found = waiting = await context.queries.unmatched_reports(offset=offset)
+        waiting_results = [load_result(report) for report in waiting.items]
     overview = await context.queries.overview(now=context.clock.now())
     return await renderer.render_page(
         "results.html",
@@ -77,7 +77,7 @@ async def show_results(
         query_string=urlencode([("state", state.value) for state in states]),
         states=ReportState,
         selected_states=states,
-        waiting_results=waiting,
+        waiting_results=waiting_results,
         rejected_counts=await operator_results.rejected_message_counts(
             context.store, [adapter.name for adapter in context.adapters]
         ),

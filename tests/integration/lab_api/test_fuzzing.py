@@ -39,9 +39,9 @@ FIELDS = ("id", "specimen_code", "bodysite_code", "bodycite_code", "container_ty
 class Guess:
     """Requests that are nearly right, or not at all. The same seed gives the same requests."""
 
-    def __init__(self, seed: int, shelf: CurrentCatalogue) -> None:
+    def __init__(self, seed: int, current: CurrentCatalogue) -> None:
         self.random = random.Random(seed)
-        self.items = list(shelf.responses.catalogue.contract("C-100").items.values())
+        self.items = list(current.responses.catalogue.contract("C-100").items.values())
 
     def item(self) -> Any:
         if self.random.random() < 0.05:
@@ -65,8 +65,8 @@ class Guess:
         return bytes(raw)
 
 
-async def fuzz(api: httpx.AsyncClient, shelf: CurrentCatalogue, count: int) -> None:
-    guess, answered = Guess(7, shelf), 0
+async def fuzz(api: httpx.AsyncClient, current: CurrentCatalogue, count: int) -> None:
+    guess, answered = Guess(7, current), 0
     for number in range(count):
         body = guess.body()
         response = await api.post("preanalytics" if number % 2 else "questionnaire", content=body)

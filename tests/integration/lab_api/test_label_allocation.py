@@ -41,11 +41,13 @@ MAIN = LabelPool("main", "77######%", 1, 999_999, "luhn", contracts=frozenset({"
 SECOND = LabelPool("second", "####-####", 1, 9999_9999, second=True)
 
 
-def application(store: Store, shelf: CurrentCatalogue, *pools: LabelPool, mark: HighWaterMark | None = None) -> httpx.AsyncClient:
+def application(
+    store: Store, current: CurrentCatalogue, *pools: LabelPool, mark: HighWaterMark | None = None
+) -> httpx.AsyncClient:
     settings = ApiSettings.model_validate(
         {"rate": 1e6, "burst": 10**6, "tokens": [{"name": "x", "sha256": _hash("exchange-token")}]}
     )
-    app = create_app(settings, shelf, LabelAllocator(store, pools, mark, lambda: NOW))
+    app = create_app(settings, current, LabelAllocator(store, pools, mark, lambda: NOW))
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     headers = {"Authorization": "Bearer exchange-token"}
     return httpx.AsyncClient(transport=transport, base_url="http://lab/", headers=headers)

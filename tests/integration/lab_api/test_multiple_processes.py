@@ -37,7 +37,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/lab.db" if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
 
 
-class House:
+class ApiProcesses:
     """Four processes, each on a port of its own."""
 
     def __init__(self, folder: Path, url: str, systemd: NotifySocket, stack: ExitStack) -> None:
@@ -98,15 +98,15 @@ def new(count: int) -> list[str]:
 
 
 @pytest.fixture
-def harness(folder: Path, url: str, systemd: NotifySocket) -> Iterator[House]:
+def processes(folder: Path, url: str, systemd: NotifySocket) -> Iterator[ApiProcesses]:
     with ExitStack() as stack:
-        yield House(folder, url, systemd, stack)
+        yield ApiProcesses(folder, url, systemd, stack)
 
 
-def no_label_twice(house: House, count: int) -> list[str]:
+def no_label_twice(processes: ApiProcesses, count: int) -> list[str]:
     """Every basket is asked for twice, of different processes; each has one label, and no two have the same."""
     guids = new(count)
-    found = house.labels(guids + guids[1:] + guids[:1])
+    found = processes.labels(guids + guids[1:] + guids[:1])
     first, again = found[:count], found[count:]
     assert again == first[1:] + first[:1]
     assert len(set(first)) == count
@@ -114,28 +114,28 @@ def no_label_twice(house: House, count: int) -> list[str]:
 
 
 @pytest.mark.proof
-def test_four_processes_behave_as_one_laboratory(harness: House) -> None:
+def test_four_processes_behave_as_one_laboratory(processes: ApiProcesses) -> None:
     """Labels, a restart and turnaround notices are the same through any of four processes on one store."""
-    guids = no_label_twice(harness, 40)
-    before = harness.labels(guids, 0)
-    harness.restart(0)
-    assert harness.labels(guids, 0) == before
-    assert set(harness.labels(new(10), 0, 1)).isdisjoint(before)
-    numbers = sorted(int(label[2:-1]) for label in harness.labels(guids))
+    guids = no_label_twice(processes, 40)
+    before = processes.labels(guids, 0)
+    processes.restart(0)
+    assert processes.labels(guids, 0) == before
+    assert set(processes.labels(new(10), 0, 1)).isdisjoint(before)
+    numbers = sorted(int(label[2:-1]) for label in processes.labels(guids))
     assert numbers == list(range(1, 41))
 
-    assert harness.statuses() == {"available"}
-    harness.command("eta", "delay", "001.001", "--hours", "12", "--until", "3d")
-    _soon(lambda: harness.statuses() == {"delayed"})
-    harness.command("eta", "clear", "001.001")
-    _soon(lambda: harness.statuses() == {"available"})
+    assert processes.statuses() == {"available"}
+    processes.command("eta", "delay", "001.001", "--hours", "12", "--until", "3d")
+    _soon(lambda: processes.statuses() == {"delayed"})
+    processes.command("eta", "clear", "001.001")
+    _soon(lambda: processes.statuses() == {"available"})
 
 
 @pytest.mark.proof
-def test_four_api_processes_allocate_unique_labels(harness: House) -> None:
+def test_four_api_processes_allocate_unique_labels(processes: ApiProcesses) -> None:
     for _ in range(max(1, int(10 * SHARE))):
-        no_label_twice(harness, 100)
-        harness.restart(0)
+        no_label_twice(processes, 100)
+        processes.restart(0)
 
 
 def _soon(true: Any) -> None:

@@ -44,7 +44,7 @@ class Runner:
         def now() -> datetime:
             return datetime(2026, 11, 20, 12, tzinfo=UTC)
 
-        shelf = CurrentCatalogue(load_catalogue(CATALOGUE), now)
+        current = CurrentCatalogue(load_catalogue(CATALOGUE), now)
         tokens = [
             {"name": "all", "sha256": hash_token("all")},
             {"name": "tied", "sha256": hash_token("tied"), "contracts": ["C-200"]},
@@ -53,10 +53,10 @@ class Runner:
         pool = LabelPool("p", "77########%", 1, 99_999_999, "luhn", contracts=frozenset({"C-100"}))
         app = create_app(
             ApiSettings.model_validate({"docs": True, "tokens": tokens, **limits}),
-            shelf,
+            current,
             LabelAllocator(MemoryStore(), (pool,), None, now),
         )
-        self.items = sorted(shelf.responses.catalogue.contract("C-100").items)
+        self.items = sorted(current.responses.catalogue.contract("C-100").items)
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         self.client = httpx.AsyncClient(transport=transport, base_url="http://lab.test")
         self.loop = asyncio.Runner()

@@ -45,15 +45,15 @@ class Processes:
     at: float = 0.0
 
     def __post_init__(self) -> None:
-        self.paces = [TokenBuckets(RATE, BURST, lambda: self.at) for _ in range(self.count)]
-        self.shared = [SharedTokenBuckets(self.store, pace, self.now) for pace in self.paces]
+        self.buckets = [TokenBuckets(RATE, BURST, lambda: self.at) for _ in range(self.count)]
+        self.shared = [SharedTokenBuckets(self.store, bucket, self.now) for bucket in self.buckets]
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(1_800_000_000 + self.at, UTC)
 
     def ask(self, number: int, times: int, contract: str = "C-1") -> int:
         """How many of these requests were let through."""
-        return sum(_may(self.paces[number], contract) for _ in range(times))
+        return sum(_may(self.buckets[number], contract) for _ in range(times))
 
     def tick(self, seconds: float) -> None:
         self.at += seconds
@@ -69,79 +69,79 @@ class Processes:
         return through
 
 
-def _may(pace: TokenBuckets, contract: str) -> bool:
+def _may(bucket: TokenBuckets, contract: str) -> bool:
     try:
-        pace.consume(contract)
+        bucket.consume(contract)
     except ApiError as refused:
         return refused.status != 429
     return True
 
 
 async def test_rate_limit_holds_across_processes() -> None:
-    house = Processes(4)
-    through = sum([await house.round(100, 100, 100, 100) for _ in range(60)])
+    processes = Processes(4)
+    through = sum([await processes.round(100, 100, 100, 100) for _ in range(60)])
     over_all = RATE * 120
     window = 4 * (BURST + 2 * RATE)  # what four may let through before they have heard of each other
     assert over_all * 0.95 <= through <= over_all + window
 
 
 async def test_single_busy_process_gets_whole_limit() -> None:
-    house, single = Processes(4), Processes(1)
-    found = [await house.round(100) for _ in range(20)]
+    processes, single = Processes(4), Processes(1)
+    found = [await processes.round(100) for _ in range(20)]
     alone = [sum((single.ask(0, 100), single.tick(0.5))[0] for _ in range(4)) for _ in range(20)]  # and never tells
     assert found == alone
     assert sum(found) == BURST + RATE * 39.5
 
 
 async def test_contracts_have_separate_limits() -> None:
-    house = Processes(2)
-    house.ask(0, 100)
-    await house.round()
-    assert house.ask(1, 5, "C-2") == 5
+    processes = Processes(2)
+    processes.ask(0, 100)
+    await processes.round()
+    assert processes.ask(1, 5, "C-2") == 5
 
 
 async def test_second_process_learns_usage_of_first() -> None:
-    house = Processes(2)
-    assert house.ask(0, 100) == BURST
-    assert house.ask(1, 1) == 1
-    for each in house.shared:
+    processes = Processes(2)
+    assert processes.ask(0, 100) == BURST
+    assert processes.ask(1, 1) == 1
+    for each in processes.shared:
         await each.share()
-    assert house.ask(1, 10) == 0
-    house.at += 1
-    assert house.ask(1, 100) == RATE - 1
+    assert processes.ask(1, 10) == 0
+    processes.at += 1
+    assert processes.ask(1, 100) == RATE - 1
 
 
 async def test_no_requests_cause_no_store_writes() -> None:
-    house = Processes(2)
+    processes = Processes(2)
     for _ in range(5):
-        await house.round()
-    assert house.store.units == 0
+        await processes.round()
+    assert processes.store.units == 0
     for _ in range(5):
-        await house.round(50)
-    assert house.store.units == 5
+        await processes.round(50)
+    assert processes.store.units == 5
 
 
 async def test_unsynced_counts_are_synced_later() -> None:
-    house = Processes(2)
-    house.ask(0, BURST)
-    house.store.unavailable = True
+    processes = Processes(2)
+    processes.ask(0, BURST)
+    processes.store.unavailable = True
     with pytest.raises(StoreUnreachableError):
-        await house.shared[0].share()
-    house.store.unavailable = False
-    await house.shared[0].share()
-    house.ask(1, 1)
-    await house.shared[1].share()
-    assert house.ask(1, 5) == 0
+        await processes.shared[0].share()
+    processes.store.unavailable = False
+    await processes.shared[0].share()
+    processes.ask(1, 1)
+    await processes.shared[1].share()
+    assert processes.ask(1, 5) == 0
 
 
 async def test_requests_during_sync_are_counted() -> None:
-    pace = TokenBuckets(RATE, BURST, lambda: 0.0)
-    pace.consume("C-1")
-    told = pace.unsynced()
-    pace.consume("C-1")
-    pace.apply_shared(told, {"C-1": 3.0})
-    assert pace.unsynced() == {"C-1": Unsynced(1, 0.0)}
-    assert [_may(pace, "C-1") for _ in range(3)] == [True, True, False]
+    bucket = TokenBuckets(RATE, BURST, lambda: 0.0)
+    bucket.consume("C-1")
+    told = bucket.unsynced()
+    bucket.consume("C-1")
+    bucket.apply_shared(told, {"C-1": 3.0})
+    assert bucket.unsynced() == {"C-1": Unsynced(1, 0.0)}
+    assert [_may(bucket, "C-1") for _ in range(3)] == [True, True, False]
 
 
 @pytest.mark.parametrize("name", ["sqlite", "postgresql"])
@@ -149,14 +149,14 @@ async def test_concurrent_stores_lose_no_counts(name: str, request: pytest.Fixtu
     url = f"sqlite:///{tmp_path}/lab.db" if name == "sqlite" else str(request.getfixturevalue("postgres_url"))
     upgrade(url)
     stores = [SqlStore(url, Cipher(KEY)) for _ in range(3)]
-    paces = [TokenBuckets(RATE, 1000, lambda: 0.0) for _ in stores]
-    shared = [SharedTokenBuckets(store, pace, lambda: NOW) for store, pace in zip(stores, paces, strict=True)]
+    buckets = [TokenBuckets(RATE, 1000, lambda: 0.0) for _ in stores]
+    shared = [SharedTokenBuckets(store, bucket, lambda: NOW) for store, bucket in zip(stores, buckets, strict=True)]
     for _ in range(10):
-        for pace in paces:
-            pace.consume("C-1")
+        for bucket in buckets:
+            bucket.consume("C-1")
         await asyncio.gather(*(each.share() for each in shared))
-    paces[0].consume("C-1")
+    buckets[0].consume("C-1")
     await shared[0].share()
-    assert sum(_may(paces[0], "C-1") for _ in range(1000)) == 1000 - 31
+    assert sum(_may(buckets[0], "C-1") for _ in range(1000)) == 1000 - 31
     for store in stores:
         await store.close()

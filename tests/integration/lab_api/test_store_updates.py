@@ -271,22 +271,22 @@ async def test_openapi_names_token_endpoint(running: Running) -> None:
 
 def test_contract_over_rate_limit_told_retry_after() -> None:
     moment = [0.0]
-    pace = TokenBuckets(2.0, 3, lambda: moment[0])
+    buckets = TokenBuckets(2.0, 3, lambda: moment[0])
     for _ in range(3):
-        pace.consume("C-1")
+        buckets.consume("C-1")
     with pytest.raises(ApiError) as caught:
-        pace.consume("C-1")
+        buckets.consume("C-1")
     assert (caught.value.status, caught.value.headers) == (429, {"Retry-After": "1"})
-    pace.consume("C-2")
+    buckets.consume("C-2")
     moment[0] = 0.5
-    pace.consume("C-1")
+    buckets.consume("C-1")
     with pytest.raises(ApiError):
-        pace.consume("C-1")
+        buckets.consume("C-1")
     moment[0] = 100.0
     for _ in range(3):
-        pace.consume("C-1")
+        buckets.consume("C-1")
     with pytest.raises(ApiError):
-        pace.consume("C-1")
+        buckets.consume("C-1")
 
 
 async def test_rate_limited_contract_gets_429_others_served(settings: ApiSettings, current_catalogue: Any) -> None:

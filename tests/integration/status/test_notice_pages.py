@@ -31,7 +31,7 @@ async def offered(pages: Any) -> Any:
     return pages
 
 
-async def visitor(offered: Any, role: Role = Role.OPERATOR) -> tuple[Any, str]:
+async def client_and_token(offered: Any, role: Role = Role.OPERATOR) -> tuple[Any, str]:
     client = await offered.signed_in_client(role)
     text = (await client.get("/turnaround")).text
     return client, text.split('name="csrf_token" value="')[1].split('"', maxsplit=1)[0]
@@ -42,7 +42,7 @@ async def notices(offered: Any) -> list[Any]:
 
 
 async def test_stop_notice_applies_at_once_and_is_announced(offered: Any):
-    client, token = await visitor(offered)
+    client, token = await client_and_token(offered)
     before = await offered.context.store.run(lambda uow: uow.key_values.get(CATALOGUE_CHANGE_STAMP))
     answer = await client.post("/turnaround", data={**STOP, "csrf_token": token, "caption": HOSTILE})
     assert (answer.status_code, answer.headers["location"]) == (303, "/turnaround?flash=stopped")
@@ -65,7 +65,7 @@ async def test_stop_notice_applies_at_once_and_is_announced(offered: Any):
 
 
 async def test_delay_for_one_contract_and_future_period(offered: Any):
-    client, token = await visitor(offered)
+    client, token = await client_and_token(offered)
     form = {
         "item": "002.001",
         "kind": "delay",
@@ -85,7 +85,7 @@ async def test_delay_for_one_contract_and_future_period(offered: Any):
 
 
 async def test_notice_outweighed_by_stricter_one_says_so(offered: Any):
-    client, token = await visitor(offered)
+    client, token = await client_and_token(offered)
     await client.post("/turnaround", data={**STOP, "contract": "C-100", "csrf_token": token})
     answer = await client.post("/turnaround", data={**STOP, "kind": "delay", "hours": "5", "csrf_token": token})
     assert answer.headers["location"] == "/turnaround?flash=announced-overridden"
@@ -113,7 +113,7 @@ async def test_notice_outweighed_by_stricter_one_says_so(offered: Any):
 )
 async def test_form_errors_keep_the_other_fields(offered: Any, wrong: dict[str, str], words: str):
     """What is wrong is said at its field, and the form keeps the rest."""
-    client, token = await visitor(offered)
+    client, token = await client_and_token(offered)
     answer = await client.post("/turnaround", data={**STOP, "caption": "A <b>", **wrong, "csrf_token": token})
     assert answer.status_code == 422
     assert words in answer.text
@@ -126,14 +126,14 @@ async def test_form_errors_keep_the_other_fields(offered: Any, wrong: dict[str, 
 
 
 async def test_all_form_errors_are_shown_together(offered: Any):
-    client, token = await visitor(offered)
+    client, token = await client_and_token(offered)
     form = {"item": "", "kind": "delay", "hours": "x", "from": "y", "until": "z", "csrf_token": token}
     text = (await client.post("/turnaround", data=form)).text
     assert len(re.findall(r'aria-invalid="true"', text)) == 4
 
 
 async def test_notice_without_catalogue_is_rejected(seeded: Any):
-    client, token = await visitor(seeded)
+    client, token = await client_and_token(seeded)
     answer = await client.post("/turnaround", data={**STOP, "csrf_token": token})
     assert answer.status_code == 422
     assert "lab-agent catalogue import" in answer.text
@@ -144,7 +144,7 @@ async def test_notice_is_lifted_once(offered: Any):
     for contract, hours in ((None, None), ("C-100", Decimal(2))):
         said = Announcement(item="001.001", start=now, end=now + timedelta(days=1), contract=contract, delay_hours=hours)
         await announce(offered.context.store, said, by="anna", now=now)
-    client, token = await visitor(offered)
+    client, token = await client_and_token(offered)
     assert "announced" in (text := (await client.get("/turnaround")).text)
     assert "by anna" in text
     answer = await client.post("/turnaround/lift", data={"csrf_token": token, "item": "001.001", "contract": "C-100"})
@@ -166,7 +166,7 @@ async def test_spreadsheet_notice_is_listed_and_survives_lift(pages: Any, tmp_pa
     with (folder / "notices.csv").open("a") as file:
         file.write(f"001.001,C-100,delayed,{start}T00:00+03:00,2026-05-01T00:00+03:00,24,\n")
     await activate(pages.context.store, read_tables(folder), origin="x", by=None, now=pages.clock.now())
-    client, token = await visitor(pages)
+    client, token = await client_and_token(pages)
     text = (await client.get("/turnaround")).text
     assert "delayed by 24 h" in text
     assert "from the catalogue’s sheet <i>notices</i>" in text
@@ -184,7 +184,7 @@ async def test_unreadable_catalogue_notices_give_a_warning(offered: Any, tmp_pat
     """When the notices of the catalogue cannot be read, the page says that they are unknown."""
     with closing(sqlite3.connect(tmp_path / "lab.db")) as db, db:
         db.execute("UPDATE catalogues SET content = x'00'")
-    client, token = await visitor(offered)
+    client, token = await client_and_token(offered)
     text = (await client.get("/turnaround")).text
     assert "what its sheet notices says is not known" in text
     assert "Nothing is stopped or delayed as far as is known." in text
@@ -199,13 +199,13 @@ async def test_viewer_sees_notices_without_actions(offered: Any):
     await announce(
         offered.context.store, Announcement(item="001.001", start=now, end=now + timedelta(days=1)), by="anna", now=now
     )
-    viewer, token = await visitor(offered, Role.VIEWER)
+    viewer, token = await client_and_token(offered, Role.VIEWER)
     text = (await viewer.get("/turnaround")).text
     assert "001.001" in text
     assert set(re.findall(r'<form[^>]*method="post" action="([^"]+)"', text)) == {"/sign-out"}
     for path in ("/turnaround", "/turnaround/lift"):
         assert (await viewer.post(path, data={**STOP, "csrf_token": token})).status_code == 403
-    client, good = await visitor(offered)
+    client, good = await client_and_token(offered)
     for path in ("/turnaround", "/turnaround/lift"):
         assert (await offered.new_client().post(path, data={**STOP, "csrf_token": good})).headers["location"] == "/sign-in"
         assert (await client.post(path, data={**STOP, "csrf_token": token})).status_code == 403
@@ -221,7 +221,7 @@ ODD = ("", "\x00", "\uffff", "👩‍🔬" * 50, "%s{0}", "9" * 4000, "9999-12-3
 @pytest.mark.parametrize("odd", ODD)
 @pytest.mark.parametrize("name", ["item", "contract", "kind", "hours", "from", "until", "caption"])
 async def test_malformed_fields_never_break_the_page(offered: Any, name: str, odd: str):
-    client, token = await visitor(offered)
+    client, token = await client_and_token(offered)
     answer = await client.post("/turnaround", data={**STOP, "kind": "delay", "hours": "2", name: odd, "csrf_token": token})
     assert answer.status_code in {303, 413, 422}
     if answer.status_code == 303:

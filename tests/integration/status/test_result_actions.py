@@ -160,8 +160,8 @@ async def test_decision_on_changed_report_asks_again(pages: Any):
     assert (await status_pages.get_report(pages, key)).state is ReportState.HELD
 
 
-def park_deliveries(uow: Any, now: Any) -> None:
-    """They stand in one lane: each is parked before the next can be claimed."""
+def dead_letter_deliveries(uow: Any, now: Any) -> None:
+    """They share one ordering key: each is dead-lettered before the next can be claimed."""
     while claimed := uow.jobs.claim([JobKind.DELIVER_REPORT], owner="w", now=now, lease=timedelta(minutes=1), limit=9):
         for each in claimed:
             uow.jobs.save(each.dead_letter(now, "rejected (422)"))
@@ -177,7 +177,7 @@ async def test_dead_lettered_delivery_is_retried_or_dismissed(pages: Any):
         )
         for name in "ab"
     ]
-    await pages.write(lambda uow: park_deliveries(uow, pages.clock.now()))
+    await pages.write(lambda uow: dead_letter_deliveries(uow, pages.clock.now()))
     client, form = await begin(pages, keys[0], "dismiss")
     shown = (await client.get(f"/results/{keys[0]}")).text
     assert "rejected (422)" in shown
