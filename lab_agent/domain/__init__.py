@@ -1,1 +1,1 @@
-"""The words of the house: orders, lines, results and their states. Pure: no I/O, no tables, no HTTP."""
+"""The domain: orders, lines, reports, jobs and their states. Pure: no I/O, no tables, no HTTP."""

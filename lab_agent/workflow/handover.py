@@ -49,7 +49,7 @@ class NotNeeded:
 
 @dataclass(frozen=True, slots=True)
 class Unverifiable:
-    """Nobody can tell whether the laboratory system has the order."""
+    """It cannot be found out here whether the laboratory system has the order."""
 
 
 SubmitOutcome = Submitted | NotReceived | NotNeeded | Unverifiable
@@ -86,7 +86,7 @@ class SubmitOrderHandler:
         return Submitted(answer)
 
     async def verify(self, lease: Lease) -> SubmitOutcome:
-        """Ask the laboratory system whether it has the order; where nobody can tell, a person decides."""
+        """Ask the laboratory system whether it has the order; if it cannot say, a person decides."""
         key = OrderKey(lease.job.target)
         record = await self.store.run(lambda uow: uow.orders.get_for_update(key))
         adapter = self.adapters.get(record.adapter)
@@ -116,7 +116,7 @@ class SubmitOrderHandler:
                 return self._complete_not_needed(uow, job, reason, now)
             case Unverifiable():
                 return job.needs_review(
-                    now, "nobody can tell whether the laboratory system has this order: ask there, then retry it or mark it done"
+                    now, "it is not known whether the laboratory system has this order: ask there, then retry it or mark it done"
                 )
 
     def _complete_submitted(self, uow: UnitOfWork, job: Job, answer: SubmitResult, now: datetime) -> Job:
@@ -159,7 +159,7 @@ class CancelOutcome:
 
 @dataclass(frozen=True, slots=True)
 class CancelOrderHandler:
-    """Tells the laboratory system that lines were withdrawn. Harmless when repeated, so nothing needs verification."""
+    """Cancels withdrawn lines at the laboratory system. Harmless when repeated, so nothing needs verification."""
 
     store: Store
     clock: Clock

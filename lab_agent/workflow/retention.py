@@ -31,22 +31,20 @@ class RetentionPurger:
     async def run(self) -> int:
         """Purge everything that is old enough; how many things were removed."""
         now = self.clock.now()
-        before = {
-            "identities": now - timedelta(days=self.settings.identity_days),
-            "documents": now - timedelta(days=self.settings.document_days),
-            "journal": now - timedelta(days=max(self.settings.journal_days, self.settings.failure_days)),
-            "baskets": now - timedelta(days=self.settings.label_days),
-        }
+        identities = now - timedelta(days=self.settings.identity_days)
+        documents = now - timedelta(days=self.settings.document_days)
+        orders = now - timedelta(days=max(self.settings.journal_days, self.settings.failure_days))
+        baskets = now - timedelta(days=self.settings.label_days)
         removed = {
-            "identities": await self._purge_in_batches(lambda uow: uow.purge.identities(before=before["identities"])),
-            "documents": await self._purge_in_batches(lambda uow: uow.purge.documents(before=before["documents"])),
-            "journal": await self._purge_in_batches(lambda uow: uow.purge.closed_orders(before=before["journal"])),
-            "baskets": await self._purge_in_batches(lambda uow: uow.purge.baskets(before=before["baskets"])),
+            "identities": await self._purge_in_batches(lambda uow: uow.purge.identities(before=identities)),
+            "documents": await self._purge_in_batches(lambda uow: uow.purge.documents(before=documents)),
+            "orders": await self._purge_in_batches(lambda uow: uow.purge.closed_orders(before=orders)),
+            "baskets": await self._purge_in_batches(lambda uow: uow.purge.baskets(before=baskets)),
             "catalogues": await self._purge_in_batches(lambda uow: self._purge_catalogues(uow, now)),
         }
         total = sum(removed.values())
         if total:
-            log.info("purged", action="purged", **removed)
+            log.info("purged", action="purged", items=[f"{count} {name}" for name, count in removed.items() if count])
         return total
 
     def _purge_catalogues(self, uow: UnitOfWork, now: datetime) -> int:
