@@ -14,7 +14,7 @@ from pathlib import Path
 
 import structlog
 
-from lab_agent import bootstrap, logs, web_server
+from lab_agent import bootstrap, logs, sd_notify, web_server
 from lab_agent.accounts import Accounts
 from lab_agent.bootstrap import Components
 from lab_agent.crypto import Passwords
@@ -117,7 +117,7 @@ class ReloadHandler:
 
     def run(self) -> None:
         """Reload. Settings that cannot be read leave everything as it is, with one log line about it."""
-        web_server.notify_reloading(time.monotonic_ns() // 1000)
+        sd_notify.notify_reloading(time.monotonic_ns() // 1000)
         try:
             new = load_settings(self.config)
         except SettingsError as exc:
@@ -126,7 +126,7 @@ class ReloadHandler:
             self._apply(new)
         self.components.catalogue_cache.request_reload()
         self.components.mapping_cache.reload()
-        web_server.notify_ready("working")
+        sd_notify.notify_ready("working")
 
     def _apply(self, new: Settings) -> None:
         logs.configure(new.logging)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping
 
 from fastapi import FastAPI
 
-from lab_agent import web_server
+from lab_agent import sd_notify, web_server
 from lab_agent.logs import get_logger
 from lab_agent.settings.api import ApiSettings
 from lab_agent.worker.worker import BackgroundTaskFailed
@@ -62,17 +62,17 @@ class ApiServer(web_server.UvicornServer):
         loop.add_signal_handler(signal.SIGHUP, self._start_task, self._reload, "reload")
         for name, work in self._background.items():
             self._start_task(work, name)
-        interval = web_server.watchdog_interval()
+        interval = sd_notify.watchdog_interval()
         if interval is not None:
             self._start_task(lambda: _ping_watchdog(interval), "watchdog")
         host, port = sockets[0].getsockname()[:2] if sockets else ("", 0)
         version = self._current_catalogue.responses.catalogue.version
         _log.info("API is listening", action="api.started", host=host, port=port, version=version)
-        web_server.notify_ready(f"catalogue {version}")
+        sd_notify.notify_ready(f"catalogue {version}")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let open requests end, then stop."""
-        web_server.notify_stopping()
+        sd_notify.notify_stopping()
         for task in self._background_tasks:
             task.cancel()
         await super().shutdown(sockets)
@@ -93,12 +93,12 @@ class ApiServer(web_server.UvicornServer):
         self.should_exit = True
 
     async def _reload(self) -> None:
-        web_server.notify_reloading(time.monotonic_ns() // 1000)
+        sd_notify.notify_reloading(time.monotonic_ns() // 1000)
         await self._sync.reload()
-        web_server.notify_ready(f"catalogue {self._current_catalogue.responses.catalogue.version}")
+        sd_notify.notify_ready(f"catalogue {self._current_catalogue.responses.catalogue.version}")
 
 
 async def _ping_watchdog(interval: float) -> None:
     while True:
-        web_server.notify_watchdog()
+        sd_notify.notify_watchdog()
         await asyncio.sleep(interval)

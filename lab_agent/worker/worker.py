@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from lab_agent import web_server
+from lab_agent import sd_notify
 from lab_agent.errors import Failure, LabAgentError
 from lab_agent.ports.lis import AdapterSource, Inbox
 from lab_agent.worker.job_queues import WorkerLoops
@@ -57,12 +57,12 @@ class Worker:
         loops = {asyncio.create_task(loop.run(), name=loop_task_name(name)) for name, loop in self.loops.loops.items()}
         background = {asyncio.create_task(task(), name=name) for name, task in self.background_tasks.items()}
         self._start_scheduler()
-        web_server.notify_ready("working")
+        sd_notify.notify_ready("working")
         log.info("worker started", action="worker_started", queues=sorted(self.loops.loops))
         stopping = asyncio.create_task(self._stop_requested.wait(), name="stop")
         ended, _ = await asyncio.wait({stopping, *loops, *background}, return_when=asyncio.FIRST_COMPLETED)
         failed = [task for task in ended if task is not stopping]
-        web_server.notify_stopping("finishing running jobs")
+        sd_notify.notify_stopping("finishing running jobs")
         await self._shut_down(loops, background | {stopping})
         log.info("worker stopped", action="worker_stopped")
         if failed:
@@ -83,7 +83,7 @@ class Worker:
         for name, (seconds, run) in self.scheduled_tasks.items():
             self.scheduler.every(seconds, name, run)
         self.scheduler.every(WAKE_INTERVAL, "wake", self._wake_loops, jitter=0)
-        if (interval := web_server.watchdog_interval()) is not None:
+        if (interval := sd_notify.watchdog_interval()) is not None:
             self.scheduler.every(interval, "watchdog", self._notify_watchdog, jitter=0)
         self.scheduler.start()
 
@@ -91,7 +91,7 @@ class Worker:
         self.loops.wake()
 
     async def _notify_watchdog(self) -> None:
-        web_server.notify_watchdog()
+        sd_notify.notify_watchdog()
 
     async def _shut_down(self, loops: set[asyncio.Task[None]], background: set[asyncio.Task[object]]) -> None:
         self.scheduler.stop()

@@ -97,7 +97,7 @@ class FieldMap(BaseModel):
     def _validate_references(self) -> FieldMap:
         problems = [*self._layout_problems(), *self._template_problems(), *self._status_problems()]
         if problems:
-            raise ValueError("; ".join(problems))
+            raise ValueError(f"wrong entries: {'; '.join(problems)}")
         return self
 
     def table(self, name: str) -> Mapping[str, str]:

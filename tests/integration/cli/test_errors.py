@@ -57,7 +57,7 @@ def test_daemon_with_wrong_encryption_key_does_not_start(cli, lab):
     lab.config.write_text(lab.config.read_text().replace(KEY, other))
     done = cli("run")
     assert done.code == 1
-    assert done.err.splitlines()[-1].startswith("What is stored encrypted cannot be read")
+    assert done.err.splitlines()[-1].startswith("Encrypted data cannot be read")
     assert "worker started" not in done.out + done.err
     assert "ended by itself" not in done.err
 

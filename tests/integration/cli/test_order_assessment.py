@@ -153,7 +153,7 @@ def test_late_line_decided_manually(cli: Cli, lab: LaboratoryFolder, command: st
         ('[rules.severities]\n"no.such-rule" = "warn"', "unknown rule"),
         ('[rules.severities]\n"order.contract-known" = "refuse"', "is not allowed for this rule"),
         ('[rules]\nmessages = "xx"', "xx.toml: cannot be read"),
-        ("[rules]\nlabel_pattern = '['", "no regular expression"),
+        ("[rules]\nlabel_pattern = '['", "not a regular expression"),
     ],
 )
 def test_daemon_rejects_impossible_rule_settings(cli: Cli, lab: LaboratoryFolder, setting: str, said: str) -> None:

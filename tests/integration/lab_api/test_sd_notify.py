@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent import web_server
+from lab_agent import sd_notify
 
 
 @pytest.mark.parametrize("abstract", [False, True])
@@ -17,10 +17,10 @@ def test_sd_notify_sends_expected_datagrams(tmp_path: Path, monkeypatch: pytest.
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.bind(name.replace("@", "\0"))
         monkeypatch.setenv("NOTIFY_SOCKET", name)
-        assert web_server.notify_ready("up")
-        assert web_server.notify_watchdog()
-        assert web_server.notify_reloading(5)
-        assert web_server.notify_stopping()
+        assert sd_notify.notify_ready("up")
+        assert sd_notify.notify_watchdog()
+        assert sd_notify.notify_reloading(5)
+        assert sd_notify.notify_stopping()
         sock.settimeout(5)
         assert [sock.recv(99) for _ in range(4)] == [
             b"READY=1\nSTATUS=up",
@@ -28,12 +28,12 @@ def test_sd_notify_sends_expected_datagrams(tmp_path: Path, monkeypatch: pytest.
             b"RELOADING=1\nMONOTONIC_USEC=5",
             b"STOPPING=1",
         ]
-    assert not web_server.notify_ready()  # the manager is gone
+    assert not sd_notify.notify_ready()  # the manager is gone
 
 
 def test_sd_notify_without_socket_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
-    assert not web_server.notify_ready()
+    assert not sd_notify.notify_ready()
 
 
 @pytest.mark.parametrize(
@@ -48,4 +48,4 @@ def test_sd_notify_without_socket_sends_nothing(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_watchdog_interval_follows_environment(environ: dict[str, str], interval: float | None) -> None:
-    assert web_server.watchdog_interval(environ) == interval
+    assert sd_notify.watchdog_interval(environ) == interval
