@@ -120,7 +120,7 @@ def test_unknown_key_gives_one_sentence_and_exit_1(cli, seeded):
 def test_retry_reports_what_it_does(cli, seeded):
     done = cli("outbox", "retry", number(cli, "fetch_order"))
     assert done.code == 0
-    assert "fetches and judges" in done.out
+    assert "fetches and assesses" in done.out
     assert "is due now" in done.out
 
 

@@ -16,6 +16,7 @@ from lab_agent.workflow.assessment import UNREADABLE_RULE
 from lab_agent.workflow.intake import QUESTIONNAIRE_SEARCH_MISSING_SINCE
 from lab_agent.workflow.rejection_breaker import tripped_rule_alert_key
 from lab_sandbox.references import Ref
+from lab_sandbox.resources import missing_right_error
 from tests.harness.orders import templates
 from tests.harness.world import World
 from tests.integration.workflow.conftest import Scenario
@@ -38,7 +39,7 @@ def withdraw_right(scenario: Scenario) -> Callable[[], None]:
 
     def get(ref: Ref, caller: Any, *args: Any, **options: Any) -> Any:
         if ref == kept.ref and caller.guid == scenario.world.laboratory.guid:
-            raise service.resources._missing_right_error(ref, "read")
+            raise missing_right_error(ref, "read")
         return original_get(ref, caller, *args, **options)
 
     service.resources.get = get  # type: ignore[method-assign]
@@ -124,7 +125,7 @@ async def test_unreadable_order_task_is_held_with_alert(make_scenario: MakeScena
 
     def refused(ref: Ref, caller: Any, *args: Any, **options: Any) -> Any:
         if ref.id == scenario.task:
-            raise scenario.world.service.resources._missing_right_error(ref, "read")
+            raise missing_right_error(ref, "read")
         return get(ref, caller, *args, **options)
 
     scenario.world.service.resources.get = refused  # type: ignore[method-assign]
