@@ -28,7 +28,7 @@ from lab_agent.mappings.loader import MappingCache
 from lab_agent.metrics import Metrics
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
-from lab_agent.ports.jobs import AnyJobHandler
+from lab_agent.ports.job_handler import AnyJobHandler
 from lab_agent.ports.lis import AdapterSource, NoAdapters
 from lab_agent.ports.queries import Queries
 from lab_agent.ports.repositories import Store
@@ -43,20 +43,20 @@ from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
 from lab_agent.worker.schedule import LisHealth, PollInterval, PollTask, ScheduledTask, Scheduler
 from lab_agent.worker.worker import BackgroundTask, Worker
-from lab_agent.workflow.assessment import CatalogueSource, OrderAssessor
 from lab_agent.workflow.attention_alerts import AttentionAlerts
-from lab_agent.workflow.decision import DecisionPolicy
 from lab_agent.workflow.delivery import DeliverReportHandler
 from lab_agent.workflow.handover import CancelOrderHandler, SubmitOrderHandler
 from lab_agent.workflow.intake import FetchOrderHandler
 from lab_agent.workflow.line_lifecycle import LateLineFinder
+from lab_agent.workflow.order_assessment import CatalogueSource, OrderAssessor
+from lab_agent.workflow.order_decision import DecisionPolicy
 from lab_agent.workflow.polling import OrderPoller
-from lab_agent.workflow.reconciliation import Reconciler
 from lab_agent.workflow.rejection_breaker import RejectionBreaker
 from lab_agent.workflow.result_checks import ReleaseChecks
 from lab_agent.workflow.result_inbox import ResultCollector, StoreInbox
 from lab_agent.workflow.result_matching import MatchReportHandler, ReportMatcher
 from lab_agent.workflow.retention import RetentionPurger
+from lab_agent.workflow.task_reconciliation import Reconciler
 from lab_agent.workflow.task_updates import TaskUpdateHandler
 from lab_agent.workflow.upload_planning import UploadPlanner
 

@@ -27,8 +27,8 @@ from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, OrderDetail, OrderSummary
 from lab_agent.rules.engine import RULES
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.workflow import operator_jobs, operator_orders
-from lab_agent.workflow.assessment import AssessedOrder, fetch_and_assess, reassess
-from lab_agent.workflow.decision import decide_lines, order_hold_reason
+from lab_agent.workflow.order_assessment import AssessedOrder, fetch_and_assess, reassess
+from lab_agent.workflow.order_decision import decide_lines, order_hold_reason
 
 app = typer.Typer(help="Orders and their state.", no_args_is_help=True)
 _ORDER_FIELDS = (

@@ -18,7 +18,7 @@ from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
 from lab_agent.errors import AuthenticationRequired, Problem, SettingsError
 from lab_agent.exchange.authenticator import Authenticator
-from lab_agent.exchange.oauth import CodeGrant
+from lab_agent.exchange.token_client import CodeGrant
 from lab_agent.settings.exchange import OAuthSettings
 from lab_agent.url_origin import is_loopback, join_url, origin_of
 

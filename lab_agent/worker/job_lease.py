@@ -14,7 +14,7 @@ from typing_extensions import override
 from lab_agent.domain.records import Job
 from lab_agent.errors import LeaseLostError, StoreUnreachableError
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.jobs import JobHandler, Lease, ResultT
+from lab_agent.ports.job_handler import JobHandler, Lease, ResultT
 from lab_agent.ports.repositories import Store, UnitOfWork
 
 log = structlog.get_logger(__name__)

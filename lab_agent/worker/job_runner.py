@@ -13,7 +13,7 @@ from lab_agent.domain.retry import Backoff, DeadLetter, RetryAt, VerifyFirst, de
 from lab_agent.domain.state_machines import JobState
 from lab_agent.errors import Failure, LabAgentError, LeaseLostError, StoreUnreachableError
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.jobs import AnyJobHandler
+from lab_agent.ports.job_handler import AnyJobHandler
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.worker.job_lease import JobLease
 from lab_agent.worker.outages import OutageTracker, exchange_part_outage

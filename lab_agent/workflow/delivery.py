@@ -23,7 +23,7 @@ from lab_agent.fhir.report_builder import DocumentUrls, UploadPlan, report_ident
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.documents import Documents, PrintError
 from lab_agent.ports.exchange import Exchange
-from lab_agent.ports.jobs import Lease
+from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.serialization import load_stored_message
 from lab_agent.workflow.hold_reasons import Hold, held, hold_report, unmapped

@@ -15,7 +15,7 @@ from lab_agent.domain.records import Event, Job, JobKind, OrderRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState
 from lab_agent.errors import LisRejected, PermanentFailure
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.jobs import Lease
+from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.lis import AdapterSource, SubmitResult
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.serialization import join_identity

@@ -18,11 +18,13 @@ from lab_agent.fhir.order_parser import parse_order
 from lab_agent.fhir.task_update import task_status
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
-from lab_agent.ports.jobs import Lease
+from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.settings.groups import WorkerSettings
-from lab_agent.workflow.assessment import AssessedOrder, OrderAssessor, labels_in_use, lock_labels
-from lab_agent.workflow.decision import (
+from lab_agent.workflow.fetching import fetch_graph
+from lab_agent.workflow.line_lifecycle import close_order
+from lab_agent.workflow.order_assessment import AssessedOrder, OrderAssessor, labels_in_use, lock_labels
+from lab_agent.workflow.order_decision import (
     Decision,
     DecisionPolicy,
     decide_lines,
@@ -32,8 +34,6 @@ from lab_agent.workflow.decision import (
     order_hold_reason,
     save_decision,
 )
-from lab_agent.workflow.fetching import fetch_graph
-from lab_agent.workflow.line_lifecycle import close_order
 
 log = structlog.get_logger(__name__)
 

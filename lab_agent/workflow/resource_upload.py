@@ -16,7 +16,7 @@ from lab_agent.errors import MultipleMatches, PermanentFailure, ServiceRejected,
 from lab_agent.fhir.content_digest import content_digest, split_digest
 from lab_agent.fhir.report_builder import FINAL_STATUSES
 from lab_agent.ports.exchange import Exchange, Json, SavedResource
-from lab_agent.ports.jobs import MAX_CONFLICT_RETRIES, Lease
+from lab_agent.ports.job_handler import MAX_CONFLICT_RETRIES, Lease
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.workflow.result_checks import document_name
 

@@ -22,7 +22,7 @@ from lab_agent.domain.state_machines import LineState, ReportState
 from lab_agent.domain.text import join_limited, shorten
 from lab_agent.fhir.report_builder import report_identifier
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.jobs import Lease
+from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.serialization import dump_message, load_stored_message
 from lab_agent.workflow.accession_numbers import UnknownNumberTarget, reports_waiting_for, save_accession_update

@@ -18,7 +18,7 @@ from lab_agent.errors import PermanentFailure, StaleVersion, StoreError, Tempora
 from lab_agent.fhir.task_update import build_task_update, is_task_updated, task_status
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
-from lab_agent.ports.jobs import MAX_CONFLICT_RETRIES, Lease
+from lab_agent.ports.job_handler import MAX_CONFLICT_RETRIES, Lease
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.workflow.line_lifecycle import (
     LateLineFinder,

@@ -18,7 +18,7 @@ from lab_agent.mappings.tables import MappingTables
 from lab_agent.mappings.translator import missing_mappings, translate
 from lab_agent.settings.exchange import ContractSettings
 from lab_agent.settings.groups import ResultsSettings
-from lab_agent.workflow.assessment import CatalogueSource
+from lab_agent.workflow.order_assessment import CatalogueSource
 from lab_agent.workflow.order_lookup import submitted_order
 
 _TABLES_UNREADABLE = "the mapping tables cannot be read; `lab-agent mappings check` says what is wrong"

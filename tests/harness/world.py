@@ -32,7 +32,7 @@ from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
 from lab_agent.workflow.line_lifecycle import advance_order, cancel_lines, complete_lines
 from lab_agent.workflow.polling import OrderPoller
-from lab_agent.workflow.reconciliation import Reconciler
+from lab_agent.workflow.task_reconciliation import Reconciler
 from lab_sandbox import updates
 from lab_sandbox.app import create_app
 from lab_sandbox.config import RuleSettings, SandboxConfig

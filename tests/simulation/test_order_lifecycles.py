@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tests.simulation.play import simulate
+from tests.simulation.simulation_run import simulate
 
 SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
 REPLAY = os.environ.get("LAB_SIMULATION_SEED")

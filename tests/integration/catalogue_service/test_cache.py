@@ -1,4 +1,4 @@
-"""The judge's cache: versions from the store, also after a restart; notices; reload from the folder."""
+"""The catalogue cache: versions from the store, also after a restart; notices; reload from the folder."""
 
 from __future__ import annotations
 

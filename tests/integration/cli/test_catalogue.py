@@ -81,7 +81,7 @@ def test_second_notice_of_same_start_is_a_change(run, tmp_path):
     assert "active already" not in run("catalogue", "import", "new", "--yes").out
     assert "active already" in run("catalogue", "import", "new").out
     notices.write_text(notices.read_text() + stop)
-    assert "says the same item, contract, status, start and end as row" in run("catalogue", "check", "new").err
+    assert "has the same item, contract, status, start and end as row" in run("catalogue", "check", "new").err
 
 
 def test_invalid_catalogue_changes_nothing(run, tmp_path):
@@ -166,8 +166,8 @@ def test_outweighed_notice_reported_as_such(run):
     """A notice that a graver one outweighs is reported as such."""
     take_sample(run)
     assert run("eta", "stop", "001.001", "--until", "2090-01-01", "--contract", "C-100").out.count("\n") == 1
-    told, still = run("eta", "delay", "001.001", "--hours", "5", "--until", "2089-01-01").out.splitlines()
-    assert told.startswith("001.001 is delayed by 5 hours from")
+    output, still = run("eta", "delay", "001.001", "--hours", "5", "--until", "2089-01-01").out.splitlines()
+    assert output.startswith("001.001 is delayed by 5 hours from")
     assert still.startswith("001.001 is still stopped in C-100 until 2090-01-01")
     later = run("eta", "delay", "001.001", "--hours", "6", "--from", "2088-01-01", "--until", "2089-01-01", "--contract", "C-100")
     assert later.out.count("\n") == 1  # nobody can say today what will hold then

@@ -261,7 +261,7 @@ def test_user_logs_in_once(cli, at_service, callback, way):
 
 
 def said(done):
-    """The lines by what they are about: verdict, detail, mend."""
+    """The lines by what they are about: status, detail, hint."""
     return {line["name"]: (line["status"], line["detail"], line["hint"]) for line in json.loads(done.out)}
 
 

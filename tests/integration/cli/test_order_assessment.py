@@ -1,4 +1,4 @@
-"""`orders judge`, `refuse`, `refuse-line`, `accept-line`: what a person sees of a judgement, and what they decide."""
+"""`orders judge`, `refuse`, `refuse-line`, `accept-line`: what an operator sees of an assessment, and what they decide."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def test_order_assessed_from_store_without_exchange(cli: Cli, lab: LaboratoryFol
     """A good order is assessed from what is stored, without the exchange service."""
     put_order(lab, OrderState.HANDED_OVER)
     assert cli("catalogue", "import", str(CATALOGUE), stdin="y\n").code == 0
-    told = cli("orders", "judge", KEY, "--json").json()
-    assert told["judged_from"] == "store"
-    assert told["held_because"] is None
-    assert told["findings"] == []
-    assert len(told["accepted"]) == 2
-    assert len(told["silent"]) == len(RULES)
+    output = cli("orders", "judge", KEY, "--json").json()
+    assert output["judged_from"] == "store"
+    assert output["held_because"] is None
+    assert output["findings"] == []
+    assert len(output["accepted"]) == 2
+    assert len(output["silent"]) == len(RULES)
 
 
 def test_violation_shown_with_location_reason_and_source(cli: Cli, lab: LaboratoryFolder) -> None:
@@ -82,8 +82,8 @@ def test_violation_shown_with_location_reason_and_source(cli: Cli, lab: Laborato
 
     put_order(lab, OrderState.HELD, spoil)
     assert cli("catalogue", "import", str(CATALOGUE), stdin="y\n").code == 0
-    told = cli("orders", "judge", KEY, "--json").json()
-    (finding,) = [each for each in told["findings"] if each["rule"] == "line.item"]
+    output = cli("orders", "judge", KEY, "--json").json()
+    (finding,) = [each for each in output["findings"] if each["rule"] == "line.item"]
     assert finding["severity"] == "refuse"
     assert finding["where"].startswith("ProcedureRequest[0].code")
     assert "999.999 is not in the nomenclature" in finding["message"]
@@ -169,5 +169,5 @@ def test_rejection_reasons_use_configured_language(cli: Cli, lab: LaboratoryFold
     folder = ROOT / "config" / "messages"
     text = lab.config.read_text(encoding="utf-8")
     lab.config.write_text(f'{text}\n[rules]\nmessages = "de"\nmessages_folder = "{folder}"\n', encoding="utf-8")
-    told = cli("orders", "judge", KEY, "--json").json()
-    assert "liegt kein Leistungsverzeichnis vor" in told["held_because"]
+    output = cli("orders", "judge", KEY, "--json").json()
+    assert "liegt kein Leistungsverzeichnis vor" in output["held_because"]

@@ -11,7 +11,7 @@ import respx
 from lab_agent import errors
 from lab_agent.domain.records import StoredToken
 from lab_agent.exchange.authenticator import Authenticator, Credential
-from lab_agent.exchange.oauth import CodeGrant
+from lab_agent.exchange.token_client import CodeGrant
 
 Make = Callable[..., Authenticator]
 TOKEN = "https://auth.example/connect/token"

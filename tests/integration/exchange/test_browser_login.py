@@ -11,7 +11,7 @@ import respx
 from lab_agent import errors
 from lab_agent.exchange import browser_login
 from lab_agent.exchange.browser_login import BrowserLogin
-from lab_agent.exchange.oauth import CodeGrant
+from lab_agent.exchange.token_client import CodeGrant
 from lab_agent.settings.exchange import OAuthSettings
 from tests.harness.programs import free_port
 

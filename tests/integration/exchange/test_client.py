@@ -34,14 +34,14 @@ async def test_every_call_observed_by_name_without_ids(make_client: Make, router
     router.get(f"{BASE}fhir/task/t1").respond(json=task(1))
     router.get(f"{BASE}fhir/task/t2").respond(404)
     router.put(f"{BASE}fhir/Task/t1").mock(side_effect=httpx.ReadTimeout)
-    told: list[tuple[str, str]] = []
-    client = make_client(heard=lambda operation, outcome, seconds: told.append((operation, outcome)) if seconds >= 0 else None)
+    output: list[tuple[str, str]] = []
+    client = make_client(heard=lambda operation, outcome, seconds: output.append((operation, outcome)) if seconds >= 0 else None)
     await client.read("Task", rid("t1"))
     with pytest.raises(errors.ResourceNotReadable):
         await client.read("Task", rid("t2"))
     with pytest.raises(errors.OutcomeUnknown):
         await client.update("Task", rid("t1"), task(1), version="1")
-    assert told == [("GET Task", "ok"), ("GET Task", "ResourceNotReadable"), ("PUT Task", "OutcomeUnknown")]
+    assert output == [("GET Task", "ok"), ("GET Task", "ResourceNotReadable"), ("PUT Task", "OutcomeUnknown")]
 
 
 # --- searches

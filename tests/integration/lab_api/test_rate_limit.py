@@ -137,9 +137,9 @@ async def test_unsynced_counts_are_synced_later() -> None:
 async def test_requests_during_sync_are_counted() -> None:
     bucket = TokenBuckets(RATE, BURST, lambda: 0.0)
     bucket.consume("C-1")
-    told = bucket.unsynced()
+    output = bucket.unsynced()
     bucket.consume("C-1")
-    bucket.apply_shared(told, {"C-1": 3.0})
+    bucket.apply_shared(output, {"C-1": 3.0})
     assert bucket.unsynced() == {"C-1": Unsynced(1, 0.0)}
     assert [_may(bucket, "C-1") for _ in range(3)] == [True, True, False]
 

@@ -232,14 +232,14 @@ def launcher() -> Iterator[Launcher]:
 
 def loop(kind: str, base: Path, launcher: Launcher, kills: int) -> None:
     """One more order and one more report each round; at its end everything is there once."""
-    laboratory, journal, luck = KINDS[kind](base), base / "journal", random.Random(kills)
+    laboratory, journal, rng = KINDS[kind](base), base / "journal", random.Random(kills)
     report = make_report(1, make_order(1))
     task = {"kind": kind, "settings": laboratory.settings, "journal": str(journal)}
     try:
         for number in range(kills):
             laboratory.put_out(dump_message(make_correction(report, f"{number}.0")))
             child = launcher.start({**task, "orders": number + 1})
-            time.sleep(luck.uniform(0, 0.15))
+            time.sleep(rng.uniform(0, 0.15))
             laboratory.orders()
             launcher.kill(child)
         child = launcher.start({**task, "orders": kills})

@@ -144,7 +144,7 @@ async def test_operator_matches_releases_dismisses_and_stops_test(seeded, browse
         tab = await context.new_page()
         tab.on("console", lambda message: complaints.append(message.text) if message.type in {"error", "warning"} else None)
         await signed_in(tab, base, "/results")
-        told = tab.get_by_role("status")
+        output = tab.get_by_role("status")
 
         await tab.get_by_role("link", name="lost-1").click()
         await tab.get_by_role("link", name="Find the order").click()
@@ -153,7 +153,7 @@ async def test_operator_matches_releases_dismisses_and_stops_test(seeded, browse
         await tab.get_by_label("W00").check()
         await tab.get_by_label("How do you know?").fill("read on the paper form")
         await tab.get_by_role("button", name="Match to this order").click()
-        await told.filter(has_text="The result is matched").wait_for()
+        await output.filter(has_text="The result is matched").wait_for()
         assert "(read on the paper form)" in await tab.get_by_role("main").inner_text()
         assert (await status_pages.get_report(seeded, lost)).lines == ("W00",)
 
@@ -162,19 +162,19 @@ async def test_operator_matches_releases_dismisses_and_stops_test(seeded, browse
         await released.get_by_label("I have reviewed").check()
         await released.get_by_label("Why?").fill("the clinic asked")
         await released.get_by_role("button", name="Release").click()
-        await told.filter(has_text="The result is matched").wait_for()
+        await output.filter(has_text="The result is matched").wait_for()
         assert (await status_pages.get_report(seeded, late)).state is ReportState.MATCHED
 
         await tab.goto(f"{base}/results/{useless}")
         dismissed = tab.locator("form[action$='/dismiss']")
         await dismissed.get_by_label("Why?").fill("a test")
         await dismissed.get_by_role("button", name="Dismiss").click()
-        await told.filter(has_text="was dismissed").wait_for()
+        await output.filter(has_text="was dismissed").wait_for()
 
         await tab.goto(f"{base}/results")
         await tab.get_by_role("link", name="Release unmapped results").click()
         await tab.get_by_role("button", name="Release 1 result").click()
-        await told.filter(has_text="was released").wait_for()
+        await output.filter(has_text="was released").wait_for()
         assert (await status_pages.get_report(seeded, mended)).state is ReportState.MATCHED
 
         await tab.get_by_role("link", name="Turnaround").click()
@@ -186,10 +186,10 @@ async def test_operator_matches_releases_dismisses_and_stops_test(seeded, browse
         await tab.get_by_text("'many' is not a number").wait_for()
         await tab.get_by_label("Hours of the delay").fill("12")
         await tab.get_by_role("button", name="Announce").click()
-        await told.filter(has_text="The test is delayed").wait_for()
+        await output.filter(has_text="The test is delayed").wait_for()
         assert "delayed by 12 h" in await tab.get_by_role("main").inner_text()
         await tab.get_by_role("button", name="Lift").click()
-        await told.filter(has_text="available as usual").wait_for()
+        await output.filter(has_text="available as usual").wait_for()
         assert await tab.evaluate("document.documentElement.scrollWidth") <= 400
         await context.close()
     assert [each for each in complaints if "422" not in each] == []

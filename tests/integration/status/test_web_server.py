@@ -55,10 +55,10 @@ def test_foreign_address_gives_one_sentence(host: str):
 
 
 async def test_running_request_finishes_before_shutdown():
-    begun, go = asyncio.Event(), asyncio.Event()
+    started, go = asyncio.Event(), asyncio.Event()
 
     async def slow(scope: Any, receive: Any, send: Any) -> None:
-        begun.set()
+        started.set()
         await go.wait()
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"late"})
@@ -68,7 +68,7 @@ async def test_running_request_finishes_before_shutdown():
     server = asyncio.create_task(web_server.serve(slow, sock, drain=10))
     async with httpx.AsyncClient() as client:
         asked = asyncio.create_task(client.get(address))
-        await asyncio.wait_for(begun.wait(), 5)
+        await asyncio.wait_for(started.wait(), 5)
         server.cancel()
         await asyncio.sleep(0)
         assert not server.done()

@@ -101,10 +101,10 @@ async def test_rescheduled_job_waits_for_job_in_flight(transact, factory):
     for once in ("a", "b"):
         await transact(lambda uow, once=once: uow.jobs.add(factory.job(once, ordering_key="same")))
     (first,) = await transact.claim()
-    parked = first.dead_letter(factory.now, "no right")
-    await transact(lambda uow: uow.jobs.save(parked))
+    dead_letter = first.dead_letter(factory.now, "no right")
+    await transact(lambda uow: uow.jobs.save(dead_letter))
     (second,) = await transact.claim()
-    await transact(lambda uow: uow.jobs.save(replace(parked, state=JobState.DUE)))
+    await transact(lambda uow: uow.jobs.save(replace(dead_letter, state=JobState.DUE)))
     assert await transact.claim() == ()
     await transact(lambda uow: uow.jobs.save(second.complete(factory.now)))
     assert [each.dedup_key for each in await transact.claim()] == ["a"]
@@ -165,9 +165,9 @@ async def test_heartbeat_renews_the_lease(transact, factory):
 async def test_started_flag_is_stored(transact, factory):
     await transact(lambda uow: uow.jobs.add(factory.job("a")))
     (mine,) = await transact.claim()
-    begun = mine.mark_started(factory.now)
-    await transact(lambda uow: uow.jobs.save(begun))
-    assert await transact(lambda uow: uow.jobs.get(mine.id)) == begun
+    started = mine.mark_started(factory.now)
+    await transact(lambda uow: uow.jobs.save(started))
+    assert await transact(lambda uow: uow.jobs.get(mine.id)) == started
 
 
 async def test_make_due_affects_one_kind(transact, factory):

@@ -50,7 +50,7 @@ async def day(transact_sql, factory):
         for line in lines:
             uow.orders.add_line(line)
         uow.orders.set_labels("RGIVEN", [factory.label("0001", lines[0])])
-        uow.jobs.add(factory.job("parked", order="RGIVEN", target="L1", due_at=now - 2 * HOUR))
+        uow.jobs.add(factory.job("dead_letter", order="RGIVEN", target="L1", due_at=now - 2 * HOUR))
         uow.jobs.add(factory.job("waits", order="RGIVEN", due_at=now - HOUR, kind=JobKind.SUBMIT_ORDER))
         uow.jobs.add(factory.job("later", due_at=now + HOUR))
         uow.reports.add(factory.report("P1", order="RGIVEN", state=ReportState.UNMAPPED, report_id="7", reason="GLU?"))
@@ -63,8 +63,8 @@ async def day(transact_sql, factory):
         uow.key_values.set(LAST_POLL_KEY, now.isoformat())
 
     await transact_sql(work)
-    (parked,) = await transact_sql.claim(limit=1)
-    await transact_sql(lambda uow: uow.jobs.save(parked.dead_letter(now - 2 * HOUR, "no right")))
+    (dead_letter,) = await transact_sql.claim(limit=1)
+    await transact_sql(lambda uow: uow.jobs.save(dead_letter.dead_letter(now - 2 * HOUR, "no right")))
     return now
 
 
@@ -149,19 +149,19 @@ async def test_order_detail_lists_its_records(queries, day):
     assert detail.order.key == "RGIVEN"
     assert [line.key for line in detail.lines] == ["L1", "L2"]
     assert [label.barcode for label in detail.labels] == ["0001"]
-    assert [job.dedup_key for job in detail.jobs] == ["parked", "waits"]
+    assert [job.dedup_key for job in detail.jobs] == ["dead_letter", "waits"]
     assert [report.key for report in detail.reports] == ["P1"]
     assert [(event.action, event.by) for event in detail.events] == [("first", "anna"), ("second", None)]
     assert await queries.order("RNONE") is None
 
 
 async def test_jobs_reports_and_alerts_are_filtered(queries, day):
-    assert [each.dedup_key for each in (await queries.jobs()).items] == ["parked", "waits", "later"]
-    assert [each.dedup_key for each in (await queries.jobs(states=[JobState.DEAD_LETTER])).items] == ["parked"]
+    assert [each.dedup_key for each in (await queries.jobs()).items] == ["dead_letter", "waits", "later"]
+    assert [each.dedup_key for each in (await queries.jobs(states=[JobState.DEAD_LETTER])).items] == ["dead_letter"]
     assert [each.dedup_key for each in (await queries.jobs(kinds=[JobKind.SUBMIT_ORDER], states=[JobState.DUE])).items] == [
         "waits"
     ]
-    assert (await queries.job(1)).dedup_key == "parked"
+    assert (await queries.job(1)).dedup_key == "dead_letter"
     assert await queries.job(99) is None
     assert [each.key for each in (await queries.reports()).items] == ["P2", "P1"]
     assert [each.key for each in (await queries.reports(states=[ReportState.UNMAPPED])).items] == ["P1"]

@@ -15,7 +15,7 @@ from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.ids import JobId
 from lab_agent.domain.records import Job, JobKind, NewJob
 from lab_agent.domain.retry import Backoff
-from lab_agent.ports.jobs import Lease
+from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import SqlStore

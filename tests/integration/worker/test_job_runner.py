@@ -19,7 +19,7 @@ from lab_agent.errors import (
     StoreUnreachableError,
     TemporaryFailure,
 )
-from lab_agent.ports.jobs import Lease
+from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.repositories import UnitOfWork
 from tests.integration.worker.conftest import LEASE, Outcome, WorkerBench
 

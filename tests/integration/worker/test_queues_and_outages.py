@@ -9,7 +9,7 @@ import pytest
 
 from lab_agent.domain.records import JobKind
 from lab_agent.errors import AuthenticationRequired, LisUnavailable, PermanentFailure, ServiceUnavailable, StoreUnreachableError
-from lab_agent.ports.jobs import Lease
+from lab_agent.ports.job_handler import Lease
 from lab_agent.worker.job_queues import JOB_QUEUES, OUTBOUND_QUEUES, WorkerLoop, build_worker_loops
 from lab_agent.worker.outages import EXCHANGE_OUTAGE, SIGN_IN_OUTAGE, OutageTracker, exchange_part_outage
 from lab_agent.worker.schedule import PollInterval, Scheduler

@@ -12,8 +12,8 @@ from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.errors import InvalidTransitionError
 from lab_agent.workflow import operator_jobs, operator_orders
-from lab_agent.workflow.assessment import UNREADABLE_RULE
 from lab_agent.workflow.intake import QUESTIONNAIRE_SEARCH_MISSING_SINCE
+from lab_agent.workflow.order_assessment import UNREADABLE_RULE
 from lab_agent.workflow.rejection_breaker import tripped_rule_alert_key
 from lab_sandbox.references import Ref
 from lab_sandbox.resources import missing_right_error

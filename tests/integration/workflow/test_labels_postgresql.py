@@ -1,4 +1,4 @@
-"""Two workers on one PostgreSQL judge two orders with one tube at the same moment: the label goes to one of them."""
+"""Two workers on one PostgreSQL assess two orders with one tube at the same moment: the label goes to one of them."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from lab_agent.domain import jobs
 from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import JobState, LineState, OrderState
 from lab_agent.workflow import operator_jobs
-from lab_agent.workflow.decision import OTHER_LINE_REJECTED
+from lab_agent.workflow.order_decision import OTHER_LINE_REJECTED
 from tests.harness.orders import templates
 from tests.harness.world import World
 from tests.integration.workflow.conftest import Scenario

@@ -145,8 +145,8 @@ async def test_withdrawal_after_submit_is_sent_once(make_scenario: MakeScenario,
     else:
         scenario.world.end_task(scenario.line_tasks[1])
     await settle(scenario)
-    told = [line for _, lines in scenario.world.lis.cancelled for line in lines]
-    assert len(told) == len(set(told)) == (3 if whole else 1)
+    output = [line for _, lines in scenario.world.lis.cancelled for line in lines]
+    assert len(output) == len(set(output)) == (3 if whole else 1)
     assert (await scenario.order_record()).state is (OrderState.CLOSED if whole else OrderState.HANDED_OVER)
     await scenario.report_all()
     await scenario.world.drain(scenario.agent)

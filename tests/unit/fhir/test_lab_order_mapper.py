@@ -17,7 +17,7 @@ from lab_agent.fhir.order_parser import parse_order
 SEEN = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
 
-class Shelf:
+class FakeCatalogue:
     def lab_code(self, contract: str, item_id: str) -> str | None:
         return {("C-100", "001.001"): "CBC5"}.get((contract, item_id))
 
@@ -32,7 +32,7 @@ def _order(graph: Any, systems: CodeSystems, *accepted: str) -> LabOrder:
         order_key=OrderKey("RKEY"),
         line_keys={"t1": LineKey("L1"), "t2": LineKey("L2")},
         contract="C-100",
-        catalogue=Shelf(),
+        catalogue=FakeCatalogue(),
         systems=systems,
         first_seen_at=SEEN,
     )

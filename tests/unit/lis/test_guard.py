@@ -30,17 +30,17 @@ class Odd:
     Settings: ClassVar[type[BaseModel]] = NoSettings
     idempotent: ClassVar[bool] = False
 
-    def __init__(self, **deeds: Any) -> None:
-        self.deeds = deeds
+    def __init__(self, **behaviours: Any) -> None:
+        self.behaviours = behaviours
         self.calls: list[str] = []
         self.inbox: Inbox | None = None
 
     async def _do(self, call: str, normal: Any = None) -> Any:
         self.calls.append(call)
-        deed = self.deeds.get(call, normal)
-        if isinstance(deed, BaseException):
-            raise deed
-        return await deed() if callable(deed) else deed
+        behaviour = self.behaviours.get(call, normal)
+        if isinstance(behaviour, BaseException):
+            raise behaviour
+        return await behaviour() if callable(behaviour) else behaviour
 
     async def start(self, inbox: Inbox) -> None:
         self.inbox = inbox
@@ -200,16 +200,16 @@ async def test_guard_hanging_thread_does_not_block_agent() -> None:
 
 
 async def test_guard_reports_every_call_with_outcome() -> None:
-    told: list[tuple[str, str]] = []
+    output: list[tuple[str, str]] = []
     odd = Odd(collect=1, submit=LisRejected("no"), check=forever)
-    guarded = GuardedAdapter(odd, "odd", timeout=0.05, on_call=lambda call, outcome, _: told.append((call, outcome)))
+    guarded = GuardedAdapter(odd, "odd", timeout=0.05, on_call=lambda call, outcome, _: output.append((call, outcome)))
     await guarded.start(MemoryInbox())
     await guarded.collect()
     with pytest.raises(LisRejected):
         await guarded.submit(ORDER)
     with pytest.raises(LisUnavailable):
         await guarded.check()
-    assert told == [("start", "ok"), ("collect", "ok"), ("submit", "LisRejected"), ("check", "LisUnavailable")]
+    assert output == [("start", "ok"), ("collect", "ok"), ("submit", "LisRejected"), ("check", "LisUnavailable")]
 
 
 async def test_guard_retries_start_after_lis_unavailable() -> None:
@@ -219,7 +219,7 @@ async def test_guard_retries_start_after_lis_unavailable() -> None:
         await guarded.start(MemoryInbox())
     with pytest.raises(LisUnavailable, match="away"):
         await guarded.collect()
-    del odd.deeds["start"]
+    del odd.behaviours["start"]
     assert await guarded.collect() == 2
     assert await guarded.collect() == 2
     assert odd.calls.count("start") == 3
@@ -259,7 +259,7 @@ async def test_guard_logs_failure_and_recovery_once() -> None:
         for _ in range(3):
             with pytest.raises(LisUnavailable):
                 await guarded.collect()
-        odd.deeds["collect"] = 0
+        odd.behaviours["collect"] = 0
         await guarded.collect()
         await guarded.collect()
     assert [(line["action"], line["adapter"]) for line in lines] == [("adapter_failed", "odd"), ("adapter_recovered", "odd")]

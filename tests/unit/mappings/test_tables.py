@@ -175,13 +175,13 @@ def test_missing_mappings_counted_with_example() -> None:
 def test_invalid_table_keeps_previous_tables(tmp_path: Path) -> None:
     folder = tmp_path / "mappings"
     shutil.copytree(MAPPINGS, folder)
-    shelf = MappingCache(folder)
-    before = shelf.current()
+    cache = MappingCache(folder)
+    before = cache.current()
     assert before is not None
     (folder / "codes.csv").write_text("code,loinc\nX,1-1\n")
-    assert not shelf.reload()
-    assert shelf.current() is before
+    assert not cache.reload()
+    assert cache.current() is before
     assert MappingCache(folder).current() is None
     (folder / "codes.csv").write_text("code,loinc\nX,718-7\n")
-    assert shelf.reload()
-    assert shelf.current() is not before
+    assert cache.reload()
+    assert cache.current() is not before

@@ -1,4 +1,4 @@
-"""Whatever a partner sends, it is judged: no exception, no name or birth date in a message, no line forgotten."""
+"""Whatever a partner sends, it is assessed: no exception, no name or birth date in a message, no line forgotten."""
 
 from __future__ import annotations
 

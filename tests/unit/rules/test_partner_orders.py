@@ -1,4 +1,4 @@
-"""Orders of the independent partner driver, judged: every valid one is accepted without a warning.
+"""Orders of the independent partner driver, assessed: every valid one is accepted without a warning.
 
 The driver reads the interface for itself, so a rule that asks for more than the interface says is found here.
 """

@@ -43,11 +43,11 @@ def test_rules_use_english_without_translation_file() -> None:
 def test_rejection_reason_is_translated(assess_wire: Callable[..., Assessment], wire: dict[str, Any]) -> None:
     request = next(body for name, body in wire["resources"].items() if name.startswith("ProcedureRequest"))
     request["code"]["coding"][0]["code"] = "999.999"
-    told = [
+    output = [
         each.message for each in assess_wire(wire, messages=load_messages("de", FOLDER)).findings() if each.rule == "line.item"
     ]
-    assert told
-    assert all("Die Untersuchung 999.999 steht nicht im Leistungsverzeichnis" in text for text in told)
+    assert output
+    assert all("Die Untersuchung 999.999 steht nicht im Leistungsverzeichnis" in text for text in output)
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,8 @@ class Place:
         os.utime(path, (moment, moment))
         return path
 
-    def names(self, shelf: str = "") -> list[str]:
-        return sorted(path.name for path in (self.results / shelf).iterdir() if path.is_file())
+    def names(self, folder: str = "") -> list[str]:
+        return sorted(path.name for path in (self.results / folder).iterdir() if path.is_file())
 
     def reasons(self) -> str:
         return "\n".join(path.read_text() for path in (self.results / "failed").glob("*.reason.txt"))

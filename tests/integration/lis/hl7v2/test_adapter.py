@@ -403,24 +403,24 @@ async def test_python_hl7_clients_and_server_interoperate(tmp_path: Path) -> Non
     assert str(got[0].segment("OBR")[2]) == make_order(6).lines[0].key
 
 
-def mutated(message: bytes, luck: random.Random) -> bytes:
+def mutated(message: bytes, rng: random.Random) -> bytes:
     data = bytearray(message)
-    for _ in range(luck.randint(1, 6)):
-        place = luck.randrange(len(data) + 1)
-        match luck.randrange(5):
+    for _ in range(rng.randint(1, 6)):
+        place = rng.randrange(len(data) + 1)
+        match rng.randrange(5):
             case 0:
-                data[place : place + luck.randint(1, 20)] = b""
+                data[place : place + rng.randint(1, 20)] = b""
             case 1:
-                data[place:place] = luck.choice(
+                data[place:place] = rng.choice(
                     [b"|", b"^", b"~", b"\\", b"&", b"\r", b"\n", b"\x0b", b"\x1c", b"\0", b"MSH|^~\\&|", b"MSA|AA|1"]
                 )
             case 2:
-                data[place:place] = luck.randbytes(3)
+                data[place:place] = rng.randbytes(3)
             case 3 if place < len(data):
-                data[place] ^= 1 << luck.randrange(8)
+                data[place] ^= 1 << rng.randrange(8)
             case _:
                 piece = data[place : place + 30]
-                data[luck.randrange(len(data) + 1) :][:0] = piece
+                data[rng.randrange(len(data) + 1) :][:0] = piece
                 data += piece
     return bytes(byte for byte in data if byte not in b"\x0b\x1c")
 
@@ -428,7 +428,7 @@ def mutated(message: bytes, luck: random.Random) -> bytes:
 @pytest.mark.parametrize("count", [300, pytest.param(max(500, int(10_000 * SHARE)), marks=pytest.mark.proof)])
 async def test_receiver_mutated_messages_never_acknowledged_unless_stored(tmp_path: Path, count: int) -> None:
     """Mutated messages crash nothing, and none is acknowledged positively without being stored."""
-    luck = random.Random(7)
+    rng = random.Random(7)
     inbox = MemoryInbox()
     good = [build_oru(replace(REPORT, report_id=f"B{number}"), f"M{number}").encode() for number in range(20)]
     async with listening(tmp_path, inbox) as adapter:
@@ -436,7 +436,7 @@ async def test_receiver_mutated_messages_never_acknowledged_unless_stored(tmp_pa
         for number in range(count):
             inbox.messages.clear()
             inbox.attempts = 0
-            data = mutated(luck.choice(good), luck)
+            data = mutated(rng.choice(good), rng)
             writer.write(framed(data) + framed(build_oru(REPORT, f"OK{number}")))
             answers = []
             while not answers or answers[-1][1] != f"MSA|AA|OK{number}":

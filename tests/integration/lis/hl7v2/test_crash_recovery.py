@@ -106,18 +106,18 @@ LONG = pytest.param(max(5, int(50 * float(os.environ.get("LAB_PROOF_SHARE", "0.0
 @pytest.mark.parametrize("kills", [3, LONG])
 async def test_adapter_killed_repeatedly_no_duplicates_no_loss(tmp_path: Path, duplicates: str, kills: int) -> None:
     """A process killed around submit and result intake gives the LIS no order twice and loses no result."""
-    luck, count = random.Random(kills), 20 * kills
+    rng, count = random.Random(kills), 20 * kills
     lis, port = Hl7Lis(deduplicate_by=duplicates), free_port()
     orders = await lis.listen()
     lis.connect(port)
-    values = [f"{luck.randrange(1000)}.{number:04d}" for number in range(count)]
+    values = [f"{rng.randrange(1000)}.{number:04d}" for number in range(count)]
     for seed, value in enumerate(values):
         lis.queue_result(make_correction(make_report(seed, make_order(seed)), value))
     done = 0
     try:
         for _ in range(20 * kills):
             done += await killed(
-                await started(tmp_path, orders, port, duplicates, count), luck.uniform(0.0, 0.1) if done < kills else 100
+                await started(tmp_path, orders, port, duplicates, count), rng.uniform(0.0, 0.1) if done < kills else 100
             )
             if done >= kills and len(lis.accepted_ids) >= count and not lis.unacknowledged:
                 break

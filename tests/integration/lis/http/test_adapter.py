@@ -25,7 +25,7 @@ OLD = "the-secret-of-last-year"
 
 
 @dataclass
-class House:
+class AdapterHarness:
     lis: HttpLis
     adapter: HttpAdapter
     inbox: MemoryInbox
@@ -36,7 +36,7 @@ class House:
 
 
 @pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[House]:
+async def harness(tmp_path: Path) -> AsyncIterator[AdapterHarness]:
     lis = HttpLis(free_port())
     settings = HttpSettings.model_validate(
         {
@@ -52,35 +52,35 @@ async def harness(tmp_path: Path) -> AsyncIterator[House]:
     inbox = MemoryInbox()
     adapter = HttpAdapter(settings, "http")
     await adapter.start(inbox)
-    yield House(lis, adapter, inbox, tmp_path / "refused")
+    yield AdapterHarness(lis, adapter, inbox, tmp_path / "refused")
     await adapter.stop()
     await asyncio.to_thread(lis.close)
 
 
-async def test_replayed_message_stored_once(harness: House) -> None:
+async def test_replayed_message_stored_once(harness: AdapterHarness) -> None:
     given = signed_headers(LIS_SECRET, "m1", BODY)
     assert await harness.post(BODY, given) == (200, {"kept": "now"})
     assert await harness.post(BODY, given) == (200, {"kept": "before"})
     assert harness.inbox.contents == [REPORT]
 
 
-async def test_repeat_with_new_timestamp_stored_once(harness: House) -> None:
+async def test_repeat_with_new_timestamp_stored_once(harness: AdapterHarness) -> None:
     assert (await harness.post(BODY, signed_headers(LIS_SECRET, "m1", BODY, timestamp=time.time() - 100)))[0] == 200
     assert await harness.post(BODY, signed_headers(LIS_SECRET, "m1", BODY)) == (200, {"kept": "before"})
 
 
-async def test_different_content_under_used_id_stored(harness: House) -> None:
+async def test_different_content_under_used_id_stored(harness: AdapterHarness) -> None:
     other = dump_message(make_correction(REPORT, "9.99"))
     await harness.post(BODY, signed_headers(LIS_SECRET, "m1", BODY))
     assert await harness.post(other, signed_headers(LIS_SECRET, "m1", other)) == (200, {"kept": "now"})
     assert len(harness.inbox.messages) == 2
 
 
-async def test_previous_secret_accepted_while_configured(harness: House) -> None:
+async def test_previous_secret_accepted_while_configured(harness: AdapterHarness) -> None:
     assert (await harness.post(BODY, signed_headers(OLD, "m1", BODY)))[0] == 200
 
 
-async def test_invalid_id_and_duplicate_key_reported_by_field(harness: House) -> None:
+async def test_invalid_id_and_duplicate_key_reported_by_field(harness: AdapterHarness) -> None:
     for number, (old, new, where) in enumerate(
         (
             (b'"report_id":"', b'"report_id":"' + b"x" * 201, "report_id"),
@@ -111,7 +111,7 @@ async def test_invalid_id_and_duplicate_key_reported_by_field(harness: House) ->
         {},
     ],
 )
-async def test_unauthentic_request_rejected_and_not_stored(harness: House, given: dict[str, str]) -> None:
+async def test_unauthentic_request_rejected_and_not_stored(harness: AdapterHarness, given: dict[str, str]) -> None:
     status, said = await harness.post(BODY, given)
     assert (status, said["code"]) == (401, "invalid_signature")
     assert not harness.inbox.attempts
@@ -120,7 +120,7 @@ async def test_unauthentic_request_rejected_and_not_stored(harness: House, given
     assert (await harness.post(BODY, signed_headers(LIS_SECRET, "good", BODY)))[0] == 200
 
 
-async def test_oversized_message_rejected_before_reading(harness: House) -> None:
+async def test_oversized_message_rejected_before_reading(harness: AdapterHarness) -> None:
     body = b" " * 20_001
     assert (await harness.post(body, signed_headers(LIS_SECRET, "m1", body)))[0] == 413
     chunks: Any = iter((body[:10_000], body[10_000:]))
@@ -131,7 +131,7 @@ async def test_oversized_message_rejected_before_reading(harness: House) -> None
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b"\xff\xfe", b'{"kind": "fax"}', BODY.replace(b'"report_id"', b'"reprot_id"')]
 )
-async def test_unreadable_message_rejected_with_reason_bytes_kept(harness: House, body: bytes) -> None:
+async def test_unreadable_message_rejected_with_reason_bytes_kept(harness: AdapterHarness, body: bytes) -> None:
     for _ in range(2):
         status, said = await harness.post(body, signed_headers(LIS_SECRET, "m1", body))
         assert status == 422
@@ -143,7 +143,7 @@ async def test_unreadable_message_rejected_with_reason_bytes_kept(harness: House
     assert harness.inbox.rejections["m1"] in kept.with_suffix(".reason.txt").read_text()
 
 
-async def test_rejection_not_reported_while_store_unavailable(harness: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rejection_not_reported_while_store_unavailable(harness: AdapterHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bad message is not answered as rejected until the agent's own store has taken note of it."""
 
     async def away(*_: object) -> None:
@@ -157,13 +157,13 @@ async def test_rejection_not_reported_while_store_unavailable(harness: House, mo
     assert list(harness.inbox.rejections) == ["m1"]
 
 
-async def test_store_unavailable_sends_no_acknowledgement(harness: House) -> None:
+async def test_store_unavailable_sends_no_acknowledgement(harness: AdapterHarness) -> None:
     harness.inbox.fail_before = 1
     assert (await harness.post(BODY, signed_headers(LIS_SECRET, "m1", BODY)))[0] == 503
     assert await harness.post(BODY, signed_headers(LIS_SECRET, "m1", BODY)) == (200, {"kept": "now"})
 
 
-async def test_truncated_message_not_accepted(harness: House) -> None:
+async def test_truncated_message_not_accepted(harness: AdapterHarness) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", harness.adapter.port)
     lines = [f"{name}: {value}" for name, value in signed_headers(LIS_SECRET, "m1", BODY).items()]
     head = "\r\n".join(["POST /messages HTTP/1.1", "Host: x", f"Content-Length: {len(BODY)}", *lines, "", ""])
@@ -175,7 +175,7 @@ async def test_truncated_message_not_accepted(harness: House) -> None:
     assert harness.inbox.attempts == 1
 
 
-async def test_unknown_paths_return_404(harness: House) -> None:
+async def test_unknown_paths_return_404(harness: AdapterHarness) -> None:
     assert (await harness.post(BODY, signed_headers(LIS_SECRET, "m1", BODY), "/orders"))[0] == 404
 
 
@@ -194,7 +194,7 @@ async def test_unknown_paths_return_404(harness: House) -> None:
     ],
 )
 async def test_lis_response_decides_submit_outcome(
-    harness: House, answer: tuple[int, dict[str, str], bytes], failure: type[Failure]
+    harness: AdapterHarness, answer: tuple[int, dict[str, str], bytes], failure: type[Failure]
 ) -> None:
     order = make_order(1)
     harness.lis.next_responses = [answer]
@@ -207,10 +207,15 @@ async def test_lis_response_decides_submit_outcome(
     assert set(harness.lis.posted_names) == {order.key}
 
 
-async def test_response_numbers_become_submit_result(harness: House) -> None:
+async def test_response_numbers_become_submit_result(harness: AdapterHarness) -> None:
     order = make_order(1)
-    told = {"accession": "A7", "lines": {order.lines[0].key: "A7-1", "other": 5}, "tubes": {"123": "T9"}}
-    harness.lis.next_responses = [(201, {}, json.dumps(told).encode()), (409, {}, b""), (200, {}, b"not json"), (200, {}, b"[]")]
+    output = {"accession": "A7", "lines": {order.lines[0].key: "A7-1", "other": 5}, "tubes": {"123": "T9"}}
+    harness.lis.next_responses = [
+        (201, {}, json.dumps(output).encode()),
+        (409, {}, b""),
+        (200, {}, b"not json"),
+        (200, {}, b"[]"),
+    ]
     receipt = await harness.adapter.submit(order)
     assert (receipt.accession, receipt.line_accessions, receipt.tube_accessions) == (
         "A7",
@@ -221,7 +226,7 @@ async def test_response_numbers_become_submit_result(harness: House) -> None:
         assert (await harness.adapter.submit(order)).accession is None
 
 
-async def test_lis_unreachable_temporary_broken_connection_unknown(harness: House) -> None:
+async def test_lis_unreachable_temporary_broken_connection_unknown(harness: AdapterHarness) -> None:
     """A LIS that is away is unavailable; one that breaks off leaves the outcome unknown."""
 
     async def break_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -242,13 +247,13 @@ async def test_lis_unreachable_temporary_broken_connection_unknown(harness: Hous
     await adapter.stop()
 
 
-async def test_port_in_use_reported_in_one_sentence(harness: House) -> None:
+async def test_port_in_use_reported_in_one_sentence(harness: AdapterHarness) -> None:
     other = HttpAdapter(harness.adapter._settings, "second")
     with pytest.raises(LisUnavailable, match=r"lis\.second\.port"):
         await other.start(MemoryInbox())
 
 
-async def test_openapi_describes_both_directions(harness: House) -> None:
+async def test_openapi_describes_both_directions(harness: AdapterHarness) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", harness.adapter.port)
     writer.write(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
     document = json.loads((await reader.read()).split(b"\r\n\r\n", 1)[1])

@@ -21,7 +21,7 @@ REPORT = make_report(1, make_order(1))
 
 
 @dataclass
-class House:
+class AdapterHarness:
     engine: Engine
     tables: StagingTables
     adapter: SqlAdapter
@@ -39,12 +39,12 @@ class House:
 
     def fault(self, number: int) -> str | None:
         (row,) = [row for row in self.rows(self.tables.results) if row["id"] == number]
-        told: str | None = row["fault"]
-        return told
+        output: str | None = row["fault"]
+        return output
 
 
 @pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[House]:
+async def harness(tmp_path: Path) -> AsyncIterator[AdapterHarness]:
     url = f"sqlite:///{tmp_path / 'lis.db'}"
     engine = create_engine(url)
     with engine.begin() as connection:
@@ -53,12 +53,12 @@ async def harness(tmp_path: Path) -> AsyncIterator[House]:
     inbox = MemoryInbox()
     adapter = SqlAdapter(SqlSettings.model_validate({"url": url, "time_zone": "Europe/Moscow"}), "sql")
     await adapter.start(inbox)
-    yield House(engine, make_tables("lab_", None), adapter, inbox, url)
+    yield AdapterHarness(engine, make_tables("lab_", None), adapter, inbox, url)
     await adapter.stop()
     engine.dispose()
 
 
-async def test_order_columns_are_readable(harness: House) -> None:
+async def test_order_columns_are_readable(harness: AdapterHarness) -> None:
     order = next(order for order in map(make_order, range(50)) if len(order.lines) > 1 and not order.patient.anonymous)
     await harness.adapter.submit(order)
     (head,) = harness.rows(harness.tables.orders)
@@ -72,7 +72,7 @@ async def test_order_columns_are_readable(harness: House) -> None:
 
 
 @pytest.mark.parametrize("where", ["patients", "order_lines", "line_specimens", "answers"])
-async def test_incomplete_order_is_rolled_back(harness: House, where: str) -> None:
+async def test_incomplete_order_is_rolled_back(harness: AdapterHarness, where: str) -> None:
     """An order that cannot be written whole is not written at all."""
     with harness.engine.begin() as connection:
         stop = f"create trigger stop before insert on lab_{where} begin select raise(abort, 'no'); end"
@@ -83,7 +83,7 @@ async def test_incomplete_order_is_rolled_back(harness: House, where: str) -> No
     assert await harness.adapter.was_received(make_order(1).key) is False
 
 
-async def test_hostile_text_stored_as_data(harness: House) -> None:
+async def test_hostile_text_stored_as_data(harness: AdapterHarness) -> None:
     order = replace(make_order(1), patient=OrderPatient(family="O'Sample'); drop table lab_orders; --", given=("\n\t|^~\\&",)))
     await harness.adapter.submit(order)
     await harness.adapter.cancel(order.key, (LineKey("L'1"),), "'; delete from lab_orders; --")
@@ -105,7 +105,7 @@ async def test_hostile_text_stored_as_data(harness: House) -> None:
         ({"document": '{"kind": "accession_update", "order": "R1", "order": "R2", "accession": "7"}'}, "order: duplicate key"),
     ],
 )
-async def test_invalid_row_keeps_reason_others_accepted(harness: House, bad: dict[str, Any], word: str) -> None:
+async def test_invalid_row_keeps_reason_others_accepted(harness: AdapterHarness, bad: dict[str, Any], word: str) -> None:
     number = harness.put(**bad)
     good = harness.put(document=dump_message(REPORT).decode())
     assert await harness.adapter.collect() == 1
@@ -118,7 +118,7 @@ async def test_invalid_row_keeps_reason_others_accepted(harness: House, bad: dic
     }  # somebody here is told, too
 
 
-async def test_fixed_width_column_padding_ignored(harness: House) -> None:
+async def test_fixed_width_column_padding_ignored(harness: AdapterHarness) -> None:
     moment = "2026-03-01T12:00:00+00:00"
     number = harness.put(
         kind="report", report_id="B1  ", order_key="RABC   ", status="partial", effective_at=moment, issued_at=moment
@@ -130,7 +130,7 @@ async def test_fixed_width_column_padding_ignored(harness: House) -> None:
     assert (kept.report_id, kept.order) == ("B1", "RABC")
 
 
-async def test_invalid_row_stays_while_store_unavailable(harness: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_invalid_row_stays_while_store_unavailable(harness: AdapterHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bad row gets no fault until the agent's own store has taken note of it."""
 
     async def away(*_: object) -> None:
@@ -147,7 +147,7 @@ async def test_invalid_row_stays_while_store_unavailable(harness: House, monkeyp
     assert list(harness.inbox.rejections) == [f"row-{number}"]
 
 
-async def test_row_unreadable_by_driver_does_not_block_others(harness: House) -> None:
+async def test_row_unreadable_by_driver_does_not_block_others(harness: AdapterHarness) -> None:
     number = harness.put(document="{}")
     with harness.engine.begin() as connection:
         connection.execute(text(f"update lab_results set created_at = 'yesterday' where id = {number}"))
@@ -157,7 +157,7 @@ async def test_row_unreadable_by_driver_does_not_block_others(harness: House) ->
     assert harness.inbox.contents == [REPORT]
 
 
-async def test_corrected_row_is_accepted(harness: House) -> None:
+async def test_corrected_row_is_accepted(harness: AdapterHarness) -> None:
     number = harness.put(document="{")
     await harness.adapter.collect()
     with harness.engine.begin() as connection:
@@ -166,13 +166,13 @@ async def test_corrected_row_is_accepted(harness: House) -> None:
     assert await harness.adapter.collect() == 1
 
 
-async def test_row_not_ready_left_alone(harness: House) -> None:
+async def test_row_not_ready_left_alone(harness: AdapterHarness) -> None:
     with harness.engine.begin() as connection:
         connection.execute(insert(harness.tables.results).values(document=dump_message(REPORT).decode()))
     assert await harness.adapter.collect() == 0
 
 
-async def test_value_types_keep_exact_digits(harness: House) -> None:
+async def test_value_types_keep_exact_digits(harness: AdapterHarness) -> None:
     head = {"report_id": "B1", "status": "final", "order_key": "R1", "effective_at": "2024-05-17T08:30:00"}
     number = harness.put(**head, issued_at="2024-05-17T09:00:00.123+05:00")
     rows: list[dict[str, Any]] = [
@@ -201,7 +201,7 @@ async def test_value_types_keep_exact_digits(harness: House) -> None:
     assert str(six.value_time) == "08:30:00"
 
 
-async def test_later_numbers_become_accession_update(harness: House) -> None:
+async def test_later_numbers_become_accession_update(harness: AdapterHarness) -> None:
     number = harness.put(kind="accession_update", order_key="R1", accession="A7")
     with harness.engine.begin() as connection:
         for place, row in enumerate(({"number": "A7-1", "line_key": "L1"}, {"number": "T9", "barcode": "0042"})):
@@ -211,7 +211,7 @@ async def test_later_numbers_become_accession_update(harness: House) -> None:
     assert harness.inbox.contents == [AccessionUpdate(order="R1", accession="A7", accessions=numbers)]
 
 
-async def test_other_agents_claim_holds_until_expiry(harness: House) -> None:
+async def test_other_agents_claim_holds_until_expiry(harness: AdapterHarness) -> None:
     number = harness.put(document=dump_message(REPORT).decode())
     results = harness.tables.results
     for claimed_at, taken in (("2999-01-01 00:00:00", 0), ("2020-01-01 00:00:00", 1)):

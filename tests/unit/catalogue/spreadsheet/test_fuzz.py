@@ -22,31 +22,31 @@ _ODD_NUMBERS = ("-1", "99999", "0", "1e400", "4.8e30", "nan", "9" * 5000, "99999
 _ODD_TEXTS = ("\x0b", "\x00", "\u2028", "９", "\ufeff", '"', ";", "\r", "-", "1e5", "9" * 5000, "0001-01-01T00:00+14:00", "\x85")
 
 
-def damage(text: str, luck: random.Random) -> str:
+def damage(text: str, rng: random.Random) -> str:
     """The XML, with one thing wrong."""
     kinds: tuple[Callable[[], str], ...] = (
-        lambda: _swap(text, r'(?<=[a-zA-Z]=")[^"]*(?=")', luck, _ODD_NUMBERS),
-        lambda: _swap(text, r"(?<=<v>)[^<]*(?=</v>)", luck, _ODD_NUMBERS),
-        lambda: _swap(text, r' [a-zA-Z:]+(?==")', luck, (" r", " odd", " t", " s", " count")),
-        lambda: _swap(text, r'(?<= t=")[a-zA-Z]+(?=")', luck, ("s", "d", "e", "b", "n", "str", "inlineStr", "z")),
-        lambda: _swap(text, r"(?<=<)[a-zA-Z]+(?=[ />])", luck, ("f", "v", "c", "row", "is", "odd")),
-        lambda: _swap(text, r"<[^>]*/>", luck, ("",)),
-        lambda: _cut(text, luck),
+        lambda: _swap(text, r'(?<=[a-zA-Z]=")[^"]*(?=")', rng, _ODD_NUMBERS),
+        lambda: _swap(text, r"(?<=<v>)[^<]*(?=</v>)", rng, _ODD_NUMBERS),
+        lambda: _swap(text, r' [a-zA-Z:]+(?==")', rng, (" r", " odd", " t", " s", " count")),
+        lambda: _swap(text, r'(?<= t=")[a-zA-Z]+(?=")', rng, ("s", "d", "e", "b", "n", "str", "inlineStr", "z")),
+        lambda: _swap(text, r"(?<=<)[a-zA-Z]+(?=[ />])", rng, ("f", "v", "c", "row", "is", "odd")),
+        lambda: _swap(text, r"<[^>]*/>", rng, ("",)),
+        lambda: _cut(text, rng),
     )
-    return luck.choice(kinds)()
+    return rng.choice(kinds)()
 
 
-def _swap(text: str, pattern: str, luck: random.Random, by: tuple[str, ...]) -> str:
+def _swap(text: str, pattern: str, rng: random.Random, by: tuple[str, ...]) -> str:
     found = list(re.finditer(pattern, text))
     if not found:
-        return _cut(text, luck)
-    one = luck.choice(found)
-    return text[: one.start()] + luck.choice(by) + text[one.end() :]
+        return _cut(text, rng)
+    one = rng.choice(found)
+    return text[: one.start()] + rng.choice(by) + text[one.end() :]
 
 
-def _cut(text: str, luck: random.Random) -> str:
-    start = luck.randrange(len(text) + 1)
-    return text[:start] + text[start + luck.randint(1, 20) :]
+def _cut(text: str, rng: random.Random) -> str:
+    start = rng.randrange(len(text) + 1)
+    return text[:start] + text[start + rng.randint(1, 20) :]
 
 
 @pytest.fixture(scope="module")
@@ -71,11 +71,11 @@ def test_damaged_workbook_rejected_with_reason(parts: dict[str, bytes], tmp_path
         name for name in parts if re.search(r"worksheets/sheet\d+\.xml$|styles|workbook\.xml|rels$|Types|sharedStrings", name)
     ]
     for seed in range(BOOKS):
-        luck = random.Random(seed)
-        broken = luck.choice(names)
+        rng = random.Random(seed)
+        broken = rng.choice(names)
         with zipfile.ZipFile(path, "w") as file:
             for name, content in parts.items():
-                text = damage(content.decode(), luck).encode() if name == broken else content
+                text = damage(content.decode(), rng).encode() if name == broken else content
                 file.writestr(name, text)
         loads_or_says_why(path)
 
@@ -87,9 +87,9 @@ def test_damaged_bytes_rejected_with_reason(parts: dict[str, bytes], tmp_path: P
             file.writestr(name, content)
     path = tmp_path / "damaged.xlsx"
     for seed in range(FOLDERS):
-        luck, content = random.Random(seed), bytearray(whole.read_bytes())
-        for _ in range(luck.randint(1, 4)):
-            content[luck.randrange(len(content))] = luck.randrange(256)
+        rng, content = random.Random(seed), bytearray(whole.read_bytes())
+        for _ in range(rng.randint(1, 4)):
+            content[rng.randrange(len(content))] = rng.randrange(256)
         path.write_bytes(content)
         loads_or_says_why(path)
 
@@ -100,13 +100,13 @@ def test_damaged_csv_rejected_with_reason(tmp_path: Path) -> None:
         path.write_text("".join(path.read_text().splitlines(keepends=True)[:4]))
     whole = {path: path.read_text() for path in sorted(folder.glob("*.csv"))}
     for seed in range(FOLDERS):
-        luck = random.Random(seed)
-        path = luck.choice(list(whole))
+        rng = random.Random(seed)
+        path = rng.choice(list(whole))
         text = whole[path]
-        for _ in range(luck.randint(1, 3)):
+        for _ in range(rng.randint(1, 3)):
             cells = list(re.finditer(r"[^,\n]+", text))
-            cell = luck.choice(cells)
-            text = text[: cell.start()] + luck.choice(_ODD_TEXTS) + text[cell.end() :]
+            cell = rng.choice(cells)
+            text = text[: cell.start()] + rng.choice(_ODD_TEXTS) + text[cell.end() :]
         path.write_text(text)
         loads_or_says_why(folder)
         path.write_text(whole[path])

@@ -18,8 +18,8 @@ from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.serialization import split_identity
 from lab_agent.serialization.identity import pack_identity
 from lab_agent.settings.exchange import ContractSettings
-from lab_agent.workflow.assessment import AssessedOrder
 from lab_agent.workflow.line_lifecycle import advance_order, close_order
+from lab_agent.workflow.order_assessment import AssessedOrder
 from lab_agent.workflow.rejection_breaker import RejectionBreaker
 
 OTHER_LINE_REJECTED = "not performed: another line of this order was rejected, and this laboratory takes orders only whole"
