@@ -104,7 +104,8 @@ class Accounts:
             return None
         if self._passwords.needs_rehash(user.password_hash):
             hashed = await self._hash(password)
-            await self._change(name, lambda user: replace(user, password_hash=hashed))
+            verified = user.password_hash  # a password that was set meanwhile is left alone
+            await self._change(name, lambda user: replace(user, password_hash=hashed) if user.password_hash == verified else user)
         return _to_account(user)
 
     async def _user(self, name: str) -> UserRecord | None:

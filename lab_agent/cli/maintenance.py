@@ -59,7 +59,10 @@ def rotate_keys(config: ConfigOption = None, as_json: JsonOption = False) -> Non
             "the newest key as its first, and run this again."
         )
     if not as_json:
-        print_line("Nothing needs an older key: all but the first can be removed from `store.encryption_keys`.")
+        print_line(
+            "Nothing that is stored needs an older key. Once every program runs with the newest key as its first, "
+            "the others can be removed from `store.encryption_keys`."
+        )
 
 
 async def _rotate_keys(settings: Settings) -> KeyRotation:

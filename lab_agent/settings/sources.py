@@ -16,6 +16,7 @@ from lab_agent.errors import Problem, did_you_mean
 ENVIRONMENT_PREFIX = "LAB_AGENT_"
 CONFIG_VARIABLE = "LAB_AGENT_CONFIG"
 CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"
+_CERTIFICATE_SUFFIXES = frozenset({"cer", "crt", "der", "key", "p12", "pem", "pfx"})
 _LET_AGENT_READ = "let the user that the agent runs as read it"
 
 
@@ -78,7 +79,7 @@ def read_credentials(folder: Path | None, groups: Collection[str]) -> Source:
     for file in files:
         path = file.name.split(".")
         if path[0] not in groups or len(path) == 1:
-            if len(path) > 1 and (hint := did_you_mean(path[0], groups)):
+            if len(path) > 1 and path[-1].lower() not in _CERTIFICATE_SUFFIXES and (hint := did_you_mean(path[0], groups)):
                 problems.append(Problem(str(file), "unknown table", hint))
             continue
         try:

@@ -52,6 +52,8 @@ class Delivery:
     """One report on its way, as it was read: the report, its order, and the documents that go with it."""
 
     record: ReportRecord
+    received: LabReport
+    """The report as it was stored, without a PDF of our own: other versions are compared with this one."""
     message: LabReport
     order: OrderRecord
     lines: tuple[LineRecord, ...]
@@ -219,7 +221,7 @@ def _complete_delivered(uow: UnitOfWork, job: Job, delivery: Delivery, now: date
     order = delivery.order.key
     record = uow.reports.get_for_update(delivery.record.key).transition_to(ReportState.DELIVERED, now)
     uow.reports.save(record)
-    settle_older_versions(uow, ReportVersion(replace(record, lines=delivery.coverage.lines), delivery.message), now)
+    settle_older_versions(uow, ReportVersion(replace(record, lines=delivery.coverage.lines), delivery.received), now)
     rematch_waiting_versions(uow, record, now)
     complete_lines(uow, order, delivery.coverage.completes, now)
     reopen_lines(uow, order, now)
@@ -251,6 +253,7 @@ def _load_delivery(uow: UnitOfWork, job: Job) -> Delivery:
     previous = load_other_versions(uow, record).delivered
     return Delivery(
         record=record,
+        received=message,
         message=message,
         order=order,
         lines=lines,

@@ -215,7 +215,7 @@ async def _change_result(
         if decision.seen_changed_at not in (None, before.changed_at):
             raise InvalidTransitionError(f"result {key} has changed since you looked; nothing was done, look again")
         after = change(uow, before)
-        if after.state is not ReportState.MATCHED:
+        if after.state is not ReportState.MATCHED or after.order != before.order:
             rematch_waiting_versions(uow, before, decision.now)
         uow.events.add(_decision_event(decision, after))
         uow.commit()

@@ -46,7 +46,7 @@ class MatchedReport:
     """A report with the order and the lines that it is about, and the other versions of it.
 
     `any_uploaded` says whether the clinic has any version; `released`, whether an operator has released the report: that answers
-    the reason that was shown, and no other.
+    the reason that was shown. A question is asked after the wait for other versions, so its answer is one to the wait as well.
     """
 
     report: ReportRecord
@@ -60,13 +60,14 @@ class MatchedReport:
 
     @property
     def answered(self) -> HoldReason | None:
-        """The hold reason that an operator has answered."""
-        return self.report.hold_reason if self.released else None
+        """The hold reason that an operator has answered; None for a defect, which no release can answer."""
+        answerable = self.released and self.report.hold_reason is not HoldReason.DEFECT
+        return self.report.hold_reason if answerable else None
 
     @property
     def override(self) -> bool:
         """Whether an operator has answered the questions about the report itself."""
-        return self.released and self.report.hold_reason not in _ABOUT_OTHER_VERSIONS
+        return self.answered is not None and self.answered not in _ABOUT_OTHER_VERSIONS
 
     @property
     def version(self) -> ReportVersion:

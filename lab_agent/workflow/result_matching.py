@@ -20,6 +20,7 @@ from lab_agent.domain.report_coverage import Coverage, determine_coverage, is_on
 from lab_agent.domain.report_versions import is_older
 from lab_agent.domain.state_machines import LineState, ReportState
 from lab_agent.domain.text import join_limited, shorten
+from lab_agent.errors import InvalidTransitionError
 from lab_agent.fhir.report_builder import report_identifier
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.job_handler import Lease
@@ -107,11 +108,15 @@ class ReportMatcher:
         """Let the version go when its turn has come (the rule is in `result_versions`)."""
         report, others = matched_report.report, matched_report.others
         if others.on_its_way is not None:
+            if matched_report.released:
+                raise InvalidTransitionError(
+                    f"result {others.on_its_way.key}, another version of this report, is being delivered; release this one after it"
+                )
             return queue_behind(uow, report, others.on_its_way, now)
         if others.delivered is not None and is_older(report, others.delivered.record):
             return settle_late_version(uow, matched_report.version, others.delivered, now, matched_report.answered)
         blocking = others.find_blocking(matched_report.version, is_incremental=self._is_incremental)
-        if blocking is not None and matched_report.answered is not HoldReason.WAITS_FOR_VERSION:
+        if blocking is not None and matched_report.answered is None:
             return hold_report(uow, report, held(HoldReason.WAITS_FOR_VERSION, blocking.key), now)
         if is_only_not_performed(matched_report.message) and not matched_report.any_uploaded:
             return self._apply_rejection(uow, matched_report, now)

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.lab_messages import NotPerformed, ObservationStatus, ReportStatus
+from lab_agent.domain.lab_messages import Document, NotPerformed, ObservationStatus, ReportStatus
 from lab_agent.domain.records import HoldReason
 from lab_agent.domain.state_machines import ReportState
 from lab_agent.domain.values import Coding
+from lab_agent.errors import InvalidTransitionError
 from lab_agent.workflow import operator_results
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.results import NOW, ResultsBench, haemoglobin, make_report, open_bench
@@ -208,7 +209,42 @@ async def test_release_of_waiting_version_still_asks_questions(bench: ResultsBen
     waiting = await bench.receive(make_report(haemoglobin("2"), version=2, effective=NOW + timedelta(days=9)))
     assert waiting.hold_reason is HoldReason.WAITS_FOR_VERSION
     assert not (await bench.release(waiting)).moved
-    assert (await bench.get_report("m2")).hold_reason is HoldReason.QUESTION
+    asked = await bench.get_report("m2")
+    assert asked.hold_reason is HoldReason.QUESTION
+    assert (await bench.release(asked)).moved, "the answer to the question does not send it back to waiting"
+
+
+async def test_unmapped_report_released_still_asks_questions(tables: Path) -> None:
+    """The release of an unmapped report, once its code is mapped, answers no question that was never shown."""
+    async with open_bench({"mappings": str(tables)}) as bench:
+        unmapped = await bench.receive(make_report(STRANGE, effective=NOW + timedelta(days=9)))
+        assert unmapped.state is ReportState.UNMAPPED
+        (tables / "codes.csv").write_text("code,loinc\nNEW,4548-4\n")
+        bench.mappings.reload()
+        assert not (await bench.release(unmapped)).moved
+        assert (await bench.get_report("m1")).hold_reason is HoldReason.QUESTION
+
+
+async def test_printed_report_does_not_supersede_laboratory_document() -> None:
+    """A PDF that we print does not stand for the document of an older version."""
+    document = Document(content=b"%PDF-1.4\n%%EOF\n", content_type="application/pdf")
+    async with open_bench({"print_reports": True}) as bench:
+        await bench.receive(make_report(haemoglobin("1"), version=1, effective=NOW + timedelta(days=9), documents=(document,)))
+        waiting = await bench.receive(make_report(haemoglobin("2"), version=2))
+        assert waiting.hold_reason is HoldReason.WAITS_FOR_VERSION
+        await bench.release(waiting)
+        assert (await bench.get_report("m1")).hold_reason is HoldReason.SUPERSEDED_BY_NEWER
+
+
+async def test_release_during_delivery_of_other_version_rejected(bench: ResultsBench) -> None:
+    """A release is not lost to a version on its way: it is rejected with the reason, and nothing changes."""
+    asked = await bench.receive(make_report(haemoglobin("2"), version=2, effective=NOW + timedelta(days=9)))
+    bench.inject_faults(FaultRule(kind="status", status=503, route="POST /fhir/DiagnosticReport"))
+    await bench.receive(make_report(haemoglobin("3"), haemoglobin("6", id="b"), version=3))
+    assert (await bench.get_report("m2")).state is ReportState.MATCHED
+    with pytest.raises(InvalidTransitionError, match="being delivered"):
+        await bench.release(asked)
+    assert await bench.get_report("m1") == asked
 
 
 async def test_version_waiting_for_superseded_one_is_held(tables: Path) -> None:

@@ -97,7 +97,11 @@ class VersionsRun:
         if dismiss or report.hold_reason is HoldReason.DEFECT:
             await operator_results.dismiss_result(self.bench.store, report.key, **who)
         else:
-            await operator_results.release_result(self.bench.store, self.bench.matcher, report.key, **who)
+            try:
+                await operator_results.release_result(self.bench.store, self.bench.matcher, report.key, **who)
+            except InvalidTransitionError as refused:  # another version is on its way: nothing was changed
+                assert "being delivered" in str(refused)
+                self.given_up.discard(report.key)
 
     async def _run_to_completion(self) -> None:
         self.bench.inject_faults()

@@ -115,7 +115,8 @@ def test_adapter_tables_are_extended_from_environment(tmp_path):
 
 
 def test_unrelated_credentials_are_ignored(tmp_path):
-    environ = credentials(tmp_path, tls="x", ca__pem="x")
+    certificates = {"status-tls__crt": "x", "store-key__pem": "x"}  # like names of tables, and yet certificates
+    environ = credentials(tmp_path, tls="x", ca__pem="x", **certificates)
     assert load_settings(written(tmp_path, VALID), environ)
 
 
