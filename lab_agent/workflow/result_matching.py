@@ -110,7 +110,8 @@ class ReportMatcher:
         if others.on_its_way is not None:
             if matched_report.released:
                 raise InvalidTransitionError(
-                    f"result {others.on_its_way.key}, another version of this report, is being delivered; release this one after it"
+                    f"result {others.on_its_way.key}, another version of this report, is being delivered; "
+                    "release this one after it"
                 )
             return queue_behind(uow, report, others.on_its_way, now)
         if others.delivered is not None and is_older(report, others.delivered.record):

@@ -99,8 +99,7 @@ class VersionsRun:
         else:
             try:
                 await operator_results.release_result(self.bench.store, self.bench.matcher, report.key, **who)
-            except InvalidTransitionError as refused:  # another version is on its way: nothing was changed
-                assert "being delivered" in str(refused)
+            except InvalidTransitionError:  # another version is on its way: nothing was changed, and the operator tries again
                 self.given_up.discard(report.key)
 
     async def _run_to_completion(self) -> None:
