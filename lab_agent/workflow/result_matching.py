@@ -107,13 +107,12 @@ class ReportMatcher:
     def _match_version(self, uow: UnitOfWork, matched_report: MatchedReport, now: datetime) -> ReportRecord:
         """Let the version go when its turn has come (the rule is in `result_versions`)."""
         report, others = matched_report.report, matched_report.others
-        if others.on_its_way is not None:
+        if (ahead := others.find_ahead(report)) is not None:
             if matched_report.released:
                 raise InvalidTransitionError(
-                    f"result {others.on_its_way.key}, another version of this report, is being delivered; "
-                    "release this one after it"
+                    f"result {ahead.key}, another version of this report, is being delivered; release this one after it"
                 )
-            return queue_behind(uow, report, others.on_its_way, now)
+            return queue_behind(uow, report, ahead, now)
         if others.delivered is not None and is_older(report, others.delivered.record):
             return settle_late_version(uow, matched_report.version, others.delivered, now, matched_report.answered)
         blocking = others.find_blocking(matched_report.version, is_incremental=self._is_incremental)

@@ -6,7 +6,7 @@ version is delivered, every older one is superseded, or held as a question if it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -27,15 +27,25 @@ _SUPERSEDED = "a newer version was delivered"
 
 @dataclass(frozen=True, slots=True)
 class OtherVersions:
-    """The other versions of a report: the one that the service has, the one on its way, and those that wait, oldest first.
+    """The other versions of a report: the one that the service has, the one on its way, those in the queue behind it, and those
+    that wait, oldest first.
 
     `stuck_deliveries` are the jobs of those among `waiting` whose delivery needs an operator: they were on their way.
     """
 
     delivered: ReportVersion | None
     on_its_way: ReportRecord | None
+    queued: tuple[ReportRecord, ...]
     waiting: tuple[ReportVersion, ...]
     stuck_deliveries: Mapping[ReportKey, Job]
+
+    def find_ahead(self, report: ReportRecord) -> ReportRecord | None:
+        """The version behind which this one has to queue: the one on its way; else, if this one is new, the last older one there.
+
+        What has queued before has its place already.
+        """
+        queued = self.queued if report.reason is None else ()
+        return self.on_its_way or next((each for each in reversed(queued) if is_older(each, report)), None)
 
     def find_blocking(self, version: ReportVersion, *, is_incremental: bool) -> ReportRecord | None:
         """The last of the older versions that have to go before this one; a part of a report goes after all older parts."""
@@ -46,7 +56,7 @@ class OtherVersions:
 def load_other_versions(uow: UnitOfWork, report: ReportRecord) -> OtherVersions:
     """Read the other versions of a report. Those older than what was delivered do not count as waiting: they were asked about."""
     if report.order is None or report.report_id is None:
-        return OtherVersions(None, None, (), {})
+        return OtherVersions(None, None, (), (), {})
     others = oldest_first(each for each in uow.reports.versions(report.order, report.report_id) if each.key != report.key)
     stuck = _stuck_deliveries(uow, report.order)
     delivered = next((each for each in reversed(others) if each.state is ReportState.DELIVERED), None)
@@ -59,9 +69,17 @@ def load_other_versions(uow: UnitOfWork, report: ReportRecord) -> OtherVersions:
     return OtherVersions(
         delivered=_load(delivered) if delivered else None,
         on_its_way=next((each for each in others if each.state is ReportState.MATCHED and each.key not in stuck), None),
+        queued=_queued(uow, report.order, others),
         waiting=tuple(version for each in waiting if (version := _load(each))),
         stuck_deliveries={each.key: stuck[each.key] for each in others if each.key in stuck},
     )
+
+
+def _queued(uow: UnitOfWork, order: OrderKey, others: Sequence[ReportRecord]) -> tuple[ReportRecord, ...]:
+    """Versions that came while another one was on its way, and will be matched in their turn."""
+    open_jobs = uow.jobs.list_for_order(order)
+    targets = {job.target for job in open_jobs if job.kind is JobKind.MATCH_REPORT and job.state not in JOBS_NEEDING_OPERATOR}
+    return tuple(each for each in others if each.state is ReportState.RECEIVED and each.key in targets)
 
 
 def queue_behind(uow: UnitOfWork, report: ReportRecord, on_its_way: ReportRecord, now: datetime) -> ReportRecord:
