@@ -1,4 +1,4 @@
-"""The agent is killed while it delivers, with replies lost on top: no report version goes twice or out of order, and the last is there."""
+"""The agent is killed while it delivers, and replies are lost: no version goes twice or out of order, and the last is there."""
 
 from __future__ import annotations
 
