@@ -154,12 +154,17 @@ def parse_retry_after(value: str | None, now: datetime) -> float | None:
     text = (value or "").strip()
     if text.isascii() and text.isdigit():
         return min(float(text[:9]), _MAX_RETRY_AFTER)
+    until = parse_http_date(text)
+    return None if until is None else min(max(0.0, (until - now).total_seconds()), _MAX_RETRY_AFTER)
+
+
+def parse_http_date(value: str | None) -> datetime | None:
+    """Read an HTTP-date, such as that of the header Date; None if it is missing or invalid."""
     try:
-        until = parsedate_to_datetime(text)
+        found = parsedate_to_datetime((value or "").strip())
     except (ValueError, TypeError, OverflowError):
         return None
-    until = until if until.tzinfo else until.replace(tzinfo=UTC)
-    return min(max(0.0, (until - now).total_seconds()), _MAX_RETRY_AFTER)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def _checked_url(url: str, base: str) -> httpx.URL:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import timedelta
 
 import structlog
 from typing_extensions import override
@@ -144,6 +145,10 @@ class ExchangeClient(Exchange):
     async def check(self) -> None:
         """Fetch one page of new orders."""
         await self._fetch_page("Task", self._urls.order_tasks())
+
+    @override
+    def service_clock_offset(self) -> timedelta | None:
+        return self._requests.clock_offset
 
     async def _search(self, resource_type: str, address: str) -> tuple[Json, ...]:
         """Fetch all pages. A `next` link that was followed before ends the search."""

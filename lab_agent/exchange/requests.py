@@ -6,13 +6,14 @@ import asyncio
 import random
 import time
 from collections.abc import Mapping
+from datetime import timedelta
 
 from lab_agent import exact_json
 from lab_agent.domain.retry import Backoff, backoff_delay
 from lab_agent.errors import ServiceUnavailable
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.responses import RequestContext, parse_object, response_error
-from lab_agent.http_client import HttpClient, HttpResponse
+from lab_agent.http_client import HttpClient, HttpResponse, parse_http_date
 from lab_agent.metrics import CallObserver, measure_call
 from lab_agent.ports.exchange import Json
 
@@ -33,6 +34,8 @@ class AuthorizedRequests:
         self._authenticator = authenticator
         self._on_call = on_call
         self._semaphore = asyncio.Semaphore(max_concurrency)
+        self.clock_offset: timedelta | None = None
+        """How far the service's clock was ahead of ours, by its last response."""
 
     async def get(self, context: RequestContext, address: str) -> tuple[Json, HttpResponse]:
         """GET an object, retrying after a short wait while the service is unavailable. Raises what the port says."""
@@ -64,10 +67,17 @@ class AuthorizedRequests:
     ) -> HttpResponse:
         with measure_call(context.description, self._on_call):
             answer = await self._send_authorized(method, address, headers, payload)
+            self._read_clock(answer)
             error = response_error(context, answer.status, answer.headers, answer.body, now=self._authenticator.clock.now())
             if error is not None:
                 raise error
             return answer
+
+    def _read_clock(self, answer: HttpResponse) -> None:
+        """Compare the clocks; a response from a cache (`Age`) has the `Date` of an earlier one."""
+        date = parse_http_date(answer.headers.get("date"))
+        if date is not None and "age" not in answer.headers:
+            self.clock_offset = date - self._authenticator.clock.now()
 
     async def _send_authorized(self, method: str, address: str, headers: Mapping[str, str], payload: bytes) -> HttpResponse:
         """Send a request. A 401 means nothing was done, so a write too may be repeated with a newer token."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Protocol
 
 from lab_agent.domain.ids import ResourceId
@@ -69,4 +70,11 @@ class Exchange(Protocol):
 
     async def check(self) -> None:
         """Sign in and ask one harmless question; raises what is wrong."""
+        ...
+
+    def service_clock_offset(self) -> timedelta | None:
+        """How far the service's clock was ahead of ours (negative: behind) by the `Date` of its last response, to a second.
+
+        None as long as no response had a `Date`.
+        """
         ...

@@ -1,6 +1,8 @@
 import asyncio
 from collections.abc import Callable
+from datetime import timedelta
 from decimal import Decimal
+from email.utils import format_datetime
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -12,6 +14,7 @@ from lab_agent import errors, exact_json
 from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.values import Identifier
 from lab_agent.exchange.client import ExchangeClient
+from tests.harness.clock import VirtualClock
 
 BASE = "https://service.example/api/"
 Make = Callable[..., ExchangeClient]
@@ -398,3 +401,23 @@ async def test_check_requests_one_page(make_client: Make, router: respx.MockRout
     route = router.get(f"{BASE}fhir/task").respond(json=bundle(task(1), onward=f"{BASE}fhir/task?page=2"))
     await make_client().check()
     assert route.call_count == 1
+
+
+# --- the service's clock
+
+
+async def test_clock_offset_read_from_date_header(make_client: Make, router: respx.MockRouter, clock: VirtualClock) -> None:
+    ahead = clock.now() + timedelta(minutes=6)
+    router.get(url__startswith=BASE).respond(json=bundle(), headers={"Date": format_datetime(ahead, usegmt=True)})
+    client = make_client()
+    assert client.service_clock_offset() is None
+    await client.check()
+    assert client.service_clock_offset() == timedelta(minutes=6)
+
+
+@pytest.mark.parametrize("headers", [{}, {"Date": "soon"}, {"Date": "Sun, 01 Mar 2026 11:00:00 GMT", "Age": "3600"}])
+async def test_no_clock_offset_without_own_date(make_client: Make, router: respx.MockRouter, headers: dict[str, str]) -> None:
+    router.get(url__startswith=BASE).respond(json=bundle(), headers=headers)
+    client = make_client()
+    await client.check()
+    assert client.service_clock_offset() is None
