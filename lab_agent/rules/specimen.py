@@ -235,8 +235,8 @@ def _check_collected_future(context: RuleContext) -> Iterator[Violation]:
     "specimen.collected-ahead",
     Severity.HOLD,
     "Specimen: collection",
-    "{where}: {text} is ahead of the laboratory's clock (the service's clock is ahead of it by {offset} s). The laboratory checks "
-    "its clock; if that is right, please check the clock of the ordering system.",
+    "{where}: {text} is ahead of the laboratory's clock (the service's clock is ahead of it by {offset} s). The laboratory "
+    "checks its clock; if that is right, please check the clock of the ordering system.",
     may_refuse=True,
 )
 def _check_collected_ahead(context: RuleContext) -> Iterator[Violation]:
