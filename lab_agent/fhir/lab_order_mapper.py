@@ -86,7 +86,7 @@ def make_lab_order(
     items = frozenset(line.item for line in made)
 
     def has_second_form(value: str) -> bool:
-        return catalogue is not None and catalogue.is_second_label(contract, items, value)
+        return catalogue is None or catalogue.is_second_label(contract, items, value)
 
     return LabOrder(
         key=order_key,
@@ -197,8 +197,8 @@ def _is_supporting_info(url: str | None, systems: CodeSystems) -> bool:
 def _container(container: ReceivedContainer, systems: CodeSystems, has_second_form: Callable[[str], bool]) -> OrderContainer:
     seconds = [each for each in container.identifiers if is_second_label(each, systems)]
     others = tuple(each for each in container.identifiers if each not in seconds)
-    unrecognized = [each for each in others if systems.labels.match(each.system) is SystemMatch.FOREIGN]
-    unrecognized.sort(key=lambda each: not has_second_form(each.value))
+    foreign = (each for each in others if systems.labels.match(each.system) is SystemMatch.FOREIGN)
+    unrecognized = [each for each in foreign if has_second_form(each.value)]
     barcode, second = _identifier_value(others, systems.labels), next((each.value for each in (*seconds, *unrecognized)), None)
     return OrderContainer(
         barcode=barcode,
