@@ -132,7 +132,7 @@ SHEETS = (
             ),
             Column(
                 "old_order",
-                "pattern of the old order number that a follow-up study carries when nothing else is ordered: 00000-XXXXX-00000000",
+                "pattern of the old order number of a follow-up study, where nothing else is ordered: 00000-XXXXX-00000000",
                 type=ColumnType.CODE,
             ),
         ),

@@ -10,7 +10,8 @@ from sqlalchemy import Engine, create_engine, insert, select, text, update
 
 from lab_agent.domain.ids import LineKey
 from lab_agent.domain.lab_messages import Accession, AccessionUpdate, LabReport
-from lab_agent.domain.lab_order import OrderPatient
+from lab_agent.domain.lab_order import AnswerStep, OrderAnswer, OrderPatient, PatientName
+from lab_agent.domain.values import Coding, Identifier
 from lab_agent.errors import LisRejected, LisUnavailable, StoreUnreachableError
 from lab_agent.lis.sql import SqlAdapter, SqlSettings
 from lab_agent.lis.sql.staging_tables import DIALECTS, StagingTables, create_statements, make_tables
@@ -81,6 +82,30 @@ async def test_incomplete_order_is_rolled_back(harness: AdapterHarness, where: s
         await harness.adapter.submit(make_order(1))
     assert harness.rows(harness.tables.orders) == []
     assert await harness.adapter.was_received(make_order(1).key) is False
+
+
+async def test_who_the_patient_is_and_further_numbers_are_in_columns(harness: AdapterHarness) -> None:
+    order = make_order(1)
+    patient = replace(
+        order.patient,
+        service_identifier=Identifier(system="https://exchange.example/fhir/Patient", value="42"),
+        identifiers=(Identifier(system="urn:chart", value="7"),),
+        other_names=(PatientName(use="maiden", family="Byron", given=("Ada",)), PatientName(text="Countess")),
+    )
+    tube = replace(order.specimens[0].containers[0], other_identifiers=(Identifier(value="R7"),))
+    specimen = replace(order.specimens[0], containers=(tube,), collected_until=order.ordered_at)
+    line = replace(order.lines[0], specimens=(specimen.id,), other_codes=(Coding(system="http://loinc.org", code="718-7"),))
+    path = (AnswerStep(link_id="drug", repeat=2), AnswerStep(link_id="dose"))
+    answers = (OrderAnswer(link_id="dose", path=path, values=(5,)),)
+    await harness.adapter.submit(replace(order, patient=patient, lines=(line,), specimens=(specimen,), answers=answers))
+    tables = harness.tables
+    (row,) = harness.rows(tables.patients)
+    assert (row["patient_id"], row["patient_id_system"]) == ("42", "https://exchange.example/fhir/Patient")
+    assert (row["identifiers"], row["other_names"]) == ("urn:chart|7", "Byron Ada (maiden)\nCountess")
+    assert harness.rows(tables.lines)[0]["other_codes"] == "http://loinc.org|718-7"
+    assert harness.rows(tables.specimens)[0]["collected_until"] == order.ordered_at.isoformat()
+    assert harness.rows(tables.containers)[0]["other_identifiers"] == "|R7"
+    assert harness.rows(tables.answers)[0]["path"] == "drug[2]/dose"
 
 
 async def test_hostile_text_stored_as_data(harness: AdapterHarness) -> None:
