@@ -147,6 +147,17 @@ class ExchangeClient(Exchange):
         return await self.create("Binary", fhir_http.build_binary(content, content_type, readers, own_guid))
 
     @override
+    def document_url(self, document: ResourceId) -> str:
+        return self._urls.document(document)
+
+    @override
+    async def read_document(self, document: ResourceId, content_type: str) -> bytes:
+        """A service may answer with the Binary resource instead of the document in it."""
+        context = RequestContext(kind=RequestKind.READ, description="GET Binary")
+        body = await self._requests.download(context, self._urls.document(document), accept=f"{content_type}, */*;q=0.1")
+        return fhir_http.document_content(body, document)
+
+    @override
     async def check(self) -> None:
         """Fetch one page of new orders."""
         await self._fetch_page("Task", self._urls.order_tasks())

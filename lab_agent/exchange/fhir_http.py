@@ -7,7 +7,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
 
+from lab_agent import exact_json
 from lab_agent.domain.ids import ResourceId
+from lab_agent.errors import DataInvalidError
 from lab_agent.fhir.access_rights import access_rights
 from lab_agent.ports.exchange import Json
 
@@ -104,3 +106,17 @@ def build_binary(content: bytes, content_type: str, readers: Collection[str], ow
         "contentType": content_type,
         "content": base64.b64encode(content).decode("ascii"),
     }
+
+
+def document_content(body: bytes, document: ResourceId) -> bytes:
+    """The document in an answer: its bytes, or the `content` of the Binary resource of this id."""
+    try:
+        found = exact_json.loads(body)
+    except DataInvalidError:
+        return body
+    if not isinstance(found, Mapping) or not is_resource_type(found, "Binary") or body_id(found) != document:
+        return body
+    try:
+        return base64.b64decode(str(found.get("content", found.get("data", ""))), validate=True)
+    except ValueError:
+        return body

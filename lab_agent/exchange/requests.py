@@ -59,6 +59,10 @@ class AuthorizedRequests:
             await asyncio.sleep(max(asked, backoff_delay(attempt, _BACKOFF, random.random())))  # noqa: S311 - jitter, no secret
         return await self._get_object(context, address)
 
+    async def download(self, context: RequestContext, address: str, *, accept: str) -> bytes:
+        """GET a document, once, in the format that `accept` asks for. Raises what the port says."""
+        return (await self._send_checked(context, "GET", address, {"Accept": accept}, b"")).body
+
     async def write(
         self, context: RequestContext, method: str, address: str, headers: Mapping[str, str], body: Json
     ) -> HttpResponse:

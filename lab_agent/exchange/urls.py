@@ -48,6 +48,10 @@ class UrlTemplates:
         """Create a resource."""
         return self._templates.create.format(Resource=resource_type, resource=resource_type.lower())
 
+    def document(self, document: ResourceId) -> str:
+        """A Binary, as partners find it in a report: beside the address at which it was created."""
+        return f"{self.create('Binary').partition('?')[0].rstrip('/')}/{_encode_segment(document)}"
+
     def update(self, resource_type: str, resource_id: ResourceId) -> str:
         """Replace a resource."""
         return self._resource_url(self._templates.update, resource_type, resource_id)

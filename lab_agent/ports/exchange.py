@@ -67,6 +67,14 @@ class Exchange(Protocol):
         """Create a Binary that the `readers` (counterparty guids) may read; `SavedResource.id` makes its relative URL."""
         ...
 
+    def document_url(self, document: ResourceId) -> str:
+        """The address of a Binary, relative to the service's base address (interface: Result documents)."""
+        ...
+
+    async def read_document(self, document: ResourceId, content_type: str) -> bytes:
+        """Download a document as a partner does. Raises `ResourceNotReadable` if it does not exist or we have no right."""
+        ...
+
     async def check(self) -> None:
         """Sign in and ask one harmless question; raises what is wrong."""
         ...

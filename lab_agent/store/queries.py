@@ -28,6 +28,7 @@ from lab_agent.domain.state_machines import (
 )
 from lab_agent.ports.queries import (
     DEFAULT_PAGE_SIZE,
+    DOCUMENT_ORPHAN_ACTION,
     LAST_POLL_KEY,
     AttentionItem,
     AttentionKind,
@@ -142,6 +143,12 @@ class SqlQueries(Queries):
     async def report_events(self, report: ReportKey) -> tuple[Event, ...]:
         wanted = select(events).where(events.c.report == report).order_by(events.c.at, events.c.number)
         return await self._store.read(lambda connection: _fetch_records(connection, Event, wanted))
+
+    @override
+    async def orphaned_documents(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[Event]:
+        found = select(events).where(events.c.action == DOCUMENT_ORPHAN_ACTION)
+        listed = found.order_by(events.c.at.desc(), events.c.number.desc())
+        return await self._fetch_page(listed, found.subquery(), _record_factory(Event), offset, limit)
 
     @override
     async def alerts(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[Alert]:

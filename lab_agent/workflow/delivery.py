@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import ClassVar
@@ -26,6 +26,7 @@ from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.serialization import load_stored_message
+from lab_agent.workflow.document_upload import DocumentCheck, DocumentUploader
 from lab_agent.workflow.hold_reasons import Hold, held, hold_report, unmapped
 from lab_agent.workflow.line_lifecycle import (
     advance_order,
@@ -104,6 +105,7 @@ class DeliverReportHandler:
     planner: UploadPlanner
     documents: Documents
     document_base_url: str | None = None
+    document_check: DocumentCheck = field(default_factory=DocumentCheck)
 
     kinds: ClassVar[frozenset[JobKind]] = frozenset({JobKind.DELIVER_REPORT})
 
@@ -194,11 +196,12 @@ class DeliverReportHandler:
 
     async def _upload_document(self, uploader: Uploader, file: str, kind: str, content: bytes | None, reader: str) -> str:
         name = file if content is None else sha256(content).hexdigest()
+        documents = DocumentUploader(uploader, self.exchange, self.clock, self.document_check)
         if self.document_base_url is None:
-            return f"fhir/Binary/{await uploader.ensure_document(name, content, kind, reader)}"
+            return await documents.ensure_binary(name, content, kind, reader)
         if content is None:
             raise PermanentFailure("it is not kept any more; have the laboratory system send it again")
-        address = await uploader.ensure_hosted_document(name, content, kind, self._expiry(), self.clock.now())
+        address = await documents.ensure_hosted(name, content, kind, self._expiry(), self.clock.now())
         return f"{self.document_base_url.rstrip('/')}/documents/{address}"
 
     def _expiry(self) -> datetime | None:
