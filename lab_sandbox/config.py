@@ -61,8 +61,8 @@ class TokenSettings(_ConfigModel):
     reuse_revokes: bool = False
     """Whether the reuse of a refresh token ends the whole sign-in."""
     require_pkce: bool = False
-    allow_basic: bool = True
-    """Whether API calls may carry login and password as HTTP Basic instead of a token."""
+    allow_basic: bool = False
+    """Whether API calls may carry login and password as HTTP Basic instead of a token, which the interface does not name."""
 
 
 class RuleSettings(_ConfigModel):
@@ -71,6 +71,8 @@ class RuleSettings(_ConfigModel):
     stale_code: Literal[409, 412] = 412
     no_right_code: Literal[403, 404] = 403
     reference_style: Literal["lower", "canonical"] = "lower"
+    creator_rights: bool = True
+    """Whether the creator of a resource may read and update it without an entry in meta.security; it may grant rights always."""
     questionnaire_search: bool = True
     page_size: int = Field(default=50, ge=1)
     max_page_size: int = Field(default=500, ge=1)

@@ -7,8 +7,9 @@ from fastapi import APIRouter, Request, Response
 
 from lab_sandbox import updates
 from lab_sandbox.access_rights import parse_meta_add
+from lab_sandbox.config import Counterparty
 from lab_sandbox.documents import build_binary, decode_content, negotiate_media_type
-from lab_sandbox.errors import HttpError
+from lab_sandbox.errors import HttpError, Issue, operation_outcome
 from lab_sandbox.exact_json import Json, decode_object, decode_stored
 from lab_sandbox.http_helpers import (
     JSON_TYPES,
@@ -86,7 +87,11 @@ def _add_search_and_create_routes(router: APIRouter, service: Service) -> None:
         pairs = parse_qsl(request.url.query, keep_blank_values=True)
         query = parse_search(kind, pairs, service.config)
         found = service.store.find(
-            kind, query.criteria, lambda access: access.allows("read", caller.guid), after=query.after, limit=query.count + 1
+            kind,
+            query.criteria,
+            lambda access: service.resources.allows(access, "read", caller),
+            after=query.after,
+            limit=query.count + 1,
         )
         address = base_address(request, service)
         page, url = found[: query.count], f"{address}fhir/{kind}"
@@ -104,7 +109,7 @@ def _add_search_and_create_routes(router: APIRouter, service: Service) -> None:
         body = await _read_resource_body(kind, request, service)
         existing = updates.find_existing(service, kind, request.headers.get("if-none-exist"), caller)
         if existing is not None:
-            return resource_response(existing)
+            return _existing_response(existing, caller, request, service)
         return _created_response(updates.create(service, kind, body, caller), request, service)
 
 
@@ -190,10 +195,23 @@ async def _read_resource_body(kind: str, request: Request, service: Service) -> 
     return decode_object(await read_json_body(request, service), kind)
 
 
+def _existing_response(stored: StoredResource, caller: Counterparty, request: Request, service: Service) -> Response:
+    """200 with the resource that If-None-Exist has found, or without it for a creator who may not read it."""
+    location = {"Location": _location(stored, request, service)}
+    if service.resources.allows(stored.access, "read", caller):
+        return resource_response(stored, 200, location)
+    issue = Issue("informational", f"{stored.ref.type}/{stored.ref.id}: exists already", "information")
+    return json_response(operation_outcome([issue]), headers={"ETag": stored.etag(), **location})
+
+
+def _location(stored: StoredResource, request: Request, service: Service) -> str:
+    return f"{base_address(request, service)}fhir/{stored.ref.type}/{stored.ref.id}"
+
+
 def _created_response(stored: StoredResource, request: Request, service: Service) -> Response:
     """200 for patients ("Errors": success of patient creation), 201 for other resources."""
-    location = f"{base_address(request, service)}fhir/{stored.ref.type}/{stored.ref.id}"
-    return resource_response(stored, 200 if stored.ref.type == "Patient" else 201, {"Location": location})
+    headers = {"Location": _location(stored, request, service)}
+    return resource_response(stored, 200 if stored.ref.type == "Patient" else 201, headers)
 
 
 def _document_response(resource: StoredResource, accept: str | None) -> Response:

@@ -96,7 +96,7 @@ class OrderService:
                 stored = self._resources.find(ref) if ref else None
                 if stored is None:
                     problems.add(element, "reference-known", f"{text} is not a resource of this service", "not-found")
-                elif not stored.access.allows("read", caller.guid):
+                elif not self._resources.may_refer_to(stored.access, caller):
                     problems.add(element, "reference-right", f"you have no right to read {text}", "forbidden")
 
     def _parse_grants(self, entry: BundleEntry, contract: Contract | None, problems: Problems) -> _GrantSet:

@@ -22,7 +22,13 @@ RESOURCE_TYPES: Final = (
     "Contract",
 )
 ORDER_TYPES: Final = frozenset({"ProcedureRequest", "Task", "Specimen", "QuestionnaireResponse"})
-CREATED_BY_POST: Final = frozenset({"Patient", "Observation", "DiagnosticReport", "Binary"})
+CREATED_BY_POST: Final = {
+    "Patient": "partner",
+    "Observation": "laboratory",
+    "DiagnosticReport": "laboratory",
+    "Binary": "laboratory",
+}
+"""What is created alone, and the kind of counterparty that creates it ("What the service does", points 3 and 4)."""
 
 CREATE_ORDER: Final = "$CreateDiagnosticRequest"
 META_ADD: Final = "$meta-add"

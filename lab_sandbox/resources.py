@@ -65,11 +65,19 @@ class ResourceService:
         configured status. A caller who may not read gets the same answer to a write.
         """
         stored = self._store.get(ref)
-        if stored is None or (ref.type == "Binary" and not stored.access.allows("read", caller.guid)):
+        if stored is None or (ref.type == "Binary" and not self.allows(stored.access, "read", caller)):
             raise _not_found(ref)
-        if not stored.access.allows(right, caller.guid):
+        if not self.allows(stored.access, right, caller):
             raise _not_found(ref) if self._config.rules.no_right_code == 404 else missing_right_error(ref, right)
         return stored
+
+    def allows(self, access: AccessRights, right: str, caller: Counterparty) -> bool:
+        """Whether the caller has the right, with or without the creator's own rights as configured."""
+        return access.allows(right, caller.guid, creator_rights=self._config.rules.creator_rights)
+
+    def may_refer_to(self, access: AccessRights, caller: Counterparty) -> bool:
+        """Whether the caller knows the resource: it made it, or may read it."""
+        return access.owner == caller.guid or self.allows(access, "read", caller)
 
     def find(self, ref: Ref) -> StoredResource | None:
         """The resource, without a check of rights."""

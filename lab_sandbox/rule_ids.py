@@ -61,6 +61,8 @@ SwitchableRule = Literal[
     "requisition",
     "rights-guid",
     "specimen-collected",
+    "specimen-collection",
+    "specimen-container",
     "specimen-extension",
     "specimen-method",
     "specimen-type",
@@ -72,6 +74,7 @@ SwitchableRule = Literal[
     "task-requested",
     "task-rights",
     "task-status",
+    "task-transition",
     "task-type-system",
     "two-barcodes",
 ]
