@@ -16,6 +16,7 @@ from lab_sandbox.resources import missing_right_error
 from lab_sandbox.rule_helpers import check_arrays, check_reference_targets, check_report_patient
 from lab_sandbox.search import parse_if_none_exist
 from lab_sandbox.service import Service
+from lab_sandbox.stu3_rules import check_stu3
 
 _IF_MATCH_PATTERN = re.compile(r'\s*(?:W/)?"([0-9]{1,15})"\s*')
 
@@ -86,6 +87,8 @@ def _check_body(kind: str, body: Json, service: Service, problems: Problems) -> 
     """Checks the rules of a single resource."""
     own = service.config.own_addresses
     check_arrays(kind, body, kind, problems)
+    if service.config.strict:
+        check_stu3(kind, body, kind, own, problems)
     check_reference_targets(kind, body, kind, lambda text: ref.type if (ref := parse_reference(text, own)) else None, problems)
     if kind == "Patient":
         check_patient(body, problems)
