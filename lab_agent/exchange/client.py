@@ -48,7 +48,12 @@ class ExchangeClient(Exchange):
         self._base = settings.base_url
         self._urls = UrlTemplates(settings.paths, page_size=settings.page_size)
         self._requests = AuthorizedRequests(
-            self._base, http, authenticator, max_concurrency=settings.max_concurrency, on_call=on_call
+            self._base,
+            http,
+            authenticator,
+            max_concurrency=settings.max_concurrency,
+            on_call=on_call,
+            content_type=settings.content_type,
         )
         self._questionnaire_search_supported = settings.questionnaire_search == "auto"
         self._contract_ids: dict[str, tuple[ResourceId, ...]] = {}

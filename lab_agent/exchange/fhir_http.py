@@ -11,6 +11,8 @@ from lab_agent.domain.ids import ResourceId
 from lab_agent.ports.exchange import Json
 
 _ETAG_PATTERN = re.compile(r'(?:W/)?"([^"]+)"')
+_RIGHT_PATTERN = re.compile(r"(?:.*/)?security/([A-Za-z]+)/?")
+"""The system of a right in full: `{base_url}security/<right>` (interface: Authentication 8)."""
 _LOCATION_PATTERN = re.compile(r"/([A-Za-z]+)/([^/?#]+)(?:/_history/([^/?#]+))?/?$")
 
 
@@ -82,13 +84,15 @@ def with_security(body: Json, mode: Literal["as_read", "short", "omit"]) -> Json
         return body
     if mode == "omit":
         return {**body, "meta": {key: value for key, value in meta.items() if key != "security"}}
-    return {**body, "meta": {**meta, "security": [_shorten_system(entry) for entry in meta["security"]]}}
+    short = [_shorten_system(entry) for entry in meta["security"]]
+    return {**body, "meta": {**meta, "security": [each for n, each in enumerate(short) if each not in short[:n]]}}
 
 
 def _shorten_system(entry: Any) -> Any:
-    if not isinstance(entry, Mapping) or not isinstance(entry.get("system"), str):
-        return entry
-    return {**entry, "system": entry["system"].rstrip("/").rpartition("/")[2]}
+    """The entry with the short name of its right; a security label that is no right of the service stays as it is (law 4)."""
+    system = entry.get("system") if isinstance(entry, Mapping) else None
+    found = _RIGHT_PATTERN.fullmatch(system) if isinstance(system, str) else None
+    return {**entry, "system": found.group(1)} if found else entry
 
 
 def build_binary(content: bytes, content_type: str, readers: Iterable[str]) -> Json:

@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Mapping
+from typing import get_args
 
 from lab_agent import exact_json
 from lab_agent.domain.retry import Backoff, backoff_delay
@@ -15,23 +16,33 @@ from lab_agent.exchange.responses import RequestContext, parse_object, response_
 from lab_agent.http_client import HttpClient, HttpResponse
 from lab_agent.metrics import CallObserver, measure_call
 from lab_agent.ports.exchange import Json
+from lab_agent.settings.exchange import FhirMediaType
 
 _MAX_ATTEMPTS = 3
 _BACKOFF = Backoff(first=0.3, longest=3.0)
 _MAX_RETRY_WAIT = 5.0
-_ACCEPT_JSON = {"Accept": "application/json"}
 
 
 class AuthorizedRequests:
     """Authorized calls to one base address."""
 
     def __init__(
-        self, base: str, http: HttpClient, authenticator: Authenticator, *, max_concurrency: int, on_call: CallObserver
+        self,
+        base: str,
+        http: HttpClient,
+        authenticator: Authenticator,
+        *,
+        max_concurrency: int,
+        on_call: CallObserver,
+        content_type: FhirMediaType = "application/fhir+json",
     ) -> None:
         self._base = base
         self._http = http
         self._authenticator = authenticator
         self._on_call = on_call
+        self._content_type = content_type
+        others = [each for each in get_args(FhirMediaType) if each != content_type]
+        self._accept = ", ".join([content_type, *(f"{each};q=0.9" for each in others)])
         self._semaphore = asyncio.Semaphore(max_concurrency)
 
     async def get(self, context: RequestContext, address: str) -> tuple[Json, HttpResponse]:
@@ -53,7 +64,7 @@ class AuthorizedRequests:
     ) -> HttpResponse:
         """POST or PUT, once. Raises what the port says."""
         sent = exact_json.dumps(body)
-        return await self._send_checked(context, method, address, {"Content-Type": "application/json", **headers}, sent)
+        return await self._send_checked(context, method, address, {"Content-Type": self._content_type, **headers}, sent)
 
     async def _get_object(self, context: RequestContext, address: str) -> tuple[Json, HttpResponse]:
         answer = await self._send_checked(context, "GET", address, {}, b"")
@@ -80,4 +91,6 @@ class AuthorizedRequests:
 
     async def _send(self, method: str, address: str, headers: Mapping[str, str], payload: bytes) -> HttpResponse:
         async with self._semaphore:
-            return await self._http.send(method, address, base=self._base, headers={**_ACCEPT_JSON, **headers}, content=payload)
+            return await self._http.send(
+                method, address, base=self._base, headers={"Accept": self._accept, **headers}, content=payload
+            )

@@ -163,8 +163,8 @@ def _plan_observations(
         except DataInvalidError as exc:
             problems += out.prefix_problems(exc.problems, f"observations[{index}]")
             continue
-        body["status"] = _next_status(observation.status.value, known.get(identifier.value), body)
-        yield Upload(resource_type="Observation", identifier=identifier, body=body, digest=content_digest(body))
+        body["status"] = _next_status(observation.status.value, known.get(identifier.value), body, context.systems.base_url)
+        yield _upload(identifier, body, context)
     if problems:
         raise DataInvalidError(tuple(problems))
 
@@ -180,14 +180,17 @@ def _name_parts(observations: Sequence[ReportedObservation]) -> list[tuple[str, 
     return names
 
 
-def _next_status(reported: str, previous: str | None, body: Json) -> str:
-    """Once final, a value stays final; changed after that, it is amended (interface: Observation.status)."""
-    if previous is None:
+def _next_status(reported: str, previous: str | None, body: Json, base_url: str) -> str:
+    """Once final, a value stays final; changed after that, it is amended (interface: Observation.status).
+
+    Where it is not known what the service has, nothing is claimed: who uploads compares with what is there.
+    """
+    before = split_digest(previous or "")
+    if before.status not in FINAL_STATUSES:
         return reported
-    before, content = split_digest(previous)
-    if before not in FINAL_STATUSES:
-        return reported
-    return before if split_digest(content_digest(body))[1] == content else ObservationStatus.AMENDED.value
+    amended = ObservationStatus.AMENDED.value
+    same = before.values in {"", split_digest(content_digest(body, base_url)).values}
+    return before.status if same and reported != amended else amended
 
 
 def _observation(
@@ -226,7 +229,7 @@ def _plan_report(report: LabReport, context: UploadContext, known: Mapping[str, 
     identifier = Identifier(system=context.report_system, value=report_identifier(context.order_key, report.report_id))
     lines = [line for line in context.lines if line.key in context.covered_lines]
     documents = (_attachment(document, context) for document in report.documents)
-    was_final = split_digest(known.get(identifier.value, ""))[0] == ReportStatus.FINAL.value
+    was_final = split_digest(known.get(identifier.value, "")).status == ReportStatus.FINAL.value
     fields = {
         **_common_fields("DiagnosticReport", identifier, context),
         "status": ReportStatus.FINAL.value if was_final else report.status.value,
@@ -237,8 +240,12 @@ def _plan_report(report: LabReport, context: UploadContext, known: Mapping[str, 
         "issued": out.date_time(report.issued),
         "presentedForm": [form for form in documents if _has_url(form)] or None,
     }
-    body = out.drop_empty(fields)
-    return Upload(resource_type="DiagnosticReport", identifier=identifier, body=body, digest=content_digest(body))
+    return _upload(identifier, out.drop_empty(fields), context)
+
+
+def _upload(identifier: Identifier, body: Json, context: UploadContext) -> Upload:
+    digest = content_digest(body, context.systems.base_url)
+    return Upload(resource_type=body["resourceType"], identifier=identifier, body=body, digest=digest)
 
 
 def _report_code(report: LabReport, lines: Sequence[UploadLine], context: UploadContext) -> str:

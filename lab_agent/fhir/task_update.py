@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Json = Mapping[str, Any]
+_OUTPUT_TYPE = {"text": "error"}
+"""Task.output.type, which STU3 requires and the interface does not show: what the sentence is, as the interface calls it."""
 
 
 def task_status(body: Json) -> str | None:
@@ -46,7 +48,7 @@ def build_task_update(
 def _merge_outputs(existing: Any, outputs: Sequence[str], obsolete: frozenset[str]) -> list[Any]:
     kept = [each for each in existing if _output_text(each) not in obsolete] if isinstance(existing, list | tuple) else []
     there = {_output_text(each) for each in kept}
-    return kept + [{"valueString": text} for text in dict.fromkeys(outputs) if text not in there]
+    return kept + [{"type": _OUTPUT_TYPE, "valueString": text} for text in dict.fromkeys(outputs) if text not in there]
 
 
 def _output_texts(body: Json) -> set[str | None]:

@@ -13,6 +13,8 @@ from lab_agent.url_origin import is_loopback, origin_of
 
 Grant = Literal["password", "authorization_code", "client_credentials", "basic"]
 
+FhirMediaType = Literal["application/fhir+json", "application/json"]
+
 _REQUIRED_KEYS: dict[str, tuple[str, ...]] = {
     "password": ("auth_url", "client_id", "username"),
     "authorization_code": ("auth_url", "client_id", "redirect_uri"),
@@ -155,8 +157,12 @@ class ExchangeSettings(SettingsGroup):
     """How many resources to request on one page of a search. If not set, the service decides."""
     max_response: Annotated[int, Field(ge=64 * 1024)] = 32 * 1024 * 1024
     """Largest response in bytes that is read."""
-    put_security: Literal["as_read", "short", "omit"] = "as_read"
-    """Access rights in a PUT of what we read: returned as read, with short names of the rights, or omitted."""
+    put_security: Literal["as_read", "short", "omit"] = "short"
+    """Access rights in a PUT of what we read: with short names of the rights, as in every request, returned as read, or
+    omitted."""
+    content_type: FhirMediaType = "application/fhir+json"
+    """Media type of the FHIR resources that we send; either is accepted in answers. With `application/json`, FHIR servers spoil
+    documents: only for a service that accepts nothing else."""
     questionnaire_search: Literal["auto", "off"] = "auto"
     """Whether to search for QuestionnaireResponses; `auto` stops when the service has rejected that search."""
     paths: UrlTemplateSettings = Field(default_factory=UrlTemplateSettings)

@@ -133,7 +133,8 @@ class DeliverReportHandler:
             return ReportNotWanted(delivery.order.key, delivery.record.state)
         if delivery.lines_ended is not None:
             return ReportHeld(delivery.order.key, delivery.lines_ended)
-        uploader = Uploader(self.exchange, self.store, lease, delivery.order.key, delivery.record.key, verifying)
+        order, report, base_url = delivery.order.key, delivery.record.key, self.planner.systems.base_url
+        uploader = Uploader(self.exchange, self.store, lease, order, report, base_url, verifying)
         reader = self.planner.reader(delivery.order)
         delivery = await self._add_printed_report(delivery)
         if self.planner.unmapped_reason(delivery.message):  # who released it may have changed the tables since we read them

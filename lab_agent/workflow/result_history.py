@@ -135,7 +135,7 @@ class ReportHistory:
 
     def _is_final(self, identifier: str) -> bool:
         known = self.uow.uploads.get(identifier)
-        return known is not None and split_digest(known.digest)[0] in FINAL_STATUSES
+        return known is not None and split_digest(known.digest).status in FINAL_STATUSES
 
 
 def has_content(report: LabReport) -> bool:

@@ -246,7 +246,7 @@ async def test_conditional_create_encoded_as_query(make_client: Make, router: re
     assert header.isascii()
     assert parse_qs(header) == {"identifier": ["https://lab.example/ids?a=b|A\\|1\\,2 +&é"]}
     assert b'"v":1.20' in request.content
-    assert request.headers["content-type"] == "application/json"
+    assert request.headers["content-type"] == "application/fhir+json"
 
 
 async def test_conditional_create_finds_existing_resource(make_client: Make, router: respx.MockRouter) -> None:
@@ -332,6 +332,32 @@ async def test_put_sends_access_rights_as_configured(
     body = task(1, meta={"versionId": "1", "security": [{"system": f"{BASE}security/read", "code": "g"}, "odd"]})
     await make_client(put_security=how).update("Task", rid("t1"), body, version="1")
     assert exact_json.loads(route.calls.last.request.content)["meta"] == expected
+
+
+async def test_put_shortens_rights_by_default_and_only_rights(make_client: Make, router: respx.MockRouter) -> None:
+    """The interface has short names in requests; a security label that is no right of the service goes back as it came."""
+    route = router.put(f"{BASE}fhir/Task/t1").respond(200, json=task(1))
+    label = {"system": "http://hl7.org/fhir/v3/Confidentiality", "code": "N"}
+    rights = [{"system": f"{BASE}security/read", "code": "g"}, {"system": "read", "code": "g"}]
+    await make_client().update("Task", rid("t1"), task(1, meta={"security": [*rights, label]}), version="1")
+    sent = exact_json.loads(route.calls.last.request.content)
+    assert sent["meta"]["security"] == [{"system": "read", "code": "g"}, label]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sent", "accepted"),
+    [
+        ({}, "application/fhir+json", "application/fhir+json, application/json;q=0.9"),
+        ({"content_type": "application/json"}, "application/json", "application/json, application/fhir+json;q=0.9"),
+    ],
+)
+async def test_resources_travel_under_the_media_type_set(
+    make_client: Make, router: respx.MockRouter, changes: dict[str, Any], sent: str, accepted: str
+) -> None:
+    route = router.put(f"{BASE}fhir/Task/t1").respond(200, json=task(1))
+    await make_client(**changes).update("Task", rid("t1"), task(1), version="1")
+    headers = route.calls.last.request.headers
+    assert (headers["content-type"], headers["accept"]) == (sent, accepted)
 
 
 async def test_find_returns_resource_with_our_identifier(make_client: Make, router: respx.MockRouter) -> None:
