@@ -198,6 +198,8 @@ def build_planning(settings: Settings, mappings: MappingCache, catalogues: Catal
         observation_system=settings.observation_system,
         mappings=mappings,
         catalogues=catalogues,
+        references=settings.exchange.references,
+        own_guid=settings.exchange.laboratory if settings.exchange.grant_own_read else None,
     )
 
 

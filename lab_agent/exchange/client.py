@@ -143,7 +143,8 @@ class ExchangeClient(Exchange):
 
     @override
     async def upload_document(self, content: bytes, content_type: str, *, readers: tuple[str, ...]) -> SavedResource:
-        return await self.create("Binary", fhir_http.build_binary(content, content_type, readers))
+        own_guid = self._settings.laboratory if self._settings.grant_own_read else None
+        return await self.create("Binary", fhir_http.build_binary(content, content_type, readers, own_guid))
 
     @override
     async def check(self) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
 
 from lab_agent.domain.ids import ResourceId
+from lab_agent.fhir.access_rights import access_rights
 from lab_agent.ports.exchange import Json
 
 _ETAG_PATTERN = re.compile(r'(?:W/)?"([^"]+)"')
@@ -95,11 +96,11 @@ def _shorten_system(entry: Any) -> Any:
     return {**entry, "system": found.group(1)} if found else entry
 
 
-def build_binary(content: bytes, content_type: str, readers: Iterable[str]) -> Json:
+def build_binary(content: bytes, content_type: str, readers: Collection[str], own_guid: str | None = None) -> Json:
     """Make a Binary (FHIR STU3) that the `readers` (counterparty guids) may read; short system names, as in requests."""
     return {
         "resourceType": "Binary",
-        "meta": {"security": [{"system": "read", "code": reader} for reader in readers]},
+        "meta": {"security": list(access_rights(readers, own_guid))},
         "contentType": content_type,
         "content": base64.b64encode(content).decode("ascii"),
     }

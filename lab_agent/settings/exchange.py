@@ -13,6 +13,7 @@ from lab_agent.url_origin import is_loopback, origin_of
 
 Grant = Literal["password", "authorization_code", "client_credentials", "basic"]
 
+ReferenceSpelling = Literal["as_read", "lower", "fhir"]
 FhirMediaType = Literal["application/fhir+json", "application/json"]
 
 _REQUIRED_KEYS: dict[str, tuple[str, ...]] = {
@@ -163,6 +164,12 @@ class ExchangeSettings(SettingsGroup):
     content_type: FhirMediaType = "application/fhir+json"
     """Media type of the FHIR resources that we send; either is accepted in answers. With `application/json`, FHIR servers spoil
     documents: only for a service that accepts nothing else."""
+    references: ReferenceSpelling = "as_read"
+    """Spelling of the references that we write: `as_read` as the order spelled its own, `lower` (`patient/8`, as in the interface
+    document), `fhir` (`Patient/8`, as FHIR servers require)."""
+    grant_own_read: bool = False
+    """Whether uploads also give our own guid read, readhistory and updatebody, for a service where the creator has no right to
+    what it created."""
     questionnaire_search: Literal["auto", "off"] = "auto"
     """Whether to search for QuestionnaireResponses; `auto` stops when the service has rejected that search."""
     paths: UrlTemplateSettings = Field(default_factory=UrlTemplateSettings)

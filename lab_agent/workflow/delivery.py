@@ -154,9 +154,11 @@ class DeliverReportHandler:
         for index, each in enumerate(plan.observations):
             with error_context(f"observations[{index}]"):
                 observations.append(await uploader.ensure(each.resource_type, each.identifier, each.body))
-        report = plan.report
+        report, references = plan.report, self.planner.reference_writer(delivery.order)
         with error_context("the report itself"):
-            await uploader.ensure(report.resource_type, report.identifier, with_result_references(report, observations))
+            await uploader.ensure(
+                report.resource_type, report.identifier, with_result_references(report, observations, references)
+            )
         log.info("report delivered", action="report_delivered", order=delivery.order.key, observations=len(observations))
 
     async def _add_printed_report(self, delivery: Delivery) -> Delivery:

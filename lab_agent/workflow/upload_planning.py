@@ -13,10 +13,11 @@ from lab_agent.domain.report_coverage import Coverage
 from lab_agent.domain.text import join_limited, shorten
 from lab_agent.domain.values import CodeableConcept, Coding
 from lab_agent.errors import DataInvalidError, PermanentFailure, Problem
+from lab_agent.fhir.reference_spelling import ReferenceWriter, read_spellings
 from lab_agent.fhir.report_builder import DocumentUrls, UploadContext, UploadLine, UploadPlan, UploadSpecimen, plan_uploads
 from lab_agent.mappings.tables import MappingTables
 from lab_agent.mappings.translator import missing_mappings, translate
-from lab_agent.settings.exchange import ContractSettings
+from lab_agent.settings.exchange import ContractSettings, ReferenceSpelling
 from lab_agent.settings.groups import ResultsSettings
 from lab_agent.workflow.order_assessment import CatalogueSource
 from lab_agent.workflow.order_lookup import submitted_order
@@ -48,6 +49,9 @@ class UploadPlanner:
     observation_system: str
     mappings: MappingSource
     catalogues: CatalogueSource
+    references: ReferenceSpelling = "as_read"
+    own_guid: str | None = None
+    """Our own guid, where uploads must grant us the rights to them."""
 
     def unmapped_reason(self, message: LabReport) -> str | None:
         """Why the mapping tables cannot translate the report; None if they can."""
@@ -73,6 +77,11 @@ class UploadPlanner:
                 f"Set counterparty in [exchange.contracts.{order.contract}], then retry"
             )
         return reader
+
+    def reference_writer(self, order: OrderRecord) -> ReferenceWriter:
+        """What writes the references of this order's uploads."""
+        wanted = self.references == "as_read"
+        return ReferenceWriter(self.references, read_spellings(order.received, self.systems.base_url) if wanted else {})
 
     def unknown_tests_reason(self, order: OrderRecord, extra: Iterable[str]) -> str | None:
         """Why tests beside those of the order have no nomenclature code; None if they have."""
@@ -122,6 +131,8 @@ class UploadPlanner:
             send_interpretation=self.settings.send_interpretation,
             send_notes=self.settings.send_notes,
             send_documents=self.settings.documents != "none",
+            references=self.reference_writer(order),
+            own_guid=self.own_guid,
         )
         return plan_uploads(
             translate(message, tables),

@@ -383,6 +383,14 @@ async def test_document_uploaded_as_binary_readable_by_its_readers(make_client: 
     }
 
 
+async def test_own_read_granted_on_documents_where_set(make_client: Make, router: respx.MockRouter) -> None:
+    route = router.post(f"{BASE}fhir/Binary").respond(201, json={"resourceType": "Binary", "id": "b1"}, headers={"ETag": 'W/"1"'})
+    await make_client(grant_own_read=True).upload_document(b"%PDF", "application/pdf", readers=("g1",))
+    rights = exact_json.loads(route.calls.last.request.content)["meta"]["security"]
+    own = [{"system": right, "code": "lab-guid"} for right in ("read", "readhistory", "updatebody")]
+    assert rights == [{"system": "read", "code": "g1"}, *own]
+
+
 # --- signing
 
 

@@ -12,8 +12,9 @@ from lab_agent.domain.records import HoldReason
 from lab_agent.domain.state_machines import LineState, OrderState, ReportState
 from lab_agent.domain.values import CodeableConcept, Identifier
 from lab_agent.workflow import operator_results
+from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID
 from lab_sandbox.faults.plan import FaultKind, FaultRule
-from tests.harness.results import CODES, NOW, ORDER, ResultsBench, haemoglobin, make_report
+from tests.harness.results import CODES, NOW, ORDER, ResultsBench, haemoglobin, make_report, open_bench
 
 LATER = NOW + timedelta(hours=1)
 
@@ -110,6 +111,21 @@ async def test_changed_method_is_sent_and_amends_nothing(bench: ResultsBench) ->
     await bench.receive(make_report(other, version=2, issued=LATER))
     first, second = await bench.resource_versions("Observation", "RORDER.rep.hb")
     assert (first["status"], second["status"], second["method"]) == ("final", "final", {"text": "SLS"})
+
+
+@pytest.mark.parametrize("granted", [False, True])
+async def test_own_rights_granted_only_where_set(granted: bool) -> None:
+    """Where the creator has no right to what it created, we grant ourselves what a correction takes."""
+    async with open_bench() as bench:
+        exchange = bench.settings.exchange.model_copy(update={"grant_own_read": granted})
+        bench.settings = bench.settings.model_copy(update={"exchange": exchange})
+        await bench.receive(make_report())
+        for kind, identifier in (("Observation", "RORDER.rep.hb"), ("DiagnosticReport", "RORDER.rep")):
+            (found,) = await bench.resource_versions(kind, identifier)
+            rights = {(each["system"].rpartition("/")[2], each["code"]) for each in found["meta"]["security"]}
+            own = {right for right, guid in rights if guid == LABORATORY_GUID and right != "owner"}
+            assert ("read", CLINIC_GUID) in rights
+            assert own == ({"read", "readhistory", "updatebody"} if granted else set())
 
 
 async def test_identifier_given_by_others_stays(bench: ResultsBench) -> None:
