@@ -19,6 +19,13 @@ from tests.harness.installation import ProcessHarness
 
 FULL, SHORT = 200, 3
 SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
+LABORATORY = {
+    "grant_type": "password",
+    "username": "laboratory",
+    "password": "demo-laboratory-password",
+    "client_id": "lab-agent",
+    "client_secret": "demo-laboratory-secret",
+}
 CRASH_POINTS = [
     "before update Observation",
     "after update Observation",
@@ -135,8 +142,10 @@ async def history(harness: ProcessHarness, kind: str, report: str) -> list[Json]
     found = [each for each in await harness.client.search(kind, {}) if report in each["identifier"][0]["value"]]
     assert len(found) == 1, f"{len(found)} {kind} resources of {report}"
     address = f"{harness.workspace.service_url}fhir/{kind}/{found[0]['id']}/_history"
-    async with httpx.AsyncClient(auth=("laboratory", "demo-laboratory-password"), trust_env=False) as owner:
-        answer: dict[str, Any] = decode((await owner.get(address)).raise_for_status().content)
+    async with httpx.AsyncClient(trust_env=False) as owner:
+        signed_in = (await owner.post(f"{harness.workspace.service_url}connect/token", data=LABORATORY)).raise_for_status()
+        bearer = {"Authorization": f"Bearer {signed_in.json()['access_token']}"}
+        answer: dict[str, Any] = decode((await owner.get(address, headers=bearer)).raise_for_status().content)
     entries = [entry.get("resource", entry) for entry in answer["entry"]]
     return sorted(entries, key=lambda each: int(each["meta"]["versionId"]))
 
