@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from typing import TypeVar
 
 from lab_agent import exact_json
 from lab_agent.domain.retry import Backoff, backoff_delay
 from lab_agent.errors import ServiceUnavailable
 from lab_agent.exchange.authenticator import Authenticator
-from lab_agent.exchange.responses import RequestContext, parse_object, response_error
+from lab_agent.exchange.responses import RequestContext, response_error
 from lab_agent.http_client import HttpClient, HttpResponse, parse_http_date
 from lab_agent.metrics import CallObserver, measure_call
 from lab_agent.ports.exchange import Json
@@ -20,6 +21,7 @@ from lab_agent.ports.exchange import Json
 _MAX_ATTEMPTS = 3
 _BACKOFF = Backoff(first=0.3, longest=3.0)
 _MAX_RETRY_WAIT = 5.0
+T = TypeVar("T")
 _ACCEPT_JSON = {"Accept": "application/json"}
 
 
@@ -37,19 +39,21 @@ class AuthorizedRequests:
         self.clock_offset: timedelta | None = None
         """How far the service's clock was ahead of ours, by its last response."""
 
-    async def get(self, context: RequestContext, address: str) -> tuple[Json, HttpResponse]:
-        """GET an object, retrying after a short wait while the service is unavailable. Raises what the port says."""
+    async def get(
+        self, context: RequestContext, address: str, parse: Callable[[RequestContext, bytes], T]
+    ) -> tuple[T, HttpResponse]:
+        """GET what `parse` reads, retrying after a short wait while the service is unavailable. Raises what the port says."""
         give_up_at = time.monotonic() + self._http.max_call_seconds / 2
         for attempt in range(1, _MAX_ATTEMPTS):
             try:
-                return await self._get_object(context, address)
+                return await self._get_parsed(context, address, parse)
             except ServiceUnavailable as exc:
                 asked = exc.retry_after or 0.0
                 # Longer waits that the service asks for are left to the job queue and the next poll.
                 if asked > _MAX_RETRY_WAIT or time.monotonic() >= give_up_at:
                     raise
             await asyncio.sleep(max(asked, backoff_delay(attempt, _BACKOFF, random.random())))  # noqa: S311 - jitter, no secret
-        return await self._get_object(context, address)
+        return await self._get_parsed(context, address, parse)
 
     async def write(
         self, context: RequestContext, method: str, address: str, headers: Mapping[str, str], body: Json
@@ -58,9 +62,11 @@ class AuthorizedRequests:
         sent = exact_json.dumps(body)
         return await self._send_checked(context, method, address, {"Content-Type": "application/json", **headers}, sent)
 
-    async def _get_object(self, context: RequestContext, address: str) -> tuple[Json, HttpResponse]:
+    async def _get_parsed(
+        self, context: RequestContext, address: str, parse: Callable[[RequestContext, bytes], T]
+    ) -> tuple[T, HttpResponse]:
         answer = await self._send_checked(context, "GET", address, {}, b"")
-        return parse_object(context, answer.body), answer
+        return parse(context, answer.body), answer
 
     async def _send_checked(
         self, context: RequestContext, method: str, address: str, headers: Mapping[str, str], payload: bytes

@@ -28,12 +28,17 @@ class SavedResource:
 class Exchange(Protocol):
     """The service's FHIR endpoints (interface: Endpoints).
 
-    Every call may raise `ServiceUnavailable` (nothing happened; try again later), `AuthenticationRequired`, `OutcomeUnknown` or
-    `InvalidResponse` (a write may have happened), `ForeignOrigin`, or a `ServiceRejected`.
+    Every call may raise `ServiceUnavailable` or `ForeignLink` (nothing happened; try again later), `AuthenticationRequired`,
+    `OutcomeUnknown` (a write may have happened), `InvalidResponse` (the same for a write; what was read or searched for has
+    invalid JSON, while the service answers otherwise), `ForeignOrigin`, or a `ServiceRejected`.
     """
 
     async def requested_order_tasks(self) -> tuple[Json, ...]:
         """All order-level Tasks in status requested (GET fhir/task?status=requested&code=OrderProcessingTask), pages followed."""
+        ...
+
+    def unreadable_order_tasks(self) -> tuple[str, ...]:
+        """Ids of the Tasks that the last `requested_order_tasks` left out, since their JSON is invalid; `?` for an unknown id."""
         ...
 
     async def line_tasks(self, order_task: ResourceId) -> tuple[Json, ...]:

@@ -89,7 +89,7 @@ async def test_foreign_next_link_rejected_without_request(make_client: Make, rou
     """A next link to another origin is rejected, and nothing is sent there."""
     router.get(url__startswith=BASE).respond(json=bundle(task(1), onward=onward))
     elsewhere = router.route(host="evil.example").respond(200)
-    with pytest.raises(errors.ForeignOrigin):
+    with pytest.raises(errors.ForeignLink):
         await make_client().requested_order_tasks()
     assert not elsewhere.called
     assert len(router.calls) == 2  # the token, and the first page
@@ -118,6 +118,64 @@ async def test_unrelated_bundle_entries_skipped(make_client: Make, router: respx
 @pytest.mark.parametrize("text", ["<html>sign in</html>", '{"resourceType":"Task"}', "[]", '{"resourceType": "Bun'])
 async def test_unexpected_search_response_is_temporary_failure(make_client: Make, router: respx.MockRouter, text: str) -> None:
     router.get(url__startswith=BASE).respond(text=text)
+    with pytest.raises(errors.ServiceUnavailable):
+        await make_client().requested_order_tasks()
+
+
+POISON = {
+    "lone surrogate": '"\\ud83d"',
+    "raw surrogate": '"\ud83d"',
+    "NaN": "NaN",
+    "digits": "1" * 100_000,
+    "deep": "[" * 50_000 + "]" * 50_000,
+    "deep valid": "[" * 900 + "]" * 900,
+    "control character": '"\x01\n"',
+    "exponent": "1e99999999999999999999",
+    "brackets in a string": '"]}[{,\\"" : NaN',
+}
+
+
+@pytest.fixture(params=POISON.values(), ids=POISON)
+def poisoned_task(request: pytest.FixtureRequest) -> bytes:
+    """A Task of id t2 that no JSON parser reads."""
+    text = f'{{"note": [{{"id": "n1", "x": {request.param}}}], "resourceType": "Task", "id": "t2", "meta": {{"versionId": "1"}}}}'
+    return text.encode("utf-8", "surrogatepass")
+
+
+def page_of(*resources: bytes) -> bytes:
+    entries = b", ".join(b'{"fullUrl": "urn:x", "resource": ' + each + b', "search": {"mode": "match"}}' for each in resources)
+    return b'{"resourceType": "Bundle", "meta": {"tag": ["entry"]}, "entry": [' + entries + b'], "link": [], "total": 3}'
+
+
+async def test_poisoned_task_spoils_only_itself(make_client: Make, router: respx.MockRouter, poisoned_task: bytes) -> None:
+    good = [exact_json.dumps(task(number, weight=Decimal("1.20"))) for number in (1, 3)]
+    router.get(url__startswith=BASE).respond(content=page_of(good[0], poisoned_task, good[1]))
+    client = make_client()
+    assert [each["id"] for each in await client.requested_order_tasks()] == ["t1", "t3"]
+    assert client.unreadable_order_tasks() == ("t2",)
+    router.get(url__startswith=BASE).respond(content=page_of(*good))
+    await client.requested_order_tasks()
+    assert client.unreadable_order_tasks() == ()
+
+
+async def test_search_for_lines_fails_with_unreadable_one(
+    make_client: Make, router: respx.MockRouter, poisoned_task: bytes
+) -> None:
+    """An order without one of its lines is another order; a resource that we look for may be the unreadable one."""
+    router.get(url__startswith=BASE).respond(content=page_of(exact_json.dumps(task(1)), poisoned_task))
+    with pytest.raises(errors.InvalidResponse, match="Task t2"):
+        await make_client().line_tasks(rid("t0"))
+
+
+async def test_poisoned_resource_is_invalid_alone(make_client: Make, router: respx.MockRouter, poisoned_task: bytes) -> None:
+    router.get(f"{BASE}fhir/task/t2").respond(content=poisoned_task)
+    with pytest.raises(errors.InvalidResponse):
+        await make_client().read("Task", rid("t2"))
+
+
+@pytest.mark.parametrize("end", [10, -1, -40])
+async def test_page_cut_off_is_temporary_failure(make_client: Make, router: respx.MockRouter, end: int) -> None:
+    router.get(url__startswith=BASE).respond(content=page_of(exact_json.dumps(task(1)), exact_json.dumps(task(2)))[:end])
     with pytest.raises(errors.ServiceUnavailable):
         await make_client().requested_order_tasks()
 
@@ -176,7 +234,7 @@ async def test_read_without_etag_uses_body_version(make_client: Make, router: re
 async def test_read_of_wrong_resource_rejected(make_client: Make, router: respx.MockRouter) -> None:
     router.get(f"{BASE}fhir/patient/p1").respond(json={"resourceType": "Patient", "id": "p2", "meta": {"versionId": "1"}})
     router.put(f"{BASE}fhir/Task/t1").respond(json=task(2))
-    with pytest.raises(errors.ServiceUnavailable):
+    with pytest.raises(errors.InvalidResponse):
         await make_client().read("Patient", rid("p1"))
     with pytest.raises(errors.InvalidResponse):
         await make_client().update("Task", rid("t1"), task(1), version="1")
@@ -278,7 +336,7 @@ async def test_create_without_body_read_from_headers(make_client: Make, router: 
         (httpx.Response(200, json={"resourceType": "Observation"}), errors.InvalidResponse),
         (httpx.Response(200, json={"resourceType": "OperationOutcome"}), errors.InvalidResponse),
         (httpx.Response(200), errors.InvalidResponse),
-        (httpx.Response(302, headers={"Location": "https://evil.example/"}), errors.ServiceRejected),
+        (httpx.Response(302, headers={"Location": "https://evil.example/"}), errors.OutcomeUnknown),
         (httpx.ConnectError("x"), errors.ServiceUnavailable),
         (httpx.ConnectTimeout("x"), errors.ServiceUnavailable),
         (httpx.PoolTimeout("x"), errors.ServiceUnavailable),
@@ -297,6 +355,33 @@ async def test_write_sent_once_and_failure_states_possible_outcome(
         await make_client().create("Observation", {"resourceType": "Observation"}, if_none_exist=OURS)
     assert type(caught.value) is expected
     assert route.call_count == 1
+
+
+OUTCOME = {"resourceType": "OperationOutcome", "issue": [{"severity": "information", "code": "informational"}]}
+
+
+@pytest.mark.parametrize("body", [{"json": OUTCOME}, {"text": "<html>created</html>"}, {"text": '{"x": NaN}'}, {}])
+async def test_create_answered_with_headers_alone_is_done(
+    make_client: Make, router: respx.MockRouter, body: dict[str, Any]
+) -> None:
+    """A 2xx with Location and ETag says that it was done, whatever its body is."""
+    headers = {"Location": f"{BASE}fhir/Observation/o9", "ETag": 'W/"2"'}
+    router.post(f"{BASE}fhir/Observation").respond(201, headers=headers, **body)
+    saved = await make_client().create("Observation", {"resourceType": "Observation"}, if_none_exist=OURS)
+    assert (saved.id, saved.version, saved.created) == ("o9", "2", True)
+
+
+async def test_update_answered_with_outcome_and_etag_is_done(make_client: Make, router: respx.MockRouter) -> None:
+    router.put(f"{BASE}fhir/Task/t1").respond(200, json=OUTCOME, headers={"ETag": 'W/"8"'})
+    saved = await make_client().update("Task", rid("t1"), task(1, version=7), version="7")
+    assert (saved.id, saved.version) == ("t1", "8")
+
+
+async def test_location_of_other_type_names_nothing(make_client: Make, router: respx.MockRouter) -> None:
+    headers = {"Location": f"{BASE}fhir/OperationOutcome/7", "ETag": 'W/"2"'}
+    router.post(f"{BASE}fhir/Observation").respond(201, headers=headers, json=OUTCOME)
+    with pytest.raises(errors.InvalidResponse):
+        await make_client().create("Observation", {"resourceType": "Observation"}, if_none_exist=OURS)
 
 
 async def test_update_sends_its_version(make_client: Make, router: respx.MockRouter) -> None:
