@@ -1,4 +1,4 @@
-"""Authorized calls to the service, bounded in number; a GET is retried a few times, a write is sent once."""
+"""Authorized calls to the service, bounded in number and held back as it asks; a GET is retried, a write is sent once."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from lab_agent import exact_json
 from lab_agent.domain.retry import Backoff, backoff_delay
 from lab_agent.errors import ServiceUnavailable
 from lab_agent.exchange.authenticator import Authenticator
+from lab_agent.exchange.request_gate import RequestGate
 from lab_agent.exchange.responses import RequestContext, response_error
 from lab_agent.http_client import HttpClient, HttpResponse, parse_http_date
 from lab_agent.metrics import CallObserver, measure_call
@@ -36,6 +37,7 @@ class AuthorizedRequests:
         self._authenticator = authenticator
         self._on_call = on_call
         self._semaphore = asyncio.Semaphore(max_concurrency)
+        self._gate = RequestGate(authenticator.clock)
         self.clock_offset: timedelta | None = None
         """How far the service's clock was ahead of ours, by its last response."""
 
@@ -76,6 +78,7 @@ class AuthorizedRequests:
             self._read_clock(answer)
             error = response_error(context, answer.status, answer.headers, answer.body, now=self._authenticator.clock.now())
             if error is not None:
+                self._gate.on_failure(error)
                 raise error
             return answer
 
@@ -96,4 +99,5 @@ class AuthorizedRequests:
 
     async def _send(self, method: str, address: str, headers: Mapping[str, str], payload: bytes) -> HttpResponse:
         async with self._semaphore:
+            self._gate.check()  # here, so that it holds for what has queued, too
             return await self._http.send(method, address, base=self._base, headers={**_ACCEPT_JSON, **headers}, content=payload)

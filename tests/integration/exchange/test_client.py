@@ -488,6 +488,41 @@ async def test_check_requests_one_page(make_client: Make, router: respx.MockRout
     assert route.call_count == 1
 
 
+# --- Retry-After
+
+
+async def test_wait_asked_once_holds_for_all_calls(make_client: Make, router: respx.MockRouter, clock: VirtualClock) -> None:
+    """What one request was told, all the others of the process obey, reads too; the end is said in the failure."""
+    made = {"resourceType": "Observation", "id": "o", "meta": {"versionId": "1"}}
+    route = router.post(f"{BASE}fhir/Observation")
+    route.side_effect = [httpx.Response(503, headers={"Retry-After": "15"}), httpx.Response(201, json=made)]
+    reads = router.get(url__startswith=BASE).respond(json=bundle())
+    client = make_client(max_concurrency=1)
+    calls = [client.create("Observation", {"resourceType": "Observation"}) for _ in range(60)]
+    found = await asyncio.gather(*calls, client.requested_order_tasks(), return_exceptions=True)
+    assert {type(each) for each in found} == {errors.ServiceUnavailable}
+    assert all("until 2026-03-01 12:00:15 UTC" in str(each) for each in found)
+    assert (route.call_count, reads.call_count) == (1, 0)
+    clock.advance(14)
+    with pytest.raises(errors.ServiceUnavailable) as caught:
+        await client.create("Observation", {"resourceType": "Observation"})
+    assert caught.value.retry_after == 1.0
+    clock.advance(1)
+    assert (await client.create("Observation", {"resourceType": "Observation"})).id == "o"
+
+
+async def test_wait_forgotten_when_our_clock_is_set_back(
+    make_client: Make, router: respx.MockRouter, clock: VirtualClock
+) -> None:
+    route = router.get(url__startswith=BASE)
+    route.side_effect = [httpx.Response(429, headers={"Retry-After": "600"}), httpx.Response(200, json=bundle())]
+    client = make_client()
+    with pytest.raises(errors.ServiceUnavailable):
+        await client.requested_order_tasks()
+    clock.advance(days=-1)
+    assert await client.requested_order_tasks() == ()
+
+
 # --- the service's clock
 
 
