@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import structlog
 from typing_extensions import override
@@ -23,6 +23,7 @@ from lab_agent.ports.exchange import Exchange, Json, SavedResource
 from lab_agent.settings.exchange import ExchangeSettings
 
 _MAX_PAGES = 1000
+_NO_SEARCH_MEMORY = timedelta(hours=1)
 
 _log = structlog.get_logger(__name__)
 
@@ -52,7 +53,8 @@ class ExchangeClient(Exchange):
         self._requests = AuthorizedRequests(
             self._base, http, authenticator, max_concurrency=settings.max_concurrency, on_call=on_call
         )
-        self._questionnaire_search_supported = settings.questionnaire_search == "auto"
+        self._clock = authenticator.clock
+        self._no_questionnaire_search_until: datetime | None = None
         self._contract_ids: dict[str, tuple[ResourceId, ...]] = {}
         self._unreadable_order_tasks: tuple[str, ...] = ()
 
@@ -73,21 +75,29 @@ class ExchangeClient(Exchange):
 
     @override
     async def questionnaire_responses(self, procedure_requests: Collection[ResourceId]) -> tuple[Json, ...] | None:
-        """A rejected search counts as unsupported for as long as this client lives."""
+        """A rejected search counts as unsupported for an hour: one such answer may be a proxy's.
+
+        Raises `ServiceRejected` where the right to search is missing (403): it may be granted.
+        """
         found: list[Json] = []
         for procedure_request in procedure_requests:
-            if not self._questionnaire_search_supported:
+            if not self._may_search_questionnaires():
                 return None
             try:
                 found += await self._search("QuestionnaireResponse", self._urls.questionnaire_responses(procedure_request))
             except SearchNotSupported as exc:
-                self._questionnaire_search_supported = False
+                self._no_questionnaire_search_until = self._clock.now() + _NO_SEARCH_MEMORY
                 _log.warning(
                     "the service does not support searching questionnaire responses",
                     action="exchange.search_not_supported",
                     status=exc.status,
                 )
-        return fhir_http.deduplicate(found) if self._questionnaire_search_supported else None
+                return None
+        return fhir_http.deduplicate(found) if self._may_search_questionnaires() else None
+
+    def _may_search_questionnaires(self) -> bool:
+        until = self._no_questionnaire_search_until
+        return self._settings.questionnaire_search == "auto" and (until is None or self._clock.now() >= until)
 
     @override
     async def contract_ids(self, code: str) -> tuple[ResourceId, ...]:

@@ -158,7 +158,8 @@ class ExchangeSettings(SettingsGroup):
     put_security: Literal["as_read", "short", "omit"] = "as_read"
     """Access rights in a PUT of what we read: returned as read, with short names of the rights, or omitted."""
     questionnaire_search: Literal["auto", "off"] = "auto"
-    """Whether to search for QuestionnaireResponses; `auto` stops when the service has rejected that search."""
+    """Whether to search for QuestionnaireResponses; `auto` stops for an hour when the service has
+    rejected that search."""
     paths: UrlTemplateSettings = Field(default_factory=UrlTemplateSettings)
     """Addresses at the service, where an installation differs from the interface document."""
     oauth: OAuthSettings

@@ -180,14 +180,31 @@ async def test_page_cut_off_is_temporary_failure(make_client: Make, router: resp
         await make_client().requested_order_tasks()
 
 
-async def test_unsupported_response_search_is_remembered(make_client: Make, router: respx.MockRouter) -> None:
-    """A rejected search of questionnaire responses is remembered."""
-    route = router.get(url__startswith=f"{BASE}fhir/questionnaireresponse").respond(404)
+@pytest.mark.parametrize("status", [400, 404, 405, 422, 501])
+async def test_unsupported_response_search_is_remembered(
+    make_client: Make, router: respx.MockRouter, clock: VirtualClock, status: int
+) -> None:
+    """A rejected search of questionnaire responses is remembered, and tried again after an hour."""
+    route = router.get(url__startswith=f"{BASE}fhir/questionnaireresponse").respond(status)
     client = make_client()
     assert await client.questionnaire_responses([rid("p1"), rid("p2")]) is None
     assert await client.questionnaire_responses([rid("p3")]) is None
     assert route.call_count == 1
     assert str(route.calls.last.request.url) == f"{BASE}fhir/questionnaireresponse?subject=procedurerequest/p1"
+    route.respond(json=bundle())
+    clock.advance(hours=1)
+    assert await client.questionnaire_responses([rid("p3")]) == ()
+
+
+async def test_response_search_without_right_is_not_remembered(make_client: Make, router: respx.MockRouter) -> None:
+    """The answers of a clinic are not done without because of a right that can still be granted."""
+    route = router.get(url__startswith=f"{BASE}fhir/questionnaireresponse").respond(403)
+    client = make_client()
+    with pytest.raises(errors.ServiceRejected) as caught:
+        await client.questionnaire_responses([rid("p1")])
+    assert caught.value.may_pass
+    route.respond(json=bundle())
+    assert await client.questionnaire_responses([rid("p1")]) == ()
 
 
 async def test_responses_found_twice_count_once(make_client: Make, router: respx.MockRouter) -> None:
