@@ -147,6 +147,10 @@ class ServiceUnavailable(TemporaryFailure):
     """The exchange service is unavailable, or asks to retry later."""
 
 
+class ServicePaused(ServiceUnavailable):
+    """The request was not sent, since the exchange service has asked another one to wait (Retry-After)."""
+
+
 class OutcomeUnknown(AmbiguousFailure):
     """The request was sent to the exchange service, and no response came back."""
 

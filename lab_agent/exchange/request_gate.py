@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from lab_agent.errors import Failure, ServiceUnavailable
+from lab_agent.errors import Failure, ServicePaused, ServiceUnavailable
 from lab_agent.ports.clock import Clock
 
 _SHORTEST_WAIT = 0.05
@@ -27,7 +27,7 @@ class RequestGate:
         self._pause: _Pause | None = None
 
     def check(self) -> None:
-        """Raise `ServiceUnavailable`, with the seconds that are left, while the gate is closed."""
+        """Raise `ServicePaused`, with the seconds that are left, while the gate is closed."""
         pause, now = self._pause, self._clock.now()
         if pause is None:
             return
@@ -35,7 +35,7 @@ class RequestGate:
         if rest < _SHORTEST_WAIT or now < pause.since:  # our clock was set back: the end means nothing any more
             self._pause = None
             return
-        raise ServiceUnavailable(pause.reason, retry_after=rest)
+        raise ServicePaused(pause.reason, retry_after=rest)
 
     def on_failure(self, failure: Failure) -> None:
         """Close the gate where a failure asks to wait; a later end wins."""
