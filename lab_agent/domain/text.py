@@ -13,10 +13,10 @@ _MAX_ITEMS = 5
 _DASH = "–"
 
 
-def shorten(text: str) -> str:
-    """Give a foreign text as a reason, a timeline or a log may quote it: on one line, at most `MAX_LENGTH` characters of it."""
-    shown = "".join(char if char.isprintable() else "?" for char in text[:MAX_LENGTH])
-    return shown if len(text) <= MAX_LENGTH else f"{shown}…"
+def shorten(text: str, length: int = MAX_LENGTH) -> str:
+    """Give a foreign text as a reason, a timeline or a log may quote it: on one line, at most `length` characters of it."""
+    shown = "".join(char if char.isprintable() else "?" for char in text[:length])
+    return shown if len(text) <= length else f"{shown}…"
 
 
 def join_limited(texts: Iterable[str], separator: str = ", ") -> str:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import datetime, timedelta
 
 import structlog
 from typing_extensions import override
 
 from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.values import Identifier
-from lab_agent.errors import AuthenticationRequired, ResourceNotReadable, SearchNotSupported, ServiceUnavailable
+from lab_agent.errors import AuthenticationRequired, InvalidResponse, ResourceNotReadable, SearchNotSupported, ServiceUnavailable
 from lab_agent.exchange import fhir_http
 from lab_agent.exchange.authenticator import Authenticator
+from lab_agent.exchange.bundle_pages import BundlePage, parse_page
 from lab_agent.exchange.requests import AuthorizedRequests
 from lab_agent.exchange.responses import RequestContext, RequestKind, invalid_response, parse_object
 from lab_agent.exchange.urls import UrlTemplates, if_none_exist_query, resolve_next_page
@@ -21,6 +23,7 @@ from lab_agent.ports.exchange import Exchange, Json, SavedResource
 from lab_agent.settings.exchange import ExchangeSettings
 
 _MAX_PAGES = 1000
+_NO_SEARCH_MEMORY = timedelta(hours=1)
 
 _log = structlog.get_logger(__name__)
 
@@ -55,12 +58,21 @@ class ExchangeClient(Exchange):
             on_call=on_call,
             content_type=settings.content_type,
         )
-        self._questionnaire_search_supported = settings.questionnaire_search == "auto"
+        self._clock = authenticator.clock
+        self._no_questionnaire_search_until: datetime | None = None
         self._contract_ids: dict[str, tuple[ResourceId, ...]] = {}
+        self._unreadable_order_tasks: tuple[str, ...] = ()
 
     @override
     async def requested_order_tasks(self) -> tuple[Json, ...]:
-        return await self._search("Task", self._urls.order_tasks())
+        unreadable: list[str] = []
+        found = await self._search("Task", self._urls.order_tasks(), unreadable)
+        self._unreadable_order_tasks = tuple(dict.fromkeys(unreadable))
+        return found
+
+    @override
+    def unreadable_order_tasks(self) -> tuple[str, ...]:
+        return self._unreadable_order_tasks
 
     @override
     async def line_tasks(self, order_task: ResourceId) -> tuple[Json, ...]:
@@ -68,21 +80,29 @@ class ExchangeClient(Exchange):
 
     @override
     async def questionnaire_responses(self, procedure_requests: Collection[ResourceId]) -> tuple[Json, ...] | None:
-        """A rejected search counts as unsupported for as long as this client lives."""
+        """A rejected search counts as unsupported for an hour: one such answer may be a proxy's.
+
+        Raises `ServiceRejected` where the right to search is missing (403): it may be granted.
+        """
         found: list[Json] = []
         for procedure_request in procedure_requests:
-            if not self._questionnaire_search_supported:
+            if not self._may_search_questionnaires():
                 return None
             try:
                 found += await self._search("QuestionnaireResponse", self._urls.questionnaire_responses(procedure_request))
             except SearchNotSupported as exc:
-                self._questionnaire_search_supported = False
+                self._no_questionnaire_search_until = self._clock.now() + _NO_SEARCH_MEMORY
                 _log.warning(
                     "the service does not support searching questionnaire responses",
                     action="exchange.search_not_supported",
                     status=exc.status,
                 )
-        return fhir_http.deduplicate(found) if self._questionnaire_search_supported else None
+                return None
+        return fhir_http.deduplicate(found) if self._may_search_questionnaires() else None
+
+    def _may_search_questionnaires(self) -> bool:
+        until = self._no_questionnaire_search_until
+        return self._settings.questionnaire_search == "auto" and (until is None or self._clock.now() >= until)
 
     @override
     async def contract_ids(self, code: str) -> tuple[ResourceId, ...]:
@@ -100,7 +120,7 @@ class ExchangeClient(Exchange):
     async def read(self, resource_type: str, resource_id: ResourceId) -> SavedResource:
         context = RequestContext(kind=RequestKind.READ, description=f"GET {resource_type}")
         try:
-            body, answer = await self._requests.get(context, self._urls.read(resource_type, resource_id))
+            body, answer = await self._requests.get(context, self._urls.read(resource_type, resource_id), parse_object)
         except AuthenticationRequired as exc:
             await self.check()  # if this succeeds, the 401 is about this resource alone
             raise ResourceNotReadable(f"{context.description} was answered with 401", status=401) from exc
@@ -162,27 +182,39 @@ class ExchangeClient(Exchange):
         """Fetch one page of new orders."""
         await self._fetch_page("Task", self._urls.order_tasks())
 
-    async def _search(self, resource_type: str, address: str) -> tuple[Json, ...]:
-        """Fetch all pages. A `next` link that was followed before ends the search."""
+    @override
+    def service_clock_offset(self) -> timedelta | None:
+        return self._requests.clock_offset
+
+    async def _search(self, resource_type: str, address: str, left_out: list[str] | None = None) -> tuple[Json, ...]:
+        """Fetch all pages. A `next` link that was followed before ends the search.
+
+        Ids of resources that cannot be read go to `left_out`. Raises `InvalidResponse` for them where that is None: what was
+        searched for may be among them.
+        """
         found: list[Json] = []
+        unreadable: list[str] = []
         seen: set[str] = set()
         onward: str | None = address
         while onward is not None and onward not in seen:
             if len(seen) >= _MAX_PAGES:
                 raise ServiceUnavailable(f"the search for {resource_type} has more than {_MAX_PAGES} pages")
             seen.add(onward)
-            bundle, url = await self._fetch_page(resource_type, onward)
-            found += fhir_http.matching_resources(bundle, resource_type)
-            link = fhir_http.next_link(bundle)
+            page, url = await self._fetch_page(resource_type, onward)
+            found += fhir_http.matching_resources(page.bundle, resource_type)
+            unreadable += page.unreadable(resource_type)
+            link = fhir_http.next_link(page.bundle)
             onward = None if link is None else resolve_next_page(self._base, url, link)
+        if unreadable and left_out is None:
+            raise InvalidResponse(f"searching {resource_type} found {resource_type} {', '.join(unreadable)}: its JSON is invalid")
+        if left_out is not None:
+            left_out += unreadable
         return fhir_http.deduplicate(found)
 
-    async def _fetch_page(self, resource_type: str, address: str) -> tuple[Json, str]:
+    async def _fetch_page(self, resource_type: str, address: str) -> tuple[BundlePage, str]:
         context = RequestContext(kind=RequestKind.SEARCH, description=f"searching {resource_type}")
-        bundle, answer = await self._requests.get(context, address)
-        if not fhir_http.is_resource_type(bundle, "Bundle"):
-            raise invalid_response(context, "something that is not a Bundle")
-        return bundle, answer.url
+        page, answer = await self._requests.get(context, address, parse_page)
+        return page, answer.url
 
     async def _to_stored(self, resource_type: str, body: Json) -> SavedResource:
         version = fhir_http.body_version(body)
@@ -195,17 +227,25 @@ class ExchangeClient(Exchange):
 def _parse_stored(
     context: RequestContext, answer: HttpResponse, resource_type: str, sent: Json, *, created: bool = False
 ) -> SavedResource:
-    """Read the response to a write: its body (or what was sent, if it has none) with the id and version of the headers."""
-    location = fhir_http.parse_location(answer.headers.get("location"))
-    body = parse_object(context, answer.body) if answer.body.strip() else sent
-    if not fhir_http.is_resource_type(body, resource_type):
-        raise invalid_response(context, f"something that is not a {resource_type}")
-    resource_id = fhir_http.body_id(body) or (location[0] if location else None)
-    version = (
-        fhir_http.etag_version(answer.headers.get("etag"))
-        or (answer.body and fhir_http.body_version(body))
-        or (location and location[1])
-    )
+    """Read the response to a write: its body with the id and version of the headers.
+
+    Where the body is missing or something else (an OperationOutcome, a page), what was sent stands for it, if the headers name
+    the resource and its new version: a 2xx with both says that it was done.
+    """
+    location = fhir_http.parse_location(answer.headers.get("location"), resource_type)
+    etag = fhir_http.etag_version(answer.headers.get("etag"))
+    body = _parse_body(context, answer, resource_type)
+    resource_id = fhir_http.body_id(sent if body is None else body) or (location[0] if location else None)
+    version = etag or (body is not None and fhir_http.body_version(body)) or (location and location[1])
     if resource_id is None or not version:
-        raise invalid_response(context, f"a {resource_type} without id or version")
-    return SavedResource(resource_type=resource_type, id=resource_id, version=str(version), body=body, created=created)
+        raise invalid_response(context, f"something that is not a {resource_type} with id and version")
+    found = sent if body is None else body
+    return SavedResource(resource_type=resource_type, id=resource_id, version=str(version), body=found, created=created)
+
+
+def _parse_body(context: RequestContext, answer: HttpResponse, resource_type: str) -> Json | None:
+    try:
+        body = parse_object(context, answer.body)
+    except InvalidResponse:
+        return None
+    return body if fhir_http.is_resource_type(body, resource_type) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Protocol
 
 from lab_agent.domain.ids import ResourceId
@@ -27,12 +28,17 @@ class SavedResource:
 class Exchange(Protocol):
     """The service's FHIR endpoints (interface: Endpoints).
 
-    Every call may raise `ServiceUnavailable` (nothing happened; try again later), `AuthenticationRequired`, `OutcomeUnknown` or
-    `InvalidResponse` (a write may have happened), `ForeignOrigin`, or a `ServiceRejected`.
+    Every call may raise `ServiceUnavailable` or `ForeignLink` (nothing happened; try again later), `AuthenticationRequired`,
+    `OutcomeUnknown` (a write may have happened), `InvalidResponse` (the same for a write; what was read or searched for has
+    invalid JSON, while the service answers otherwise), `ForeignOrigin`, or a `ServiceRejected`.
     """
 
     async def requested_order_tasks(self) -> tuple[Json, ...]:
         """All order-level Tasks in status requested (GET fhir/task?status=requested&code=OrderProcessingTask), pages followed."""
+        ...
+
+    def unreadable_order_tasks(self) -> tuple[str, ...]:
+        """Ids of the Tasks that the last `requested_order_tasks` left out, since their JSON is invalid; `?` for an unknown id."""
         ...
 
     async def line_tasks(self, order_task: ResourceId) -> tuple[Json, ...]:
@@ -77,4 +83,11 @@ class Exchange(Protocol):
 
     async def check(self) -> None:
         """Sign in and ask one harmless question; raises what is wrong."""
+        ...
+
+    def service_clock_offset(self) -> timedelta | None:
+        """How far the service's clock was ahead of ours (negative: behind) by the `Date` of its last response, to a second.
+
+        None as long as no response had a `Date`.
+        """
         ...

@@ -171,7 +171,8 @@ class ExchangeSettings(SettingsGroup):
     """Whether uploads also give our own guid read, readhistory and updatebody, for a service where the creator has no right to
     what it created."""
     questionnaire_search: Literal["auto", "off"] = "auto"
-    """Whether to search for QuestionnaireResponses; `auto` stops when the service has rejected that search."""
+    """Whether to search for QuestionnaireResponses; `auto` stops for an hour when the service has
+    rejected that search."""
     paths: UrlTemplateSettings = Field(default_factory=UrlTemplateSettings)
     """Addresses at the service, where an installation differs from the interface document."""
     oauth: OAuthSettings

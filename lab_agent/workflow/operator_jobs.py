@@ -65,7 +65,7 @@ async def retry_job(store: Store, job_id: JobId, *, by: str, now: datetime) -> J
             return replace(current, due_at=now, changed_at=now)
         if current.state in JOBS_NEEDING_OPERATOR:
             # The person has checked: the next attempt starts afresh.
-            return replace(current.reschedule(now, now, f"retried by {by}"), started=False, attempts=0)
+            return replace(current.reschedule(now, now, f"retried by {by}"), started=False, attempts=0).recovered()
         raise InvalidTransitionError(
             f"job {job_id} is {current.state.value}; only due jobs, dead letters and jobs to review can be retried"
         )
