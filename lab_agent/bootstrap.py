@@ -56,6 +56,7 @@ from lab_agent.workflow.result_checks import ReleaseChecks
 from lab_agent.workflow.result_inbox import ResultCollector, StoreInbox
 from lab_agent.workflow.result_matching import MatchReportHandler, ReportMatcher
 from lab_agent.workflow.retention import RetentionPurger
+from lab_agent.workflow.search_alerts import SearchAlerts
 from lab_agent.workflow.task_reconciliation import Reconciler
 from lab_agent.workflow.task_updates import TaskUpdateHandler
 from lab_agent.workflow.upload_planning import UploadPlanner
@@ -320,6 +321,7 @@ def _build_scheduled_tasks(
         "collect": (settings.lis.collect_interval, collector.run),
         "reconcile": (settings.worker.reconcile_interval, reconciler.run),
         "attention": (ATTENTION_INTERVAL, _build_attention(settings, store, clock, outages)),
+        "searches": (ATTENTION_INTERVAL, SearchAlerts(exchange, store, clock).run),
         "retention": (RETENTION_INTERVAL, purger.run),
     }
 

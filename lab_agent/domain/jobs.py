@@ -15,6 +15,8 @@ from lab_agent.domain.records import JobKind, LineRecord, NewJob, ReportRecord
 TASK_COMPLETED = "completed"
 TASK_CANCELLED = "cancelled"
 TASK_REQUESTED = "requested"
+ORDER_TASK_CODE = "OrderProcessingTask"
+"""Code of the order-level Tasks that are ours (interface: Task)."""
 
 TERMINAL_TASK_STATUSES = frozenset({TASK_COMPLETED, TASK_CANCELLED, "failed", "rejected", "entered-in-error"})
 """Task statuses after which nothing follows (FHIR STU3 Task.status)."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
 import structlog
 from typing_extensions import override
 
 from lab_agent.domain.ids import ResourceId
+from lab_agent.domain.jobs import ORDER_TASK_CODE, TASK_REQUESTED
+from lab_agent.domain.received_order import ResourceRef
 from lab_agent.domain.values import Identifier
 from lab_agent.errors import AuthenticationRequired, InvalidResponse, ResourceNotReadable, SearchNotSupported, ServiceUnavailable
 from lab_agent.exchange import fhir_http
@@ -16,10 +18,12 @@ from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.bundle_pages import BundlePage, parse_page
 from lab_agent.exchange.requests import AuthorizedRequests
 from lab_agent.exchange.responses import RequestContext, RequestKind, invalid_response, parse_object
+from lab_agent.exchange.search_criteria import SearchAnswer, SearchCriteria, found_rows, select_rows
+from lab_agent.exchange.search_watch import SearchWatch
 from lab_agent.exchange.urls import UrlTemplates, if_none_exist_query, resolve_next_page
 from lab_agent.http_client import HttpClient, HttpOptions, HttpResponse
 from lab_agent.metrics import CallObserver, ignore
-from lab_agent.ports.exchange import Exchange, Json, SavedResource
+from lab_agent.ports.exchange import Exchange, Json, SavedResource, SearchKind, UnfilteredSearch
 from lab_agent.settings.exchange import ExchangeSettings
 
 _MAX_PAGES = 1000
@@ -59,16 +63,18 @@ class ExchangeClient(Exchange):
             content_type=settings.content_type,
         )
         self._clock = authenticator.clock
+        self._watch = SearchWatch()
         self._no_questionnaire_search_until: datetime | None = None
         self._contract_ids: dict[str, tuple[ResourceId, ...]] = {}
         self._unreadable_order_tasks: tuple[str, ...] = ()
 
     @override
     async def requested_order_tasks(self) -> tuple[Json, ...]:
+        criteria = SearchCriteria(kind=SearchKind.ORDER_TASKS, resource_type="Task", status=TASK_REQUESTED, code=ORDER_TASK_CODE)
         unreadable: list[str] = []
-        found = await self._search("Task", self._urls.order_tasks(), unreadable)
+        answer = await self._search(criteria, self._urls.order_tasks(), unreadable)
         self._unreadable_order_tasks = tuple(dict.fromkeys(unreadable))
-        return found
+        return answer.rows
 
     @override
     def unreadable_order_tasks(self) -> tuple[str, ...]:
@@ -76,7 +82,8 @@ class ExchangeClient(Exchange):
 
     @override
     async def line_tasks(self, order_task: ResourceId) -> tuple[Json, ...]:
-        return await self._search("Task", self._urls.line_tasks(order_task))
+        criteria = SearchCriteria(kind=SearchKind.LINE_TASKS, resource_type="Task", part_of=ResourceRef("Task", order_task))
+        return _filtered(criteria, await self._search(criteria, self._urls.line_tasks(order_task)))
 
     @override
     async def questionnaire_responses(self, procedure_requests: Collection[ResourceId]) -> tuple[Json, ...] | None:
@@ -89,7 +96,7 @@ class ExchangeClient(Exchange):
             if not self._may_search_questionnaires():
                 return None
             try:
-                found += await self._search("QuestionnaireResponse", self._urls.questionnaire_responses(procedure_request))
+                found += await self._responses_about(procedure_request)
             except SearchNotSupported as exc:
                 self._no_questionnaire_search_until = self._clock.now() + _NO_SEARCH_MEMORY
                 _log.warning(
@@ -109,7 +116,7 @@ class ExchangeClient(Exchange):
         """Unknown contracts are not cached: they may be created at any time."""
         if code not in self._contract_ids:
             identifier = Identifier(system=f"{self._settings.lab_codes_url}/contract", value=code)
-            found = await self._search("Contract", self._urls.by_identifier("Contract", identifier))
+            found = await self._search_identifier("Contract", identifier)
             ids = tuple(contract for body in found if (contract := fhir_http.body_id(body)) is not None)
             if not ids:
                 return ()
@@ -158,7 +165,7 @@ class ExchangeClient(Exchange):
     @override
     async def find(self, resource_type: str, identifier: Identifier) -> tuple[SavedResource, ...]:
         """A match without a version is read again, for its ETag."""
-        found = await self._search(resource_type, self._urls.by_identifier(resource_type, identifier))
+        found = await self._search_identifier(resource_type, identifier)
         return tuple([await self._to_stored(resource_type, body) for body in found if fhir_http.body_id(body)])
 
     @override
@@ -186,30 +193,63 @@ class ExchangeClient(Exchange):
     def service_clock_offset(self) -> timedelta | None:
         return self._requests.clock_offset
 
-    async def _search(self, resource_type: str, address: str, left_out: list[str] | None = None) -> tuple[Json, ...]:
-        """Fetch all pages. A `next` link that was followed before ends the search.
+    @override
+    def take_search_findings(self) -> Mapping[SearchKind, bool]:
+        return self._watch.take()
+
+    async def _responses_about(self, procedure_request: ResourceId) -> tuple[Json, ...]:
+        criteria = SearchCriteria(
+            kind=SearchKind.QUESTIONNAIRES,
+            resource_type="QuestionnaireResponse",
+            subject=ResourceRef("ProcedureRequest", procedure_request),
+        )
+        return _filtered(criteria, await self._search(criteria, self._urls.questionnaire_responses(procedure_request)))
+
+    async def _search_identifier(self, resource_type: str, identifier: Identifier) -> tuple[Json, ...]:
+        criteria = SearchCriteria(kind=SearchKind.BY_IDENTIFIER, resource_type=resource_type, identifier=identifier)
+        return (await self._search(criteria, self._urls.by_identifier(resource_type, identifier))).rows
+
+    async def _search(self, criteria: SearchCriteria, address: str, left_out: list[str] | None = None) -> SearchAnswer:
+        """Fetch all pages, and hold every row against the search.
 
         Ids of resources that cannot be read go to `left_out`. Raises `InvalidResponse` for them where that is None: what was
         searched for may be among them.
+        """
+        found, unreadable = await self._fetch_rows(criteria.resource_type, address)
+        if unreadable and left_out is None:
+            raise InvalidResponse(
+                f"searching {criteria.resource_type} found {criteria.resource_type} {', '.join(unreadable)}: its JSON is invalid"
+            )
+        if left_out is not None:
+            left_out += unreadable
+        answer = select_rows(criteria, fhir_http.deduplicate(found))
+        if not self._watch.record(criteria.kind, answer, self._clock.now()):
+            _log.debug("search not filtered", action="exchange.search_not_filtered", search=criteria.kind.value)
+        return answer
+
+    async def _fetch_rows(self, resource_type: str, address: str) -> tuple[list[Json], list[str]]:
+        """Fetch all pages: the resources, and the ids of those that cannot be read.
+
+        A `next` link that leads to a page that was read hides what follows: that is an error.
         """
         found: list[Json] = []
         unreadable: list[str] = []
         seen: set[str] = set()
         onward: str | None = address
-        while onward is not None and onward not in seen:
+        while onward is not None:
             if len(seen) >= _MAX_PAGES:
                 raise ServiceUnavailable(f"the search for {resource_type} has more than {_MAX_PAGES} pages")
-            seen.add(onward)
             page, url = await self._fetch_page(resource_type, onward)
-            found += fhir_http.matching_resources(page.bundle, resource_type)
+            seen.update((onward, url))
+            found += found_rows(page.bundle)
             unreadable += page.unreadable(resource_type)
             link = fhir_http.next_link(page.bundle)
             onward = None if link is None else resolve_next_page(self._base, url, link)
-        if unreadable and left_out is None:
-            raise InvalidResponse(f"searching {resource_type} found {resource_type} {', '.join(unreadable)}: its JSON is invalid")
-        if left_out is not None:
-            left_out += unreadable
-        return fhir_http.deduplicate(found)
+            if onward in seen:
+                raise ServiceUnavailable(
+                    f"the search for {resource_type} leads in a circle: a `next` link names a page that was read"
+                )
+        return found, unreadable
 
     async def _fetch_page(self, resource_type: str, address: str) -> tuple[BundlePage, str]:
         context = RequestContext(kind=RequestKind.SEARCH, description=f"searching {resource_type}")
@@ -222,6 +262,12 @@ class ExchangeClient(Exchange):
         if version is None:
             return await self.read(resource_type, found)
         return SavedResource(resource_type=resource_type, id=found, version=version, body=body)
+
+
+def _filtered(criteria: SearchCriteria, answer: SearchAnswer) -> tuple[Json, ...]:
+    if answer.foreign:
+        raise UnfilteredSearch(criteria.kind, answer.rows, answer.foreign)
+    return answer.rows
 
 
 def _parse_stored(

@@ -51,12 +51,6 @@ def parse_location(location: str | None, resource_type: str) -> tuple[ResourceId
     return ResourceId(found.group(2)), found.group(3)
 
 
-def matching_resources(bundle: Json, resource_type: str) -> list[Json]:
-    """Resources of one type in a search page; `entry` may be missing or contain others, such as an OperationOutcome."""
-    resources = (entry.get("resource") for entry in _objects(bundle.get("entry")))
-    return [found for found in resources if isinstance(found, dict) and is_resource_type(found, resource_type)]
-
-
 def next_link(bundle: Json) -> str | None:
     """Address of the next page."""
     for link in _objects(bundle.get("link")):

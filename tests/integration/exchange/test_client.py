@@ -14,14 +14,17 @@ from lab_agent import errors, exact_json
 from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.values import Identifier
 from lab_agent.exchange.client import ExchangeClient
+from lab_agent.ports.exchange import SearchKind, UnfilteredSearch
 from tests.harness.clock import VirtualClock
 
 BASE = "https://service.example/api/"
+CONTRACTS = "https://codes.example/contract"
 Make = Callable[..., ExchangeClient]
 
 
 def task(number: int, version: int = 1, **more: Any) -> dict[str, Any]:
-    return {"resourceType": "Task", "id": f"t{number}", "meta": {"versionId": str(version)}, **more}
+    ours = {"status": "requested", "code": {"coding": [{"code": "OrderProcessingTask"}]}}
+    return {"resourceType": "Task", "id": f"t{number}", "meta": {"versionId": str(version)}, **ours, **more}
 
 
 def bundle(*resources: dict[str, Any], onward: str | None = None) -> dict[str, Any]:
@@ -95,10 +98,78 @@ async def test_foreign_next_link_rejected_without_request(make_client: Make, rou
     assert len(router.calls) == 2  # the token, and the first page
 
 
-async def test_circular_pages_end(make_client: Make, router: respx.MockRouter) -> None:
-    route = router.get(f"{BASE}fhir/task").respond(json=bundle(task(1), onward=f"{BASE}fhir/task?page=2"))
-    assert len(await make_client().requested_order_tasks()) == 1
-    assert route.call_count == 2
+@pytest.mark.parametrize("onward", [f"{BASE}fhir/task?page=2", f"{BASE}fhir/task?status=requested&code=OrderProcessingTask"])
+async def test_circular_pages_are_an_error(make_client: Make, router: respx.MockRouter, onward: str) -> None:
+    """A next link to a page that was read, be it its own, hides what follows; it never ends the search in silence."""
+    route = router.get(f"{BASE}fhir/task").respond(json=bundle(task(1), onward=onward))
+    with pytest.raises(errors.ServiceUnavailable):
+        await make_client().requested_order_tasks()
+    assert route.call_count <= 6
+
+
+ELSEWHERE = {"coding": [{"code": "BillingTask"}]}
+
+
+@pytest.mark.parametrize(
+    "stray", [{"code": ELSEWHERE}, {"code": {}}, {"status": "completed"}, {"status": "on-hold", "code": ELSEWHERE}]
+)
+async def test_poll_leaves_aside_what_was_not_asked_for(
+    make_client: Make, router: respx.MockRouter, stray: dict[str, Any]
+) -> None:
+    router.get(url__startswith=BASE).respond(json=bundle(task(1), task(2, **stray)))
+    assert [found["id"] for found in await make_client().requested_order_tasks()] == ["t1"]
+
+
+async def test_stale_status_becomes_a_finding_after_index_lag(
+    make_client: Make, router: respx.MockRouter, clock: VirtualClock
+) -> None:
+    """An index may be a minute behind the resources: only a row that stays wrong says that the service does not filter."""
+    router.get(url__startswith=BASE).respond(json=bundle(task(1), task(2, status="completed")))
+    client = make_client()
+    await client.requested_order_tasks()
+    assert client.take_search_findings() == {SearchKind.ORDER_TASKS: True}
+    clock.advance(180)
+    await client.requested_order_tasks()
+    assert client.take_search_findings() == {SearchKind.ORDER_TASKS: False}
+    assert client.take_search_findings() == {}
+
+
+async def test_part_of_ignored_raises_with_own_lines(make_client: Make, router: respx.MockRouter) -> None:
+    ours, other = (task(number, partOf=[{"reference": f"Task/{of}"}]) for number, of in ((1, "o1"), (2, "o2")))
+    router.get(url__startswith=BASE).respond(json=bundle(ours, other, task(3)))
+    client = make_client()
+    with pytest.raises(UnfilteredSearch) as raised:
+        await client.line_tasks(rid("o1"))
+    assert raised.value.rows == (ours,)
+    assert client.take_search_findings() == {SearchKind.LINE_TASKS: False}
+
+
+async def test_subject_ignored_raises_with_own_answers(make_client: Make, router: respx.MockRouter) -> None:
+    answers = [
+        {"resourceType": "QuestionnaireResponse", "id": f"q{each}", "subject": {"reference": f"procedurerequest/p{each}"}}
+        for each in (1, 2)
+    ]
+    router.get(url__startswith=BASE).respond(json=bundle(*answers))
+    with pytest.raises(UnfilteredSearch) as raised:
+        await make_client().questionnaire_responses([rid("p1")])
+    assert raised.value.rows == (answers[0],)
+
+
+async def test_contract_of_another_code_is_not_ours(make_client: Make, router: respx.MockRouter) -> None:
+    def contract(number: int, code: str) -> dict[str, Any]:
+        return {"resourceType": "Contract", "id": f"c{number}", "identifier": {"system": CONTRACTS, "value": code}}
+
+    router.get(url__startswith=BASE).respond(json=bundle(contract(1, "C-1"), contract(2, "C-2")))
+    client = make_client()
+    assert await client.contract_ids("C-1") == ("c1",)
+    assert client.take_search_findings() == {SearchKind.BY_IDENTIFIER: False}
+
+
+async def test_found_resource_without_our_identifier_is_not_ours(make_client: Make, router: respx.MockRouter) -> None:
+    """A lenient service answers with somebody else's Observation: taking it for ours would lose a result."""
+    other = {"resourceType": "Observation", "id": "o1", "identifier": [{"system": OURS.system, "value": "another"}]}
+    router.get(url__startswith=BASE).respond(json=bundle(other))
+    assert await make_client().find("Observation", OURS) == ()
 
 
 @pytest.mark.parametrize("body", [{"resourceType": "Bundle"}, {"resourceType": "Bundle", "entry": None, "link": None}])
@@ -208,9 +279,9 @@ async def test_response_search_without_right_is_not_remembered(make_client: Make
 
 
 async def test_responses_found_twice_count_once(make_client: Make, router: respx.MockRouter) -> None:
-    answers = {"resourceType": "QuestionnaireResponse", "id": "q1"}
-    router.get(url__startswith=f"{BASE}fhir/questionnaireresponse").respond(json=bundle(answers))
-    assert await make_client().questionnaire_responses([rid("p1"), rid("p2")]) == (answers,)
+    answers = {"resourceType": "QuestionnaireResponse", "id": "q1", "subject": {"reference": "ProcedureRequest/p1"}}
+    router.get(url__startswith=f"{BASE}fhir/questionnaireresponse").respond(json=bundle(answers, answers))
+    assert await make_client().questionnaire_responses([rid("p1"), rid("p1")]) == (answers,)
 
 
 async def test_disabled_response_search_sends_nothing(make_client: Make, router: respx.MockRouter) -> None:
@@ -466,9 +537,11 @@ async def test_resources_travel_under_the_media_type_set(
 
 
 async def test_find_returns_resource_with_our_identifier(make_client: Make, router: respx.MockRouter) -> None:
+    ours = [{"system": OURS.system, "value": OURS.value}]
     router.get(f"{BASE}fhir/Observation").respond(
         json=bundle(
-            {"resourceType": "Observation", "id": "o1", "meta": {"versionId": "2"}}, {"resourceType": "Observation", "id": "o2"}
+            {"resourceType": "Observation", "id": "o1", "meta": {"versionId": "2"}, "identifier": ours},
+            {"resourceType": "Observation", "id": "o2", "identifier": ours},
         )
     )
     router.get(f"{BASE}fhir/observation/o2").respond(json={"resourceType": "Observation", "id": "o2"}, headers={"ETag": 'W/"5"'})
