@@ -241,6 +241,7 @@ def build_assessor(components: Components) -> OrderAssessor:
         rules=settings.rules,
         catalogues=components.catalogue_cache.view,
         messages=load_messages(settings.rules.messages, settings.rules.messages_folder),
+        service_clock_offset=components.exchange.service_clock_offset,
     )
 
 
