@@ -17,7 +17,6 @@ from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.lab_messages import AccessionUpdate, LabRejection, LabReport
 from lab_agent.domain.records import Event, HoldReason, Job, JobKind, LineRecord, OrderRecord, ReportRecord
 from lab_agent.domain.report_coverage import Coverage, determine_coverage, is_only_not_performed
-from lab_agent.domain.report_versions import is_older
 from lab_agent.domain.state_machines import LineState, ReportState
 from lab_agent.domain.text import join_limited, shorten
 from lab_agent.errors import InvalidTransitionError
@@ -110,10 +109,10 @@ class ReportMatcher:
         if (ahead := others.find_ahead(report)) is not None:
             if matched_report.released:
                 raise InvalidTransitionError(
-                    f"result {ahead.key}, another version of this report, is being delivered; release this one after it"
+                    f"result {ahead.key}, another version of this report, is delivered first; release this one after it"
                 )
             return queue_behind(uow, report, ahead, now)
-        if others.delivered is not None and is_older(report, others.delivered.record):
+        if others.delivered is not None and others.order.is_older(report, others.delivered.record):
             return settle_late_version(uow, matched_report.version, others.delivered, now, matched_report.answered)
         blocking = others.find_blocking(matched_report.version, is_incremental=self._is_incremental)
         if blocking is not None and matched_report.answered is None:
