@@ -246,8 +246,9 @@ class ReportRecord:
     """One message of a LIS: one version of a report, or a rejection.
 
     `source` is the adapter and `message` its own stable name for the message; `body` the `LabMessage` as JSON, its documents
-    moved to the vault, where their `file` names them. `sequence` is the order of arrival. `hold_reason` is set exactly while the
-    state is held; `reason` is its sentence, for people.
+    moved to the vault, where their `file` names them. `outgoing_body` is that message as it goes out, where that differs: with
+    what it keeps of the version before it (`results.left_out`). `sequence` is the order of arrival. `hold_reason` is set exactly
+    while the state is held; `reason` is its sentence, for people.
     """
 
     key: ReportKey
@@ -265,6 +266,7 @@ class ReportRecord:
     received_at: datetime
     changed_at: datetime
     body: bytes
+    outgoing_body: bytes | None = None
 
     def transition_to(
         self, state: ReportState, now: datetime, reason: str | None = None, hold_reason: HoldReason | None = None
@@ -272,9 +274,8 @@ class ReportRecord:
         """Move to `state`. Raises `InvalidTransitionError`, and `ValueError` for a held report without a hold reason."""
         if (state is ReportState.HELD) is (hold_reason is None):
             raise ValueError(f"a {state.value} report with hold reason {hold_reason}")
-        return replace(
-            self, state=transition(REPORT_TRANSITIONS, self.state, state), changed_at=now, reason=reason, hold_reason=hold_reason
-        )
+        after = transition(REPORT_TRANSITIONS, self.state, state)
+        return replace(self, state=after, changed_at=now, reason=reason, hold_reason=hold_reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -123,9 +123,7 @@ class ReportMatcher:
         cleared = self.checks.check(uow, whole, now)
         if isinstance(cleared, Hold):
             return hold_report(uow, report, cleared, now)
-        if cleared.message != matched_report.message:
-            whole = replace(whole, report=replace(report, lines=whole.coverage.lines, body=dump_message(cleared.message)))
-        return _start_delivery(uow, whole, cleared, now)
+        return _start_delivery(uow, replace(whole, report=_with_bodies(report, matched_report.message, cleared)), cleared, now)
 
     def _apply_rejection(self, uow: UnitOfWork, matched_report: MatchedReport, now: datetime) -> ReportRecord:
         """Cancel lines as a report that says nothing else asks for; nothing of it is uploaded."""
@@ -169,6 +167,17 @@ class MatchReportHandler:
 def _is_unmatched(report: ReportRecord) -> bool:
     """Whether matching goes on by itself; about everything else an operator decides."""
     return report.state in {ReportState.RECEIVED, ReportState.UNMATCHED} or report.hold_reason is HoldReason.WAITS_FOR_VERSION
+
+
+def _with_bodies(report: ReportRecord, sent: LabReport, cleared: ClearedReport) -> ReportRecord:
+    """Keep what was sent apart from the whole that goes out; document types that an operator corrected are corrected in both.
+
+    What a whole keeps of the version before stands behind its own observations, and it keeps no documents.
+    """
+    own = cleared.message.observations[: len(sent.observations)]
+    corrected = replace(sent, observations=own, documents=cleared.message.documents)
+    body = report.body if corrected == sent else dump_message(corrected)
+    return replace(report, body=body, outgoing_body=None if cleared.message == corrected else dump_message(cleared.message))
 
 
 def _start_delivery(uow: UnitOfWork, matched_report: MatchedReport, cleared: ClearedReport, now: datetime) -> ReportRecord:

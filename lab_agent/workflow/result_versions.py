@@ -13,15 +13,13 @@ from itertools import count
 
 from lab_agent.domain import jobs
 from lab_agent.domain.ids import OrderKey, ReportKey
-from lab_agent.domain.lab_messages import LabReport
 from lab_agent.domain.records import Event, HoldReason, Job, JobKind, NewJob, ReportRecord
 from lab_agent.domain.report_versions import VersionOrder
 from lab_agent.domain.state_machines import CLAIMABLE_STATES, JOBS_NEEDING_OPERATOR, REPORTS_NEEDING_OPERATOR, ReportState
 from lab_agent.ports.repositories import UnitOfWork
-from lab_agent.serialization import load_stored_message
 from lab_agent.workflow.hold_reasons import held, hold_report
 from lab_agent.workflow.line_lifecycle import reopen_lines
-from lab_agent.workflow.result_history import ReportVersion, lost_content
+from lab_agent.workflow.result_history import ReportVersion, load_version, lost_content
 
 _SUPERSEDED = "a newer version was delivered"
 
@@ -70,10 +68,10 @@ def load_other_versions(uow: UnitOfWork, report: ReportRecord) -> OtherVersions:
     )
     return OtherVersions(
         order=order,
-        delivered=_load(delivered) if delivered else None,
+        delivered=load_version(delivered) if delivered else None,
         on_its_way=next((each for each in others if each.state is ReportState.MATCHED and each.key not in stuck), None),
         queued=_queued(uow, report.order, others),
-        waiting=tuple(version for each in waiting if (version := _load(each))),
+        waiting=tuple(version for each in waiting if (version := load_version(each))),
         stuck_deliveries={each.key: stuck[each.key] for each in others if each.key in stuck},
     )
 
@@ -137,7 +135,7 @@ def settle_older_versions(uow: UnitOfWork, delivered: ReportVersion, now: dateti
             continue
         if other.state is ReportState.DELIVERED:
             uow.reports.save(other.transition_to(ReportState.SUPERSEDED, now, _SUPERSEDED))
-        elif other.state in REPORTS_NEEDING_OPERATOR and (version := _load(other)):
+        elif other.state in REPORTS_NEEDING_OPERATOR and (version := load_version(other)):
             settle_late_version(uow, version, delivered, now)
 
 
@@ -174,8 +172,3 @@ def _sort_others(uow: UnitOfWork, report: ReportRecord) -> tuple[VersionOrder, t
 def _stuck_deliveries(uow: UnitOfWork, order: OrderKey) -> dict[str, Job]:
     open_jobs = (each for each in uow.jobs.list_for_order(order) if each.kind is JobKind.DELIVER_REPORT)
     return {each.target: each for each in open_jobs if each.state in JOBS_NEEDING_OPERATOR}
-
-
-def _load(record: ReportRecord) -> ReportVersion | None:
-    message = load_stored_message(record.body)
-    return ReportVersion(record, message) if isinstance(message, LabReport) else None

@@ -590,7 +590,8 @@ class MemoryPurge(Purge):
 
     @override
     def documents(self, *, before: datetime, limit: int = 500) -> int:
-        bodies = [each.body for each in self._data.reports.values() if each.state not in FINISHED_REPORTS]
+        unfinished = [each for each in self._data.reports.values() if each.state not in FINISHED_REPORTS]
+        bodies = [body for each in unfinished for body in (each.body, each.outgoing_body or b"")]
         served = {
             each.document for each in self._data.hosted_documents.values() if each.expires_at is None or each.expires_at >= before
         }
