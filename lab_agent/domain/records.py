@@ -112,6 +112,11 @@ class JobKind(StrEnum):
     UPDATE_ORDER_TASK = "update_order_task"
 
 
+PASSED_IN_REVIEW = frozenset({JobKind.DELIVER_REPORT})
+"""Kinds of jobs that later ones of their ordering key pass while they need review (law 9): the reports of an order go on, and
+the versions of the same report are held, each with its reason."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob:
     """A job to be written in the transaction that decides it.

@@ -66,8 +66,9 @@ class ReportMatcher:
             return hold_report(uow, report, unmatched(found.problem), now)
         order = uow.orders.get_for_update(found.order)
         lines = uow.orders.lines(order.key)
+        if report.order != order.key:  # else it was said when the report was first matched
+            _warn_unknown_references(uow, report, found, order, lines, now)
         report = replace(report, order=order.key)
-        _warn_unknown_references(uow, report, found, order, lines, now)
         if isinstance(message, AccessionUpdate):
             return self._apply_accession_update(uow, report, order, message, now)
         coverage = determine_coverage(message, lines, order_codes(order))

@@ -15,7 +15,13 @@ from lab_agent.domain import jobs
 from lab_agent.domain.ids import OrderKey, ReportKey
 from lab_agent.domain.records import Event, HoldReason, Job, JobKind, NewJob, ReportRecord
 from lab_agent.domain.report_versions import VersionOrder
-from lab_agent.domain.state_machines import CLAIMABLE_STATES, JOBS_NEEDING_OPERATOR, REPORTS_NEEDING_OPERATOR, ReportState
+from lab_agent.domain.state_machines import (
+    CLAIMABLE_STATES,
+    JOBS_NEEDING_OPERATOR,
+    REPORTS_NEEDING_OPERATOR,
+    JobState,
+    ReportState,
+)
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.workflow.hold_reasons import held, hold_report
 from lab_agent.workflow.line_lifecycle import reopen_lines
@@ -48,7 +54,13 @@ class OtherVersions:
         return self.on_its_way or next((each for each in reversed(self.queued) if self.order.is_older(each, report)), None)
 
     def find_blocking(self, version: ReportVersion, *, is_incremental: bool) -> ReportRecord | None:
-        """The last of the older versions that have to go before this one; a part of a report goes after all older parts."""
+        """The last of the older versions that have to go before this one; a part of a report goes after all older parts.
+
+        Before all it is one of which nobody knows whether it was delivered.
+        """
+        reviewed = {key for key, job in self.stuck_deliveries.items() if job.state is JobState.NEEDS_REVIEW}
+        if unknown := [each.record for each in self.waiting if each.record.key in reviewed]:
+            return unknown[0]
         older = (each for each in reversed(self.waiting) if self.order.is_older(each.record, version.record))
         return next((each.record for each in older if is_incremental or lost_content(each, version)), None)
 
