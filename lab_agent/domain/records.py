@@ -113,6 +113,11 @@ class JobKind(StrEnum):
     UPDATE_ORDER_TASK = "update_order_task"
 
 
+PASSED_IN_REVIEW = frozenset({JobKind.DELIVER_REPORT})
+"""Kinds of jobs that later ones of their ordering key pass while they need review (law 9): the reports of an order go on, and
+the versions of the same report are held, each with its reason."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob:
     """A job to be written in the transaction that decides it.
@@ -283,8 +288,9 @@ class ReportRecord:
     """One message of a LIS: one version of a report, or a rejection.
 
     `source` is the adapter and `message` its own stable name for the message; `body` the `LabMessage` as JSON, its documents
-    moved to the vault, where their `file` names them. `sequence` is the order of arrival. `hold_reason` is set exactly while the
-    state is held; `reason` is its sentence, for people.
+    moved to the vault, where their `file` names them. `outgoing_body` is that message as it goes out, where that differs: with
+    what it keeps of the version before it (`results.left_out`). `sequence` is the order of arrival. `hold_reason` is set exactly
+    while the state is held; `reason` is its sentence, for people.
     """
 
     key: ReportKey
@@ -302,6 +308,7 @@ class ReportRecord:
     received_at: datetime
     changed_at: datetime
     body: bytes
+    outgoing_body: bytes | None = None
 
     def transition_to(
         self, state: ReportState, now: datetime, reason: str | None = None, hold_reason: HoldReason | None = None
@@ -309,9 +316,8 @@ class ReportRecord:
         """Move to `state`. Raises `InvalidTransitionError`, and `ValueError` for a held report without a hold reason."""
         if (state is ReportState.HELD) is (hold_reason is None):
             raise ValueError(f"a {state.value} report with hold reason {hold_reason}")
-        return replace(
-            self, state=transition(REPORT_TRANSITIONS, self.state, state), changed_at=now, reason=reason, hold_reason=hold_reason
-        )
+        after = transition(REPORT_TRANSITIONS, self.state, state)
+        return replace(self, state=after, changed_at=now, reason=reason, hold_reason=hold_reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

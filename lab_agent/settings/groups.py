@@ -91,8 +91,8 @@ class ResultsSettings(SettingsGroup):
     """What happens to a new version that omits values which were final: `hold` asks an operator; `keep` is for a laboratory
     system that sends only what is new, and adds the values and lines of the previous versions."""
     mappings: Path | None = None
-    """Folder with the tables codes.csv, units.csv and answers.csv, such as `config/mappings`. If not set, codes pass as they
-    come: one without a system is taken for LOINC if its check digit is right, and holds its report otherwise."""
+    """Folder with the tables codes.csv, units.csv and answers.csv, such as `config/mappings`. If not set, units and
+    answers pass as they come, and LOINC codes alone: any other code of an observation holds its report."""
     host_days: Annotated[int, Field(ge=1, le=36500)] | None = None
     """With `documents = "host"`: days after which the address of a document expires. If not set, as long as the order is kept."""
     print_reports: bool = False

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Select, func, select, update
 from typing_extensions import override
 
 from lab_agent.domain.ids import JobId, OrderKey
-from lab_agent.domain.records import FailingJobs, Job, JobKind, NewJob
+from lab_agent.domain.records import PASSED_IN_REVIEW, FailingJobs, Job, JobKind, NewJob
 from lab_agent.domain.state_machines import (
     BLOCKING_STATES,
     CLAIMABLE_STATES,
@@ -147,6 +147,7 @@ def select_claimable(kinds: Collection[JobKind], now: datetime) -> Select[Any]:
         select(other.c.id)
         .where(other.c.ordering_key == jobs.c.ordering_key, other.c.id != jobs.c.id, in_states(other.c.state, BLOCKING_STATES))
         .where((other.c.id < jobs.c.id) | (other.c.lease_until > now))
+        .where((other.c.state != JobState.NEEDS_REVIEW) | other.c.kind.not_in(sorted(PASSED_IN_REVIEW)))
     )
     return (
         select(jobs)

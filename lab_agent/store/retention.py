@@ -96,8 +96,9 @@ class SqlPurge(Purge):
         self._delete_where(rejections, rejections.c.number, rejections.c.at < before, limit)
 
     def _document_ids_in_use(self) -> frozenset[str]:
-        bodies = self._connection.scalars(select(reports.c.body).where(~in_states(reports.c.state, FINISHED_REPORTS)))
-        return frozenset(name.decode() for body in bodies for name in _DOCUMENT_ID.findall(body))
+        bodies = select(reports.c.body, reports.c.outgoing_body).where(~in_states(reports.c.state, FINISHED_REPORTS))
+        found = (body for row in self._connection.execute(bodies) for body in row if body is not None)
+        return frozenset(name.decode() for body in found for name in _DOCUMENT_ID.findall(body))
 
     def _hosted_document_ids(self, since: datetime) -> frozenset[str]:
         lasting = hosted_documents.c.expires_at.is_(None) | (hosted_documents.c.expires_at >= since)

@@ -187,6 +187,7 @@ class ReportRow(TableRow, table=True):
     received_at: datetime = Field(sa_type=UtcDateTime)
     changed_at: datetime = Field(sa_type=UtcDateTime)
     body: bytes
+    outgoing_body: bytes | None
 
 
 class UploadRow(TableRow, table=True):

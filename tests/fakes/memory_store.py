@@ -22,6 +22,7 @@ from lab_agent.domain.catalogue_records import ApiToken, CatalogueVersion, Issue
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
 from lab_agent.domain.records import (
+    PASSED_IN_REVIEW,
     Alert,
     Event,
     FailingJobs,
@@ -401,7 +402,11 @@ class MemoryJobRepository(JobRepository):
         if job.state not in CLAIMABLE_STATES or job.due_at > now or _is_leased(job, now):
             return False
         others = (each for each in self._data.jobs.values() if each.ordering_key == job.ordering_key and each.id != job.id)
-        return not any(each.state in BLOCKING_STATES and (each.id < job.id or _is_leased(each, now)) for each in others)
+        return not any(_is_blocking(each) and (each.id < job.id or _is_leased(each, now)) for each in others)
+
+
+def _is_blocking(job: Job) -> bool:
+    return job.state in BLOCKING_STATES and not (job.state is JobState.NEEDS_REVIEW and job.kind in PASSED_IN_REVIEW)
 
 
 def _is_leased(job: Job, now: datetime) -> bool:
@@ -622,7 +627,8 @@ class MemoryPurge(Purge):
 
     @override
     def documents(self, *, before: datetime, limit: int = 500) -> int:
-        bodies = [each.body for each in self._data.reports.values() if each.state not in FINISHED_REPORTS]
+        unfinished = [each for each in self._data.reports.values() if each.state not in FINISHED_REPORTS]
+        bodies = [body for each in unfinished for body in (each.body, each.outgoing_body or b"")]
         served = {
             each.document for each in self._data.hosted_documents.values() if each.expires_at is None or each.expires_at >= before
         }

@@ -247,6 +247,7 @@ def upgrade() -> None:
         sa.Column("received_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("changed_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("body", sa.LargeBinary(), nullable=False),
+        sa.Column("outgoing_body", sa.LargeBinary(), nullable=True),
         sa.PrimaryKeyConstraint("sequence", name="pk_reports"),
         sa.UniqueConstraint("key", name="uq_reports_key"),
         sqlite_autoincrement=True,
