@@ -10,7 +10,6 @@ import pytest
 
 from lab_agent import exact_json
 from lab_agent.http_client import HttpClient
-from tests.harness.stu3_schema import find_stu3_violations, is_checked
 
 
 @contextmanager
@@ -27,6 +26,8 @@ def find_body_violations(method: str, content: bytes) -> list[str]:
     """What is not valid STU3 in the body of a request, if it is a resource that laboratories write."""
     if method not in {"POST", "PUT"} or not content.startswith(b"{"):
         return []
+    from tests.harness.stu3_schema import find_stu3_violations, is_checked  # noqa: PLC0415 - its models take a second to import
+
     body = exact_json.loads(content)
     return find_stu3_violations(body) if is_checked(body.get("resourceType")) else []
 
