@@ -18,6 +18,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from lab_sandbox.config import CLINIC_GUID
 from lab_sandbox.demo.processes import program_path
 from lab_sandbox.demo.workspace import Workspace, create_workspace
 from tests.harness.paths import ROOT
@@ -87,7 +88,9 @@ def installation(server_address: str) -> Iterator[Workspace]:
     settings = workspace.agent_settings
     text = settings.read_text().replace(f'base_url = "{workspace.service_url}"', f'base_url = "{server_address}"')
     sign_in = '[exchange.oauth]\ngrant = "basic"\nusername = "laboratory"\npassword = "any"\n\n'
-    settings.write_text(re.sub(r"(?ms)^\[exchange\.oauth\]\n.*?(?=^\[)", sign_in, text))
+    text = re.sub(r"(?ms)^\[exchange\.oauth\]\n.*?(?=^\[)", sign_in, text)
+    contract = "[exchange.contracts.C-100]\n"
+    settings.write_text(text.replace(contract, f'{contract}counterparty = "{CLINIC_GUID}"\n'))  # a plain server names no owner
     agent, config = program_path("lab-agent"), ("--config", str(settings))
     try:
         subprocess.run([agent, "db", "upgrade", *config], cwd=workspace.folder, check=True, capture_output=True, timeout=60)

@@ -46,8 +46,8 @@ class LaboratorySystem:
             "lines": [line["key"] for line in order["lines"]], "effective": now, "issued": now,
             "observations": [
                 {"id": f"o{number}", "code": {"system": "http://loinc.org", "code": "718-7"},
-                 "value_quantity": {"value": value, "unit": "g/dL"},
-                 "reference_ranges": [{"low": {"value": "11.50", "unit": "g/dL"}}]}
+                 "value_quantity": {"value": value, "unit": "g/L"},
+                 "reference_ranges": [{"low": {"value": "11.50", "unit": "g/L"}}]}
                 for number, value in enumerate(values)
             ],
             "documents": [{"content": base64.b64encode(PDF).decode(), "content_type": "application/pdf"}],
