@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,12 +13,31 @@ from lab_agent.domain.values import CodeableConcept, Coding, Period, Quantity, R
 MAX_LENGTH = 80
 _MAX_ITEMS = 5
 _DASH = "–"
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 and C1: ESC, CSI, OSC, backspace, carriage return
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # direction marks, embeddings, overrides and isolates
+    "\u180e\u200b\u2028\u2029\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb"  # invisible characters and line separators
+    "\ud800-\udfff\U000e0000-\U000e007f]"  # halves of characters, and tags
+)
 
 
 def shorten(text: str, length: int = MAX_LENGTH) -> str:
     """Give a foreign text as a reason, a timeline or a log may quote it: on one line, at most `length` characters of it."""
     shown = "".join(char if char.isprintable() else "?" for char in text[:length])
     return shown if len(text) <= length else f"{shown}…"
+
+
+def escape_unprintable(text: str) -> str:
+    r"""Give text that can neither steer a terminal nor reorder what it shows: such characters become escapes, `\u001b`.
+
+    Line ends and tabs stay. JSON stays the same JSON, for its escapes are the same.
+    """
+    return _UNPRINTABLE.sub(lambda found: "".join(f"\\u{unit:04x}" for unit in _utf16_units(found[0])), text)
+
+
+def _utf16_units(char: str) -> Iterator[int]:
+    data = char.encode("utf-16-be", "surrogatepass")
+    return (int.from_bytes(data[place : place + 2], "big") for place in range(0, len(data), 2))
 
 
 def address_origin(address: str) -> str:

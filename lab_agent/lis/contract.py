@@ -20,6 +20,7 @@ from lab_agent.domain.lab_messages import (
     ReportStatus,
 )
 from lab_agent.domain.lab_order import (
+    AnswerStep,
     LabOrder,
     NotificationOption,
     OrderAnswer,
@@ -27,6 +28,7 @@ from lab_agent.domain.lab_order import (
     OrderLine,
     OrderPatient,
     OrderSpecimen,
+    PatientName,
     Telecom,
 )
 from lab_agent.domain.values import CodeableConcept, Coding, Identifier, Period, Quantity, Range, Ratio, SampledData
@@ -38,6 +40,7 @@ __all__ = [
     "CONTRACT_VERSION",
     "Accession",
     "AccessionUpdate",
+    "AnswerStep",
     "CodeableConcept",
     "Coding",
     "DataInvalidError",
@@ -62,6 +65,7 @@ __all__ = [
     "OrderLine",
     "OrderPatient",
     "OrderSpecimen",
+    "PatientName",
     "Period",
     "Problem",
     "Quantity",
