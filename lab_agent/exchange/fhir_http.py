@@ -44,16 +44,12 @@ def body_id(body: Json) -> ResourceId | None:
     return ResourceId(found) if isinstance(found, str) and found else None
 
 
-def parse_location(location: str | None) -> tuple[ResourceId, str | None] | None:
-    """Id and version in a Location header, for services that respond to a create without a body."""
+def parse_location(location: str | None, resource_type: str) -> tuple[ResourceId, str | None] | None:
+    """Id and version in a Location header, for services that respond to a create without the resource."""
     found = _LOCATION_PATTERN.search(location or "")
-    return (ResourceId(found.group(2)), found.group(3)) if found else None
-
-
-def matching_resources(bundle: Json, resource_type: str) -> list[Json]:
-    """Resources of one type in a search page; `entry` may be missing or contain others, such as an OperationOutcome."""
-    resources = (entry.get("resource") for entry in _objects(bundle.get("entry")))
-    return [found for found in resources if isinstance(found, dict) and is_resource_type(found, resource_type)]
+    if found is None or found.group(1).lower() != resource_type.lower():
+        return None
+    return ResourceId(found.group(2)), found.group(3)
 
 
 def next_link(bundle: Json) -> str | None:

@@ -167,7 +167,7 @@ class SqlQueries(Queries):
 
 
 def _select_report_summaries() -> Select[Any]:
-    return select(*(column for column in reports.c if column.name != "body"))
+    return select(*(column for column in reports.c if column.name not in {"body", "outgoing_body"}))
 
 
 def _select_reports_needing_operator() -> Select[Any]:

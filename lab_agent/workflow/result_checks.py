@@ -72,7 +72,7 @@ class MatchedReport:
     @property
     def version(self) -> ReportVersion:
         """The report as a version among the others."""
-        return ReportVersion(self.report, self.message)
+        return ReportVersion(self.report, self.message, self.message)
 
     def merge_with_previous(self) -> MatchedReport:
         """As the whole that it is part of, for a laboratory system that sends only what is new."""

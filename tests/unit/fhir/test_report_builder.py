@@ -57,7 +57,7 @@ HB = ReportedObservation(
     flags=("H",),
 )
 CLEAR = ReportedObservation(
-    code=Coding(system="urn:lab", code="X"),
+    code=Coding(system="http://loinc.org", code="5767-9"),
     status=ObservationStatus.PRELIMINARY,
     value_string="clear",
     issued=ISSUED - timedelta(hours=1),
