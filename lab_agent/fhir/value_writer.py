@@ -76,8 +76,10 @@ def _present_values(observation: ReportedObservation, write_attachment: WriteAtt
 
 
 def quantity(value: Quantity) -> dict[str, Any]:
-    """A Quantity."""
-    fields = {"comparator": value.comparator, "unit": value.unit, "system": value.system, "code": _validate_code(value.code)}
+    """A Quantity. A code without a system says nothing (qty-3 forbids it): it is the unit then, if there is no other."""
+    code, is_coded = _validate_code(value.code), not _is_empty(value.system)
+    unit = code if _is_empty(value.unit) and not is_coded else value.unit
+    fields = {"comparator": value.comparator, "unit": unit, "system": value.system, "code": code if is_coded else None}
     return {"value": value.value, **drop_empty(fields)}
 
 

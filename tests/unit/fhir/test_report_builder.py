@@ -238,6 +238,21 @@ def test_additional_digits_count_as_change(context: UploadContext) -> None:
     assert first.digest != second.digest
 
 
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        ({"code": "g/L"}, {"unit": "g/L"}),
+        ({"code": "g/L", "unit": "г/л"}, {"unit": "г/л"}),
+        ({"code": "g/L", "system": "urn:u"}, {"system": "urn:u", "code": "g/L"}),
+        ({"unit": "g/L", "system": " "}, {"unit": "g/L"}),
+    ],
+)
+def test_unit_code_without_system_is_a_unit(context: UploadContext, given: dict[str, str], written: dict[str, str]) -> None:
+    """STU3 (qty-3): a code of a unit needs a system."""
+    body = plan_uploads(_with(HB, value_quantity=Quantity(value=Decimal(1), **given)), context).observations[0].body
+    assert body["valueQuantity"] == {"value": Decimal(1), **written}
+
+
 def test_final_report_stays_final(context: UploadContext) -> None:
     final = plan_uploads(replace(REPORT, status=ReportStatus.FINAL), context)
     again = plan_uploads(REPORT, context, previous=_digests(final))
