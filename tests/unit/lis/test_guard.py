@@ -302,7 +302,7 @@ async def test_guard_burst_of_results_is_no_timeout() -> None:
         assert odd.inbox is not None
         for number in range(8):
             await asyncio.sleep(0.05)
-            await odd.inbox.accept(f"m{number}", make_report(ORDER))
+            await odd.inbox.accept(f"m{number}", make_report(number, ORDER))
         return 8
 
     odd = Odd(collect=collect)
