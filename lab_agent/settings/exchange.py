@@ -159,6 +159,9 @@ class ExchangeSettings(SettingsGroup):
     """Access rights in a PUT of what we read: returned as read, with short names of the rights, or omitted."""
     questionnaire_search: Literal["auto", "off"] = "auto"
     """Whether to search for QuestionnaireResponses; `auto` stops when the service has rejected that search."""
+    line_task_codes: tuple[str, ...] = ("OrderProcessingTask",)
+    """Codes that the Task of a line may carry, if it carries any; the interface document shows none. An order with a line Task of
+    another code, such as one for billing, is held until its code is listed here."""
     paths: UrlTemplateSettings = Field(default_factory=UrlTemplateSettings)
     """Addresses at the service, where an installation differs from the interface document."""
     oauth: OAuthSettings
