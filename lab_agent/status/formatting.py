@@ -121,18 +121,21 @@ async def flash_message(flash: str = "", job: str = "") -> str | None:
 
 
 _ORDER_STATE_MEANINGS = {
-    OrderState.SEEN: "found by the poll; its resources are being fetched",
+    OrderState.SEEN: "found by the poll, or offered again after its end; its resources are being fetched",
     OrderState.FETCHED: "assessed and accepted; being submitted to the laboratory system",
-    OrderState.HELD: "needs an operator: the cause may be on our side, so nothing is rejected; it is reassessed automatically",
+    OrderState.HELD: (
+        "needs an operator, or waits for the partner: the cause may be on our side, or its Tasks are not requested now, so nothing "
+        "is rejected; it is reassessed automatically"
+    ),
     OrderState.HANDED_OVER: "in the laboratory system; results are awaited",
     OrderState.REPORTED: "every line is finished; the order-level Task is updated next",
     OrderState.REJECTED: "rejected; nothing goes to the laboratory, and the Tasks are being updated",
     OrderState.WITHDRAWN: "withdrawn by the partner or the service; the laboratory system is being informed",
-    OrderState.CLOSED: "finished; a corrected result is still delivered",
+    OrderState.CLOSED: "finished; a corrected result is still delivered, and an order that is offered again is taken up again",
 }
 _LINE_STATE_MEANINGS = {
     LineState.REQUESTED: "not decided yet; its Task is as the partner created it",
-    LineState.HELD: "arrived after its order was assessed; an operator accepts or rejects it",
+    LineState.HELD: "arrived after its order was assessed, or was put back after its end; an operator accepts or rejects it",
     LineState.REJECTED: "rejected; its Task is cancelled with the reason",
     LineState.ACCEPTED: "accepted; on its way to the laboratory system, or there",
     LineState.RESULTED: "a final report is being delivered",
