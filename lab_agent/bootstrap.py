@@ -19,7 +19,7 @@ from lab_agent.domain.code_systems import CodeSystems
 from lab_agent.domain.ids import worker_name
 from lab_agent.domain.records import JobKind
 from lab_agent.domain.retry import Backoff
-from lab_agent.errors import Failure, SettingsError
+from lab_agent.errors import Failure, ServicePaused, SettingsError
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
 from lab_agent.http_client import HttpClient
@@ -56,6 +56,7 @@ from lab_agent.workflow.result_checks import ReleaseChecks
 from lab_agent.workflow.result_inbox import ResultCollector, StoreInbox
 from lab_agent.workflow.result_matching import MatchReportHandler, ReportMatcher
 from lab_agent.workflow.retention import RetentionPurger
+from lab_agent.workflow.search_alerts import SearchAlerts
 from lab_agent.workflow.task_reconciliation import Reconciler
 from lab_agent.workflow.task_updates import TaskUpdateHandler
 from lab_agent.workflow.upload_planning import UploadPlanner
@@ -198,6 +199,8 @@ def build_planning(settings: Settings, mappings: MappingCache, catalogues: Catal
         observation_system=settings.observation_system,
         mappings=mappings,
         catalogues=catalogues,
+        references=settings.exchange.references,
+        own_guid=settings.exchange.laboratory if settings.exchange.grant_own_read else None,
     )
 
 
@@ -238,6 +241,7 @@ def build_assessor(components: Components) -> OrderAssessor:
         rules=settings.rules,
         catalogues=components.catalogue_cache.view,
         messages=load_messages(settings.rules.messages, settings.rules.messages_folder),
+        service_clock_offset=components.exchange.service_clock_offset,
     )
 
 
@@ -317,15 +321,28 @@ def _build_scheduled_tasks(
         "poll": (settings.worker.poll_interval, poll.run),
         "collect": (settings.lis.collect_interval, collector.run),
         "reconcile": (settings.worker.reconcile_interval, reconciler.run),
-        "attention": (ATTENTION_INTERVAL, AttentionAlerts(store, clock).run),
+        "attention": (ATTENTION_INTERVAL, _build_attention(settings, store, clock, outages)),
+        "searches": (ATTENTION_INTERVAL, SearchAlerts(exchange, store, clock).run),
         "retention": (RETENTION_INTERVAL, purger.run),
     }
 
 
+def _build_attention(settings: Settings, store: Store, clock: Clock, outages: OutageTracker) -> ScheduledTask:
+    alerts = AttentionAlerts(store, clock, timedelta(seconds=settings.worker.alert_after))
+
+    async def run() -> None:
+        await alerts.run()
+        await outages.end_settled_parts()
+
+    return run
+
+
 async def _is_service_up(exchange: Exchange) -> bool:
-    """Whether the service answers a harmless request."""
+    """Whether the service answers a harmless request; one that asks us to wait does."""
     try:
         await exchange.check()
+    except ServicePaused:
+        return True
     except Failure:
         return False
     return True

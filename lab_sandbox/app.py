@@ -12,7 +12,7 @@ from lab_sandbox.config import SandboxConfig
 from lab_sandbox.error_handlers import ERROR_RESPONSES, add_error_handlers
 from lab_sandbox.faults.middleware import FaultMiddleware, fault_routes
 from lab_sandbox.fhir_routes import fhir_routes
-from lab_sandbox.middleware import RequestLogMiddleware
+from lab_sandbox.middleware import FhirMediaTypeMiddleware, RequestLogMiddleware
 from lab_sandbox.path_aliases import PathAliasMiddleware
 from lab_sandbox.resources import Clock
 from lab_sandbox.service import Service, build_service, utc_now
@@ -44,10 +44,12 @@ def create_app(config: SandboxConfig, *, clock: Clock = utc_now, transport: http
 
     if resolved.fault_admin:
         app.include_router(fault_routes(service))
+    if resolved.strict:
+        app.add_middleware(FhirMediaTypeMiddleware)
     app.add_middleware(FaultMiddleware, service=service)
     if resolved.log_requests:
         app.add_middleware(RequestLogMiddleware)
-    app.add_middleware(PathAliasMiddleware, addresses=(resolved.base_url, resolved.auth_url))
+    app.add_middleware(PathAliasMiddleware, addresses=(resolved.base_url, resolved.auth_url), strict=resolved.strict)
     return app
 
 

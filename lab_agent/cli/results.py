@@ -167,6 +167,21 @@ def refused(
     print_list(rows, as_json=as_json, empty_text="No messages were rejected since they were last acknowledged.")
 
 
+@app.command()
+def orphans(
+    config: ConfigOption = None, limit: LimitOption = DEFAULT_PAGE_SIZE, offset: OffsetOption = 0, as_json: JsonOption = False
+) -> None:
+    """List documents that the service may hold without a report, because the reply to their upload was lost; newest first."""
+
+    async def work(context: CommandContext) -> Page[Event]:
+        return await context.queries.orphaned_documents(limit=limit, offset=offset)
+
+    page = run_with_store(config, work)
+    rows = [{"noticed": each.at, "order": each.order, "result": each.report, "what": each.text} for each in page.items]
+    print_list(rows, as_json=as_json, empty_text="No document was left without a report.")
+    print_remaining(len(page.items), page.total, offset)
+
+
 async def build_matcher(context: CommandContext) -> ReportMatcher:
     """The matcher of this installation, with the current mapping tables and catalogue."""
     return bootstrap.build_manual_matcher(context.settings, await bootstrap.load_catalogues(context.settings, context.store))

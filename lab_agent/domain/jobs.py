@@ -15,6 +15,8 @@ from lab_agent.domain.records import JobKind, LineRecord, NewJob, ReportRecord
 TASK_COMPLETED = "completed"
 TASK_CANCELLED = "cancelled"
 TASK_REQUESTED = "requested"
+ORDER_TASK_CODE = "OrderProcessingTask"
+"""Code of the order-level Tasks that are ours (interface: Task)."""
 
 TERMINAL_TASK_STATUSES = frozenset({TASK_COMPLETED, TASK_CANCELLED, "failed", "rejected", "entered-in-error"})
 """Task statuses after which nothing follows (FHIR STU3 Task.status)."""
@@ -74,23 +76,21 @@ def match_report_after_accession(report: ReportRecord, order_reference: str, ord
     return replace(match_report(report, order_reference, now), dedup_key=f"match_report:{report.key}:{order}")
 
 
-def match_report_after_decision(report: ReportRecord, decided_report: ReportKey, now: datetime) -> NewJob:
-    """Match a version again that waited for an older one, `decided_report`, which is decided now."""
+def match_version_again(report: ReportRecord, after: ReportKey, now: datetime) -> NewJob:
+    """Match a version again that waited for another one, `after`; in the queue of deliveries, which lets one go at a time."""
+    if report.order is None:
+        raise ValueError(f"result {report.key} has no order yet")
     return replace(
         match_report(report, report.key, now),
-        dedup_key=f"match_report:{report.key}:{decided_report}:{now.isoformat()}",
+        dedup_key=f"match_report:{report.key}:{after}:{now.isoformat()}",
+        ordering_key=deliveries_of(report.order),
         order=report.order,
     )
 
 
-def match_report_after_delivery(report: ReportRecord, on_its_way: ReportKey, now: datetime) -> NewJob:
-    """Find the order of a version again when the delivery of another version, which is ahead in the queue, has ended."""
-    return replace(
-        match_report(report, report.key, now),
-        dedup_key=f"match_report:{report.key}:{on_its_way}:{now.isoformat()}",
-        ordering_key=f"deliver_report:{report.order}",
-        order=report.order,
-    )
+def deliveries_of(order: OrderKey) -> str:
+    """The ordering key of the reports of an order, which are matched again and uploaded one after the other."""
+    return f"deliver_report:{order}"
 
 
 def deliver_report(report: ReportKey, order: OrderKey, now: datetime) -> NewJob:
@@ -98,7 +98,7 @@ def deliver_report(report: ReportKey, order: OrderKey, now: datetime) -> NewJob:
     return NewJob(
         kind=JobKind.DELIVER_REPORT,
         dedup_key=f"deliver_report:{report}",
-        ordering_key=f"deliver_report:{order}",
+        ordering_key=deliveries_of(order),
         target=report,
         order=order,
         due_at=now,

@@ -102,7 +102,7 @@ class LabReport:
     It names its order by at least one of `order` (our order key), `lines` (our line keys), `accession` and `barcode`; and
     what it covers by `lines` or `items` (nomenclature or laboratory codes), else by the tube's `barcode` or a line's `accession`,
     else the whole order. `completes` lists line keys or item codes that it completes; None means the default: a final report
-    completes what it covers. Versions are ordered by `version`, else by `issued`, else by arrival.
+    completes what it covers. Versions are ordered by `version` if all have it, else by `issued`, else by arrival.
     """
 
     report_id: str

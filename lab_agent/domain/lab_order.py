@@ -26,16 +26,32 @@ class Telecom:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PatientName:
+    """A further name of the patient: `use` as FHIR has it (usual, maiden, old …); some names are only `text`."""
+
+    use: str | None = None
+    family: str | None = None
+    given: tuple[str, ...] = ()
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OrderPatient:
     """Who the specimens are from.
 
-    `anonymous` is the interface's anonymous form (family of exactly ten digits, given names `-`): `family` then holds the ten
-    digits. A global patient identifier without a Patient resource comes as `global_identifier`, all else empty.
+    `service_identifier` is the id of the Patient on the exchange service with its system, the same in every order that refers to
+    that Patient; a partner may create a Patient anew for each order. `anonymous` is the interface's anonymous form (family of
+    exactly ten digits, given names `-`): `family` then holds the ten digits. `family` and `given` are the name that counts now;
+    a name that was sent as text alone is in `name_text`, and whole in `family`. The others are in `other_names`. A global
+    patient identifier without a Patient resource comes as `global_identifier`, all else empty.
     """
 
+    service_identifier: Identifier | None = None
     anonymous: bool = False
     family: str | None = None
     given: tuple[str, ...] = ()
+    name_text: str | None = None
+    other_names: tuple[PatientName, ...] = ()
     gender: str | None = None
     birth_date: date | None = None
     telecom: tuple[Telecom, ...] = ()

@@ -12,6 +12,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Protocol
 
+from lab_agent.domain.human_name import HumanName
 from lab_agent.domain.values import CodeableConcept, Coding, Identifier
 
 EMPTY_CONCEPT = CodeableConcept()
@@ -197,20 +198,13 @@ class ReceivedPatient:
 
     ref: ResourceRef
     where: str = "Patient"
-    family: str | None = None
-    given: tuple[str, ...] = ()
+    names: tuple[HumanName, ...] = ()
     gender: str | None = None
     birth_date: date | None = None
     birth_date_text: str | None = None
     telecom: tuple[ReceivedTelecom, ...] = ()
     identifiers: tuple[Identifier, ...] = ()
     rights: tuple[AccessRight, ...] = ()
-
-    @property
-    def is_anonymous(self) -> bool:
-        """Whether this is the anonymous form: family of exactly ten digits, both given names `-` (interface: Patient)."""
-        digits = self.family is not None and len(self.family) == 10 and self.family.isascii() and self.family.isdigit()
-        return digits and self.given == ("-", "-")
 
 
 AnswerValue = bool | int | Decimal | str | Coding

@@ -107,7 +107,7 @@ LINE_TRANSITIONS = _parse_transitions(
 REPORT_TRANSITIONS = _parse_transitions(
     ReportState,
     """
-    received   -> matched unmatched unmapped held superseded
+    received   -> matched unmatched unmapped held superseded dismissed
     unmatched  -> matched unmapped held superseded dismissed
     unmapped   -> matched unmatched held superseded dismissed
     held       -> matched unmatched unmapped superseded dismissed

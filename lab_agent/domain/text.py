@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any
+from urllib.parse import urlsplit
 
 from lab_agent.domain.lab_messages import ReferenceRange, ReportedObservation
 from lab_agent.domain.values import CodeableConcept, Coding, Period, Quantity, Range
@@ -13,10 +14,20 @@ _MAX_ITEMS = 5
 _DASH = "–"
 
 
-def shorten(text: str) -> str:
-    """Give a foreign text as a reason, a timeline or a log may quote it: on one line, at most `MAX_LENGTH` characters of it."""
-    shown = "".join(char if char.isprintable() else "?" for char in text[:MAX_LENGTH])
-    return shown if len(text) <= MAX_LENGTH else f"{shown}…"
+def shorten(text: str, length: int = MAX_LENGTH) -> str:
+    """Give a foreign text as a reason, a timeline or a log may quote it: on one line, at most `length` characters of it."""
+    shown = "".join(char if char.isprintable() else "?" for char in text[:length])
+    return shown if len(text) <= length else f"{shown}…"
+
+
+def address_origin(address: str) -> str:
+    """Give the origin of an absolute address for a message, without what may name somebody (user, path, query)."""
+    try:
+        parts = urlsplit(address.strip())
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "an address that cannot be read"
+    return f"{parts.scheme or 'http'}://{parts.hostname or ''}{port}"
 
 
 def join_limited(texts: Iterable[str], separator: str = ", ") -> str:

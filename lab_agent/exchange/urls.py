@@ -6,7 +6,7 @@ from urllib.parse import quote, urlencode
 
 from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.values import Identifier
-from lab_agent.errors import ForeignOrigin
+from lab_agent.errors import ForeignLink, ForeignOrigin
 from lab_agent.settings.exchange import UrlTemplateSettings
 from lab_agent.url_origin import join_url
 
@@ -48,6 +48,10 @@ class UrlTemplates:
         """Create a resource."""
         return self._templates.create.format(Resource=resource_type, resource=resource_type.lower())
 
+    def document(self, document: ResourceId) -> str:
+        """A Binary, as partners find it in a report: beside the address at which it was created."""
+        return f"{self.create('Binary').partition('?')[0].rstrip('/')}/{_encode_segment(document)}"
+
     def update(self, resource_type: str, resource_id: ResourceId) -> str:
         """Replace a resource."""
         return self._resource_url(self._templates.update, resource_type, resource_id)
@@ -73,8 +77,16 @@ def search_token(identifier: Identifier) -> str:
 def resolve_next_page(base: str, current: str, link: str) -> str:
     """Absolute address of a `next` link. Relative links are resolved against the service's base address, as in FHIR.
 
-    Raises `ForeignOrigin` if it leads elsewhere.
+    Raises `ForeignLink` if it leads elsewhere.
     """
+    try:
+        return _join_next_page(base, current, link)
+    except ForeignOrigin as exc:
+        hint = "Set `exchange.base_url` to the address that the service knows itself by, or correct the proxy before it."
+        raise ForeignLink(f"the `next` link of a search: {exc}. {hint}") from exc
+
+
+def _join_next_page(base: str, current: str, link: str) -> str:
     root = "/" + base.split("/", 3)[3]
     if link.startswith("?"):
         return join_url(current, link)

@@ -7,10 +7,11 @@ counted from when it was first seen.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from datetime import datetime
+from datetime import date, datetime
 from typing import Protocol
 
 from lab_agent.domain.code_systems import CodeSystem, CodeSystems, SystemMatch
+from lab_agent.domain.human_name import HumanName, choose_name
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_order import (
     LabOrder,
@@ -20,6 +21,7 @@ from lab_agent.domain.lab_order import (
     OrderLine,
     OrderPatient,
     OrderSpecimen,
+    PatientName,
     Telecom,
 )
 from lab_agent.domain.received_order import (
@@ -81,7 +83,7 @@ def make_lab_order(
         requisition=requisition,
         contract=contract,
         ordered_at=min(line.ordered_at for line in made),
-        patient=_patient(received),
+        patient=_patient(received, systems, first_seen_at.date()),
         lines=made,
         specimens=tuple(_specimen(each, catalogue, systems) for each in received.specimens if each.ref.id in used),
         answers=_answers(received),
@@ -126,15 +128,20 @@ def _identifier_value(identifiers: tuple[Identifier, ...], system: CodeSystem) -
     return next(ours, None)
 
 
-def _patient(received: ReceivedOrder) -> OrderPatient:
+def _patient(received: ReceivedOrder, systems: CodeSystems, on: date) -> OrderPatient:
     patient = received.patient
     if patient is None:
         subjects = (request.subject for request in received.requests if request.subject)
         return OrderPatient(global_identifier=next((link.identifier for link in subjects if link.identifier), None))
+    name = choose_name(patient.names, on) or HumanName()
+    others = (each for each in patient.names if each is not name and not each.is_empty)
     return OrderPatient(
-        anonymous=patient.is_anonymous,
-        family=patient.family,
-        given=() if patient.is_anonymous else patient.given,
+        service_identifier=Identifier(system=systems.patients, value=patient.ref.id),
+        anonymous=name.is_anonymous,
+        family=name.family or (name.text if not name.given else None),
+        given=() if name.is_anonymous else name.given,
+        name_text=name.text,
+        other_names=tuple(PatientName(use=one.use, family=one.family, given=one.given, text=one.text) for one in others),
         gender=patient.gender,
         birth_date=patient.birth_date,
         telecom=_telecom(patient),

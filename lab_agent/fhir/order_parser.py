@@ -6,10 +6,12 @@ ignored, fields of the wrong type are collected, and whether the order is right 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
+from lab_agent.domain.human_name import HumanName
 from lab_agent.domain.received_order import (
     AnswerValue,
     Extension,
@@ -29,9 +31,10 @@ from lab_agent.domain.received_order import (
 )
 from lab_agent.domain.values import Coding
 from lab_agent.fhir.json_reader import JsonReader
-from lab_agent.fhir.order_graph import OrderGraph
+from lab_agent.fhir.order_graph import OrderGraph, read_patients
 
 _MAX_DEPTH = 20
+_DATE_PREFIX = re.compile(r"\d{4}(-\d\d(-\d\d)?)?", re.ASCII)
 
 
 def parse_order(graph: OrderGraph) -> ReceivedOrder:
@@ -150,12 +153,10 @@ def _container(reader: JsonReader) -> ReceivedContainer:
 
 
 def _patient(reader: JsonReader, ref: ResourceRef) -> ReceivedPatient:
-    names = reader.children("name")
     return ReceivedPatient(
         ref=ref,
         where=reader.where,
-        family=names[0].text("family") if names else None,
-        given=names[0].texts("given") if names else (),
+        names=tuple(_human_name(each) for each in reader.children("name")),
         gender=reader.text("gender"),
         birth_date=reader.date("birthDate"),
         birth_date_text=reader.text("birthDate"),
@@ -166,6 +167,31 @@ def _patient(reader: JsonReader, ref: ResourceRef) -> ReceivedPatient:
         identifiers=reader.identifiers("identifier"),
         rights=reader.access_rights(),
     )
+
+
+def _human_name(reader: JsonReader) -> HumanName:
+    period = reader.child("period")
+    return HumanName(
+        where=reader.where,
+        use=reader.text("use"),
+        family=reader.text("family"),
+        given=tuple(each.strip() for each in reader.texts("given") if each.strip()),
+        text=reader.text("text"),
+        start=_date_prefix(period.text("start")),
+        end=_date_prefix(period.text("end")),
+    )
+
+
+def _date_prefix(text: str | None) -> str | None:
+    """Year, or year and month, or year, month and day of a FHIR dateTime."""
+    found = _DATE_PREFIX.match(text or "")
+    return found[0] if found else None
+
+
+def parse_patients(identification: bytes) -> tuple[ReceivedPatient, ...]:
+    """Read the Patients of the identification part of a stored graph. Raises `DataInvalidError`."""
+    resources = read_patients(identification)
+    return tuple(_patient(JsonReader(body, "Patient", "", []), ref) for ref, body in resources.items())
 
 
 def _responses(graph: OrderGraph, malformed_fields: list[MalformedField]) -> tuple[ReceivedResponse, ...] | None:

@@ -6,7 +6,7 @@ catalogue and of credentials have modules of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
@@ -14,6 +14,7 @@ from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
 from lab_agent.domain.records import (
     Alert,
     Event,
+    FailingJobs,
     HostedDocument,
     Job,
     JobKind,
@@ -22,6 +23,7 @@ from lab_agent.domain.records import (
     NewJob,
     OrderRecord,
     ReportRecord,
+    ServiceMessage,
     UploadRecord,
 )
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
@@ -162,6 +164,10 @@ class JobRepository(Protocol):
         """Jobs that need an operator (dead letters, and those in review), oldest first."""
         ...
 
+    def failing(self, *, since: datetime, kind: JobKind | None = None) -> tuple[FailingJobs, ...]:
+        """Jobs that failed at their last attempt and are tried again, failing at `since` already: by cause and kind."""
+        ...
+
     def make_due(self, kind: JobKind, *, now: datetime) -> int:
         """Make jobs of a kind due now that were to be performed or verified later; their number."""
         ...
@@ -216,6 +222,14 @@ class Vault(Protocol):
 
     def identity(self, order: OrderKey) -> bytes | None:
         """The identification data of an order; None once it was purged."""
+        ...
+
+    def save_service_message(self, job: JobId, order: OrderKey, text: str, *, at: datetime) -> None:
+        """Store what a remote system said last about a job of an order: its words may name the patient."""
+        ...
+
+    def service_messages(self, order: OrderKey) -> Mapping[JobId, ServiceMessage]:
+        """What was last said about the jobs of an order; purged together with its identification data."""
         ...
 
     def save_document(self, content: bytes, content_type: str, *, at: datetime) -> str:

@@ -12,16 +12,23 @@ from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES
 from lab_agent.domain.records import Event, Job, JobKind, OrderRecord
 from lab_agent.domain.state_machines import UNDECIDED_ORDERS
-from lab_agent.errors import ServiceRejected
+from lab_agent.errors import ResourceNotReadable, ServiceRejected, ServiceUnavailable
 from lab_agent.fhir.order_graph import OrderGraph
 from lab_agent.fhir.order_parser import parse_order
 from lab_agent.fhir.task_update import task_status
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.exchange import Exchange
+from lab_agent.ports.exchange import Exchange, UnfilteredSearch
 from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.settings.groups import WorkerSettings
-from lab_agent.workflow.fetching import fetch_graph
+from lab_agent.workflow.fetching import (
+    DELETED_STATUS,
+    NO_STATUS,
+    UNREADABLE_STATUSES,
+    fetch_graph,
+    raise_if_unavailable,
+    read_or_reject,
+)
 from lab_agent.workflow.line_lifecycle import close_order
 from lab_agent.workflow.order_assessment import AssessedOrder, OrderAssessor, labels_in_use, lock_labels
 from lab_agent.workflow.order_decision import (
@@ -80,7 +87,7 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The order is held and fetched again later; `assessed` is None where its Task could not be read for too long."""
+    """The order is held and fetched again later; `assessed` is None where it could not be read."""
 
     reason: str
     assessed: AssessedOrder | None = None
@@ -118,16 +125,15 @@ class FetchOrderHandler:
         if order.state not in UNDECIDED_ORDERS:
             return NothingToDo(f"the order is {order.state.value}")
         try:
-            order_task = (await self.exchange.read("Task", order.task_id)).body
-            line_tasks = await self.exchange.line_tasks(order.task_id)
-        except ServiceRejected as refusal:  # a missing right may be granted later: never a reason to reject (law 10)
-            return self._wait_for_rights(order, str(refusal))
-        if (status := task_status(order_task)) in TERMINAL_TASK_STATUSES:
-            return TaskEnded(str(status))
-        found = tuple(sorted(str(task.get("id")) for task in line_tasks))
-        if order.seen_lines != found or (not found and not self._is_older_than(order, self.settings.unreadable_after)):
-            return LinesChanging(found)
-        return await self._assess(order, await fetch_graph(self.exchange, self.base_url, order_task, line_tasks))
+            return await self._look(order)
+        except UnfilteredSearch as unfiltered:  # what else it holds may be another order's: nothing is decided on it
+            return Held(str(unfiltered))
+        except ServiceRejected as rejection:  # a right may be granted later: never a reason to reject (law 10)
+            may_pass = isinstance(rejection, ResourceNotReadable) or rejection.status == NO_STATUS
+            return self._wait_or_hold(order, str(rejection), at_once=not may_pass)
+        except ServiceUnavailable as failure:
+            await raise_if_unavailable(self.exchange, failure)
+            return self._wait_or_hold(order, str(failure))
 
     verify = perform
 
@@ -155,9 +161,26 @@ class FetchOrderHandler:
                 ignore_order(uow, key, assessed, now, before)
         return job.complete(now)
 
+    async def _look(self, order: OrderRecord) -> FetchResult:
+        """Read the order as it is now. Raises `ServiceRejected`, and `ServiceUnavailable` for a search that fails."""
+        try:
+            order_task = (await read_or_reject(self.exchange, "Task", order.task_id)).body
+        except ResourceNotReadable as unreadable:
+            if unreadable.status != DELETED_STATUS:
+                raise
+            return TaskEnded("deleted")
+        line_tasks = await self.exchange.line_tasks(order.task_id)
+        if (status := task_status(order_task)) in TERMINAL_TASK_STATUSES:
+            return TaskEnded(str(status))
+        found = tuple(sorted(str(task.get("id")) for task in line_tasks))
+        if order.seen_lines != found or (not found and not self._is_older_than(order, self.settings.unreadable_after)):
+            return LinesChanging(found)
+        return await self._assess(order, await fetch_graph(self.exchange, self.base_url, order_task, line_tasks))
+
     async def _assess(self, order: OrderRecord, graph: OrderGraph) -> FetchResult:
         await self.store.run(lambda uow: _record_questionnaire_search(uow, graph, self.clock.now()))
-        if graph.unreadable and not self._is_older_than(order, self.settings.unreadable_after):
+        may_pass = all(why.status in UNREADABLE_STATUSES for why in graph.unreadable.values())
+        if graph.unreadable and may_pass and not self._is_older_than(order, self.settings.unreadable_after):
             names = ", ".join(str(ref) for ref in sorted(graph.unreadable))
             return Waiting(f"cannot be read yet: {names}", self.settings.backoff_longest / 10)
         reject_unreadable = self._is_older_than(order, self.settings.unreadable_refuse_after)
@@ -175,9 +198,9 @@ class FetchOrderHandler:
             return Held(reason, assessed)
         return Decided(assessed, decide_lines(assessed, cancel_whole_order=self.policy.cancel_whole_order))
 
-    def _wait_for_rights(self, order: OrderRecord, reason: str) -> FetchResult:
-        """Wait for a Task that cannot be read; after a while the order is held, and somebody is alerted."""
-        if self._is_older_than(order, self.settings.unreadable_after):
+    def _wait_or_hold(self, order: OrderRecord, reason: str, *, at_once: bool = False) -> FetchResult:
+        """Wait for what cannot be read; after a while, or at once, the order is held, and somebody is alerted."""
+        if at_once or self._is_older_than(order, self.settings.unreadable_after):
             return Held(reason)
         return Waiting(reason, self.settings.backoff_longest / 10)
 

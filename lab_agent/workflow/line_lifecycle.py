@@ -30,10 +30,10 @@ from lab_agent.domain.text import join_limited
 from lab_agent.fhir.order_parser import parse_order
 from lab_agent.fhir.task_update import task_status
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.exchange import Exchange, Json
+from lab_agent.ports.exchange import Exchange, Json, UnfilteredSearch
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.serialization import load_stored_message
-from lab_agent.workflow.fetching import fetch_graph
+from lab_agent.workflow.fetching import fetch_linked
 from lab_agent.workflow.order_lookup import order_codes
 
 _BLOCKING_JOBS = frozenset({JobKind.UPDATE_LINE_TASK, JobKind.DELIVER_REPORT, JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS})
@@ -143,17 +143,25 @@ class LateLineFinder:
 
     async def find(self, key: OrderKey, order_task: ResourceId) -> tuple[LineRecord, ...]:
         """Read the line Tasks of an order and find the late ones. Raises what the exchange port raises."""
-        return await self.find_in(key, await self.exchange.line_tasks(order_task))
+        return await self.find_in(key, await read_line_tasks(self.exchange, order_task))
 
     async def find_in(self, key: OrderKey, tasks: Sequence[Json]) -> tuple[LineRecord, ...]:
-        """Find the late ones among these line Tasks. Raises what the exchange port raises."""
-        known = await self.store.run(lambda uow: {line.task_id for line in uow.orders.lines(key)})
+        """Find the late ones among these line Tasks. Raises what the exchange port raises.
+
+        A Task that is known already is no late line: neither one of this order's lines, nor another order's Task or line.
+        """
+        known = await self.store.run(lambda uow: self._known_tasks(uow, tasks))
         new = [task for task in tasks if task.get("id") not in known and task_status(task) not in TERMINAL_TASK_STATUSES]
         return tuple([await self._to_line_record(key, task) for task in new])
 
+    def _known_tasks(self, uow: UnitOfWork, tasks: Sequence[Json]) -> frozenset[str]:
+        found = [str(task.get("id")) for task in tasks]
+        lines = {each for each in found if uow.orders.line(line_key(self.base_url, ResourceId(each))) is not None}
+        return uow.orders.existing(found) | lines
+
     async def _to_line_record(self, key: OrderKey, task: Json) -> LineRecord:
         task_id = ResourceId(str(task.get("id")))
-        graph = await fetch_graph(self.exchange, self.base_url, {}, [task])
+        graph = await fetch_linked(self.exchange, self.base_url, {}, [task])
         request = parse_order(graph).lines[0].request
         return LineRecord(
             key=line_key(self.base_url, task_id),
@@ -164,6 +172,14 @@ class LateLineFinder:
             state=LineState.HELD,
             changed_at=self.clock.now(),
         )
+
+
+async def read_line_tasks(exchange: Exchange, order_task: ResourceId) -> tuple[Json, ...]:
+    """The line Tasks of an order that was decided: where the service gives others too, those that name it as their partOf."""
+    try:
+        return await exchange.line_tasks(order_task)
+    except UnfilteredSearch as unfiltered:
+        return unfiltered.rows
 
 
 def hold_late_line(uow: UnitOfWork, line: LineRecord, now: datetime) -> None:

@@ -15,6 +15,7 @@ from lab_agent.domain.records import Alert, Event, LabelUse, LineRecord, OrderRe
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.fhir.lab_order_mapper import make_lab_order
 from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.rules.context import RuleContext
 from lab_agent.serialization import split_identity
 from lab_agent.serialization.identity import pack_identity
 from lab_agent.settings.exchange import ContractSettings
@@ -65,8 +66,8 @@ def order_hold_reason(assessed: AssessedOrder) -> str | None:
     """Why the order must be held instead of decided; None if it need not be."""
     if assessed.assessment.holds:
         return "; ".join(dict.fromkeys(finding.message for finding in assessed.assessment.holds))
-    if assessed.contract is None and not assessed.assessment.order_rejections:
-        return "the order's contract is not configured: see [exchange.contracts]"
+    if assessed.contract is None and assessed.assessment.accepted_lines:
+        return "no contract is known, though the rules let this pass: see [exchange.contracts] and [rules.severities]"
     return None
 
 
@@ -197,9 +198,10 @@ def _save_line_decision(
 def _label_uses(
     assessed: AssessedOrder, order: OrderKey, keys: Mapping[str, LineKey], accepted: tuple[str, ...]
 ) -> list[LabelUse]:
+    context = RuleContext(assessed.received, assessed.catalogue, assessed.facts)
     return [
         LabelUse(
-            barcode=identifier.value,
+            barcode=barcode,
             order=order,
             line=keys[line.id],
             specimen_id=specimen.ref.id,
@@ -209,7 +211,7 @@ def _label_uses(
         for line in assessed.received.lines_of(specimen)
         if line.id in accepted
         for container in specimen.containers
-        for identifier in container.identifiers
+        for barcode in context.barcodes(container) or (each.value for each in container.identifiers)
     ]
 
 

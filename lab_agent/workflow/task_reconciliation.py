@@ -15,7 +15,14 @@ from lab_agent.fhir.task_update import task_status
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.workflow.line_lifecycle import LateLineFinder, advance_order, hold_late_line, withdraw_line, withdraw_order
+from lab_agent.workflow.line_lifecycle import (
+    LateLineFinder,
+    advance_order,
+    hold_late_line,
+    read_line_tasks,
+    withdraw_line,
+    withdraw_order,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -61,7 +68,7 @@ class Reconciler:
         if order.state in UNDECIDED_ORDERS:
             return False
         order_status = task_status((await self.exchange.read("Task", order.task_id)).body)
-        tasks = await self.exchange.line_tasks(order.task_id)
+        tasks = await read_line_tasks(self.exchange, order.task_id)
         late = await self.late_lines.find_in(order.key, tasks)
         statuses = {str(task.get("id")): task_status(task) for task in tasks}
         await self.store.run(lambda uow: self._compare(uow, order.key, order_status, statuses, late))

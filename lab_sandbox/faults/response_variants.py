@@ -7,7 +7,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from lab_sandbox.exact_json import Json
 from lab_sandbox.faults.plan import FaultRule
-from lab_sandbox.references import Ref, parse_reference
+from lab_sandbox.references import Ref, respell_references
 
 ResponseVariant = Callable[[Json, FaultRule, tuple[str, ...]], Json]
 
@@ -79,18 +79,9 @@ RESPONSE_VARIANTS: dict[str, ResponseVariant] = {
 }  # fmt: skip
 
 
-def _with_references(node: Json, own_addresses: tuple[str, ...], write: Callable[[Ref], str]) -> Json:
-    changed = {}
-    for key, child in node.items():
-        ref = parse_reference(child, own_addresses) if key == "reference" else None
-        changed[key] = write(ref) if ref else _rewrite_references(child, own_addresses, write)
+def _with_references(body: Json, own_addresses: tuple[str, ...], write: Callable[[Ref], str]) -> Json:
+    changed: Json = respell_references(body, own_addresses, write)
     return changed
-
-
-def _rewrite_references(value: Any, own_addresses: tuple[str, ...], write: Callable[[Ref], str]) -> Any:
-    if isinstance(value, list):
-        return [_rewrite_references(child, own_addresses, write) for child in value]
-    return _with_references(value, own_addresses, write) if isinstance(value, dict) else value
 
 
 def _with_resources(body: Json, change: Callable[[Json], Json]) -> Json:

@@ -213,7 +213,7 @@ def make_settings(results: dict[str, Any] | None = None, **more: Any) -> Setting
 @asynccontextmanager
 async def open_bench(results: dict[str, Any] | None = None, **more: Any) -> AsyncIterator[ResultsBench]:
     settings = make_settings(results, **more)
-    config = SandboxConfig(base_url=BASE, rules=RuleSettings(history_limit=100))
+    config = SandboxConfig(base_url=BASE, rules=RuleSettings(history_limit=100), tokens=harness_settings.SERVICE_TOKENS)
     app = create_app(config)
     store, clock = MemoryStore(), VirtualClock(NOW)
     transport = httpx.ASGITransport(app)

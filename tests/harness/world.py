@@ -51,7 +51,7 @@ from tests.harness.fault_injection import (
     SingleAdapterSource,
 )
 from tests.harness.orders import BASE, OrderTemplate, catalogue, procedure_requests
-from tests.harness.settings import make_settings
+from tests.harness.settings import SERVICE_TOKENS, make_settings
 
 TERMINAL_STATUSES = {"completed", "cancelled", "failed", "rejected", "entered-in-error"}
 
@@ -136,7 +136,7 @@ class World:
         self.rng = Random(repr(seed))
         self.clock = VirtualClock()
         self.settings = make_settings(worker=worker, results={"documents": "none"})
-        config = SandboxConfig(base_url=BASE, rules=RuleSettings(history_limit=100, **(rules or {})))
+        config = SandboxConfig(base_url=BASE, rules=RuleSettings(history_limit=100, **(rules or {})), tokens=SERVICE_TOKENS)
         self.app = create_app(config, clock=self.clock.now)
         self.service: Service = self.app.state.service
         self.clinic, self.laboratory = config.counterparties[0], config.counterparties[1]

@@ -95,20 +95,21 @@ class SandboxWorld:
     lab: FakeLaboratoryApi
     clock: SandboxClock
 
-    def basic_auth(self, login: str, password: str) -> dict[str, str]:
-        return {"Authorization": httpx.BasicAuth(login, password)._auth_header}
+    def bearer(self, guid: str) -> dict[str, str]:
+        tokens = self.app.state.service.tokens.issue_tokens(guid, "", "", refresh=False)
+        return {"Authorization": f"Bearer {tokens['access_token']}"}
 
     @property
     def clinic(self) -> dict[str, str]:
-        return self.basic_auth("clinic", "pw-clinic")
+        return self.bearer(CLINIC)
 
     @property
     def laboratory(self) -> dict[str, str]:
-        return self.basic_auth("laboratory", "pw-lab")
+        return self.bearer(LABORATORY)
 
     @property
     def stranger(self) -> dict[str, str]:
-        return self.basic_auth("stranger", "pw-stranger")
+        return self.bearer(STRANGER)
 
     async def patient(self, **changes: Any) -> str:
         answer = await self.client.post("/fhir/Patient", json=patient(**changes), headers=self.clinic)

@@ -10,9 +10,11 @@ import pytest
 from lab_agent.domain.lab_messages import LabRejection, NotPerformed, ObservationStatus, ReportStatus
 from lab_agent.domain.records import HoldReason
 from lab_agent.domain.state_machines import LineState, OrderState, ReportState
+from lab_agent.domain.values import CodeableConcept, Identifier
 from lab_agent.workflow import operator_results
-from lab_sandbox.faults.plan import FaultRule
-from tests.harness.results import NOW, ORDER, ResultsBench, haemoglobin, make_report
+from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID
+from lab_sandbox.faults.plan import FaultKind, FaultRule
+from tests.harness.results import CODES, NOW, ORDER, ResultsBench, haemoglobin, make_report, open_bench
 
 LATER = NOW + timedelta(hours=1)
 
@@ -88,6 +90,54 @@ async def test_lost_response_creates_no_duplicate(bench: ResultsBench, route: st
     assert (await bench.receive(make_report())).state is ReportState.DELIVERED
     assert len(await bench.resource_versions("Observation", "RORDER.rep.hb")) == 1
     assert len(await bench.resource_versions("DiagnosticReport", "RORDER.rep")) == 1
+
+
+@pytest.mark.parametrize("spelling", ["canonical_references", "lower_case_references", "absolute_references", "trailing_zeros"])
+async def test_lost_replies_amend_nothing_however_the_service_spells(bench: ResultsBench, spelling: FaultKind) -> None:
+    """A value that was stored, and whose reply was lost, is found again in the service's own spelling: it is not amended."""
+    bench.inject_faults(
+        FaultRule(kind=spelling, route="/fhir/*"), FaultRule(kind="lost_reply", route="POST /fhir/Observation", count=5)
+    )
+    values = [replace(haemoglobin(f"1.{n}0"), id=f"v{n}") for n in range(5)]
+    assert (await bench.receive(make_report(*values))).state is ReportState.DELIVERED
+    bench.inject_faults()
+    statuses = [[each["status"] for each in await bench.resource_versions("Observation", f"RORDER.rep.v{n}")] for n in range(5)]
+    assert {status for versions in statuses for status in versions} == {"final"}
+
+
+async def test_changed_method_is_sent_and_amends_nothing(bench: ResultsBench) -> None:
+    await bench.receive(make_report(version=1))
+    other = haemoglobin("13.20", method=CodeableConcept(text="SLS"))
+    await bench.receive(make_report(other, version=2, issued=LATER))
+    first, second = await bench.resource_versions("Observation", "RORDER.rep.hb")
+    assert (first["status"], second["status"], second["method"]) == ("final", "final", {"text": "SLS"})
+
+
+@pytest.mark.parametrize("granted", [False, True])
+async def test_own_rights_granted_only_where_set(granted: bool) -> None:
+    """Where the creator has no right to what it created, we grant ourselves what a correction takes."""
+    async with open_bench() as bench:
+        exchange = bench.settings.exchange.model_copy(update={"grant_own_read": granted})
+        bench.settings = bench.settings.model_copy(update={"exchange": exchange})
+        await bench.receive(make_report())
+        for kind, identifier in (("Observation", "RORDER.rep.hb"), ("DiagnosticReport", "RORDER.rep")):
+            (found,) = await bench.resource_versions(kind, identifier)
+            rights = {(each["system"].rpartition("/")[2], each["code"]) for each in found["meta"]["security"]}
+            own = {right for right, guid in rights if guid == LABORATORY_GUID and right != "owner"}
+            assert ("read", CLINIC_GUID) in rights
+            assert own == ({"read", "readhistory", "updatebody"} if granted else set())
+
+
+async def test_identifier_given_by_others_stays(bench: ResultsBench) -> None:
+    """The service may number our resources for itself; a correction must not drop that number (law 4)."""
+    await bench.receive(make_report(version=1))
+    (found,) = await bench.exchange.find("Observation", Identifier(system=f"{CODES}/observation", value="RORDER.rep.hb"))
+    theirs = {"system": "urn:service:numbers", "value": "4711"}
+    numbered = {**found.body, "identifier": [*found.body["identifier"], theirs]}
+    await bench.exchange.update("Observation", found.id, numbered, version=found.version)
+    await bench.receive(make_report(haemoglobin("14"), version=2, issued=LATER))
+    newest = (await bench.resource_versions("Observation", "RORDER.rep.hb"))[-1]
+    assert (newest["valueQuantity"]["value"], theirs in newest["identifier"]) == (14, True)
 
 
 @pytest.mark.parametrize("route", ["PUT /fhir/Observation/*", "PUT /fhir/DiagnosticReport/*"])

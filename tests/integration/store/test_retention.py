@@ -90,15 +90,16 @@ async def test_documents_of_unfinished_reports_are_kept(transact, factory):
     def keep(content, days):
         return lambda uow: uow.vault.save_document(content, "application/pdf", at=factory.now - days * DAY)
 
-    old, named, done, new = [await transact(keep(bytes([n]), days)) for n, days in enumerate((100, 100, 100, 1))]
+    old, named, done, new, goes_out = [await transact(keep(bytes([n]), days)) for n, days in enumerate((100, 100, 100, 1, 100))]
     assert named == hashlib.sha256(b"\x01").hexdigest()
-    waiting = factory.report(state=ReportState.HELD, body=f'{{"documents":[{{"file":"{named}"}}]}}'.encode())
+    bodies = [f'{{"documents":[{{"file":"{name}"}}]}}'.encode() for name in (named, goes_out)]
+    waiting = factory.report(state=ReportState.MATCHED, body=bodies[0], outgoing_body=bodies[1])
     delivered = factory.report(state=ReportState.DELIVERED, body=f'{{"documents":[{{"file":"{done}"}}]}}'.encode())
     await transact(lambda uow: (uow.reports.add(waiting), uow.reports.add(delivered)))
     assert await transact(lambda uow: uow.purge.documents(before=factory.now - 90 * DAY, limit=1)) == 1
     assert await transact(lambda uow: uow.purge.documents(before=factory.now - 90 * DAY)) == 1
-    kept = await transact(lambda uow: [uow.vault.document(name) is not None for name in (old, named, done, new)])
-    assert kept == [False, True, False, True]
+    kept = await transact(lambda uow: [uow.vault.document(name) is not None for name in (old, named, done, new, goes_out)])
+    assert kept == [False, True, False, True, True]
 
 
 async def test_finished_records_without_order_are_purged(transact, factory):

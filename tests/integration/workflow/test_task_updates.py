@@ -7,6 +7,7 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
+from fhir.resources.STU3.task import Task
 
 from lab_agent.domain import jobs
 from lab_agent.domain.records import JobKind
@@ -31,6 +32,15 @@ async def test_rejected_line_is_cancelled_with_reason_others_proceed(make_scenar
     assert "999.999" in scenario.outputs(str(invalid["id"]))[0]
     assert sorted(scenario.statuses()) == ["cancelled", "completed", "completed"]
     assert scenario.status() == "completed"
+
+
+async def test_cancelled_tasks_on_the_service_are_valid_stu3(make_scenario: MakeScenario) -> None:
+    """A validating server must not refuse the refusal: STU3 requires the type of every output. The intent is the partner's."""
+    scenario = make_scenario(2, spoil=1)
+    await scenario.process_all()
+    assert "cancelled" in scenario.statuses()
+    for task in (scenario.task, *scenario.line_tasks):
+        Task.model_validate({"intent": "order", **scenario.world.get_task(task)})
 
 
 async def test_cancel_order_policy_rejects_good_lines_with_reason(make_scenario: MakeScenario) -> None:

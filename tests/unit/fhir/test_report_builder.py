@@ -36,6 +36,7 @@ from lab_agent.fhir.report_builder import (
 from lab_sandbox.errors import Problems
 from lab_sandbox.resource_rules import check_observation, check_report
 
+BASE = "https://exchange.example/api/"
 MOSCOW = timezone(timedelta(hours=3))
 ISSUED = datetime(2026, 3, 3, 10, tzinfo=MOSCOW)
 HB = ReportedObservation(
@@ -56,7 +57,7 @@ HB = ReportedObservation(
     flags=("H",),
 )
 CLEAR = ReportedObservation(
-    code=Coding(system="urn:lab", code="X"),
+    code=Coding(system="http://loinc.org", code="5767-9"),
     status=ObservationStatus.PRELIMINARY,
     value_string="clear",
     issued=ISSUED - timedelta(hours=1),
@@ -314,8 +315,8 @@ def test_identifiers_are_plain_short_and_unique(first: list[str], second: list[s
 
 def test_digest_ignores_non_content() -> None:
     body = {"resourceType": "DiagnosticReport", "status": "final", "issued": "x"}
-    assert content_digest({**body, "id": "1", "meta": {"versionId": "2"}}) == content_digest(body)
-    assert content_digest({**body, "issued": "y"}) != content_digest(body)
+    assert content_digest({**body, "id": "1", "meta": {"versionId": "2"}}, BASE) == content_digest(body, BASE)
+    assert content_digest({**body, "issued": "y"}, BASE) != content_digest(body, BASE)
 
 
 def test_sandbox_accepts_resources(context: UploadContext) -> None:
