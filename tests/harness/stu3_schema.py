@@ -1,7 +1,8 @@
 """Whether a resource that we send is valid FHIR STU3, but for the deviations that docs/conformance.md names.
 
-The models of fhir.resources know elements, types and cardinalities; they take any text for an address, so that references and the
-systems of rights are looked at here. Uploads are held against the cardinality tables as the sandbox reads them, too.
+The models of fhir.resources know elements, types and cardinalities. They take any text for an address and know no invariants of
+STU3, so that references, systems and those invariants that a value can break are looked at here. Uploads are held against the
+cardinality tables as the sandbox reads them, too.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def find_stu3_violations(resource: Any, *, tolerated: tuple[str, ...] = tuple(DE
     """What is not valid STU3 in a Binary, DiagnosticReport, Observation or Task, once the tolerated deviations are undone."""
     for name in tolerated:
         resource = DEVIATIONS[name](resource)
-    found = [f"{path}: {text!r}" for path, text in _invalid_addresses(resource, resource["resourceType"])]
+    found = list(_broken_rules(resource, resource["resourceType"]))
     try:
         _MODELS[resource["resourceType"]].model_validate(as_json(resource))
     except ValueError as exc:
@@ -97,21 +98,34 @@ def as_json(resource: Any) -> Any:
     return msgspec.json.decode(exact_json.dumps(resource))
 
 
-def _invalid_addresses(value: Any, path: str) -> Iterator[tuple[str, str]]:
-    """References that name no type of STU3, and systems of rights that are no absolute address, with their place."""
+def _broken_rules(value: Any, path: str) -> Iterator[str]:
+    """What HAPI's validator would say beyond types and cardinalities, each with its place."""
     if isinstance(value, list):
         for number, each in enumerate(value):
-            yield from _invalid_addresses(each, f"{path}[{number}]")
+            yield from _broken_rules(each, f"{path}[{number}]")
     elif isinstance(value, dict):
+        yield from (f"{path}: {rule}" for rule, holds in _RULES.items() if not holds(path, value))
         for name, each in value.items():
-            if name == "system" and ".meta.security[" in path and not _ABSOLUTE.fullmatch(str(each)):
-                yield f"{path}.system", str(each)
-            elif name == "reference" and isinstance(each, str) and not _is_reference(each):
-                yield f"{path}.reference", each
-            else:
-                yield from _invalid_addresses(each, f"{path}.{name}")
+            yield from _broken_rules(each, f"{path}.{name}")
 
 
 def _is_reference(text: str) -> bool:
     found = _REFERENCE.fullmatch(text)
     return found is not None and found["type"] in _TYPE_NAMES.values()
+
+
+_RULES: dict[str, Callable[[str, Any], bool]] = {
+    "a reference names a type of STU3": lambda _, part: "reference" not in part or _is_reference(part["reference"]),
+    "a system is an absolute address": lambda _, part: "system" not in part or bool(_ABSOLUTE.fullmatch(part["system"])),
+    "qty-3: a unit's code has its system": lambda path, part: (
+        not _is_quantity(path, part) or "code" not in part or "system" in part
+    ),
+    "obs-3: reference values have low, high or text": lambda path, part: (
+        not re.search(r"referenceRange\[\d+\]$", path) or bool(part.keys() & {"low", "high", "text"})
+    ),
+    "att-1: data has its content type": lambda _, part: "data" not in part or "contentType" in part or "origin" in part,
+}
+
+
+def _is_quantity(path: str, part: Any) -> bool:
+    return "value" in part and not path.endswith("]")

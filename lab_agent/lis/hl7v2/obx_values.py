@@ -62,7 +62,7 @@ class ObxValueReader:
         coding = self.read_coding(value, 1) if value else None
         if coding is None:
             return {"unit": value.component_text(2).strip() or None} if value else {}
-        if coding.system is None:
+        if coding.system is None or ":" not in coding.system:  # a name such as ISO+: no code can be sent without its address
             return {"unit": coding.display or coding.code}
         return {"unit": coding.display or coding.code, "system": coding.system, "code": coding.code}
 

@@ -12,7 +12,7 @@ CONCEPT = {"coding": [{"system": "http://loinc.org", "code": "718-7"}]}
 OBSERVATION = {"resourceType": "Observation", "status": "final", "code": CONCEPT, "valueString": "x"}
 TASK = {"resourceType": "Task", "status": "cancelled", "intent": "order"}
 EXAMPLES: dict[str, Any] = {
-    "Observation.referenceRange.meaning": {**OBSERVATION, "referenceRange": [{"meaning": {"text": "normal"}}]},
+    "Observation.referenceRange.meaning": {**OBSERVATION, "referenceRange": [{"meaning": {"text": "normal"}, "text": "1"}]},
     "Resource.meta.security.system": {**OBSERVATION, "meta": {"security": [{"system": "read", "code": "guid"}]}},
     "Reference.reference": {**OBSERVATION, "subject": {"reference": "patient/8"}},
     "Task.intent": {"resourceType": "Task", "status": "cancelled"},
@@ -32,6 +32,9 @@ def test_each_deviation_is_real_and_seen(name: str) -> None:
         {**TASK, "output": [{"valueString": "no type"}]},
         {**TASK, "basedOn": [{"reference": "order/8"}]},
         {**OBSERVATION, "subject": {"reference": "8"}},
+        {**OBSERVATION, "code": {"coding": [{"system": "LOINC", "code": "718-7"}]}},
+        {**OBSERVATION, "referenceRange": [{"meaning": {"text": "normal"}}]},
+        {**OBSERVATION, "referenceRange": [{"low": {"value": 1, "code": "g"}}]},
         {key: value for key, value in OBSERVATION.items() if key != "status"},
         {"resourceType": "Binary", "contentType": "text/plain"},
         {"resourceType": "DiagnosticReport", "status": "final", "code": CONCEPT, "unknown": 1},

@@ -61,6 +61,7 @@ GRAMS = {"unit": "g/L"}
         ("NM", "<5.0", "g/L", Quantity(value=Decimal("5.0"), comparator="<", **GRAMS)),
         ("NM", "1.0E+5", "", Quantity(value=Decimal("1.0E+5"))),
         ("NM", "5", "mmol/L^^UCUM", Quantity(value=Decimal(5), unit="mmol/L", system="http://unitsofmeasure.org", code="mmol/L")),
+        ("NM", "5", "mmol/L^^ISO+", Quantity(value=Decimal(5), unit="mmol/L")),
         ("NM", "5", "mm^millimole^L", Quantity(value=Decimal(5), unit="millimole")),
         ("SN", ">=^1.50", "g/L", Quantity(value=Decimal("1.50"), comparator=">=", **GRAMS)),
         ("SN", "^10^-^20.0", "", Range(low=Quantity(value=Decimal(10)), high=Quantity(value=Decimal("20.0")))),
