@@ -29,7 +29,7 @@ from lab_agent.domain.lab_order import (
     OrderSpecimen,
     Telecom,
 )
-from lab_agent.domain.values import CodeableConcept, Coding, Identifier, Period, Quantity, Range, Ratio, SampledData
+from lab_agent.domain.values import CodeableConcept, Coding, Identifier, PartialDate, Period, Quantity, Range, Ratio, SampledData
 from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRejected, LisUnavailable, Problem
 from lab_agent.ports.lis import CONTRACT_VERSION, Inbox, LisAdapter, SubmitResult
 from lab_agent.serialization import dump_message, dump_order, load_message, load_order, validate_message
@@ -62,6 +62,7 @@ __all__ = [
     "OrderLine",
     "OrderPatient",
     "OrderSpecimen",
+    "PartialDate",
     "Period",
     "Problem",
     "Quantity",

@@ -10,7 +10,7 @@ from lab_agent.domain import text
 from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabRejection, LabReport, ReportedObservation
 from lab_agent.domain.records import Job, JobKind, ReportRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState
-from lab_agent.domain.values import SampledData
+from lab_agent.domain.values import DateOrTime, PartialDate, SampledData
 from lab_agent.errors import DataInvalidError
 from lab_agent.ports.queries import AttentionItem, AttentionKind, OrderDetail
 from lab_agent.serialization import load_stored_message
@@ -238,8 +238,10 @@ def _format_duration(seconds: int) -> str:
     return f"{days} d {hours % 24} h" if hours % 24 else f"{days} d"
 
 
-def format_timestamp(at: datetime | None) -> str:
-    """A time to the second, in this machine's time zone."""
+def format_timestamp(at: DateOrTime | None) -> str:
+    """A time to the second, in this machine's time zone; a date of which no time is known as it was given."""
+    if isinstance(at, PartialDate):
+        return at.text
     return "" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
