@@ -22,7 +22,7 @@ from lab_agent.lis.hl7v2.obx_reader import ObxReader, OpenReportLookup
 from lab_agent.lis.hl7v2.obx_values import InvalidValueError, ObxValueReader
 from lab_agent.lis.hl7v2.parser import Message
 from lab_agent.lis.hl7v2.segment_groups import ObrGroup, split_groups
-from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_date_or_time, parse_timestamp
+from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_date_or_time
 
 _LINE_KEY, _ORDER_KEY = re.compile(r"L[A-Z2-7]{15}\Z"), re.compile(r"R[A-Z2-7]{15}\Z")
 _STATUS_ORDER = (ReportStatus.REGISTERED, ReportStatus.PRELIMINARY, ReportStatus.PARTIAL, ReportStatus.FINAL)
@@ -167,11 +167,15 @@ class OruReader:
         return int(text) if text else None
 
     def _read_issued(self, group: ObrGroup) -> datetime:
-        text = group.find_first(self.value_reader.field_map.results.paths["issued"])
-        if not text:
-            raise InvalidValueError("has no time of issue, neither in OBR-22 nor in MSH-7")
+        """Read the first moment at the paths; a day alone is none, since midnight would be invented."""
+        texts = [group.find_first((path,)) for path in self.value_reader.field_map.results.paths["issued"]]
         with _time_named("time of issue"):
-            return parse_timestamp(text, self.value_reader.zone)
+            given = [parse_date_or_time(text, self.value_reader.zone) for text in texts if text]
+        moment = next((each for each in given if isinstance(each, datetime)), None)
+        if moment is None:
+            lacks = "a time of issue without hours and minutes" if given else "no time of issue, neither in OBR-22 nor in MSH-7"
+            raise InvalidValueError(f"has {lacks}")
+        return moment
 
     def _read_collected(self, group: ObrGroup) -> DateOrTime | None:
         text = group.find_first(self.value_reader.field_map.results.paths["collected"])

@@ -271,6 +271,14 @@ def test_time_without_zone_uses_configured_zone() -> None:
     assert found.effective.utcoffset() == timedelta(hours=3)
 
 
+def test_day_of_issue_gives_way_to_message_time() -> None:
+    found = report(
+        OBR.replace("20240518090000+0300", "20240518"), "OBX|1|NM|718-7||4||||||F||||||||20240518", zone="Europe/Moscow"
+    )
+    assert (found.issued.hour, found.issued.minute) != (0, 0)
+    assert found.observations[0].issued is None
+
+
 def test_collection_day_without_time_stays_a_day() -> None:
     found = report(OBR.replace("20240517083000+0300", "20240517"), "OBX|1|NM|718-7||4||||||F")
     assert found.effective == PartialDate("2024-05-17")
