@@ -16,16 +16,21 @@ from lab_agent.ports.queries import AttentionItem, AttentionKind, OrderDetail
 from lab_agent.serialization import load_stored_message
 from lab_agent.workflow.hold_reasons import what_to_do
 from lab_agent.workflow.operator_jobs import can_be_marked_done, describe_retry
+from lab_agent.workflow.result_history import kept_names
 
 _MESSAGE_KINDS = {LabReport: "report", LabRejection: "rejection", AccessionUpdate: "accession_update"}
 
 
 @dataclass(frozen=True, slots=True)
 class ResultView:
-    """A stored message with its content; `message` is None where this version cannot read it."""
+    """A stored message with its content; `message` is None where this version cannot read it.
+
+    `kept` are the observations that it keeps of the version before it.
+    """
 
     report: ReportRecord
     message: LabMessage | None
+    kept: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -41,7 +46,7 @@ class ResultView:
 def load_result(report: ReportRecord) -> ResultView:
     """Read the content of a stored message."""
     try:
-        return ResultView(report, load_stored_message(report.body))
+        return ResultView(report, load_stored_message(report.body), kept_names(report))
     except DataInvalidError:
         return ResultView(report, None)
 
