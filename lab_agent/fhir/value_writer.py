@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from typing import Any
 
 from lab_agent.domain.lab_messages import Document, ReferenceRange, ReportedObservation
@@ -15,7 +15,9 @@ from lab_agent.domain.values import (
     LOW_HIGH_HINT,
     CodeableConcept,
     Coding,
+    DateOrTime,
     Identifier,
+    PartialDate,
     Period,
     Quantity,
     Range,
@@ -133,8 +135,10 @@ def identifier(value: Identifier) -> dict[str, Any]:
     return drop_empty({"system": value.system, "value": value.value})
 
 
-def date_time(value: datetime) -> str:
-    """A dateTime or instant. Raises `DataInvalidError` without an offset."""
+def date_time(value: DateOrTime) -> str:
+    """A dateTime or instant. Raises `DataInvalidError` without an offset; a date has none."""
+    if isinstance(value, PartialDate):
+        return value.text
     offset = value.utcoffset()
     if offset is None:
         raise DataInvalidError((Problem("time", "has no offset", "give every time with its offset"),))
