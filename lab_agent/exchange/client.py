@@ -180,15 +180,15 @@ class ExchangeClient(Exchange):
 
     @override
     async def find_document(self, name: str) -> SavedResource | None:
-        """A service that ignores the search answers with all Binaries: only one with our tag counts."""
         if self._settings.document_search == "off":
             return None
         tag = self._document_tag(name)
+        criteria = SearchCriteria(kind=SearchKind.BY_TAG, resource_type="Binary", tag=tag)
         try:
-            rows = await self._search("Binary", self._urls.by_tag("Binary", tag))
+            answer = await self._search(criteria, self._urls.by_tag("Binary", tag))
         except SearchNotSupported:
             return None
-        found = next((row for row in rows if fhir_http.body_id(row) and fhir_http.has_tag(row, tag)), None)
+        found = next((row for row in answer.rows if fhir_http.body_id(row)), None)
         return await self._to_stored("Binary", found) if found else None
 
     def _document_tag(self, name: str) -> Identifier:

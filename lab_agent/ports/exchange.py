@@ -34,6 +34,7 @@ class SearchKind(StrEnum):
     LINE_TASKS = "line_tasks"
     QUESTIONNAIRES = "questionnaires"
     BY_IDENTIFIER = "by_identifier"
+    BY_TAG = "by_tag"
 
 
 class UnfilteredSearch(PermanentFailure):

@@ -25,5 +25,6 @@ def test_diagram_has_exactly_the_listed_transitions(moves: dict) -> None:  # typ
 
 
 def test_final_state_drawn_as_end() -> None:
-    assert "closed --> [*]" in state_diagram(ORDER_TRANSITIONS)
+    assert "delivered --> superseded" in state_diagram(REPORT_TRANSITIONS)
+    assert "superseded --> [*]" in state_diagram(REPORT_TRANSITIONS)
     assert "[*] --> seen" in state_diagram(ORDER_TRANSITIONS)
