@@ -307,7 +307,9 @@ def _parse_stored(
     if resource_id is None or not version:
         raise invalid_response(context, f"something that is not a {resource_type} with id and version")
     found = sent if body is None else body
-    return SavedResource(resource_type=resource_type, id=resource_id, version=str(version), body=found, created=created)
+    return SavedResource(
+        resource_type=resource_type, id=resource_id, version=str(version), body=found, created=created, echoed=body is None
+    )
 
 
 def _parse_body(context: RequestContext, answer: HttpResponse, resource_type: str) -> Json | None:

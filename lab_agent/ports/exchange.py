@@ -18,13 +18,17 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedResource:
-    """A resource as it is on the service. `created` is false where a conditional create found an existing one."""
+    """A resource as it is on the service. `created` is false where a conditional create found an existing one.
+
+    `echoed`: the answer to a write had no resource in it, and `body` is what was sent.
+    """
 
     resource_type: str
     id: ResourceId
     version: str
     body: Json
     created: bool = False
+    echoed: bool = False
 
 
 class SearchKind(StrEnum):

@@ -111,6 +111,13 @@ class ResultsBench:
     def line_key(self, number: int) -> LineKey:
         return LineKey(f"L{number}")
 
+    def restart_agent(self, transport: httpx.AsyncBaseTransport, **changes: Any) -> None:
+        """A new run of the agent, which reaches the service by this transport, with these settings of the exchange."""
+        settings = self.settings.exchange.model_copy(update=changes)
+        http = HttpClient(http_options(settings), transport=transport)
+        self.exchange = ExchangeClient(settings, http, Authenticator(settings.oauth, http, self.store, self.clock, "again"))
+        self._runner = None
+
     def inject_faults(self, *rules: FaultRule) -> None:
         self.app.state.service.faults.activate(FaultPlan(faults=rules))
 
@@ -212,9 +219,19 @@ def make_settings(results: dict[str, Any] | None = None, **more: Any) -> Setting
 
 
 @asynccontextmanager
-async def open_bench(results: dict[str, Any] | None = None, **more: Any) -> AsyncIterator[ResultsBench]:
+async def open_bench(
+    results: dict[str, Any] | None = None,
+    *,
+    rules: dict[str, Any] | None = None,
+    exchange: dict[str, Any] | None = None,
+    **more: Any,
+) -> AsyncIterator[ResultsBench]:
+    """`rules` are the service's own, `exchange` changes our settings of it."""
     settings = make_settings(results, **more)
-    config = SandboxConfig(base_url=BASE, rules=RuleSettings(history_limit=100), tokens=harness_settings.SERVICE_TOKENS)
+    settings = settings.model_copy(update={"exchange": settings.exchange.model_copy(update=exchange or {})})
+    config = SandboxConfig(
+        base_url=BASE, rules=RuleSettings(history_limit=100, **(rules or {})), tokens=harness_settings.SERVICE_TOKENS
+    )
     app = create_app(config)
     store, clock = MemoryStore(), VirtualClock(NOW)
     transport = httpx.ASGITransport(app)
