@@ -12,10 +12,17 @@ from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.jobs import ORDER_TASK_CODE, TASK_REQUESTED
 from lab_agent.domain.received_order import ResourceRef
 from lab_agent.domain.values import Identifier
-from lab_agent.errors import AuthenticationRequired, InvalidResponse, ResourceNotReadable, SearchNotSupported, ServiceUnavailable
+from lab_agent.errors import (
+    AuthenticationRequired,
+    InvalidResponse,
+    ResourceNotReadable,
+    SearchNotSupported,
+    ServiceRejected,
+    ServiceUnavailable,
+)
 from lab_agent.exchange import fhir_http
 from lab_agent.exchange.authenticator import Authenticator
-from lab_agent.exchange.bundle_pages import BundlePage, parse_page
+from lab_agent.exchange.bundle_pages import BundlePage, find_foreign_links, parse_page
 from lab_agent.exchange.requests import AuthorizedRequests
 from lab_agent.exchange.responses import RequestContext, RequestKind, invalid_response, parse_object
 from lab_agent.exchange.search_criteria import SearchAnswer, SearchCriteria, found_rows, select_rows
@@ -209,6 +216,15 @@ class ExchangeClient(Exchange):
     async def check(self) -> None:
         """Fetch one page of new orders."""
         await self._fetch_page("Task", self._urls.order_tasks())
+
+    @override
+    async def foreign_links(self) -> Mapping[str, str]:
+        """Pages of one Task are asked for, since one long page has no `next` link."""
+        try:
+            page, _ = await self._fetch_page("Task", UrlTemplates(self._settings.paths, page_size=1).order_tasks())
+        except ServiceRejected:  # it does not know `_count`
+            page, _ = await self._fetch_page("Task", self._urls.order_tasks())
+        return find_foreign_links(self._base, page.bundle)
 
     @override
     def service_clock_offset(self) -> timedelta | None:

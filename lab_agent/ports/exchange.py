@@ -129,6 +129,12 @@ class Exchange(Protocol):
         """Sign in and ask one harmless question; raises what is wrong."""
         ...
 
+    async def foreign_links(self) -> Mapping[str, str]:
+        """Where the links of a page of new orders lead away from the service's own origin: relation (`fullUrl` for those of the
+        resources) to origin. A `next` link that does is not followed.
+        """
+        ...
+
     def service_clock_offset(self) -> timedelta | None:
         """How far the service's clock was ahead of ours (negative: behind) by the `Date` of its last response, to a second.
 
