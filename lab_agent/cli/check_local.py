@@ -82,6 +82,7 @@ def _check_api(settings: Settings, snapshot: StoreSnapshot | None) -> list[Check
     tokens = snapshot.valid_tokens if snapshot else ()
     if catalogue:
         found += _check_contracts(settings, catalogue, tokens)
+        found += _check_second_labels_system(settings, catalogue)
         found += _check_second_pools(settings.api.label_pools, catalogue)
     found += _check_api_clients(settings, tokens)
     return found + (list(_check_label_pools(settings, snapshot.labels_issued)) if snapshot else [])
@@ -171,6 +172,15 @@ def _check_api_clients(settings: Settings, tokens: tuple[ApiToken, ...]) -> list
         hint = f"run `lab-agent api-token create NAME --contract {min(unseen)}`"
         return [CheckResult("API clients", CheckStatus.WRONG, f"no client may see {join_sorted(unseen)}", hint)]
     return [CheckResult("API clients", CheckStatus.OK, join_sorted({each.name for each in clients}))]
+
+
+def _check_second_labels_system(settings: Settings, catalogue: Catalogue) -> Iterator[CheckResult]:
+    """Report studies with a second barcode whose system is not set: theirs are known by their form alone."""
+    offered = (item for contract in catalogue.contracts.values() for item in contract.items.values())
+    studies = {item.id for item in offered if second_label_pattern(item)}
+    if studies and settings.exchange.second_labels_system is None:
+        what = f"studies with a second barcode, whose system is not set: {join_sorted(studies)}"
+        yield CheckResult("second barcodes", CheckStatus.WRONG, what, "Set `exchange.second_labels_system`.")
 
 
 def _check_second_pools(pools: tuple[LabelPool, ...], catalogue: Catalogue) -> Iterator[CheckResult]:

@@ -103,6 +103,11 @@ class CodeSystems:
         return CodeSystem(self.second_labels_system, "") if self.second_labels_system else None
 
     @property
+    def patients(self) -> str:
+        """The system of the Patients' ids on the service, as an assigning authority for the laboratory's own software."""
+        return self._service_system("fhir/Patient").url
+
+    @property
     def notification(self) -> CodeSystem:
         """Notification options (Task.input)."""
         return self._laboratory_system("notification")

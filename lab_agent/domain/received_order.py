@@ -12,6 +12,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Protocol
 
+from lab_agent.domain.human_name import HumanName
 from lab_agent.domain.values import CodeableConcept, Coding, Identifier
 
 EMPTY_CONCEPT = CodeableConcept()
@@ -168,13 +169,15 @@ class Extension:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedSpecimen:
-    """A Specimen."""
+    """A Specimen. `collected_start` and `collected_end` are the ends of collectedPeriod, another form that FHIR has."""
 
     ref: ResourceRef
     where: str
     type: CodeableConcept = EMPTY_CONCEPT
     subject: ReferenceText | None = None
     collected: DateTimeText | None = None
+    collected_start: DateTimeText | None = None
+    collected_end: DateTimeText | None = None
     method: CodeableConcept = EMPTY_CONCEPT
     body_site: CodeableConcept = EMPTY_CONCEPT
     containers: tuple[ReceivedContainer, ...] = ()
@@ -197,8 +200,7 @@ class ReceivedPatient:
 
     ref: ResourceRef
     where: str = "Patient"
-    family: str | None = None
-    given: tuple[str, ...] = ()
+    names: tuple[HumanName, ...] = ()
     gender: str | None = None
     birth_date: date | None = None
     birth_date_text: str | None = None
@@ -206,22 +208,20 @@ class ReceivedPatient:
     identifiers: tuple[Identifier, ...] = ()
     rights: tuple[AccessRight, ...] = ()
 
-    @property
-    def is_anonymous(self) -> bool:
-        """Whether this is the anonymous form: family of exactly ten digits, both given names `-` (interface: Patient)."""
-        digits = self.family is not None and len(self.family) == 10 and self.family.isascii() and self.family.isdigit()
-        return digits and self.given == ("-", "-")
-
 
 AnswerValue = bool | int | Decimal | str | Coding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedAnswer:
-    """The answers to one question, however deeply nested; `values` is empty for a group and for a question without answer."""
+    """The answers to one question, however deeply nested; `values` is empty for a group and for a question without answer.
+
+    `path` leads to it: link ids from the outermost group to its own, each with its number among those answered more than once.
+    """
 
     where: str
     link_id: str | None
+    path: tuple[tuple[str, int | None], ...] = ()
     text: str | None = None
     values: tuple[AnswerValue, ...] = ()
 

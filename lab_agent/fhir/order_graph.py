@@ -84,9 +84,9 @@ class OrderGraph:
     def from_json(cls, medical: bytes, identification: bytes | None) -> OrderGraph:
         """Read a stored graph; a Patient whose identification part is gone is unreadable. Raises `DataInvalidError`."""
         stored = exact_json.loads(medical)
-        patients = exact_json.loads(identification) if identification else {"resources": []}
+        patients = read_patients(identification) if identification else {}
         try:
-            return cls._from_parts(stored, _resources_from_list(patients["resources"]))
+            return cls._from_parts(stored, patients)
         except (KeyError, TypeError, ValueError) as exc:
             raise DataInvalidError((Problem("order", "is not a stored order graph", "fetch the order again"),)) from exc
 
@@ -129,6 +129,14 @@ class OrderGraph:
                 continue
             if ref is not None and ref.type in types:
                 yield ref
+
+
+def read_patients(identification: bytes) -> dict[ResourceRef, Json]:
+    """The Patients of the identification part of a stored graph. Raises `DataInvalidError`."""
+    try:
+        return _resources_from_list(exact_json.loads(identification)["resources"])
+    except (KeyError, TypeError, ValueError) as exc:
+        raise DataInvalidError((Problem("order", "is not a stored order graph", "fetch the order again"),)) from exc
 
 
 def _objects_of(body: Json, key: str) -> Iterator[Json]:

@@ -6,10 +6,13 @@ ignored, fields of the wrong type are collected, and whether the order is right 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from lab_agent.domain.human_name import HumanName
 from lab_agent.domain.received_order import (
     AnswerValue,
     Extension,
@@ -29,9 +32,10 @@ from lab_agent.domain.received_order import (
 )
 from lab_agent.domain.values import Coding
 from lab_agent.fhir.json_reader import JsonReader
-from lab_agent.fhir.order_graph import OrderGraph
+from lab_agent.fhir.order_graph import OrderGraph, read_patients
 
 _MAX_DEPTH = 20
+_DATE_PREFIX = re.compile(r"\d{4}(-\d\d(-\d\d)?)?", re.ASCII)
 
 
 def parse_order(graph: OrderGraph) -> ReceivedOrder:
@@ -130,6 +134,8 @@ def _specimen(reader: JsonReader, ref: ResourceRef) -> ReceivedSpecimen:
         type=reader.codeable_concept("type"),
         subject=reader.reference("subject"),
         collected=collection.date_time("collectedDateTime"),
+        collected_start=collection.child("collectedPeriod").date_time("start"),
+        collected_end=collection.child("collectedPeriod").date_time("end"),
         method=collection.codeable_concept("method"),
         body_site=collection.codeable_concept("bodySite"),
         containers=tuple(_container(each) for each in reader.children("container")),
@@ -150,12 +156,10 @@ def _container(reader: JsonReader) -> ReceivedContainer:
 
 
 def _patient(reader: JsonReader, ref: ResourceRef) -> ReceivedPatient:
-    names = reader.children("name")
     return ReceivedPatient(
         ref=ref,
         where=reader.where,
-        family=names[0].text("family") if names else None,
-        given=names[0].texts("given") if names else (),
+        names=tuple(_human_name(each) for each in reader.children("name")),
         gender=reader.text("gender"),
         birth_date=reader.date("birthDate"),
         birth_date_text=reader.text("birthDate"),
@@ -166,6 +170,31 @@ def _patient(reader: JsonReader, ref: ResourceRef) -> ReceivedPatient:
         identifiers=reader.identifiers("identifier"),
         rights=reader.access_rights(),
     )
+
+
+def _human_name(reader: JsonReader) -> HumanName:
+    period = reader.child("period")
+    return HumanName(
+        where=reader.where,
+        use=reader.text("use"),
+        family=reader.text("family"),
+        given=tuple(each.strip() for each in reader.texts("given") if each.strip()),
+        text=reader.text("text"),
+        start=_date_prefix(period.text("start")),
+        end=_date_prefix(period.text("end")),
+    )
+
+
+def _date_prefix(text: str | None) -> str | None:
+    """Year, or year and month, or year, month and day of a FHIR dateTime."""
+    found = _DATE_PREFIX.match(text or "")
+    return found[0] if found else None
+
+
+def parse_patients(identification: bytes) -> tuple[ReceivedPatient, ...]:
+    """Read the Patients of the identification part of a stored graph. Raises `DataInvalidError`."""
+    resources = read_patients(identification)
+    return tuple(_patient(JsonReader(body, "Patient", "", []), ref) for ref, body in resources.items())
 
 
 def _responses(graph: OrderGraph, malformed_fields: list[MalformedField]) -> tuple[ReceivedResponse, ...] | None:
@@ -194,17 +223,31 @@ def parse_questionnaire_response(reader: JsonReader) -> ReceivedResponse:
     )
 
 
-def _parse_items(reader: JsonReader, depth: int) -> Iterator[ReceivedAnswer]:
+_Path = tuple[tuple[str, int | None], ...]
+
+
+def _parse_items(reader: JsonReader, depth: int, path: _Path = ()) -> Iterator[ReceivedAnswer]:
     """The items, nested ones included: they are in other items or under the answers of a question (FHIR allows both)."""
     if depth > _MAX_DEPTH:
         return
-    for item in reader.children("item"):
-        answers = item.children("answer")
+    items = reader.children("item")
+    for item, step in zip(items, _number_repeats([item.code("linkId") or "" for item in items]), strict=True):
+        answers, here = item.children("answer"), (*path, step)
         values = (_answer_value(answer) for answer in answers)
         kept = tuple(value for value in values if value is not None)
-        yield ReceivedAnswer(where=item.where, link_id=item.code("linkId"), text=item.text("text"), values=kept)
-        for nested in (item, *answers):
-            yield from _parse_items(nested, depth + 1)
+        yield ReceivedAnswer(where=item.where, link_id=item.code("linkId"), path=here, text=item.text("text"), values=kept)
+        yield from _parse_items(item, depth + 1, here)
+        for number, answer in enumerate(answers, 1):
+            below = (*(path if step[1] is None else here), (step[0], number))
+            yield from _parse_items(answer, depth + 1, here if len(answers) == 1 else below)
+
+
+def _number_repeats(link_ids: Sequence[str]) -> Iterator[tuple[str, int | None]]:
+    """Number the items of one linkId beside each other; one that is alone has no number."""
+    seen: Counter[str] = Counter()
+    for link_id, total in zip(link_ids, map(Counter(link_ids).__getitem__, link_ids), strict=True):
+        seen[link_id] += 1
+        yield link_id, seen[link_id] if total > 1 else None
 
 
 def _answer_value(answer: JsonReader) -> AnswerValue | None:

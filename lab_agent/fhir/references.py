@@ -44,6 +44,24 @@ def parse_reference(reference: Any, base_url: str) -> ResourceRef | None:
     return _parse_path(parts.path, base.path)
 
 
+def leads_elsewhere(reference: Any, base_url: str) -> bool:
+    """Whether a reference is an address that is not below the service's own: another origin, or another path of its host.
+
+    What such a reference names may be on the service all the same, where `base_url` is not how the service calls itself
+    (`http` for `https`, `localhost` behind a proxy): it is our own fault then (law 10).
+    """
+    if not isinstance(reference, str):
+        return False
+    try:
+        parts, base = urlsplit(reference.strip()), urlsplit(base_url)
+        same_origin = _origin(parts, base) == _origin(base, base)
+    except ValueError:
+        return False
+    above = [segment.lower() for segment in base.path.split("/") if segment]
+    path = [segment.lower() for segment in parts.path.split("/") if segment]
+    return bool(parts.netloc) and not (same_origin and path[: len(above)] == above)
+
+
 def is_same_origin(address: str, base_url: str) -> bool:
     """Whether an absolute address has the service's scheme, host and port."""
     try:

@@ -98,8 +98,10 @@ class UploadPlan:
 
 
 def default_to_loinc(coding: Coding) -> CodeableConcept:
-    """The default translation of observation codes: one without a system is LOINC, any other stays as it is."""
-    return CodeableConcept(coding=(coding if coding.system else Coding(system=LOINC, code=coding.code, display=coding.display),))
+    """The default translation of observation codes: one without a system is LOINC; one of another system is not mapped."""
+    if coding.system not in {None, LOINC}:
+        raise DataInvalidError((Problem("code", "is not LOINC", "map it to LOINC"),))
+    return CodeableConcept(coding=(Coding(system=LOINC, code=coding.code, display=coding.display),))
 
 
 def plan_uploads(

@@ -20,6 +20,14 @@ def task_status(body: Json) -> str | None:
     return status if isinstance(status, str) else None
 
 
+def task_codes(body: Json) -> frozenset[str]:
+    """The codes of a Task, whatever their systems."""
+    code = body.get("code")
+    codings = code.get("coding") if isinstance(code, Mapping) else None
+    listed = codings if isinstance(codings, list | tuple) else ()
+    return frozenset(str(each["code"]) for each in listed if isinstance(each, Mapping) and "code" in each)
+
+
 def is_task_updated(body: Json, status: str, outputs: Sequence[str] | None) -> bool:
     """Whether a Task has this status and carries these sentences already (None: whatever its outputs are)."""
     return task_status(body) == status and (outputs is None or set(outputs) <= _output_texts(body))

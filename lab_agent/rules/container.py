@@ -11,7 +11,8 @@ from lab_agent.catalogue.labels import second_label_pattern
 from lab_agent.catalogue.model import Item, Requirement
 from lab_agent.domain.code_systems import SystemMatch
 from lab_agent.domain.label_pools import IdentifierPattern
-from lab_agent.domain.received_order import ReceivedContainer, ReceivedSpecimen
+from lab_agent.domain.patient_identity import PatientMatch
+from lab_agent.domain.received_order import ReceivedContainer, ReceivedSpecimen, patient_key
 from lab_agent.rules.context import RuleContext, all_versions_reject, best_coding
 from lab_agent.rules.rule import Severity, Violation, rule
 
@@ -40,7 +41,11 @@ def _check_label(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{container.where}.identifier", lines)
 
 
-def _labelled_containers(context: RuleContext) -> Iterator[tuple[ReceivedSpecimen, ReceivedContainer, tuple[str, ...], str]]:
+_Labelled = tuple[ReceivedSpecimen, ReceivedContainer, tuple[str, ...], str]
+"""A container with its Specimen, the lines that are made from it, and its barcode."""
+
+
+def _labelled_containers(context: RuleContext) -> Iterator[_Labelled]:
     for specimen, container, lines in context.containers():
         if label := context.label(container):
             yield specimen, container, lines, label.value
@@ -72,31 +77,77 @@ def _check_label_system(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{container.where}.identifier", lines, {"system": system.url})
 
 
+def _shared_labels(context: RuleContext) -> Iterator[tuple[_Labelled, bool]]:
+    """The containers whose barcode is on another Specimen of the order, and whether the two may be one tube."""
+    by_label: dict[str, list[_Labelled]] = defaultdict(list)
+    for labelled in _labelled_containers(context):
+        by_label[labelled[3]].append(labelled)
+    for same in by_label.values():
+        for one in same:
+            others = [other for other in same if other[0].ref != one[0].ref]
+            if others:
+                yield one, all(_may_be_one_tube(context, one, other) for other in others)
+
+
+def _may_be_one_tube(context: RuleContext, one: _Labelled, other: _Labelled) -> bool:
+    """Whether nothing that both Specimens say contradicts that they are in one tube (interface: many tests share one tube)."""
+    pairs = zip(_describe_tube(context, one), _describe_tube(context, other), strict=True)
+    return all(mine is None or theirs is None or mine == theirs for mine, theirs in pairs)
+
+
+def _describe_tube(context: RuleContext, labelled: _Labelled) -> tuple[object, ...]:
+    """Whose biomaterial, of which type and body site, collected when, in which container; None for what is not said."""
+    specimen, container = labelled[0], labelled[1]
+    type_code, site, _ = context.repeat_key(specimen)
+    coding = best_coding(container.type.coding, context.facts.systems.container_type)
+    collected = specimen.collected.at if specimen.collected else None
+    return patient_key(specimen.subject), type_code, site, collected, coding.code if coding else None
+
+
 @rule(
     "tube.label-shared",
-    Severity.REFUSE,
+    Severity.WARN,
     _CONTAINER_SECTION,
-    "{where}: barcode {label} is on more than one Specimen of this order. Please give every Specimen a barcode of its own.",
+    "{where}: barcode {label} is on more than one Specimen of this order, which is right for one shared tube only. Please "
+    "send one Specimen for each tube.",
 )
 def _check_label_shared(context: RuleContext) -> Iterator[Violation]:
-    specimens: dict[str, set[object]] = defaultdict(set)
-    for specimen, _, _, label in _labelled_containers(context):
-        specimens[label].add(specimen.ref)
-    for _, container, lines, label in _labelled_containers(context):
-        if len(specimens[label]) > 1:
+    for (_, container, lines, label), is_one_tube in _shared_labels(context):
+        if is_one_tube:
             yield Violation(f"{container.where}.identifier", lines, {"label": label})
 
 
 @rule(
-    "tube.label-in-use",
+    "tube.label-contradicts",
     Severity.REFUSE,
     _CONTAINER_SECTION,
-    "{where}: barcode {label} is in use for another patient. Please check whose tube it is, and put a new barcode on it.",
+    "{where}: barcode {label} is on Specimens of this order that cannot be one tube: the patient, the biomaterial, the "
+    "container or the collection time differs. Please give every tube a barcode of its own.",
+)
+def _check_label_contradicts(context: RuleContext) -> Iterator[Violation]:
+    for (_, container, lines, label), is_one_tube in _shared_labels(context):
+        if not is_one_tube:
+            yield Violation(f"{container.where}.identifier", lines, {"label": label})
+
+
+def _barcodes(context: RuleContext) -> Iterator[tuple[ReceivedContainer, tuple[str, ...], str]]:
+    """Every barcode of the order, second ones included."""
+    for _, container, lines in context.containers():
+        yield from ((container, lines, each) for each in context.barcodes(container))
+
+
+@rule(
+    "tube.label-in-use",
+    Severity.HOLD,
+    _CONTAINER_SECTION,
+    "{where}: barcode {label} is in use for a patient who is not this one, or may not be. Please check whose tube it is; if it "
+    "is not the same tube, put a new barcode on it.",
+    may_refuse=True,
 )
 def _check_label_in_use(context: RuleContext) -> Iterator[Violation]:
-    for _, container, lines, label in _labelled_containers(context):
-        others = context.facts.labels_in_use.get(label, frozenset()) - {context.order.patient_reference}
-        if others:
+    """Held, for the laboratory may have issued a barcode twice itself (law 10); a Patient created anew is compared."""
+    for container, lines, label in _barcodes(context):
+        if any(holder is not PatientMatch.SAME for holder in context.facts.labels_in_use.get(label, ())):
             yield Violation(f"{container.where}.identifier", lines, {"label": label})
 
 
@@ -107,15 +158,13 @@ def _check_label_in_use(context: RuleContext) -> Iterator[Violation]:
     "{where}: barcode {label} is in another order of this patient. If it is not the same tube, please put a new barcode on it.",
 )
 def _check_label_reused(context: RuleContext) -> Iterator[Violation]:
-    for _, container, lines, label in _labelled_containers(context):
-        if context.order.patient_reference in context.facts.labels_in_use.get(label, frozenset()):
+    for container, lines, label in _barcodes(context):
+        if PatientMatch.SAME in context.facts.labels_in_use.get(label, ()):
             yield Violation(f"{container.where}.identifier", lines, {"label": label})
 
 
 def _two_barcode_containers(context: RuleContext) -> Iterator[tuple[ReceivedContainer, str, IdentifierPattern, str]]:
     """The containers of two-barcode studies, with the line, the pattern of the second barcode, and the study."""
-    if context.facts.systems.second_labels is None:
-        return
     for line, items, specimen in context.line_specimens():
         if pattern := _second_label_pattern(items):
             containers = (each for each in specimen.containers if not context.is_transport(each))
@@ -135,8 +184,7 @@ def _second_label_pattern(items: Iterable[Item]) -> IdentifierPattern | None:
 )
 def _check_second_label(context: RuleContext) -> Iterator[Violation]:
     for container, line, pattern, code in _two_barcode_containers(context):
-        given = (*context.second_labels(container), *context.unrecognized_labels(container))
-        if not any(map(pattern.matches, given)):
+        if not any(map(pattern.matches, context.second_label_candidates(container))):
             yield Violation(f"{container.where}.identifier", (line,), {"code": code, "shape": str(pattern)})
 
 
@@ -148,11 +196,25 @@ def _check_second_label(context: RuleContext) -> Iterator[Violation]:
 )
 def _check_second_label_system(context: RuleContext) -> Iterator[Violation]:
     """A well-formed second barcode in an unknown system: our own setting of that system may be wrong (law 10), so it warns."""
+    system = context.facts.systems.second_labels_system
     for container, line, pattern, _ in _two_barcode_containers(context):
-        known, unrecognized = context.second_labels(container), context.unrecognized_labels(container)
-        if not any(map(pattern.matches, known)) and any(map(pattern.matches, unrecognized)):
-            system = context.facts.systems.second_labels_system or ""
+        known, candidates = context.second_labels(container), context.second_label_candidates(container)
+        if system and not any(map(pattern.matches, known)) and any(map(pattern.matches, candidates)):
             yield Violation(f"{container.where}.identifier", (line,), {"system": system})
+
+
+@rule(
+    "tube.second-label-unset",
+    Severity.WARN,
+    "Create order: rule 3",
+    "{where}: study {code} has a second barcode, and the laboratory has not set its system ([exchange] second_labels_system), so "
+    "it was known by its form alone.",
+)
+def _check_second_label_unset(context: RuleContext) -> Iterator[Violation]:
+    for container, line, pattern, code in _two_barcode_containers(context):
+        unset = context.facts.systems.second_labels_system is None
+        if unset and any(map(pattern.matches, context.second_label_candidates(container))):
+            yield Violation(f"{container.where}.identifier", (line,), {"code": code})
 
 
 @rule(

@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 
+from lab_agent.catalogue.labels import second_label_pattern
 from lab_agent.catalogue.model import Item
 from lab_agent.catalogue.supporting_info import SupportingInfo, parse_supporting_info
 from lab_agent.domain.code_systems import CodeSystem, CodeSystems, SystemMatch
+from lab_agent.domain.label_pools import IdentifierPattern
+from lab_agent.domain.patient_identity import PatientMatch
 from lab_agent.domain.received_order import (
     ReceivedContainer,
     ReceivedLine,
@@ -32,20 +35,21 @@ class Facts:
     """What is known outside the order when it is assessed.
 
     `known_contracts` are the configured contract codes, `contract_codes_by_id` the codes of Contract resources by their id.
-    `labels_in_use`: barcode → patient references (`ReceivedOrder.patient_reference`) of other orders' lines that were not
-    rejected. `own_guid` is the laboratory's counterparty guid, where it is set. `label_pattern` is the regular expression of a
-    well-formed barcode.
+    `labels_in_use`: barcode → how the patients of other orders' lines that were not rejected compare with this order's.
+    `own_guid` is the laboratory's counterparty guid, where it is set. `label_pattern` is the regular expression of a
+    well-formed barcode. `service_clock_offset` is how far the service's clock is ahead of ours, None where it is not known.
     """
 
     now: datetime
     systems: CodeSystems
     known_contracts: frozenset[str] = frozenset()
     contract_codes_by_id: Mapping[str, str] = field(default_factory=dict)
-    labels_in_use: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    labels_in_use: Mapping[str, frozenset[PatientMatch]] = field(default_factory=dict)
     own_guid: str | None = None
     label_pattern: str = r"[0-9A-Za-z][0-9A-Za-z._\-]{2,29}"
     future_tolerance: timedelta = timedelta(minutes=15)
     alignment_tolerance: timedelta = timedelta(minutes=15)
+    service_clock_offset: timedelta | None = None
 
 
 @dataclass(frozen=True)
@@ -155,11 +159,25 @@ class RuleContext:
         second = self.facts.systems.second_labels
         return tuple(each.value for each in container.identifiers if second and _is_same_system(second, each.system))
 
-    def unrecognized_labels(self, container: ReceivedContainer) -> tuple[str, ...]:
-        """Numbers of a container in neither of the label systems: they may be second barcodes whose system is misspelt."""
-        labels, known = self.facts.systems.labels, self.second_labels(container)
-        foreign = (each for each in container.identifiers if labels.match(each.system) is SystemMatch.FOREIGN)
-        return tuple(each.value for each in foreign if each.value not in known)
+    def second_label_candidates(self, container: ReceivedContainer) -> tuple[str, ...]:
+        """What may be a second barcode: those of its system, then every other number but the laboratory's barcode.
+
+        The system of second barcodes may be misspelt, or not set here; their form decides then.
+        """
+        known, label = self.second_labels(container), self.label(container)
+        others = (each.value for each in container.identifiers if each != label)
+        return tuple(dict.fromkeys((*known, *others)))
+
+    def barcodes(self, container: ReceivedContainer) -> tuple[str, ...]:
+        """The barcodes of a container: the laboratory's, and second ones, by their system or by the form that a test needs."""
+        label, known = self.label(container), self.second_labels(container)
+        formed = (each for each in self.second_label_candidates(container) if any(p.matches(each) for p in self._second_patterns))
+        return tuple(dict.fromkeys((*((label.value,) if label else ()), *known, *formed)))
+
+    @cached_property
+    def _second_patterns(self) -> frozenset[IdentifierPattern]:
+        patterns = (second_label_pattern(item) for _, _, items in self.known_lines() for item in items)
+        return frozenset(pattern for pattern in patterns if pattern)
 
     def specimen_type_code(self, specimen: ReceivedSpecimen) -> str | None:
         """The biomaterial type; None where there is none, or only one of a foreign system."""

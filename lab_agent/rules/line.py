@@ -208,31 +208,45 @@ def _old_order_pattern(items: Iterable[Item]) -> IdentifierPattern | None:
     return next((pattern for item in items if (pattern := old_order_pattern(item))), None)
 
 
-@rule(
-    "line.follow-up-alone",
-    Severity.REFUSE,
-    "Create order: rule 4",
-    "{where}: follow-up study {code} must be ordered alone. Please send it in a separate order.",
-)
-def _check_follow_up_alone(context: RuleContext) -> Iterator[Violation]:
+def _orders_only_follow_ups(context: RuleContext) -> bool:
+    """Whether every line is a follow-up study: only such an order must name the earlier one (interface: order rule 4)."""
+    patterns = [_old_order_pattern(items) for _, _, items in context.known_lines()]
+    return len(patterns) == len(context.order.lines) and all(patterns)
+
+
+def _old_order_faults(context: RuleContext) -> Iterator[tuple[ReceivedRequest, Violation]]:
+    """The follow-up studies without exactly one well-formed number of an earlier order."""
+    system = context.facts.systems.old_orders
     for line, request, items in context.known_lines():
-        if _old_order_pattern(items) and len(context.order.lines) > 1:
-            yield Violation(f"{request.where}.code", (line.id,), {"code": items[0].id})
+        pattern = _old_order_pattern(items)
+        ours = [each for each in request.old_orders if system.match(each.system) is not SystemMatch.FOREIGN]
+        if pattern and not (len(ours) == 1 and pattern.matches(ours[0].value)):
+            values = {"code": items[0].id, "shape": str(pattern)}
+            yield request, Violation(f"{request.where}.basedOn", (line.id,), values)
 
 
 @rule(
     "line.old-order",
     Severity.REFUSE,
     "Create order: rule 4",
-    "{where}: study {code} needs the number of the earlier order, in the form {shape}. Please send it as one identifier.",
+    "{where}: study {code}, ordered alone, needs the number of the earlier order, in the form {shape}. Please send it as one "
+    "identifier.",
 )
 def _check_old_order(context: RuleContext) -> Iterator[Violation]:
-    system = context.facts.systems.old_orders
-    for line, request, items in context.known_lines():
-        pattern = _old_order_pattern(items)
-        ours = [each for each in request.old_orders if system.match(each.system) is not SystemMatch.FOREIGN]
-        if pattern and not (len(ours) == 1 and pattern.matches(ours[0].value)):
-            yield Violation(f"{request.where}.basedOn", (line.id,), {"code": items[0].id, "shape": str(pattern)})
+    if _orders_only_follow_ups(context):
+        yield from (violation for _, violation in _old_order_faults(context))
+
+
+@rule(
+    "line.old-order-form",
+    Severity.WARN,
+    "Create order: rule 4",
+    "{where}: the number of the earlier order of study {code} is not one identifier of the form {shape}. Please check it.",
+)
+def _check_old_order_form(context: RuleContext) -> Iterator[Violation]:
+    """Beside other tests a follow-up study needs no number; one that is given should be right."""
+    if not _orders_only_follow_ups(context):
+        yield from (violation for request, violation in _old_order_faults(context) if request.old_orders)
 
 
 @rule(

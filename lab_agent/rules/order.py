@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from lab_agent.domain.code_systems import SystemMatch
-from lab_agent.domain.received_order import ReferenceText, patient_key
+from lab_agent.domain.received_order import ReceivedRequest, ReferenceText, patient_key
+from lab_agent.domain.text import address_origin
 from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.rules.context import RuleContext, best_coding
 from lab_agent.rules.rule import Severity, Violation, rule
@@ -42,12 +43,6 @@ def _check_task_code(context: RuleContext) -> Iterator[Violation]:
         yield Violation(f"{context.order.task.where}.code")
 
 
-def _refers_only_elsewhere(context: RuleContext) -> bool:
-    """Whether every line is based on a resource of another origin: then our own base_url is more likely wrong (law 10)."""
-    references = [reference for line in context.order.lines for reference in line.task.based_on]
-    return bool(references) and all(reference.is_foreign for reference in references)
-
-
 @rule(
     "order.line-based-on",
     Severity.REFUSE,
@@ -56,7 +51,9 @@ def _refers_only_elsewhere(context: RuleContext) -> bool:
     "each ProcedureRequest.",
 )
 def _check_line_based_on(context: RuleContext) -> Iterator[Violation]:
-    for line in context.order.lines if not _refers_only_elsewhere(context) else ():
+    for line in context.order.lines:
+        if any(reference.is_foreign for reference in line.task.based_on):
+            continue  # the matter of order.address
         targets = {reference.target for reference in line.task.based_on}
         right = [target for target in targets if target and target.type == "ProcedureRequest"]
         if len(right) != 1 or len(targets) != 1:
@@ -103,9 +100,14 @@ def _check_reference_form(context: RuleContext) -> Iterator[Violation]:
 
 
 def _is_invalid_reference(reference: ReferenceText) -> bool:
-    """Whether a reference leads nowhere, elsewhere, or to a resource of another type; an identifier alone is for other rules."""
+    """Whether a reference leads nowhere, or to a resource of another type.
+
+    An identifier alone is for other rules, and so is an address elsewhere (order.address).
+    """
     if reference.text is None:
         return reference.identifier is None
+    if reference.is_foreign:
+        return False
     field = reference.where.rsplit(".", 1)[-1].split("[", 1)[0]
     return reference.target is None or reference.target.type != _REFERENCE_TYPES.get(field, reference.target.type)
 
@@ -114,13 +116,30 @@ def _is_invalid_reference(reference: ReferenceText) -> bool:
     "order.address",
     Severity.HOLD,
     _REFERENCES_SECTION,
-    "{where}: every reference leads to an address other than the service's. The laboratory checks its own setting "
-    "([exchange] base_url); if that is right, please refer to resources of this service.",
+    "{where}: the reference leads to {origin}, and the laboratory knows the service as {service}. The laboratory checks its "
+    "own setting ([exchange] base_url); if that is right, please refer to resources of this service.",
     may_refuse=True,
 )
 def _check_address(context: RuleContext) -> Iterator[Violation]:
-    if _refers_only_elsewhere(context):
-        yield Violation("Task.basedOn")
+    """An address elsewhere may be this service under another name (`http` for `https`, `localhost`): our fault (law 10)."""
+    service = address_origin(context.facts.systems.base_url)
+    places: dict[str, str] = {}
+    for reference in _references(context):
+        if reference.is_foreign:
+            places.setdefault(address_origin(reference.text or ""), reference.where)
+    for origin, where in places.items():
+        yield Violation(where, values={"origin": origin, "service": service})
+
+
+def _references(context: RuleContext) -> Iterator[ReferenceText]:
+    """Every reference of the order that anything here depends on."""
+    for line in context.order.lines:
+        yield from line.task.based_on
+    for request in context.order.requests:
+        links = () if context.contract_references(request) else request.supporting_info
+        yield from filter(None, (request.subject, *request.specimens, *links))
+    yield from filter(None, (specimen.subject for specimen in context.order.specimens))
+    yield from filter(None, (response.source for response in context.order.responses or ()))
 
 
 @rule(
@@ -185,13 +204,48 @@ def _check_one_requisition(context: RuleContext) -> Iterator[Violation]:
 )
 def _check_contract(context: RuleContext) -> Iterator[Violation]:
     for line, request in context.lines_with_requests():
-        if not context.contract_references(request):
+        if not context.contract_references(request) and not _unrecognized_links(context, request):
             yield Violation(f"{request.where}.supportingInfo", (line.id,))
+
+
+def _unrecognized_links(context: RuleContext, request: ReceivedRequest) -> tuple[ReferenceText, ...]:
+    """What in supportingInfo may be a contract link that our own settings hide: an address elsewhere, or a foreign system."""
+    others = (link for link in request.supporting_info if link not in context.contract_references(request))
+    return tuple(link for link in others if link.is_foreign or (link.target is None and link.identifier is not None))
+
+
+@rule(
+    "order.contract-system-known",
+    Severity.HOLD,
+    "ProcedureRequest: supportingInfo",
+    "{where}: no contract is named in a system that the laboratory knows. The laboratory checks its own setting ([exchange] "
+    "lab_codes_url); if that is right, please name the contract in the system {system}.",
+    may_refuse=True,
+)
+def _check_contract_system_known(context: RuleContext) -> Iterator[Violation]:
+    for _, request in context.lines_with_requests():
+        links = [link for link in _unrecognized_links(context, request) if not link.is_foreign]
+        if links and not context.contract_references(request):
+            yield Violation(f"{request.where}.supportingInfo", values={"system": context.facts.systems.contract.url})
 
 
 def _contract_references(context: RuleContext) -> Iterator[ReferenceText]:
     for _, request in context.lines_with_requests():
         yield from context.contract_references(request)
+
+
+def _contract_names(context: RuleContext, reference: ReferenceText) -> Iterator[str]:
+    """The contracts that one link names: its reference and its identifier may name different ones.
+
+    A reference that is not known here is taken for what the identifier beside it says (order.contract-known holds such an order).
+    """
+    system, identifier = context.facts.systems.contract, reference.identifier
+    if identifier is not None and system.match(identifier.system) is not SystemMatch.FOREIGN:
+        yield identifier.value
+    if code := context.contract_code(reference):
+        yield code
+    elif identifier is None:
+        yield str(reference.target)
 
 
 @rule(
@@ -201,7 +255,7 @@ def _contract_references(context: RuleContext) -> Iterator[ReferenceText]:
     "{where}: the order names {count} contracts. Please send a separate order for each contract.",
 )
 def _check_one_contract(context: RuleContext) -> Iterator[Violation]:
-    found = {context.contract_code(reference) or str(reference.target) for reference in _contract_references(context)}
+    found = {name for reference in _contract_references(context) for name in _contract_names(context, reference)}
     if len(found) > 1:
         yield Violation("ProcedureRequest.supportingInfo", values={"count": str(len(found))})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
+from lab_agent.domain.human_name import choose_name
 from lab_agent.domain.received_order import patient_key
 from lab_agent.rules.context import RuleContext
 from lab_agent.rules.rule import Severity, Violation, rule
@@ -57,7 +58,8 @@ def _check_birth_date(context: RuleContext) -> Iterator[Violation]:
     "{where}: this birth date is not possible. Please check the patient's birth date.",
 )
 def _check_birth_possible(context: RuleContext) -> Iterator[Violation]:
-    latest = (context.facts.now + timedelta(days=1)).date()
+    times = (context.ordered_at(request) for request in context.order.requests)  # our own clock may be behind (law 10)
+    latest = (max((context.facts.now, *times)) + timedelta(days=1)).date()
     for patient in context.order.patients:
         born = patient.birth_date
         if born and (born > latest or born.year < latest.year - _MAX_AGE_YEARS):
@@ -74,10 +76,11 @@ def _check_birth_possible(context: RuleContext) -> Iterator[Violation]:
 def _check_anonymous(context: RuleContext) -> Iterator[Violation]:
     """Digits for a family name without the dashes, or dashes without the ten digits."""
     for patient in context.order.patients:
-        digits = bool(patient.family) and str(patient.family).isdigit()
-        dashes = bool(patient.given) and set(patient.given) == {"-"}
-        if (digits or dashes) and not patient.is_anonymous:
-            yield Violation(f"{patient.where}.name[0]")
+        name = choose_name(patient.names, context.facts.now.date())
+        digits = name is not None and bool(name.family) and str(name.family).isdigit()
+        dashes = name is not None and bool(name.given) and set(name.given) == {"-"}
+        if name is not None and (digits or dashes) and not name.is_anonymous:
+            yield Violation(name.where)
 
 
 @rule(

@@ -56,7 +56,8 @@ def _check_completed(context: RuleContext) -> Iterator[Violation]:
 def _check_source(context: RuleContext) -> Iterator[Violation]:
     wanted = context.order.patient_reference
     for response in context.order.responses or ():
-        if wanted and response.source and patient_key(response.source) != wanted:
+        elsewhere = response.source is not None and response.source.is_foreign  # the matter of order.address
+        if wanted and response.source and not elsewhere and patient_key(response.source) != wanted:
             yield Violation(f"{response.where}.source")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import pairwise, product
 
 from lab_agent.catalogue.model import Item
 from lab_agent.domain.code_systems import SystemMatch
@@ -19,6 +19,7 @@ from lab_agent.rules.rule import Severity, Violation, rule
 
 _TOLERANCE_SECTION = "Specimen: collection (glucose tolerance tests)"
 _TYPE_SECTION = "Specimen: type"
+_MOST_CLOCKS_ARE_OFF = timedelta(days=1)
 
 
 @rule(
@@ -45,7 +46,8 @@ def _check_patient(context: RuleContext) -> Iterator[Violation]:
     for line, request in context.lines_with_requests():
         wanted = patient_key(request.subject)
         for specimen in context.order.specimens_of(request):
-            if wanted is not None and patient_key(specimen.subject) != wanted:
+            elsewhere = specimen.subject is not None and specimen.subject.is_foreign  # the matter of order.address
+            if wanted is not None and patient_key(specimen.subject) != wanted and not elsewhere:
                 yield Violation(f"{specimen.where}.subject", (line.id,))
 
 
@@ -204,16 +206,62 @@ def _check_collected(context: RuleContext) -> Iterator[Violation]:
 
 
 @rule(
+    "specimen.collected-period",
+    Severity.WARN,
+    "Specimen: collection",
+    "{where}: this end of the period is not a date and time with UTC offset, so it was left out. Please send collectedDateTime, "
+    "or both ends with their UTC offset.",
+)
+def _check_collected_period(context: RuleContext) -> Iterator[Violation]:
+    """A period is another form that FHIR has; the interface shows collectedDateTime alone."""
+    for specimen, lines in context.specimens():
+        for name, time in (("start", specimen.collected_start), ("end", specimen.collected_end)):
+            if time is not None and time.at is None:
+                yield Violation(f"{specimen.where}.collection.collectedPeriod.{name}", lines)
+
+
+def _times_ahead(context: RuleContext) -> Iterator[tuple[ReceivedSpecimen, tuple[str, ...], datetime, bool]]:
+    """The collection times that are ahead of us, and whether it is the order's fault beyond doubt.
+
+    A clock that runs minutes or hours off may be ours, and time heals it; a day is no clock's matter, if the service's own clock
+    agrees with ours (law 10).
+    """
+    offset, tolerance = context.facts.service_clock_offset, context.facts.future_tolerance
+    confirmed = offset is not None and abs(offset) <= tolerance
+    for specimen, lines in context.specimens():
+        collected = specimen.collected or specimen.collected_end or specimen.collected_start
+        at = collected.at if collected else None
+        if at and at > context.facts.now + tolerance:
+            yield specimen, lines, at, confirmed and at > context.facts.now + _MOST_CLOCKS_ARE_OFF
+
+
+@rule(
     "specimen.collected-future",
     Severity.REFUSE,
     "Specimen: collection",
     "{where}: {text} is in the future. Please send the time at which the biomaterial was collected.",
 )
 def _check_collected_future(context: RuleContext) -> Iterator[Violation]:
-    for specimen, lines in context.specimens():
-        at = specimen.collected.at if specimen.collected else None
-        if at and at > context.facts.now + context.facts.future_tolerance:
+    for specimen, lines, at, is_certain in _times_ahead(context):
+        if is_certain:
             yield Violation(f"{specimen.where}.collection.collectedDateTime", lines, {"text": at.isoformat()})
+
+
+@rule(
+    "specimen.collected-ahead",
+    Severity.HOLD,
+    "Specimen: collection",
+    "{where}: {text} is ahead of the laboratory's clock (the service's clock is ahead of it by {offset} s). The laboratory "
+    "checks its clock; if that is right, please check the clock of the ordering system.",
+    may_refuse=True,
+)
+def _check_collected_ahead(context: RuleContext) -> Iterator[Violation]:
+    """Held: the clock that is off may be ours. The order goes on by itself when the time has passed."""
+    offset = context.facts.service_clock_offset
+    for specimen, lines, at, is_certain in _times_ahead(context):
+        if not is_certain:
+            values = {"text": at.isoformat(), "offset": "?" if offset is None else str(round(offset.total_seconds()))}
+            yield Violation(f"{specimen.where}.collection.collectedDateTime", lines, values)
 
 
 @rule(
@@ -299,38 +347,50 @@ def _format_points(points: Sequence[int]) -> str:
 def _check_tolerance_sequence(context: RuleContext) -> Iterator[Violation]:
     for line, request, item, specimens in _tolerance_tests(context):
         by_type = _group_by_type(context, specimens).items()
-        found = [_timed_samples(context, _time_point_sets(item, code), same) for code, same in by_type]
-        samples = sorted(sample for each in found for sample in each)
-        if all(found) and not _is_in_sequence(samples, context.facts.alignment_tolerance):
-            points = sorted({minutes for minutes, _ in samples})
+        readings = [_readings(context, _time_point_sets(item, code), same) for code, same in by_type]
+        fits = any(_is_in_sequence(chosen, context.facts.alignment_tolerance) for chosen in product(*readings))
+        if all(readings) and not fits:
+            points = sorted({minutes for each in readings for _, meant in each[0] for minutes in meant})
             yield Violation(f"{request.where}.specimen", (line.id,), {"code": item.id, "points": _format_points(points)})
 
 
-_TimedSample = tuple[int, datetime]
-"""The minutes after the load that a sample is meant for, and when it was collected."""
+_Samples = Sequence[tuple[datetime, frozenset[int]]]
+"""The samples of one type: when each was collected, and the minutes after the load that it may be meant for."""
 
 
-def _timed_samples(
+def _readings(
     context: RuleContext, time_point_sets: Sequence[tuple[int, ...]], specimens: Sequence[ReceivedSpecimen]
-) -> list[_TimedSample]:
-    """The samples of one type with their time points; empty where these are not known for sure.
+) -> list[_Samples]:
+    """Each way to read the samples of one type; none where their time points are not known for sure.
 
-    Where a Specimen does not say its time point, the collection times stand for the points in their order, but only if exactly
-    one way to collect the type has as many points, and none has no points at all.
+    Where a Specimen does not say its time point, each sample may stand for any point of a way to collect the type. Too few
+    samples are the matter of specimen.tolerance-points.
     """
     times = [each.collected.at for each in specimens if each.collected and each.collected.at]
     if len(times) < len(specimens):
         return []
     given = [context.supporting_info(each).minutes for each in specimens]
     if None not in given:
-        return [(minutes, at) for minutes, at in zip(given, times, strict=True) if minutes is not None]
-    fitting = [points for points in time_point_sets if len(points) in {0, len(times)}]
-    return list(zip(fitting[0], sorted(times), strict=True)) if len(fitting) == 1 and fitting[0] else []
+        told = (frozenset({minutes}) for minutes in given if minutes is not None)
+        return [list(zip(times, told, strict=True))]
+    ways = time_point_sets if all(time_point_sets) else ()
+    return [[(at, frozenset(points)) for at in times] for points in ways if len(points) <= len(times)]
 
 
-def _is_in_sequence(samples: list[_TimedSample], tolerance: timedelta) -> bool:
-    """Whether each sample is near its time after the first one, and samples of later points were collected strictly later."""
-    first_minutes, first_at = samples[0]
-    near = all(abs((at - first_at) - timedelta(minutes=minutes - first_minutes)) <= tolerance for minutes, at in samples)
-    rising = all(at < later for (minutes, at), (after, later) in pairwise(samples) if minutes < after)
-    return near and rising
+def _is_in_sequence(groups: Sequence[_Samples], tolerance: timedelta) -> bool:
+    """Whether every sample is near one of its points, every point has a sample, and later points were collected later."""
+    samples = [sample for group in groups for sample in group]
+    load = min(at for at, _ in samples) - timedelta(minutes=min(min(points) for _, points in samples))
+    placed = [[(_nearest_point(points, at - load), at) for at, points in group] for group in groups]
+    in_order = sorted(sample for group in placed for sample in group)
+    near = all(abs(at - load - timedelta(minutes=minutes)) <= tolerance for minutes, at in in_order)
+    rising = all(at < later for (minutes, at), (after, later) in pairwise(in_order) if minutes < after)
+    complete = all(
+        {minutes for minutes, _ in found} >= frozenset[int]().union(*(points for _, points in group))
+        for found, group in zip(placed, groups, strict=True)
+    )
+    return near and rising and complete
+
+
+def _nearest_point(points: frozenset[int], since_load: timedelta) -> int:
+    return min(sorted(points), key=lambda minutes: abs(since_load - timedelta(minutes=minutes)))

@@ -171,7 +171,14 @@ class ExchangeSettings(SettingsGroup):
     """Whether uploads also give our own guid read, readhistory and updatebody, for a service where the creator has no right to
     what it created."""
     questionnaire_search: Literal["auto", "off"] = "auto"
-    """Whether to search for QuestionnaireResponses; `auto` stops when the service has rejected that search."""
+    """Whether to search for QuestionnaireResponses; `auto` stops for an hour when the service has
+    rejected that search."""
+    line_task_codes: tuple[str, ...] = ("OrderProcessingTask",)
+    """Codes that the Task of a line may carry, if it carries any; the interface document shows none. An order with a line Task of
+    another code, such as one for billing, is held until its code is listed here."""
+    document_search: Literal["off", "tag"] = "off"
+    """How a document is found whose upload got no reply: `tag` gives each Binary a tag of ours (`meta.tag`) and searches `_tag`,
+    for a service that takes and searches tags; `off` uploads it again and lists the copy (`lab-agent results orphans`)."""
     paths: UrlTemplateSettings = Field(default_factory=UrlTemplateSettings)
     """Addresses at the service, where an installation differs from the interface document."""
     oauth: OAuthSettings

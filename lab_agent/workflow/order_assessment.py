@@ -14,11 +14,12 @@ import structlog
 
 from lab_agent.domain.code_systems import CodeSystems
 from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.patient_identity import PatientMatch, compare_patients
 from lab_agent.domain.received_order import ReceivedOrder
-from lab_agent.domain.records import OrderRecord
+from lab_agent.domain.records import LabelUse, OrderRecord
 from lab_agent.errors import ServiceRejected, StoreError
 from lab_agent.fhir.order_graph import OrderGraph
-from lab_agent.fhir.order_parser import parse_order
+from lab_agent.fhir.order_parser import parse_order, parse_patients
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.repositories import Store, UnitOfWork
@@ -75,6 +76,8 @@ class OrderAssessor:
     catalogues: CatalogueSource
     messages: Mapping[str, str] = field(default_factory=dict)
     """Reasons in another language, by rule id."""
+    service_clock_offset: Callable[[], timedelta | None] = lambda: None
+    """How far the service's clock is ahead of ours; None where it is not known."""
 
     async def assess(
         self, key: OrderKey, graph: OrderGraph, received: ReceivedOrder, *, reject_unreadable: bool = False
@@ -100,6 +103,7 @@ class OrderAssessor:
             label_pattern=self.rules.label_pattern,
             future_tolerance=timedelta(seconds=self.rules.future_tolerance),
             alignment_tolerance=timedelta(seconds=self.rules.alignment_tolerance),
+            service_clock_offset=self.service_clock_offset(),
         )
 
     async def _load_contract_ids(self) -> dict[str, str]:
@@ -113,18 +117,30 @@ class OrderAssessor:
         return ids
 
 
-def labels_in_use(uow: UnitOfWork, key: OrderKey, received: ReceivedOrder) -> Mapping[str, frozenset[str]]:
-    """By barcode of this order, whose other orders use it (patient references): read to assess, and again before saving."""
+def labels_in_use(uow: UnitOfWork, key: OrderKey, received: ReceivedOrder) -> Mapping[str, frozenset[PatientMatch]]:
+    """By barcode of this order, how the patients of other orders that use it compare with this one's.
+
+    Read to assess, and again before saving.
+    """
     barcodes = {
         identifier.value
         for specimen in received.specimens
         for container in specimen.containers
         for identifier in container.identifiers
     }
-    in_use: dict[str, set[str]] = {}
+    in_use: dict[str, set[PatientMatch]] = {}
     for use in uow.orders.labels_in_use(barcodes, except_order=key):
-        in_use.setdefault(use.barcode, set()).add(use.patient_reference)
-    return {barcode: frozenset(patients) for barcode, patients in in_use.items()}
+        in_use.setdefault(use.barcode, set()).add(_compare_with_holder(uow, use, received))
+    return {barcode: frozenset(matches) for barcode, matches in in_use.items()}
+
+
+def _compare_with_holder(uow: UnitOfWork, use: LabelUse, received: ReceivedOrder) -> PatientMatch:
+    """A partner may create the Patient anew for each order, so that another reference is not yet another person."""
+    if use.patient_reference and use.patient_reference == received.patient_reference:
+        return PatientMatch.SAME
+    identity = uow.vault.identity(use.order)
+    holders = parse_patients(unpack_patients(identity)) if identity else ()
+    return compare_patients(received.patient, holders[0] if len(holders) == 1 else None)
 
 
 def lock_labels(uow: UnitOfWork, key: OrderKey) -> None:

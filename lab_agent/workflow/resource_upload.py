@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 from typing import Any
 
 from lab_agent.domain.ids import OrderKey, ReportKey, ResourceId
 from lab_agent.domain.lab_messages import ObservationStatus
-from lab_agent.domain.records import HostedDocument, UploadRecord
+from lab_agent.domain.records import UploadRecord
 from lab_agent.domain.values import Identifier
 from lab_agent.errors import MultipleMatches, PermanentFailure, ServiceRejected, StaleVersion, TemporaryFailure
 from lab_agent.fhir.content_digest import Digest, content_digest, split_digest
@@ -21,7 +19,6 @@ from lab_agent.fhir.report_builder import FINAL_STATUSES
 from lab_agent.ports.exchange import Exchange, Json, SavedResource
 from lab_agent.ports.job_handler import MAX_CONFLICT_RETRIES, Lease
 from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.workflow.result_checks import document_name
 
 _PAYLOAD_TOO_LARGE = 413
 _TOO_LARGE_HINT = "; set results.max_document to what the service accepts, and have the laboratory system send a smaller document"
@@ -57,49 +54,6 @@ class Uploader:
             await self._save_upload(there, identifier, body)
             return there.id
         return await self._update(resource_type, there.id, identifier, body)
-
-    async def ensure_document(self, content_sha256: str, content: bytes | None, content_type: str, reader: str) -> str:
-        """Create a Binary, once as far as we know; return its id. It has no identifier: an orphan of a lost reply is harmless.
-
-        `content` is None if it is not kept any more. Raises `PermanentFailure` if such a document was never uploaded.
-        """
-        identifier = Identifier(value=document_name(self.order, content_sha256, content_type, hosted=False))
-        known = await self.get_upload(identifier.value)
-        if known is not None:
-            return known.resource_id
-        if content is None:
-            raise PermanentFailure("it is not kept any more; have the laboratory system send it again")
-        await self.lease.mark_started()
-        saved = await self.exchange.upload_document(content, content_type, readers=(reader,))
-        await self._save_upload(saved, identifier, {})
-        return saved.id
-
-    async def ensure_hosted_document(
-        self, content_sha256: str, content: bytes, content_type: str, expires_at: datetime | None, now: datetime
-    ) -> str:
-        """Let our own API serve a document until `expires_at`, or longer if it does so already.
-
-        Returns the unguessable part of its address: the same for every attempt and every version, even after it expired.
-        """
-        identifier = document_name(self.order, content_sha256, content_type, hosted=True)
-        known = await self.get_upload(identifier)
-        address = known.resource_id if known is not None else secrets.token_urlsafe(32)
-
-        def write(uow: UnitOfWork) -> None:
-            before = uow.hosted_documents.get(address)
-            served = HostedDocument(
-                address=address,
-                document=uow.vault.save_document(content, content_type, at=now),
-                content_type=content_type,
-                order=self.order,
-                kept_at=now,
-                expires_at=expires_at if before is None else _later_end(before.expires_at, expires_at),
-            )
-            uow.hosted_documents.save(served)
-            uow.uploads.save(self._to_upload_record(identifier, "hosted", ResourceId(address), "", ""))
-
-        await self.lease.write(write)
-        return address
 
     async def get_upload(self, identifier: str) -> UploadRecord | None:
         """The upload that is recorded under this identifier."""
@@ -159,12 +113,13 @@ class Uploader:
 
     async def _save_upload(self, saved: SavedResource, identifier: Identifier, body: Json) -> None:
         content = content_digest(body, self.base_url) if body else ""
-        upload = self._to_upload_record(identifier.value, saved.resource_type, saved.id, saved.version, content)
+        upload = self.to_upload_record(identifier.value, saved.resource_type, saved.id, saved.version, content)
         await self.lease.write(lambda uow: uow.uploads.save(upload))
 
-    def _to_upload_record(
+    def to_upload_record(
         self, identifier: str, resource_type: str, resource_id: ResourceId, version: str, content: str
     ) -> UploadRecord:
+        """The record of a resource of this report."""
         return UploadRecord(
             identifier=identifier,
             resource_type=resource_type,
@@ -191,11 +146,6 @@ def error_context(where: str) -> Iterator[None]:
         large = isinstance(exc, ServiceRejected) and exc.status == _PAYLOAD_TOO_LARGE
         exc.args = (f"{where}: {exc}{_TOO_LARGE_HINT if large else ''}",)
         raise
-
-
-def _later_end(one: datetime | None, other: datetime | None) -> datetime | None:
-    """The later of two ends; None is no end at all."""
-    return None if one is None or other is None else max(one, other)
 
 
 def _is_own_field(name: str) -> bool:

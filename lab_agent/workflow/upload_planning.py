@@ -16,7 +16,7 @@ from lab_agent.errors import DataInvalidError, PermanentFailure, Problem
 from lab_agent.fhir.reference_spelling import ReferenceWriter, read_spellings
 from lab_agent.fhir.report_builder import DocumentUrls, UploadContext, UploadLine, UploadPlan, UploadSpecimen, plan_uploads
 from lab_agent.mappings.tables import MappingTables
-from lab_agent.mappings.translator import missing_mappings, translate
+from lab_agent.mappings.translator import MissingKind, missing_mappings, translate
 from lab_agent.settings.exchange import ContractSettings, ReferenceSpelling
 from lab_agent.settings.groups import ResultsSettings
 from lab_agent.workflow.order_assessment import CatalogueSource
@@ -24,6 +24,7 @@ from lab_agent.workflow.order_lookup import submitted_order
 
 _TABLES_UNREADABLE = "the mapping tables cannot be read; `lab-agent mappings check` says what is wrong"
 _UNMAPPED_HINT = "add rows to the mapping tables, then `lab-agent mappings release`"
+_LOINC_HINT = "correct the code in the laboratory system and have it send the report again; or "
 
 
 class MappingSource(Protocol):
@@ -58,8 +59,9 @@ class UploadPlanner:
         tables = self.mappings.current()
         if tables is None:
             return _TABLES_UNREADABLE
-        lacking = [str(each) for each in missing_mappings(message, tables)]
-        return f"{join_limited(lacking, '; ')} — {_UNMAPPED_HINT}" if lacking else None
+        lacking = missing_mappings(message, tables)
+        hint = f"{_LOINC_HINT if any(each.kind is MissingKind.LOINC for each in lacking) else ''}{_UNMAPPED_HINT}"
+        return f"{join_limited(map(str, lacking), '; ')} — {hint}" if lacking else None
 
     def exchange_codes(self, message: LabReport) -> tuple[str, ...]:
         """The exchange's code of each observation, for people to read; empty if none is known."""

@@ -1,8 +1,8 @@
 """Generates any number of varied, valid orders from a nomenclature; the same seed gives the same plans.
 
 A plan says what the clinic wants to order; `Clinic` makes an order of it. Orders follow the interface's rules: one biomaterial
-type for each basket item, repeats only where the nomenclature allows them, and the follow-up study alone, with the number of
-the earlier order.
+type for each basket item, repeats only where the nomenclature allows them, and the number of the earlier order where the
+follow-up study is ordered alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lab_sandbox.partner.errors import Json
 from lab_sandbox.partner.random_source import seeded_random
 
 FOLLOW_UP_STUDY = "190.1558"
-"""The study that is ordered alone, with the number of the earlier order in basedOn (interface: order rule 4)."""
+"""The study that, ordered alone, carries the number of the earlier order in basedOn (interface: order rule 4)."""
 
 PatientKind = Literal["named", "anonymous", "reused"]
 ContractLinkKind = Literal["reference", "absolute", "identifier"]
@@ -84,9 +84,9 @@ def random_old_order_number(rng: Random) -> str:
 
 def _choose_tests(items: Sequence[Json], rng: Random, max_tests: int) -> list[Json]:
     first = rng.choice(items)
-    if first["id"] == FOLLOW_UP_STUDY:
+    if first["id"] == FOLLOW_UP_STUDY and rng.random() < 0.5:
         return [first]
-    others = [item for item in items if item["id"] not in {FOLLOW_UP_STUDY, first["id"]}]
+    others = [item for item in items if item["id"] != first["id"]]
     return [first, *rng.sample(others, min(len(others), rng.randrange(max_tests)))]
 
 

@@ -27,6 +27,7 @@ SETTINGS = f"""
 [exchange]
 base_url = "http://127.0.0.1:9/"
 lab_codes_url = "http://codes.lab.example"
+second_labels_system = "http://codes.lab.example/second-labels"
 laboratory = "our-guid"
 timeout = 5
 connect_timeout = 1

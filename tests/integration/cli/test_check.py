@@ -338,3 +338,13 @@ def test_unused_second_label_pool_fails_check(cli, lab):
     wrong = [(line["name"], line["hint"]) for line in lines if line["status"] == "WRONG" and line["name"].startswith("labels")]
     assert [what for what, _ in wrong] == ["labels useless"]
     assert "000-000-000, 0000-0000" in wrong[0][1]
+
+
+def test_unset_system_of_second_barcodes_fails_check(cli, lab):
+    """The catalogue has studies of two barcodes, and the settings do not say by which system the second one is known."""
+    assert cli("catalogue", "import", str(CATALOGUE), "--yes").code == 0
+    assert "second barcodes" not in said(cli("check", "--offline", "--json"))
+    edit(lab, 'second_labels_system = "http://codes.lab.example/second-labels"', "")
+    found = said(cli("check", "--offline", "--json"))["second barcodes"]
+    assert found[0] == "WRONG"
+    assert "042.036" in found[1]

@@ -30,7 +30,9 @@ def words(options: dict[str, str]) -> list[str]:
 
 @pytest.mark.parametrize("grant", [PASSWORD, CODE], ids=["password", "authorization_code"])
 def test_generated_settings_pass_offline_check(cli, tmp_path, grant):
-    done = cli("init", *words(COMMON | grant), *CONTRACTS, "--no-ask")
+    """The sample catalogue has studies with a second barcode, so its system is given."""
+    second = ("--second-labels-system", "https://codes.example/second-labels")
+    done = cli("init", *words(COMMON | grant), *CONTRACTS, *second, "--no-ask")
     assert done.code == 0, done.err
     assert stat.S_IMODE((tmp_path / "lab-agent.toml").stat().st_mode) == 0o600
     checked = cli("check", "--offline", "--config", "lab-agent.toml")

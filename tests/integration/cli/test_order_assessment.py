@@ -24,8 +24,8 @@ NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 WIRE = ROOT / "tests" / "unit" / "fhir" / "order.json"
 SYSTEMS = {
     'base_url = "http://127.0.0.1:9/"': 'base_url = "https://exchange.example/api/"',
-    'lab_codes_url = "http://codes.lab.example"': 'lab_codes_url = "https://lab.example/codes"\n'
-    'second_labels_system = "https://lab.example/second-labels"',
+    'lab_codes_url = "http://codes.lab.example"': 'lab_codes_url = "https://lab.example/codes"',
+    'second_labels_system = "http://codes.lab.example/second-labels"': 'second_labels_system = "https://lab.example/second-labels"',
     'laboratory = "our-guid"': 'laboratory = "lab-guid"',
 }
 

@@ -324,7 +324,7 @@ async def test_foreign_next_link_rejected(start: Any, connect: Any) -> None:
     service = await start()
     await service.order(1)
     service.faults(FaultRule(kind="foreign_next", route="GET /fhir/Task"))
-    with pytest.raises(errors.ForeignOrigin):
+    with pytest.raises(errors.ForeignLink):
         await connect(service).requested_order_tasks()
 
 

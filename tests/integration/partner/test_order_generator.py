@@ -39,8 +39,14 @@ async def test_generated_orders_are_varied_and_valid(client: PartnerClient):
     assert set(ordered) == set(items), "every test is ordered at least once"
     assert {plan.patient for plan in plans} == {"named", "anonymous", "reused"}
     assert {plan.contract_link for plan in plans} == {"reference", "absolute", "identifier"}
+    with_follow_up = [{one.id for one in plan.basket.items} for plan in plans if _has_follow_up(plan)]
+    assert {len(tests) == 1 for tests in with_follow_up} == {True, False}, "the follow-up study comes alone and beside others"
     for plan in plans:
         assert_valid(plan, items)
+
+
+def _has_follow_up(plan: OrderPlan) -> bool:
+    return FOLLOW_UP_STUDY in {one.id for one in plan.basket.items}
 
 
 def assert_valid(plan: OrderPlan, items: dict[str, Json]) -> None:
@@ -51,8 +57,7 @@ def assert_valid(plan: OrderPlan, items: dict[str, Json]) -> None:
         assert one.specimen_code in (specimen_codes or {None})
         if counts[one.id] > 1:
             assert item["allow_multiple_items"] or item["multiple_specimen"]
-    if FOLLOW_UP_STUDY in counts:
-        assert len(counts) == 1
+    if set(counts) == {FOLLOW_UP_STUDY}:
         assert re.fullmatch(r"\d{5}-[A-Z]{5}-\d{8}", plan.old_order_number or "")
     else:
         assert plan.old_order_number is None

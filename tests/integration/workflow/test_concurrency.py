@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from random import Random
 
@@ -265,41 +266,48 @@ async def test_concurrent_polls_store_an_order_once(make_scenario: MakeScenario)
     assert len(scenario.world.lis.submitted) == 1
 
 
-async def order_again(scenario: Scenario, *, same_patient: bool) -> str:
-    """The same order once more, with the same tubes: of the same patient, or of another."""
+async def order_again(scenario: Scenario, **patient: str) -> str:
+    """The same order once more, with the same tubes and a Patient created anew, in whom `patient` differs."""
     again = pick_template(scenario.world, len(scenario.line_tasks))
-    if not same_patient:
-        return scenario.world.place_order(again)
-    request = scenario.world.get_task(scenario.line_tasks[0])["basedOn"][0]["reference"].rsplit("/", 1)[-1]
-    kept = scenario.world.service.resources.find(Ref("ProcedureRequest", request))
-    assert kept is not None
-    patient = json.loads(kept.body)["subject"]["reference"].rsplit("/", 1)[-1]
-    return scenario.world.place_order(again, patient=patient)
+    return scenario.world.place_order(replace(again, patient={**again.patient, **patient}))
 
 
-async def test_label_of_another_patient_rejects(make_scenario: MakeScenario) -> None:
+@pytest.mark.parametrize("other", [{"birthDate": "1950-01-01"}, {"gender": "other"}])
+async def test_label_of_another_patient_holds(make_scenario: MakeScenario, other: dict[str, str]) -> None:
     scenario = make_scenario(1)
     await scenario.process_all()
-    scenario.task = await order_again(scenario, same_patient=False)
+    scenario.task = await order_again(scenario, **other)
     await scenario.process_all()
-    assert scenario.statuses() == ["cancelled"]
-    assert "tube.label-in-use" in await scenario.reported_rules()
+    assert (await scenario.order_record()).state is OrderState.HELD
+    assert scenario.statuses() == ["requested"]
+    assert "is in use" in str((await scenario.order_record()).reason)
 
 
-async def test_label_of_same_patient_warns(make_scenario: MakeScenario) -> None:
+async def test_label_of_same_patient_created_anew_warns(make_scenario: MakeScenario) -> None:
+    """An additional test from the same tube: the partner creates a Patient for each order, which is the document's default."""
     scenario = make_scenario(1)
     await scenario.process_all()
-    scenario.task = await order_again(scenario, same_patient=True)
+    scenario.task = await order_again(scenario)
     await scenario.process_all()
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
     assert "tube.label-reused" in await scenario.reported_rules("warn")
+
+
+async def test_label_of_purged_patient_holds(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(1)
+    await scenario.process_all()
+    first = (await scenario.order_record()).key
+    scenario.world.store._data.identities.pop(first)  # type: ignore[attr-defined]
+    scenario.task = await order_again(scenario)
+    await scenario.process_all()
+    assert (await scenario.order_record()).state is OrderState.HELD
 
 
 async def test_rejected_line_reordered_with_same_tube_is_accepted(make_scenario: MakeScenario) -> None:
     scenario = make_scenario(1, spoil=0)
     await scenario.process_all()
     assert scenario.statuses() == ["cancelled"]
-    scenario.task = await order_again(scenario, same_patient=False)
+    scenario.task = await order_again(scenario)
     await scenario.process_all()
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
     assert not {rule for rule in await scenario.reported_rules("refuse", "warn") if "label" in rule}
@@ -307,13 +315,13 @@ async def test_rejected_line_reordered_with_same_tube_is_accepted(make_scenario:
 
 async def test_concurrent_orders_with_one_tube_accept_one(make_scenario: MakeScenario) -> None:
     scenario = make_scenario(1)
-    second = scenario.world.place_order(pick_template(scenario.world, 1))
+    second = await order_again(scenario, birthDate="1950-01-01")
     await scenario.agent.poll.run()
     for _ in range(6):
         await scenario.agent.run_jobs(JobKind.FETCH_ORDER)
         scenario.world.clock.advance(6)
     states = {(await scenario.world.stored_order(task))[0].state for task in (scenario.task, second)}
-    assert states == {OrderState.FETCHED, OrderState.REJECTED}
+    assert states == {OrderState.FETCHED, OrderState.HELD}
 
 
 async def test_crash_between_commit_and_call_submits_once(make_scenario: MakeScenario) -> None:

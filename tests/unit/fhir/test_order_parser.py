@@ -36,7 +36,7 @@ def test_order_parsed_as_received(wire: dict[str, Any], graph_from_wire: Any) ->
     assert order.lines_of(order.specimens[0]) == (first,)
     assert order.patient is not None
     assert order.patient.birth_date == date(1990, 12, 10)
-    assert not order.patient.is_anonymous
+    assert not order.patient.names[0].is_anonymous
 
 
 def test_questionnaire_answers_flattened_and_zero_kept(wire: dict[str, Any], graph_from_wire: Any) -> None:

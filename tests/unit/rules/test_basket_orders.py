@@ -26,8 +26,6 @@ START = datetime(2026, 3, 2, 8, tzinfo=timezone(timedelta(hours=3)))
 def baskets(draw: st.DrawFn, contract: Contract) -> list[dict[str, Any]]:
     """Some tests of a contract, each with a choice of biomaterial where it has one."""
     ids = draw(st.lists(st.sampled_from(sorted(contract.items)), min_size=1, max_size=6, unique=True))
-    if any(contract.items[each].old_order_pattern for each in ids):
-        ids = [next(each for each in ids if contract.items[each].old_order_pattern)]
     return [{"id": each, "guid": f"g{n}", **draw(choices(contract.items[each]))} for n, each in enumerate(ids)]
 
 
@@ -93,7 +91,8 @@ def _order(catalogue: Catalogue, basket: Basket) -> dict[str, Any]:
         [f"3000{n:04}" for n in range(len(answer.tubes))], include_transport=basket.include_transport_containers
     )
     specimens = {f"s{n}": _specimen(each, basket) for n, each in enumerate(body["specimens"])}
-    lines = {f"pr{n}": _request(line, body["specimens"]) for n, line in enumerate(basket.lines)}
+    alone = all(line.item.old_order_pattern for line in basket.lines)
+    lines = {f"pr{n}": _request(line, body["specimens"], with_old_order=alone) for n, line in enumerate(basket.lines)}
     return {
         "base_url": SERVICE,
         "order_task": {
@@ -114,7 +113,7 @@ def _order(catalogue: Catalogue, basket: Basket) -> dict[str, Any]:
     }
 
 
-def _request(line: BasketLine, specimens: list[dict[str, Any]]) -> dict[str, Any]:
+def _request(line: BasketLine, specimens: list[dict[str, Any]], *, with_old_order: bool) -> dict[str, Any]:
     used = [n for n, each in enumerate(specimens) if set(each["guids"]) & set(line.guids)]
     old = {"identifier": {"system": LAB + "/mis", "value": "12345-AB1CD-12345678"}}
     return {
@@ -125,7 +124,7 @@ def _request(line: BasketLine, specimens: list[dict[str, Any]]) -> dict[str, Any
         "subject": {"reference": "patient/p1"},
         "occurrenceDateTime": START.isoformat(),
         "specimen": [{"reference": f"specimen/s{n}"} for n in used],
-        "basedOn": [old] if line.item.old_order_pattern else [],
+        "basedOn": [old] if with_old_order else [],
     }
 
 

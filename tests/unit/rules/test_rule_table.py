@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lab_agent.domain.patient_identity import PatientMatch
 from lab_agent.rules.engine import RULES
 
 Wire = dict[str, Any]
@@ -185,6 +186,11 @@ def follow_up(number: str | None) -> Callable[[Wire], None]:
     return change
 
 
+def link(code: str) -> dict[str, str]:
+    """A contract by its identifier."""
+    return {"system": LAB + "/contract", "value": code}
+
+
 def rights(*entries: tuple[str, str]) -> list[dict[str, str]]:
     return [{"system": system, "code": code} for system, code in entries]
 
@@ -219,6 +225,22 @@ def urine(wire: Wire) -> None:
     pr1(wire)["specimen"].append({"reference": "specimen/s3"})
 
 
+def s2(wire: Wire) -> Any:
+    return wire["resources"]["Specimen/s2"]
+
+
+def same_tube(wire: Wire) -> None:
+    """The second Specimen is what the first one is; both tests are made from it."""
+    pr2(wire)["code"]["coding"][0]["code"] = "001.010"
+    s2(wire).update({name: s1(wire)[name] for name in ("type", "collection", "extension")})
+    s2(wire)["collection"] = dict(s1(wire)["collection"])
+    s2(wire)["container"] = [{**tube(wire)}]
+
+
+PERIOD: dict[str, Any] = {
+    "collectedPeriod": {"start": "2026-03-01T08:00:00+03:00", "end": "2026-03-02T08:00:00+03:00"},
+    "method": {"coding": [{"system": SERVICE + "treatment_protocol", "code": "Venepuncture"}]},
+}
 SHARED = put(lambda wire: wire["resources"]["Specimen/s2"], "container", 0, "identifier", 0, "value", to="10000001")
 
 BAD: list[tuple[str, Callable[[Wire], None]]] = [
@@ -229,13 +251,20 @@ BAD: list[tuple[str, Callable[[Wire], None]]] = [
     ("order.line-based-on", put(lambda wire: wire["line_tasks"][0], "basedOn", to=None)),
     ("order.line-based-on", lambda wire: wire["line_tasks"][0]["basedOn"].append({"reference": "procedurerequest/pr2"})),
     ("order.line-based-on", lambda wire: wire["line_tasks"][0]["basedOn"].append({"reference": "patient/p1"})),
-    ("order.line-based-on", put(lambda wire: wire["line_tasks"][0], "basedOn", 0, "reference", to="https://evil.example/Task/1")),
+    ("order.address", put(lambda wire: wire["line_tasks"][0], "basedOn", 0, "reference", to="https://other.example/Task/1")),
     ("order.address", elsewhere),
+    ("order.address", put(pr1, "specimen", 0, "reference", to="http://exchange.example/api/fhir/Specimen/s1")),
+    ("order.address", put(pr1, "specimen", 0, "reference", to="https://exchange.example/fhir/Specimen/s1")),
+    ("order.address", put(pr1, "subject", "reference", to="http://localhost:8080/fhir/Patient/p1")),
+    ("order.address", put(s1, "subject", "reference", to="http://localhost:8080/fhir/Patient/p1")),
+    ("order.address", put(answers, "source", "reference", to="http://localhost:8080/fhir/Patient/p1")),
+    ("order.address", put(pr1, "supportingInfo", to=[{"reference": "http://localhost/contract/c1"}])),
+    ("order.contract-system-known", put(pr1, "supportingInfo", 0, "identifier", "system", to="https://other.example/agreement")),
     ("order.one-task-per-request", third_task),
     ("order.line-part-of", put(lambda wire: wire["line_tasks"][0], "partOf", to=None)),
     ("order.line-part-of", put(lambda wire: wire["line_tasks"][0], "partOf", 0, "reference", to="task/other")),
     ("order.reference-form", put(pr1, "specimen", 0, "reference", to="urn:uuid:4c1c")),
-    ("order.reference-form", put(pr1, "specimen", 0, "reference", to="https://evil.example/Specimen/s1")),
+    ("order.reference-form", put(pr1, "specimen", 0, "reference", to="https://exchange.example/api/Specimen?identifier=s1")),
     ("order.reference-form", put(pr1, "specimen", 0, "reference", to="patient/p1")),
     ("order.readable", lambda wire: (wire.update(unreadable=["Specimen/s1"]), wire["resources"].pop("Specimen/s1"))),
     ("order.readable", lambda wire: wire["resources"].pop("Specimen/s1")),
@@ -247,6 +276,15 @@ BAD: list[tuple[str, Callable[[Wire], None]]] = [
     ("order.one-requisition", put(pr1, "requisition", "system", to="https://other.example")),
     ("order.contract", put(pr1, "supportingInfo", to=None)),
     ("order.one-contract", put(pr1, "supportingInfo", 0, "identifier", "value", to="C-200")),
+    (
+        "order.one-contract",
+        both(
+            *(
+                put(request, "supportingInfo", 0, to={"reference": "contract/c1", "identifier": link("C-200")})
+                for request in (pr1, pr2)
+            )
+        ),
+    ),
     ("order.one-contract-link", put(pr1, "supportingInfo", to=[{"reference": "contract/c1"}])),
     ("order.contract-system", put(pr1, "supportingInfo", 0, "identifier", "system", to="https://lab.example/codes//contract")),
     ("order.contract-system", put(pr1, "supportingInfo", 0, "identifier", "system", to=None)),
@@ -272,7 +310,7 @@ BAD: list[tuple[str, Callable[[Wire], None]]] = [
     ("line.time", put(pr1, "occurrenceDateTime", to="2026-03-02T09:00:00")),
     ("line.time", put(pr1, "occurrenceDateTime", to=None)),
     ("line.time-future", put(pr1, "occurrenceDateTime", to="2026-03-02T19:00:00+03:00")),
-    ("line.follow-up-alone", follow_up("12345-AB1CD-12345678")),
+    ("line.old-order-form", follow_up("12345-ABCDE")),
     ("line.old-order", both(alone, follow_up(None))),
     ("line.old-order", both(alone, follow_up("1234-ABCDE-12345678"))),
     (
@@ -294,7 +332,9 @@ BAD: list[tuple[str, Callable[[Wire], None]]] = [
     ("specimen.method", put(s1, "collection", "method", to=None)),
     ("specimen.site", put(s1, "extension", 0, "valueString", to="specimen=11,site=THR")),
     ("specimen.collected", put(s1, "collection", "collectedDateTime", to="2026-03-02")),
-    ("specimen.collected-future", put(s1, "collection", "collectedDateTime", to="2026-03-02T18:00:00+03:00")),
+    ("specimen.collected-period", put(s1, "collection", to={**PERIOD, "collectedPeriod": {"start": "2026-03-01", "end": "x"}})),
+    ("specimen.collected-ahead", put(s1, "collection", "collectedDateTime", to="2026-03-02T18:00:00+03:00")),
+    ("specimen.collected-ahead", put(s1, "collection", "collectedDateTime", to="2027-03-02T18:00:00+03:00")),
     ("specimen.extension", put(s1, "extension", to=None)),
     ("specimen.extension", put(s1, "extension", 0, "url", to="https://exchange.example/api/extra/supportinginfo2")),
     ("specimen.extension", lambda wire: s1(wire)["extension"].append(s1(wire)["extension"][0])),
@@ -305,6 +345,8 @@ BAD: list[tuple[str, Callable[[Wire], None]]] = [
     ("specimen.tolerance-sequence", tolerance("08:00:00", "08:00:00", "10:00:00")),
     ("specimen.tolerance-sequence", tolerance("08:00:00", "09:00:00", "10:16:00")),
     ("specimen.tolerance-sequence", tolerance("08:00:00", "09:00:00", "10:30:00", told=False)),
+    ("specimen.tolerance-sequence", tolerance("08:00:00", "08:00:00", "08:00:00", "08:00:00", told=False)),
+    ("specimen.tolerance-sequence", tolerance("08:00:00", "09:00:00", "10:00:00", "11:00:00", told=False)),
     ("tube.label", put(s1, "container", to=[])),
     ("tube.label", put(tube, "identifier", to=[])),
     ("tube.label", put(tube, "identifier", 0, "value", to="")),
@@ -312,7 +354,10 @@ BAD: list[tuple[str, Callable[[Wire], None]]] = [
     ("tube.label-form", put(tube, "identifier", 0, "value", to="10 0001")),
     ("tube.label-form", put(tube, "identifier", 0, "value", to="1")),
     ("tube.label-system", put(tube, "identifier", 0, "system", to=LAB + "//labels")),
-    ("tube.label-shared", SHARED),
+    ("tube.label-contradicts", SHARED),
+    ("tube.label-contradicts", both(same_tube, put(s2, "collection", "collectedDateTime", to="2026-03-02T08:45:00+03:00"))),
+    ("tube.label-shared", same_tube),
+    ("tube.label-shared", both(same_tube, put(s2, "collection", "collectedDateTime", to=None))),
     ("tube.second-label", second_label("042.036", None)),
     ("tube.second-label", second_label("042.075", "123-4567")),
     ("tube.second-label", second_label("042.076", "1234-5678")),
@@ -383,12 +428,16 @@ GOOD: dict[str, Callable[[Wire], None]] = {
     "two barcodes": second_label("042.075", "1234-5678"),
     "two barcodes of histology": second_label("042.076", "123-456-789"),
     "a follow-up study": both(alone, follow_up("12345-AB1CD-12345678")),
+    "a follow-up study beside another test": follow_up(None),
+    "a follow-up study beside another test, with the number": follow_up("12345-AB1CD-12345678"),
+    "a tolerance test with one sample taken twice": tolerance("08:00:00", "09:05:00", "10:00:00", "10:02:00", told=False),
     "a string for a choice": put(answers, "item", 0, "item", 0, "item", 0, "answer", to=[{"valueString": "none"}]),
     "a tube in its cool bag": lambda wire: s1(wire)["container"].append(
         {"type": {"coding": [{"system": SERVICE + "specimen_type", "code": "TR-COOL"}]}, "specimenQuantity": {"value": 1}}
     ),
     "both required types": both(item("002.015"), specimen("10", "SST5"), body_answers, urine),
     "rights that are not shown": put(pr1, "meta", to=None),
+    "a collection period": put(s1, "collection", to=PERIOD),
     "a collection time is not always needed": put(s1, "collection", "collectedDateTime", to=None),
 }
 
@@ -399,16 +448,43 @@ def test_valid_variant_is_accepted_without_findings(name: str, wire: Wire, asses
     assert assess_wire(wire).findings() == ()
 
 
-def test_label_in_use_warns_or_rejects_by_patient(wire: Wire, assess_wire: Any, rule_outcomes: Any, facts: Any) -> None:
-    """A label in use by the same patient warns, by another patient rejects, and a foreign label does nothing."""
-    own, other = frozenset({"patient/p1"}), frozenset({"patient/p7"})
-    assert rule_outcomes(assess_wire(wire, facts=replace(facts, labels_in_use={"10000001": own}))) == {
-        "tube.label-reused": "warn"
-    }
-    judgement = assess_wire(wire, facts=replace(facts, labels_in_use={"10000001": other}))
-    assert rule_outcomes(judgement) == {"tube.label-in-use": "refuse"}
-    assert judgement.accepted_lines == ("t2",)
-    assert assess_wire(wire, facts=replace(facts, labels_in_use={"99999999": other})).findings() == ()
+@pytest.mark.parametrize(
+    ("match", "outcome"),
+    [
+        (PatientMatch.SAME, {"tube.label-reused": "warn"}),
+        (PatientMatch.DIFFERENT, {"tube.label-in-use": "hold"}),
+        (PatientMatch.UNKNOWN, {"tube.label-in-use": "hold"}),
+    ],
+)
+def test_label_in_use_warns_or_holds_by_patient(
+    wire: Wire, assess_wire: Any, rule_outcomes: Any, facts: Any, match: PatientMatch, outcome: dict[str, str]
+) -> None:
+    assert rule_outcomes(assess_wire(wire, facts=replace(facts, labels_in_use={"10000001": frozenset({match})}))) == outcome
+    assert assess_wire(wire, facts=replace(facts, labels_in_use={"99999999": frozenset({match})})).findings() == ()
+
+
+def test_second_label_in_use_holds(wire: Wire, assess_wire: Any, rule_outcomes: Any, facts: Any) -> None:
+    second_label("042.075", "1234-5678")(wire)
+    used = replace(facts, labels_in_use={"1234-5678": frozenset({PatientMatch.DIFFERENT})})
+    assert rule_outcomes(assess_wire(wire, facts=used)) == {"tube.label-in-use": "hold"}
+
+
+def test_partners_own_number_is_no_label_in_use(wire: Wire, assess_wire: Any, facts: Any) -> None:
+    tube(wire)["identifier"].append({"system": "https://clinic.example/racks", "value": "777"})
+    used = replace(facts, labels_in_use={"777": frozenset({PatientMatch.DIFFERENT})})
+    assert assess_wire(wire, facts=used).findings() == ()
+
+
+@pytest.mark.parametrize(
+    ("number", "outcome"),
+    [(None, {"tube.second-label": "refuse"}), ("1234-5678", {"tube.second-label-unset": "warn"})],
+)
+def test_second_label_is_asked_for_without_its_system(
+    wire: Wire, assess_wire: Any, rule_outcomes: Any, facts: Any, number: str | None, outcome: dict[str, str]
+) -> None:
+    second_label("042.036", number)(wire)
+    unset = replace(facts, systems=replace(facts.systems, second_labels_system=None))
+    assert rule_outcomes(assess_wire(wire, facts=unset)) == outcome
 
 
 @pytest.mark.parametrize("known", [frozenset({"C-200"}), frozenset()])
@@ -429,7 +505,8 @@ def test_code_systems_match_with_or_without_trailing_slash(wire: Wire, assess_wi
 
 
 def test_every_rule_has_a_table_row() -> None:
-    elsewhere = {"order.contract-known", "order.catalogue", "order.shape", "tube.label-in-use", "tube.label-reused"}
+    elsewhere = {"order.contract-known", "order.catalogue", "order.shape"}
+    elsewhere |= {"tube.label-in-use", "tube.label-reused", "tube.second-label-unset", "specimen.collected-future"}
     turnaround = {"line.item-withdrawn", "line.stopped", "line.stopped-since", "line.delayed"}
     assert {rule for rule, _ in BAD} | elsewhere | turnaround == {rule.id for rule in RULES}
 
@@ -439,6 +516,32 @@ def test_malformed_field_warns(wire: Wire, assess_wire: Any, rule_outcomes: Any)
     assert rule_outcomes(assess_wire(wire)) == {"order.shape": "warn"}
 
 
-def test_timestamps_are_compared_with_their_offset(wire: Wire, assess_wire: Any, facts: Any) -> None:
-    late = replace(facts, now=facts.now - dt.timedelta(days=1))
-    assert "specimen.collected-future" in assess_wire(wire, facts=late).rejecting_rules()
+def test_timestamps_are_compared_with_their_offset(wire: Wire, assess_wire: Any, rule_outcomes: Any, facts: Any) -> None:
+    late = replace(facts, now=facts.now - dt.timedelta(hours=9))
+    assert rule_outcomes(assess_wire(wire, facts=late))["specimen.collected-ahead"] == "hold"
+
+
+@pytest.mark.parametrize(
+    ("days", "offset", "rule"),
+    [
+        (2, 0, "specimen.collected-future"),
+        (2, None, "specimen.collected-ahead"),
+        (2, 3600, "specimen.collected-ahead"),
+        (2, -3600, "specimen.collected-ahead"),
+        (0.1, 0, "specimen.collected-ahead"),
+    ],
+)
+def test_time_ahead_rejects_only_where_the_service_confirms_our_clock(
+    wire: Wire, assess_wire: Any, rule_outcomes: Any, facts: Any, days: float, offset: int | None, rule: str
+) -> None:
+    at = facts.now + dt.timedelta(days=days)
+    s1(wire)["collection"]["collectedDateTime"] = at.isoformat()
+    known = replace(facts, service_clock_offset=None if offset is None else dt.timedelta(seconds=offset))
+    assert list(rule_outcomes(assess_wire(wire, facts=known))) == [rule]
+
+
+def test_birth_after_our_clock_is_possible_before_the_order(wire: Wire, assess_wire: Any, facts: Any) -> None:
+    """A newborn's order, and our clock a year behind."""
+    patient(wire)["birthDate"] = "2026-03-02"
+    behind = replace(facts, now=facts.now - dt.timedelta(days=365))
+    assert "patient.birth-possible" not in assess_wire(wire, facts=behind).rejecting_rules()

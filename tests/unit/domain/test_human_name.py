@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+
+from lab_agent.domain.human_name import HumanName, choose_name
+
+TODAY = date(2026, 3, 2)
+OLD = HumanName(use="old", family="Byron", given=("Ada",), end="2001")
+OFFICIAL = HumanName(use="official", family="King", given=("Ada",))
+USUAL = HumanName(use="usual", family="Lovelace", given=("Ada",))
+PLAIN = HumanName(family="Noel", given=("Ada",))
+MAIDEN = HumanName(use="maiden", family="Milbanke")
+TEXT = HumanName(text="Ada Lovelace")
+ENDED = HumanName(use="official", family="Byron", end="2025-12")
+FUTURE = HumanName(use="official", family="Next", start="2026-04-01")
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen"),
+    [
+        ((OLD, OFFICIAL, USUAL), OFFICIAL),
+        ((OLD, USUAL, PLAIN), USUAL),
+        ((MAIDEN, PLAIN), PLAIN),
+        ((ENDED, MAIDEN), MAIDEN),
+        ((FUTURE, PLAIN), PLAIN),
+        ((OLD,), OLD),
+        ((HumanName(use="official"), TEXT), TEXT),
+        ((HumanName(use="unheard-of", family="Odd"), MAIDEN), HumanName(use="unheard-of", family="Odd")),
+        ((HumanName(),), None),
+        ((), None),
+    ],
+)
+def test_name_is_chosen_by_use_and_period(names: tuple[HumanName, ...], chosen: HumanName | None) -> None:
+    assert choose_name(names, TODAY) == chosen
+
+
+@pytest.mark.parametrize(("end", "current"), [("2026", True), ("2026-03", True), ("2026-03-02", True), ("2026-03-01", False)])
+def test_period_ends_after_its_last_day(end: str, current: bool) -> None:
+    assert HumanName(family="King", end=end).is_current(TODAY) is current
+
+
+def test_name_as_text_equals_name_in_parts() -> None:
+    assert TEXT.comparison_key == USUAL.comparison_key

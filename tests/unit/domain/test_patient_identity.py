@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+
+import pytest
+
+from lab_agent.domain.human_name import HumanName
+from lab_agent.domain.patient_identity import PatientMatch, compare_patients
+from lab_agent.domain.received_order import ReceivedPatient, ResourceRef
+from lab_agent.domain.values import Identifier
+
+BORN = date(1990, 12, 10)
+ADA = ReceivedPatient(
+    ref=ResourceRef("Patient", "1"),
+    names=(HumanName(family="Lovelace", given=("Ada", "King")),),
+    gender="female",
+    birth_date=BORN,
+    identifiers=(Identifier(system="urn:visits", value="1"),),
+)
+AGAIN = replace(ADA, ref=ResourceRef("Patient", "2"), identifiers=(Identifier(system="urn:visits", value="2"),))
+
+
+@pytest.mark.parametrize(
+    ("other", "match"),
+    [
+        (AGAIN, PatientMatch.SAME),
+        (replace(AGAIN, names=(HumanName(text="ADA  King Lovelace"),)), PatientMatch.SAME),
+        (replace(AGAIN, names=(HumanName(family="Byron"), *ADA.names)), PatientMatch.SAME),
+        (replace(ADA, names=(HumanName(family="Byron"),)), PatientMatch.SAME),
+        (replace(AGAIN, names=(HumanName(family="Byron"),)), PatientMatch.DIFFERENT),
+        (replace(ADA, birth_date=date(1990, 12, 11)), PatientMatch.DIFFERENT),
+        (replace(ADA, gender="male"), PatientMatch.DIFFERENT),
+        (replace(AGAIN, names=()), PatientMatch.UNKNOWN),
+        (replace(AGAIN, birth_date=None), PatientMatch.UNKNOWN),
+        (None, PatientMatch.UNKNOWN),
+    ],
+)
+def test_patients_are_compared_by_what_they_say(other: ReceivedPatient | None, match: PatientMatch) -> None:
+    assert compare_patients(ADA, other) is match
+    assert compare_patients(other, ADA) is match
