@@ -226,6 +226,7 @@ async def test_strict_pages_name_a_remembered_search(strict, helpers):
     made = [(await strict.upload(helpers.observation())).json()["id"] for _ in range(5)]
     page, found = await observations(strict, "/fhir/Observation?_count=2"), []
     assert page["total"] == 5
+    assert page["entry"][0]["search"] == {"mode": "match"}
     while True:
         found += [entry["resource"]["id"] for entry in page["entry"]]
         link = next_link(page)

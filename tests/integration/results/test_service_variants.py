@@ -61,7 +61,7 @@ async def test_lost_replies_amend_nothing_where_spelling_differs(strict: bool) -
         assert (await bench.get_order()).state is OrderState.CLOSED
 
 
-@pytest.mark.parametrize("body", ["minimal"])
+@pytest.mark.parametrize("body", ["minimal", "OperationOutcome"])
 async def test_writes_answered_without_the_resource_are_done(body: str) -> None:
     async with open_bench(rules={"write_response": body}) as bench:
         await report_and_correct(bench)
