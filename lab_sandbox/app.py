@@ -10,7 +10,8 @@ from lab_sandbox.auth_routes import auth_routes
 from lab_sandbox.basket_routes import basket_routes
 from lab_sandbox.config import SandboxConfig
 from lab_sandbox.error_handlers import ERROR_RESPONSES, add_error_handlers
-from lab_sandbox.faults.middleware import FaultMiddleware, fault_routes
+from lab_sandbox.faults.admin import admin_routes
+from lab_sandbox.faults.middleware import FaultMiddleware
 from lab_sandbox.fhir_routes import fhir_routes
 from lab_sandbox.middleware import FhirMediaTypeMiddleware, RequestLogMiddleware
 from lab_sandbox.path_aliases import PathAliasMiddleware
@@ -43,7 +44,7 @@ def create_app(config: SandboxConfig, *, clock: Clock = utc_now, transport: http
         return {"resources": service.store.counts()}
 
     if resolved.fault_admin:
-        app.include_router(fault_routes(service))
+        app.include_router(admin_routes(service))
     if resolved.strict:
         app.add_middleware(FhirMediaTypeMiddleware)
     app.add_middleware(FaultMiddleware, service=service)

@@ -74,7 +74,7 @@ class RuleSettings(_ConfigModel):
     creator_rights: bool = True
     """Whether the creator of a resource may read and update it without an entry in meta.security; it may grant rights always."""
     questionnaire_search: bool = True
-    json_binary: Literal["document", "resource"] = "resource"
+    json_binary: Literal["document", "resource"] = "document"
     """What a body with Content-Type application/json is for a Binary: as in STU3 the document itself, or the resource."""
     write_response: Literal["representation", "minimal", "OperationOutcome"] = "representation"
     """The body of the response to a create or update that does not ask for one with Prefer."""

@@ -18,10 +18,14 @@ _PREFER: Final = re.compile(r"\breturn\s*=\s*\"?(minimal|representation|Operatio
 
 
 def written_response(stored: StoredResource, status: int, request: Request, service: Service) -> Response:
-    """The response to a create or update: the resource, nothing, or an OperationOutcome, as Prefer says or as configured."""
+    """The response to a create or update: the resource, nothing, or an OperationOutcome, as Prefer says or as configured.
+
+    Without Prefer a Patient is always given back ("Create patient": 200 with the created Patient).
+    """
     headers = {"ETag": stored.etag(), "Location": _location(stored, request, service)}
     preferred = _PREFER.search(request.headers.get("prefer", ""))
-    kind = preferred[1] if preferred else service.config.rules.write_response
+    configured = "representation" if stored.ref.type == "Patient" else service.config.rules.write_response
+    kind = preferred[1] if preferred else configured
     if kind == "minimal":
         return Response(b"", status, headers)
     if kind == "OperationOutcome":

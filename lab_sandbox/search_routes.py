@@ -60,5 +60,6 @@ def _remembered_page(search: RememberedSearch, offset: int, count: int, request:
     address, end = base_address(request, service), offset + count
     next_url = page_link(address, search, end, count) if end < len(search.refs) else None
     self_url = page_link(address, search, offset, count)
-    page = service.search_results.page(search, offset, count)
-    return {**build_search_bundle(page, address, self_url, next_url), "total": len(search.refs)}
+    bundle = build_search_bundle(service.search_results.page(search, offset, count), address, self_url, next_url)
+    entries = [{**entry, "search": {"mode": "match"}} for entry in bundle["entry"]]
+    return {**bundle, "total": len(search.refs), "entry": entries}

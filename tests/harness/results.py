@@ -26,6 +26,7 @@ from lab_agent.http_client import HttpClient
 from lab_agent.mappings.loader import MappingCache
 from lab_agent.ports.lis import NoAdapters
 from lab_agent.rules.catalogue_history import CatalogueHistory
+from lab_agent.settings.exchange import UrlTemplateSettings
 from lab_agent.settings.root import Settings
 from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
@@ -39,6 +40,7 @@ from lab_agent.workflow.result_matching import MatchReportHandler
 from lab_agent.workflow.task_updates import TaskUpdateHandler
 from lab_sandbox.app import create_app
 from lab_sandbox.config import CLINIC_GUID, RuleSettings, SandboxConfig
+from lab_sandbox.demo.workspace import STU3_PATHS
 from lab_sandbox.faults.plan import FaultPlan, FaultRule
 from lab_sandbox.partner.account import PartnerAccount
 from lab_sandbox.partner.client import PartnerClient, open_partner_client
@@ -222,21 +224,23 @@ def make_settings(results: dict[str, Any] | None = None, **more: Any) -> Setting
 async def open_bench(
     results: dict[str, Any] | None = None,
     *,
-    rules: dict[str, Any] | None = None,
     exchange: dict[str, Any] | None = None,
+    strict: bool = False,
+    rules: dict[str, Any] | None = None,
     **more: Any,
 ) -> AsyncIterator[ResultsBench]:
-    """`rules` are the service's own, `exchange` changes our settings of it."""
+    """`exchange` changes single settings of the agent; `strict` and `rules` are those of the service."""
     settings = make_settings(results, **more)
-    settings = settings.model_copy(update={"exchange": settings.exchange.model_copy(update=exchange or {})})
-    config = SandboxConfig(
-        base_url=BASE, rules=RuleSettings(history_limit=100, **(rules or {})), tokens=harness_settings.SERVICE_TOKENS
-    )
+    changes = {**({"paths": UrlTemplateSettings(**STU3_PATHS)} if strict else {}), **(exchange or {})}
+    settings = settings.model_copy(update={"exchange": settings.exchange.model_copy(update=changes)})
+    account = replace(ACCOUNT, spelling="fhir") if strict else ACCOUNT
+    service_rules = RuleSettings(history_limit=100, **(rules or {}))
+    config = SandboxConfig(base_url=BASE, strict=strict, rules=service_rules, tokens=harness_settings.SERVICE_TOKENS)
     app = create_app(config)
     store, clock = MemoryStore(), VirtualClock(NOW)
     transport = httpx.ASGITransport(app)
     async with (
-        open_partner_client(ACCOUNT, transport=httpx.ASGITransport(app)) as partner,
+        open_partner_client(account, transport=httpx.ASGITransport(app)) as partner,
         HttpClient(http_options(settings.exchange), transport=transport) as http,
     ):
         placed = parse_placed_order(await _place_order(partner), f"{CODES}/labels")
@@ -280,7 +284,7 @@ async def _place_order(partner: PartnerClient) -> Json:
             "birthDate": "1980-02-29",
         }
     )
-    return await partner.create_order(_order_bundle(account, f"patient/{patient['id']}"))
+    return await partner.create_order(_order_bundle(account, account.reference("Patient", patient["id"])))
 
 
 def _order_bundle(account: PartnerAccount, patient: str) -> Json:
@@ -339,6 +343,7 @@ async def _store_submitted_order(bench: ResultsBench) -> None:
         counterparty=CLINIC_GUID,
         patient_reference=placed.patient,
         accession="A-1",
+        received=exact_json.dumps([await bench.partner.search("ProcedureRequest", {}), specimens]),
         lab_order=exact_json.dumps(lab_order),
     )
     lines = [

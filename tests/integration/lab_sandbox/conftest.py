@@ -131,7 +131,8 @@ class SandboxWorld:
         return created
 
     async def upload(self, resource: dict[str, Any], **headers: str) -> httpx.Response:
-        return await self.client.post(f"/fhir/{resource['resourceType']}", json=resource, headers=self.laboratory | headers)
+        given = self.laboratory | {"Content-Type": "application/fhir+json"} | headers
+        return await self.client.post(f"/fhir/{resource['resourceType']}", content=json.dumps(resource), headers=given)
 
 
 def grant(*rights: str, guid: str = LABORATORY) -> dict[str, Any]:
