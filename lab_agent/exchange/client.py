@@ -169,9 +169,30 @@ class ExchangeClient(Exchange):
         return tuple([await self._to_stored(resource_type, body) for body in found if fhir_http.body_id(body)])
 
     @override
-    async def upload_document(self, content: bytes, content_type: str, *, readers: tuple[str, ...]) -> SavedResource:
+    async def upload_document(
+        self, content: bytes, content_type: str, *, readers: tuple[str, ...], name: str | None = None
+    ) -> SavedResource:
         own_guid = self._settings.laboratory if self._settings.grant_own_read else None
-        return await self.create("Binary", fhir_http.build_binary(content, content_type, readers, own_guid))
+        body = fhir_http.build_binary(content, content_type, readers, own_guid)
+        if name is not None and self._settings.document_search == "tag":
+            body = fhir_http.with_tag(body, self._document_tag(name))
+        return await self.create("Binary", body)
+
+    @override
+    async def find_document(self, name: str) -> SavedResource | None:
+        """A service that ignores the search answers with all Binaries: only one with our tag counts."""
+        if self._settings.document_search == "off":
+            return None
+        tag = self._document_tag(name)
+        try:
+            rows = await self._search("Binary", self._urls.by_tag("Binary", tag))
+        except SearchNotSupported:
+            return None
+        found = next((row for row in rows if fhir_http.body_id(row) and fhir_http.has_tag(row, tag)), None)
+        return await self._to_stored("Binary", found) if found else None
+
+    def _document_tag(self, name: str) -> Identifier:
+        return Identifier(system=f"{self._settings.lab_codes_url}/document", value=name)
 
     @override
     def document_url(self, document: ResourceId) -> str:

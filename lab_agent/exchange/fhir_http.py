@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from lab_agent import exact_json
 from lab_agent.domain.ids import ResourceId
+from lab_agent.domain.values import Identifier
 from lab_agent.errors import DataInvalidError
 from lab_agent.fhir.access_rights import access_rights
 from lab_agent.ports.exchange import Json
@@ -102,6 +103,18 @@ def build_binary(content: bytes, content_type: str, readers: Collection[str], ow
         "contentType": content_type,
         "content": base64.b64encode(content).decode("ascii"),
     }
+
+
+def with_tag(body: Json, tag: Identifier) -> Json:
+    """The resource with a tag, by which it can be searched."""
+    return {**body, "meta": {**body.get("meta", {}), "tag": [{"system": tag.system, "code": tag.value}]}}
+
+
+def has_tag(body: Json, tag: Identifier) -> bool:
+    """Whether a resource has this tag."""
+    meta = body.get("meta")
+    tags = _objects(meta.get("tag")) if isinstance(meta, Mapping) else []
+    return any(each.get("system") == tag.system and each.get("code") == tag.value for each in tags)
 
 
 def document_content(body: bytes, document: ResourceId) -> bytes:

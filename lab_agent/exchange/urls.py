@@ -40,6 +40,12 @@ class UrlTemplates:
             )
         )
 
+    def by_tag(self, resource_type: str, tag: Identifier) -> str:
+        """Search by tag, for ids and tags alone."""
+        address = self.create(resource_type)
+        query = f"_tag={quote(search_token(tag), safe='')}&_elements=id,meta"
+        return f"{address}{'&' if '?' in address else '?'}{query}"
+
     def read(self, resource_type: str, resource_id: ResourceId) -> str:
         """Read one resource."""
         return self._resource_url(self._templates.read, resource_type, resource_id)

@@ -98,8 +98,14 @@ class Exchange(Protocol):
         """The resources that have our identifier: verifies a write whose answer was lost."""
         ...
 
-    async def upload_document(self, content: bytes, content_type: str, *, readers: tuple[str, ...]) -> SavedResource:
-        """Create a Binary that the `readers` (counterparty guids) may read; `SavedResource.id` makes its relative URL."""
+    async def upload_document(
+        self, content: bytes, content_type: str, *, readers: tuple[str, ...], name: str | None = None
+    ) -> SavedResource:
+        """Create a Binary that the `readers` (counterparty guids) may read; `name` is ours, to find it again."""
+        ...
+
+    async def find_document(self, name: str) -> SavedResource | None:
+        """The Binary that we gave this name: None if there is none, or if the service offers no such search."""
         ...
 
     def document_url(self, document: ResourceId) -> str:

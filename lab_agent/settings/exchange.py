@@ -173,6 +173,9 @@ class ExchangeSettings(SettingsGroup):
     questionnaire_search: Literal["auto", "off"] = "auto"
     """Whether to search for QuestionnaireResponses; `auto` stops for an hour when the service has
     rejected that search."""
+    document_search: Literal["off", "tag"] = "off"
+    """How a document is found whose upload got no reply: `tag` gives each Binary a tag of ours (`meta.tag`) and searches `_tag`,
+    for a service that takes and searches tags; `off` uploads it again and lists the copy (`lab-agent results orphans`)."""
     paths: UrlTemplateSettings = Field(default_factory=UrlTemplateSettings)
     """Addresses at the service, where an installation differs from the interface document."""
     oauth: OAuthSettings

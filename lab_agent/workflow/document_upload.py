@@ -1,7 +1,7 @@
 """Brings documents to the service, as Binaries or by an address of our own API, and reads one back to see that it arrived.
 
-A Binary has no identifier, so that no search finds one whose reply was lost: it is uploaded again, and the first copy, which no
-report names, is recorded in the timeline and listed (`lab-agent results orphans`).
+A Binary has no identifier, so that most services find none whose reply was lost (`exchange.document_search`): it is uploaded
+again, and the first copy, which no report names, is recorded in the timeline and listed (`lab-agent results orphans`).
 """
 
 from __future__ import annotations
@@ -61,9 +61,11 @@ class DocumentUploader:
             return self.exchange.document_url(known.resource_id)
         if content is None:
             raise PermanentFailure("it is not kept any more; have the laboratory system send it again")
-        what = f"{content_type}, {len(content)} bytes, SHA-256 {content_sha256}"
-        await self.uploader.lease.mark_started(partial(self._begin, name, known, what))
-        saved = await self._upload(name, content, content_type, reader)
+        saved = await self.exchange.find_document(name) if known is not None and known.digest == _SENDING else None
+        if saved is None:
+            what = f"{content_type}, {len(content)} bytes, SHA-256 {content_sha256}"
+            await self.uploader.lease.mark_started(partial(self._begin, name, known, what))
+            saved = await self._upload(name, content, content_type, reader)
         await self._write(self._record(name, "", saved))
         if not self.check.settled:
             await self._read_back(name, saved, content, content_type)
@@ -111,7 +113,7 @@ class DocumentUploader:
 
     async def _upload(self, name: str, content: bytes, content_type: str, reader: str) -> SavedResource:
         try:
-            return await self.exchange.upload_document(content, content_type, readers=(reader,))
+            return await self.exchange.upload_document(content, content_type, readers=(reader,), name=name)
         except AmbiguousFailure:
             raise
         except Failure:

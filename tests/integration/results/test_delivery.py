@@ -96,13 +96,17 @@ async def test_lost_response_creates_no_duplicate(bench: ResultsBench, route: st
 async def test_lost_replies_amend_nothing_however_the_service_spells(bench: ResultsBench, spelling: FaultKind) -> None:
     """A value that was stored, and whose reply was lost, is found again in the service's own spelling: it is not amended."""
     bench.inject_faults(
-        FaultRule(kind=spelling, route="/fhir/*"), FaultRule(kind="lost_reply", route="POST /fhir/Observation", count=5)
+        FaultRule(kind=spelling, route="/fhir/*"),
+        FaultRule(kind="lost_reply", route="POST /fhir/Observation", count=5),
+        FaultRule(kind="lost_reply", route="POST /fhir/DiagnosticReport", count=1),
     )
     values = [replace(haemoglobin(f"1.{n}0"), id=f"v{n}") for n in range(5)]
     assert (await bench.receive(make_report(*values))).state is ReportState.DELIVERED
     bench.inject_faults()
     statuses = [[each["status"] for each in await bench.resource_versions("Observation", f"RORDER.rep.v{n}")] for n in range(5)]
     assert {status for versions in statuses for status in versions} == {"final"}
+    rewritten = spelling == "absolute_references"  # to an address that is not base_url: nobody can tell that it is the same
+    assert len(await bench.resource_versions("DiagnosticReport", "RORDER.rep")) == 1 + rewritten
 
 
 async def test_changed_method_is_sent_and_amends_nothing(bench: ResultsBench) -> None:

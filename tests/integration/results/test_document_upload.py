@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -83,20 +84,34 @@ class Stu3Transport(httpx.AsyncBaseTransport):
 
     def __init__(self, app: Any) -> None:
         self._inner = httpx.ASGITransport(app)
+        self._service = app.state.service
         self.requests: list[tuple[str, str]] = []
+        self.tag_search: Any = 400
+        """What a search of Binaries by tag is answered with: the tagged ones, all, others, none, or a status."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         self.requests.append((request.method, request.url.path))
+        if "_tag" in request.url.params:
+            return self._search_binaries(request.url.params["_tag"])
         is_document = request.method == "POST" and request.url.path.endswith("Binary")
         if is_document and request.headers["content-type"] != "application/fhir+json":
             request.headers["content-type"] = "application/x-json"
         return await self._inner.handle_async_request(request)
 
+    def _search_binaries(self, tag: str) -> httpx.Response:
+        if isinstance(self.tag_search, int):
+            return httpx.Response(self.tag_search)
+        kept = [json.loads(one.body) for one in self._service.store.find("Binary", [], lambda _: True, limit=9)]
+        tagged = [one for one in kept if any(f"{each['system']}|{each['code']}" == tag for each in one["meta"].get("tag", ()))]
+        other = {"resourceType": "Binary", "id": "other", "meta": {"versionId": "1", "tag": [{"system": "x", "code": "y"}]}}
+        rows = {"tagged": tagged, "all": [other, *tagged], "others": [other], "none": []}[self.tag_search]
+        return httpx.Response(200, json={"resourceType": "Bundle", "entry": [{"resource": each} for each in rows]})
 
-def start_agent(bench: ResultsBench, content_type: str = "application/fhir+json") -> Stu3Transport:
-    """A new run of the agent, with this setting, before a service that treats Binaries as STU3 does."""
+
+def start_agent(bench: ResultsBench, **changes: Any) -> Stu3Transport:
+    """A new run of the agent, with these settings, before a service that treats Binaries as STU3 does."""
     transport = Stu3Transport(bench.app)
-    exchange = bench.settings.exchange.model_copy(update={"content_type": content_type})
+    exchange = bench.settings.exchange.model_copy(update=changes)
     http = HttpClient(http_options(exchange), transport=transport)
     bench.exchange = ExchangeClient(exchange, http, Authenticator(exchange.oauth, http, bench.store, bench.clock, "again"))
     bench._runner = None
@@ -123,7 +138,7 @@ async def test_documents_arrive_at_stu3_server_as_sent(bench: ResultsBench) -> N
 
 async def test_spoilt_document_is_told_and_sent_again_once_mended(bench: ResultsBench) -> None:
     """A document that is not what was sent opens an alert; after the mend, a later version brings it whole."""
-    start_agent(bench, "application/json")
+    start_agent(bench, content_type="application/json")
     await bench.receive(make_report(documents=(table("text/csv"),), version=1))
     assert "exchange.content_type" in open_alerts(bench)[NOT_AS_SENT_ALERT]
     assert len(bench.event_texts("document_not_as_sent")) == 1
@@ -151,6 +166,18 @@ async def test_lost_reply_to_document_is_listed_as_orphan(bench: ResultsBench) -
     texts = bench.event_texts("document_orphan")
     assert len(texts) == 2
     assert all("text/csv, 8 bytes, SHA-256 " in text and NOW.isoformat()[:16] in text for text in texts)
+
+
+@pytest.mark.parametrize(("answer", "orphans"), [("tagged", 0), ("all", 0), ("others", 1), ("none", 1), (400, 1), (501, 1)])
+async def test_document_found_by_its_tag_is_not_uploaded_again(bench: ResultsBench, answer: Any, orphans: int) -> None:
+    """Only a Binary with our tag counts: a service may ignore the search, or not offer it."""
+    transport = start_agent(bench, document_search="tag")
+    transport.tag_search = answer
+    bench.inject_faults(FaultRule(kind="lost_reply", route="POST /fhir/Binary", count=1))
+    assert (await bench.receive(make_report(documents=(table("text/csv"),)))).state is ReportState.DELIVERED
+    assert await downloaded(bench) == [TABLE]
+    assert len([path for method, path in transport.requests if method == "POST" and path.endswith("Binary")]) == 1 + orphans
+    assert len(bench.event_texts("document_orphan")) == orphans
 
 
 async def test_rejected_document_leaves_no_orphan(bench: ResultsBench) -> None:

@@ -201,13 +201,11 @@ def test_invalid_values_reported_together_with_location(context: UploadContext) 
 @pytest.mark.parametrize(
     ("field", "value", "where"),
     [
-        ("value_quantity", Quantity(value=Decimal(1), code="g/L"), "value_quantity.code"),
         ("value_quantity", Quantity(value=Decimal(1), system="UCUM", code="g/L"), "value_quantity.system"),
         ("method", CodeableConcept(coding=(Coding(system="99ROE", code="x"),)), "method.system"),
-        ("reference_ranges", (ReferenceRange(meaning=CodeableConcept(text="normal")),), "reference_ranges[0].text"),
     ],
 )
-def test_what_stu3_servers_refuse_is_reported(context: UploadContext, field: str, value: object, where: str) -> None:
+def test_system_without_address_is_reported(context: UploadContext, field: str, value: object, where: str) -> None:
     with pytest.raises(DataInvalidError) as caught:
         plan_uploads(replace(REPORT, observations=(replace(HB, **{field: value}),)), context)
     assert [problem.where for problem in caught.value.problems] == [f"observations[0].{where}"]
@@ -251,6 +249,21 @@ def test_additional_digits_count_as_change(context: UploadContext) -> None:
     first = plan_uploads(_with(HB, value_quantity=Quantity(value=Decimal("1.2"))), context).observations[0]
     second = plan_uploads(_with(HB, value_quantity=Quantity(value=Decimal("1.20"))), context).observations[0]
     assert first.digest != second.digest
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        ({"code": "g/L"}, {"unit": "g/L"}),
+        ({"code": "g/L", "unit": "г/л"}, {"unit": "г/л"}),
+        ({"code": "g/L", "system": "urn:u"}, {"system": "urn:u", "code": "g/L"}),
+        ({"unit": "g/L", "system": " "}, {"unit": "g/L"}),
+    ],
+)
+def test_unit_code_without_system_is_a_unit(context: UploadContext, given: dict[str, str], written: dict[str, str]) -> None:
+    """STU3 (qty-3): a code of a unit needs a system."""
+    body = plan_uploads(_with(HB, value_quantity=Quantity(value=Decimal(1), **given)), context).observations[0].body
+    assert body["valueQuantity"] == {"value": Decimal(1), **written}
 
 
 def test_final_report_stays_final(context: UploadContext) -> None:
